@@ -1,8 +1,9 @@
 """Names of cards and the transports that reach them: `ringup.open(name)` and `ringup.cards()`.
 
-A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group `ringup.transports`: the entry's
-name is the prefix, its object has the two functions of `Transport`. Nothing here knows a bus or a vendor: what a transport opens is the path
-to a card, and `drivers/select.py` knows whose driver to start on it.
+A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group
+`ringup.transports`: the entry's name is the prefix, its object has the two functions of `Transport`. Nothing here knows
+a bus or a vendor: what a transport opens is the path to a card, and `drivers/select.py` knows whose driver to start on
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Via:
-    """What a transport's `open` may return in a card's stead: the card is reached through another transport, `prefix`, as `rest` there."""
+    """What a transport's `open` may return in a card's stead: the card is reached through another transport, `prefix`,
+    as `rest` there.
+    """
 
     prefix: str
     rest: str
@@ -61,8 +64,8 @@ class Transport(Protocol):
     def open(self, rest: str, **options: Any) -> Any:
         """Open the path to the card that `rest` (the name after the first colon) means.
 
-        Returns a `ringup.drivers.transport.seam.Device`, a card that is up already where a kernel driver does that, or a `Via`. `options` are
-        the transport's own.
+        Returns a `ringup.drivers.transport.seam.Device`, a card that is up already where a kernel driver does that, or
+        a `Via`. `options` are the transport's own.
         """
         ...
 
@@ -70,9 +73,9 @@ class Transport(Protocol):
 def open(name: str, *, transport: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """Bring up the card called `name` and return it.
 
-    `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's (`firmware`, `watch`, …). Raises
-    `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix whose transport is not installed, and
-    whatever bring-up raises.
+    `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's (`firmware`,
+    `watch`, …). Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix
+    whose transport is not installed, and whatever bring-up raises.
     """
     path = connect(name, **dict(transport or {}))
     from ringup.drivers.transport.seam import Device
@@ -85,7 +88,8 @@ def open(name: str, *, transport: Mapping[str, Any] | None = None, **options: An
 
 
 def connect(name: str, **options: Any) -> Any:
-    """Open the path to the card called `name` and start no driver: BARs, configuration space, host memory, resets in your hands.
+    """Open the path to the card called `name` and start no driver: BARs, configuration space, host memory, resets in
+    your hands.
 
     `options` are the transport's. Raises as `open` does.
     """
@@ -111,7 +115,9 @@ def connect(name: str, **options: Any) -> Any:
 
 
 def cards() -> list[Found]:
-    """List every card of every installed transport; a transport that fails is listed with its error and hides no other."""
+    """List every card of every installed transport; a transport that fails is listed with its error and hides no
+    other.
+    """
     return list(_find_all())
 
 
@@ -158,7 +164,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _transports() -> dict[str, EntryPoint]:
-    """Return the transports by prefix. Of two that offer the same prefix ringup's own stays, else the first by where it lies."""
+    """Return the transports by prefix. Of two that offer the same prefix ringup's own stays, else the first by where it
+    lies.
+    """
     try:
         found = list(entry_points(group=GROUP))
     except THEIRS:  # one package's file is damaged: the others' are read each for itself
@@ -190,7 +198,9 @@ def _by_package() -> Iterator[tuple[str, list[EntryPoint], str]]:
 
 
 def _load(entry: EntryPoint) -> Transport:
-    """Import a transport. Raises `TransportError` whatever goes wrong: a package that cannot be imported may fail in any way."""
+    """Import a transport. Raises `TransportError` whatever goes wrong: a package that cannot be imported may fail in
+    any way.
+    """
     loading = f"loading the transport {entry.name!r} ({entry.value})"
     LOG.debug("%s", loading)
     try:
@@ -217,7 +227,9 @@ def _open(entry: EntryPoint, rest: str, options: Mapping[str, Any]) -> Any:
 
 
 class _Callable(ModuleType):
-    """The package attribute `ringup.cards` is this module once it is imported, and `ringup.cards()` is public: calling the one is the other."""
+    """The package attribute `ringup.cards` is this module once it is imported, and `ringup.cards()` is public: calling
+    the one is the other.
+    """
 
     def __call__(self) -> list[Found]:
         return cards()

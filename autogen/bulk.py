@@ -1,4 +1,6 @@
-"""All leaves of a struct at once: one call of the `struct` module packs or unpacks them, bit-fields are joined and split around it."""
+"""All leaves of a struct at once: one call of the `struct` module packs or unpacks them, bit-fields are joined and
+split around it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Bulk:
         return bytes(out)
 
     def packer(self) -> Callable[..., None]:
-        """Return `f(buffer, offset_bytes, *values)`; with plain numbers it is little more than the `struct` module's own call."""
+        """Return `f(buffer, offset_bytes, *values)`; with plain numbers it is little more than the `struct` module's
+        own call.
+        """
         pack_into, refuse, join = self._code.pack_into, self._refuse, self._join
 
         def pack_numbers(*given: Any) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice

@@ -1,4 +1,6 @@
-"""Bit layouts at run time: `Word` for registers, packets and descriptors, `Struct` for C structs in memory a device shares with us."""
+"""Bit layouts at run time: `Word` for registers, packets and descriptors, `Struct` for C structs in memory a device
+shares with us.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class _Once(type):
 class Field(property, metaclass=_Once):
     """Bits `hi` down to `lo`, both inclusive, as headers write them; one bit when `lo` is left out.
 
-    With `count`, element i lies `i * stride` bits higher and the value is a tuple. Being a `property` makes reading a field cost one call.
+    With `count`, element i lies `i * stride` bits higher and the value is a tuple. Being a `property` makes reading a
+    field cost one call.
     """
 
     hi: int
@@ -115,8 +118,9 @@ class _Absent(Field):
 class Word(int):
     """A register, packet or descriptor of `WIDTH` bits: an integer whose bits have names. Immutable.
 
-    Subclasses list `Field`s, high bits first or in any order. `class X(Word, width=64)` is wider than the usual 32 bits; `overlaps=True` admits
-    fields that share bits, for headers which describe one register in several ways. `X(value, field=…)` replaces fields of `value`.
+    Subclasses list `Field`s, high bits first or in any order. `class X(Word, width=64)` is wider than the usual 32
+    bits; `overlaps=True` admits fields that share bits, for headers which describe one register in several ways.
+    `X(value, field=…)` replaces fields of `value`.
     """
 
     __slots__ = ()
@@ -194,7 +198,8 @@ class Word(int):
     def at(cls, version: Version) -> type[Self]:
         """Return the class as `version` lays it out, from the module's PLACES (or METHODS) and CHANGES rows.
 
-        A version is what those rows are keyed by: an IP version, a chip's name, a class id. Raises `ValueError` for one they lack.
+        A version is what those rows are keyed by: an IP version, a chip's name, a class id. Raises `ValueError` for one
+        they lack.
         """
         base = cls.BASE or cls
         module, rows = _rows(base)
@@ -229,7 +234,9 @@ _VARIANTS: dict[tuple[type[Word], Version], Any] = {}  # of `Word.at`; a class m
 
 
 def _rows(base: type[Word]) -> tuple[Any, Mapping[Version, Any]]:
-    """Return a word's module and its rows by version: PLACES of registers, METHODS of classes; none in a module without either."""
+    """Return a word's module and its rows by version: PLACES of registers, METHODS of classes; none in a module without
+    either.
+    """
     module = sys.modules[base.__module__]
     return module, getattr(module, "PLACES", None) or getattr(module, "METHODS", {})
 

@@ -1,4 +1,6 @@
-"""The same view as a cffi struct, in plain Python: for the few layouts that cffi cannot express, and to check the quick views against."""
+"""The same view as a cffi struct, in plain Python: for the few layouts that cffi cannot express, and to check the quick
+views against.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ class PlainArray:
 
 
 def _fill(array: PlainArray, value: Sequence[Any]) -> None:
-    """Store the first elements of an array, as C's initialisers do; `bytes` into `char` end with a zero where there is room."""
+    """Store the first elements of an array, as C's initialisers do; `bytes` into `char` end with a zero where there is
+    room.
+    """
     if len(value) > len(array):
         raise IndexError(f"too many values for {array.name}: {len(value)} > {len(array)}")
     if isinstance(value, bytes) and array.row.base == "char":

@@ -1,7 +1,7 @@
 """The register database at run time: every register and field of a chip's headers, found by name, opened lazily.
 
-`regs/chips/<chip>.bin` lists a chip's blocks and the segment bases that are known; `regs/<vendor>/<block>.bin` holds the
-registers of one block version and is shared by the chips that have it.
+`regs/chips/<chip>.bin` lists a chip's blocks and the segment bases that are known; `regs/<vendor>/<block>.bin` holds
+the registers of one block version and is shared by the chips that have it.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ _Table = tuple[Sequence[int], int, BlockFile | None, Place]
 class Chip:
     """The registers of one chip. Block files are opened at the first look-up that needs them.
 
-    A damaged block file hurts what needs it. A look-up over several blocks goes on in the intact ones and logs a warning, once for each file;
-    when it finds nothing, its `HeaderError` names the damaged file, where the answer may have been.
+    A damaged block file hurts what needs it. A look-up over several blocks goes on in the intact ones and logs a
+    warning, once for each file; when it finds nothing, its `HeaderError` names the damaged file, where the answer may
+    have been.
     """
 
     def __init__(self, row: ChipRow, folder: Path) -> None:
@@ -107,7 +108,8 @@ class Chip:
         self._folder = folder
         self._opened: dict[str, BlockFile] = {}
         self._damaged: dict[str, str] = {}  # by file: what is wrong with it
-        # the hash table of every block and its mask, flat for the search loop; a block that is not open yet takes every name
+        # the hash table of every block and its mask, flat for the search loop; a block that is not open yet takes every
+        # name
         self._tables: list[_Table] = [(b"\1", 0, None, place) for place in row.places]
 
     def file(self, place: Place) -> BlockFile:
@@ -228,7 +230,9 @@ class Chip:
         return [known for known in sorted(best, key=lambda known: -ratio[known]) if ratio[known] > 0.6][:count]
 
     def verify(self) -> None:
-        """Open every file of the chip, each checks its checksum when it is opened; raise one `HeaderError` for all that are damaged."""
+        """Open every file of the chip, each checks its checksum when it is opened; raise one `HeaderError` for all that
+        are damaged.
+        """
         reasons: dict[str, None] = {}
         for place in self.row.places:
             try:

@@ -27,7 +27,8 @@ FRAME = struct.Struct("<8sII")  # magic, size of the whole file, CRC-32 of all t
 COLUMN = struct.Struct("<BxxxIQ")  # bytes per value or 0 for a constant, count, place in the file or the constant
 FORMATS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
-# What a block file holds, in this order. Texts are indices of names. A `start` column has one entry more than it has rows.
+# What a block file holds, in this order. Texts are indices of names. A `start` column has one entry more than it has
+# rows.
 COLUMNS = (
     "words",  # bytes of the word table, words parted by line feeds
     "name_start",  # of each name: first index into name_words

@@ -11,7 +11,9 @@ from ringup.errors import NotSupported
 
 
 def release_key(release: str) -> tuple[int, ...]:
-    """Return what orders releases: "580.65.06" is (580, 65, 6). Raises `ValueError` for anything but numbers and dots."""
+    """Return what orders releases: "580.65.06" is (580, 65, 6). Raises `ValueError` for anything but numbers and
+    dots.
+    """
     if not isinstance(release, str) or not all(part.isascii() and part.isdigit() for part in release.split(".")):
         raise ValueError(f"a driver release is a text like 580.65.06, not {release!r}")
     return tuple(int(part) for part in release.split("."))
@@ -35,7 +37,8 @@ def branch_of(release: str, branches: tuple[str, ...]) -> str:
 def branch_in(module: ModuleType, release: str) -> str:
     """Return the branch whose row of `module` speaks for `release`.
 
-    Where layouts move within a branch (the module says EXACT), only the very releases that were read are served: `NotSupported` for another.
+    Where layouts move within a branch (the module says EXACT), only the very releases that were read are served:
+    `NotSupported` for another.
     """
     branch = branch_of(release, module.BRANCHES)
     if getattr(module, "EXACT", False) and release not in module.READ_FROM:
@@ -83,7 +86,8 @@ def _lay_out(cls: type[Struct], branch: str, release: str) -> type[Struct] | Non
 
 
 def apply_differences(members: dict[str, str], differences: str) -> dict[str, str]:
-    """Return `members` (name to `TYPE@PLACE`) after a row of differences: `-name` goes, `name:TYPE@PLACE` is new or moved.
+    """Return `members` (name to `TYPE@PLACE`) after a row of differences: `-name` goes, `name:TYPE@PLACE` is new or
+    moved.
 
     A member that stays keeps its turn, a new one comes last.
     """

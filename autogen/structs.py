@@ -1,7 +1,8 @@
 """C structs over memory that a device or the kernel shares with us: layout fixed by generated rows, access at C speed.
 
-A view is a cffi object, so reading a member costs no Python call. Where cffi cannot express a layout (a bit-field that no aligned unit inside
-the struct covers), the same rows are served by `plain_view.PlainView`, slower and otherwise alike.
+A view is a cffi object, so reading a member costs no Python call. Where cffi cannot express a layout (a bit-field that
+no aligned unit inside the struct covers), the same rows are served by `plain_view.PlainView`, slower and otherwise
+alike.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ KEPT_TAILS = 32  # types kept of one struct with a flexible array, one a length
 
 
 class Row:
-    """One member of a layout: name, type, place. `dims` are array lengths, -1 for a flexible one; `width` is a bit-field's, else 0."""
+    """One member of a layout: name, type, place. `dims` are array lengths, -1 for a flexible one; `width` is a
+    bit-field's, else 0.
+    """
 
     __slots__ = ("base", "bit", "byte", "dims", "name", "width")
 
@@ -72,20 +75,24 @@ class Row:
 
 
 class _PackInto:
-    """Looks the packing function of a struct up: handing it out costs less than passing 200 values through one more call."""
+    """Looks the packing function of a struct up: handing it out costs less than passing 200 values through one more
+    call.
+    """
 
     def __get__(self, instance: object, owner: type[Struct]) -> Callable[..., None]:
         return _plan(owner).packer
 
 
 class Struct:
-    """A C struct or union. Subclasses are generated; calling one makes zeroed memory of its own, `view` lies over a buffer.
+    """A C struct or union. Subclasses are generated; calling one makes zeroed memory of its own, `view` lies over a
+    buffer.
 
-    Members are set and read as attributes of what `view` and the call return: a cffi object that no `isinstance` knows. Integers are
-    range-checked (`OverflowError`), arrays are indexed, an array of `char` takes `bytes`, a nested struct a dict or a sequence, pointers are
-    integers. `memory` gives the bytes to system calls.
+    Members are set and read as attributes of what `view` and the call return: a cffi object that no `isinstance` knows.
+    Integers are range-checked (`OverflowError`), arrays are indexed, an array of `char` takes `bytes`, a nested struct
+    a dict or a sequence, pointers are integers. `memory` gives the bytes to system calls.
 
-    Keep the outer view while you use a member that is a struct or an array: those refer to its memory and do not keep it alive.
+    Keep the outer view while you use a member that is a struct or an array: those refer to its memory and do not keep
+    it alive.
     """
 
     SIZE: ClassVar[int]
@@ -93,9 +100,8 @@ class Struct:
     LAYOUT: ClassVar[str]
     CHANGES: ClassVar[Mapping[str, tuple[int, str] | None]] = {}
     SINCE: ClassVar[str | None] = None  # the first release that has the struct; None: the oldest of its module
-    BASE: ClassVar[type[Struct] | None] = (
-        None  # of a struct that `at` laid out: the class it was made from, and the release
-    )
+    # of a struct that `at` laid out: the class it was made from, and the release
+    BASE: ClassVar[type[Struct] | None] = None
     RELEASE: ClassVar[str | None] = None
 
     def __new__(cls, /, **values: Any) -> Self:
@@ -111,7 +117,8 @@ class Struct:
 
     @classmethod
     def view(cls, buffer: Buffer, offset_bytes: int = 0) -> Self:
-        """Lay the struct over writable `buffer` from `offset_bytes`. A flexible array takes all that is left of the buffer.
+        """Lay the struct over writable `buffer` from `offset_bytes`. A flexible array takes all that is left of the
+        buffer.
 
         Raises `ValueError` when the buffer ends before the struct does, and when it cannot be written.
         """
@@ -119,14 +126,18 @@ class Struct:
 
     @classmethod
     def pack(cls, *values: int | float | bytes) -> bytes:
-        """Return the struct's bytes with every leaf given, in the order of `leaves`; bytes that are no leaf are zero."""
+        """Return the struct's bytes with every leaf given, in the order of `leaves`; bytes that are no leaf are
+        zero.
+        """
         return _plan(cls).bulk.pack(values)
 
     if TYPE_CHECKING:
 
         @classmethod
         def pack_into(cls, buffer: Buffer, offset_bytes: int, /, *values: int | float | bytes) -> None:
-            """Fill the struct at `offset_bytes` of `buffer` with every leaf given, in the order of `leaves`; padding becomes zero."""
+            """Fill the struct at `offset_bytes` of `buffer` with every leaf given, in the order of `leaves`; padding
+            becomes zero.
+            """
     else:
         pack_into = _PackInto()
 
@@ -137,7 +148,9 @@ class Struct:
 
     @classmethod
     def leaves(cls) -> tuple[str, ...]:
-        """Name the values of `pack` and `unpack`: `body.x`, `tail[3]`; of members that overlap, the first; a byte array is one leaf."""
+        """Name the values of `pack` and `unpack`: `body.x`, `tail[3]`; of members that overlap, the first; a byte array
+        is one leaf.
+        """
         return _plan(cls).bulk.names
 
     @classmethod
@@ -154,8 +167,8 @@ class Struct:
     def at(cls, release: str) -> type[Self]:
         """Return the struct as driver `release` ("580.142") lays it out: the newest row that is not newer than it.
 
-        A struct without differences is the same in every release. Raises `NotSupported` for a release that lacks the struct or that the
-        module has no facts about.
+        A struct without differences is the same in every release. Raises `NotSupported` for a release that lacks the
+        struct or that the module has no facts about.
         """
         from ringup.autogen.releases import struct_at  # only the facts of released drivers need it
 
@@ -246,7 +259,8 @@ class Plan:
         return self._ctypes[tail]
 
     def _cffi_field(self, row: Row, tail: int) -> tuple[str, Any, int, int]:
-        """A member at a forced place. A bit-field is a nameless struct of one unit, padded up to the field's lowest bit.
+        """A member at a forced place. A bit-field is a nameless struct of one unit, padded up to the field's lowest
+        bit.
 
         An integer of 32 bits or less is served as a bit-field of its whole width, which cffi stores a quarter faster.
         """
@@ -274,7 +288,9 @@ class Plan:
 
 
 def _unit(row: Row, size_bytes: int) -> tuple[int, int, int] | None:
-    """Return (bytes, first byte, bit) of the smallest aligned-free unit inside the struct that holds a bit-field, None if there is none."""
+    """Return (bytes, first byte, bit) of the smallest aligned-free unit inside the struct that holds a bit-field, None
+    if there is none.
+    """
     if row.width == 64 and row.bit == 0:
         return 8, row.byte, 0  # served as an ordinary member
     for unit in (1, 2, 4, 8):
@@ -312,7 +328,9 @@ def _plan(owner: type[Struct]) -> Plan:
 
 
 def memory(view: Any) -> memoryview:
-    """Return the bytes under a struct, writable: what `fcntl.ioctl`, `os.write` or `bytes` take. Keeps the view's memory alive."""
+    """Return the bytes under a struct, writable: what `fcntl.ioctl`, `os.write` or `bytes` take. Keeps the view's
+    memory alive.
+    """
     import _cffi_backend as backend
 
     from ringup.autogen.plain_view import PlainView, memory_of

@@ -1,4 +1,6 @@
-"""A tensor graph compiled for a target: kernels as machine code and the launches that make the outputs. Needs no card."""
+"""A tensor graph compiled for a target: kernels as machine code and the launches that make the outputs. Needs no
+card.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may depend on these."""
+    """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may
+    depend on these.
+    """
 
     binary: Binary
     memory: tuple[Slot, ...]
@@ -65,7 +69,9 @@ class Output:
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """The launches of a graph, in order. `buffers` counts the graph's own memory; intermediates share an arena of `arena_bytes`."""
+    """The launches of a graph, in order. `buffers` counts the graph's own memory; intermediates share an arena of
+    `arena_bytes`.
+    """
 
     target: str
     launches: tuple[Launch, ...]
@@ -84,7 +90,9 @@ class CompiledGraph:
 
 
 class Step(NamedTuple):
-    """What `watch` hears of a kernel: its cut, what makes it the same as others, its shape if it was chosen, machine IR, instructions, bytes."""
+    """What `watch` hears of a kernel: its cut, what makes it the same as others, its shape if it was chosen, machine
+    IR, instructions, bytes.
+    """
 
     kernel: Kernel
     signature: Signature
@@ -117,7 +125,9 @@ _kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
 
 @contextmanager
 def _deep() -> Iterator[None]:
-    """Let expressions be as deep as a chain of thousands of operations is. Python's own limit guards a stack of C that its calls do not use."""
+    """Let expressions be as deep as a chain of thousands of operations is. Python's own limit guards a stack of C that
+    its calls do not use.
+    """
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST))
     try:
@@ -128,7 +138,9 @@ def _deep() -> Iterator[None]:
 
 @contextmanager
 def _collector_at_rest() -> Iterator[None]:
-    """Keep the garbage collector from looking through the many short-lived objects of a compilation: a fifth of its time, for nothing."""
+    """Keep the garbage collector from looking through the many short-lived objects of a compilation: a fifth of its
+    time, for nothing.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -141,7 +153,9 @@ def _collector_at_rest() -> Iterator[None]:
 def compile_graph(
     outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None, tuning: Chooser | None = None
 ) -> CompiledGraph:
-    """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for what cannot be."""
+    """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for
+    what cannot be.
+    """
     with _collector_at_rest(), _deep():
         planned = plan(outputs)
         _, buffers = of_graph(outputs)

@@ -1,4 +1,5 @@
-"""What became of a graph, for people: its launches, what each kernel computes from which memory, who walks through which axis, what it costs.
+"""What became of a graph, for people: its launches, what each kernel computes from which memory, who walks through
+which axis, what it costs.
 
 Nothing here is text for a terminal or a page: `tools/code/explain.py` and `tools/code/explain_page.py` write those.
 """
@@ -123,7 +124,9 @@ def assembly_of(step: Step) -> list[str]:
 
 
 def nodes_of(kernel: Kernel) -> list[Line]:
-    """Return what a kernel computes, node by node, from the memory that it reads; reductions say where they were joined."""
+    """Return what a kernel computes, node by node, from the memory that it reads; reductions say where they were
+    joined.
+    """
     names: dict[Node, str] = {}
     lines: list[Line] = []
     memory = {node: i for i, node in enumerate(memory_order(kernel))}

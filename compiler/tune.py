@@ -1,4 +1,6 @@
-"""The search over the shapes a kernel may have: each candidate is compiled and measured, on a card or by the model, and the best is kept."""
+"""The search over the shapes a kernel may have: each candidate is compiled and measured, on a card or by the model, and
+the best is kept.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Trial(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """One kernel: its trials, the heuristic one first, and the number of the best. `known`: a file had it, nothing was tried."""
+    """One kernel: its trials, the heuristic one first, and the number of the best. `known`: a file had it, nothing was
+    tried.
+    """
 
     name: str
     trials: tuple[Trial, ...]
@@ -93,10 +97,12 @@ def tune_graph(
     say: Callable[[str], None] | None = None,
     done: Callable[[], None] | None = None,
 ) -> list[Tuned]:
-    """Tune every kernel of a graph and keep what was found; `measure` is the model by default. The file is saved after each kernel.
+    """Tune every kernel of a graph and keep what was found; `measure` is the model by default. The file is saved after
+    each kernel.
 
-    What `tuning` knows by the same judge, or one of more weight, is not tried again, unless `again`. `say` hears what is being tried, `done` is
-    called after each kernel. Raises CompileError where not even a kernel's heuristic shape can be compiled, and what measuring raises.
+    What `tuning` knows by the same judge, or one of more weight, is not tried again, unless `again`. `say` hears what
+    is being tried, `done` is called after each kernel. Raises CompileError where not even a kernel's heuristic shape
+    can be compiled, and what measuring raises.
     """
     judged = measure or ModelMeasure()
     found = []
@@ -123,7 +129,9 @@ def tune_graph(
 
 
 def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], None] | None = None) -> Tuned:
-    """Measure every candidate of a kernel. One that cannot be compiled is passed over, unless it is the heuristic one."""
+    """Measure every candidate of a kernel. One that cannot be compiled is passed over, unless it is the heuristic
+    one.
+    """
     trials: list[Trial] = []
     name = ""
     for choice in candidates(job.kernel, traits(target)):
@@ -155,7 +163,9 @@ def modelled(step: Step) -> roofline.Launch:
 
 
 def bytes_moved(step: Step, groups: int) -> int:
-    """Return the bytes that have to pass between memory and the chip once: what is read of each input, and what is written."""
+    """Return the bytes that have to pass between memory and the chip once: what is read of each input, and what is
+    written.
+    """
     kernel = step.kernel
     done = work(step.lowered.function)
     threads = groups * step.binary.group_size

@@ -1,8 +1,9 @@
 """Shapes of kernels that a search has found better than the heuristic ones, kept in a file from one run to the next.
 
-The file is JSON: entries by target and by what makes a kernel (a hash of its signature). An entry names one of the candidates that the kernel's
-lowering offers; one whose name is offered no more is passed over, so an old file does no harm. A file that cannot be read counts as empty,
-with a warning. It is written whole, beside the old one, and put in its place.
+The file is JSON: entries by target and by what makes a kernel (a hash of its signature). An entry names one of the
+candidates that the kernel's lowering offers; one whose name is offered no more is passed over, so an old file does no
+harm. A file that cannot be read counts as empty, with a warning. It is written whole, beside the old one, and put in
+its place.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ RANK: Final = {
 
 
 class Entry(NamedTuple):
-    """The best shape of a kernel: its name among the candidates, who says so, what it and the heuristic one cost (us on a card, cycles)."""
+    """The best shape of a kernel: its name among the candidates, who says so, what it and the heuristic one cost (us on
+    a card, cycles).
+    """
 
     choice: str
     judge: Judge
@@ -93,7 +96,9 @@ class Tuning:
 
 
 def could_be(path: Path) -> bool:
-    """Tell whether `save` may write over a file: one of ours, cut short or not, an empty one, none yet, or what is no ordinary file."""
+    """Tell whether `save` may write over a file: one of ours, cut short or not, an empty one, none yet, or what is no
+    ordinary file.
+    """
     if not path.is_file():
         return True
     with path.open("rb") as file:

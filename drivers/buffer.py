@@ -20,10 +20,12 @@ class Owner(Protocol):
 
 
 class Buffer:
-    """Memory of a card. Free it when nothing that was submitted uses it any more; every use after that is a `ValueError`.
+    """Memory of a card. Free it when nothing that was submitted uses it any more; every use after that is a
+    `ValueError`.
 
-    `where`: "vram", the card's own, or "host". `view`: its bytes as the CPU sees them (format B), None where it sees none; what the CPU
-    writes through it reaches the card when the next submission is made known, not before. New VRAM holds what was there; host memory is zero.
+    `where`: "vram", the card's own, or "host". `view`: its bytes as the CPU sees them (format B), None where it sees
+    none; what the CPU writes through it reaches the card when the next submission is made known, not before. New VRAM
+    holds what was there; host memory is zero.
     """
 
     __slots__ = ("_gone", "_owner", "freed", "gpu_va", "name", "size_bytes", "view", "where")

@@ -13,7 +13,9 @@ LOG = logging.getLogger(__name__)
 
 @contextmanager
 def undone_on_error(undo: Callable[[], object]) -> Iterator[None]:
-    """Call `undo` when what is inside fails or is interrupted. If that fails too, as on a card that is gone, it hides nothing."""
+    """Call `undo` when what is inside fails or is interrupted. If that fails too, as on a card that is gone, it hides
+    nothing.
+    """
     try:
         yield
     except BaseException:

@@ -1,6 +1,8 @@
-"""What the other end of a path saw of its driver's mistakes, put into errors and reports. Only virtual cards say any of it; see `seam.Witness`.
+"""What the other end of a path saw of its driver's mistakes, put into errors and reports. Only virtual cards say any of
+it; see `seam.Witness`.
 
-The first mistake is the cause; what follows is told in short. Where there is none, what stands still is told: packets, waves, barriers.
+The first mistake is the cause; what follows is told in short. Where there is none, what stands still is told: packets,
+waves, barriers.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Mistakes:
         return f"{one.text} ({where})" if where else one.text
 
     def explain(self, error: RingupError) -> None:
-        """Add to an error that is about to be raised what led to it: the first mistake to its message, the others as notes."""
+        """Add to an error that is about to be raised what led to it: the first mistake to its message, the others as
+        notes.
+        """
         if self._witness is None or isinstance(error, DeviceLost):
             return
         seen = self.seen()

@@ -1,4 +1,6 @@
-"""Waiting for a card: look at the word in memory a while, then sleep until an interrupt, then ask whether the card is still well."""
+"""Waiting for a card: look at the word in memory a while, then sleep until an interrupt, then ask whether the card is
+still well.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000  # without an interrupt; each nap doubl
 class Poller:
     """A `Waiter` of the queues of one card.
 
-    `examine(last)` takes in interrupts and raises what befell the card; it is asked after every nap (`last`: for the last time), and behind
-    work that is done when `glance(looked)`, which must be cheap, says that something came; `looked`: words in memory were just looked at.
-    `explain` adds what is known to an error that is about to be raised.
+    `examine(last)` takes in interrupts and raises what befell the card; it is asked after every nap (`last`: for the
+    last time), and behind work that is done when `glance(looked)`, which must be cheap, says that something came;
+    `looked`: words in memory were just looked at. `explain` adds what is known to an error that is about to be raised.
     """
 
     def __init__(
@@ -31,7 +33,9 @@ class Poller:
         self.advice = ""  # what an error of a wait that ran out ends with
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
-        """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine` raises."""
+        """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine`
+        raises.
+        """
         known = timeline.known >= value
         if known or timeline.look(value, LOOKS):
             if self._glance(not known):

@@ -1,4 +1,6 @@
-"""Bring-up as a list of named stages: each bounded, timed on the transport's clock, told to who watches; a failure names its stage."""
+"""Bring-up as a list of named stages: each bounded, timed on the transport's clock, told to who watches; a failure
+names its stage.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Stages:
     """The stages of one bring-up, in order."""
 
     def __init__(self, card: str, clock: Clock, watch: Watcher | None = None, *, patience: int = 1) -> None:
-        """`patience`: how many times the stages' bounds the path to the card may take, since every access is slow there."""
+        """`patience`: how many times the stages' bounds the path to the card may take, since every access is slow
+        there.
+        """
         self.card, self._clock, self._watch, self._patience = card, clock, watch, patience
         self.done: list[Stage] = []
 
@@ -46,7 +50,8 @@ class Stages:
     def stage(self, name: str, bound_us: int) -> Iterator[None]:
         """Run one stage. An error of our tree comes out as its own class with the stage's name in front.
 
-        `bound_us` is for the whole stage; the waits inside have bounds of their own. Raises `DeviceTimeout` when it took longer.
+        `bound_us` is for the whole stage; the waits inside have bounds of their own. Raises `DeviceTimeout` when it
+        took longer.
         """
         bound_us *= self._patience
         if self._watch is not None:

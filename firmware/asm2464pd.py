@@ -1,10 +1,11 @@
-"""Firmware of the ASM2464PD: the image container, the two configuration blocks in front of it, and the flash that holds them twice.
+"""Firmware of the ASM2464PD: the image container, the two configuration blocks in front of it, and the flash that holds
+them twice.
 
-The flash has two sets, 128 KiB apart: configuration block 0 (how the device calls itself on USB, and policies), block 1 (how its USB4
-router does) and an image: length, body, marker, byte sum, CRC-32. The body is 32 KiB of 8051 code that is always mapped and two banks
-behind it.
-Nothing in an image is signed; the sums only tell damage.
-Source: cyrozap/usb-to-pcie-re, asm2464_fw.ksy and asm236x_fw.ksy (fields of block 0); machine code of stock image 240417 (places in the flash).
+The flash has two sets, 128 KiB apart: configuration block 0 (how the device calls itself on USB, and policies), block 1
+(how its USB4 router does) and an image: length, body, marker, byte sum, CRC-32. The body is 32 KiB of 8051 code that is
+always mapped and two banks behind it. Nothing in an image is signed; the sums only tell damage. Source:
+cyrozap/usb-to-pcie-re, asm2464_fw.ksy and asm236x_fw.ksy (fields of block 0); machine code of stock image 240417
+(places in the flash).
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ class RouterConfig:
 
 @dataclass(frozen=True, slots=True)
 class FlashSet:
-    """One of the two sets: what is sound in it; `problems` says why another thing is not, by `config_0`, `config_1`, `image`."""
+    """One of the two sets: what is sound in it; `problems` says why another thing is not, by `config_0`, `config_1`,
+    `image`.
+    """
 
     config_0: DeviceConfig | None
     config_1: RouterConfig | None
@@ -154,7 +157,9 @@ class FlashSet:
 
 
 def version_text(version: bytes) -> str:
-    """Write six version bytes as files are named, `240417_85_00_00`; empty when they are no binary-coded decimal date."""
+    """Write six version bytes as files are named, `240417_85_00_00`; empty when they are no binary-coded decimal
+    date.
+    """
     digits = version.hex()
     if len(version) != VERSION_BYTES or not digits.isdecimal() or not ("01" <= digits[2:4] <= "12"):
         return ""
@@ -164,8 +169,8 @@ def version_text(version: bytes) -> str:
 def parse(blob: bytes, name: str, *, in_flash: bool = False) -> Image:
     """Check an image: length, marker of the chip, sum and CRC.
 
-    `in_flash`: the image begins the bytes and others follow, as in flash. Raises `FirmwareError` for an image that is cut short, too long,
-    damaged, blank or another chip's.
+    `in_flash`: the image begins the bytes and others follow, as in flash. Raises `FirmwareError` for an image that is
+    cut short, too long, damaged, blank or another chip's.
     """
     _refuse_foreign(blob, name)
     body_bytes = HEAD.parse(blob).body_bytes
@@ -212,7 +217,9 @@ def _refuse_foreign(blob: bytes, name: str) -> None:
 
 
 def build(body: bytes) -> bytes:
-    """Frame a body as the flash wants it. Raises `ValueError` for one that does not fit or has no room for the version."""
+    """Frame a body as the flash wants it. Raises `ValueError` for one that does not fit or has no room for the
+    version.
+    """
     if not VERSION_AT + VERSION_BYTES <= len(body) <= MAX_IMAGE_BYTES - FRAME_BYTES:
         raise ValueError(
             f"a body has {VERSION_AT + VERSION_BYTES} to {MAX_IMAGE_BYTES - FRAME_BYTES} bytes, not {len(body)}"
@@ -222,7 +229,9 @@ def build(body: bytes) -> bytes:
 
 
 def parse_device_config(block: bytes, name: str) -> DeviceConfig:
-    """Check configuration block 0, 128 bytes. Raises `FirmwareError` for a wrong length, marker or sum, and for a blank one."""
+    """Check configuration block 0, 128 bytes. Raises `FirmwareError` for a wrong length, marker or sum, and for a blank
+    one.
+    """
     values = _config(CONFIG_0, block, name, 0)
     fields: dict[str, Any] = {key: _text(values[key]) for key in STRINGS_0}
     fields |= {key: int(values[key]) for key in ("vid", "pid", "bcd_device")}
@@ -269,7 +278,8 @@ def _text(padded: bytes) -> str:
 def build_device_config(
     vid: int, pid: int, *, bcd_device: int = 0x0100, policy: Mapping[str, int] | None = None, **strings: str
 ) -> bytes:
-    """Build configuration block 0; `strings` by the names of `STRINGS_0`, missing ones blank; `policy` by those of `POLICY`, missing bits set.
+    """Build configuration block 0; `strings` by the names of `STRINGS_0`, missing ones blank; `policy` by those of
+    `POLICY`, missing bits set.
 
     Raises `ValueError` for a name that is none, and for a value or text that does not fit.
     """
@@ -281,7 +291,9 @@ def build_device_config(
 
 
 def build_router_config(rest: bytes, **strings: str) -> bytes:
-    """Build configuration block 1 from 42 bytes nobody can explain, such as those of a block that was read, and `strings` by `STRINGS_1`."""
+    """Build configuration block 1 from 42 bytes nobody can explain, such as those of a block that was read, and
+    `strings` by `STRINGS_1`.
+    """
     return _build_config(CONFIG_1, STRINGS_1, strings, 1, rest=rest)
 
 
@@ -305,7 +317,8 @@ def _build_config(
 
 
 def parse_flash(blob: bytes, name: str) -> tuple[FlashSet, ...]:
-    """Look at a copy of the flash, 128 KiB (the first set alone) or 256 KiB and more as a programmer reads it; one or two sets.
+    """Look at a copy of the flash, 128 KiB (the first set alone) or 256 KiB and more as a programmer reads it; one or
+    two sets.
 
     Raises `FirmwareError` for bytes that are no copy of a flash; a set with damage in it is returned, and says so.
     """
@@ -338,7 +351,9 @@ def _flash_set(blob: bytes, name: str) -> FlashSet:
 
 
 def build_flash_set(config_0: bytes, config_1: bytes, image: bytes) -> bytes:
-    """Lay out one set, 128 KiB, as it is in the flash; what nothing fills is blank. Raises `ValueError` for what does not fit."""
+    """Lay out one set, 128 KiB, as it is in the flash; what nothing fills is blank. Raises `ValueError` for what does
+    not fit.
+    """
     if len(config_0) != CONFIG_BYTES or len(config_1) != CONFIG_BYTES or len(image) > MAX_IMAGE_BYTES:
         raise ValueError(f"a set has two blocks of {CONFIG_BYTES} bytes and an image of up to {MAX_IMAGE_BYTES}")
     return (bytes(config_0) + bytes(config_1) + bytes(image)).ljust(SET_BYTES, bytes([BLANK]))

@@ -1,6 +1,8 @@
-"""Numbers that a card or its firmware states of itself: checked against what can be before they enter arithmetic, a loop or an allocation.
+"""Numbers that a card or its firmware states of itself: checked against what can be before they enter arithmetic, a
+loop or an allocation.
 
-A number that cannot be is often none at all, but what memory and registers read as when nothing answered or nobody has written them.
+A number that cannot be is often none at all, but what memory and registers read as when nothing answered or nobody has
+written them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def within(
     error: type[RingupError] = FirmwareError,
     todo: str = "",
 ) -> int:
-    """Return a stated number that can be one: `low` to `high`, both included. Raises `error`, which gives the number and the bounds."""
+    """Return a stated number that can be one: `low` to `high`, both included. Raises `error`, which gives the number
+    and the bounds.
+    """
     if low <= value <= high:
         return value
     shown = f"{named(value, bits)}, {value} in decimal" if value > 9 else named(value, bits)

@@ -1,8 +1,9 @@
 """Where firmware files lie on this machine: the kernel's folders, folders and files named by hand, compressed or not.
 
-The kernel looks in the folder that its parameter `firmware_class.path` names, then below /lib/firmware, for a file as it is and then for
-one compressed; so does this. Nothing is downloaded. Files are hostile input: sizes are bounded before and while they unpack.
-Source: Linux Documentation/driver-api/firmware/fw_search_path.rst; drivers/base/firmware_loader/main.c, fw_path.
+The kernel looks in the folder that its parameter `firmware_class.path` names, then below /lib/firmware, for a file as
+it is and then for one compressed; so does this. Nothing is downloaded. Files are hostile input: sizes are bounded
+before and while they unpack. Source: Linux Documentation/driver-api/firmware/fw_search_path.rst;
+drivers/base/firmware_loader/main.c, fw_path.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def system_folders(parameter: Path = PARAMETER, root: Path = ROOT) -> tuple[Path
 class Store:
     """Finds firmware by its kernel name, `amdgpu/gc_11_0_0_mec.bin`.
 
-    `explicit` come first: a folder may hold the kernel's tree or bare files, a file serves the name that it has. `folders` replaces the
-    system's folders. Raises `FirmwareError` when something explicit is not there.
+    `explicit` come first: a folder may hold the kernel's tree or bare files, a file serves the name that it has.
+    `folders` replaces the system's folders. Raises `FirmwareError` when something explicit is not there.
     """
 
     def __init__(self, folders: Iterable[Path | str] | None = None, explicit: Iterable[Path | str] = ()) -> None:
@@ -72,7 +73,9 @@ class Store:
                 raise FirmwareError(f"{path}, where firmware should be, is not there{_dangling(path)}")
 
     def find(self, name: str) -> FoundFile | None:
-        """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or unpacked."""
+        """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or
+        unpacked.
+        """
         return next((FoundFile(name, path, _load(path)) for path in self._paths(name) if _is_there(path)), None)
 
     def find_any(self, *names: str) -> FoundFile | None:
@@ -80,7 +83,9 @@ class Store:
         return next((found for name in names if (found := self.find(name)) is not None), None)
 
     def load(self, *names: str) -> FoundFile:
-        """Return the first of several names that is there. Raises `FirmwareError` that says where was looked and what brings it."""
+        """Return the first of several names that is there. Raises `FirmwareError` that says where was looked and what
+        brings it.
+        """
         found = self.find_any(*names)
         if found is not None:
             return found
@@ -105,7 +110,9 @@ class Store:
 
 
 def load_file(path: Path) -> FoundFile:
-    """Read one file by its path, unpacked where it is packed. Raises `FirmwareError` when it cannot be read or unpacked."""
+    """Read one file by its path, unpacked where it is packed. Raises `FirmwareError` when it cannot be read or
+    unpacked.
+    """
     return FoundFile(path.name, path, _load(path))
 
 
@@ -120,7 +127,9 @@ def _is_there(path: Path) -> bool:
 
 
 def _dangling(path: Path, *, named: bool = False) -> str:
-    """Say where a link leads that leads to nothing, and what lies beside that; empty for anything else. `named`: the link's own name, too."""
+    """Say where a link leads that leads to nothing, and what lies beside that; empty for anything else. `named`: the
+    link's own name, too.
+    """
     try:
         target = os.readlink(path)
     except OSError:

@@ -1,4 +1,6 @@
-"""A ring-like arena of card-visible memory for what lives only as long as a submission: kernel arguments, indirect buffers."""
+"""A ring-like arena of card-visible memory for what lives only as long as a submission: kernel arguments, indirect
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Arena:
         self._pending: deque[tuple[Point, int]] = deque()
 
     def take(self, size_bytes: int, timeout_s: float) -> int:
-        """Return the offset of a free piece, waiting for old submissions where needed. Name its point with `keep_until` next."""
+        """Return the offset of a free piece, waiting for old submissions where needed. Name its point with `keep_until`
+        next.
+        """
         need, head, most = -(-size_bytes // self.ALIGN) * self.ALIGN, self.head, self.size_bytes
         at = head % most
         if at + need <= most and head + need - self._tail <= most:

@@ -23,8 +23,9 @@ MAX_DWORDS = 1 << 20  # of all indirect buffers that one call follows
 class Packet:
     """One packet of a stream.
 
-    `fields`: what its dwords say, by name, in order; bits that no field covers as `NAME.reserved`. `registers`: (dword address, value) of what
-    it writes. `raw`: all its dwords that were there. `note`: what is wrong or special. `inner`: the indirect buffer that it calls, if fetched.
+    `fields`: what its dwords say, by name, in order; bits that no field covers as `NAME.reserved`. `registers`: (dword
+    address, value) of what it writes. `raw`: all its dwords that were there. `note`: what is wrong or special. `inner`:
+    the indirect buffer that it calls, if fetched.
     """
 
     offset_dwords: int
@@ -66,8 +67,9 @@ def decode_ring(
 ) -> list[Packet]:
     """Decode what lies between the pointers of a live ring, around its end where it must be.
 
-    `view` is the whole ring; the pointers count `unit_bytes` (PM4 rings dwords, SDMA rings bytes: 1) and may have run past the end any number of
-    times. Only the last ring full can still be there. Offsets in the packets count from `rptr`, or from where the oldest dword lies.
+    `view` is the whole ring; the pointers count `unit_bytes` (PM4 rings dwords, SDMA rings bytes: 1) and may have run
+    past the end any number of times. Only the last ring full can still be there. Offsets in the packets count from
+    `rptr`, or from where the oldest dword lies.
     """
     size = len(view)
     if size % 4 or size == 0:
@@ -84,7 +86,8 @@ def decode_ring(
 
 
 class Walk:
-    """One decoder at one stream and the indirect buffers it calls: their fetcher, how many dwords are left, which are being shown.
+    """One decoder at one stream and the indirect buffers it calls: their fetcher, how many dwords are left, which are
+    being shown.
 
     `packet_at(dwords, at, walk)` decodes the packet that begins at dword `at`; it takes one dword or more.
     """
@@ -105,7 +108,9 @@ class Walk:
         return packets + leftover(total, rest)
 
     def called(self, gpu_va: int, count_dwords: int) -> tuple[tuple[Packet, ...], str]:
-        """Return the packets of an indirect buffer, and what is wrong with it or why there are none; nothing is said where nobody asked."""
+        """Return the packets of an indirect buffer, and what is wrong with it or why there are none; nothing is said
+        where nobody asked.
+        """
         data, note = self._fetched(gpu_va, count_dwords)
         if data is None:
             return (), note

@@ -1,8 +1,10 @@
-"""ELF files of one machine: their header, pieces laid out into one image, symbols, relocations and notes. Every byte is doubted.
+"""ELF files of one machine: their header, pieces laid out into one image, symbols, relocations and notes. Every byte is
+doubted.
 
-Linked objects (ET_DYN) are laid out by program headers and read through their dynamic section, as a loader does: section headers may be gone.
-Unlinked ones (ET_REL) are laid out here by section, with a table of addresses (GOT) where code asks for one.
-Sources: System V ABI, "Object Files" and "Program Loading and Dynamic Linking"; LLVM AMDGPUUsage, "ELF Code Object".
+Linked objects (ET_DYN) are laid out by program headers and read through their dynamic section, as a loader does:
+section headers may be gone. Unlinked ones (ET_REL) are laid out here by section, with a table of addresses (GOT) where
+code asks for one. Sources: System V ABI, "Object Files" and "Program Loading and Dynamic Linking"; LLVM AMDGPUUsage,
+"ELF Code Object".
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name and where it lies: an offset in the image, with `absolute` a plain value; None when another object must define it."""
+    """A name and where it lies: an offset in the image, with `absolute` a plain value; None when another object must
+    define it.
+    """
 
     name: str
     offset: int | None
@@ -73,7 +77,9 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """A place in the image that depends on where things lie: `kind` is the machine's number; no symbol: the image's base."""
+    """A place in the image that depends on where things lie: `kind` is the machine's number; no symbol: the image's
+    base.
+    """
 
     place: int
     kind: int
@@ -152,7 +158,9 @@ class Names:
 
 
 def read(data: bytes, what: str) -> Elf:
-    """Read and lay out a file. Raises `CompileError` for damage, `NotSupported` for ELF of another sort; both name `what`."""
+    """Read and lay out a file. Raises `CompileError` for damage, `NotSupported` for ELF of another sort; both name
+    `what`.
+    """
     file = Bytes(bytes(data), what)
     ident, kind, machine, _, _, phoff, shoff, flags, _, phsize, phnum, shsize, shnum, _ = HEADER.unpack(
         file.take(0, HEADER.size, "the ELF header")
@@ -296,7 +304,9 @@ class _Linked:
 
 
 class _Unlinked:
-    """An object as the compiler left it. Read-only sections come first, then code, then what is written: pages have one kind of access."""
+    """An object as the compiler left it. Read-only sections come first, then code, then what is written: pages have one
+    kind of access.
+    """
 
     def __init__(self, file: Bytes[bytes], elf: Elf, sections: list[tuple[int, ...]]) -> None:
         self.file, self.elf, self.sections = file, elf, sections

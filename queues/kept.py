@@ -1,4 +1,6 @@
-"""Kept streams: built once into memory of the card, patched and submitted again. A replay costs a patch, a short call and a doorbell."""
+"""Kept streams: built once into memory of the card, patched and submitted again. A replay costs a patch, a short call
+and a doorbell.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
 
 @dataclass(slots=True)
 class _Place:
-    """One copy in the card's memory: the addresses in its image, the packets that call it, the version of the image there, its last run."""
+    """One copy in the card's memory: the addresses in its image, the packets that call it, the version of the image
+    there, its last run.
+    """
 
     gpu_va: int
     at_bytes: int
@@ -29,8 +33,9 @@ class _Place:
 class Kept:
     """A stream in `copies` places of the card's memory, used in turn, so that one can be patched while another runs.
 
-    Values are patched by byte: of the commands (`patch`; a stream's `size_bytes` is where its next packet will begin) or of the kernel
-    arguments (`patch_args`; `dispatch` returns where its own begin). What is under way keeps the values it was submitted with.
+    Values are patched by byte: of the commands (`patch`; a stream's `size_bytes` is where its next packet will begin)
+    or of the kernel arguments (`patch_args`; `dispatch` returns where its own begin). What is under way keeps the
+    values it was submitted with.
     """
 
     def __init__(
@@ -78,7 +83,8 @@ class Kept:
         self._version += 1
 
     def patch_args(self, at_bytes: int, data: bytes) -> None:
-        """Change bytes of the kernel arguments for the submissions to come: at `dispatch`'s number plus the argument's `arg_offset`.
+        """Change bytes of the kernel arguments for the submissions to come: at `dispatch`'s number plus the argument's
+        `arg_offset`.
 
         `data`: bytes, or a NumPy scalar or array of the argument's type.
         """

@@ -1,7 +1,9 @@
-"""Profiles: when each dispatch and each copy of a queue began and ended, by stamps that the engines store, gathered into a trace.
+"""Profiles: when each dispatch and each copy of a queue began and ended, by stamps that the engines store, gathered
+into a trace.
 
-A stamped command waits for those before it and is waited for by its own end stamp: what is measured is each command alone, in order, not
-how they overlap. A stream submitted again overwrites its stamps; the last run is what a profile shows.
+A stamped command waits for those before it and is waited for by its own end stamp: what is measured is each command
+alone, in order, not how they overlap. A stream submitted again overwrites its stamps; the last run is what a profile
+shows.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Profile:
         self.host: list[tuple[str, float, float]] = []  # submissions: name, begin and duration in us
 
     def around(self, track: str) -> Callable[[Stamped, str], Callable[[], None]]:
-        """Return a hook for streams of a queue: called before a command with its name, it returns what to call behind it."""
+        """Return a hook for streams of a queue: called before a command with its name, it returns what to call behind
+        it.
+        """
 
         def before(stream: Stamped, name: str) -> Callable[[], None]:
             place = len(self._taken)

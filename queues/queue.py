@@ -1,6 +1,7 @@
 """Queues: where streams become work on a card. One class for every vendor; packets and the way to the card are given.
 
-A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It is published whole.
+A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It
+is published whole.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ PUT_ROOM_BYTES = 256  # of the ring: what `put` of `Queue.submit` may submit its
 ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
 HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
 BROKEN_OFF_S = 0.2  # TIMEOUT: ours, for work whose submission was interrupted
-TIMEOUT_S = 10.0  # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
+# TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
+TIMEOUT_S = 10.0
 
 
 class Owner:
-    """The thread that a card and all that hangs on it belongs to: none of it is locked. `thread`: who may submit; no thread while none may."""
+    """The thread that a card and all that hangs on it belongs to: none of it is locked. `thread`: who may submit; no
+    thread while none may.
+    """
 
     __slots__ = ("_cause", "_cured", "_holder", "name", "thread")
 
@@ -44,7 +48,9 @@ class Owner:
         self.thread = self._holder if self._cause is None else NO_THREAD
 
     def refuse(self, cause: Exception, cured: Callable[[], bool] | None = None) -> None:
-        """Take no submission from now on: each raises `cause`, unless `cured`, which is asked first, says that all is well again."""
+        """Take no submission from now on: each raises `cause`, unless `cured`, which is asked first, says that all is
+        well again.
+        """
         self.thread, self._cause, self._cured = NO_THREAD, cause, cured
 
     def accept(self) -> None:
@@ -84,7 +90,9 @@ class Commands(Protocol):
 
     @property
     def pad(self) -> bytes:
-        """A packet that does nothing, the unit that submissions and indirect buffers are filled to; empty where any length will do."""
+        """A packet that does nothing, the unit that submissions and indirect buffers are filled to; empty where any
+        length will do.
+        """
         ...
 
     def padding(self, count: int) -> bytes:
@@ -92,7 +100,9 @@ class Commands(Protocol):
         ...
 
     def signal(self, gpu_va: int, value: int) -> bytes:
-        """Store `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's places are `signal_places`."""
+        """Store `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's places are
+        `signal_places`.
+        """
         ...
 
     @property
@@ -121,10 +131,11 @@ NONE, NEW, OLD = range(3)  # what arguments a submission uses: those of an earli
 
 
 class Stream:
-    """Commands being built: bytes, and where addresses of kernel arguments must go. Touches no hardware; its engine's class adds verbs.
+    """Commands being built: bytes, and where addresses of kernel arguments must go. Touches no hardware; its engine's
+    class adds verbs.
 
-    A stream may be submitted more than once, also while it runs: each time gets arguments of its own, or those of the last time where they are
-    the same and nothing was placed since.
+    A stream may be submitted more than once, also while it runs: each time gets arguments of its own, or those of the
+    last time where they are the same and nothing was placed since.
     """
 
     placed: Placed | None = None  # once it was submitted
@@ -171,8 +182,8 @@ class Inline(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of commands that lie in memory, as `Queue.call` keeps it: its packets, the whole submission, the byte of the signal's value in it,
-    how long the padding at its end is.
+    """A call of commands that lie in memory, as `Queue.call` keeps it: its packets, the whole submission, the byte of
+    the signal's value in it, how long the padding at its end is.
     """
 
     packets: bytes
@@ -247,11 +258,12 @@ class Queue:
     ) -> Point:
         """Hand a stream to the card and return the point that it reaches when done.
 
-        `put(at_bytes, data)`, where given, stores commands at a place of the ring in the host's stead. It may submit to this queue for that,
-        up to 128 bytes, which have ended when it returns. `stored` is called when all commands are stored, before the engine is told of them.
+        `put(at_bytes, data)`, where given, stores commands at a place of the ring in the host's stead. It may submit to
+        this queue for that, up to 128 bytes, which have ended when it returns. `stored` is called when all commands are
+        stored, before the engine is told of them.
 
-        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread, the first cause while the
-        card takes no work, and what a wait raises; nothing of the stream is submitted then.
+        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread,
+        the first cause while the card takes no work, and what a wait raises; nothing of the stream is submitted then.
         """
         owner = self._owner
         if get_ident() != owner.thread:
@@ -311,7 +323,9 @@ class Queue:
         return point
 
     def _carry(self, inline: Inline, stream: Stream, at: int) -> bytes:
-        """Return a packet that carries a stream's arguments, `at` bytes into its submission, and fill in where they come to lie."""
+        """Return a packet that carries a stream's arguments, `at` bytes into its submission, and fill in where they
+        come to lie.
+        """
         ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
         room = len(args) + ARGS_ALIGN  # wherever it begins, the arguments find their alignment
         size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
@@ -378,7 +392,9 @@ class Queue:
         return Call(packets, whole, len(whole), len(packets) + self._low_at, len(fill))
 
     def restart(self, cause: Exception) -> None:
-        """Go on after a reset of the hardware: what was not done fails with `cause`, pointers start at 0, nothing is under way."""
+        """Go on after a reset of the hardware: what was not done fails with `cause`, pointers start at 0, nothing is
+        under way.
+        """
         self.timeline = self.timeline.fail(cause)
         self.ring.restart()
         self._args.forget()
@@ -386,15 +402,20 @@ class Queue:
         self._waits.clear()
 
     def _ahead(self, at: int, size_bytes: int) -> int:
-        """Return how many bytes of padding go before a submission of so many bytes at `at`: up to the ring's end, where it would wrap."""
+        """Return how many bytes of padding go before a submission of so many bytes at `at`: up to the ring's end, where
+        it would wrap.
+        """
         ring = self.ring
         rest = ring.size_bytes - (at & ring.size_bytes - 1)
-        # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr amd_blit_sdma.cpp,
-        # PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay multiples of eight units.
+        # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr
+        # amd_blit_sdma.cpp, PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay
+        # multiples of eight units.
         return rest if self.commands.pad and rest < size_bytes + -(at + size_bytes) % self._fetch_bytes else 0
 
     def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
-        """Have commands put a little ahead in the ring and fill the way there; the ring does not know of them yet. Returns where they end."""
+        """Have commands put a little ahead in the ring and fill the way there; the ring does not know of them yet.
+        Returns where they end.
+        """
         ring, pad = self.ring, self.commands.pad
         unit, size = 8 * len(pad), ring.size_bytes
         data = data + pad * (-len(data) % unit // len(pad))
@@ -419,7 +440,9 @@ class Queue:
         at: int | None = None,
         stored: Callable[[], None] | None = None,
     ) -> Point:
-        """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored before."""
+        """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored
+        before.
+        """
         ring, signal, timeline = self.ring, self._signal, self.timeline
         start, last = ring.wptr, timeline.last
         usual = at is None and stored is None
@@ -457,8 +480,8 @@ class Queue:
     def _broken_off(self, start: int, last: int) -> None:
         """Take back a submission that failed or was interrupted, as by ctrl-C, while it was stored.
 
-        One that was stored whole, of which the engine may have been told, is let end first, in a bounded time: whoever asked for it will free
-        what it uses, and the next submission would set it off.
+        One that was stored whole, of which the engine may have been told, is let end first, in a bounded time: whoever
+        asked for it will free what it uses, and the next submission would set it off.
         """
         if self.ring.wptr == start:
             self.timeline.last = last
@@ -493,7 +516,9 @@ class Queue:
         return b"".join(parts)
 
     def _wait_here(self, point: Point) -> None:
-        """Wait in the queue's stead. What befell the other card is raised once: this queue can go on without it then."""
+        """Wait in the queue's stead. What befell the other card is raised once: this queue can go on without it
+        then.
+        """
         try:
             point.wait(TIMEOUT_S)
         except DeviceTimeout:

@@ -1,7 +1,8 @@
 """A ring in memory: a producer's write pointer, a consumer's progress, bytes that wrap.
 
-The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer reads what lies before
-the pointer. Space is taken back when the timeline says that a submission is done, for then all of it has been read. No read pointer is trusted.
+The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer
+reads what lies before the pointer. Space is taken back when the timeline says that a submission is done, for then all
+of it has been read. No read pointer is trusted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from ringup.queues.timeline import Point, retire
 
 
 class Ring:
-    """`size_bytes` (a power of two) of memory seen through `write(offset, data)`. Pointers count bytes and never wrap themselves."""
+    """`size_bytes` (a power of two) of memory seen through `write(offset, data)`. Pointers count bytes and never wrap
+    themselves.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,9 @@ class Ring:
         view: memoryview | None = None,
         start: int = 0,
     ) -> None:
-        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell; `view`, where the CPU sees the ring, saves calling `write`."""
+        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell; `view`, where the CPU sees the ring,
+        saves calling `write`.
+        """
         if size_bytes < 256 or size_bytes & size_bytes - 1:
             raise ValueError(f"a ring's size is a power of two from 256 bytes, not {size_bytes}")
         self.name, self.size_bytes = name, size_bytes
@@ -42,7 +47,9 @@ class Ring:
         return self.limit - self.wptr
 
     def reserve(self, size_bytes: int, timeout_s: float) -> None:
-        """Make room for so many bytes, waiting for the oldest submissions where needed. Raises what their points' `wait` raises."""
+        """Make room for so many bytes, waiting for the oldest submissions where needed. Raises what their points'
+        `wait` raises.
+        """
         if size_bytes > self.usable_bytes:
             raise ValueError(f"{size_bytes} bytes never fit the {self.size_bytes} of {self.name}")
         pending = self._pending
@@ -60,8 +67,9 @@ class Ring:
     ) -> None:
         """Store one submission, whose last packet signals `point`, and publish it. Its room must have been reserved.
 
-        `unread_bytes`: the end of `data` that may be unread still when `point` is done, such as padding; `at`: where it begins, if what lies
-        between the write pointer and there was stored before; `stored`: called before the engine is told of it.
+        `unread_bytes`: the end of `data` that may be unread still when `point` is done, such as padding; `at`: where it
+        begins, if what lies between the write pointer and there was stored before; `stored`: called before the engine
+        is told of it.
         """
         if at is None:
             at = self.wptr

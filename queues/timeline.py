@@ -1,7 +1,8 @@
 """Timelines: counters in memory that a queue writes when work is done, and the points on them that others wait for.
 
-The card writes the word, after everything before it is done and visible; the host only reads it. A user's values have 64 bits and only grow;
-where the hardware writes 32, the rest is followed here, which is right as long as fewer than 2**31 values are under way.
+The card writes the word, after everything before it is done and visible; the host only reads it. A user's values have
+64 bits and only grow; where the hardware writes 32, the rest is followed here, which is right as long as fewer than
+2**31 values are under way.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ class Waiter(Protocol):
     """Who knows how to wait for a card: polls, sleeps on its clock, notices faults and loss."""
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
-        """Return once `timeline.completed >= value`; raise `DeviceTimeout`, `DeviceHung`, `DeviceFault` or `DeviceLost`."""
+        """Return once `timeline.completed >= value`; raise `DeviceTimeout`, `DeviceHung`, `DeviceFault` or
+        `DeviceLost`.
+        """
         ...
 
 
 def copy_of(error: Exception) -> Exception:
-    """Return an error like `error`, notes, cause and all, to be raised in its place: one that is raised twice keeps both tracebacks."""
+    """Return an error like `error`, notes, cause and all, to be raised in its place: one that is raised twice keeps
+    both tracebacks.
+    """
     fresh = type(error)(*error.args)
     for note in getattr(error, "__notes__", ()):
         fresh.add_note(note)
@@ -45,7 +50,9 @@ class Failed:
 
 
 class Timeline:
-    """One counter. `read` returns the word as memory has it; `gpu_va` is where queues of `space` (an address space) find it."""
+    """One counter. `read` returns the word as memory has it; `gpu_va` is where queues of `space` (an address space)
+    find it.
+    """
 
     __slots__ = ("_read", "gpu_va", "known", "last", "name", "space", "waiter", "word_bits")
 
@@ -65,7 +72,8 @@ class Timeline:
             raise ValueError(f"a timeline's word has 32 or 64 bits, not {word_bits}")
         self.name, self._read, self.gpu_va, self.space, self.waiter = name, read, gpu_va, space, waiter
         self.word_bits = word_bits
-        # the last value that was handed out; the highest that was seen done, which is all that is left of a card that is gone
+        # the last value that was handed out; the highest that was seen done, which is all that is left of a card that
+        # is gone
         self.last = self.known = start
 
     def __repr__(self) -> str:
@@ -99,13 +107,17 @@ class Timeline:
         return False
 
     def reached(self, value: int) -> None:
-        """Take all up to `value` as done: whoever says so has seen what comes of it, though memory may not show it yet."""
+        """Take all up to `value` as done: whoever says so has seen what comes of it, though memory may not show it
+        yet.
+        """
         self.known = max(self.known, value)
 
     def fail(self, cause: Exception) -> Timeline:
-        """End here, as the card's reset ends a queue's work: what is not done fails with `cause`. Returns the timeline that goes on.
+        """End here, as the card's reset ends a queue's work: what is not done fails with `cause`. Returns the timeline
+        that goes on.
 
-        The heir uses the same memory, which nobody may be writing now, and goes on behind the last value. No queue can wait for a point of this.
+        The heir uses the same memory, which nobody may be writing now, and goes on behind the last value. No queue can
+        wait for a point of this.
         """
         done = self.completed
         heir = Timeline(
@@ -129,7 +141,8 @@ class Timeline:
         return self.completed == self.last
 
     def comparable(self, value: int) -> bool:
-        """Tell whether a queue that compares 32 bits, unsigned, waits rightly for `value`, which was just seen undone, from now on.
+        """Tell whether a queue that compares 32 bits, unsigned, waits rightly for `value`, which was just seen undone,
+        from now on.
 
         Not across a wrap of the low half: before it the old count looks larger, behind it the new one smaller.
         """
@@ -149,17 +162,22 @@ class Point:
 
     @property
     def done(self) -> bool:
-        """Whether the work up to here is done. What a card does behind a fault may be done and wrong: `wait` raises the fault."""
+        """Whether the work up to here is done. What a card does behind a fault may be done and wrong: `wait` raises the
+        fault.
+        """
         timeline = self.timeline
         return timeline.known >= self.value or timeline.completed >= self.value
 
     def wait(self, timeout_s: float = 10.0) -> None:
-        """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the card."""
+        """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the
+        card.
+        """
         self.timeline.waiter.wait(self.timeline, self.value, round(timeout_s * 1_000_000))
 
 
 def retire(pending: deque[tuple[Point, int]], timeout_s: float) -> int:
-    """Drop what is done from `pending`, which holds points of one timeline in order, each with an end; return the last end dropped.
+    """Drop what is done from `pending`, which holds points of one timeline in order, each with an end; return the last
+    end dropped.
 
     Waits for the first point where none is done. Raises what its `wait` raises, and drops nothing then.
     """

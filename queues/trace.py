@@ -1,4 +1,5 @@
-"""Traces of queues: what ran when on which track, as a file that ui.perfetto.dev opens. A track is a queue, the host's submissions, a bring-up.
+"""Traces of queues: what ran when on which track, as a file that ui.perfetto.dev opens. A track is a queue, the host's
+submissions, a bring-up.
 
 The file is a sequence of TracePacket messages in protobuf's wire format, written here: a dozen fields need no library.
 Source: Perfetto trace_packet.proto, track_descriptor.proto, track_event.proto, debug_annotation.proto.
@@ -39,7 +40,9 @@ class Event:
 
 
 class Correlation:
-    """A card's counter against the host's clock, from two moments at which both were read; a straight line through them."""
+    """A card's counter against the host's clock, from two moments at which both were read; a straight line through
+    them.
+    """
 
     def __init__(self, first: tuple[int, float], second: tuple[int, float]) -> None:
         """Each moment is (ticks, microseconds), the second the later one: the further apart, the better the fit."""
@@ -55,7 +58,9 @@ class Correlation:
 
 
 class Trace:
-    """Events of any number of tracks. A track `a/b` is shown under a group `a`, events that overlap on a track in rows below each other."""
+    """Events of any number of tracks. A track `a/b` is shown under a group `a`, events that overlap on a track in rows
+    below each other.
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -70,7 +75,9 @@ class Trace:
         args: Mapping[str, Value] | None = None,
         flow: int | None = None,
     ) -> None:
-        """Add an event; a duration of 0 is an instant. Times before 0 are a `ValueError`: they have no place in the file."""
+        """Add an event; a duration of 0 is an instant. Times before 0 are a `ValueError`: they have no place in the
+        file.
+        """
         if start_us < 0 or duration_us < 0:
             raise ValueError(f"{name} on {track} begins at {start_us} us and takes {duration_us} us")
         self.events.append(Event(track, name, start_us, duration_us, dict(args or {}), flow))

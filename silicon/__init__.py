@@ -1,4 +1,5 @@
-"""Virtual cards: device models written from public documents, strict enough that a driver which works here has obeyed them.
+"""Virtual cards: device models written from public documents, strict enough that a driver which works here has obeyed
+them.
 
 `card("navi31")` is a whole card in a slot; `ringup.silicon.fixtures` has the pytest fixture for users' own tests.
 """
@@ -28,7 +29,9 @@ def card(
     beside: Executor | None = None,
     caches: bool = False,
 ) -> VirtualRadeon:
-    """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the known ones."""
+    """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the
+    known ones.
+    """
     from ringup.silicon.amd.card import VirtualRadeon
 
     return VirtualRadeon(

@@ -1,7 +1,7 @@
 """A pytest plugin for tests on virtual cards: `pytest_plugins = ["ringup.silicon.fixtures"]` in a conftest.
 
-`virtual_card` makes cards; the test fails at its end when a card saw a mistake that metal would have punished and the test did not
-look at `card.violations` itself by clearing it.
+`virtual_card` makes cards; the test fails at its end when a card saw a mistake that metal would have punished and the
+test did not look at `card.violations` itself by clearing it.
 """
 
 from __future__ import annotations

@@ -37,10 +37,12 @@ def find() -> Iterable[Found]:
 def open(
     rest: str, *, card: VirtualRadeon | None = None, enclosure: Enclosure | None = None, **options: Any
 ) -> VirtualRadeon | Via:
-    """Return the device called `virtual:REST`: a new card each time, made with `options` (those of `ringup.silicon.card`), or `card`.
+    """Return the device called `virtual:REST`: a new card each time, made with `options` (those of
+    `ringup.silicon.card`), or `card`.
 
-    Behind a bridge (`REST` is `CARD@BRIDGE`) it is the way through a USB port of a virtual host; `options` are those of `Enclosure` too, and
-    `enclosure` is one that is there already, plugged in or not. Raises `CardBusy` for a card in a slot that is open, with who has it.
+    Behind a bridge (`REST` is `CARD@BRIDGE`) it is the way through a USB port of a virtual host; `options` are those of
+    `Enclosure` too, and `enclosure` is one that is there already, plugged in or not. Raises `CardBusy` for a card in a
+    slot that is open, with who has it.
     """
     from ringup.silicon import card as make
     from ringup.silicon.amd.board.chips import find as find_chip

@@ -12,7 +12,8 @@ from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.common.paths import cache_folder
 
-# A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, and children inherit that. What ctrl-C does is tested.
+# A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, and children inherit that. What
+# ctrl-C does is tested.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
@@ -50,7 +51,8 @@ def pytest_addoption(parser, pluginmanager):
 def _settle():
     """Spare later collections of garbage what lives on.
 
-    Twelve thousand items, tables and compiled code are millions of objects, and tests that look for what is left behind collect often.
+    Twelve thousand items, tables and compiled code are millions of objects, and tests that look for what is left behind
+    collect often.
     """
     gc.collect()
     gc.freeze()

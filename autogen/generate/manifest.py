@@ -31,7 +31,8 @@ class Package:
     read: str
     terms: str
     name: str = ""  # the distribution's package name, or the registry's
-    # "deb-root": the package and all that it depends on are unpacked into one root; each of `programs` in its `folder` must run there.
+    # "deb-root": the package and all that it depends on are unpacked into one root; each of `programs` in its `folder`
+    # must run there.
     programs: tuple[str, ...] = ()
     folder: str = ""
     suites: tuple[str, ...] = ()
@@ -84,7 +85,9 @@ class Manifest:
 
 
 def load(path: Path = MANIFEST) -> Manifest:
-    """Read a manifest. Raises `HeaderError` for an unknown key, a missing one, a wrong type or a package nobody describes."""
+    """Read a manifest. Raises `HeaderError` for an unknown key, a missing one, a wrong type or a package nobody
+    describes.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(LIMIT_BYTES + 1)
@@ -146,7 +149,9 @@ def _check_names(packages: Mapping[str, Package], modules: tuple[CModule, ...], 
 
 
 def _row(kind: type[Any], where: str, row: Any, **given: str) -> Any:
-    """Build a dataclass from a table of the file, lists becoming tuples; `given` are values that are not in the table."""
+    """Build a dataclass from a table of the file, lists becoming tuples; `given` are values that are not in the
+    table.
+    """
     if not isinstance(row, dict):
         raise HeaderError(f"manifest: {where} must be a table, not {row!r}")
     known = {field.name: str(field.type) for field in fields(kind) if field.name not in given}

@@ -21,7 +21,9 @@ class Sources:
     trees: Mapping[str, Path]
 
     def find(self, label: str) -> Path | None:
-        """Return the root of package `label`, None when it is not there. Raises `HeaderError` for a named tree that is no folder."""
+        """Return the root of package `label`, None when it is not there. Raises `HeaderError` for a named tree that is
+        no folder.
+        """
         package = self._package(label)
         if label in self.trees:
             if not self.trees[label].is_dir():

@@ -1,4 +1,6 @@
-"""Reads the committed instruction facts. A target opens in a few milliseconds; instructions are unpacked when asked for."""
+"""Reads the committed instruction facts. A target opens in a few milliseconds; instructions are unpacked when asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ _KINDS = {
 
 
 class FormatFacts(NamedTuple):
-    """One encoding format. `fields` maps a name to (hi, lo); the bits of `mask` hold `value` in every word of the format.
+    """One encoding format. `fields` maps a name to (hi, lo); the bits of `mask` hold `value` in every word of the
+    format.
 
-    An extension is the dword that follows a base word (DPP, SDWA, more image addresses); its bits count from its own bit 0.
+    An extension is the dword that follows a base word (DPP, SDWA, more image addresses); its bits count from its own
+    bit 0.
     """
 
     name: str
@@ -44,10 +48,10 @@ class FormatFacts(NamedTuple):
 class OperandFacts(NamedTuple):
     """One operand in the order of the assembly text.
 
-    `field` names the encoding field, or `literal` (the dword after the word), `implied` (in the text, in no field) or `hidden` (not
-    even in the text); the last two hold the register in `text`. `direction` is def, use or both. `size_bits` is what the registers of
-    the text cover, 0 for what is no register. `type` is the mnemonic's suffix (f16, b64…), `mask` for one bit per lane (shown for
-    wave32 on gfx11 and gfx12), or empty.
+    `field` names the encoding field, or `literal` (the dword after the word), `implied` (in the text, in no field) or
+    `hidden` (not even in the text); the last two hold the register in `text`. `direction` is def, use or both.
+    `size_bits` is what the registers of the text cover, 0 for what is no register. `type` is the mnemonic's suffix
+    (f16, b64…), `mask` for one bit per lane (shown for wave32 on gfx11 and gfx12), or empty.
     """
 
     field: str
@@ -59,7 +63,9 @@ class OperandFacts(NamedTuple):
 
 
 class ModifierFacts(NamedTuple):
-    """Bits of `field` that change the text's `effect` (neg, abs, clamp, offset…); `signed` for offsets that may be negative."""
+    """Bits of `field` that change the text's `effect` (neg, abs, clamp, offset…); `signed` for offsets that may be
+    negative.
+    """
 
     field: str
     bits: int
@@ -70,9 +76,9 @@ class ModifierFacts(NamedTuple):
 class InstructionFacts(NamedTuple):
     """One opcode of one format. Sizes of images are those of `dmask` 15 (or 1) and 2D, those of matrices of a wave32.
 
-    `flags`: names of the extension formats it takes (dpp16, dpp8, dpp, sdwa, sdwab; dpp-newbcast: no other control), `tail` (a literal follows),
-    `needs-FIELD=VALUE` (a bit the disassembler insists on), `returns` (an atomic that returns the old value when glc, sc0 or bit 0 of
-    th is set; without it nothing is written and `vdst` is unused).
+    `flags`: names of the extension formats it takes (dpp16, dpp8, dpp, sdwa, sdwab; dpp-newbcast: no other control),
+    `tail` (a literal follows), `needs-FIELD=VALUE` (a bit the disassembler insists on), `returns` (an atomic that
+    returns the old value when glc, sc0 or bit 0 of th is set; without it nothing is written and `vdst` is unused).
     """
 
     format: str
@@ -111,7 +117,9 @@ class Target:
         return found
 
     def by_opcode(self, fmt: str, op: int) -> InstructionFacts | None:
-        """Return the instruction of an opcode, None when the processor has none there. Dual instructions: VOPDX, VOPDY."""
+        """Return the instruction of an opcode, None when the processor has none there. Dual instructions: VOPDX,
+        VOPDY.
+        """
         row = self._rows.get((fmt, op))
         return None if row is None else _instruction(row)
 
@@ -120,7 +128,9 @@ class Target:
         return tuple(_instruction(self._rows[key]) for key in self._mnemonics.get(name, ()))
 
     def identify(self, data: bytes) -> tuple[InstructionFacts, ...]:
-        """Return the instruction that begins `data` (little-endian, at least one dword): one, two for a dual instruction, none if illegal."""
+        """Return the instruction that begins `data` (little-endian, at least one dword): one, two for a dual
+        instruction, none if illegal.
+        """
         word = int.from_bytes(data[:16], "little")
         for fmt in self._by_identity:
             if word & fmt.mask != fmt.value or len(data) * 8 < fmt.width_bits:

@@ -1,4 +1,6 @@
-"""Element types of tensors: what each holds, what two of them make together, and NumPy's name for it where it has one."""
+"""Element types of tensors: what each holds, what two of them make together, and NumPy's name for it where it has
+one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ Scalar = bool | int | float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type. `exponent_bits` and `mantissa_bits` (stored ones) are a float's; `numpy` is a dtype name NumPy or ml_dtypes knows."""
+    """One element type. `exponent_bits` and `mantissa_bits` (stored ones) are a float's; `numpy` is a dtype name NumPy
+    or ml_dtypes knows.
+    """
 
     name: str
     kind: Kind
@@ -40,7 +44,9 @@ class DType:
 
     @property
     def least(self) -> Scalar:
-        """Return the identity of max: the least value, minus infinity for floats (the least finite one for e4m3, which has none)."""
+        """Return the identity of max: the least value, minus infinity for floats (the least finite one for e4m3, which
+        has none).
+        """
         if self.kind == "float":
             return -448.0 if self is float8_e4m3 else float("-inf")
         return -(1 << self.bits - 1) if self.kind == "int" else self.kind != "bool" and 0
@@ -73,7 +79,8 @@ ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
        float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)  # fmt: skip
 BY_NAME = {one.name: one for one in ALL}
 
-# what a pair makes that neither holds: the way up from each type, nearest first. bool < uints and ints < floats, as JAX's lattice has it
+# what a pair makes that neither holds: the way up from each type, nearest first. bool < uints and ints < floats, as
+# JAX's lattice has it
 _UP: dict[DType, tuple[DType, ...]] = {
     bool_: (uint8, int8),
     uint8: (int16, uint16),
@@ -112,7 +119,8 @@ _JOINED = {(a, b): _join(a, b) for a in ALL for b in ALL}
 
 
 def promote(a: DType, b: DType) -> DType:
-    """Return the least type that both convert to: int32 with float16 is float16, float16 with bfloat16 float32, int8 with uint8 int16.
+    """Return the least type that both convert to: int32 with float16 is float16, float16 with bfloat16 float32, int8
+    with uint8 int16.
 
     Where there is no least one (int64 with uint64, the two float8), it is float32.
     """
@@ -120,7 +128,8 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
-    """Return the type of a Python number beside a tensor of `beside`: it adapts, unless a float meets integers (float32) or an int bools.
+    """Return the type of a Python number beside a tensor of `beside`: it adapts, unless a float meets integers
+    (float32) or an int bools.
 
     An integer alone is int32, or what it fits of int64 and uint64; a ValueError for one that fits neither.
     """

@@ -1,7 +1,9 @@
-"""Whole-number expressions of loop axes and symbolic sizes, kept in one normal form: a constant plus multiples of atoms, each with its range.
+"""Whole-number expressions of loop axes and symbolic sizes, kept in one normal form: a constant plus multiples of
+atoms, each with its range.
 
-An atom is a variable, a floor division, a remainder, a product of two expressions, or a value known only at run time. Ranges are inclusive
-and settle most divisions: `(4*i + j) // 4` is `i` where 0 <= j < 4. Plain `int` stands for constants, so arithmetic on shapes stays plain.
+An atom is a variable, a floor division, a remainder, a product of two expressions, or a value known only at run time.
+Ranges are inclusive and settle most divisions: `(4*i + j) // 4` is `i` where 0 <= j < 4. Plain `int` stands for
+constants, so arithmetic on shapes stays plain.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class Expr:
         return _variables(self)
 
     def split(self, of: frozenset[Atom]) -> tuple[Int, Int]:
-        """Return two parts that sum to it: the terms that depend on a variable of `of`, and the rest with the constant."""
+        """Return two parts that sum to it: the terms that depend on a variable of `of`, and the rest with the
+        constant.
+        """
         inside = tuple(term for term in self.terms if not _expr_of(term[0]).variables().isdisjoint(of))
         outside = tuple(term for term in self.terms if term not in inside)
         return _made(0, inside), _made(self.constant, outside)
@@ -113,7 +117,8 @@ class Expr:
 
 
 class Atom:
-    """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions inside.
+    """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions
+    inside.
 
     There is one atom of a meaning at a time (`_atom` makes them), so that atoms are compared by identity.
     """
@@ -166,14 +171,18 @@ def variable(name: str, lo: int, hi: int) -> Int:
 
 
 def runtime_value(name: str, lo: int, hi: int, identity: object) -> Expr:
-    """Return a number that is known when the kernel runs (a loaded index); `identity`, hashable, is what computes it."""
+    """Return a number that is known when the kernel runs (a loaded index); `identity`, hashable, is what computes
+    it.
+    """
     return Expr(0, ((_atom("value", (name, identity), lo, hi), 1),))
 
 
 def axis(name: str, size: Int) -> Int:
-    """Return the variable of a loop or of threads, 0 to the greatest size - 1; its name begins with @, which no symbolic size's does.
+    """Return the variable of a loop or of threads, 0 to the greatest size - 1; its name begins with @, which no
+    symbolic size's does.
 
-    A size of 0 or 1 known at run time makes a variable too (as if it could be 2): whether there is an element is still to be asked.
+    A size of 0 or 1 known at run time makes a variable too (as if it could be 2): whether there is an element is still
+    to be asked.
     """
     most = bounds(size)[1]
     return variable(f"@{name}", 0, 1 if most == 1 and not isinstance(size, int) else max(most, 1) - 1)
@@ -215,7 +224,9 @@ def product(values: Iterable[Int]) -> Int:
 
 
 def evaluate(value: Int, given: Mapping[str, int]) -> int:
-    """Return the number for values of the variables by name; a ValueError names one that is missing or out of its bounds."""
+    """Return the number for values of the variables by name; a ValueError names one that is missing or out of its
+    bounds.
+    """
     if isinstance(value, int):
         return value
     total = value.constant
@@ -401,7 +412,9 @@ def _remainder(a: Expr, b: Int) -> Int:
 
 
 def _steps(a: Expr, b: int) -> list[int]:
-    """Return common factors of `b` and of some of the terms, greatest first: where a sum may fall apart into high and low digits."""
+    """Return common factors of `b` and of some of the terms, greatest first: where a sum may fall apart into high and
+    low digits.
+    """
     found = {gcd(factor, b) for _, factor in a.terms} - {1}
     return sorted(found, reverse=True)
 

@@ -1,7 +1,9 @@
-"""The tensor graph: immutable nodes, equal ones the same object. What a node means is said here once; nothing here knows a target.
+"""The tensor graph: immutable nodes, equal ones the same object. What a node means is said here once; nothing here
+knows a target.
 
-Shapes are tuples of `int` or symbolic sizes (`index.Expr`). No node broadcasts: operands of an elementwise node have its very shape, and EXPAND
-says where one size becomes many. The language above (`compiler/tensor`) makes such graphs, the scheduler below cuts them into kernels.
+Shapes are tuples of `int` or symbolic sizes (`index.Expr`). No node broadcasts: operands of an elementwise node have
+its very shape, and EXPAND says where one size becomes many. The language above (`compiler/tensor`) makes such graphs,
+the scheduler below cuts them into kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Op(Enum):
     CONST = "const"  # [number] shape ()
     IOTA = "iota"  # [None] shape (n,): 0, 1, … n-1; int32 or int64
     SIZE = "size"  # [Expr] shape (): a symbolic size as a number; int32 or int64
-    # elementwise, one operand. Floats follow IEEE 754 unless said; f16, bf16 and float8 results are those of f32 arithmetic, rounded
+    # elementwise, one operand. Floats follow IEEE 754 unless said; f16, bf16 and float8 results are those of f32
+    # arithmetic, rounded
     NEG = "neg"  # integers wrap
     ABS = "abs"
     NOT = "not"  # bool: logical; integers: every bit
@@ -40,7 +43,9 @@ class Op(Enum):
     CEIL = "ceil"
     TRUNC = "trunc"
     ROUND = "round"  # to nearest, halves to even
-    CAST = "cast"  # to the node's dtype: floats round to nearest even; float to integer cuts off and saturates, NaN is 0; to bool: x != 0
+    # to the node's dtype: floats round to nearest even; float to integer cuts off and saturates, NaN is 0; to bool: x
+    # != 0
+    CAST = "cast"
     BITCAST = "bitcast"  # the same bits, same width
     CONTIGUOUS = "contiguous"  # the value itself, asked to lie in memory
     # elementwise, two operands of one dtype
@@ -74,15 +79,23 @@ class Op(Enum):
     FLIP = "flip"  # [axes]
     CAT = "cat"  # [axis] sources one after the other
     # others
-    REDUCE = "reduce"  # [(Op of ADD, MUL, MAX, MIN, LOGADDEXP, AND, OR, XOR; axes)] the axes become 1; f16, bf16, float8 sums are kept in f32
-    # (x[, keys]) [(Op, axis, stretch)] each element folded with those before it along the axis, in stretches of so many elements, each by
-    # itself (None: all). With keys, integers: each run of equal ones by itself; equal keys lie side by side. Ops and rounding: REDUCE's
+    # [(Op of ADD, MUL, MAX, MIN, LOGADDEXP, AND, OR, XOR; axes)] the axes become 1; f16, bf16, float8 sums are kept in
+    # f32
+    REDUCE = "reduce"
+    # (x[, keys]) [(Op, axis, stretch)] each element folded with those before it along the axis, in stretches of so many
+    # elements, each by itself (None: all). With keys, integers: each run of equal ones by itself; equal keys lie side
+    # by side. Ops and rounding: REDUCE's
     SCAN = "scan"
-    SORT = "sort"  # [(axis, stretch)] integers in rising order along the axis, in stretches of so many elements, each by itself (None: all)
-    GATHER = "gather"  # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]; an index outside of x reads 0
-    SCATTER = "scatter"  # (x, index, y) [(axis, op or None)] x with y put (None: the last one stays) or combined at index; outside: dropped
+    # [(axis, stretch)] integers in rising order along the axis, in stretches of so many elements, each by itself (None:
+    # all)
+    SORT = "sort"
+    # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]; an index outside of x reads 0
+    GATHER = "gather"
+    # (x, index, y) [(axis, op or None)] x with y put (None: the last one stays) or combined at index; outside: dropped
+    SCATTER = "scatter"
     AFTER = "after"  # (buffer, stores…) the buffer, once the stores have happened
-    STORE = "store"  # (view of a buffer, value) writes the value to the view's places; shape of the view, no value of its own
+    # (view of a buffer, value) writes the value to the view's places; shape of the view, no value of its own
+    STORE = "store"
 
 
 UNARY = frozenset((
@@ -103,7 +116,9 @@ FLOAT_ONLY = frozenset((
 
 
 class Storage:
-    """Memory that a BUFFER node stands for: `dtype`, `size` elements. Identity counts; `data` is the runtime's (None: not there yet)."""
+    """Memory that a BUFFER node stands for: `dtype`, `size` elements. Identity counts; `data` is the runtime's (None:
+    not there yet).
+    """
 
     __slots__ = ("__weakref__", "data", "dtype", "name", "size")
 

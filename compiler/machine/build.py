@@ -1,4 +1,6 @@
-"""A builder of machine IR: a method an operation's kind, equal pure values made once in reach, constants folded, uniformity derived."""
+"""A builder of machine IR: a method an operation's kind, equal pure values made once in reach, constants folded,
+uniformity derived.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Builder:
         self._known: Scoped[tuple[object, ...], Value] = Scoped()
 
     def op(self, op: str, type_: Type, *args: Value, imm: object = None) -> Value:
-        """Return the value of an operation: an equal one that is in reach, a folded constant, or a new one put at the end of the region."""
+        """Return the value of an operation: an equal one that is in reach, a folded constant, or a new one put at the
+        end of the region.
+        """
         row = OPS[op]
         if row.effect != "pure":
             made = Value(
@@ -90,7 +94,9 @@ class Builder:
         return self.op("mul", a.type, a, b if isinstance(b, Value) else self.const(b, a.type))
 
     def load(self, type_: Type, base: Value, offset: Value, *, constant: int = 0, mask: Value | None = None) -> Value:
-        """Load from memory: `offset` bytes (i32 unsigned, or i64) plus `constant` from `base`; 0 where `mask` is false."""
+        """Load from memory: `offset` bytes (i32 unsigned, or i64) plus `constant` from `base`; 0 where `mask` is
+        false.
+        """
         return self.op("load", type_, base, offset, *([mask] if mask else []), imm=constant)
 
     def store(self, base: Value, offset: Value, value: Value, *, constant: int = 0, mask: Value | None = None) -> None:

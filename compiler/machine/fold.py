@@ -148,7 +148,9 @@ def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[A
 
 
 def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> Value | int | None:
-    """Fold integer operations with one constant; floats are left alone: x + 0.0 is not x for -0.0, x * 0 not 0 for NaN."""
+    """Fold integer operations with one constant; floats are left alone: x + 0.0 is not x for -0.0, x * 0 not 0 for
+    NaN.
+    """
     if type_.is_float or len(args) != 2:
         if op == "fmul" and constants[1] == 1.0:
             return args[0]

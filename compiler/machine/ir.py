@@ -1,12 +1,13 @@
 """The machine IR: structured code of one thread. Every vendor's back end starts from here.
 
-A `Function` is a `Region`: a list of `Value`s, `Loop`s and `If`s, executed in order. A value is computed where it stands and seen by what
-follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing jumps: control is loops with uniform trip
-counts and conditions without else. Integers have no sign, operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of
-a *wave*.
+A `Function` is a `Region`: a list of `Value`s, `Loop`s and `If`s, executed in order. A value is computed where it
+stands and seen by what follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing
+jumps: control is loops with uniform trip counts and conditions without else. Integers have no sign, operations do
+(`div_s`, `div_u`). `uniform` values are the same in every thread of a *wave*.
 
-Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`, `lds_load`, `vector`
-and `matrix`, taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only: arithmetic has 16, 32 and 64 bits.
+Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`,
+`lds_load`, `vector` and `matrix`, taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only:
+arithmetic has 16, 32 and 64 bits.
 """
 
 from __future__ import annotations
@@ -74,14 +75,17 @@ Effect = Literal["pure", "read", "write", "barrier"]
 
 
 class Row(NamedTuple):
-    """What an operation takes: the number of operands (-1: any), its effect, whether the result is uniform when all operands are."""
+    """What an operation takes: the number of operands (-1: any), its effect, whether the result is uniform when all
+    operands are.
+    """
 
     arity: int
     effect: Effect = "pure"
     keeps_uniform: bool = True
 
 
-# operation: row. `imm` is what stands in brackets. Source of the meaning: the comment; floats are IEEE 754 with denormals kept
+# operation: row. `imm` is what stands in brackets. Source of the meaning: the comment; floats are IEEE 754 with
+# denormals kept
 OPS: dict[str, Row] = {
     # leaves
     "const": Row(0),  # [int or float] any scalar type; a condition is 0 or 1
@@ -98,14 +102,16 @@ OPS: dict[str, Row] = {
     "and": Row(2), "or": Row(2), "xor": Row(2), "not": Row(1),  # i1 too
     "shl": Row(2), "shr_u": Row(2), "shr_s": Row(2),  # the amount is i32 and within the width
     "min_s": Row(2), "max_s": Row(2), "min_u": Row(2), "max_u": Row(2),
-    "div_u": Row(2), "div_s": Row(2), "rem_u": Row(2), "rem_s": Row(2),  # i32, i64; toward zero; by zero: any value, no trap
+    # i32, i64; toward zero; by zero: any value, no trap
+    "div_u": Row(2), "div_s": Row(2), "rem_u": Row(2), "rem_s": Row(2),
     "bit_count": Row(1), "leading_zeros": Row(1),  # i32 -> i32; of 0: 32
     # floats: f16, f32, f64
     "fadd": Row(2), "fsub": Row(2), "fmul": Row(2), "fma": Row(3),
     "fmin": Row(2), "fmax": Row(2),  # the other one if one is NaN; either zero of two
     "fneg": Row(1), "fabs": Row(1),
     "floor": Row(1), "ceil": Row(1), "trunc": Row(1), "round": Row(1),  # round: to nearest, halves to even
-    "rcp": Row(1), "rsq": Row(1), "sqrt": Row(1), "exp2": Row(1), "log2": Row(1),  # the hardware's approximations (1 ulp for f32)
+    # the hardware's approximations (1 ulp for f32)
+    "rcp": Row(1), "rsq": Row(1), "sqrt": Row(1), "exp2": Row(1), "log2": Row(1),
     "sin_turns": Row(1),  # sin(2 pi x), |x| <= 256; f32
     "ldexp": Row(2),  # x * 2**i; i is i32
     "frexp_mantissa": Row(1), "frexp_exponent": Row(1),  # in [0.5, 1), i32; of 0, infinity, NaN: itself, 0
@@ -123,31 +129,38 @@ OPS: dict[str, Row] = {
     "bitcast": Row(1),  # same bits in all, vectors too (i32x2 <-> i64, f16x2 <-> i32)
     # vectors
     "vector": Row(-1), "extract": Row(1),  # [index]
-    "dot2": Row(3),  # f16x2 . f16x2 + f32, products exact; rdna adds all three at once, to a unit of 2**-24 of the largest
+    # f16x2 . f16x2 + f32, products exact; rdna adds all three at once, to a unit of 2**-24 of the largest
+    "dot2": Row(3),
     "dot4_s": Row(3), "dot4_u": Row(3),  # i32 (4 bytes) . i32 (4 bytes) + i32
     "packed": Row(-1),  # [op] f16x2 or i16x2, elementwise: fadd, fmul, fma, fmin, fmax, add, sub, mul
-    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]; it is a multiple of the
-    # whole vector's size, or of 16 bytes where that is less
-    "load": Row(-1, "read", keeps_uniform=True),  # (base, offset[, i1 mask]) scalar or vector; where the mask is false: 0, and no access
+    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]; it is a
+    # multiple of the whole vector's size, or of 16 bytes where that is less (base, offset[, i1 mask]) scalar or vector;
+    # where the mask is false: 0, and no access
+    "load": Row(-1, "read", keeps_uniform=True),
     "store": Row(-1, "write"),  # (base, offset, value[, i1 mask]) -> void
-    "atomic": Row(-1, "write", keeps_uniform=False),  # [(name, constant)] (base, offset, value[, mask]): add, fadd, min_s … -> the old value
+    # [(name, constant)] (base, offset, value[, mask]): add, fadd, min_s … -> the old value
+    "atomic": Row(-1, "write", keeps_uniform=False),
     "lds_load": Row(-1, "read", keeps_uniform=False),  # [constant] (offset i32[, mask])
     "lds_store": Row(-1, "write"),  # [constant] (offset i32, value[, mask]) -> void
     "barrier": Row(0, "barrier"),  # the group's threads meet; what they stored to LDS and memory is seen by the others
     # lanes of a wave
     "shuffle_xor": Row(1, keeps_uniform=False),  # [mask] the value of lane_id ^ mask, mask below the wave's size
-    "shuffle_up": Row(1, keeps_uniform=False),  # [distance 1..15] the value of lane_id - distance in its row of 16 lanes; 0 in a row's first
+    # [distance 1..15] the value of lane_id - distance in its row of 16 lanes; 0 in a row's first
+    "shuffle_up": Row(1, keeps_uniform=False),
     "shuffle": Row(2, keeps_uniform=False),  # the value of that lane (i32)
     "read_lane": Row(1),  # [lane] uniform
     "first_lane": Row(1),  # asserts that all lanes agree: uniform
-    # matrices: fragments of a 16x16x16 product spread over a wave as the target lays them (`Function.target` tells); a * b + c
+    # matrices: fragments of a 16x16x16 product spread over a wave as the target lays them (`Function.target` tells); a
+    # * b + c
     "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8] f16x16 . f16x16 + f32x8
 }  # fmt: skip
 MASKED = {"load": 2, "store": 3, "lds_load": 1, "lds_store": 2, "atomic": 3}  # number of operands without the mask
 
 
 class Value:
-    """One operation. `type` is the result's; `uniform` says that all lanes of a wave hold the same; `name` is for the printed text."""
+    """One operation. `type` is the result's; `uniform` says that all lanes of a wave hold the same; `name` is for the
+    printed text.
+    """
 
     __slots__ = ("args", "imm", "name", "op", "type", "uniform")
 
@@ -179,10 +192,10 @@ class Region:
 class Loop:
     """`index` runs from `start` by `step` (above 0) while below `stop`; start and stop are uniform i32 values.
 
-    `carried[i]` holds `initial[i]` at first and `following[i]`, computed in the body, afterwards; `results[i]` is what it held last.
-    `index` has op "index", carried values "carried", results "result"; none of the three stands in a region's items.
-    `at_least_once` is a promise of the maker; `unroll` a wish; `expected` the turns that estimates count on where the bounds are no
-    constants (0: nobody knows).
+    `carried[i]` holds `initial[i]` at first and `following[i]`, computed in the body, afterwards; `results[i]` is what
+    it held last. `index` has op "index", carried values "carried", results "result"; none of the three stands in a
+    region's items. `at_least_once` is a promise of the maker; `unroll` a wish; `expected` the turns that estimates
+    count on where the bounds are no constants (0: nobody knows).
     """
 
     index: Value
@@ -201,14 +214,18 @@ class Loop:
 
 @dataclass(slots=True, eq=False)
 class If:
-    """Run `body` in the threads whose condition holds. A barrier inside needs a condition that is uniform in the group."""
+    """Run `body` in the threads whose condition holds. A barrier inside needs a condition that is uniform in the
+    group.
+    """
 
     condition: Value
     body: Region
 
 
 class Param(NamedTuple):
-    """One kernel argument: a buffer (`i64` address; `written` if the kernel stores to it) or a scalar. `size_bytes` 0: not known."""
+    """One kernel argument: a buffer (`i64` address; `written` if the kernel stores to it) or a scalar. `size_bytes` 0:
+    not known.
+    """
 
     name: str
     type: Type
@@ -219,9 +236,11 @@ class Param(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """One kernel. `group_size` threads in a group (flat), `lds_bytes` of LDS that offsets of lds_load and lds_store count in.
+    """One kernel. `group_size` threads in a group (flat), `lds_bytes` of LDS that offsets of lds_load and lds_store
+    count in.
 
-    `grid` is the number of groups along x, y, z where it is known at compile time, for estimates only; `wave_size` 32 or 64.
+    `grid` is the number of groups along x, y, z where it is known at compile time, for estimates only; `wave_size` 32
+    or 64.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""Code moved and dropped: what a loop computes again in each turn is computed once before it, what nobody uses is not computed."""
+"""Code moved and dropped: what a loop computes again in each turn is computed once before it, what nobody uses is not
+computed.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,11 @@ def _mark_and_drop(region: Region, used: set[Value]) -> None:
 
 
 def hoist(function: Function) -> None:
-    """Move pure values, and loads of buffers that the kernel never writes, to the outermost place where their operands are known.
+    """Move pure values, and loads of buffers that the kernel never writes, to the outermost place where their operands
+    are known.
 
-    A load stays below conditions, and in loops that may have no turn: what keeps it from running there does so for a reason.
+    A load stays below conditions, and in loops that may have no turn: what keeps it from running there does so for a
+    reason.
     """
     home: dict[Value, int] = {}
     kept: list[list[Item]] = []
@@ -57,8 +61,9 @@ def hoist(function: Function) -> None:
 def _region(
     region: Region, depth: int, home: dict[Value, int], kept: list[list[Item]], function: Function, floors: list[int]
 ) -> None:
-    """Hoist in one region. `home`: the depth at which each value is known; `kept`: items so far at each depth; `floors`: the lowest depth for
-    loads, region by region."""
+    """Hoist in one region. `home`: the depth at which each value is known; `kept`: items so far at each depth;
+    `floors`: the lowest depth for loads, region by region.
+    """
     items: list[Item] = []
     kept.append(items)
     for item in region.items:

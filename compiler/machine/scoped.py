@@ -10,7 +10,9 @@ V = TypeVar("V")
 
 
 class Scoped(Generic[K, V]):
-    """A table whose rows are forgotten when the region is left in which they were put. `get` returns a key's value, None for none."""
+    """A table whose rows are forgotten when the region is left in which they were put. `get` returns a key's value,
+    None for none.
+    """
 
     def __init__(self) -> None:
         self._held: dict[K, V] = {}

@@ -1,4 +1,6 @@
-"""What a thread of a kernel does, counted: floating-point operations, bytes loaded and stored, turns of loops. For estimates, not for passes."""
+"""What a thread of a kernel does, counted: floating-point operations, bytes loaded and stored, turns of loops. For
+estimates, not for passes.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Branches put into code whose length is known, over islands where they do not reach: the last thing that happens to a kernel's bytes.
+"""Branches put into code whose length is known, over islands where they do not reach: the last thing that happens to a
+kernel's bytes.
 
-A branch holds 16 bits of dwords, so it reaches 128 KiB. Where one does not reach its goal, *stations* lie in the code, closer than that: a
-branch that leads control past the station, and one *island* for each goal that is too far for somebody, a branch to the next station on the way
-there, or to the goal. No register is needed, nor SCC, which may be alive there; a conditional branch keeps its condition and goes to an island.
-Code in which every branch reaches stays as it is. Source: RDNA3 ISA reference, "SOPP": PC = PC + signext(SIMM16 * 4) + 4.
+A branch holds 16 bits of dwords, so it reaches 128 KiB. Where one does not reach its goal, *stations* lie in the code,
+closer than that: a branch that leads control past the station, and one *island* for each goal that is too far for
+somebody, a branch to the next station on the way there, or to the goal. No register is needed, nor SCC, which may be
+alive there; a conditional branch keeps its condition and goes to an island. Code in which every branch reaches stays as
+it is. Source: RDNA3 ISA reference, "SOPP": PC = PC + signext(SIMM16 * 4) + 4.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def link(
 ) -> list[bytes]:
     """Return the chunks with every branch encoded and with stations between them where branches need these.
 
-    `barred()` is asked then: before which chunks no station may stand. Raises CompileError where these leave no room for one within reach.
+    `barred()` is asked then: before which chunks no station may stand. Raises CompileError where these leave no room
+    for one within reach.
     """
     ends = list(accumulate(map(len, chunks), initial=0))
     far: set[Branch] = set()
@@ -106,7 +109,9 @@ def link(
 
 
 def _stations(ends: Sequence[int], far: Set[Branch], barred: Set[int]) -> list[Station]:
-    """Return stations so close that each is within reach of its neighbours and of all between: as many as the far branches need."""
+    """Return stations so close that each is within reach of its neighbours and of all between: as many as the far
+    branches need.
+    """
     goals = sorted({one.goal for one in far})
     apart = BRANCH_BYTES * (FARTHEST - 2 * (len(goals) + 2))  # a station's own length counts on both sides
     befores: list[int] = []

@@ -1,7 +1,8 @@
-"""Physical instructions to bytes: branches linked, the end padded, and what a kernel descriptor must say about the kernel.
+"""Physical instructions to bytes: branches linked, the end padded, and what a kernel descriptor must say about the
+kernel.
 
-Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the instruction prefetcher
-reads ahead of the last instruction).
+Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the
+instruction prefetcher reads ahead of the last instruction).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ringup.errors import CompileError
 CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12; prefetch reads this many lines ahead
 PREFETCHED_LINES: Final = 3
 KERNARG_SGPRS: Final = 2
-FLOAT_MODE: Final = 0xF0  # round to nearest even, denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode"
+# round to nearest even, denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode"
+FLOAT_MODE: Final = 0xF0
 COUNTED: Final = {
     "s_clause": (0, 0x3F),
     "s_delay_alu": (4, 7),
@@ -39,10 +41,12 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One kernel as machine code. Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size` work-items).
+    """One kernel as machine code. Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size`
+    work-items).
 
-    `user_sgprs` are those before the group ids (kernarg pointer in the first two, padding behind), `group_ids` the numbers wanted along x, y, z.
-    `occupancy`: waves that fit on a SIMD. `sgprs` leaves VCC out. v0 holds the work-item's number in the group.
+    `user_sgprs` are those before the group ids (kernarg pointer in the first two, padding behind), `group_ids` the
+    numbers wanted along x, y, z. `occupancy`: waves that fit on a SIMD. `sgprs` leaves VCC out. v0 holds the
+    work-item's number in the group.
     """
 
     name: str
@@ -120,8 +124,8 @@ def _together(program: Program) -> set[int]:
 def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:
     """Return the SGPR that holds the first wanted group id.
 
-    QUIRK: gfx1100 must enable at least 16 user and group SGPRs together; the ids are the last of them. Source: LLVM AMDGPU.td,
-    FeatureUserSGPRInit16Bug; SIISelLowering.cpp, allocateSystemSGPRs.
+    QUIRK: gfx1100 must enable at least 16 user and group SGPRs together; the ids are the last of them. Source: LLVM
+    AMDGPU.td, FeatureUserSGPRInit16Bug; SIISelLowering.cpp, allocateSystemSGPRs.
     """
     return max(KERNARG_SGPRS, limits(target).padded_sgprs - sum(group_ids))
 

@@ -7,7 +7,7 @@ iteration, whichever is more.
 
 | unit | cycles of one wave32 | source |
 |---|---|---|
-| VALU | 1 (a dual pair too); transcendentals 4 on their own unit; f64 16, 32-bit multiply 4 | "Dual Issue VALU"; SISchedule.td |
+| VALU | 1 (a dual pair too); transcendentals 4, apart; f64 16; 32-bit multiply 4 | "Dual Issue VALU"; SISchedule.td |
 | WMMA | 32 on the VALU (gfx12: 16) | peak rates: 512, 1024 f16 operations a cycle and CU |
 | SALU, branches | 1 | RDNA white paper |
 | LDS | bytes / 64 | 128 bytes a cycle and CU, two SIMDs (RDNA white paper) |

@@ -1,7 +1,9 @@
-"""Kernels to one code object: descriptors and metadata from what the back end knows, written by `isa/amd/objects/elf.py`.
+"""Kernels to one code object: descriptors and metadata from what the back end knows, written by
+`isa/amd/objects/elf.py`.
 
-A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE mode is off: minimum and
-maximum take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Code Object V5 Metadata".
+A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE
+mode is off: minimum and maximum take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor",
+"Code Object V5 Metadata".
 """
 
 from __future__ import annotations

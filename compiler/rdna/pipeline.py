@@ -20,7 +20,9 @@ Dump = Callable[[str, Code], None]
 
 
 def place_group_ids(code: Code) -> None:
-    """Put the inputs that hold group ids where the processor's dispatcher will: behind the user SGPRs and what pads them."""
+    """Put the inputs that hold group ids where the processor's dispatcher will: behind the user SGPRs and what pads
+    them.
+    """
     ids = [reg for reg in code.inputs if reg.bank == "s" and reg.fixed is not None and reg.fixed >= KERNARG_SGPRS]
     first = first_group_sgpr(code.target, code.group_ids)
     for i, reg in enumerate(sorted(ids, key=lambda reg: reg.fixed or 0)):
@@ -30,10 +32,12 @@ def place_group_ids(code: Code) -> None:
 def finish(
     code: Code, *, arguments: Sequence[Argument] = (), dump: Dump | None = None, max_vgprs: int = 0, max_sgprs: int = 0
 ) -> Binary:
-    """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions afterwards.
+    """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions
+    afterwards.
 
-    `arguments` are for the metadata. `dump` is called after each pass with its name and the code as it is then. `max_vgprs` and `max_sgprs`
-    ask for smaller files than the processor's. Raises CompileError for what cannot be compiled: registers, branches, operands.
+    `arguments` are for the metadata. `dump` is called after each pass with its name and the code as it is then.
+    `max_vgprs` and `max_sgprs` ask for smaller files than the processor's. Raises CompileError for what cannot be
+    compiled: registers, branches, operands.
     """
 
     def show(name: str) -> None:

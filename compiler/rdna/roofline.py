@@ -1,8 +1,9 @@
-"""A whole launch by the model of `model.py`: cycles of every block and turn on every compute unit, beside the time its bytes take from memory.
+"""A whole launch by the model of `model.py`: cycles of every block and turn on every compute unit, beside the time its
+bytes take from memory.
 
-Groups go to compute units evenly, as many at a time as fit; a wave's loops take the turns that the machine IR states. The larger of the two
-times is the launch's. Left out, beside what the model of a SIMD leaves out: caches between units, the time to start a launch, and what lies in
-a cache from before.
+Groups go to compute units evenly, as many at a time as fit; a wave's loops take the turns that the machine IR states.
+The larger of the two times is the launch's. Left out, beside what the model of a SIMD leaves out: caches between units,
+the time to start a launch, and what lies in a cache from before.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ CHIPS: Final = {
 
 
 class Launch(NamedTuple):
-    """What one launch costs by the model. `cycles` is the larger of `compute_cycles` and `memory_cycles`; `unit` the busiest one of a SIMD.
+    """What one launch costs by the model. `cycles` is the larger of `compute_cycles` and `memory_cycles`; `unit` the
+    busiest one of a SIMD.
 
     `resident` counts waves of a SIMD, `rounds` how often compute units are filled.
     """
@@ -52,7 +54,9 @@ class Launch(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """Return what limits it: memory, or the unit of a SIMD that works most (latency where none does all the time)."""
+        """Return what limits it: memory, or the unit of a SIMD that works most (latency where none does all the
+        time).
+        """
         return "memory" if self.memory_cycles >= self.compute_cycles else self.unit
 
     @property
@@ -62,7 +66,9 @@ class Launch(NamedTuple):
 
 
 def launch(code: Code, binary: Binary, function: Function, groups: int, bytes_moved: int) -> Launch:
-    """Estimate a launch of `groups` groups of finished code that was made of `function`, moving `bytes_moved` between memory and the chip."""
+    """Estimate a launch of `groups` groups of finished code that was made of `function`, moving `bytes_moved` between
+    memory and the chip.
+    """
     row, chip, units = limits(code.target), CHIPS[code.target], traits(code.target).compute_units
     waves_of_group = -(-code.group_size // code.wave_size)
     fitting = max(1, binary.occupancy * row.simds // waves_of_group)
@@ -84,7 +90,9 @@ def launch(code: Code, binary: Binary, function: Function, groups: int, bytes_mo
 
 
 def block_turns(code: Code, function: Function) -> list[int]:
-    """Return how many times a wave runs each block, by the turns of the loops that the machine IR has in the same order."""
+    """Return how many times a wave runs each block, by the turns of the loops that the machine IR has in the same
+    order.
+    """
     heads = iter(loops(function))
     times, running = list[int](), list[tuple[object, int]]()  # loops around: last block, turns of all of them
     for block in code.blocks:

@@ -1,4 +1,6 @@
-"""A card that tensors are computed on: graphs are compiled once, placed in its memory, and run again as kept streams."""
+"""A card that tensors are computed on: graphs are compiled once, placed in its memory, and run again as kept
+streams.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MOST_GRAPHS = 1024  # whose streams are kept
 
 @dataclass(slots=True)
 class Loaded:
-    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments (None: it had no groups)."""
+    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments
+    (None: it had no groups).
+    """
 
     graph: CompiledGraph
     kernels: dict[Binary, Any]
@@ -35,7 +39,9 @@ class Device:
     """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
 
     def __init__(self, card: Any, *, tuning: Chooser | None = None) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of kernels."""
+        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of
+        kernels.
+        """
         self.card, self.tuning = card, tuning
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)
@@ -54,9 +60,11 @@ class Device:
         return [one.graph for one in self._loaded.values()]
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
-        """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it is.
+        """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it
+        is.
 
-        Raises CompileError for what cannot be compiled, `ValueError` for a card that was closed, and what the card raises.
+        Raises CompileError for what cannot be compiled, `ValueError` for a card that was closed, and what the card
+        raises.
         """
         self.pool.check()
         signature, buffers = of_graph(nodes)
@@ -138,7 +146,9 @@ class Device:
     def _build(
         self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]
     ) -> None:
-        """Build the stream of a graph's launches, each after the one before, and keep it on the card; those without groups are left out."""
+        """Build the stream of a graph's launches, each after the one before, and keep it on the card; those without
+        groups are left out.
+        """
         stream = self.card.compute.stream()
         places: list[int | None] = []
         for launch, values, count in zip(loaded.graph.launches, arguments, groups, strict=True):
@@ -161,7 +171,9 @@ def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
 
 
 def _packed(launch: Launch, values: Sequence[int]) -> bytes:
-    """Return a launch's arguments as they lie in memory: addresses of 8 bytes, then sizes of 4 or 8, each aligned to its own size."""
+    """Return a launch's arguments as they lie in memory: addresses of 8 bytes, then sizes of 4 or 8, each aligned to
+    its own size.
+    """
     data = b"".join(value.to_bytes(8, "little") for value in values[: len(launch.memory)])
     for (_, most), value in zip(launch.sizes, values[len(launch.memory) :], strict=True):
         form = "<i" if most < 1 << 31 else "<q"

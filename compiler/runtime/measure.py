@@ -1,4 +1,6 @@
-"""How long a kernel takes on a card: launches timed by the clock that the card's own queue stamps, the median of several."""
+"""How long a kernel takes on a card: launches timed by the clock that the card's own queue stamps, the median of
+several.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class CardMeasure:
     unit = "us"
 
     def __init__(self, card: Any, *, judge: Judge = "card", runs: int = RUNS, warm: int = WARM) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close. `judge` is "virtual" for one that is no metal."""
+        """`card`: one that `ringup.open` gave; it stays the caller's to close. `judge` is "virtual" for one that is no
+        metal.
+        """
         self.judge: Judge = judge
         self._card, self._runs, self._warm = card, runs, warm
         self._pool = Pool(card)

@@ -1,4 +1,6 @@
-"""Memory of tensors on a card: taken from the card in sizes that come back to use, given back when nothing refers to it any more."""
+"""Memory of tensors on a card: taken from the card in sizes that come back to use, given back when nothing refers to it
+any more.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Card(Protocol):
 
 
 class Memory:
-    """A piece of a card's memory. `gpu_va` is where it lies; it goes back to its pool when the last reference to it goes."""
+    """A piece of a card's memory. `gpu_va` is where it lies; it goes back to its pool when the last reference to it
+    goes.
+    """
 
     __slots__ = ("__weakref__", "_card", "buffer", "size_bytes")
 
@@ -73,7 +77,8 @@ class Memory:
 class Pool:
     """Memory of one card, handed out again and again.
 
-    What is given back may still be in use by work under way: that was submitted to the same queue before whatever is done with it next.
+    What is given back may still be in use by work under way: that was submitted to the same queue before whatever is
+    done with it next.
     """
 
     def __init__(self, card: Card) -> None:
@@ -82,7 +87,9 @@ class Pool:
         self.held_bytes = 0
 
     def take(self, size_bytes: int, name: str = "tensor") -> Memory:
-        """Return memory of at least that size. Raises `OutOfMemory` when the card has no more, also after what lies idle was given back."""
+        """Return memory of at least that size. Raises `OutOfMemory` when the card has no more, also after what lies
+        idle was given back.
+        """
         self.check()
         size = rounded(size_bytes)
         idle = self._free.get(size)
@@ -131,7 +138,9 @@ def _back(pool: Callable[[], Pool | None], size: int, buffer: Any) -> None:
 
 
 def rounded(size_bytes: int) -> int:
-    """Return the size that is taken for one: one of four steps between two powers of two, so that freed pieces fit again."""
+    """Return the size that is taken for one: one of four steps between two powers of two, so that freed pieces fit
+    again.
+    """
     size = max(size_bytes, LEAST_BYTES)
     step = max(LEAST_BYTES, (1 << (size - 1).bit_length()) // (2 * STEPS))
     return -(-size // step) * step

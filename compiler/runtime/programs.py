@@ -36,7 +36,8 @@ class Programs:
         return len(self._held)
 
     def take(self, graph: CompiledGraph) -> dict[Binary, Any]:
-        """Return the kernels of a graph, what is missing loaded as one program. They stay until the graph is given back.
+        """Return the kernels of a graph, what is missing loaded as one program. They stay until the graph is given
+        back.
 
         Raises what the card raises; nothing is taken then.
         """
@@ -49,7 +50,9 @@ class Programs:
         return {binary: self._held[binary].program[binary.name] for binary in graph.binaries}
 
     def give_back(self, graph: CompiledGraph) -> None:
-        """Take a graph's kernels back; a program that no graph needs is freed. ORDER: after the graph's last run is done."""
+        """Take a graph's kernels back; a program that no graph needs is freed. ORDER: after the graph's last run is
+        done.
+        """
         for binary in graph.binaries:
             held = self._held[binary]
             held.users -= 1

@@ -1,7 +1,8 @@
 """Attention found in a graph: a softmax over scores that are sums of products, summed with values, all over one axis.
 
-What is found may be computed without the scores ever lying in memory: a row's maximum and sum are kept and put right as more of it is met.
-Source of the method: Milakov and Gimelshein, Online normalizer calculation for softmax; Dao et al., FlashAttention.
+What is found may be computed without the scores ever lying in memory: a row's maximum and sum are kept and put right as
+more of it is met. Source of the method: Milakov and Gimelshein, Online normalizer calculation for softmax; Dao et al.,
+FlashAttention.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ NARROW = (dtypes.float16, dtypes.bfloat16)  # what weights may be rounded to on 
 
 
 class Attention(NamedTuple):
-    """The nodes of one. `result` is the sum over keys of `weights` times `values`; `scores` the inner products, `logits` what became of them
-    before the softmax, `greatest` and `total` its reductions along `axis` of the logits; `scale` what a logit less the greatest is multiplied
-    with for EXP2. `narrow`: what the weights are rounded to before the sum, as the values are; None: they stay f32. `guarded`: rows that see
-    nothing are 0, not NaN.
+    """The nodes of one. `result` is the sum over keys of `weights` times `values`; `scores` the inner products,
+    `logits` what became of them before the softmax, `greatest` and `total` its reductions along `axis` of the logits;
+    `scale` what a logit less the greatest is multiplied with for EXP2. `narrow`: what the weights are rounded to before
+    the sum, as the values are; None: they stay f32. `guarded`: rows that see nothing are 0, not NaN.
     """
 
     result: Node
@@ -114,7 +115,9 @@ def _below(node: Node) -> Node:
 
 
 def _plain(node: Node, bad: float, good: float) -> Node:
-    """Return the reduction that a choice guards against rows that see nothing: `good` where it is `bad`; others are themselves."""
+    """Return the reduction that a choice guards against rows that see nothing: `good` where it is `bad`; others are
+    themselves.
+    """
     if node.op is not Op.WHERE or node.sources[0].op is not Op.EQ:
         return node
     test, instead, kept = node.sources

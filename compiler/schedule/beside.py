@@ -1,8 +1,9 @@
 """Kernels put together: roots of the same shape become one kernel, where they share memory or are few elements.
 
-Each element of all roots is computed by the same thread, which reads all that it needs before it stores any of them. So a root may use what
-another one makes, or overwrites, at its own element and nowhere else. A step of an optimiser is such a kernel: the gradient, its running means
-and the parameter. What only roots of the kernel itself use is not stored at all.
+Each element of all roots is computed by the same thread, which reads all that it needs before it stores any of them. So
+a root may use what another one makes, or overwrites, at its own element and nowhere else. A step of an optimiser is
+such a kernel: the gradient, its running means and the parameter. What only roots of the kernel itself use is not stored
+at all.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from ringup.compiler.schedule.work import HEAVY
 
 MOST_ROOTS = 8  # of one kernel: each has code of its own, and memory
 MOST_INPUTS = 24
-MOST_BEHIND = (
-    50  # instructions of other roots for an element of a contraction: few threads do many elements, one after the other
-)
+# instructions of other roots for an element of a contraction: few threads do many elements, one after the other
+MOST_BEHIND = 50
 MOST_MATES = 16  # kernels of a shape, the latest, that one is held beside
 FEW_ELEMENTS = 8192  # so few are done in less time than it takes to start a kernel: they need share nothing
 Before = Mapping[Kernel, Mapping[Kernel, None]]  # kernels that run before each
@@ -51,7 +51,9 @@ class _Group:
 
 
 def joined(kernels: Sequence[Kernel], before: Before, outputs: Collection[Node]) -> Before:
-    """Return kernels, given in an order that can be, put together where they may be, each with those that run before it."""
+    """Return kernels, given in an order that can be, put together where they may be, each with those that run before
+    it.
+    """
     by_shape: dict[Shape, list[_Group]] = {}
     of: dict[Kernel, _Group] = {}
     groups: list[_Group] = []
@@ -225,7 +227,8 @@ def _shares(first: Reads, second: Reads) -> bool:
 def _forwarded(first: Kernel, targets: Mapping[Node, Node], reads: Reads) -> set[Node] | None:
     """Return what of a kernel's reads are values of the first one's roots, None where they may not be.
 
-    They may not be at other elements, or of a memory of which a part was written; nor what was asked to lie in memory: that parts kernels.
+    They may not be at other elements, or of a memory of which a part was written; nor what was asked to lie in memory:
+    that parts kernels.
     """
     found: set[Node] = set()
     for access in (*reads.own, *reads.folded):
@@ -246,9 +249,11 @@ def _forwarded(first: Kernel, targets: Mapping[Node, Node], reads: Reads) -> set
 
 
 def _is_apart(kernel: Kernel, targets: Mapping[Node, Node], reads: Reads) -> bool:
-    """Return whether what a kernel writes is read by the roots it goes beside at their own elements only, and written by none of them.
+    """Return whether what a kernel writes is read by the roots it goes beside at their own elements only, and written
+    by none of them.
 
-    ORDER: threads that share a row, and read its element inside of a fold, have all done so when the fold is put together.
+    ORDER: threads that share a row, and read its element inside of a fold, have all done so when the fold is put
+    together.
     """
     if kernel.root.op is not Op.STORE:
         return True

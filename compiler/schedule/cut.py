@@ -1,15 +1,17 @@
-"""Cutting a graph into kernels: which nodes lie in memory, and which reductions are computed inside the kernel that uses them.
+"""Cutting a graph into kernels: which nodes lie in memory, and which reductions are computed inside the kernel that
+uses them.
 
-Movement and elementwise nodes are computed where they are used, again in each kernel that uses them. A reduction joins its user's kernel when it
-is used at one point there, which depends on the kernel's own axes alone: after it (a sum and what is done with it), or once a row (a softmax, a
-norm), where the kernel's axes fall apart into rows and the rest. The first reduction that joins tells what a row is; others depend on the same
-axes, or on fewer: then each row computes them again (a norm in front of a product with a vector), which is allowed where that is little work
-beside the first. When a reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
-larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns, or the one below a
-reduction over its columns (a mean over a convolution's places).
+Movement and elementwise nodes are computed where they are used, again in each kernel that uses them. A reduction joins
+its user's kernel when it is used at one point there, which depends on the kernel's own axes alone: after it (a sum and
+what is done with it), or once a row (a softmax, a norm), where the kernel's axes fall apart into rows and the rest. The
+first reduction that joins tells what a row is; others depend on the same axes, or on fewer: then each row computes them
+again (a norm in front of a product with a vector), which is allowed where that is little work beside the first. When a
+reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
+larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns,
+or the one below a reduction over its columns (a mean over a convolution's places).
 
-A line (a SCAN, a SORT) joins a kernel without reductions that uses it at one point, each element once: what is done with its results is done
-where they are made.
+A line (a SCAN, a SORT) joins a kernel without reductions that uses it at one point, each element once: what is done
+with its results is done where they are made.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ COSTLY = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Fold:
-    """A reduction inside a kernel: at which point of the kernel's axes, and the variables of its own reduced axes by axis."""
+    """A reduction inside a kernel: at which point of the kernel's axes, and the variables of its own reduced axes by
+    axis.
+    """
 
     node: Node
     point: Point
@@ -81,7 +85,9 @@ class Joinable(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """A fold over all columns of a contraction that is computed below it, and over nothing else. `sides`: the axes of each factor's own."""
+    """A fold over all columns of a contraction that is computed below it, and over nothing else. `sides`: the axes of
+    each factor's own.
+    """
 
     fold: Fold
     sides: tuple[frozenset[Atom], frozenset[Atom]]
@@ -89,12 +95,14 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Kernel:
-    """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from nodes in memory.
+    """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from
+    nodes in memory.
 
-    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of one element.
-    `rows`: the axes that folds depend on, some on fewer, None without folds.
-    `attention`: the softmax and the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a
-    kernel without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the first.
+    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of
+    one element. `rows`: the axes that folds depend on, some on fewer, None without folds. `attention`: the softmax and
+    the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a kernel
+    without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the
+    first.
     """
 
     root: Node
@@ -227,7 +235,8 @@ class Cut:
         return gates
 
     def _find_costly(self) -> set[Node]:
-        """Return the nodes that are costly, and those made of them element by element: the last of these is put into memory, the others not.
+        """Return the nodes that are costly, and those made of them element by element: the last of these is put into
+        memory, the others not.
 
         What is made of several fetched elements is costly too: an interpolated image.
         """
@@ -265,7 +274,8 @@ class Cut:
     def _find_passing(self) -> set[Node]:
         """Return the reductions and lines that read memory which a store of this graph overwrites. They join no kernel.
 
-        All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind it.
+        All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind
+        it.
         """
         states = {state for node in self._nodes if node.op is Op.STORE for state in states_before(node)}
         found: set[Node] = set()
@@ -328,7 +338,9 @@ class Cut:
         return node.op in ELEMENTWISE and self._is_recomputed(node, accesses)
 
     def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
-        """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the node's users, but the node."""
+        """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the
+        node's users, but the node.
+        """
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
         if self._work.of(node) > LIGHT and any(self._is_heavy(kernel, one) for kernel in kernels for one in reduces):
             return False
@@ -343,10 +355,11 @@ class Cut:
         return not self._joinable(own, [(node, own.axes)], reduces).found.isdisjoint(reduces)
 
     def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]], wanted: Sequence[Node]) -> Joinable:
-        """Return the reductions that some values need, those inside of others too, that may all be computed in a kernel.
+        """Return the reductions that some values need, those inside of others too, that may all be computed in a
+        kernel.
 
-        Users come before what they use, so that every use of a reduction is known when its turn comes. The search ends with the last of `wanted`
-        or with a full kernel: `undecided` are those of `wanted` that it has not come to.
+        Users come before what they use, so that every use of a reduction is known when its turn comes. The search ends
+        with the last of `wanted` or with a full kernel: `undecided` are those of `wanted` that it has not come to.
         """
         found: set[Node] = set()
         left, looked, rows = set(wanted), 0, kernel.told
@@ -386,7 +399,9 @@ class Cut:
         return Joinable(found, left)
 
     def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
-        """Return whether something costly would be computed many times for each of a node's elements, inside a reduction over something else."""
+        """Return whether something costly would be computed many times for each of a node's elements, inside a
+        reduction over something else.
+        """
         if node not in self._costly:
             return False
         most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
@@ -468,7 +483,9 @@ class Cut:
 
     @staticmethod
     def _points(start: Node, target: Node, point: Point) -> Point | None:
-        """Return where a node lies that movement and casts lead to from another, None if anything else is on the way."""
+        """Return where a node lies that movement and casts lead to from another, None if anything else is on the
+        way.
+        """
         node = start
         while node is not target:
             steps = list(sources(node, point))
@@ -523,7 +540,9 @@ class Cut:
         return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= MANY_ROWS
 
     def _is_beside(self, kernel: Kernel, node: Node, point: Point) -> bool:
-        """Return whether a contraction may be computed in a kernel: as its only fold, or beside another of the same rows and columns."""
+        """Return whether a contraction may be computed in a kernel: as its only fold, or beside another of the same
+        rows and columns.
+        """
         if not kernel.folds:
             return True
         first, *more = kernel.folds
@@ -539,9 +558,11 @@ class Cut:
         return all(sides) and frozenset(sides) == frozenset(_sides(node, point, own))
 
     def _pool_of(self, kernel: Kernel, node: Node, point: Point) -> Pool | None:
-        """Return a kernel's one fold as one over all columns of a reduction that is needed below it, None where it is none such.
+        """Return a kernel's one fold as one over all columns of a reduction that is needed below it, None where it is
+        none such.
 
-        Only where the columns are few, and no others share them: what is staged of the rows is used by one tile, whatever the rest is.
+        Only where the columns are few, and no others share them: what is staged of the rows is used by one tile,
+        whatever the rest is.
         """
         if len(kernel.folds) != 1 or not self._contractions[node] or kernel.root in self._passing:
             return None
@@ -577,7 +598,9 @@ def _has_room(found: Attention, factor: Node, values: Node) -> bool:
 
 
 def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
-    """Return whether a kernel may compute a line: it has none and no folds, and each of its elements uses another one of the line's."""
+    """Return whether a kernel may compute a line: it has none and no folds, and each of its elements uses another one
+    of the line's.
+    """
     along: int = node.arg[-2]
     own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
     used = [_walked(index) for index in point]
@@ -610,7 +633,9 @@ def _walked(index: Int) -> frozenset[Atom]:
 
 
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
-    """Return whether a sum runs along the softmax's axis, read at `logits`, all of it and no other: the gradient by the values does not."""
+    """Return whether a sum runs along the softmax's axis, read at `logits`, all of it and no other: the gradient by the
+    values does not.
+    """
     along = [one for one in fold.variables.values() if not isinstance(one, int)]
     own = {atom_of(one) for one in along}
     others = [index for i, index in enumerate(logits) if i != found.axis]
@@ -633,7 +658,9 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
 
 
 def _sides(contraction: Node, point: Point, axes: frozenset[Atom]) -> tuple[frozenset[Atom], frozenset[Atom]]:
-    """Return the axes that one factor of a contraction depends on and the other does not, for each: rows and columns."""
+    """Return the axes that one factor of a contraction depends on and the other does not, for each: rows and
+    columns.
+    """
     first, second = (
         axes_of(tuple(point[i] for i in depends(factor))) & axes for factor in contraction.sources[0].sources
     )
@@ -653,7 +680,9 @@ def _length(reduction: Node) -> int:
 
 
 def _evaluations(kernel: Kernel, point: Point) -> int:
-    """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables it depends on."""
+    """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables
+    it depends on.
+    """
     rows = _points(kernel, kernel.rows or frozenset())
     most = 0
     for fold in kernel.folds:
@@ -691,7 +720,9 @@ class Access:
 
 
 def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds: Sequence[Fold]) -> list[Access]:
-    """Return every read of `inputs` (and IOTA as one) that the values of some nodes at points need, those inside of folds too."""
+    """Return every read of `inputs` (and IOTA as one) that the values of some nodes at points need, those inside of
+    folds too.
+    """
     found: list[Access] = []
     inside = {fold.node: fold for fold in folds}
     stack = [(node, point, False) for node, point in roots]

@@ -1,7 +1,9 @@
-"""Contractions of few results and a great depth, cut along their depth: parts of the sums on all of a card's units, then the parts together.
+"""Contractions of few results and a great depth, cut along their depth: parts of the sums on all of a card's units,
+then the parts together.
 
-The gradient by a convolution's weights is such a one, and so is a product of a short, long matrix with a tall, narrow one. A tile of the result
-is made by one group, whose turns along the depth follow each other, while most of the card has nothing to do.
+The gradient by a convolution's weights is such a one, and so is a product of a short, long matrix with a tall, narrow
+one. A tile of the result is made by one group, whose turns along the depth follow each other, while most of the card
+has nothing to do.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from ringup.compiler.schedule.needs import depends
 GROUPS_ENOUGH = 192  # two for each compute unit of a large card
 TILE = 256  # results of the smallest tile
 LEAST_DEPTH = 256  # of a part
-LEAST_SAVED = 4096  # steps along the depth that are worth another kernel: waves of a group share them, and do as many in 6 us by the model
+# steps along the depth that are worth another kernel: waves of a group share them, and do as many in 6 us by the model
+LEAST_SAVED = 4096
 
 
 class Piece(NamedTuple):
@@ -58,7 +61,9 @@ def _least_side(fold: Node, sizes: Sequence[int]) -> int:
 
 
 def _pieces(sizes: Sequence[int], wanted: int) -> list[Piece]:
-    """Return the pieces of the depth's axes, outer ones first, that make about as many parts as wanted, without filling up if they can."""
+    """Return the pieces of the depth's axes, outer ones first, that make about as many parts as wanted, without filling
+    up if they can.
+    """
     found = []
     for size in sizes:
         parts = next(count for count in range(min(size, wanted), 0, -1) if size % count == 0)

@@ -1,4 +1,6 @@
-"""What has no elements takes no kernel: empty nodes become constants of their shape, and what is made of nothing becomes what that means."""
+"""What has no elements takes no kernel: empty nodes become constants of their shape, and what is made of nothing
+becomes what that means.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ def is_empty(one: Node) -> bool:
 
 
 def without_empty(one: Node) -> Node:
-    """Return a node of the same value that does not look into empty sources; their own sources are free of that already."""
+    """Return a node of the same value that does not look into empty sources; their own sources are free of that
+    already.
+    """
     if one.op is Op.AFTER:
         stores = tuple(store for store in one.sources[1:] if not is_empty(store))
         if len(stores) == len(one.sources) - 1:

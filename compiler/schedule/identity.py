@@ -19,7 +19,9 @@ def identity(op: Op, dtype: DType) -> Scalar:
 
 
 def kept(op: Op, dtype: DType) -> DType:
-    """Return the dtype a fold's running value has: f32 for sums and products of narrower floats, int32 for those of narrower integers."""
+    """Return the dtype a fold's running value has: f32 for sums and products of narrower floats, int32 for those of
+    narrower integers.
+    """
     if op in (Op.ADD, Op.MUL, Op.LOGADDEXP) and dtype.bits < 32 and dtype.kind != "bool":
         return dtypes.float32 if dtype.is_float else dtypes.int32
     return dtype

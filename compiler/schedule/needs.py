@@ -1,4 +1,6 @@
-"""What values need: the sources of a node at a point, the axes along which a value changes, and by that what a contraction is."""
+"""What values need: the sources of a node at a point, the axes along which a value changes, and by that what a
+contraction is.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def lies(node: Node) -> bool:
 
 
 def is_contraction(node: Node) -> bool:
-    """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a convolution."""
+    """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a
+    convolution.
+    """
     if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:
         return False
     first, second = node.sources[0].sources
@@ -56,9 +60,11 @@ def _is_end(node: Node) -> bool:
 def used(
     node: Node, point: Point, is_end: Callable[[Node], bool], inside: Mapping[Node, Point] | None = None
 ) -> frozenset[Atom]:
-    """Return the axes that a value at a point may change with: those of where memory is read, and of what decides whether it is.
+    """Return the axes that a value at a point may change with: those of where memory is read, and of what decides
+    whether it is.
 
-    Nothing below an end is looked at. `inside`: reductions that are computed in place, with the points of their sources.
+    Nothing below an end is looked at. `inside`: reductions that are computed in place, with the points of their
+    sources.
     """
     found: set[Atom] = set()
     stack, seen = [(node, point)], {(node, point)}
@@ -80,7 +86,9 @@ def used(
 
 
 def _deciding(node: Node, point: Point) -> Point:
-    """Return what tells a PAD's elements from its source's, or the sources of a CAT apart: their own values may all be the same."""
+    """Return what tells a PAD's elements from its source's, or the sources of a CAT apart: their own values may all be
+    the same.
+    """
     if node.op is Op.CAT:
         return (point[node.arg],)
     if node.op is Op.PAD:

@@ -17,7 +17,9 @@ ALIGN = 256  # bytes; of every piece of the arena
 
 
 def waits(kernels: Mapping[Node, Kernel]) -> dict[Kernel, dict[Kernel, None]]:
-    """Return what each kernel comes after: what makes what it reads, and every reader of an older state of what it overwrites."""
+    """Return what each kernel comes after: what makes what it reads, and every reader of an older state of what it
+    overwrites.
+    """
     before: dict[Kernel, dict[Kernel, None]] = {kernel: {} for kernel in kernels.values()}
     readers: dict[Node, list[Kernel]] = {}
     for kernel in kernels.values():
@@ -53,7 +55,8 @@ def _makers(node: Node, kernels: Mapping[Node, Kernel]) -> list[Kernel]:
 def in_order(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
     """Return kernels such that each comes after those it waits for.
 
-    Raises CompileError where there is no such order: a value of before a store is wanted by something that the store itself waits for.
+    Raises CompileError where there is no such order: a value of before a store is wanted by something that the store
+    itself waits for.
     """
     done: dict[Kernel, None] = {}
     waiting: dict[Kernel, None] = {}

@@ -1,6 +1,8 @@
-"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, long sums in two steps, running ones in three.
+"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, long sums in two steps,
+running ones in three.
 
-What has no elements goes first (`empty.py`): the cut and what follows it know sizes above 0 only."""
+What has no elements goes first (`empty.py`): the cut and what follows it know sizes above 0 only.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def _scattered(scatter: Node) -> Node:
 
 
 def _reduced(fold: Node) -> Node:
-    """Return a REDUCE of few results and many elements as one into parts and one over these, so that a card has work for all its units."""
+    """Return a REDUCE of few results and many elements as one into parts and one over these, so that a card has work
+    for all its units.
+    """
     op, axes = fold.arg
     source = fold.sources[0]
     sizes = [source.shape[axis] for axis in axes]
@@ -87,10 +91,11 @@ def _reduced(fold: Node) -> Node:
 
 
 def _scanned(scan: Node) -> Node:
-    """Return a SCAN of few long rows as one in stretches, that start from a SCAN over what the stretches come to: three kernels.
+    """Return a SCAN of few long rows as one in stretches, that start from a SCAN over what the stretches come to: three
+    kernels.
 
-    No stretch waits for another inside a kernel. With keys, a stretch comes to its last element: what came before joins it where the key is the
-    same, since then all of the stretch has that key.
+    No stretch waits for another inside a kernel. With keys, a stretch comes to its last element: what came before joins
+    it where the key is the same, since then all of the stretch has that key.
     """
     op, axis, stretch = scan.arg
     source, *keys = scan.sources
@@ -197,7 +202,8 @@ def most_sorted(dtype: DType) -> int:
 def _merged(source: Node, axis: int, length: int) -> Node:
     """Return sorted stretches of `length`, a power of two, as such of twice the length.
 
-    Each element of the result finds by halving how many of the elements before it come from the first of its two stretches; equals do first.
+    Each element of the result finds by halving how many of the elements before it come from the first of its two
+    stretches; equals do first.
     """
     shape, size = source.shape, bounds(source.shape[axis])[1]
 

@@ -1,9 +1,10 @@
 """SCATTER as other operations, deterministic, and no two threads write one place. Two forms, chosen by cost.
 
-*Looked for*: each element of the result looks through everything that is put for what is meant for it; the cost is the product of both sizes.
-*Sorted*: what is put is brought into the order of its places, stable, by one SORT of places with numbers below them. What is meant for one place
-is a run then: a SCAN folds each run, a search finds its end, and the result gathers what the run came to. Sums have one order, that of the
-numbers, cut into the pieces that the SCAN's threads have: the same each time.
+*Looked for*: each element of the result looks through everything that is put for what is meant for it; the cost is the
+product of both sizes. *Sorted*: what is put is brought into the order of its places, stable, by one SORT of places with
+numbers below them. What is meant for one place is a run then: a SCAN folds each run, a search finds its end, and the
+result gathers what the run came to. Sums have one order, that of the numbers, cut into the pieces that the SCAN's
+threads have: the same each time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from ringup.compiler.schedule.identity import identity
 from ringup.compiler.schedule.needs import depends
 
 Rewrite = Callable[[Node], Node]
-# pairs of a place and what is put there that are looked at one by one: by the model 12 us, as long as some launches take
+# pairs of a place and what is put there that are looked at one by one: by the model 12 us, as long as some launches
+# take
 LOOKED_FOR = 1 << 24
 FEW = 8  # things put, so few that looking through them is no work
 
@@ -64,7 +66,9 @@ def _is_there(place: Node) -> Node:
 
 
 def _as_wide(target: Node, index: Node, values: Node, axis: int) -> tuple[Node, Node]:
-    """Return index and values as wide as the target on all axes but the scattered one: what is added goes outside, which drops it."""
+    """Return index and values as wide as the target on all axes but the scattered one: what is added goes outside,
+    which drops it.
+    """
     shape = target.shape
     amounts = tuple((0, 0 if i == axis else size - index.shape[i]) for i, size in enumerate(shape))
     if not any(after != 0 for _, after in amounts):
@@ -76,7 +80,8 @@ def _as_wide(target: Node, index: Node, values: Node, axis: int) -> tuple[Node, 
 
 
 class _Runs:
-    """What is put, in the order of its places along an axis: sorted numbers, each a place with the number of what goes there below it.
+    """What is put, in the order of its places along an axis: sorted numbers, each a place with the number of what goes
+    there below it.
 
     Where the places do not depend on other axes, these are of size 1 in all of it.
     """
@@ -113,7 +118,9 @@ class _Runs:
         return places if inside is None else elementwise(Op.WHERE, inside, places, self._number(self._size))
 
     def _find_ends(self) -> Node:
-        """Return for each place where the last thing put there stands in the order, -1 where nothing is: found by halving."""
+        """Return for each place where the last thing put there stands in the order, -1 where nothing is: found by
+        halving.
+        """
         axis = self._axis
         shape = tuple(self._size if i == axis else one for i, one in enumerate(self._shape))
         place = _along(self._dtype, shape, axis)

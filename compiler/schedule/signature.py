@@ -15,7 +15,8 @@ Signature = tuple[Any, ...]
 def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
     """Return a kernel's signature and its inputs in the order in which the signature counts them.
 
-    Memory is read in the shape the kernel shows it in: what reshapes an input before anything else is part of reading it.
+    Memory is read in the shape the kernel shows it in: what reshapes an input before anything else is part of reading
+    it.
     """
     inputs = set(kernel.inputs)
     folds = {fold.node for fold in (*kernel.folds, kernel.scores, kernel.line) if fold}

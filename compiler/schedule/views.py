@@ -1,4 +1,6 @@
-"""Movement as index arithmetic: which element of a node's source an element of the node is, and under which conditions there is one."""
+"""Movement as index arithmetic: which element of a node's source an element of the node is, and under which conditions
+there is one.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def unflat(position: Int, shape: Shape) -> Point:
 
 @lru_cache(maxsize=4096)
 def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
-    """Return where a point of `shape` lies in `source`, group by group of axes that hold as many elements on both sides."""
+    """Return where a point of `shape` lies in `source`, group by group of axes that hold as many elements on both
+    sides.
+    """
     found: list[Int] = []
     for first, last, one, other in _groups(shape, source):
         if len(one) == len(other) == 1:
@@ -81,7 +85,9 @@ def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
 
 @lru_cache(maxsize=4096)
 def _groups(shape: Shape, source: Shape) -> tuple[tuple[int, int, Shape, Shape], ...]:
-    """Return (first axis, last axis + 1, sizes, sizes in the source) of the least groups of axes that hold as many elements on both sides."""
+    """Return (first axis, last axis + 1, sizes, sizes in the source) of the least groups of axes that hold as many
+    elements on both sides.
+    """
     found: list[tuple[int, int, Shape, Shape]] = []
     i = j = 0
     while i < len(shape) or j < len(source):
@@ -108,7 +114,9 @@ def _smaller(a: Int, b: Int) -> bool:
 
 
 def source_point(node: Node, point: Point) -> tuple[Point, list[Within] | None]:
-    """Return the point of `node.sources[0]` that a point of a movement node shows, and the conditions for there being one (None: never)."""
+    """Return the point of `node.sources[0]` that a point of a movement node shows, and the conditions for there being
+    one (None: never).
+    """
     return _RULES[node.op](node, point)
 
 

@@ -1,6 +1,8 @@
-"""Values made of several times as much memory as they are themselves: the state of an LSTM, made of its gates and of the state before.
+"""Values made of several times as much memory as they are themselves: the state of an LSTM, made of its gates and of
+the state before.
 
-Where more than one kernel uses such a value, each would read all of that again, back to the first state; one of them had better write it.
+Where more than one kernel uses such a value, each would read all of that again, back to the first state; one of them
+had better write it.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def find_wide(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _joined(below: Sequence[Parts]) -> Parts:
-    """Return the parts of all, those of the greatest first where they are too many: `below` itself where it has them all."""
+    """Return the parts of all, those of the greatest first where they are too many: `below` itself where it has them
+    all.
+    """
     most = max(below, key=len)
     if len(most) >= MOST_PARTS:
         others = [part for one in below for part in one if part not in most]

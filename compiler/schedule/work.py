@@ -1,8 +1,9 @@
-"""How much is computed for one element of a node, in instructions of a thread: what a kernel may do beside reductions, where it is too much.
+"""How much is computed for one element of a node, in instructions of a thread: what a kernel may do beside reductions,
+where it is too much.
 
-A kernel with a reduction, a scan or a sort computes several elements in each thread, with instructions for each of them: 16 of a row, 8 of a
-product's. Where there are thousands for one element, code would fit into no instruction cache and take a minute to compile, while writing
-the element and reading it again costs as much as a hundred instructions do.
+A kernel with a reduction, a scan or a sort computes several elements in each thread, with instructions for each of
+them: 16 of a row, 8 of a product's. Where there are thousands for one element, code would fit into no instruction cache
+and take a minute to compile, while writing the element and reading it again costs as much as a hundred instructions do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from ringup.compiler.graph.index import bounds
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 
 HEAVY: Final = 1000  # instructions for one element that are not computed beside a reduction
-# the same where 32 or 64 are written out: behind a product by matrix instructions, between an attention's scores and its softmax
+# the same where 32 or 64 are written out: behind a product by matrix instructions, between an attention's scores and
+# its softmax
 HEAVY_UNROLLED: Final = 300
 LIGHT: Final = 100  # what the last of a reduction's kernel may be where too much follows
 PLAIN: Final = 2
@@ -52,9 +54,11 @@ def _is_narrow(node: Node) -> bool:
 
 
 class Work:
-    """The work for an element of each node of a graph, down to what is in memory, reduced, or `kept`: in front of a reduction and too much.
+    """The work for an element of each node of a graph, down to what is in memory, reduced, or `kept`: in front of a
+    reduction and too much.
 
-    HEAVY stands for all that is more. Less than HEAVY_UNROLLED may be less still: what is used twice is counted twice there.
+    HEAVY stands for all that is more. Less than HEAVY_UNROLLED may be less still: what is used twice is counted twice
+    there.
     """
 
     def __init__(self, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]]) -> None:
@@ -82,7 +86,9 @@ class Work:
         return [one for one in node.sources if one.op not in _ENDS and one not in self.kept]
 
     def _exactly(self, node: Node, most: int) -> int:
-        """Return the work for an element with each node counted once, of which `most` counts some again for each of their users."""
+        """Return the work for an element with each node counted once, of which `most` counts some again for each of
+        their users.
+        """
         if any(self._of[one] >= HEAVY for one in self._below(node)):
             return HEAVY
         seen, stack = {node}, [node]
@@ -96,7 +102,9 @@ class Work:
         return min(total, HEAVY)
 
     def _is_repeated(self, node: Node) -> bool:
-        """Return whether movement leads from a node to a reduction or line, or makes more of its elements, or fetches as many."""
+        """Return whether movement leads from a node to a reduction or line, or makes more of its elements, or fetches
+        as many.
+        """
         stack, size = [node], bounds(node.size)[1]
         while stack:
             for user in self._users.get(stack.pop(), ()):

@@ -91,7 +91,9 @@ class Activations(Functions):
         return (x * (weight / (weight + 2)))._narrow(self)
 
     def gelu(self, approximate: str = "none") -> Self:
-        """Return x times the normal distribution's probability below x; `approximate` "tanh" for the tanh form. Tails are stable."""
+        """Return x times the normal distribution's probability below x; `approximate` "tanh" for the tanh form. Tails
+        are stable.
+        """
         if approximate not in GELU_FORMS:
             raise ValueError(f"gelu has no form {approximate!r}; there are {', '.join(GELU_FORMS)}")
         x = self._wide()

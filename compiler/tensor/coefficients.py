@@ -1,7 +1,8 @@
 """Coefficients of the polynomials that NumPy-like functions are made of, lowest power first, for f32 and f64.
 
-Each row is the Chebyshev interpolant of the function on the interval named, solved with 60 decimal digits and rounded; the relative error of
-the row is below a quarter of the type's last place over the interval, times the weight that the row has in the result.
+Each row is the Chebyshev interpolant of the function on the interval named, solved with 60 decimal digits and rounded;
+the relative error of the row is below a quarter of the type's last place over the interval, times the weight that the
+row has in the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolutions and pooling: windows of the padded input as views, then a contraction or a reduction over them.
 
-A window's index is output * stride + tap * dilation along each axis (`Movement._windows`), so a convolution is the contraction of the matrix
-product with such indices. Layouts are (N, C, …) and (outputs, inputs / groups, …).
+A window's index is output * stride + tap * dilation along each axis (`Movement._windows`), so a convolution is the
+contraction of the matrix product with such indices. Layouts are (N, C, …) and (outputs, inputs / groups, …).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Convolution(Linear):
         dilation: PerAxis = 1,
         groups: int = 1,
     ) -> Self:
-        """Return the convolution (cross-correlation) of (N, C, …) with weight (outputs, C / groups, …), as many axes as the weight has.
+        """Return the convolution (cross-correlation) of (N, C, …) with weight (outputs, C / groups, …), as many axes as
+        the weight has.
 
         `padding`: zeros on both sides, a pair for each axis, "same" (for a stride of 1) or "valid".
         """
@@ -122,7 +123,9 @@ class Convolution(Linear):
         dilation: PerAxis = 1,
         groups: int = 1,
     ) -> Self:
-        """Return the transposed convolution of (N, C, …) with weight (C, outputs / groups, …): the gradient of `conv` by its input."""
+        """Return the transposed convolution of (N, C, …) with weight (C, outputs / groups, …): the gradient of `conv`
+        by its input.
+        """
         n = weight.ndim - 2
         if n < 1 or self.ndim != n + 2 or weight.shape[0] != self.shape[1] or groups < 1 or self.shape[1] % groups != 0:
             raise ValueError(
@@ -147,7 +150,9 @@ class Convolution(Linear):
     def _conv_back(
         self, weight: Self, whole: Sequence[Int], steps: list[int], sides: Widths, taps: list[int], groups: int
     ) -> Self:
-        """Return a convolution's gradient by its input of sizes `whole`: zeros put between, then the convolution with the mirrored weight."""
+        """Return a convolution's gradient by its input of sizes `whole`: zeros put between, then the convolution with
+        the mirrored weight.
+        """
         n = len(steps)
         spaced = self
         for i in range(n):
@@ -188,7 +193,9 @@ class Convolution(Linear):
         value: Scalar,
         beyond: Scalar,
     ) -> tuple[Self, list[int]]:
-        """Return (…, outputs…, taps…) of the last axes, edges filled with `value`, what `ceil` adds with `beyond`; and the axes of the taps."""
+        """Return (…, outputs…, taps…) of the last axes, edges filled with `value`, what `ceil` adds with `beyond`; and
+        the axes of the taps.
+        """
         n = len(kernel) if is_list(kernel) else 2
         sizes = per_axis(kernel, n, "kernel")
         steps = sizes if stride is None else per_axis(stride, n, "stride")
@@ -206,7 +213,9 @@ class Convolution(Linear):
 
     @staticmethod
     def _ceil_extra(length: int, after: int, size: int, step: int, tap: int) -> int:
-        """Return how much to add for one more, partly filled window; none that would start in the edge behind the input."""
+        """Return how much to add for one more, partly filled window; none that would start in the edge behind the
+        input.
+        """
         reach = tap * (size - 1) + 1
         count = -(-(length - reach) // step) + 1
         if (count - 1) * step >= length - after:
@@ -222,7 +231,9 @@ class Convolution(Linear):
         *,
         ceil: bool = False,
     ) -> Self:
-        """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel unless said."""
+        """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel
+        unless said.
+        """
         made, axes = self._pooled(
             kernel, stride, padding, dilation, ceil=ceil, value=self.dtype.least, beyond=self.dtype.least
         )
@@ -258,7 +269,9 @@ class Convolution(Linear):
     avg_pool1d = avg_pool2d = avg_pool3d = avg_pool
 
     def interpolate(self, sizes: Sequence[int], mode: str = "nearest", *, align_corners: bool = False) -> Self:
-        """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours (half-pixel centres or corners)."""
+        """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours
+        (half-pixel centres or corners).
+        """
         if mode not in INTERPOLATIONS:
             raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(INTERPOLATIONS)}")
         sizes = [whole_number(one, "a size") for one in sizes]

@@ -1,4 +1,6 @@
-"""What every tensor is underneath: a lazy graph node, numbers beside it made tensors, shapes made equal. Methods are in the modules above."""
+"""What every tensor is underneath: a lazy graph node, numbers beside it made tensors, shapes made equal. Methods are in
+the modules above.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ DTypeLike: TypeAlias = DType | str
 Axes: TypeAlias = int | Sequence[int] | None
 Steps: TypeAlias = tuple[Callable[[Node], Node], ...]
 
-# every tensor there is, by identity: what an assignment must not change under another tensor's feet, and where backward() looks for leaves
+# every tensor there is, by identity: what an assignment must not change under another tensor's feet, and where
+# backward() looks for leaves
 LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
 
-# gradients of whole functions, by their result: (rule, operands); the rule gets (gradient, result, *operands) and returns one gradient each
+# gradients of whole functions, by their result: (rule, operands); the rule gets (gradient, result, *operands) and
+# returns one gradient each
 Rule: TypeAlias = "Callable[..., Sequence[Core | None]]"
 RULES: WeakKeyDictionary[Node, tuple[Rule, tuple[Node, ...]]] = WeakKeyDictionary()
 
@@ -31,7 +35,9 @@ LARGEST_FLOAT = int(sys.float_info.max)  # of Python's, which constants are kept
 
 
 def Size(name: str, lo: int, hi: int) -> Int:
-    """Return a size known only when a tensor is realized (`numpy(n=17)`): `lo` to `hi`, both inclusive; usable in shapes and bounds."""
+    """Return a size known only when a tensor is realized (`numpy(n=17)`): `lo` to `hi`, both inclusive; usable in
+    shapes and bounds.
+    """
     if not name.isidentifier():
         raise ValueError(f"{name!r} is no name for a size: letters, digits and _")
     if not isinstance(lo, int) or not isinstance(hi, int):
@@ -91,7 +97,9 @@ def number_of(size: Int, why: str) -> int:
 
 
 class Core:
-    """A lazy tensor. Two are never equal by value in Python's sense: `==` is elementwise, and hashing goes by identity."""
+    """A lazy tensor. Two are never equal by value in Python's sense: `==` is elementwise, and hashing goes by
+    identity.
+    """
 
     __slots__ = ("__weakref__", "_base", "_node", "_owns", "grad", "requires_grad")
 
@@ -99,7 +107,8 @@ class Core:
     __hash__ = object.__hash__
 
     _node: Node
-    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), and the steps that make the view of that one's node
+    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), and the steps that make the
+    # view of that one's node
     _base: tuple[ref[Core] | None, Steps] | None
     _owns: bool  # whether the node is a state of memory that is this tensor's alone
     grad: Self | None
@@ -215,7 +224,9 @@ class Core:
         return self
 
     def cast(self, dtype: DTypeLike) -> Self:
-        """Return the elements converted: floats round to nearest even, float to integer cuts off and saturates (NaN is 0), to bool is x != 0."""
+        """Return the elements converted: floats round to nearest even, float to integer cuts off and saturates (NaN is
+        0), to bool is x != 0.
+        """
         return self._of(graph.cast(self._node, as_dtype(dtype)))
 
     def _axis(self, axis: int, extra: int = 0) -> int:

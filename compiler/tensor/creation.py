@@ -64,7 +64,9 @@ class Creation(Memory):
     def arange(
         cls, start: Scalar | Int, stop: Scalar | Int | None = None, step: Scalar = 1, dtype: DTypeLike | None = None
     ) -> Self:
-        """Return start, start + step, … before `stop` (from 0 for one argument); int32 of integers, f32 else, unless said."""
+        """Return start, start + step, … before `stop` (from 0 for one argument); int32 of integers, f32 else, unless
+        said.
+        """
         first, last = (cast("Scalar", one.item()) if isinstance(one, np.generic) else one
                        for one in ((0, start) if stop is None else (start, stop)))  # fmt: skip
         step = cast("Scalar", step.item()) if isinstance(step, np.generic) else step
@@ -192,7 +194,9 @@ class Creation(Memory):
         return (self.rand(self.shape, source=source) < self).cast(self.dtype)
 
     def dropout(self, rate: float = 0.5, *, training: bool = True, source: Source | None = None) -> Self:
-        """Return it with elements put to 0 at that rate and the others made larger for it; itself outside of training."""
+        """Return it with elements put to 0 at that rate and the others made larger for it; itself outside of
+        training.
+        """
         if not 0 <= rate <= 1:
             raise ValueError(f"dropout at a rate of {rate}: 0 to 1")
         if not training or rate == 0:

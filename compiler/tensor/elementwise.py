@@ -1,4 +1,6 @@
-"""Operators and simple functions of one element: arithmetic, comparison, bits, choice, rounding, conversion. Python numbers adapt to tensors."""
+"""Operators and simple functions of one element: arithmetic, comparison, bits, choice, rounding, conversion. Python
+numbers adapt to tensors.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,9 @@ class Elementwise(Conversions):
         return (x < 0).where(-rest, rest) if x.dtype.kind == "int" else rest
 
     def pow(self, other: Any, *, reverse: bool = False) -> Self:
-        """Return the power: C's pow for floats, by repeated squaring for integers (negative exponents give 0 but for 1 and -1)."""
+        """Return the power: C's pow for floats, by repeated squaring for integers (negative exponents give 0 but for 1
+        and -1).
+        """
         if not reverse and not isinstance(other, Core) and self.dtype.kind != "bool":
             if other == 2:
                 return self * self
@@ -391,7 +395,9 @@ class Elementwise(Conversions):
         return self if kind is self.dtype else self._of(graph.node(Op.BITCAST, kind, self.shape, (self._node,)))
 
     def view(self, dtype: DTypeLike) -> Self:
-        """Return the same bytes as another type, little-endian; the last axis shrinks or grows with the width, as NumPy's view."""
+        """Return the same bytes as another type, little-endian; the last axis shrinks or grows with the width, as
+        NumPy's view.
+        """
         kind = as_dtype(dtype)
         have, want = self.dtype.bits, kind.bits
         if have == want:

@@ -1,6 +1,7 @@
 """Weights in files: safetensors and GGUF, read by their own libraries, which are asked for on use only.
 
-GGUF's quantised blocks become numbers by graph operations on the raw bytes, so what is uploaded is as small as the file.
+GGUF's quantised blocks become numbers by graph operations on the raw bytes, so what is uploaded is as small as the
+file.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def load_safetensors(path: str | PathLike[str]) -> dict[str, Tensor]:
 
 
 def _check_names(data: bytes, path: str | PathLike[str]) -> None:
-    """Refuse a header that says something of one tensor twice: its reader takes the last. The rest of it the reader has checked."""
+    """Refuse a header that says something of one tensor twice: its reader takes the last. The rest of it the reader has
+    checked.
+    """
 
     def one_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -116,7 +119,8 @@ def save_safetensors(
 
 
 def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a file by name and its other fields. Blocks are f32 tensors, computed from the file's bytes when needed.
+    """Return the tensors of a file by name and its other fields. Blocks are f32 tensors, computed from the file's bytes
+    when needed.
 
     A damaged or cut-short file is a CompileError that names it.
     """
@@ -156,7 +160,9 @@ def _mapped(file: BinaryIO) -> memoryview:
 
 
 def dequantised(blocks: Tensor, kind: str) -> Tensor:
-    """Return f32 numbers (blocks, elements of each) from bytes (blocks, bytes of each) in ggml's format of that name."""
+    """Return f32 numbers (blocks, elements of each) from bytes (blocks, bytes of each) in ggml's format of that
+    name.
+    """
     row = BLOCKS[kind]
     if blocks.dtype is not dtypes.uint8 or blocks.ndim != 2 or blocks.shape[1] != row.size_bytes:
         raise ValueError(f"{kind} blocks are uint8 (count, {row.size_bytes}), not {blocks.dtype} {list(blocks.shape)}")
@@ -198,7 +204,9 @@ def _q8_0(blocks: Tensor) -> Tensor:
 
 
 def _q4_k(blocks: Tensor) -> Tensor:
-    """Return eight groups of 32, each with a scale and a least value of 6 bits: four whole in low bits, four whose top 2 bits lie above them."""
+    """Return eight groups of 32, each with a scale and a least value of 6 bits: four whole in low bits, four whose top
+    2 bits lie above them.
+    """
     first, second, third = (blocks._cut(1, 4 + 4 * i, 8 + 4 * i) for i in range(3))
     scales = (first & 63).cat((third & 15) | ((first >> 6) << 4), axis=1).int().float()
     least = (second & 63).cat((third >> 4) | ((second >> 6) << 4), axis=1).int().float()
@@ -208,7 +216,9 @@ def _q4_k(blocks: Tensor) -> Tensor:
 
 
 def _q6_k(blocks: Tensor) -> Tensor:
-    """Return two halves of 128: four rows of 32 with 4 bits from one half of two rows of bytes, 2 bits from a third; a scale for every 16."""
+    """Return two halves of 128: four rows of 32 with 4 bits from one half of two rows of bytes, 2 bits from a third; a
+    scale for every 16.
+    """
     low = _nibbles(blocks._cut(1, 0, 128).reshape((-1, 2, 64))).reshape((-1, 2, 4, 32))
     shifts = Tensor.arange(0, 8, 2, dtype=dtypes.uint8).reshape((1, 1, 4, 1))
     high = ((blocks._cut(1, 128, 192).reshape((-1, 2, 1, 32)) >> shifts) & 3).int() << 4

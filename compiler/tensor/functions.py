@@ -1,7 +1,8 @@
-"""Mathematical functions, composed of EXP2, LOG2, SIN and polynomials so that f32 and f64 results are good to a few units in the last place.
+"""Mathematical functions, composed of EXP2, LOG2, SIN and polynomials so that f32 and f64 results are good to a few
+units in the last place.
 
-f16, bf16 and float8 are computed in f32 and rounded once; integers give f32. The bounds stated hold where EXP2, LOG2 and SIN are within an ulp.
-Gradients are the functions' own (`_with_rule`), not those of the compositions.
+f16, bf16 and float8 are computed in f32 and rounded once; integers give f32. The bounds stated hold where EXP2, LOG2
+and SIN are within an ulp. Gradients are the functions' own (`_with_rule`), not those of the compositions.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Functions(Elementwise):
         return x._apply(Op.LOG2)
 
     def _exp(self) -> Self:
-        """Return e to the power of x within 2 ulp: 2^(x log2 e), the rounding of the product made good to first order."""
+        """Return e to the power of x within 2 ulp: 2^(x log2 e), the rounding of the product made good to first
+        order.
+        """
         kind = self.dtype
         head, rest = LOG2_E[kind]
         x = self.clip(*EXP_RANGE[kind])
@@ -99,7 +102,9 @@ class Functions(Elementwise):
         return (made + made * (error * math.log(2)))._with_rule(_exp_rule, self)
 
     def _exp_negative(self) -> Self:
-        """Return e to the power of x, x not above 0, within |x| / 2 + 1 ulp: one product and EXP2, as sums of many such need it."""
+        """Return e to the power of x, x not above 0, within |x| / 2 + 1 ulp: one product and EXP2, as sums of many such
+        need it.
+        """
         return (self * math.log2(math.e))._apply(Op.EXP2)._with_rule(_exp_rule, self)
 
     def exp(self) -> Self:
@@ -107,7 +112,9 @@ class Functions(Elementwise):
         return self._wide()._exp()._narrow(self)
 
     def expm1(self) -> Self:
-        """Return exp(x) - 1, within 4 ulp near 0 too: (u - 1) x / log u for u = exp x, in which the errors of u cancel (W. Kahan)."""
+        """Return exp(x) - 1, within 4 ulp near 0 too: (u - 1) x / log u for u = exp x, in which the errors of u cancel
+        (W. Kahan).
+        """
         return self._wide()._expm1()._narrow(self)
 
     def _expm1(self) -> Self:
@@ -155,7 +162,9 @@ class Functions(Elementwise):
         return x._apply(Op.SIN)
 
     def cos(self) -> Self:
-        """Return the cosine of radians, within 4 ulp near its zeros too: sin(2x) / (2 sin x) there, sqrt(1 - sin^2) elsewhere."""
+        """Return the cosine of radians, within 4 ulp near its zeros too: sin(2x) / (2 sin x) there, sqrt(1 - sin^2)
+        elsewhere.
+        """
         return self._wide()._cos()._narrow(self)
 
     def _cos(self) -> Self:
@@ -192,7 +201,9 @@ class Functions(Elementwise):
         return made.copysign(x)._with_rule(_atan_rule, x)._narrow(self)
 
     def atan2(self, other: Any) -> Self:
-        """Return the angle of the point (other, self), -pi to pi, signs of zeros and infinities as C has them; within 4 ulp."""
+        """Return the angle of the point (other, self), -pi to pi, signs of zeros and infinities as C has them; within 4
+        ulp.
+        """
         y, x = (one._wide() for one in self._fit(other))
         high, wide = y.abs(), x.abs()
         steep = high > wide

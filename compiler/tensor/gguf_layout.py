@@ -1,7 +1,8 @@
-"""Whether a GGUF file is laid out as its format wants: every count, string, array and tensor lies within the file, none over another.
+"""Whether a GGUF file is laid out as its format wants: every count, string, array and tensor lies within the file, none
+over another.
 
-Its reader takes what it finds: a string that is cut short is a shorter string there, and two tensors may share their bytes.
-Source: ggml docs/gguf.md, "File Structure"; ggml.h, GGML_MAX_DIMS.
+Its reader takes what it finds: a string that is cut short is a shorter string there, and two tensors may share their
+bytes. Source: ggml docs/gguf.md, "File Structure"; ggml.h, GGML_MAX_DIMS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reverse-mode gradients: one rule an Op, in a table. Gradients are graphs of the same Ops, so they have gradients too.
 
-Where a function has a rule of its own (`core.RULES`), it is used and the inside not looked at. No gradient passes BITCAST (`detach` is one),
-comparisons, integers and bools. At a kink: max and min share among equals, abs has slope 0 at 0, relu too.
+Where a function has a rule of its own (`core.RULES`), it is used and the inside not looked at. No gradient passes
+BITCAST (`detach` is one), comparisons, integers and bools. At a kink: max and min share among equals, abs has slope 0
+at 0, relu too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ OpRule: TypeAlias = "Callable[[Tensor, Tensor, list[Tensor], Node], Sequence[Ten
 
 
 def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
-    """Return the gradients of a tensor by `targets`, as graphs; `seed` is the gradient of the loss itself, needed unless that is one number."""
+    """Return the gradients of a tensor by `targets`, as graphs; `seed` is the gradient of the loss itself, needed
+    unless that is one number.
+    """
     for one in targets:
         if not one.dtype.is_float:
             raise TypeError(f"a gradient by a tensor of {one.dtype}: only floats have one")
@@ -41,7 +44,9 @@ def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
 
 
 def backward(loss: Tensor, seed: Tensor | None = None) -> None:
-    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on; a ValueError where there is none."""
+    """Add to `grad` of every live tensor that asked for gradients and that the loss depends on; a ValueError where
+    there is none.
+    """
     leaves = {id(one): one for one in LEAVES.values()}
     roots = {key: _origin(one.node) for key, one in leaves.items()}
     found = _gradients(loss, set(roots.values()), seed)
@@ -217,8 +222,9 @@ def _scan(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> l
 
 
 def _scanned_product(given: Tensor, result: Tensor, x: Tensor, axis: int, back: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a running product's gradient: what follows over the element itself; a row's first zero gets the products without it,
-    up to the second one, and what stands behind it nothing."""
+    """Return a running product's gradient: what follows over the element itself; a row's first zero gets the products
+    without it, up to the second one, and what stands behind it nothing.
+    """
     zero = x == 0
     zeros = zero.cast(dtypes.int32).cumsum(axis)
     first = zero.logical_and(zeros == 1)
@@ -229,8 +235,10 @@ def _scanned_product(given: Tensor, result: Tensor, x: Tensor, axis: int, back: 
 
 
 def _scanned_logarithm(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Return the gradient of a running sum of exponentials, a sum of given * e**(x - result) over what follows: of logarithms too, what is
-    positive and what is negative each by itself, since the exponentials alone may be out of range."""
+    """Return the gradient of a running sum of exponentials, a sum of given * e**(x - result) over what follows: of
+    logarithms too, what is positive and what is negative each by itself, since the exponentials alone may be out of
+    range.
+    """
 
     def back(part: Tensor) -> Tensor:
         there = (part > 0).logical_and(result > -math.inf)

@@ -1,7 +1,8 @@
 """Elements by place: `t[...]` in full NumPy style, gather and scatter and what is made of them.
 
-Places given as Python numbers, lists or arrays are checked (IndexError). Places that are tensors are not known when a graph is made: in `t[...]`
-negative ones count from the end, in the named methods they do not, and in both what lies outside reads 0 and is not written.
+Places given as Python numbers, lists or arrays are checked (IndexError). Places that are tensors are not known when a
+graph is made: in `t[...]` negative ones count from the end, in the named methods they do not, and in both what lies
+outside reads 0 and is not written.
 """
 
 from __future__ import annotations
@@ -271,7 +272,9 @@ class Indexing(Convolution):
         return x.gather(at, where.expand(tuple(where.shape[i] if i == at else size for i, size in enumerate(around))))
 
     def take(self, places: Any, axis: int | None = None) -> Self:
-        """Return the elements (of the flattened tensor for None) at places along an axis, which becomes the axes of places."""
+        """Return the elements (of the flattened tensor for None) at places along an axis, which becomes the axes of
+        places.
+        """
         if axis is None:
             return self.flatten().take(places, 0)
         at = self._axis(axis)
@@ -318,7 +321,9 @@ class Indexing(Convolution):
         return self.unsqueeze(-1).eq(self._counted(classes)).cast(dtypes.int32)
 
     def _with_part(self, key: Any, value: Any) -> Self:
-        """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one SCATTER."""
+        """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one
+        SCATTER.
+        """
         every = self._of(
             graph.node(Op.IOTA, dtypes.int64 if index.bounds(self.size)[1] >= 1 << 31 else dtypes.int32, (self.size,))
         ).reshape(self.shape)

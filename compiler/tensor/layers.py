@@ -1,4 +1,5 @@
-"""What networks are made of above the arithmetic: normalisation, attention, rotary positions, embedding, dropout, losses.
+"""What networks are made of above the arithmetic: normalisation, attention, rotary positions, embedding, dropout,
+losses.
 
 Statistics, scores and losses are computed in f32 (f64 for f64) and rounded once to the tensor's type.
 """
@@ -31,7 +32,9 @@ class Layers(Sorting):
     def layer_norm(
         self, weight: Core | None = None, bias: Core | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-5
     ) -> Self:
-        """Return it less its mean, over its standard deviation, along axes; times `weight`, plus `bias`, which broadcast."""
+        """Return it less its mean, over its standard deviation, along axes; times `weight`, plus `bias`, which
+        broadcast.
+        """
         x = self._wide()
         made = x._normal(x._axes(axes), eps)
         return made._scaled(weight, bias)._narrow(self)
@@ -75,7 +78,9 @@ class Layers(Sorting):
         *,
         eps: float = 1e-5,
     ) -> Self:
-        """Return (N, C, …) normalised by a channel's `mean` and `variance`, or by the batch's own where they are None (training)."""
+        """Return (N, C, …) normalised by a channel's `mean` and `variance`, or by the batch's own where they are None
+        (training).
+        """
         x = self._wide()
         axes = [i for i in range(self.ndim) if i != 1]
         if mean is None or variance is None:
@@ -102,9 +107,9 @@ class Layers(Sorting):
     ) -> Self:
         """Return softmax(q k^T * scale + mask) v for (…, heads, queries, width) with (…, heads, keys, width).
 
-        `mask` is added, or keeps where a bool one is true. `causal`: query i sees keys up to i + `start` (keys - queries unless said: the last
-        query sees all). `grouped`: fewer heads of keys and values, each for as many heads of queries. `scale` is 1 / sqrt(width) unless said.
-        Rows that see nothing are 0.
+        `mask` is added, or keeps where a bool one is true. `causal`: query i sees keys up to i + `start` (keys -
+        queries unless said: the last query sees all). `grouped`: fewer heads of keys and values, each for as many heads
+        of queries. `scale` is 1 / sqrt(width) unless said. Rows that see nothing are 0.
         """
         q, k, v = self, self._of(key._node), self._of(value._node)
         if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
@@ -152,7 +157,8 @@ class Layers(Sorting):
         return q, k.unsqueeze(-3), v.unsqueeze(-3), mask
 
     def rotary(self, cosines: Core, sines: Core, *, interleaved: bool = False) -> Self:
-        """Return (…, positions, width) turned by the angles whose cosines and sines are (positions, width / 2), which broadcast (RoPE).
+        """Return (…, positions, width) turned by the angles whose cosines and sines are (positions, width / 2), which
+        broadcast (RoPE).
 
         Pairs are (i, i + width / 2), or neighbours when `interleaved`.
         """
@@ -170,7 +176,9 @@ class Layers(Sorting):
         return (a * c - b * s).cat(b * c + a * s, axis=-1)._narrow(self)
 
     def embedding(self, places: Any) -> Self:
-        """Return rows of this table (entries, width) at integer places: shape of places, then the width. Places outside read 0."""
+        """Return rows of this table (entries, width) at integer places: shape of places, then the width. Places outside
+        read 0.
+        """
         if self.ndim != 2:
             raise ValueError(f"embedding in a table of {list(self.shape)}: (entries, width)")
         return self.take(places, 0)
@@ -191,7 +199,8 @@ class Layers(Sorting):
         smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> Self:
-        """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or probabilities with it.
+        """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or
+        probabilities with it.
 
         `ignore` is a class that counts nothing; the mean is over the others.
         """

@@ -1,6 +1,8 @@
-"""Contractions: matrix products, einsum and what is made of them. One graph form for all: REDUCE ADD over MUL of two EXPANDed views.
+"""Contractions: matrix products, einsum and what is made of them. One graph form for all: REDUCE ADD over MUL of two
+EXPANDed views.
 
-Operands of f16, bf16 and float8 are cast to f32 between the view and the MUL, small integers to int32, and the sum is cast back.
+Operands of f16, bf16 and float8 are cast to f32 between the view and the MUL, small integers to int32, and the sum is
+cast back.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class Linear(Reductions):
     def _contract(self, other: Core, axes: Sequence[int], dtype: DType | None = None) -> Self:
         """Return the products of two tensors of equal rank that broadcast, summed along `axes`, which become 1.
 
-        The sum is kept in f32 (f64, int32, …), the result has the promoted type of the two or `dtype`. Its gradients are contractions too.
+        The sum is kept in f32 (f64, int32, …), the result has the promoted type of the two or `dtype`. Its gradients
+        are contractions too.
         """
         kind = dtypes.promote(self.dtype, other.dtype)
         x, y = self.cast(kind), self._of(nodes.cast(other._node, kind))
@@ -41,9 +44,11 @@ class Linear(Reductions):
         return made._with_rule(partial(_contraction_rule, tuple(axes)), x, y) if made.dtype.is_float else made
 
     def matmul(self, other: Any, dtype: DTypeLike | None = None) -> Self:
-        """Return the matrix product as NumPy has it: (…, M, K) @ (…, K, N), vectors as one row or column, batches broadcast.
+        """Return the matrix product as NumPy has it: (…, M, K) @ (…, K, N), vectors as one row or column, batches
+        broadcast.
 
-        f16, bf16 and float8 are summed in f32, integers in int32 or wider; `dtype` of the result, the promoted one unless said.
+        f16, bf16 and float8 are summed in f32, integers in int32 or wider; `dtype` of the result, the promoted one
+        unless said.
         """
         y = self._lift(other, weak=False)
         if not self.shape or not y.shape:
@@ -74,7 +79,9 @@ class Linear(Reductions):
         return self._lift(other, weak=False).matmul(self)
 
     def dot(self, other: Any) -> Self:
-        """Return NumPy's dot: the last axis of this against the last but one (the only one) of the other, no batches; numbers multiply."""
+        """Return NumPy's dot: the last axis of this against the last but one (the only one) of the other, no batches;
+        numbers multiply.
+        """
         y = self._lift(other, weak=False)
         if not self.shape or not y.shape:
             return self * y
@@ -83,7 +90,9 @@ class Linear(Reductions):
         return self.tensordot(y, ([-1], [-2]))
 
     def tensordot(self, other: Any, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Self:
-        """Return the sum over pairs of axes: the last of this with the first of the other for a number, or those listed."""
+        """Return the sum over pairs of axes: the last of this with the first of the other for a number, or those
+        listed.
+        """
         y = self._lift(other, weak=False)
         if isinstance(axes, int):
             axes = (range(self.ndim - axes, self.ndim), range(axes))
@@ -114,7 +123,9 @@ class Linear(Reductions):
         return made if bias is None else made + bias
 
     def einsum(self, formula: str, *others: Any) -> Self:
-        """Return the sum that an Einstein formula such as `ij,jk->ik` names, this the first operand; `...` stands for axes that broadcast."""
+        """Return the sum that an Einstein formula such as `ij,jk->ik` names, this the first operand; `...` stands for
+        axes that broadcast.
+        """
         operands = [self, *(self._lift(one, weak=False) for one in others)]
         terms, result = _parsed(formula, [one.ndim for one in operands])
         made, letters = operands[0]._diagonals(terms[0])
@@ -159,7 +170,9 @@ class Linear(Reductions):
 
 
 def _parsed(formula: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """Return the letters of each operand and of the result; the axes under `...` get letters of their own, aligned at the last."""
+    """Return the letters of each operand and of the result; the axes under `...` get letters of their own, aligned at
+    the last.
+    """
     text = formula.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -194,7 +207,9 @@ def _contraction_rule(
 
 
 def _one_side(gradient: Linear, other: Linear, to: Linear) -> Linear:
-    """Return the gradient of one operand: that of the result times the other operand, summed over the axes that the operand spread along."""
+    """Return the gradient of one operand: that of the result times the other operand, summed over the axes that the
+    operand spread along.
+    """
     full: tuple[Int, ...] = broadcast_shapes(other.shape, to.shape)
     axes = [i for i, (one, many) in enumerate(zip(to.shape, full, strict=True)) if one != many]
     return gradient.expand(full)._contract(other, axes, to.dtype)

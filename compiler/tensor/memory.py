@@ -1,4 +1,6 @@
-"""Assignment: tensors that own memory, and writing into it or into a part of it. The rule of reads and writes is `realize`'s."""
+"""Assignment: tensors that own memory, and writing into it or into a part of it. The rule of reads and writes is
+`realize`'s.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ class Memory(Layers):
             self._owns = True
 
     def assign(self, value: Any) -> Self:
-        """Put `value` (broadcast and cast to this tensor) here, in place: the memory stays, and who read it before sees the old value.
+        """Put `value` (broadcast and cast to this tensor) here, in place: the memory stays, and who read it before sees
+        the old value.
 
-        On a plain view (numbers, slices of step 1, reshape, permute, flip of a tensor that is still there) the tensor viewed is written.
+        On a plain view (numbers, slices of step 1, reshape, permute, flip of a tensor that is still there) the tensor
+        viewed is written.
         """
         return self._put_here(value, copies=False)
 

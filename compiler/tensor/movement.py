@@ -1,4 +1,6 @@
-"""The same elements elsewhere: shapes changed, axes moved, edges padded and cut, tensors joined and taken apart. All are views of the nodes."""
+"""The same elements elsewhere: shapes changed, axes moved, edges padded and cut, tensors joined and taken apart. All
+are views of the nodes.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Movement(Core):
         return made
 
     def _viewed(self) -> Self:
-        """Return the tensor that writing into views of this one writes: the one it is a view of itself, this one where there is none such."""
+        """Return the tensor that writing into views of this one writes: the one it is a view of itself, this one where
+        there is none such.
+        """
         found = None if self._base is None or self._base[0] is None else self._base[0]()
         return self if found is None else cast("Self", found)
 
@@ -49,7 +53,9 @@ class Movement(Core):
         return self._base is not None and self._base[0] is not None and self._base[0]() is other
 
     def reshape(self, *sizes: Int | Sequence[Int]) -> Self:
-        """Return the elements in row-major order under another shape; one size may be -1 and follows from the others."""
+        """Return the elements in row-major order under another shape; one size may be -1 and follows from the
+        others.
+        """
         wanted = list(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes)
         for size in wanted:
             if not is_size(size):
@@ -215,9 +221,11 @@ class Movement(Core):
     def pad(
         self, widths: int | Sequence[tuple[Int, Int] | int | None], value: Scalar = 0, mode: str = "constant"
     ) -> Self:
-        """Return it with edges added: a pair (before, after) or one width for each axis, or one width for all; negative ones cut off.
+        """Return it with edges added: a pair (before, after) or one width for each axis, or one width for all; negative
+        ones cut off.
 
-        `mode`: constant (`value`), reflect (mirrored without the edge), replicate (the edge), circular (from the other side).
+        `mode`: constant (`value`), reflect (mirrored without the edge), replicate (the edge), circular (from the other
+        side).
         """
         if mode not in PADDINGS:
             raise ValueError(f"there is no padding {mode!r}; there are {', '.join(PADDINGS)}")
@@ -349,7 +357,9 @@ class Movement(Core):
         return self.unsqueeze(at + 1).expand(wide).flatten(at, at + 1)
 
     def roll(self, shift: int | Sequence[int], axis: Axes = None) -> Self:
-        """Return it turned around by `shift` along axes; what falls off comes in on the other side. None: of the flattened tensor."""
+        """Return it turned around by `shift` along axes; what falls off comes in on the other side. None: of the
+        flattened tensor.
+        """
         if axis is None:
             if is_list(shift):
                 raise ValueError("roll by several shifts needs as many axes")
@@ -385,10 +395,11 @@ class Movement(Core):
         return made.reshape(shape)
 
     def _windows(self, axis: int, size: int, step: int = 1, dilation: int = 1) -> Self:
-        """Return windows along an axis, which becomes two, (outputs, size): element (o, k) is the source's o * step + k * dilation.
+        """Return windows along an axis, which becomes two, (outputs, size): element (o, k) is the source's o * step + k
+        * dilation.
 
-        Repeated `size` times over and cut into rows that start `dilation` further on each, the index stays that very sum: `j*i + j*d + o*s`
-        modulo `i` is `j*d + o*s` wherever a window lies inside.
+        Repeated `size` times over and cut into rows that start `dilation` further on each, the index stays that very
+        sum: `j*i + j*d + o*s` modulo `i` is `j*d + o*s` wherever a window lies inside.
         """
         length = number_of(self.shape[axis], "a window")
         count = (length - dilation * (size - 1) - 1) // step + 1
@@ -413,7 +424,9 @@ class Movement(Core):
         return made.transpose(axis, axis + 1)
 
     def unfold(self, axis: int, size: int, step: int = 1) -> Self:
-        """Return windows of `size` elements, `step` apart, along an axis: that axis counts them, a new last one lies inside them."""
+        """Return windows of `size` elements, `step` apart, along an axis: that axis counts them, a new last one lies
+        inside them.
+        """
         at = self._axis(axis)
         length, size, step = (
             number_of(self.shape[at], "unfold"),

@@ -1,4 +1,6 @@
-"""Optimisers: what a step does to parameters, as assignments in their memory. Nothing is computed until something is realized."""
+"""Optimisers: what a step does to parameters, as assignments in their memory. Nothing is computed until something is
+realized.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,14 @@ from ringup.compiler.tensor.tensor import Tensor
 
 
 class Optimiser:
-    """Parameters and what is kept for each between steps. `step` assigns, `realize` computes, `zero_grad` forgets the gradients."""
+    """Parameters and what is kept for each between steps. `step` assigns, `realize` computes, `zero_grad` forgets the
+    gradients.
+    """
 
     def __init__(self, parameters: Sequence[Tensor], rate: float) -> None:
-        """Take parameters that want gradients; `rate` is the learning rate, which `set_rate` may change between steps."""
+        """Take parameters that want gradients; `rate` is the learning rate, which `set_rate` may change between
+        steps.
+        """
         self.parameters = list({id(one): one for one in parameters}.values())
         for one in self.parameters:
             if not one.requires_grad:
@@ -64,7 +70,9 @@ def _kept(parameter: Tensor) -> dtypes.DType:
 
 
 class SGD(Optimiser):
-    """Stochastic gradient descent: p -= rate * v, v = momentum * v + g (Sutskever and others, 2013, for the Nesterov form)."""
+    """Stochastic gradient descent: p -= rate * v, v = momentum * v + g (Sutskever and others, 2013, for the Nesterov
+    form).
+    """
 
     def __init__(
         self,

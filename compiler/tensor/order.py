@@ -1,10 +1,12 @@
-"""Assignments put in an order that can be kept: what a graph with STOREs has to satisfy, and the CONTIGUOUS nodes that make it do so.
+"""Assignments put in an order that can be kept: what a graph with STOREs has to satisfy, and the CONTIGUOUS nodes that
+make it do so.
 
 What the scheduler may count on after `prepared`, events being the AFTER nodes in `graph.ordered`'s order:
-- a kernel that reads a state (BUFFER or AFTER) runs before the STORE of the AFTER that follows that state. No value of elementwise nodes and
-  views needs both a state and what comes after it: such reads lie behind a CONTIGUOUS, which is never fused away.
-- a STORE's value reads the state it overwrites only at the very places it writes, or behind a CONTIGUOUS or a REDUCE; a REDUCE that reads an
-  overwritten state is therefore not to be fused into a kernel that runs with or after the STORE.
+- a kernel that reads a state (BUFFER or AFTER) runs before the STORE of the AFTER that follows that state. No value of
+  elementwise nodes and views needs both a state and what comes after it: such reads lie behind a CONTIGUOUS, which is
+  never fused away.
+- a STORE's value reads the state it overwrites only at the very places it writes, or behind a CONTIGUOUS or a REDUCE; a
+  REDUCE that reads an overwritten state is therefore not to be fused into a kernel that runs with or after the STORE.
 - following the events' order is always possible.
 """
 
@@ -63,7 +65,9 @@ def _name(state: Node) -> str:
 
 
 def followers(nodes: Sequence[Node]) -> dict[Node, Node]:
-    """Return the AFTER that follows each overwritten state in ordered nodes; a CompileError where an assignment cannot be."""
+    """Return the AFTER that follows each overwritten state in ordered nodes; a CompileError where an assignment cannot
+    be.
+    """
     found: dict[Node, Node] = {}
     for node in nodes:
         if node.op is not Op.AFTER:
@@ -96,7 +100,9 @@ def open_sizes(node: Node) -> list[str]:
 
 
 def given_sizes(nodes: Sequence[Node], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return sizes as plain numbers. Raises `ValueError` for a name that is no size of the graphs, `TypeError` for what is no whole number."""
+    """Return sizes as plain numbers. Raises `ValueError` for a name that is no size of the graphs, `TypeError` for what
+    is no whole number.
+    """
     if not sizes:
         return {}
     known = {str(atom.parts[0]): f"{atom.lo} to {atom.hi}" for node in graph.ordered(nodes) for atom in _sizes(node)}
@@ -121,7 +127,9 @@ def _sizes(node: Node) -> list[index.Atom]:
 
 
 def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:
-    """Raise for symbolic bounds that leave their axis with the sizes given, and for sizes that are missing or out of range."""
+    """Raise for symbolic bounds that leave their axis with the sizes given, and for sizes that are missing or out of
+    range.
+    """
     for node in graph.ordered(roots):
         if node.op is Op.SHRINK and open_sizes(node):
             for axis, ((start, stop), size) in enumerate(zip(node.arg, node.sources[0].shape, strict=True)):
@@ -183,8 +191,9 @@ def _kept(node: Node) -> Node:
 
 
 def _must_wait(view: Node, value: Node, event: int, near: Mapping[Node, int]) -> bool:
-    """Return whether a STORE's value has to be whole before the first element is written: it reads states that are overwritten by then, or
-    its own state anywhere but at the places it writes."""
+    """Return whether a STORE's value has to be whole before the first element is written: it reads states that are
+    overwritten by then, or its own state anywhere but at the places it writes.
+    """
     todo, seen = [value], {value}
     while todo:
         node = todo.pop()

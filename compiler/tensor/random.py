@@ -1,7 +1,9 @@
-"""Random tensors by counter: Threefry-2x32 of 20 rounds over the element's number, so that an element's bits depend on key and place alone.
+"""Random tensors by counter: Threefry-2x32 of 20 rounds over the element's number, so that an element's bits depend on
+key and place alone.
 
-Source: J. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3" (2011): rounds, rotations, key schedule and known answers.
-The key of each call is Threefry of the seed over the call's number, done here on the host and put in a buffer: graphs differ in data only.
+Source: J. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3" (2011): rounds, rotations, key schedule and
+known answers. The key of each call is Threefry of the seed over the call's number, done here on the host and put in a
+buffer: graphs differ in data only.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ UNIT_BITS = {  # bits that a uniform number of the type has, and the words they 
 
 
 def threefry(key: tuple[Any, Any], counter: tuple[Any, Any], rotate: Any) -> tuple[Any, Any]:
-    """Return the two words of Threefry-2x32-20. Words are anything with + and ^ on 32 bits; `rotate(word, count)` turns one left."""
+    """Return the two words of Threefry-2x32-20. Words are anything with + and ^ on 32 bits; `rotate(word, count)` turns
+    one left.
+    """
     keys = (key[0], key[1], key[0] ^ key[1] ^ PARITY)
     first, second = counter[0] + keys[0], counter[1] + keys[1]
     for turn in range(20):
@@ -113,7 +117,9 @@ def unit(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
 
 
 def normal(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
-    """Return normally distributed numbers by G. Box and M. Muller: sqrt(-2 log u) cos(2 pi v), u in (0, 1]; in f32 (f64), then rounded."""
+    """Return normally distributed numbers by G. Box and M. Muller: sqrt(-2 log u) cos(2 pi v), u in (0, 1]; in f32
+    (f64), then rounded.
+    """
     if dtype is dtypes.float64:
         u = (first.cast(dtypes.float64) + 1) * 2.0**-32
         v = second.cast(dtypes.float64) * 2.0**-32
@@ -125,7 +131,9 @@ def normal(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
 
 
 def integers(first: Tensor, second: Tensor, low: int, high: int, dtype: dtypes.DType) -> Tensor:
-    """Return integers from `low` to before `high`: the high half of a product for spans up to 2^32, a remainder of 64 bits beyond."""
+    """Return integers from `low` to before `high`: the high half of a product for spans up to 2^32, a remainder of 64
+    bits beyond.
+    """
     span = high - low
     if span <= 1 << 32:  # noqa: SIM108
         made = (first.cast(dtypes.uint64) * span) >> 32

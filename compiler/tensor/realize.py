@@ -1,10 +1,12 @@
-"""From graphs to bytes: who evaluates, what comes back, and what becomes of the tensors that looked at memory about to change.
+"""From graphs to bytes: who evaluates, what comes back, and what becomes of the tensors that looked at memory about to
+change.
 
-The rule of assignment. `t.assign(x)` makes the tensor's node AFTER(state, STORE(view of state, x)); a state is a BUFFER or an earlier AFTER, and
-whoever read a state before (as a graph) reads that state, not a later one. States of one memory form a line: each has one successor at most.
-At `realize`, the last state asked for is final. Every live tensor that still reads an earlier one is realized in the same evaluation (copied,
-where it has sizes with no value), then the tensors that read the final state read a new BUFFER of the same memory, and the old ones are marked:
-a forgotten graph over them raises a CompileError. Within one evaluation `order.prepared` has made an order possible: see there.
+The rule of assignment. `t.assign(x)` makes the tensor's node AFTER(state, STORE(view of state, x)); a state is a BUFFER
+or an earlier AFTER, and whoever read a state before (as a graph) reads that state, not a later one. States of one
+memory form a line: each has one successor at most. At `realize`, the last state asked for is final. Every live tensor
+that still reads an earlier one is realized in the same evaluation (copied, where it has sizes with no value), then the
+tensors that read the final state read a new BUFFER of the same memory, and the old ones are marked: a forgotten graph
+over them raises a CompileError. Within one evaluation `order.prepared` has made an order possible: see there.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ class Evaluator(Protocol):
     """What computes graphs: a card's runtime, or a reference."""
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> Sequence[Any]:
-        """Return what each node comes to: an object with the buffer protocol, or whose `read()` gives one; row-major, little-endian.
+        """Return what each node comes to: an object with the buffer protocol, or whose `read()` gives one; row-major,
+        little-endian.
 
-        For a node AFTER it is the data of the Storage whose memory was written. The order of reads and writes is `order.prepared`'s.
+        For a node AFTER it is the data of the Storage whose memory was written. The order of reads and writes is
+        `order.prepared`'s.
         """
         ...
 
@@ -171,7 +175,9 @@ def _buffer(node: Node, data: Any, sizes: Mapping[str, int]) -> Node:
 def _old_readers(
     asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: Mapping[str, int]
 ) -> tuple[list[Core], list[Node]]:
-    """Return live tensors that read states which this evaluation overwrites, and, for those that cannot be computed now, the states to copy."""
+    """Return live tensors that read states which this evaluation overwrites, and, for those that cannot be computed
+    now, the states to copy.
+    """
     last = set(finals.values())
     old: dict[Node, frozenset[Node]] = {}  # states a node reads that are not the last ones, seen from above
     # states that come after the last ones, and what reads these: they are left for another evaluation
@@ -227,7 +233,9 @@ def _replace(new: Mapping[Node, Node]) -> None:
 
 
 def substituted(root: Node, known: dict[Node, Node]) -> Node:
-    """Return the graph with nodes replaced; `known` grows by what was found on the way. Rules of gradients move along."""
+    """Return the graph with nodes replaced; `known` grows by what was found on the way. Rules of gradients move
+    along.
+    """
     if root in known:
         return known[root]
     for node in graph.ordered([root]):

@@ -1,6 +1,7 @@
 """Axes folded to one value: sums and their like, extremes and where they are, statistics, softmax.
 
-f16, bf16 and float8 are summed in f32 and rounded once. Integers narrower than 32 bits and bools are summed in int32 or uint32.
+f16, bf16 and float8 are summed in f32 and rounded once. Integers narrower than 32 bits and bools are summed in int32 or
+uint32.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class Reductions(Activations):
         return self._of(nodes.reshape(counted, tuple(size if i == axis else 1 for i in range(self.ndim))))
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """Return the place of the greatest along an axis (of the flattened tensor for None), the first of equals; NaN counts as greatest."""
+        """Return the place of the greatest along an axis (of the flattened tensor for None), the first of equals; NaN
+        counts as greatest.
+        """
         return self._best(Op.MAX, axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
@@ -130,7 +133,9 @@ class Reductions(Activations):
         return self._wide().var(axis, correction=correction, keepdims=keepdims).sqrt()._narrow(self)
 
     def norm(self, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the least."""
+        """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
+        least.
+        """
         x = self._wide().abs()
         if order == 0:
             made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
@@ -147,7 +152,9 @@ class Reductions(Activations):
     # softmax
 
     def _softmax_parts(self, axis: int) -> tuple[Self, Self, Self]:
-        """Return (x less its greatest, the powers of it, their sum), in f32 or f64. The greatest is held constant: it cancels out."""
+        """Return (x less its greatest, the powers of it, their sum), in f32 or f64. The greatest is held constant: it
+        cancels out.
+        """
         x = self._wide()
         less = x - x._of(detached(x.max(axis, keepdims=True)._node))
         powers = less._exp_negative()

@@ -1,7 +1,7 @@
 """Running sums, order, and what rests on order. All stable, NaN last as NumPy has it.
 
-What is sorted are integers, each the element's key (what of its bits tells its order) with its place below it, so that no two are equal and the
-order of equals is their place's.
+What is sorted are integers, each the element's key (what of its bits tells its order) with its place below it, so that
+no two are equal and the order of equals is their place's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Sorting(Indexing):
         return self._of(nodes.scan(op, self._node, self._axis(axis)))
 
     def cumsum(self, axis: int = 0) -> Self:
-        """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at the end."""
+        """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at
+        the end.
+        """
         x = self._wide() if self.dtype.is_float else self.cast(self._sum_dtype())
         return x._scan(Op.ADD, axis)._narrow(self)
 
@@ -48,7 +50,9 @@ class Sorting(Indexing):
         return self._scan(Op.MIN if self.dtype.kind != "bool" else Op.AND, axis)
 
     def logcumsumexp(self, axis: int = 0) -> Self:
-        """Return the logarithm of the running sum of exponentials along an axis, right also far below a row's greatest."""
+        """Return the logarithm of the running sum of exponentials along an axis, right also far below a row's
+        greatest.
+        """
         return self._wide()._scan(Op.LOGADDEXP, axis)._narrow(self)
 
     def diff(self, axis: int = -1) -> Self:
@@ -62,7 +66,9 @@ class Sorting(Indexing):
     # order
 
     def _order_keys(self, *, descending: bool) -> Self:
-        """Return integers in the order of the elements: -0.0 with 0.0, NaN as the greatest; turned around for descending."""
+        """Return integers in the order of the elements: -0.0 with 0.0, NaN as the greatest; turned around for
+        descending.
+        """
         if self.dtype.kind == "bool":
             keys = self.cast(dtypes.int8)
         elif not self.dtype.is_float:
@@ -75,7 +81,9 @@ class Sorting(Indexing):
         return ~keys if descending else keys
 
     def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
-        """Return the places of the elements in rising (or falling) order along an axis, int32; equals keep their order."""
+        """Return the places of the elements in rising (or falling) order along an axis, int32; equals keep their
+        order.
+        """
         if not self.shape:
             raise ValueError("argsort of a tensor of shape []: no axis to sort along")
         at = self._axis(axis)
@@ -123,7 +131,9 @@ class Sorting(Indexing):
         return self.gather(at, places), places
 
     def _first_places(self, axis: int, k: int, *, descending: bool) -> Self:
-        """Return the first k places in order along an axis. Of a long row, only the first k of each block are looked at again."""
+        """Return the first k places in order along an axis. Of a long row, only the first k of each block are looked at
+        again.
+        """
         if k == 0:
             return self._constant(0, dtypes.int32, self.shape)._cut(axis, 0, 0)
         keys = self._order_keys(descending=descending)
@@ -141,7 +151,9 @@ class Sorting(Indexing):
         return found.movedim(-1, axis)._place_of(axis, self.shape[axis])
 
     def median(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """Return the middle element in order along an axis, the mean of two for an even count, as f32 or wider; NaN if there is one."""
+        """Return the middle element in order along an axis, the mean of two for an even count, as f32 or wider; NaN if
+        there is one.
+        """
         if axis is None:
             found = self.flatten().median(0)
             return found.reshape((1,) * self.ndim) if keepdims else found

@@ -1,4 +1,6 @@
-"""`Tensor`: a lazy array of numbers with NumPy's manners. Everything is a graph until `realize`, `numpy`, `item` or `tolist` asks for bytes."""
+"""`Tensor`: a lazy array of numbers with NumPy's manners. Everything is a graph until `realize`, `numpy`, `item` or
+`tolist` asks for bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ PLAIN = tuple(
 class Tensor(Creation):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
-    Python integers make int32 (int64 where they need it), floats f32, arrays keep their type; `dtype` converts. `requires_grad` counts it among
-    those that `backward` gives a `grad`.
+    Python integers make int32 (int64 where they need it), floats f32, arrays keep their type; `dtype` converts.
+    `requires_grad` counts it among those that `backward` gives a `grad`.
     """
 
     __slots__ = ()
@@ -70,7 +72,9 @@ class Tensor(Creation):
     # realizing
 
     def realize(self, *others: Core, sizes: dict[str, int] | None = None) -> Self:
-        """Compute it (and others in the same go); `sizes` binds symbolic sizes by name. It stands for its bytes afterwards."""
+        """Compute it (and others in the same go); `sizes` binds symbolic sizes by name. It stands for its bytes
+        afterwards.
+        """
         realize.realize([self, *others], sizes or {})
         return self
 
@@ -87,7 +91,9 @@ class Tensor(Creation):
         return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)
 
     def numpy(self, **sizes: int) -> Array:
-        """Return a NumPy array of its own; `numpy(n=17)` binds symbolic sizes. bf16 and float8 need the ml_dtypes package."""
+        """Return a NumPy array of its own; `numpy(n=17)` binds symbolic sizes. bf16 and float8 need the ml_dtypes
+        package.
+        """
         kind = _numpy_dtype(self.dtype)
         data, shape = self._data(sizes)
         count = int(np.prod(shape, dtype=np.int64))
@@ -125,7 +131,9 @@ class Tensor(Creation):
     # gradients
 
     def requires_grad_(self, wanted: bool = True) -> Self:
-        """Count it among the tensors that `backward` gives a gradient, or no longer. Its value gets memory of its own."""
+        """Count it among the tensors that `backward` gives a gradient, or no longer. Its value gets memory of its
+        own.
+        """
         if wanted and not self.dtype.is_float:
             raise TypeError(f"a gradient by a tensor of {self.dtype}: only floats have one")
         self.requires_grad = wanted
@@ -138,7 +146,9 @@ class Tensor(Creation):
         return self
 
     def backward(self, seed: Tensor | None = None) -> Self:
-        """Add this loss's gradients to `grad` of the tensors that asked for them; `seed` is the gradient of the loss unless it is one number."""
+        """Add this loss's gradients to `grad` of the tensors that asked for them; `seed` is the gradient of the loss
+        unless it is one number.
+        """
         backward(self, seed)
         return self
 
@@ -154,7 +164,9 @@ class Tensor(Creation):
 
 
 def _array(data: object, kind: DType | None) -> Array:
-    """Return anything array-like as a contiguous NumPy array of a type we have; lists of Python numbers in their default types."""
+    """Return anything array-like as a contiguous NumPy array of a type we have; lists of Python numbers in their
+    default types.
+    """
     if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):

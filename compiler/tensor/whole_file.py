@@ -10,7 +10,8 @@ MAX_NAME = 40
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file; one that was there stays as it is until the new one is complete. Raises the `OSError`, with the file's name.
+    """Write a file; one that was there stays as it is until the new one is complete. Raises the `OSError`, with the
+    file's name.
 
     A link stays a link, and what is no ordinary file (a device, a pipe) is written itself: nothing may take its place.
     """

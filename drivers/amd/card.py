@@ -1,4 +1,6 @@
-"""A Radeon in hand: memory, programs, queues, what it does and did. The blocks below are wired by `wiring`, started by `bringup`."""
+"""A Radeon in hand: memory, programs, queues, what it does and did. The blocks below are wired by `wiring`, started by
+`bringup`.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
 
 @dataclass(frozen=True, slots=True)
 class CardInfo:
-    """What a card is. Sizes in bytes. `doubts`: what of its firmware and tables is not what the driver was written for."""
+    """What a card is. Sizes in bytes. `doubts`: what of its firmware and tables is not what the driver was written
+    for.
+    """
 
     name: str
     chip: str
@@ -77,7 +81,8 @@ class Radeon:
     def __init__(
         self, device: Device, *, firmware: Path | str | Iterable[Path | str] = (), watch: Watcher | None = None
     ) -> None:
-        """Bring the card up. `firmware`: files or folders, or one, that come before the system's. `watch` is told of every stage.
+        """Bring the card up. `firmware`: files or folders, or one, that come before the system's. `watch` is told of
+        every stage.
 
         Raises an error of ringup's tree that names the failing stage; the card is torn down then.
         """
@@ -243,7 +248,9 @@ class Radeon:
         return tuple(self._queues.queues)
 
     def profile(self) -> CardProfile:
-        """Return a profile: `with card.profile() as profile:` stamps the dispatches and copies of streams begun inside."""
+        """Return a profile: `with card.profile() as profile:` stamps the dispatches and copies of streams begun
+        inside.
+        """
         self._check()
         from ringup.drivers.amd.profiling import CardProfile  # what only some cards are asked for is loaded then
 
@@ -259,7 +266,8 @@ class Radeon:
         return self.spaces.user.alloc(size_bytes, where, visible=visible, name=name)
 
     def pin(self, buffer: Any, name: str = "") -> Buffer:
-        """Let the card reach memory of yours, without a copy: a writable buffer of whole pages. Free it before the memory goes.
+        """Let the card reach memory of yours, without a copy: a writable buffer of whole pages. Free it before the
+        memory goes.
 
         Raises `NotSupported` where the path to the card cannot do it.
         """
@@ -269,8 +277,8 @@ class Radeon:
     def load(self, code: bytes | CodeObject, name: str = "program", *, kernel: str = "") -> Program:
         """Put a code object (an ELF for the amdgcn target, or one that was parsed) into the card's memory.
 
-        A fat binary, such as a library that HIP's compiler made, gives its object for this card; where it has several, the one with `kernel`.
-        Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
+        A fat binary, such as a library that HIP's compiler made, gives its object for this card; where it has several,
+        the one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
         from ringup.queues.amd.code_object import CodeObject, parse  # whoever looks at a card does without ELF files
 
@@ -315,7 +323,9 @@ class Radeon:
         self._control.set_power_limit(power_w)
 
     def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep the clock `gfx`, `memory`, `fabric` or `soc` in a range until `close`. A `ValueError` gives what it takes."""
+        """Keep the clock `gfx`, `memory`, `fabric` or `soc` in a range until `close`. A `ValueError` gives what it
+        takes.
+        """
         self._check()
         self._control.set_clock_range(name, min_mhz, max_mhz)
 
@@ -325,7 +335,9 @@ class Radeon:
         self._control.workload(profile)
 
     def report(self) -> Report:
-        """Return a post-mortem: first cause, queues, waves, last interrupts, memory. Works on a card that is lost or was closed, too."""
+        """Return a post-mortem: first cause, queues, waves, last interrupts, memory. Works on a card that is lost or
+        was closed, too.
+        """
         self.owner.check()
         unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
         if unreachable and not self._closed:
@@ -355,18 +367,22 @@ class Radeon:
 
     @property
     def mistakes(self) -> list[str]:
-        """What a virtual card saw of its driver's and its work's mistakes since the start or the last reset; always empty for a real one."""
+        """What a virtual card saw of its driver's and its work's mistakes since the start or the last reset; always
+        empty for a real one.
+        """
         self.owner.check()
         seen = self._mistakes.seen()
         self._told = len(seen)
         return seen
 
     def reset(self, first: str = "queue") -> list[Rung]:
-        """Make the card usable again, from the rung `first` of `queue`, `engine`, `mode1`, `function`, `slot` on; return the rungs as they went.
+        """Make the card usable again, from the rung `first` of `queue`, `engine`, `mode1`, `function`, `slot` on;
+        return the rungs as they went.
 
-        What does not end within 20 ms fails on its points, with the first cause where there is one; queues go on in place. `queue` and `engine`
-        leave memory and the queues of other engines alone. The others take all memory of the card: every use of a buffer, a program or a kept
-        stream of before is a `ValueError`, and queues start anew. Raises `DeviceLost`, or `DeviceHung` when no rung helped.
+        What does not end within 20 ms fails on its points, with the first cause where there is one; queues go on in
+        place. `queue` and `engine` leave memory and the queues of other engines alone. The others take all memory of
+        the card: every use of a buffer, a program or a kept stream of before is a `ValueError`, and queues start anew.
+        Raises `DeviceLost`, or `DeviceHung` when no rung helped.
         """
         self._check()
         cause = self.fault
@@ -441,7 +457,9 @@ class Radeon:
         return "; ".join(parts)
 
     def _examine(self, last: bool) -> None:
-        """Take in interrupts; raise what befell the card. `last`: nobody looks again, so the link is looked at for certain."""
+        """Take in interrupts; raise what befell the card. `last`: nobody looks again, so the link is looked at for
+        certain.
+        """
         self.owner.check()
         self._take_in()
         if self.fault is not None:
@@ -548,7 +566,8 @@ class Radeon:
 
 
 PROGRAM_ALIGN = 4096
-# Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM AMDGPUTargetStreamer.cpp, EmitCodeEnd
+# Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM
+# AMDGPUTargetStreamer.cpp, EmitCodeEnd
 PREFETCH_BYTES = 384
 
 

@@ -1,4 +1,6 @@
-"""Profiles of a card: stamps in host memory, hooks in its queues' streams, the card's counter against the host's clock."""
+"""Profiles of a card: stamps in host memory, hooks in its queues' streams, the card's counter against the host's
+clock.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ BETWEEN_US = 100  # at least so long lie the two looks at both clocks apart
 
 
 class CardProfile:
-    """`with card.profile() as profile:` stamps every dispatch and copy of streams that are begun inside. Results last after the card.
+    """`with card.profile() as profile:` stamps every dispatch and copy of streams that are begun inside. Results last
+    after the card.
 
     Such streams stamp whenever they are submitted, also later: their memory stays until `close`.
     """
@@ -60,7 +63,9 @@ class CardProfile:
             self._finish()
 
     def close(self) -> None:
-        """Give the stamps' memory back: no stream that was begun inside may be submitted any more. The card's end does it too."""
+        """Give the stamps' memory back: no stream that was begun inside may be submitted any more. The card's end does
+        it too.
+        """
         if not self._memory.freed:
             self._memory.free()
 

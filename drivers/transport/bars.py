@@ -1,7 +1,9 @@
-"""Which memory BARs a card of a known vendor must show before it can be driven, and what to say of one that it does not.
+"""Which memory BARs a card of a known vendor must show before it can be driven, and what to say of one that it does
+not.
 
 A kernel that found no room for a BAR lists it as if the card had none; so what must be there is known by vendor.
-Source: amdgpu amdgpu_device.c, amdgpu_device_init (register BAR 5, doorbells BAR 2), gmc_v11_0.c, gmc_v11_0_mc_init (memory BAR 0).
+Source: amdgpu amdgpu_device.c, amdgpu_device_init (register BAR 5, doorbells BAR 2), gmc_v11_0.c, gmc_v11_0_mc_init
+(memory BAR 0).
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ NEEDED: Mapping[int, tuple[Needed, ...]] = {  # by vendor; one without a row is 
 
 
 def trouble(vendor: int, sizes: Mapping[int, int]) -> str:
-    """Say what is wrong with the BARs of a vendor's card; `sizes` are the bytes of those that have an address. Empty when nothing is."""
+    """Say what is wrong with the BARs of a vendor's card; `sizes` are the bytes of those that have an address. Empty
+    when nothing is.
+    """
     return "; ".join(text for row in NEEDED.get(vendor, ()) if (text := _wrong(row, sizes.get(row.number, 0))))
 
 
@@ -46,7 +50,9 @@ def _wrong(row: Needed, size_bytes: int) -> str:
 
 
 def window(device: Device, number: int, vendor: int = AMD) -> Mmio:
-    """Return a BAR that must be there. Raises `NotSupported` that names it when the path shows none or too little of it."""
+    """Return a BAR that must be there. Raises `NotSupported` that names it when the path shows none or too little of
+    it.
+    """
     found = device.bars.get(number)
     row = next(row for row in NEEDED[vendor] if row.number == number)
     wrong = _wrong(row, found.size_bytes if found is not None else 0)

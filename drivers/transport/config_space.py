@@ -1,4 +1,6 @@
-"""Configuration space of a PCI function through a node of the kernel's: registers, capabilities, power state, what a reset must put back."""
+"""Configuration space of a PCI function through a node of the kernel's: registers, capabilities, power state, what a
+reset must put back.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from ringup.errors import DeviceLost, DeviceTimeout
 
 ABSENT = 0xFFFF_FFFF  # what an absent function reads as
 GONE = "is gone from the bus; check power and cable, then open it again"  # what is said of one
-ANSWER_US = 1_000_000  # TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
+# TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
+ANSWER_US = 1_000_000
 POLL_US = 1_000
 WAKE_US = 10_000  # D3hot to D0. Source: PCI power management specification 1.2, table 5-6
 COMMAND_BITS = 0x07FF  # the others are reserved and read as zero. Source: PCI local bus specification 3.0, 6.2.2
@@ -56,16 +59,18 @@ class NodeConfig:
 def answers(config: ConfigSpace) -> bool:
     """Whether a function is there to be asked.
 
-    QUIRK: its class and revision say so, not its vendor: VFIO gives the ids from memory, of a function that is gone too. Source: Linux
-    vfio_pci_config.c, init_pci_cap_basic_perm
+    QUIRK: its class and revision say so, not its vendor: VFIO gives the ids from memory, of a function that is gone
+    too. Source: Linux vfio_pci_config.c, init_pci_cap_basic_perm
     """
     return config.read(pci.PCI_CLASS_REVISION) != ABSENT
 
 
 def ask(config: ConfigSpace, offset: int, size_bytes: int = 4, doing: str = "reading configuration space") -> int:
-    """Read 1, 2 or 4 bytes of a function that must be there: ones are what a lost one reads as, so they are asked after.
+    """Read 1, 2 or 4 bytes of a function that must be there: ones are what a lost one reads as, so they are asked
+    after.
 
-    Raises `DeviceLost` when nothing answers. Every read whose value decides something, or is written back, goes through here.
+    Raises `DeviceLost` when nothing answers. Every read whose value decides something, or is written back, goes through
+    here.
     """
     value = config.read(offset, size_bytes)
     if value != (1 << 8 * size_bytes) - 1:
@@ -79,7 +84,8 @@ def ask(config: ConfigSpace, offset: int, size_bytes: int = 4, doing: str = "rea
 
 
 def capabilities(config: ConfigSpace) -> Iterator[tuple[int, int]]:
-    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card may lie.
+    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card
+    may lie.
 
     Raises `DeviceLost` for a function that does not answer: it has no capabilities that can be counted.
     """
@@ -100,7 +106,9 @@ def find_capability(config: ConfigSpace, wanted: int) -> int | None:
 
 
 def wake(config: ConfigSpace, clock: Clock) -> None:
-    """Bring the function to D0, so that it decodes memory requests. Raises `DeviceTimeout` when it stays asleep, `DeviceLost` when gone."""
+    """Bring the function to D0, so that it decodes memory requests. Raises `DeviceTimeout` when it stays asleep,
+    `DeviceLost` when gone.
+    """
     at = find_capability(config, pci.PCI_CAP_ID_PM)
     if at is None:
         return
@@ -117,13 +125,17 @@ def wake(config: ConfigSpace, clock: Clock) -> None:
 
 
 def change_command(config: ConfigSpace, *, on: int = 0, off: int = 0) -> None:
-    """Switch bits of the command register on and off. Raises `DeviceLost` and writes nothing when the function does not answer."""
+    """Switch bits of the command register on and off. Raises `DeviceLost` and writes nothing when the function does not
+    answer.
+    """
     command = ask(config, pci.PCI_COMMAND, 2, "changing the command register")
     config.write(pci.PCI_COMMAND, command & COMMAND_BITS & ~off | on, 2)
 
 
 def power_state(config: ConfigSpace) -> int:
-    """Return the function's power state: 0 for D0, 3 for D3hot; 0 for one without power management. Raises `DeviceLost`."""
+    """Return the function's power state: 0 for D0, 3 for D3hot; 0 for one without power management. Raises
+    `DeviceLost`.
+    """
     at = find_capability(config, pci.PCI_CAP_ID_PM)
     if at is None:
         return 0
@@ -131,7 +143,9 @@ def power_state(config: ConfigSpace) -> int:
 
 
 def save(config: ConfigSpace, doing: str = "saving the header") -> dict[int, int]:
-    """Return the header registers that a reset loses. Raises `DeviceLost` when one cannot be read: ones must never be written back."""
+    """Return the header registers that a reset loses. Raises `DeviceLost` when one cannot be read: ones must never be
+    written back.
+    """
     saved = {offset: ask(config, offset, 4, doing) for offset in HEADER_KEPT}
     for offset, value in saved.items():
         # none can be: a BAR's low bits are its kind, the others hold a pin, a header's type or reserved bits

@@ -1,7 +1,9 @@
-"""The seam: what a transport supplies and all that a driver sees of its card. Shapes only (`typing.Protocol`); nothing inherits from them.
+"""The seam: what a transport supplies and all that a driver sees of its card. Shapes only (`typing.Protocol`); nothing
+inherits from them.
 
-Offsets and sizes are bytes, times are microseconds of the transport's own clock. An access that cannot be (outside the window, misaligned) is a
-`ValueError`; a link that is gone answers reads with all ones and swallows writes, and `Device.lost` says so.
+Offsets and sizes are bytes, times are microseconds of the transport's own clock. An access that cannot be (outside the
+window, misaligned) is a `ValueError`; a link that is gone answers reads with all ones and swallows writes, and
+`Device.lost` says so.
 """
 
 from __future__ import annotations
@@ -117,7 +119,9 @@ class Interrupts(Protocol):
     """Message-signalled interrupts of the card."""
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Wait for an interrupt, at most that long; return the vectors that came, none after the time. Polling transports only let time pass."""
+        """Wait for an interrupt, at most that long; return the vectors that came, none after the time. Polling
+        transports only let time pass.
+        """
         ...
 
 
@@ -181,7 +185,9 @@ class Bulk(Protocol):
 
     @property
     def release_bus_addr(self) -> int | None:
-        """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known to be done."""
+        """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known
+        to be done.
+        """
         ...
 
     @property
@@ -195,9 +201,11 @@ class Bulk(Protocol):
         ...
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Begin to send bytes to the start of the memory or of a window. That they were sent does not mean that they are there.
+        """Begin to send bytes to the start of the memory or of a window. That they were sent does not mean that they
+        are there.
 
-        Returns while this fill and perhaps the one before are under way. Bytes up to a multiple of 512 are overwritten too.
+        Returns while this fill and perhaps the one before are under way. Bytes up to a multiple of 512 are overwritten
+        too.
         """
         ...
 
@@ -210,11 +218,15 @@ class Bulk(Protocol):
         ...
 
     def land(self) -> None:
-        """Wait until the bytes of all fills are in the memory, as far as the host can tell: its first 512 bytes are overwritten for that."""
+        """Wait until the bytes of all fills are in the memory, as far as the host can tell: its first 512 bytes are
+        overwritten for that.
+        """
         ...
 
     def tell(self, value: int) -> None:
-        """Show the card a byte at `go_bus_addr`, without waiting. One of these and `release_bus_addr` is never there without the other."""
+        """Show the card a byte at `go_bus_addr`, without waiting. One of these and `release_bus_addr` is never there
+        without the other.
+        """
         ...
 
     def arm(self, offset: int, size_bytes: int) -> None:
@@ -226,7 +238,9 @@ class Bulk(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Take the memory as out of order: what was sent never came there. Nothing is moved any more, and closing sets the bridge right."""
+        """Take the memory as out of order: what was sent never came there. Nothing is moved any more, and closing sets
+        the bridge right.
+        """
         ...
 
 
@@ -240,7 +254,9 @@ class Remote(Protocol):
 
     @property
     def stray_bus_addr(self) -> int:
-        """A page for accesses of the card that go astray. Drains pass over it, so it keeps nothing, and what is written there may be in one."""
+        """A page for accesses of the card that go astray. Drains pass over it, so it keeps nothing, and what is written
+        there may be in one.
+        """
         ...
 
     def flush(self) -> None:
@@ -248,11 +264,15 @@ class Remote(Protocol):
         ...
 
     def push(self, bar: int, offset: int) -> None:
-        """Read a dword of a BAR so that what was posted before it has arrived before anything that follows; its value is nobody's."""
+        """Read a dword of a BAR so that what was posted before it has arrived before anything that follows; its value
+        is nobody's.
+        """
         ...
 
     def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
-        """Read whole dwords of a BAR as cheaply as can be. Whether anything answered is not told: what was read must show it."""
+        """Read whole dwords of a BAR as cheaply as can be. Whether anything answered is not told: what was read must
+        show it.
+        """
         ...
 
     def power_off(self) -> None:
@@ -290,7 +310,9 @@ class Observation(Protocol):
 
 
 class Witness(Protocol):
-    """What the other end of a path says of its driver's mistakes: `Device.witness` of a virtual card. A real card has none."""
+    """What the other end of a path says of its driver's mistakes: `Device.witness` of a virtual card. A real card has
+    none.
+    """
 
     def mistakes(self) -> Sequence[Observation]:
         """Return what the driver and its work did that a real card punishes, oldest first. Asking changes nothing."""
@@ -309,7 +331,9 @@ def witness_of(device: Device) -> Witness | None:
 
 @runtime_checkable
 class Device(Protocol):
-    """One function of a card, held by this process. A device that is no metal may have `witness` too: see `witness_of`."""
+    """One function of a card, held by this process. A device that is no metal may have `witness` too: see
+    `witness_of`.
+    """
 
     @property
     def name(self) -> str:
@@ -353,7 +377,9 @@ class Device(Protocol):
 
     @property
     def polls_vram(self) -> bool:
-        """Whether the CPU should poll, and rings lie, in VRAM since host memory is out of the card's reach (a USB bridge)."""
+        """Whether the CPU should poll, and rings lie, in VRAM since host memory is out of the card's reach (a USB
+        bridge).
+        """
         ...
 
     @property

@@ -1,7 +1,7 @@
 """Bulk-Only Transport: one SCSI command after another, each a wrapper, its data, and a status that must match.
 
-The one transport of the mask ROM, and the one at USB 2 speed. Source: USB Mass Storage Class, Bulk-Only Transport, revision 1.0; section numbers
-are its own.
+The one transport of the mask ROM, and the one at USB 2 speed. Source: USB Mass Storage Class, Bulk-Only Transport,
+revision 1.0; section numbers are its own.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Bot:
         return data, self._check(raw, command, len(data), doing)
 
     def _receive(self, first: Pending, command: Command, doing: str) -> tuple[bytes, bytes]:
-        """Take the data stage. A stall ends it early (6.7.2); a device that skips it sends the status at once, the second result then."""
+        """Take the data stage. A stall ends it early (6.7.2); a device that skips it sends the status at once, the
+        second result then.
+        """
         port = self.port
         incoming = port.start_bulk_in(self._in, command.read_bytes, command.timeout_ms, doing=doing)
         try:
@@ -119,7 +121,9 @@ class Bot:
             port.clear_halt(self._out)
 
     def _status(self, doing: str, bound_ms: int, *before: Pending) -> bytes:
-        """Read the status; after a stall, which is cleared (figure 2), or an empty packet that ended the data, it is asked for once more."""
+        """Read the status; after a stall, which is cleared (figure 2), or an empty packet that ended the data, it is
+        asked for once more.
+        """
         port = self.port
         pending = port.start_bulk_in(self._in, LONGEST_PACKET, bound_ms, doing=doing)
         try:

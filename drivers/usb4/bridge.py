@@ -1,4 +1,6 @@
-"""What a bridge's firmware offers, whichever it is: requests on the PCI Express side, the chip's own memory, bytes in bulk."""
+"""What a bridge's firmware offers, whichever it is: requests on the PCI Express side, the chip's own memory, bytes in
+bulk.
+"""
 
 from __future__ import annotations
 
@@ -65,14 +67,18 @@ class Bridge(Protocol):
         ...
 
     def power(self, on: bool) -> None:
-        """Switch the slot on, and wait until the link has trained or is known not to; or off. `NotSupported` where it is always on."""
+        """Switch the slot on, and wait until the link has trained or is known not to; or off. `NotSupported` where it
+        is always on.
+        """
         ...
 
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link garbled.
+        """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link
+        garbled.
 
-        `replay`: done again from the garbled one on, if need be, which configuration requests bear; so all may be sent ahead. `absent`: a
-        request that stays without a completion while the link is up is answered as unsupported: nothing is there.
+        `replay`: done again from the garbled one on, if need be, which configuration requests bear; so all may be sent
+        ahead. `absent`: a request that stays without a completion while the link is up is answered as unsupported:
+        nothing is there.
         """
         ...
 
@@ -93,8 +99,8 @@ class Bridge(Protocol):
         ...
 
     def push(self, address: int) -> None:
-        """Read a dword for the sake of order alone: all that was posted before has arrived when what is asked next is done. Waits for nothing
-        where the firmware keeps that order.
+        """Read a dword for the sake of order alone: all that was posted before has arrived when what is asked next is
+        done. Waits for nothing where the firmware keeps that order.
         """
         ...
 

@@ -1,4 +1,6 @@
-"""Configuration space of a function behind the bridge: requests in batches for who enumerates, the seam's `ConfigSpace` for a driver."""
+"""Configuration space of a function behind the bridge: requests in batches for who enumerates, the seam's `ConfigSpace`
+for a driver.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Fabric:
 
 
 class BridgeConfig:
-    """The seam's `ConfigSpace` of one function. `lost()` is called when the link or the enclosure turns out to be gone."""
+    """The seam's `ConfigSpace` of one function. `lost()` is called when the link or the enclosure turns out to be
+    gone.
+    """
 
     def __init__(self, fabric: Fabric, place: Place, lost: Callable[[], None]) -> None:
         self._fabric, self.place, self._lost = fabric, place, lost

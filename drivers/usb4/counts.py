@@ -1,4 +1,6 @@
-"""What went over a USB cable: how many transfers, how many bytes, and how often the host had to stand and wait for one."""
+"""What went over a USB cable: how many transfers, how many bytes, and how often the host had to stand and wait for
+one.
+"""
 
 from __future__ import annotations
 

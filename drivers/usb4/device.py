@@ -1,4 +1,6 @@
-"""A card behind a USB bridge: the seam's `Device`. Nothing is mapped, host memory is out of the card's reach, nobody is interrupted."""
+"""A card behind a USB bridge: the seam's `Device`. Nothing is mapped, host memory is out of the card's reach, nobody is
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,11 @@ class BridgeDevice:
         firmware: Callable[[str], bytes | None] | None = None,
         witness: Witness | None = None,
     ) -> None:
-        """Take an open bridge, whose link is up, and its lock if it has one; both are let go by `close`, and here when the card fails.
+        """Take an open bridge, whose link is up, and its lock if it has one; both are let go by `close`, and here when
+        the card fails.
 
-        `firmware`: where images of this device alone come from; `witness`: what bridge and card saw, where they are virtual.
+        `firmware`: where images of this device alone come from; `witness`: what bridge and card saw, where they are
+        virtual.
         """
         self.name, self.bridge, self._lock = name, bridge, lock
         self.clock: Clock = bridge.port.clock
@@ -130,7 +134,9 @@ class BridgeDevice:
         self._lost = True
 
     def alloc_host(self, size_bytes: int) -> BusMemory:
-        """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory` beyond 12 KiB."""
+        """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory`
+        beyond 12 KiB.
+        """
         pages, lent = -(-size_bytes // PAGE_BYTES), self.bridge.lent
         for first in range(SPARE_BYTES // PAGE_BYTES - pages + 1):
             taken = range(first, first + pages)
@@ -158,7 +164,8 @@ class BridgeDevice:
     def reset(self, method: str) -> None:
         """Reset and put addresses back.
 
-        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a card that is gone, `LinkDown` when it does not come back.
+        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a card that is gone, `LinkDown` when it
+        does not come back.
         """
         offered = self.resets()
         if method not in offered:

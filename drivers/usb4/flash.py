@@ -1,4 +1,5 @@
-"""The flash behind an ASM2464PD, reached by commands of its firmware or of the loader in its mask ROM: look, copy, compare.
+"""The flash behind an ASM2464PD, reached by commands of its firmware or of the loader in its mask ROM: look, copy,
+compare.
 
 Both sets can be read; only the first is ever written. All goes over Bulk-Only Transport, the one that the ROM has.
 Source: docs/asm2464pd.md, "Vendor commands" and "Flash"; cyrozap/usb-to-pcie-re, asm2x6x_tool.py (pauses).
@@ -33,9 +34,8 @@ from ringup.firmware.asm2464pd import (
     version_text,
 )
 
-PAUSE_US = (
-    1_000_000  # QUIRK: the tools that are known to work wait so long behind each command that reads or writes the flash
-)
+# QUIRK: the tools that are known to work wait so long behind each command that reads or writes the flash
+PAUSE_US = 1_000_000
 SLOW_MBPS = 480
 PROBE_BYTES = 4
 PROBE_MS = 5_000  # TIMEOUT: of a question that the ROM may not know; a read of four bytes takes milliseconds
@@ -51,7 +51,9 @@ class Flash:
     """The flash of one bridge, whose port the caller opened and closes."""
 
     def __init__(self, port: Port, row: Row) -> None:
-        """Set up the transport and see what answers. Raises `NotSupported` for firmware that has no such commands, and for another chip."""
+        """Set up the transport and see what answers. Raises `NotSupported` for firmware that has no such commands, and
+        for another chip.
+        """
         if row.firmware in OPEN_FLASHING:
             raise NotSupported(f"{port.name}: {OPEN_FLASHING[row.firmware]}")
         self.port, self.firmware = port, row.firmware
@@ -71,7 +73,9 @@ class Flash:
         return version_text(self.version_bytes or b"") if self.firmware != Firmware.ROM else ""
 
     def _ask(self, command: Command) -> bytes | None:
-        """Ask something that the ROM may not know; None for that. Firmware must not fail in another way than by refusing."""
+        """Ask something that the ROM may not know; None for that. Firmware must not fail in another way than by
+        refusing.
+        """
         try:
             return self._scsi.execute([command])[0]
         except Refused:
@@ -130,7 +134,9 @@ class Flash:
         return b"".join(pieces)
 
     def read_all(self, say: Say) -> bytes:
-        """Return a copy of the flash: both sets, or the first where the second is not given. Raises `NotSupported` where nothing can be read."""
+        """Return a copy of the flash: both sets, or the first where the second is not given. Raises `NotSupported`
+        where nothing can be read.
+        """
         self.need_readable()
         copy = self.read_set(0, say)
         try:
@@ -157,7 +163,9 @@ class Flash:
         return found
 
     def image_version(self, copy: int) -> str:
-        """Return the version of a set's image by its first bytes; empty where there is none to tell. Its sums are not looked at."""
+        """Return the version of a set's image by its first bytes; empty where there is none to tell. Its sums are not
+        looked at.
+        """
         head = self.read_part(0, 4 + VERSION_AT + VERSION_BYTES, copy)
         size = int.from_bytes(head[:4], "little")
         return version_text(head[-VERSION_BYTES:]) if size == asm2464pd.STOCK_BODY_BYTES else ""
@@ -168,7 +176,9 @@ def _bounded(command: Command) -> Command:
 
 
 def difference(what: str, flash_at: int, wanted: bytes, found: bytes) -> list[str]:
-    """Compare what was read with what should be there; one line where they differ, with the first place in the flash."""
+    """Compare what was read with what should be there; one line where they differ, with the first place in the
+    flash.
+    """
     places = [at for at, (one, other) in enumerate(zip(wanted, found, strict=True)) if one != other]
     if not places:
         return []
@@ -197,7 +207,9 @@ def image_of(data: bytes, name: str) -> Image:
 
 
 def configs_of(copy: bytes) -> tuple[bytes, ...]:
-    """Return both configuration blocks of the first set of a copy of a flash that has them sound; nothing where none has."""
+    """Return both configuration blocks of the first set of a copy of a flash that has them sound; nothing where none
+    has.
+    """
     for at in range(0, min(len(copy), SETS * SET_BYTES), SET_BYTES):
         blocks = (copy[at : at + CONFIG_BYTES], copy[at + CONFIG_BYTES : at + IMAGE_AT])
         if sound_configs(blocks):
@@ -221,7 +233,9 @@ def good_sets(sets: tuple[FlashSet, ...]) -> list[int]:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file at once, or not at all. Raises `FirmwareError` for one that is there already or cannot be written."""
+    """Write a file at once, or not at all. Raises `FirmwareError` for one that is there already or cannot be
+    written.
+    """
     if path.exists():
         raise FirmwareError(f"{path} is there already; name another file, nothing is written over")
     replace(path, data)

@@ -1,11 +1,13 @@
-"""Writing a bridge's flash so that it can be taken back and gone on with: objections first, a copy, block after block, each read back.
+"""Writing a bridge's flash so that it can be taken back and gone on with: objections first, a copy, block after block,
+each read back.
 
-QUIRK: writing configuration block 0 erases the whole set of 128 KiB, and nothing else erases; all other writes want erased cells. So a set is
-always written as a whole, with the configuration that it has where no other is given, and a block that is wrong has all of it begun anew.
-Source: machine code of images 231204 (0xd27c) and 240417 (0xd371, 0xc73c).
+QUIRK: writing configuration block 0 erases the whole set of 128 KiB, and nothing else erases; all other writes want
+erased cells. So a set is always written as a whole, with the configuration that it has where no other is given, and a
+block that is wrong has all of it begun anew. Source: machine code of images 231204 (0xd27c) and 240417 (0xd371,
+0xc73c).
 
-A journal beside the copy says what is being written and how far that is. Whatever happens, the same call goes on from there. Only the first
-set is written, so a bridge that falls back to its second set still has it.
+A journal beside the copy says what is being written and how far that is. Whatever happens, the same call goes on from
+there. Only the first set is written, so a bridge that falls back to its second set still has it.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended. `verified`: all was read back, now or before; False where the ROM reads nothing. `finished`: False when it was stopped."""
+    """How it ended. `verified`: all was read back, now or before; False where the ROM reads nothing. `finished`: False
+    when it was stopped.
+    """
 
     finished: bool
     verified: bool
@@ -91,8 +95,9 @@ def _unsaid(text: str) -> None:
 class Flashing:
     """One image on its way into one bridge.
 
-    `backup`: where the copy of the flash lies or is to be made; None only for a ROM that reads nothing. `configs`: other configuration blocks
-    than the bridge has. `other_line`: another maker's version, or one without a version, is meant. `image_path`: the file of the image.
+    `backup`: where the copy of the flash lies or is to be made; None only for a ROM that reads nothing. `configs`:
+    other configuration blocks than the bridge has. `other_line`: another maker's version, or one without a version, is
+    meant. `image_path`: the file of the image.
     """
 
     def __init__(
@@ -125,7 +130,9 @@ class Flashing:
         return self._backup.with_name(self._backup.name + SUFFIX) if self._backup else None
 
     def _present(self) -> tuple[bytes, ...]:
-        """Return the configuration blocks that the bridge has, or had when it was copied; none where neither pair is sound."""
+        """Return the configuration blocks that the bridge has, or had when it was copied; none where neither pair is
+        sound.
+        """
         if self._flash.readable:
             blocks = tuple(self._flash.read_config(number) for number in range(CONFIG_BLOCKS))
             if sound_configs(blocks):
@@ -148,7 +155,9 @@ class Flashing:
 
     # --- before -----------------------------------------------------------------------------------------------------
     def objections(self, say: Say = _unsaid) -> list[Objection]:
-        """Say what speaks against writing; nothing is written and no file made. Reads the flash where a copy is to be held against it."""
+        """Say what speaks against writing; nothing is written and no file made. Reads the flash where a copy is to be
+        held against it.
+        """
         found = []
         if self._flash.slow:
             found.append(
@@ -202,7 +211,8 @@ class Flashing:
         return [Objection("backup", seen, "name a file that is not there yet for a copy of it")] if seen else []
 
     def _other_than_held(self, backup: Path, say: Say) -> str:
-        """Say why a copy that is there is none of what the flash holds; nothing where it is, or where there is nothing to lose.
+        """Say why a copy that is there is none of what the flash holds; nothing where it is, or where there is nothing
+        to lose.
 
         Behind a journal it is the copy of the run that it goes on with: the flash is half written then.
         """
@@ -228,10 +238,11 @@ class Flashing:
 
     # --- the work ---------------------------------------------------------------------------------------------------
     def run(self, say: Say, stop: Callable[[], bool] = lambda: False) -> Outcome:
-        """Make the copy, write what is not there yet, read it back, take the bridge off the bus. `stop` is asked between blocks.
+        """Make the copy, write what is not there yet, read it back, take the bridge off the bus. `stop` is asked
+        between blocks.
 
-        Raises `NotSupported` for an objection, `FirmwareError` for a block that does not read back, `DeviceLost` and the like; the journal
-        stays then, and the next call goes on.
+        Raises `NotSupported` for an objection, `FirmwareError` for a block that does not read back, `DeviceLost` and
+        the like; the journal stays then, and the next call goes on.
         """
         for objection in self.objections(say):
             raise NotSupported(f"{self._flash.port.name}: {objection.what}: {objection.seen}; {objection.remedy}")
@@ -258,7 +269,9 @@ class Flashing:
         return self._finish(tuple(written), kept, say)
 
     def _finish(self, written: tuple[str, ...], kept: tuple[str, ...], say: Say) -> Outcome:
-        """End the journal, and take the bridge off the bus if anything changed: until its power goes it runs what it ran."""
+        """End the journal, and take the bridge off the bus if anything changed: until its power goes it runs what it
+        ran.
+        """
         verified = self._flash.readable
         unfinished = self._journal is not None and self._journal["state"] == WRITING
         if written or unfinished:
@@ -296,7 +309,9 @@ class Flashing:
         return next(iter(difference(step.name, step.flash_at, step.data, step.read())), "")
 
     def _make_backup(self, say: Say) -> None:
-        """Copy the flash, unless that was done before. A copy in which nothing is sound is no copy: two reads that differ show why."""
+        """Copy the flash, unless that was done before. A copy in which nothing is sound is no copy: two reads that
+        differ show why.
+        """
         backup, flash = self._backup, self._flash
         if backup is None or backup.exists():
             return

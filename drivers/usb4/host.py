@@ -1,6 +1,7 @@
 """The host side of USB: pyusb's backend, and transfers that run while we do something else, which pyusb has not.
 
-A backend that has `submit` and `handle_events` itself is used as it is; over libusb they come from `drivers/usb4/libusb.py`.
+A backend that has `submit` and `handle_events` itself is used as it is; over libusb they come from
+`drivers/usb4/libusb.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ COMPLETED, TIMED_OUT, STALL, NO_DEVICE, ERROR = "completed", "timed_out", "stall
 
 
 class Transfer(Protocol):
-    """One transfer that was submitted. `status` is empty until it is done; then `completed`, `timed_out`, `stall`, `no_device`, …"""
+    """One transfer that was submitted. `status` is empty until it is done; then `completed`, `timed_out`, `stall`,
+    `no_device`, …
+    """
 
     @property
     def done(self) -> bool:
@@ -63,7 +66,9 @@ class AsyncHost(Protocol):
         timeout_ms: int,
         stream: int = 0,
     ) -> Transfer:
-        """Begin a transfer. `payload`: the bytes to send, or how many to receive; `setup`: the 8 bytes of a control transfer's first packet."""
+        """Begin a transfer. `payload`: the bytes to send, or how many to receive; `setup`: the 8 bytes of a control
+        transfer's first packet.
+        """
         ...
 
     def handle_events(self, timeout_ms: float) -> None:

@@ -1,4 +1,5 @@
-"""Which firmware an enclosure runs, told by its descriptors alone: ids, and where two share them the product string. Nothing is guessed.
+"""Which firmware an enclosure runs, told by its descriptors alone: ids, and where two share them the product string.
+Nothing is guessed.
 
 Source: docs/asm2464pd.md, "Identity".
 """

@@ -1,4 +1,5 @@
-"""Whether bytes that were sent into the bridge's memory have come there: its engine does one fill after another, and the first page can be read.
+"""Whether bytes that were sent into the bridge's memory have come there: its engine does one fill after another, and
+the first page can be read.
 
 So a mark is sent behind them, to the memory's start, and looked for.
 """
@@ -23,7 +24,9 @@ class Landing:
         self._marks = port.clock.now_us << 20  # begins where no process before did
 
     def wait(self, fill: Callable[[bytes], None]) -> None:
-        """Send a mark by `fill`, which puts a sector at the memory's start, and look until it is there. Raises `DeviceTimeout`."""
+        """Send a mark by `fill`, which puts a sector at the memory's start, and look until it is there. Raises
+        `DeviceTimeout`.
+        """
         self._marks += 1
         mark = self._marks.to_bytes(MARK_BYTES, "little")
         fill(mark * (SECTOR_BYTES // MARK_BYTES))

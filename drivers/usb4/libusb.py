@@ -1,8 +1,10 @@
-"""Transfers that do not block, over the libusb 1.0 that pyusb loaded: many in flight on one device, which pyusb's own calls cannot.
+"""Transfers that do not block, over the libusb 1.0 that pyusb loaded: many in flight on one device, which pyusb's own
+calls cannot.
 
-libusb owns a transfer from its submission until its callback, so all it points at (buffer, callback) is held here until then, whatever is
-raised meanwhile. The callback is a deque's `append` itself: no line of Python runs inside libusb, so nothing can be raised and lost there;
-what ended is looked at after libusb has returned. One thread a host; hosts of several threads may share the library.
+libusb owns a transfer from its submission until its callback, so all it points at (buffer, callback) is held here until
+then, whatever is raised meanwhile. The callback is a deque's `append` itself: no line of Python runs inside libusb, so
+nothing can be raised and lost there; what ended is looked at after libusb has returned. One thread a host; hosts of
+several threads may share the library.
 
 Source: libusb 1.0 API reference, "Asynchronous device I/O", "Polling and timing", "USB device streams".
 """
@@ -56,9 +58,8 @@ FAILURES = 8  # of libusb's look for events, while transfers are ended: one may 
 LOOK_S = 0.25  # libusb is left this often: another thread may have seen our events, and ctrl-C may have come to one
 # A look that returned early and brought nothing may be repeated so often at once; then pauses grow by PAUSE_S.
 FREE_TURNS, PAUSE_S, LONGEST_PAUSE_S = 8, 0.0002, 0.01
-REAP_S = (
-    2.0  # TIMEOUT: a cancelled transfer comes back within a frame; a kernel that lets go of none for so long never will
-)
+# TIMEOUT: a cancelled transfer comes back within a frame; a kernel that lets go of none for so long never will
+REAP_S = 2.0
 
 
 class Timeval(ctypes.Structure):
@@ -70,8 +71,8 @@ class Timeval(ctypes.Structure):
 class LibusbTransfer:
     """One transfer. `status` is empty until `done`; `actual` counts the bytes of the data stage that were moved.
 
-    `taken`: libusb said that it has it; only one whose submission was interrupted is in flight without. `asked`: it was to be cancelled;
-    `absent`: libusb knew nothing of it then.
+    `taken`: libusb said that it has it; only one whose submission was interrupted is in flight without. `asked`: it was
+    to be cancelled; `absent`: libusb knew nothing of it then.
     """
 
     __slots__ = (
@@ -89,10 +90,14 @@ class LibusbTransfer:
 
 
 class LibusbHost:
-    """Transfers of every device that one pyusb backend opened. Errors are pyusb's: `USBError` with libusb's code and the errno."""
+    """Transfers of every device that one pyusb backend opened. Errors are pyusb's: `USBError` with libusb's code and
+    the errno.
+    """
 
     def __init__(self, backend: Any) -> None:
-        """`backend`: of `usb.backend.libusb1`. Raises `NotSupported` for another: libusb 0.1 and OpenUSB know no such transfers."""
+        """`backend`: of `usb.backend.libusb1`. Raises `NotSupported` for another: libusb 0.1 and OpenUSB know no such
+        transfers.
+        """
         if not isinstance(getattr(backend, "ctx", None), ctypes.c_void_p) or not hasattr(backend, "lib"):
             raise NotSupported(
                 f"transfers side by side need pyusb's backend over libusb 1.0, not {type(backend).__name__}"
@@ -127,8 +132,9 @@ class LibusbHost:
     ) -> LibusbTransfer:
         """Begin a transfer.
 
-        `payload`: the bytes to send, or how many to receive; bytes of a bulk endpoint are not copied and must stay as they are until it is done.
-        `setup`: the 8 bytes of a SETUP packet, for endpoint 0 alone. `timeout_ms` 0: it waits for ever. Raises `USBError`.
+        `payload`: the bytes to send, or how many to receive; bytes of a bulk endpoint are not copied and must stay as
+        they are until it is done. `setup`: the 8 bytes of a SETUP packet, for endpoint 0 alone. `timeout_ms` 0: it
+        waits for ever. Raises `USBError`.
         """
         incoming = payload if isinstance(payload, int) else 0
         size = incoming if isinstance(payload, int) else memoryview(payload).nbytes
@@ -151,9 +157,8 @@ class LibusbHost:
         if stream:
             self._lib.libusb_transfer_set_stream_id(pointer, stream)
         transfer = LibusbTransfer(handle, endpoint, isinstance(payload, int), pointer, buffer)
-        self._flying[address] = (
-            transfer  # ORDER: held before libusb has it, so an interruption between leaves nothing dangling
-        )
+        # ORDER: held before libusb has it, so an interruption between leaves nothing dangling
+        self._flying[address] = transfer
         code = self._lib.libusb_submit_transfer(pointer)
         if code:  # interrupted before this line, it is for `end` to find out
             _free(self._lib, self._flying, address)
@@ -162,7 +167,9 @@ class LibusbHost:
         return transfer
 
     def handle_events(self, timeout_ms: float) -> None:
-        """Return once at least one transfer has ended, or after `timeout_ms`. Raises `USBError` when libusb itself fails."""
+        """Return once at least one transfer has ended, or after `timeout_ms`. Raises `USBError` when libusb itself
+        fails.
+        """
         end_s = time.monotonic() + timeout_ms / 1000
         turns = _Turns()
         while not _collect(self._lib, self._ended, self._flying):
@@ -173,12 +180,16 @@ class LibusbHost:
                 return
 
     def cancel(self, transfer: LibusbTransfer) -> None:
-        """Ask for its end; it is done soon after, as `cancelled` if it was not faster. One that has ended stays as it is."""
+        """Ask for its end; it is done soon after, as `cancelled` if it was not faster. One that has ended stays as it
+        is.
+        """
         if not transfer.done:
             _cancel(self._lib, transfer)
 
     def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
-        """Give SuperSpeed bulk endpoints streams, from 1; returns how many, 0 where controller or system has none. Raises `USBError`."""
+        """Give SuperSpeed bulk endpoints streams, from 1; returns how many, 0 where controller or system has none.
+        Raises `USBError`.
+        """
         got = self._lib.libusb_alloc_streams(handle.handle, count, _endpoints(endpoints), len(endpoints))
         if got < 0 and got not in (
             NOT_SUPPORTED,
@@ -194,7 +205,8 @@ class LibusbHost:
             raise _error(self._lib, code)
 
     def end(self, handle: Any) -> int:
-        """Cancel what is in flight on an open device and wait for it, as must be done before it is closed. Returns how many did not end.
+        """Cancel what is in flight on an open device and wait for it, as must be done before it is closed. Returns how
+        many did not end.
 
         Those stay held, with their buffers: libusb may still write there.
         """
@@ -234,7 +246,9 @@ def _end(lib: Any, ctx: Any, ended: deque[Any], flying: dict[int, LibusbTransfer
 
 
 class _Turns:
-    """Looks for events one after another. A libusb that returns at once and brings nothing is asked less and less often."""
+    """Looks for events one after another. A libusb that returns at once and brings nothing is asked less and less
+    often.
+    """
 
     def __init__(self) -> None:
         self._idle = 0

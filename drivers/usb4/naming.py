@@ -81,7 +81,8 @@ class Naming:
             return port.gone(doing)
         if code in (errno.EACCES, errno.EPERM):
             if platform.system() == "Darwin":
-                # QUIRK: macOS answers so where another process has the device, kIOReturnExclusiveAccess: no rule gives it to anybody
+                # QUIRK: macOS answers so where another process has the device, kIOReturnExclusiveAccess: no rule gives
+                # it to anybody
                 return CardBusy(
                     f"{doing}: another program, or the system's storage driver, has the enclosure open; end it first"
                 )

@@ -1,9 +1,10 @@
-"""The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB, switch the slot.
+"""The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB,
+switch the slot.
 
-One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is under way, so the bytes of one are
-through before the next request goes out. The host is let go on before `F0` is done, so no request is sent ahead of another's end: `Port` sees
-to that.
-Source: asm2464pd-firmware, handmade/src/main.c, handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
+One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is under way, so
+the bytes of one are through before the next request goes out. The host is let go on before `F0` is done, so no request
+is sent ahead of another's end: `Port` sees to that. Source: asm2464pd-firmware, handmade/src/main.c,
+handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 LOG = logging.getLogger(__name__)
 BULK_OUT, BULK_IN = 0x02, 0x81
 PROGRESS, GO = 0xA800, 0xA840  # XDATA: what the card sees at `OpenBulk.progress_bus_addr` and `go_bus_addr`
-# of these XDATA_WRITE and SRAM are done when they answer, so one may follow another at once; REQUEST is not. Source: main.c, handle_usb_control
+# of these XDATA_WRITE and SRAM are done when they answer, so one may follow another at once; REQUEST is not. Source:
+# main.c, handle_usb_control
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
 SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
 ARGUMENTS = struct.Struct("<QI")  # of `F0`: address, value or count of dwords
@@ -44,7 +46,8 @@ SRAM_TO_HOST = 1 << 15
 SECTOR_BYTES = 512
 XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are single bytes
 REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
-# TIMEOUT: ours. The firmware answers at once, or behind a request that nothing completes, which takes a third of a second
+# TIMEOUT: ours. The firmware answers at once, or behind a request that nothing completes, which takes a third of a
+# second
 LOOKS, LOOK_MS = 3, 1_500
 STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
 TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
@@ -75,9 +78,8 @@ class OpenFirmware:
         # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
         self._moved_memory = True
         self.bulk = OpenBulk(self)
-        self._memory_torn = (
-            False  # a transfer of the bridge's memory was broken off: its engine waits for the rest for ever
-        )
+        # a transfer of the bridge's memory was broken off: its engine waits for the rest for ever
+        self._memory_torn = False
         self._resync()  # a program that died may have left a stream half-way
 
     # --- the chip ---------------------------------------------------------------------------------------------------
@@ -87,7 +89,9 @@ class OpenFirmware:
         return self.look(address, count, page)
 
     def look(self, address: int, count: int, page: int = 0) -> bytes:
-        """Read it also while bytes are on their way into the bridge's memory. A look changes nothing, so one that fails is taken again."""
+        """Read it also while bytes are on their way into the bridge's memory. A look changes nothing, so one that fails
+        is taken again.
+        """
         port = self.port
         for _ in range(LOOKS):
             pieces = [
@@ -135,8 +139,8 @@ class OpenFirmware:
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order. What the link garbles is repeated: with `replay` all that follow it too, which such as configuration
-        requests bear; without, nothing is sent behind a request that has not been answered but reads.
+        """Do requests in order. What the link garbles is repeated: with `replay` all that follow it too, which such as
+        configuration requests bear; without, nothing is sent behind a request that has not been answered but reads.
         """
         self.quiet()
         done: list[Completion] = []
@@ -216,8 +220,9 @@ class OpenFirmware:
             try:
                 armed = self._send(first.kind, 0xF, STREAM_WRITE, first.address, len(piece) // 4, doing)
                 if self._moved_memory:
-                    # ORDER: armed before the bytes come, lest the other engine takes them. Behind a stream they may come at once: the endpoint
-                    # is as it is between two packets of one, when it holds bytes up until it is armed
+                    # ORDER: armed before the bytes come, lest the other engine takes them. Behind a stream they may
+                    # come at once: the endpoint is as it is between two packets of one, when it holds bytes up until it
+                    # is armed
                     self.port.wait(armed)
                     self._moved_memory = False
                 sent = self.port.start_bulk_out(BULK_OUT, bytes(piece), _stream_ms(len(piece)), doing=doing)
@@ -228,7 +233,9 @@ class OpenFirmware:
             self.port.leave(armed, sent)
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords: a few by requests, more as a stream, whose first dword is asked for by itself: a stream tells no status."""
+        """Read whole dwords: a few by requests, more as a stream, whose first dword is asked for by itself: a stream
+        tells no status.
+        """
         dwords = size_bytes // 4
         if dwords <= STREAM_MIN_DWORDS:
             answers = self.request([tlp.memory_read(address + 4 * at) for at in range(dwords)])
@@ -269,15 +276,19 @@ class OpenFirmware:
         return came.data
 
     def push(self, address: int) -> None:
-        """Read a dword, whose value nobody wants: its completion is in before the next request goes out, so nothing is waited for."""
+        """Read a dword, whose value nobody wants: its completion is in before the next request goes out, so nothing is
+        waited for.
+        """
         self.quiet()
         for pending in self._start(tlp.memory_read(address)):
             self.port.post(pending)
 
     def _resync(self) -> None:
-        """Set endpoints right: choosing the setting resets them and drops a stream; what is still in the one towards us is read away.
+        """Set endpoints right: choosing the setting resets them and drops a stream; what is still in the one towards us
+        is read away.
 
-        Source: asm2464pd-firmware, handmade/src/main.c, SET_INTERFACE and CLEAR_FEATURE; handmade/test_pcie_badstate.py, the order.
+        Source: asm2464pd-firmware, handmade/src/main.c, SET_INTERFACE and CLEAR_FEATURE;
+        handmade/test_pcie_badstate.py, the order.
         """
         port = self.port
         self._memory_torn = self._memory_torn or bool(self._fills) or self.bulk.draining
@@ -307,10 +318,11 @@ class OpenFirmware:
             self._under_way = ()
 
     def settle_memory(self) -> None:
-        """Wait for the bytes that are on their way into the bridge's memory; set endpoints right where a transfer was broken off.
+        """Wait for the bytes that are on their way into the bridge's memory; set endpoints right where a transfer was
+        broken off.
 
-        Raises `TransportError` once something was lost that was to be sent, since the card may be in any state then, or where the next bytes of
-        a bulk endpoint could be taken for others.
+        Raises `TransportError` once something was lost that was to be sent, since the card may be in any state then, or
+        where the next bytes of a bulk endpoint could be taken for others.
         """
         if self.port.torn and not self.port.lost:
             self._resync()
@@ -318,7 +330,9 @@ class OpenFirmware:
         self.settle(0)
 
     def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
-        """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that one's."""
+        """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that
+        one's.
+        """
         if self._under_way or self.port.torn:
             self.quiet()
         self.check()
@@ -371,11 +385,13 @@ class OpenFirmware:
         return not self._restarted and bool(self._memory_torn or self.bulk.draining or self.port.lost_write)
 
     def restart(self) -> None:
-        """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a bound.
+        """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a
+        bound.
 
         Raises `TransportError` when it does not go, or does not come back.
 
-        Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with the slot after seconds).
+        Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with
+        the slot after seconds).
         """
         port, clock = self.port, self.port.clock
         LOG.info("%s: the bridge is restarted: a transfer of its memory was broken off, or may have been", port.name)
@@ -397,16 +413,20 @@ class OpenFirmware:
 
 
 class OpenBulk:
-    """A `Bulk`: 31 of the 32 slots, in two windows of 15 with a slot behind each that is never filled: one who filled windows to their end saw
-    the last slot damaged, though another did not (UNKNOWN). Drains take all slots, as long as nobody was given pages of the last one.
+    """A `Bulk`: 31 of the 32 slots, in two windows of 15 with a slot behind each that is never filled: one who filled
+    windows to their end saw the last slot damaged, though another did not (UNKNOWN). Drains take all slots, as long as
+    nobody was given pages of the last one.
     """
 
     bus_addr, total_bytes, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES, SRAM_BYTES - SLOT_BYTES
     windows = range(15 * SLOT_BYTES), range(16 * SLOT_BYTES, 31 * SLOT_BYTES)
-    # in the second half of the page where an NVMe device finds its submission queue: stores to the first half disturb fills that are under way
+    # in the second half of the page where an NVMe device finds its submission queue: stores to the first half disturb
+    # fills that are under way
     progress_bus_addr = 0x82_0800
-    go_bus_addr = 0x82_0840  # a cache line further. Cards are known to read rings of theirs from this page, which the chip's CPU had filled
-    release_bus_addr = 0x82_200C  # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
+    # a cache line further. Cards are known to read rings of theirs from this page, which the chip's CPU had filled
+    go_bus_addr = 0x82_0840
+    # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
+    release_bus_addr = 0x82_200C
     worth_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
 
     def __init__(self, firmware: OpenFirmware) -> None:
@@ -420,7 +440,9 @@ class OpenBulk:
         return self.size_bytes if self._firmware.lent else self.total_bytes
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow at once."""
+        """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow
+        at once.
+        """
         self._refuse_if_draining()
         size = -(-len(data) // SECTOR_BYTES) * SECTOR_BYTES
         padded = bytes(data).ljust(size, b"\0") if size != len(data) else data
@@ -456,9 +478,11 @@ class OpenBulk:
         self._firmware.xdata_write(GO, bytes([value]))
 
     def arm(self, offset: int, size_bytes: int) -> None:
-        """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it released.
+        """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it
+        released.
 
-        The bytes of a stream may still be on their way out: streams go out while a drain is armed (tinygrad, `_copyout`).
+        The bytes of a stream may still be on their way out: streams go out while a drain is armed (tinygrad,
+        `_copyout`).
         """
         self._refuse_if_draining()
         self._firmware.settle_memory()
@@ -487,7 +511,9 @@ class OpenBulk:
         return drain is not None and not (drain.went_well and drain.actual == drain.exact)
 
     def _refuse_if_draining(self) -> None:
-        """Raise `TransportError` while a drain that was broken off may be armed: a second arming would hang the engine."""
+        """Raise `TransportError` while a drain that was broken off may be armed: a second arming would hang the
+        engine.
+        """
         if self.draining:
             self.give_up()
             self._firmware.quiet()

@@ -40,7 +40,9 @@ IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are m
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a device is and what its descriptor says. `speed_mbps`: 480, 5000, 10000, …; 0 where the host does not say."""
+    """Where a device is and what its descriptor says. `speed_mbps`: 480, 5000, 10000, …; 0 where the host does not
+    say.
+    """
 
     bus: int
     ports: tuple[int, ...]
@@ -64,7 +66,9 @@ SPEEDS = {1: 2, 2: 12, 3: 480, 4: 5_000, 5: 10_000, 6: 20_000}  # enum libusb_sp
 
 
 def places(backend: Any) -> list[tuple[Place, Any]]:
-    """Return every device that a backend sees, with the backend's own object for it. Raises `PermissionNeeded`, `TransportError`."""
+    """Return every device that a backend sees, with the backend's own object for it. Raises `PermissionNeeded`,
+    `TransportError`.
+    """
     doing, found = "looking for USB devices", []
     with Naming(doing):
         devices = list(backend.enumerate_devices())
@@ -82,9 +86,11 @@ def places(backend: Any) -> list[tuple[Place, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One transfer as it went, for who observes a port. `endpoint` 0: a control transfer, else with bit 7 for IN; `size_bytes`: what moved.
+    """One transfer as it went, for who observes a port. `endpoint` 0: a control transfer, else with bit 7 for IN;
+    `size_bytes`: what moved.
 
-    It ended no later than `ended_us`, when the host looked; transfers of an endpoint run one after another, however many were submitted.
+    It ended no later than `ended_us`, when the host looked; transfers of an endpoint run one after another, however
+    many were submitted.
     """
 
     endpoint: int
@@ -141,11 +147,13 @@ class Pending:
 
 
 class Port:
-    """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is `DeviceLost`.
+    """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is
+    `DeviceLost`.
 
-    Transfers are begun in the order in which they were asked for. Those of endpoint 0 stand in line, each begun when the one before has ended:
-    the bridge's firmware lets the host go on before it is done with a request, and takes harm from the next one coming at once. Where that is
-    not so for two that follow one another, both `whole`, the second is begun at once.
+    Transfers are begun in the order in which they were asked for. Those of endpoint 0 stand in line, each begun when
+    the one before has ended: the bridge's firmware lets the host go on before it is done with a request, and takes harm
+    from the next one coming at once. Where that is not so for two that follow one another, both `whole`, the second is
+    begun at once.
     """
 
     def __init__(self, backend: Any, device: Any, place: Place, clock: Clock, name: str = "") -> None:
@@ -158,9 +166,8 @@ class Port:
         self.lost = False
         self.why_lost = GONE  # once it is
         self._torn = False
-        self.lost_write = (
-            ""  # what was to be sent, and whoever asked for it goes by its having been, and perhaps was not
-        )
+        # what was to be sent, and whoever asked for it goes by its having been, and perhaps was not
+        self.lost_write = ""
         self.observer: Callable[[Seen], None] | None = None  # told of every transfer that ends, while there is one
         self._observed: deque[tuple[Pending, int, int]] = deque()  # not told of yet: endpoint, when it was submitted
         self._backend, self._host = backend, asynchronous(backend)
@@ -189,7 +196,8 @@ class Port:
         backend, handle = self._backend, self._handle
         self._detached = self._take_from_kernel()
         if self._detached or backend.get_configuration(handle) != 1:
-            # what that driver left under way ends; not for a device at rest: every reset is another chance to fall back to USB2
+            # what that driver left under way ends; not for a device at rest: every reset is another chance to fall back
+            # to USB2
             self._reset()
             backend.set_configuration(handle, 1)
         backend.claim_interface(handle, 0)
@@ -206,7 +214,8 @@ class Port:
             return False
         except usb.core.USBError as error:
             if error.errno == errno.ENOENT:
-                # QUIRK: macOS has no such interface in its registry while no driver of its own has one; a driver may also have gone meanwhile
+                # QUIRK: macOS has no such interface in its registry while no driver of its own has one; a driver may
+                # also have gone meanwhile
                 return False
             if error.errno == errno.EACCES and platform.system() == "Darwin":
                 raise PermissionNeeded(
@@ -230,7 +239,9 @@ class Port:
 
     @property
     def torn(self) -> bool:
-        """Whether a transfer was ended before it was over, or may run unknown to us: who knows what the device makes of that sets it right."""
+        """Whether a transfer was ended before it was over, or may run unknown to us: who knows what the device makes of
+        that sets it right.
+        """
         return self._torn or self._beginning is not None
 
     @torn.setter
@@ -305,7 +316,9 @@ class Port:
         *,
         whole: bool = False,
     ) -> Pending:
-        """Begin a request. `whole`: the device is through with it when it answers, and takes the next at once, if that is `whole` too."""
+        """Begin a request. `whole`: the device is through with it when it answers, and takes the next at once, if that
+        is `whole` too.
+        """
         setup = SETUP.pack(kind, request, value, index, len(data))
         doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
         return self._start(0, data, setup, timeout_ms, 0, doing, len(data), whole=whole)
@@ -332,14 +345,17 @@ class Port:
             self.wait(*[self._posted.popleft() for _ in range(IN_FLIGHT // 2)])
 
     def leave(self, *pending: Pending) -> None:
-        """Note of transfers that whoever asked for them takes them as done: one that fails is kept in mind as a `lost_write`."""
+        """Note of transfers that whoever asked for them takes them as done: one that fails is kept in mind as a
+        `lost_write`.
+        """
         for one in pending:
             one.posted = True
 
     def wait(self, *pending: Pending) -> None:
         """Wait until transfers have ended; the first that failed raises, after all have.
 
-        Raises `DeviceLost`, `DeviceTimeout` with the bound, `Stalled`, `TransportError`; for what was posted before, too.
+        Raises `DeviceLost`, `DeviceTimeout` with the bound, `Stalled`, `TransportError`; for what was posted before,
+        too.
         """
         self._pump(pending)
         posted = self._posted
@@ -349,7 +365,9 @@ class Port:
             self._judge(one)
 
     def ended_well(self, *pending: Pending) -> bool:
-        """Wait until transfers have ended, and tell whether all went well; one that failed raises when it is waited for, and not before."""
+        """Wait until transfers have ended, and tell whether all went well; one that failed raises when it is waited
+        for, and not before.
+        """
         self._pump(pending)
         return all(one.went_well for one in pending)
 
@@ -364,7 +382,9 @@ class Port:
             self._pump([self._line[-1]], begun=True)
 
     def drop(self) -> None:
-        """End all that is under way or in line, known to us or not, whatever becomes of it. Raises `DeviceLost` where some does not end."""
+        """End all that is under way or in line, known to us or not, whatever becomes of it. Raises `DeviceLost` where
+        some does not end.
+        """
         if not self.lost and self._beginning is None:
             with suppress(RingupError):
                 self._let_end(())
@@ -424,7 +444,9 @@ class Port:
         return before is None or before.done or (before.whole and pending.whole)
 
     def _begin(self) -> None:
-        """Begin the first in line. Interrupted anywhere, as by ctrl-C, it leaves `_beginning` set: the host may have it unknown to us."""
+        """Begin the first in line. Interrupted anywhere, as by ctrl-C, it leaves `_beginning` set: the host may have it
+        unknown to us.
+        """
         self._beginning = pending = self._line[0]  # ORDER: before the host is asked, until all is stored
         try:
             with Naming(pending.doing, self):
@@ -444,7 +466,8 @@ class Port:
         self._beginning = None
 
     def _end(self) -> None:
-        """Give up all that is in line and end every transfer of the device at the host, also one whose beginning was interrupted.
+        """Give up all that is in line and end every transfer of the device at the host, also one whose beginning was
+        interrupted.
 
         Raises `DeviceLost` where some do not end. May be interrupted anywhere and called again.
         """
@@ -536,7 +559,9 @@ class Port:
             self._cancel(open_ones)
 
     def _let_end(self, pending: Sequence[Pending]) -> None:
-        """Give what is under way or in line the time to end as it should, but no more than a little: nothing is lost then."""
+        """Give what is under way or in line the time to end as it should, but no more than a little: nothing is lost
+        then.
+        """
         wanted = [one for one in (*pending, *self._live, *self._line) if not one.done]
         end_us = self.clock.now_us + SLACK_MS * 1_000
         while self._beginning is None and wanted and (left_us := end_us - self.clock.now_us) > 0:
@@ -608,7 +633,9 @@ class Port:
         return DeviceLost(f"{self.name}: {doing}: the enclosure {self.why_lost}")
 
     def give_up(self, doing: str, why: str = SILENT) -> DeviceLost:
-        """Take a device as lost that is there and answers not even what every device must; so nothing else is waited for in vain."""
+        """Take a device as lost that is there and answers not even what every device must; so nothing else is waited
+        for in vain.
+        """
         self.lost, self.why_lost = True, why
         return self.gone(doing)
 
@@ -633,7 +660,9 @@ class Port:
         return "".join(letter for letter in text if letter.isprintable())
 
     def configuration(self) -> bytes:
-        """Return the configuration descriptor with all that belongs to it. Raises `DeviceLost` where not even that is answered."""
+        """Return the configuration descriptor with all that belongs to it. Raises `DeviceLost` where not even that is
+        answered.
+        """
         doing = "reading the configuration descriptor"
         pending = self.start_control_in(GET_DESCRIPTOR, 2 << 8, 0, 4096, doing=doing, kind=DIRECTION_IN)
         try:
@@ -673,7 +702,8 @@ class Port:
         return any((one.bus, one.ports) == (place.bus, place.ports) for one, _ in places(self._backend))
 
     def close(self) -> None:
-        """End what is under way and let the device go. Twice is harmless; an interruption is raised once every step has been tried.
+        """End what is under way and let the device go. Twice is harmless; an interruption is raised once every step has
+        been tried.
 
         A device whose transfers do not end stays open until the process ends: libusb may still write to their buffers.
         """

@@ -1,7 +1,9 @@
-"""SCSI as an ASM2464PD with stock firmware or its mask ROM speaks it: command blocks, sense data, and which of two transports carries them.
+"""SCSI as an ASM2464PD with stock firmware or its mask ROM speaks it: command blocks, sense data, and which of two
+transports carries them.
 
-Source: docs/asm2464pd.md (vendor commands E0 to E8, read from the machine code of stock image 240417); SPC-4, 4.5 (sense data);
-SBC-3 (WRITE(16)); USB Attached SCSI, 5.3 (pipe usage descriptors); USB 3.2 specification, 9.6.7 (companion descriptors).
+Source: docs/asm2464pd.md (vendor commands E0 to E8, read from the machine code of stock image 240417); SPC-4, 4.5
+(sense data); SBC-3 (WRITE(16)); USB Attached SCSI, 5.3 (pipe usage descriptors); USB 3.2 specification, 9.6.7
+(companion descriptors).
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ from ringup.drivers.usb4.port import Port
 from ringup.errors import NotSupported, TransportError
 
 TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a command that moves no flash
-FLASH_TIMEOUT_MS = (
-    30_000  # TIMEOUT: erasing and writing 64 KiB takes about 2 s; flash chips' data sheets allow ten times that
-)
+# TIMEOUT: erasing and writing 64 KiB takes about 2 s; flash chips' data sheets allow ten times that
+FLASH_TIMEOUT_MS = 30_000
 TEST_UNIT_READY, REQUEST_SENSE, INQUIRY, WRITE_16 = 0x00, 0x03, 0x12, 0x8A
 CONFIG_READ, CONFIG_WRITE, FLASH_READ, FLASH_WRITE, XDATA_READ, XDATA_WRITE, RESET = (
     0xE0,
@@ -29,7 +30,8 @@ CONFIG_READ, CONFIG_WRITE, FLASH_READ, FLASH_WRITE, XDATA_READ, XDATA_WRITE, RES
     0xE5,
     0xE8,
 )
-ASM246X = 0x50  # in a vendor command: the form of this chip family; older chips have 0 there. Bit 0: page, set or kind of reset
+# in a vendor command: the form of this chip family; older chips have 0 there. Bit 0: page, set or kind of reset
+ASM246X = 0x50
 SECOND_PART = 0x80  # of an image, in FLASH_READ and FLASH_WRITE
 DETACH = ASM246X | 1  # RESET: go off the bus until the cable's power goes
 SENSE_BYTES, INQUIRY_BYTES, CONFIG_BYTES = 18, 36, 128
@@ -143,12 +145,15 @@ class Scsi(Protocol):
     def execute(self, commands: Sequence[Command]) -> list[bytes]:
         """Do commands in order, as many at once as go, and return what came back.
 
-        Raises `Refused` for the first that failed; those behind it may have been done. `DeviceLost`, `DeviceTimeout`, `TransportError`.
+        Raises `Refused` for the first that failed; those behind it may have been done. `DeviceLost`, `DeviceTimeout`,
+        `TransportError`.
         """
         ...
 
     def post(self, commands: Sequence[Command]) -> None:
-        """Begin commands that bring nothing back, behind all that were begun; what befalls them comes out of a later call."""
+        """Begin commands that bring nothing back, behind all that were begun; what befalls them comes out of a later
+        call.
+        """
         ...
 
     def settle(self) -> None:
@@ -256,7 +261,9 @@ class Setting:
 
 
 def settings(configuration: bytes) -> list[Setting]:
-    """Find the settings of interface 0 that speak SCSI in a configuration descriptor. What is cut short or contradicts itself is left out."""
+    """Find the settings of interface 0 that speak SCSI in a configuration descriptor. What is cut short or contradicts
+    itself is left out.
+    """
     found: list[Setting] = []
     pipes: dict[int, int] = {}
     streams: dict[int, int] = {}
@@ -295,10 +302,12 @@ def descriptors(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def connect(port: Port, *, bulk_only: bool = False) -> Scsi:
-    """Choose and set up a transport by the device's descriptors: Attached SCSI where its pipes have streams, else Bulk-Only.
+    """Choose and set up a transport by the device's descriptors: Attached SCSI where its pipes have streams, else
+    Bulk-Only.
 
-    Without streams (USB 2) Attached SCSI does one command after another too, and the chip was seen to answer there with a status where it should
-    ask for data; so it is taken only when there is nothing else. `bulk_only`: for work that the mask ROM does too. Raises `NotSupported`.
+    Without streams (USB 2) Attached SCSI does one command after another too, and the chip was seen to answer there with
+    a status where it should ask for data; so it is taken only when there is nothing else. `bulk_only`: for work that
+    the mask ROM does too. Raises `NotSupported`.
     """
     from ringup.drivers.usb4.bot import Bot
     from ringup.drivers.usb4.uas import Uas

@@ -1,7 +1,9 @@
-"""Memory of the bridge that USB and the card reach, under the vendor's firmware: a page by single bytes, or the buffer by writes to a drive.
+"""Memory of the bridge that USB and the card reach, under the vendor's firmware: a page by single bytes, or the buffer
+by writes to a drive.
 
-Patched firmware believes in an NVMe drive: what is written to it lands in the buffer, slot after slot, and stays there for the card to fetch.
-Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware; docs/asm2464pd.md, "Bulk write path".
+Patched firmware believes in an NVMe drive: what is written to it lands in the buffer, slot after slot, and stays there
+for the card to fetch. Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware;
+docs/asm2464pd.md, "Bulk write path".
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Chip(Protocol):
 
 
 class PageBulk:
-    """What both have: bytes that come back through a page of the chip's memory, when the card's work is known to be done."""
+    """What both have: bytes that come back through a page of the chip's memory, when the card's work is known to be
+    done.
+    """
 
     size_bytes: int
     progress_bus_addr: int | None = None
@@ -113,9 +117,11 @@ class PageBulk:
 
 
 class StockBulk(PageBulk):
-    """A `Bulk` of one page, which firmware as it comes lets be written a byte a command. No write to its drive: it would wait for one for ever.
+    """A `Bulk` of one page, which firmware as it comes lets be written a byte a command. No write to its drive: it
+    would wait for one for ever.
 
-    A page comes back in 17 commands, where requests for its dwords take 9,000. Filling it is no faster than writing to the card.
+    A page comes back in 17 commands, where requests for its dwords take 9,000. Filling it is no faster than writing to
+    the card.
     """
 
     bus_addr, size_bytes = QUEUE_BUS_ADDR, PAGE_BYTES
@@ -130,10 +136,12 @@ class StockBulk(PageBulk):
 
 
 class PatchedBulk(PageBulk):
-    """A `Bulk` of 28 slots. Where bytes land is counted by the firmware, from the first slot on; the block number says nothing.
+    """A `Bulk` of 28 slots. Where bytes land is counted by the firmware, from the first slot on; the block number says
+    nothing.
 
-    So a fill of a later slot sends what lies before it once more, the same bytes: who reads them meanwhile sees no change. More than a slot
-    goes in whole chunks of four slots; the last chunk is not used since it ends in the last slot.
+    So a fill of a later slot sends what lies before it once more, the same bytes: who reads them meanwhile sees no
+    change. More than a slot goes in whole chunks of four slots; the last chunk is not used since it ends in the last
+    slot.
     """
 
     bus_addr, size_bytes = SRAM_BUS_ADDR, 7 * CHUNK_BYTES
@@ -171,7 +179,9 @@ class PatchedBulk(PageBulk):
         self._landing.wait(lambda mark: self.fill(0, mark))
 
     def _free(self, *behind: Command) -> None:
-        """Do a write, and free the slots that it took. ORDER: their markers right behind it, or the next is never taken; then the counts."""
+        """Do a write, and free the slots that it took. ORDER: their markers right behind it, or the next is never
+        taken; then the counts.
+        """
         self._run(*behind, *(xdata_write(address, FREE) for address in MARKERS))
         self._run(*(xdata_write(address, 0) for address in TAKEN))
 

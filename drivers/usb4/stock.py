@@ -1,8 +1,10 @@
-"""The vendor's firmware, as it is or with one byte patched: SCSI commands that read and write the chip's memory, and all else made of that.
+"""The vendor's firmware, as it is or with one byte patched: SCSI commands that read and write the chip's memory, and
+all else made of that.
 
-PCI Express requests are put together in registers of the chip, a byte a command, and a command starts them. So the bytes that are there already
-are not sent again; registers that do something are always written. Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this
-firmware (order of writes, fast path); cyrozap/usb-to-pcie-re, asm2x6x_tool.py (completion); docs/asm2464pd.md, "Stock firmware".
+PCI Express requests are put together in registers of the chip, a byte a command, and a command starts them. So the
+bytes that are there already are not sent again; registers that do something are always written. Source: tinygrad,
+tinygrad/runtime/support/usb.py before it dropped this firmware (order of writes, fast path); cyrozap/usb-to-pcie-re,
+asm2x6x_tool.py (completion); docs/asm2464pd.md, "Stock firmware".
 """
 
 from __future__ import annotations
@@ -42,13 +44,16 @@ class StockFirmware:
     """A `Bridge`. The slot has power whenever the enclosure has, and the firmware trains its link."""
 
     def __init__(self, port: Port, *, patched: bool = False) -> None:
-        """`patched`: by its identity it finishes writes without a drive. Raises `NotSupported` for a chip of another family."""
+        """`patched`: by its identity it finishes writes without a drive. Raises `NotSupported` for a chip of another
+        family.
+        """
         self.port = port
         self.lent: set[int] = set()
         self._scsi = scsi.connect(port)
         self._known: dict[int, int] = {}  # bytes of `FIELDS` as we left them
         self.version = self._version()
-        # the fast path's addresses are those of one version; another one that says it is patched is treated as if it were not
+        # the fast path's addresses are those of one version; another one that says it is patched is treated as if it
+        # were not
         fast = patched and self.version.startswith(PATCHED_VERSION)
         self.kind = "patched" if fast else "stock"
         self.bulk: Bulk | None = PatchedBulk(self, self._scsi) if fast else None
@@ -150,7 +155,9 @@ class StockFirmware:
         self.request([tlp.memory_read(address)])
 
     def _prepare(self, request: Request) -> Iterator[Command]:
-        """Make the commands that put a request together and fire it. ORDER: all fields, then the two registers that start it."""
+        """Make the commands that put a request together and fire it. ORDER: all fields, then the two registers that
+        start it.
+        """
         fields = [
             (COUNT, b"\x01"),
             (LOW, _dword(request.address & tlp.ONES)),
@@ -172,7 +179,9 @@ class StockFirmware:
         yield xdata_write(STATE, SEND)
 
     def _fire(self, group: Sequence[Request]) -> list[Completion]:
-        """Send requests, each with a look at its answer. Returns the completions up to the first that was garbled or not there yet."""
+        """Send requests, each with a look at its answer. Returns the completions up to the first that was garbled or
+        not there yet.
+        """
         commands: list[Command] = []
         looks: list[int] = []  # where each request's own answers begin among the commands'
         for request in group:
@@ -224,7 +233,9 @@ class StockFirmware:
             clock.sleep_us(POLL_US)
 
     def _rest(self, state: int) -> None:
-        """Let the last request of a group end before anything is sent anew, so that its answer is not taken for another's."""
+        """Let the last request of a group end before anything is sent anew, so that its answer is not taken for
+        another's.
+        """
         clock = self.port.clock
         end_us = clock.now_us + ANSWER_US
         while not state & (GARBLED | DONE) and clock.now_us < end_us:
@@ -270,7 +281,9 @@ class StockFirmware:
 
 
 def _look() -> list[Command]:
-    """Look at the engine's state, then at the answer. Reading that early is harmless: a state of not done makes the rest worthless."""
+    """Look at the engine's state, then at the answer. Reading that early is harmless: a state of not done makes the
+    rest worthless.
+    """
     return [scsi.xdata_read(STATE, 1), scsi.xdata_read(DATA, ANSWER.size), scsi.xdata_read(CARRIED, 1)]
 
 

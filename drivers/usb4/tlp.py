@@ -1,6 +1,7 @@
 """Requests on PCI Express as the bridge's engine takes them, one dword each, and what comes back.
 
-Source: PCI Express base specification 4.0, 2.2.1 (format and type), 2.2.9 (completion status); the engine's limits: docs/asm2464pd.md.
+Source: PCI Express base specification 4.0, 2.2.1 (format and type), 2.2.9 (completion status); the engine's limits:
+docs/asm2464pd.md.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ CONFIG_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of at most a dword. `address`: of the dword; `enables`: bit i for its byte i; `value`: in the bytes' own lanes."""
+    """One request of at most a dword. `address`: of the dword; `enables`: bit i for its byte i; `value`: in the bytes'
+    own lanes.
+    """
 
     kind: int  # format and type, as the first byte of the header
     address: int
@@ -99,7 +102,9 @@ def _config(bus: int, device: int, function: int, offset: int) -> int:
 
 
 def answered_at_once(requests: Sequence[Request]) -> int:
-    """Return how many of `requests` may go before the first answer is in: nothing that writes goes behind something unanswered."""
+    """Return how many of `requests` may go before the first answer is in: nothing that writes goes behind something
+    unanswered.
+    """
     asked = False
     for at, request in enumerate(requests):
         if asked and request.writes:

@@ -1,4 +1,5 @@
-"""What hangs behind the bridge: buses numbered, the card's memory given addresses, the ports on the way opened. Done anew at every open.
+"""What hangs behind the bridge: buses numbered, the card's memory given addresses, the ports on the way opened. Done
+anew at every open.
 
 Only the way to one function is opened: the others of the board keep decoding off and need no addresses.
 Source: PCI Express base specification 4.0, 7.3 and 7.5.1; PCI-to-PCI bridge architecture 1.2, 3.2.5.
@@ -26,9 +27,8 @@ DISPLAY = 0x03  # base class
 LOW_START, LOW_END = 0x1000_0000, 0xE000_0000
 HIGH_START, HIGH_END = 0x8_0000_0000, 1 << 44
 CLOSED = 0x0000_FFF0  # a window of a port whose limit lies below its base
-SETTLE_US = (
-    100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.1: between the end of a reset and the first request
-)
+# TIMEOUT: PCI Express base specification 4.0, 6.6.1: between the end of a reset and the first request
+SETTLE_US = 100_000
 PULSE_US = 2_000  # PCI-to-PCI bridge architecture 1.2: a secondary bus reset lasts at least a millisecond
 
 
@@ -213,7 +213,9 @@ def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
 
 
 def _size(mask: int, bits: int, what: str) -> int:
-    """Return the size that a BAR's writable bits tell: all of them above a power of two. Raises `NotSupported` for other bits."""
+    """Return the size that a BAR's writable bits tell: all of them above a power of two. Raises `NotSupported` for
+    other bits.
+    """
     size = -mask & ((1 << bits) - 1)
     if not mask or size & (size - 1):
         raise NotSupported(
@@ -271,7 +273,9 @@ def _lay(bars: list[Bar], start: int, end: int) -> dict[int, Bar]:
 
 
 def open_way(fabric: Fabric, board: Board) -> None:
-    """Write the addresses, open every port's windows for them, let requests through both ways. The function masters nothing yet."""
+    """Write the addresses, open every port's windows for them, let requests through both ways. The function masters
+    nothing yet.
+    """
     regions = [*board.bars, *([board.rom] if board.rom else [])]
     low = _span([bar for bar in regions if bar.address < tlp.FOUR_GIB])
     high = _span([bar for bar in regions if bar.address >= tlp.FOUR_GIB])
@@ -330,6 +334,8 @@ def reset_slot(fabric: Fabric, board: Board) -> None:
 
 
 def slot_port(board: Board) -> Found:
-    """Return the port that the board hangs on: the last on the way of the bridge's own maker; the board may have a switch of its own."""
+    """Return the port that the board hangs on: the last on the way of the bridge's own maker; the board may have a
+    switch of its own.
+    """
     maker = board.way[0].ids & 0xFFFF
     return next(port for port in reversed(board.way) if port.ids & 0xFFFF == maker)

@@ -1,4 +1,6 @@
-"""The transport `usb`: GPUs in enclosures with an ASM2464PD bridge, `usb:2-1`: bus and ports as the host counts them."""
+"""The transport `usb`: GPUs in enclosures with an ASM2464PD bridge, `usb:2-1`: bus and ports as the host counts
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ NO_GPU = {
 
 
 def find(backend: Any = None, kernel: Kernel | None = None) -> Iterable[Found]:
-    """List enclosures by their ids. Opens none, so firmware that shares its ids with another's is told by `open` alone."""
+    """List enclosures by their ids. Opens none, so firmware that shares its ids with another's is told by `open`
+    alone.
+    """
     on_pci = usb4_bridges(kernel or Kernel())
     return [_found(place, on_pci) for place, _ in places(backend or system_backend()) if known(place)]
 
@@ -62,11 +66,13 @@ def open(
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> BridgeDevice:
-    """Hold the enclosure at `rest`, wake its slot, number what is behind it and return the card, memory decoding on, bus mastering off.
+    """Hold the enclosure at `rest`, wake its slot, number what is behind it and return the card, memory decoding on,
+    bus mastering off.
 
-    `backend`: a pyusb backend that is this process's alone, the system's libusb when left out; `clock`: its time; `name`: what the card is
-    called. `firmware`, `witness`: what a virtual card has of its own. `wait_s`: seconds to wait for another process of ringup's.
-    Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
+    `backend`: a pyusb backend that is this process's alone, the system's libusb when left out; `clock`: its time;
+    `name`: what the card is called. `firmware`, `witness`: what a virtual card has of its own. `wait_s`: seconds to
+    wait for another process of ringup's. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`,
+    `LinkDown`, each with what to do.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
@@ -86,7 +92,9 @@ def open(
 
 
 class _Hold:
-    """An enclosure that no other process of ringup's has: what is there, and its lock, none for a backend of this process alone."""
+    """An enclosure that no other process of ringup's has: what is there, and its lock, none for a backend of this
+    process alone.
+    """
 
     def __init__(
         self, rest: str, backend: Any, clock: Clock | None, name: str, wait_s: float, kernel: Kernel | None
@@ -120,7 +128,9 @@ def holding(
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> Iterator[tuple[Port, Row]]:
-    """Hold the enclosure at `rest` and claim its USB side alone, whatever it runs; nothing is asked of its firmware. Options as of `open`."""
+    """Hold the enclosure at `rest` and claim its USB side alone, whatever it runs; nothing is asked of its firmware.
+    Options as of `open`.
+    """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
         port = _claim(*hold.found, hold.clock, hold.name)
@@ -152,7 +162,9 @@ def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:
 
 
 def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Bridge:
-    """Claim a device and return the bridge for its firmware; nothing is asked of its slot. Raises `NotSupported` for one that is no bridge."""
+    """Claim a device and return the bridge for its firmware; nothing is asked of its slot. Raises `NotSupported` for
+    one that is no bridge.
+    """
     port = _claim(backend, place, device, clock, name)
     try:
         return _bridge(port, name)
@@ -162,13 +174,14 @@ def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str
 
 
 def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
-    """Restart a bridge whose engine may be armed still, by a program that was killed: it would send old bytes, or take new ones for its own."""
+    """Restart a bridge whose engine may be armed still, by a program that was killed: it would send old bytes, or take
+    new ones for its own.
+    """
     try:
         bridge.restart()
     except TransportError:
-        hold.settled = (
-            True  # told once: the next one to open it has done what this says, or learns no more by another try
-        )
+        # told once: the next one to open it has done what this says, or learns no more by another try
+        hold.settled = True
         raise
     finally:
         bridge.port.close()

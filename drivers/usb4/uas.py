@@ -1,8 +1,9 @@
-"""USB Attached SCSI: up to 31 commands in flight on streams at SuperSpeed; one after another, asked for each data stage, without streams.
+"""USB Attached SCSI: up to 31 commands in flight on streams at SuperSpeed; one after another, asked for each data
+stage, without streams.
 
-Four pipes: commands out, statuses in, data each way. A command's tag is its stream. The status is an information unit that is always read:
-that its transfer ended says nothing. Source: T10 USB Attached SCSI (UAS), section 6, the information units; Linux include/linux/usb/uas.h, their
-layout.
+Four pipes: commands out, statuses in, data each way. A command's tag is its stream. The status is an information unit
+that is always read: that its transfer ended says nothing. Source: T10 USB Attached SCSI (UAS), section 6, the
+information units; Linux include/linux/usb/uas.h, their layout.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ class Uas:
         return COMMAND_IU.pack(COMMAND, tag, 0, 0, UNIT, command.cdb)
 
     def _finish(self, count: int) -> list[bytes]:
-        """Take the oldest `count` commands to their end and return their data; the first that failed raises, after all have ended."""
+        """Take the oldest `count` commands to their end and return their data; the first that failed raises, after all
+        have ended.
+        """
         flights = [self._flights[index] for index in range(count)]
         if not flights:
             return []
@@ -202,7 +205,9 @@ class Uas:
         return data.data if command.read_bytes else b""
 
     def _judge(self, command: Command, tag: int, unit: bytes) -> None:
-        """Read a sense unit. Raises `Refused` for a status that is not good and `TransportError` for what is no such unit."""
+        """Read a sense unit. Raises `Refused` for a status that is not good and `TransportError` for what is no such
+        unit.
+        """
         name = self.port.name
         if len(unit) >= RESPONSE_IU.size and unit[0] == RESPONSE:
             code = RESPONSE_IU.unpack_from(unit)[2]
@@ -219,7 +224,9 @@ class Uas:
 
     # --- without streams --------------------------------------------------------------------------------------------
     def _serial(self, command: Command) -> bytes:
-        """Do one command. QUIRK: the chip may send a good status where it should ask for data; nothing moved then, and it is sent anew."""
+        """Do one command. QUIRK: the chip may send a good status where it should ask for data; nothing moved then, and
+        it is sent anew.
+        """
         for _ in range(MAX_TRIES):
             self._tag = self._tag % 0xFFFF + 1
             sent = self.port.start_bulk_out(
@@ -263,7 +270,9 @@ class Uas:
 
     # --- when one is stuck ------------------------------------------------------------------------------------------
     def _abort(self, cause: BaseException) -> None:
-        """Give up all that is under way, here and in the device. If that cannot be, the transport is unusable until it is opened anew."""
+        """Give up all that is under way, here and in the device. If that cannot be, the transport is unusable until it
+        is opened anew.
+        """
         port = self.port
         flights, self._flights = list(self._flights), deque()
         taken = {flight.tag for flight in flights}

@@ -1,4 +1,6 @@
-"""A BAR of a card behind the bridge: the seam's `Mmio`, dword by dword or in streams. What is gone reads as all ones and takes nothing."""
+"""A BAR of a card behind the bridge: the seam's `Mmio`, dword by dword or in streams. What is gone reads as all ones
+and takes nothing.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,9 @@ class BridgeWindow:
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Group accesses: they go out when the `with` ends, runs of dwords as streams, reads that follow one another in one round trip."""
+        """Group accesses: they go out when the `with` ends, runs of dwords as streams, reads that follow one another in
+        one round trip.
+        """
         batch = Batch(self)
         try:
             yield batch

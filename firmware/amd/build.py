@@ -1,6 +1,7 @@
 """Builds firmware files from their sections: for tests, and for synthetic cards that need files of the right shape.
 
-What `parse` reads, `build` writes, from the same descriptions. The bytes inside the sections are the caller's; nothing here can sign one.
+What `parse` reads, `build` writes, from the same descriptions. The bytes inside the sections are the caller's; nothing
+here can sign one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def image(
     ip_version: tuple[int, int] = (0, 0),
     fields: Fields | None = None,
 ) -> bytes:
-    """Build a firmware file from named sections, in their order; `fields` sets further header fields, such as start addresses.
+    """Build a firmware file from named sections, in their order; `fields` sets further header fields, such as start
+    addresses.
 
     Raises `ValueError` for a section that such an image does not have.
     """
@@ -73,7 +75,9 @@ def _own(values: Fields, prefix: str) -> Fields:
 
 
 def _lay_out(container: Container, given: Mapping[str, Piece], values: dict[str, Value], start: int) -> bytes:
-    """Set the fields that place each section and return the payload. Sections inside others are the caller's `fields`."""
+    """Set the fields that place each section and return the payload. Sections inside others are the caller's
+    `fields`.
+    """
     payload = bytearray()
     tables = {name: piece for name, piece in given.items() if container.tables and name.startswith("pptable_")}
     known = {cut.name: cut for cut in container.cuts if not cut.inside}

@@ -1,4 +1,6 @@
-"""Builds the tables that a card itself carries, discovery binary and expansion ROM: for tests, and for synthetic cards."""
+"""Builds the tables that a card itself carries, discovery binary and expansion ROM: for tests, and for synthetic
+cards.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What an amdgpu firmware file may be: by kind and header version, its header and the sections that the header places.
 
-Source: amdgpu_ucode.h (headers); amdgpu_ucode.c, amdgpu_ucode_init_single_fw, amdgpu_rlc.c and amdgpu_psp.c (where sections lie).
+Source: amdgpu_ucode.h (headers); amdgpu_ucode.c, amdgpu_ucode_init_single_fw, amdgpu_rlc.c and amdgpu_psp.c (where
+sections lie).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ FILE, CODE = "", "header.ucode_array_offset_bytes"  # what a section's offset co
 
 
 class Cut(NamedTuple):
-    """Where one section lies. `at` and `size` are header fields, counted in `unit` bytes; `base` is FILE, CODE or an earlier section.
+    """Where one section lies. `at` and `size` are header fields, counted in `unit` bytes; `base` is FILE, CODE or an
+    earlier section.
 
-    A section with a base of that kind and no `at` begins where the base does, or behind it (`behind`). One that is `inside`
-    lies in bytes that another section also has, such as a jump table at the end of its code.
+    A section with a base of that kind and no `at` begins where the base does, or behind it (`behind`). One that is
+    `inside` lies in bytes that another section also has, such as a jump table at the end of its code.
     """
 
     name: str
@@ -41,7 +43,9 @@ class Container(NamedTuple):
 
 
 class rlc_firmware_header_v2_5(Struct):
-    """The RLC's header since a second core is loaded beside the first. Source: amdgpu_ucode.h of kernels newer than 6.12."""
+    """The RLC's header since a second core is loaded beside the first. Source: amdgpu_ucode.h of kernels newer than
+    6.12.
+    """
 
     SIZE, ALIGN = 188, 4
     LAYOUT = (

@@ -1,8 +1,10 @@
-"""The IP discovery binary that a Radeon keeps at the top of its memory: blocks, versions, base addresses, what is fused off.
+"""The IP discovery binary that a Radeon keeps at the top of its memory: blocks, versions, base addresses, what is fused
+off.
 
-A header with a byte sum over the rest, then tables, each with a sum of its own. The list of blocks must be sound; another table that
-is not is left out and says why (`reasons`), and `require` turns that into an error for whoever cannot do without it.
-Source: include/discovery.h; amdgpu_discovery.c, amdgpu_discovery_init and amdgpu_discovery_reg_base_init.
+A header with a byte sum over the rest, then tables, each with a sum of its own. The list of blocks must be sound;
+another table that is not is left out and says why (`reasons`), and `require` turns that into an error for whoever
+cannot do without it. Source: include/discovery.h; amdgpu_discovery.c, amdgpu_discovery_init and
+amdgpu_discovery_reg_base_init.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ IP_HEADER = Layout(  # struct ip_discovery_header; its last two bytes hold a fla
     Padding(1),
 )
 DIE = layout(facts.die_header)
-IP = Layout(  # struct ip and ip_v3: the last byte is `harvest` before version 3, `sub_revision` and `variant` from then on
+# struct ip and ip_v3: the last byte is `harvest` before version 3, `sub_revision` and `variant` from then on
+IP = Layout(
     "hw_id" / Int16ul,
     "instance" / Int8ul,
     "num_base_address" / Int8ul,
@@ -131,13 +134,17 @@ class Discovery:
         raise FirmwareError(f"discovery: the card lists no {NAMES.get(hw_id, hw_id)} instance {instance}")
 
     def harvested(self, hw_id: int, instance: int) -> bool:
-        """Say whether an instance is fused off; a card without a harvest table has none. Raises `FirmwareError` for a damaged table."""
+        """Say whether an instance is fused off; a card without a harvest table has none. Raises `FirmwareError` for a
+        damaged table.
+        """
         if self.harvest is None and self.reasons["harvest"] != ABSENT:
             raise FirmwareError(f"discovery: what is fused off is not known: {self.reasons['harvest']}")
         return (hw_id, instance) in (self.harvest or ())
 
     def require(self, table: str) -> Fields:
-        """Return `gc`, `mall`, `vcn` or `nps`. Raises `FirmwareError` with the reason when the card has no sound one."""
+        """Return `gc`, `mall`, `vcn` or `nps`. Raises `FirmwareError` with the reason when the card has no sound
+        one.
+        """
         found: Fields | None = {"gc": self.gc, "mall": self.mall, "vcn": self.vcn, "nps": self.nps}[table]
         if found is None:
             raise FirmwareError(f"discovery: no {table} table: {self.reasons[table]}")
@@ -147,7 +154,8 @@ class Discovery:
 def parse(blob: bytes, name: str = "discovery") -> Discovery:
     """Read and check a discovery binary; bytes behind the size it states are ignored.
 
-    Raises `FirmwareError`, naming the byte, when the binary or its list of blocks is cut short, damaged or of an unknown version.
+    Raises `FirmwareError`, naming the byte, when the binary or its list of blocks is cut short, damaged or of an
+    unknown version.
     """
     head = read(HEADER, blob, 0, name, "the binary header")
     if head["binary_signature"] != facts.BINARY_SIGNATURE:

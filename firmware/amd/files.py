@@ -1,4 +1,6 @@
-"""The firmware of one card: the files that it needs, found, read and checked, and one number that stands for all of them."""
+"""The firmware of one card: the files that it needs, found, read and checked, and one number that stands for all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class FirmwareSet:
 
     @cached_property
     def fingerprint(self) -> int:
-        """A 32-bit number, never 0, that changes when any file's use or content does: the mark of a card that runs this set."""
+        """A 32-bit number, never 0, that changes when any file's use or content does: the mark of a card that runs this
+        set.
+        """
         total = hashlib.sha256()
         for kind in sorted(self.files):
             total.update(f"{kind} {self.files[kind].sha256}\n".encode())
@@ -45,9 +49,11 @@ class FirmwareSet:
         return boot_parts(self.image("sos"), aux=aux)
 
     def ip_parts(self, gc: Version) -> list[Part]:
-        """Return every piece of `LOAD_IP_FW` in amdgpu's order: the RLC's code behind the graphics core's, then the SMU's.
+        """Return every piece of `LOAD_IP_FW` in amdgpu's order: the RLC's code behind the graphics core's, then the
+        SMU's.
 
-        A driver sends the SMU's piece first and the register list (`ip_parts` of the sos image) after the boot of the RLC.
+        A driver sends the SMU's piece first and the register list (`ip_parts` of the sos image) after the boot of the
+        RLC.
         """
         kinds = [kind for kind in self.images if kind not in ("sos", "ta")]
         return load_order(part for kind in kinds for part in ip_parts(self.images[kind], gc, kind))

@@ -1,8 +1,8 @@
 """One amdgpu firmware file: a 32-byte common header, a header of its kind, and sections that the two place.
 
-`parse` checks that every section lies inside the file, behind the header and beside the others. The CRC in the header is shown
-and never a reason to refuse: a quarter of the files that AMD publishes follow no known rule.
-Source: amdgpu_ucode.h, struct common_firmware_header; amdgpu_ucode.c, amdgpu_ucode_validate.
+`parse` checks that every section lies inside the file, behind the header and beside the others. The CRC in the header
+is shown and never a reason to refuse: a quarter of the files that AMD publishes follow no known rule. Source:
+amdgpu_ucode.h, struct common_firmware_header; amdgpu_ucode.c, amdgpu_ucode_validate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ CRC_RULES = ("file", "payload", "no known rule")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A run of bytes that the header places. `number` is the type of a packed PSP part or the id of a power table, else None."""
+    """A run of bytes that the header places. `number` is the type of a packed PSP part or the id of a power table, else
+    None.
+    """
 
     name: str
     offset_bytes: int
@@ -71,7 +73,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A checked file. `fields` are the header's, `header.crc32` those of its common part; empty sections are left out."""
+    """A checked file. `fields` are the header's, `header.crc32` those of its common part; empty sections are left
+    out.
+    """
 
     name: str
     kind: str
@@ -113,7 +117,9 @@ class Image:
 
 
 def kind_of(name: str) -> str:
-    """Tell a file's kind from its name (`gc_11_0_0_mes_2.bin` is "mes"). Raises `FirmwareError` for a name that tells none."""
+    """Tell a file's kind from its name (`gc_11_0_0_mes_2.bin` is "mes"). Raises `FirmwareError` for a name that tells
+    none.
+    """
     stem = re.sub(r"\.bin(\.xz|\.zst)?$", "", name.rpartition("/")[2])
     words = re.split(r"[_\d]+", stem)
     for length in (2, 1):  # "uni_mes" before "mes"
@@ -127,8 +133,8 @@ def kind_of(name: str) -> str:
 def parse(blob: bytes, name: str, kind: str | None = None) -> Image:
     """Read and check an image; `kind` is one of `CONTAINERS`, by default what `name` tells.
 
-    Raises `FirmwareError`, naming file and byte, for an image that is cut short, too long, of another kind or version, or whose
-    sections leave the file or lie over one another.
+    Raises `FirmwareError`, naming file and byte, for an image that is cut short, too long, of another kind or version,
+    or whose sections leave the file or lie over one another.
     """
     kind = kind or kind_of(name)
     if kind not in CONTAINERS:

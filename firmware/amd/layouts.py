@@ -1,7 +1,7 @@
 """Byte layouts for reading and building images: `construct` descriptions made from the generated C structs.
 
-A struct that another one begins with (`v2_1.v2_0`) is flattened into it; any other nested struct keeps its name, so that
-`ucode_size_bytes` and `header.ucode_size_bytes` of one image stay apart.
+A struct that another one begins with (`v2_1.v2_0`) is flattened into it; any other nested struct keeps its name, so
+that `ucode_size_bytes` and `header.ucode_size_bytes` of one image stay apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _DESCRIBED: dict[type[Struct], Any] = {}
 
 
 def layout(struct: type[Struct]) -> Any:
-    """Describe a generated struct of whole integers, arrays and nested structs. Flexible arrays are left to their readers.
+    """Describe a generated struct of whole integers, arrays and nested structs. Flexible arrays are left to their
+    readers.
 
     Raises `ValueError` for bit-fields and unions: their formats are described by hand, next to their readers.
     """
@@ -105,7 +106,9 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Value]]
 
 
 def read_within(struct: type[Struct], data: bytes, name: str, what: str) -> dict[str, Value]:
-    """Read the members of a struct that lie in `data` as a whole: of a table that is older and shorter than its struct, what it has."""
+    """Read the members of a struct that lie in `data` as a whole: of a table that is older and shorter than its struct,
+    what it has.
+    """
     padded = data.ljust(struct.SIZE, b"\0")
     fields = read(layout(struct), padded, 0, name, what)
     ends = {}

@@ -1,8 +1,8 @@
 """Which firmware files a card wants, from the versions of its blocks and its PCI ids.
 
-Names are the kernel's, below a firmware folder: a block's name and version, then what runs there.
-Source: amdgpu_ucode.c, amdgpu_ucode_ip_version_decode and kicker_device_list; gfx_v11_0.c, gfx_v12_0.c, amdgpu_mes.c, imu_v11_0.c,
-amdgpu_sdma.c, amdgpu_psp.c, smu_v13_0.c, smu_v14_0.c: the files that each requests.
+Names are the kernel's, below a firmware folder: a block's name and version, then what runs there. Source:
+amdgpu_ucode.c, amdgpu_ucode_ip_version_decode and kicker_device_list; gfx_v11_0.c, gfx_v12_0.c, amdgpu_mes.c,
+imu_v11_0.c, amdgpu_sdma.c, amdgpu_psp.c, smu_v13_0.c, smu_v14_0.c: the files that each requests.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Blocks(NamedTuple):
     sdma: Version
 
 
-CHIPS = {  # for those without the card: what its discovery table says. Source: amdgpu_discovery.c, set_gc_ip_blocks and its siblings
+# for those without the card: what its discovery table says. Source: amdgpu_discovery.c, set_gc_ip_blocks and its
+# siblings
+CHIPS = {
     "navi31": Blocks((11, 0, 0), (13, 0, 0), (13, 0, 0), (6, 0, 0)),
     "navi32": Blocks((11, 0, 3), (13, 0, 10), (13, 0, 10), (6, 0, 3)),
     "navi33": Blocks((11, 0, 2), (13, 0, 7), (13, 0, 7), (6, 0, 2)),
@@ -96,9 +98,11 @@ WANTED: dict[str, dict[Version, tuple[Want, ...]]] = {  # block: version: files
 def needs(
     gc: Version, mp0: Version, mp1: Version, sdma: Version, pci_device: int = 0, pci_revision: int = 0
 ) -> tuple[Need, ...]:
-    """Return the files of a card in the order of loading: security processor, power management, copy engine, graphics core.
+    """Return the files of a card in the order of loading: security processor, power management, copy engine, graphics
+    core.
 
-    `mp0` is the security processor's version, `mp1` the power controller's. Raises `NotSupported` for a version without a row.
+    `mp0` is the security processor's version, `mp1` the power controller's. Raises `NotSupported` for a version without
+    a row.
     """
     kicker = (pci_device, pci_revision) in KICKERS
     found = []

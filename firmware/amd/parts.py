@@ -1,7 +1,8 @@
-"""The pieces of firmware files that the security processor takes: by `psp_gfx_fw_type`, boot-loader part or trusted application.
+"""The pieces of firmware files that the security processor takes: by `psp_gfx_fw_type`, boot-loader part or trusted
+application.
 
-Pieces are cut as amdgpu cuts them, to the byte: the security processor checks a signature over each.
-Source: amdgpu_ucode.c, amdgpu_ucode_init_single_fw; amdgpu_psp.c, psp_get_fw_type and parse_sos_bin_descriptor; gfx_v11_0.c and
+Pieces are cut as amdgpu cuts them, to the byte: the security processor checks a signature over each. Source:
+amdgpu_ucode.c, amdgpu_ucode_init_single_fw; amdgpu_psp.c, psp_get_fw_type and parse_sos_bin_descriptor; gfx_v11_0.c and
 gfx_v12_0.c, init_microcode (how many pipes get a stack).
 """
 
@@ -21,7 +22,9 @@ AUX = "_aux"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece to hand over. `ucode_id` is its place in the order of loading (`AMDGPU_UCODE_ID_*`); 0 for what boots the PSP."""
+    """One piece to hand over. `ucode_id` is its place in the order of loading (`AMDGPU_UCODE_ID_*`); 0 for what boots
+    the PSP.
+    """
 
     fw_type: int
     name: str
@@ -31,7 +34,9 @@ class Part:
 
 
 class Row(NamedTuple):
-    """How a section is sent. `pipe`: a copy for that pipe of the engine. `without`: a section at its end that is cut off."""
+    """How a section is sent. `pipe`: a copy for that pipe of the engine. `without`: a section at its end that is cut
+    off.
+    """
 
     ucode_id: int
     fw_type: int
@@ -133,8 +138,8 @@ REG_LIST = psp.GFX_FW_TYPE_REG_LIST  # travels in the PSP's own file as its "rl"
 def ip_parts(image: Image, gc: Version, kind: str | None = None) -> list[Part]:
     """Cut a file into what `LOAD_IP_FW` takes, in loading order; `kind` is what it serves as, by default what it is.
 
-    `gc` is the version of the card's graphics core: its engines differ in pipes. A PSP image gives its register list, if any.
-    Raises `FirmwareError` for a header version that no card with such a core loads.
+    `gc` is the version of the card's graphics core: its engines differ in pipes. A PSP image gives its register list,
+    if any. Raises `FirmwareError` for a header version that no card with such a core loads.
     """
     kind = kind or image.kind
     if kind == "sos":
@@ -172,7 +177,9 @@ def _part(image: Image, row: Row, kind: str) -> list[Part]:
 
 
 def load_order(parts: Iterable[Part]) -> list[Part]:
-    """Sort pieces as amdgpu sends them; the RLC's own code comes last of the graphics core's and starts its autoload."""
+    """Sort pieces as amdgpu sends them; the RLC's own code comes last of the graphics core's and starts its
+    autoload.
+    """
     return sorted(parts, key=lambda part: part.ucode_id)
 
 

@@ -1,8 +1,9 @@
-"""The RLC's table of contents: where each piece of firmware lies in the buffer from which the RLC loads the graphics core by itself.
+"""The RLC's table of contents: where each piece of firmware lies in the buffer from which the RLC loads the graphics
+core by itself.
 
-A `toc` file of the graphics core holds such a table in the clear. The TOC part of a PSP image is a signed container of another format;
-only the security processor reads it.
-Source: amdgpu_rlc.h, RLC_TABLE_OF_CONTENT and RLC_TABLE_OF_CONTENT_V2; gfx_v11_0.c and gfx_v12_0.c, parse_rlc_toc.
+A `toc` file of the graphics core holds such a table in the clear. The TOC part of a PSP image is a signed container of
+another format; only the security processor reads it. Source: amdgpu_rlc.h, RLC_TABLE_OF_CONTENT and
+RLC_TABLE_OF_CONTENT_V2; gfx_v11_0.c and gfx_v12_0.c, parse_rlc_toc.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class Entry:
 def parse(data: bytes, gc: tuple[int, int, int], name: str = "toc") -> tuple[Entry, ...]:
     """Read the table up to its end, an entry of id 0; `gc` is the graphics core's version.
 
-    Ids that amdgpu has no name for occur, and UMF_ZONE_PAD several times. Raises `FirmwareError` when the table has no end.
+    Ids that amdgpu has no name for occur, and UMF_ZONE_PAD several times. Raises `FirmwareError` when the table has no
+    end.
     """
     if gc[0] not in LAYOUTS:
         raise ValueError(f"graphics core {gc} is none of major version {', '.join(map(str, LAYOUTS))}")

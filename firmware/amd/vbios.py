@@ -1,8 +1,8 @@
 """A Radeon's expansion ROM: a PCI option ROM with an ATOM header, a list of command tables and a list of data tables.
 
-Only what bring-up needs is decoded: who made it, where BIOS_SCRATCH_0 lies, boot clocks, the reference clock, the memory fitted. Command
-tables are listed, never run. The ROM's byte sum is shown and refuses nothing.
-Source: include/atomfirmware.h; amdgpu atom.c, amdgpu_atom_parse; amdgpu_bios.c, check_atom_bios; amdgpu_atomfirmware.c.
+Only what bring-up needs is decoded: who made it, where BIOS_SCRATCH_0 lies, boot clocks, the reference clock, the
+memory fitted. Command tables are listed, never run. The ROM's byte sum is shown and refuses nothing. Source:
+include/atomfirmware.h; amdgpu atom.c, amdgpu_atom_parse; amdgpu_bios.c, check_atom_bios; amdgpu_atomfirmware.c.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Vbios:
-    """A checked ROM. `decoded` holds the fields of the tables that bring-up reads; `reasons` says why one is missing there.
+    """A checked ROM. `decoded` holds the fields of the tables that bring-up reads; `reasons` says why one is missing
+    there.
 
     A table that is shorter than its revision's struct has the fields that lie inside it.
     """
@@ -118,13 +119,17 @@ class Vbios:
     blob: bytes = field(repr=False)
 
     def require(self, table: str) -> Fields:
-        """Return a decoded data table. Raises `FirmwareError` with the reason when the ROM has none that can be read."""
+        """Return a decoded data table. Raises `FirmwareError` with the reason when the ROM has none that can be
+        read.
+        """
         if table not in self.decoded:
             raise FirmwareError(f"vbios: no {table}: {self.reasons.get(table, 'it is not one of those decoded')}")
         return self.decoded[table]
 
     def table_bytes(self, table: str) -> bytes:
-        """Return a data table with its header, for tables that someone else decodes (`smc_dpm_info`, `powerplayinfo`)."""
+        """Return a data table with its header, for tables that someone else decodes (`smc_dpm_info`,
+        `powerplayinfo`).
+        """
         if table not in self.data:
             raise FirmwareError(f"vbios: the ROM has no {table} table")
         found = self.data[table]
@@ -145,7 +150,8 @@ class Vbios:
     def memory(self, module: int = 0) -> Memory:
         """Return the memory fitted; `module` counts the layouts that a ROM of revision 2 lists.
 
-        Source: amdgpu_atomfirmware_get_vram_info, which takes the module from BIOS_SCRATCH_4 bits 23:16 and 0 when the ROM has no such.
+        Source: amdgpu_atomfirmware_get_vram_info, which takes the module from BIOS_SCRATCH_4 bits 23:16 and 0 when the
+        ROM has no such.
         """
         if "vram_info" not in self.decoded and "umc_info" in self.decoded:  # graphics core 12
             info = self.decoded["umc_info"]
@@ -183,7 +189,9 @@ def _text(value: Any) -> str:
 
 
 def parse(blob: bytes, name: str = "vbios") -> Vbios:
-    """Read and check a ROM. Raises `FirmwareError`, naming the byte, when it is no ATOM ROM or a list of tables leaves it."""
+    """Read and check a ROM. Raises `FirmwareError`, naming the byte, when it is no ATOM ROM or a list of tables leaves
+    it.
+    """
     if len(blob) > MAX_BYTES:
         raise FirmwareError(f"{name}: {len(blob)} bytes are more than any ROM has ({MAX_BYTES})")
     rom = read(ROM, blob, 0, name, "the ROM header")
@@ -265,7 +273,9 @@ def _decode(blob: bytes, data: Mapping[str, Table], name: str) -> tuple[dict[str
 
 
 def _strings(blob: bytes, rom: Fields) -> tuple[str, str]:
-    """Return part number and title: the first string, and the one behind the last and a line end. Source: atom_get_vbios_name."""
+    """Return part number and title: the first string, and the one behind the last and a line end. Source:
+    atom_get_vbios_name.
+    """
     at = _integer(rom, "string_start")
     strings: list[str] = []
     if not _integer(rom, "strings") or not at:

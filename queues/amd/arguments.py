@@ -1,8 +1,9 @@
-"""Kernel arguments: values packed as the kernel's metadata says, hidden arguments filled from the launch. One `struct` call a launch.
+"""Kernel arguments: values packed as the kernel's metadata says, hidden arguments filled from the launch. One `struct`
+call a launch.
 
-A plan is made once for each combination of the arguments' Python types and kept. Values are buffers (anything with `gpu_va`), numbers, NumPy
-scalars, bytes for structures passed by value, and a number of bytes for each array in dynamic LDS.
-Source: LLVM AMDGPUUsage, "Code Object Metadata", kinds of arguments.
+A plan is made once for each combination of the arguments' Python types and kept. Values are buffers (anything with
+`gpu_va`), numbers, NumPy scalars, bytes for structures passed by value, and a number of bytes for each array in dynamic
+LDS. Source: LLVM AMDGPUUsage, "Code Object Metadata", kinds of arguments.
 """
 
 from __future__ import annotations
@@ -71,14 +72,18 @@ Turn = Callable[[Any], Any]
 
 
 class Plan(NamedTuple):
-    """How arguments of certain types are packed: one struct, and what turns a value at a place into what the struct takes."""
+    """How arguments of certain types are packed: one struct, and what turns a value at a place into what the struct
+    takes.
+    """
 
     pack: struct.Struct
     turns: tuple[tuple[int, Turn], ...]
 
 
 def plain(*sizes: int | str) -> tuple[Argument, ...]:
-    """Describe arguments by hand, in C's layout: a size in bytes (a number or a buffer of 8), or an OpenCL type such as `float`."""
+    """Describe arguments by hand, in C's layout: a size in bytes (a number or a buffer of 8), or an OpenCL type such as
+    `float`.
+    """
     found, end = [], 0
     for number, size in enumerate(sizes):
         size_bytes = CODE_BYTES[OPENCL_CODES[size]] if isinstance(size, str) else size
@@ -90,7 +95,8 @@ def plain(*sizes: int | str) -> tuple[Argument, ...]:
 
 
 class Packer:
-    """Packs the arguments of one kernel. `services` gives addresses for hidden arguments such as `hidden_printf_buffer`.
+    """Packs the arguments of one kernel. `services` gives addresses for hidden arguments such as
+    `hidden_printf_buffer`.
 
     Raises `NotSupported` for kinds of arguments nobody described.
     """
@@ -125,7 +131,9 @@ class Packer:
         return bytes(buffer)
 
     def pack_into(self, buffer: bytearray | memoryview, offset_bytes: int, args: Sequence[Any], launch: Launch) -> None:
-        """Write the kernel arguments, `size_bytes` of them. A `ValueError` or `TypeError` names the argument that does not fit."""
+        """Write the kernel arguments, `size_bytes` of them. A `ValueError` or `TypeError` names the argument that does
+        not fit.
+        """
         key = tuple(map(type, args))
         plan = self._plans.get(key)
         if plan is None:
@@ -232,7 +240,9 @@ class Packer:
         return turn
 
     def _explained(self, plan: Plan, number: int, value: Any) -> Any:
-        """Return a value that fits its field, negative whole numbers as two's complement; else say which argument does not."""
+        """Return a value that fits its field, negative whole numbers as two's complement; else say which argument does
+        not.
+        """
         argument = self.arguments[number] if self._described else Argument(BY_VALUE, 0, self.size_bytes)
         if not isinstance(value, (int, float)):
             return value

@@ -1,8 +1,9 @@
-"""AMDHSA code objects (v4 to v6): GPU programs as compilers leave them. Bytes in; an image to place, its relocations and kernels out.
+"""AMDHSA code objects (v4 to v6): GPU programs as compilers leave them. Bytes in; an image to place, its relocations
+and kernels out.
 
-Loading one is: `parse` it for the chip, take memory of `image_bytes` at `image_align`, write `relocate(base_va)` there. A kernel is then started
-at base_va + `entry_offset` with its rsrc words and `user_sgprs`.
-Source: LLVM AMDGPUUsage, "ELF Code Object", "Relocation Records" and "Kernel Descriptor".
+Loading one is: `parse` it for the chip, take memory of `image_bytes` at `image_align`, write `relocate(base_va)` there.
+A kernel is then started at base_va + `entry_offset` with its rsrc words and `user_sgprs`. Source: LLVM AMDGPUUsage,
+"ELF Code Object", "Relocation Records" and "Kernel Descriptor".
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ MASK32, MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True)
 class Relocation:
-    """A row of the relocation table: how wide the field is, what goes there, whether it is signed; `checked`: whether all of it must fit."""
+    """A row of the relocation table: how wide the field is, what goes there, whether it is signed; `checked`: whether
+    all of it must fit.
+    """
 
     size_bytes: int
     value: Callable[[int, int, int], int]  # symbol or base (S, B), addend (A), place (P)
@@ -60,9 +63,11 @@ R_NONE, R_RELATIVE64 = 0, 13
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a code object. Offsets are into the image; sizes in bytes; `arguments` is None where nothing describes them.
+    """One kernel of a code object. Offsets are into the image; sizes in bytes; `arguments` is None where nothing
+    describes them.
 
-    `user_sgprs` is what a dispatcher writes to USER_DATA_0 and on; `system_sgprs` follow them, written by the hardware by itself.
+    `user_sgprs` is what a dispatcher writes to USER_DATA_0 and on; `system_sgprs` follow them, written by the hardware
+    by itself.
     """
 
     name: str
@@ -97,7 +102,9 @@ class Kernel:
 
     @property
     def system_sgprs(self) -> tuple[str, ...]:
-        """Return what the hardware writes to the SGPRs after the user ones, one each. From gfx12 on it uses trap registers."""
+        """Return what the hardware writes to the SGPRs after the user ones, one each. From gfx12 on it uses trap
+        registers.
+        """
         if self.target.family >= IDS_IN_TRAP_REGISTERS:
             return ()
         word = COMPUTE_PGM_RSRC2(self.rsrc2)
@@ -154,7 +161,9 @@ class CodeObject:
         return self.kernels[name]
 
     def relocate(self, base_va: int, externals: Mapping[str, int] | None = None) -> bytes:
-        """Return the image as it must lie at `base_va` (a multiple of `image_align`). `externals` gives addresses of undefined symbols."""
+        """Return the image as it must lie at `base_va` (a multiple of `image_align`). `externals` gives addresses of
+        undefined symbols.
+        """
         if base_va % self.image_align or base_va < 0:
             raise ValueError(f"{self.what} must lie at a multiple of {self.image_align:#x}, not at {base_va:#x}")
         if not self.relocations:
@@ -200,13 +209,14 @@ def parse(
 ) -> CodeObject:
     """Read a code object; `what` names it in errors, `chip` is where it shall run.
 
-    A fat binary (a bundle, or a program or library for the host that holds some) gives its object for the chip; where it has one of each
-    source, the one with `kernel`.
+    A fat binary (a bundle, or a program or library for the host that holds some) gives its object for the chip; where
+    it has one of each source, the one with `kernel`.
 
-    `stack_bytes` of scratch memory a work-item are added for kernels whose stack has no depth that the compiler knows (`dynamic_stack`):
-    recursion, calls through pointers.
+    `stack_bytes` of scratch memory a work-item are added for kernels whose stack has no depth that the compiler knows
+    (`dynamic_stack`): recursion, calls through pointers.
 
-    Raises `CompileError` for damage, `NotSupported` for formats not read here, `WrongTarget` when it is built for another chip.
+    Raises `CompileError` for damage, `NotSupported` for formats not read here, `WrongTarget` when it is built for
+    another chip.
     """
     if fat_binary.is_fat(data):
         if chip is None:
@@ -386,7 +396,8 @@ def _joined(
 ) -> Kernel:
     """Put descriptor and metadata together. Where both give a size the larger holds: too much memory never hurts.
 
-    A stack whose depth the compiler does not know comes on top of the scratch it counted: from v5 on that is left to the loader.
+    A stack whose depth the compiler does not know comes on top of the scratch it counted: from v5 on that is left to
+    the loader.
     """
     properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
     dynamic_stack = described.dynamic_stack or bool(properties.uses_dynamic_stack)

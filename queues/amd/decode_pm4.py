@@ -1,4 +1,6 @@
-"""Decoder of PM4: bytes of a ring or an indirect buffer in, packets out. The layouts are those that the builders go by."""
+"""Decoder of PM4: bytes of a ring or an indirect buffer in, packets out. The layouts are those that the builders go
+by.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ CALLS = ("INDIRECT_BUFFER", "RUN_LIST")
 
 
 class Pm4Decoder:
-    """Decodes streams of one version of the graphics core. `fetch(gpu_va, size_bytes)`: follow indirect buffers with it."""
+    """Decodes streams of one version of the graphics core. `fetch(gpu_va, size_bytes)`: follow indirect buffers with
+    it.
+    """
 
     def __init__(self, version: Version, fetch: Fetch | None = None) -> None:
         """Raise `NotSupported` for a version without facts."""

@@ -1,6 +1,8 @@
-"""Decoder of SDMA: bytes of a ring or an indirect buffer in, packets out. The layouts are those that the builders go by.
+"""Decoder of SDMA: bytes of a ring or an indirect buffer in, packets out. The layouts are those that the builders go
+by.
 
-A header does not say how long its packet is: behind one that nobody knows, each dword is shown on its own until a known header seems to begin.
+A header does not say how long its packet is: behind one that nobody knows, each dword is shown on its own until a known
+header seems to begin.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from ringup.queues.decode import Fetch, Packet, Stream, Walk
 
 
 class SdmaDecoder:
-    """Decodes streams of one version of the copy engine. `fetch(gpu_va, size_bytes)`: follow indirect buffers with it."""
+    """Decodes streams of one version of the copy engine. `fetch(gpu_va, size_bytes)`: follow indirect buffers with
+    it.
+    """
 
     def __init__(self, version: Version, fetch: Fetch | None = None) -> None:
         """Raise `NotSupported` for a version without facts."""

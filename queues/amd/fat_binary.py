@@ -1,8 +1,9 @@
 """Fat binaries: code objects for several processors in one file, as HIP's compiler leaves them. Bytes in, members out.
 
-A bundle is a table of entries, each with an ID such as `hipv4-amdgcn-amd-amdhsa--gfx1100`, and their bytes; or the same, compressed. A program
-for the host, ELF for any machine but AMD's shader cores, holds one bundle for each of its sources, one behind the other, in `.hip_fatbin`.
-Source: LLVM ClangOffloadBundler, "Bundled Binary File Layout", "Bundle Entry ID" and "Compression and Decompression".
+A bundle is a table of entries, each with an ID such as `hipv4-amdgcn-amd-amdhsa--gfx1100`, and their bytes; or the
+same, compressed. A program for the host, ELF for any machine but AMD's shader cores, holds one bundle for each of its
+sources, one behind the other, in `.hip_fatbin`. Source: LLVM ClangOffloadBundler, "Bundled Binary File Layout", "Bundle
+Entry ID" and "Compression and Decompression".
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ EM_AMDGPU = 224
 MACHINE_AT, FLAGS_AT = 18, 48  # e_machine and e_flags in the ELF header
 COUNT, ENTRY = Struct("<Q"), Struct("<QQQ")  # of a table: its rows; offset, bytes, bytes of the ID of one
 VERSION = Struct("<HH")  # of a compressed bundle: version, method
-SIZES = {  # by version: what follows, ending in bytes unpacked and a hash; all but the first begin with the bytes of the whole bundle
+# by version: what follows, ending in bytes unpacked and a hash; all but the first begin with the bytes of the whole
+# bundle
+SIZES = {
     1: Struct("<IQ"),
     2: Struct("<IIQ"),
     3: Struct("<QQQ"),
@@ -44,7 +47,9 @@ ID_PARTS = 6  # kind, architecture, vendor, system, environment, target ID
 
 @dataclass(frozen=True)
 class Member:
-    """One code object: `bundle` counts the bundles of the file from 0, `target` is its target ID, such as `gfx942:xnack-`."""
+    """One code object: `bundle` counts the bundles of the file from 0, `target` is its target ID, such as
+    `gfx942:xnack-`.
+    """
 
     bundle: int
     entry_id: str
@@ -66,7 +71,9 @@ class Member:
         return tuple(dict.fromkeys(name.decode() for name in _DESCRIPTORS.findall(self.data)))
 
     def runs_on(self, chip: amd_target.Target | str) -> bool:
-        """Tell whether its target ID says that it runs on a chip; the version of a generic one is in its ELF header alone."""
+        """Tell whether its target ID says that it runs on a chip; the version of a generic one is in its ELF header
+        alone.
+        """
         version = E_FLAGS(int.from_bytes(self.data[FLAGS_AT : FLAGS_AT + 4], "little")).generic_version
         try:
             replace(amd_target.parse(self.target), generic_version=version).check_runs_on(chip, self.entry_id)
@@ -83,9 +90,11 @@ def is_fat(data: bytes) -> bool:
 
 
 def members(data: bytes, what: str) -> Iterator[Member]:
-    """Yield the code objects of a fat binary in their order; what is for the host, or empty, is passed over. `what` names the file in errors.
+    """Yield the code objects of a fat binary in their order; what is for the host, or empty, is passed over. `what`
+    names the file in errors.
 
-    Raises `CompileError` for damage and for a program without such a section, `NotSupported` for a bundle of a form that is not known.
+    Raises `CompileError` for damage and for a program without such a section, `NotSupported` for a bundle of a form
+    that is not known.
     """
     view = memoryview(data)
     if data.startswith(MAGIC):
@@ -111,8 +120,8 @@ def members(data: bytes, what: str) -> Iterator[Member]:
 def choose(data: bytes, what: str, chip: amd_target.Target | str, kernel: str = "") -> Member:
     """Return the one code object for a chip, or the one that has a kernel: its name, or a part that no other name has.
 
-    Code for the chip itself goes before code for all of its family. Raises `WrongTarget` where there is none for the chip, `CompileError` where
-    none has the kernel or several objects are left.
+    Code for the chip itself goes before code for all of its family. Raises `WrongTarget` where there is none for the
+    chip, `CompileError` where none has the kernel or several objects are left.
     """
     found = list(members(data, what))
     fit = [one for one in found if one.runs_on(chip)]

@@ -1,4 +1,5 @@
-"""Metadata of AMDHSA code objects v4 to v6: what the compiler says of each kernel and its arguments. A MessagePack map in a note.
+"""Metadata of AMDHSA code objects v4 to v6: what the compiler says of each kernel and its arguments. A MessagePack map
+in a note.
 
 Source: LLVM AMDGPUUsage, "Code Object Metadata" v3 to v6.
 """
@@ -27,7 +28,9 @@ HIDDEN = "hidden_"
 
 
 class Argument(NamedTuple):
-    """One argument: where it lies in the kernel arguments and how it is set up. `type_name` is there for OpenCL alone."""
+    """One argument: where it lies in the kernel arguments and how it is set up. `type_name` is there for OpenCL
+    alone.
+    """
 
     kind: str
     offset: int
@@ -40,7 +43,9 @@ class Argument(NamedTuple):
 
 
 class KernelMetadata(NamedTuple):
-    """One kernel as the compiler describes it. Sizes in bytes; `max_group_size` and `required_group_size` in work-items."""
+    """One kernel as the compiler describes it. Sizes in bytes; `max_group_size` and `required_group_size` in
+    work-items.
+    """
 
     name: str
     symbol: str
@@ -99,7 +104,9 @@ class _Map:
 
 
 def parse(data: bytes, what: str) -> tuple[str, tuple[KernelMetadata, ...]]:
-    """Read a note; return the target's name and the kernels. Raises `CompileError` for damage, `NotSupported` for another version."""
+    """Read a note; return the target's name and the kernels. Raises `CompileError` for damage, `NotSupported` for
+    another version.
+    """
     import msgpack  # kernel arguments are packed without it
 
     try:

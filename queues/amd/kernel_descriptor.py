@@ -71,10 +71,11 @@ class UserSgprs(NamedTuple):
 
 
 def user_sgprs(properties: KERNEL_CODE_PROPERTIES, rsrc2: int, what: str) -> tuple[UserSgprs, ...]:
-    """Return what a dispatcher writes to USER_DATA_0 and on, in order. Registers counted by rsrc2 beyond these hold nothing.
+    """Return what a dispatcher writes to USER_DATA_0 and on, in order. Registers counted by rsrc2 beyond these hold
+    nothing.
 
-    UNKNOWN: the table of registers puts preloaded arguments before the scratch size, its text and the compiler after everything; the text is
-    followed. Nothing that runs on gfx10 to gfx12.0 preloads.
+    UNKNOWN: the table of registers puts preloaded arguments before the scratch size, its text and the compiler after
+    everything; the text is followed. Nothing that runs on gfx10 to gfx12.0 preloads.
     """
     found, first = [], 0
     wanted = {name: count for name, count in USER_SGPRS.items() if getattr(properties, f"enable_sgpr_{name}")}

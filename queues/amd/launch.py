@@ -1,4 +1,6 @@
-"""What a grid of work-groups is, and whether a kernel can be started so. Source: LLVM AMDGPUUsage; AMD RDNA3 ISA, "Work-groups"."""
+"""What a grid of work-groups is, and whether a kernel can be started so. Source: LLVM AMDGPUUsage; AMD RDNA3 ISA,
+"Work-groups".
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ def triple(values: int | tuple[int, ...], what: str, rest: int = 1) -> Triple:
 class Launch:
     """A grid: `grid` counts work-groups, `block` work-items of a full group.
 
-    `last` counts those of the last group of an axis where it is not full, else 0. `offset` is what OpenCL's global ids begin with.
-    Nothing here depends on a kernel; `check` does.
+    `last` counts those of the last group of an axis where it is not full, else 0. `offset` is what OpenCL's global ids
+    begin with. Nothing here depends on a kernel; `check` does.
     """
 
     grid: Triple

@@ -1,4 +1,5 @@
-"""What the packet builders of AMD's engines share: checked operands, the engines' atomics, templates whose values are patched in place.
+"""What the packet builders of AMD's engines share: checked operands, the engines' atomics, templates whose values are
+patched in place.
 
 A packet is a list of dwords, low half of a 64-bit operand first. Sources of single facts stand where they are used.
 """
@@ -18,7 +19,9 @@ PACK_DWORD = struct.Struct("<I").pack_into
 
 
 class Compare(IntEnum):
-    """How a polled value stands to the reference, both under the mask. Source: nvd.h, WAIT_REG_MEM_FUNCTION; SDMA's `func` counts alike."""
+    """How a polled value stands to the reference, both under the mask. Source: nvd.h, WAIT_REG_MEM_FUNCTION; SDMA's
+    `func` counts alike.
+    """
 
     ALWAYS = 0
     LESS = 1
@@ -30,7 +33,9 @@ class Compare(IntEnum):
 
 
 class Atomic(IntEnum):
-    """Operations of the second-level cache, 32 bits wide and returning. Source: soc21_enum.h and vega10_enum.h, GL2_OP_ATOMIC_*_RTN_32."""
+    """Operations of the second-level cache, 32 bits wide and returning. Source: soc21_enum.h and vega10_enum.h,
+    GL2_OP_ATOMIC_*_RTN_32.
+    """
 
     SWAP = 0x07
     CMPSWAP = 0x08
@@ -58,7 +63,9 @@ def atomic_code(operation: Atomic, bits: int) -> int:
 
 
 def address(gpu_va: int, align: int, what: str) -> tuple[int, int]:
-    """Return the halves of an address, low first; `what` names it when it is not a multiple of `align` bytes or wider than 64 bits."""
+    """Return the halves of an address, low first; `what` names it when it is not a multiple of `align` bytes or wider
+    than 64 bits.
+    """
     if gpu_va % align or gpu_va >> 64:
         raise ValueError(f"{what} is a 64-bit address aligned to {align} bytes, not {gpu_va:#x}")
     return gpu_va & ONES, gpu_va >> 32
@@ -147,7 +154,9 @@ class Hole(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """A stream in bytes and the holes in it, by name: `PACKET.operand`; later ones of the same name are `PACKET.operand[1]` and so on."""
+    """A stream in bytes and the holes in it, by name: `PACKET.operand`; later ones of the same name are
+    `PACKET.operand[1]` and so on.
+    """
 
     data: bytes
     holes: Mapping[str, Hole]
@@ -156,15 +165,19 @@ class Template:
     )
 
     def patch(self, buffer: bytearray | memoryview, at_bytes: int = 0, /, **values: int) -> None:
-        """Store values into a copy of the template that begins at `at_bytes`. Names with a dot go by `patch(buffer, 0, **{name: value})`."""
+        """Store values into a copy of the template that begins at `at_bytes`. Names with a dot go by `patch(buffer, 0,
+        **{name: value})`.
+        """
         for name, value in values.items():
             hole = self._hole(name)
             self._forms[hole.size_bytes].pack_into(buffer, at_bytes + hole.at_bytes, hole.stored(value, name))
 
     def filler(self, *names: str) -> Callable[..., None]:
-        """Return `fill(buffer, at_bytes, *stored)`: it writes the whole template with these holes filled, in one `struct.pack_into`.
+        """Return `fill(buffer, at_bytes, *stored)`: it writes the whole template with these holes filled, in one
+        `struct.pack_into`.
 
-        The fast path: values are in the order of `names`, go in as they are stored (`Hole.stored`), and only their width is checked.
+        The fast path: values are in the order of `names`, go in as they are stored (`Hole.stored`), and only their
+        width is checked.
         """
         order = sorted(names, key=lambda name: self._hole(name).at_bytes)
         form, slots, at = "<", {}, 0
@@ -181,7 +194,8 @@ class Template:
         return _filler(struct.Struct(f"{form}{len(self.data) - at}s"), arguments, [slots[name] for name in names])
 
     def widened(self, name: str, shift: int = 0, align: int = 1) -> Template:
-        """Return the template with this 4-byte hole and the one behind it as one of 8 bytes, such as a pair of registers that hold an address.
+        """Return the template with this 4-byte hole and the one behind it as one of 8 bytes, such as a pair of
+        registers that hold an address.
 
         `shift`: stored is the value without its lowest `shift` bits; `align`: what it must be a multiple of.
         """

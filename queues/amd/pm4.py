@@ -1,8 +1,8 @@
 """Packets of the command processor's compute queues: arguments in, dwords out; nothing here knows of rings or cards.
 
-A type-3 packet is a header (type, count of the dwords behind it less one, opcode) and its body. Layouts: nvd.h and soc15d.h for opcodes and
-bits, AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where the kernel does not write it out. What differs by generation is a
-`Row`.
+A type-3 packet is a header (type, count of the dwords behind it less one, opcode) and its body. Layouts: nvd.h and
+soc15d.h for opcodes and bits, AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where the kernel does not
+write it out. What differs by generation is a `Row`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ WINDOWS: Mapping[str, tuple[int, int, int]] = {  # opcode, first and last-plus-o
 
 
 class Pm4:
-    """Builders for one version of the graphics core, such as (11, 0, 0). Stateless: one serves every queue of a card."""
+    """Builders for one version of the graphics core, such as (11, 0, 0). Stateless: one serves every queue of a
+    card.
+    """
 
     def __init__(self, version: Version) -> None:
         """Raise `NotSupported` for a version without facts."""
@@ -116,13 +118,17 @@ class Pm4:
         self.initiator_wave32 = initiator(int(self.initiator), cs_w32_en=1) if "cs_w32_en" in initiator.FIELDS else None
 
     def template(self, dwords: list[int]) -> Template:
-        """Return a stream of these builders' packets as bytes, with the places of its operands to patch; `pm4_layout.template` names them."""
+        """Return a stream of these builders' packets as bytes, with the places of its operands to patch;
+        `pm4_layout.template` names them.
+        """
         return template(dwords, self.version)
 
     # nothing
 
     def nop(self, count_dwords: int = 1) -> list[int]:
-        """Fill `count_dwords` (1 to 16384) that the engine skips. Source: gfx_v11_0.c, funcs.nop: one dword alone has count 0x3fff."""
+        """Fill `count_dwords` (1 to 16384) that the engine skips. Source: gfx_v11_0.c, funcs.nop: one dword alone has
+        count 0x3fff.
+        """
         if not 1 <= count_dwords <= MAX_BODY + 1:
             raise ValueError(f"NOP fills 1 to {MAX_BODY + 1} dwords, not {count_dwords}")
         if count_dwords == 1:
@@ -130,7 +136,9 @@ class Pm4:
         return [header(pm4.NOP, count_dwords - 1), *[0] * (count_dwords - 1)]
 
     def _control(self, word: type[Word], **fields: int) -> int:
-        """Return a control word as a number, kept: making a typed word takes ten times as long as the rest of a packet."""
+        """Return a control word as a number, kept: making a typed word takes ten times as long as the rest of a
+        packet.
+        """
         key = word, tuple(fields.items())
         found = self._controls.get(key)
         if found is None:
@@ -152,15 +160,20 @@ class Pm4:
         return found
 
     def set_sh(self, *words: Word) -> list[int]:
-        """Write a queue's shader registers, given as typed words; neighbours share a packet. Source: nvd.h, PACKET3_SET_SH_REG."""
+        """Write a queue's shader registers, given as typed words; neighbours share a packet. Source: nvd.h,
+        PACKET3_SET_SH_REG.
+        """
         return self._set_words("SET_SH_REG", words)
 
     def set_sh_at(self, register: type[Word] | int, *values: int) -> list[int]:
-        """Write shader registers from one on, such as COMPUTE_USER_DATA_0; a register may be given by its dword address."""
+        """Write shader registers from one on, such as COMPUTE_USER_DATA_0; a register may be given by its dword
+        address.
+        """
         return self._set("SET_SH_REG", register, values)
 
     def set_sh_index(self, word: Word, index: int = APPLY_CU_MASK) -> list[int]:
-        """Write a shader register that the engine changes on the way: index 3 masks it with the units the kernel driver allows.
+        """Write a shader register that the engine changes on the way: index 3 masks it with the units the kernel driver
+        allows.
 
         Source: PAL PM4_MEC_SET_SH_REG_INDEX.
         """
@@ -225,9 +238,11 @@ class Pm4:
     # dispatches
 
     def dispatch(self, x: int, y: int, z: int, initiator: Word | None = None) -> list[int]:
-        """Start a grid of `x` * `y` * `z` work groups (or threads, with `use_thread_dimensions`) with the registers as they stand.
+        """Start a grid of `x` * `y` * `z` work groups (or threads, with `use_thread_dimensions`) with the registers as
+        they stand.
 
-        `initiator`: `self.initiator` when left out; a wave32 program needs `cs_w32_en`. Source: radv_cmd_buffer.c, radv_emit_dispatch_packets.
+        `initiator`: `self.initiator` when left out; a wave32 program needs `cs_w32_en`. Source: radv_cmd_buffer.c,
+        radv_emit_dispatch_packets.
         """
         if not (0 <= x <= ONES and 0 <= y <= ONES and 0 <= z <= ONES):
             raise ValueError(f"DISPATCH_DIRECT takes dimensions of 32 bits, not {x}, {y}, {z}")
@@ -252,7 +267,9 @@ class Pm4:
         return [header(pm4.EVENT_WRITE, 1), control]
 
     def acquire_mem(self, caches: Caches = FROM_OUTSIDE) -> list[int]:
-        """Write back and forget caches over all addresses, and wait for it. Source: gfx_v11_0_emit_mem_sync, gfx_v9_4_3_emit_mem_sync."""
+        """Write back and forget caches over all addresses, and wait for it. Source: gfx_v11_0_emit_mem_sync,
+        gfx_v9_4_3_emit_mem_sync.
+        """
         bits = self._acquires.get(caches)
         if bits is None:
             bits = self._acquires[caches] = int(self.row.caches.acquire_bits(caches, self.version))
@@ -290,10 +307,11 @@ class Pm4:
         caches: Caches = TO_OUTSIDE,
         event_type: int = pm4_events.EVENT_TYPE_CACHE_FLUSH_AND_INV_TS_EVENT,
     ) -> list[int]:
-        """Store `value` (32 or 64 bits) at `gpu_va` when all work before has ended and `caches` are written back; then interrupt if asked.
+        """Store `value` (32 or 64 bits) at `gpu_va` when all work before has ended and `caches` are written back; then
+        interrupt if asked.
 
-        `context_id` (28 bits) comes with the interrupt. The value waits for the write-backs' confirmation, as radv_cs.c has it.
-        Source: gfx_v11_0_ring_emit_fence, gfx_v9_4_3_ring_emit_fence.
+        `context_id` (28 bits) comes with the interrupt. The value waits for the write-backs' confirmation, as radv_cs.c
+        has it. Source: gfx_v11_0_ring_emit_fence, gfx_v9_4_3_ring_emit_fence.
         """
         sel = {32: DATA_32, 64: DATA_64}.get(bits)
         if sel is None:
@@ -302,7 +320,9 @@ class Pm4:
         return self._release(gpu_va, bits // 8, sel, value, interrupt, context_id, caches, event_type)
 
     def release_clock(self, gpu_va: int, caches: Caches = NOTHING) -> list[int]:
-        """Store the 64-bit counter of the reference clock at `gpu_va` when all work before has ended. Source: nvd.h, RELEASE_MEM_DATA_SEL 3."""
+        """Store the 64-bit counter of the reference clock at `gpu_va` when all work before has ended. Source: nvd.h,
+        RELEASE_MEM_DATA_SEL 3.
+        """
         return self._release(gpu_va, 8, DATA_CLOCK, 0, False, 0, caches, pm4_events.EVENT_TYPE_BOTTOM_OF_PIPE_TS)
 
     def _release(
@@ -327,13 +347,17 @@ class Pm4:
         ]  # fmt: skip
 
     def pfp_sync_me(self) -> list[int]:
-        """Let the graphics engine's prefetcher wait for its executor. Source: nvd.h, PACKET3_PFP_SYNC_ME; compute queues have no prefetcher."""
+        """Let the graphics engine's prefetcher wait for its executor. Source: nvd.h, PACKET3_PFP_SYNC_ME; compute
+        queues have no prefetcher.
+        """
         return [header(pm4.PFP_SYNC_ME, 1), 0]
 
     # memory and registers
 
     def write_data(self, gpu_va: int, *dwords: int, confirm: bool = True) -> list[int]:
-        """Store `dwords` at `gpu_va` (4-byte aligned); `confirm`: the queue waits until they have arrived. Source: nvd.h, PACKET3_WRITE_DATA."""
+        """Store `dwords` at `gpu_va` (4-byte aligned); `confirm`: the queue waits until they have arrived. Source:
+        nvd.h, PACKET3_WRITE_DATA.
+        """
         where = address(gpu_va, 4, "WRITE_DATA.dst_mem_addr")
         return [header(pm4.WRITE_DATA, 3 + len(dwords)), self._write[confirm], *where, *data(dwords, "WRITE_DATA")]
 
@@ -351,7 +375,9 @@ class Pm4:
     def wait_mem(
         self, gpu_va: int, value: int, mask: int = ONES, compare: Compare = Compare.GREATER_EQUAL, poll: int = POLL
     ) -> list[int]:
-        """Hold the queue until the dword at `gpu_va`, masked, compares with `value`, unsigned. Source: gfx_v11_0_wait_reg_mem."""
+        """Hold the queue until the dword at `gpu_va`, masked, compares with `value`, unsigned. Source:
+        gfx_v11_0_wait_reg_mem.
+        """
         where = address(gpu_va, 4, "WAIT_REG_MEM.mem_poll_addr")
         return [header(pm4.WAIT_REG_MEM, 6), self._wait[MEMORY, compare], *where, *self._until(value, mask, poll)]
 
@@ -363,7 +389,9 @@ class Pm4:
         compare: Compare = Compare.GREATER_EQUAL,
         poll: int = POLL,
     ) -> list[int]:
-        """Hold the queue until the quadword at `gpu_va` compares. Source: PAL PM4_MEC_WAIT_REG_MEM64. GFX9's kernel headers do not name it."""
+        """Hold the queue until the quadword at `gpu_va` compares. Source: PAL PM4_MEC_WAIT_REG_MEM64. GFX9's kernel
+        headers do not name it.
+        """
         self._known("WAIT_REG_MEM64", pm4.WAIT_REG_MEM64)
         where, limit = (
             address(gpu_va, 8, "WAIT_REG_MEM64.mem_poll_addr"),
@@ -441,13 +469,17 @@ class Pm4:
         return self.copy_data(CopySource.REGISTER, self._place(register), CopyTarget.MEMORY, gpu_va)
 
     def store_clock(self, gpu_va: int) -> list[int]:
-        """Store the 64-bit counter of the reference clock at `gpu_va` now, not after the work before. Source: sid.h, COPY_DATA_TIMESTAMP."""
+        """Store the 64-bit counter of the reference clock at `gpu_va` now, not after the work before. Source: sid.h,
+        COPY_DATA_TIMESTAMP.
+        """
         return self.copy_data(CopySource.GPU_CLOCK, 0, CopyTarget.MEMORY, gpu_va, bits=64)
 
     def copy_memory(self, target_va: int, source_va: int, size_bytes: int) -> list[int]:
-        """Copy a few bytes through the second-level cache, by the command processor itself; as many packets as it takes.
+        """Copy a few bytes through the second-level cache, by the command processor itself; as many packets as it
+        takes.
 
-        For small copies: the copy engines are faster. Ranges must not overlap. Source: radv_cp_dma.c, radv_cs_emit_cp_dma.
+        For small copies: the copy engines are faster. Ranges must not overlap. Source: radv_cp_dma.c,
+        radv_cs_emit_cp_dma.
         """
         return self._dma(target_va, source_va, size_bytes, pm4.DMA_DATA_SRC_SEL_SRC_ADDR_TC_L2)
 
@@ -458,7 +490,9 @@ class Pm4:
         return self._dma(target_va, narrow(value, 32, "DMA_DATA.data"), size_bytes, pm4.DMA_DATA_SRC_SEL_DATA)
 
     def prefetch(self, gpu_va: int, size_bytes: int) -> list[int]:
-        """Bring the beginning of a range into the second-level cache, without waiting. Source: radv_cp_dma.c, radv_cs_cp_dma_prefetch."""
+        """Bring the beginning of a range into the second-level cache, without waiting. Source: radv_cp_dma.c,
+        radv_cs_cp_dma_prefetch.
+        """
         size = min(size_bytes, self.row.dma_max_bytes)
         control = self._control(
             pm4.DMA_DATA_CONTROL, src_sel=pm4.DMA_DATA_SRC_SEL_SRC_ADDR_TC_L2, dst_sel=pm4.DMA_DATA_DST_SEL_NOWHERE
@@ -487,7 +521,8 @@ class Pm4:
     def atomic_mem(
         self, operation: Atomic, gpu_va: int, value: int, compare: int = 0, *, bits: int = 64, loop: bool = False
     ) -> list[int]:
-        """Change a value in memory by an atomic of the second-level cache; `loop`: repeat a compare-and-swap until it succeeds.
+        """Change a value in memory by an atomic of the second-level cache; `loop`: repeat a compare-and-swap until it
+        succeeds.
 
         Source: PAL PM4_MEC_ATOMIC_MEM.
         """
@@ -505,7 +540,8 @@ class Pm4:
     def indirect_buffer(
         self, gpu_va: int, count_dwords: int, vmid: int = 0, *, chain: bool = False, inherit_vmid: bool = False
     ) -> list[int]:
-        """Run `count_dwords` at `gpu_va` and come back; with `chain`, go there for good. `inherit_vmid`: keep the queue's address space.
+        """Run `count_dwords` at `gpu_va` and come back; with `chain`, go there for good. `inherit_vmid`: keep the
+        queue's address space.
 
         Source: gfx_v11_0_ring_emit_ib_compute (bit 30, "inherit vmid from mqd"); nvd.h, INDIRECT_BUFFER_*.
         """
@@ -517,7 +553,9 @@ class Pm4:
         return [header(pm4.INDIRECT_BUFFER, 3), *address(gpu_va, 4, "INDIRECT_BUFFER.ib_base"), control]
 
     def cond_exec(self, gpu_va: int, count_dwords: int) -> list[int]:
-        """Skip the next `count_dwords` when the dword at `gpu_va` is zero. Source: gfx_v11_0_ring_emit_init_cond_exec."""
+        """Skip the next `count_dwords` when the dword at `gpu_va` is zero. Source:
+        gfx_v11_0_ring_emit_init_cond_exec.
+        """
         count = self._control(pm4.COND_EXEC_COUNT, exec_count=count_dwords)
         return [header(pm4.COND_EXEC, 4), *address(gpu_va, 4, "COND_EXEC.addr"), 0, count]
 

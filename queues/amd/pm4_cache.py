@@ -1,8 +1,10 @@
-"""Caches between a compute queue, the host and the other engines: which are written back or forgotten, and with which bits.
+"""Caches between a compute queue, the host and the other engines: which are written back or forgotten, and with which
+bits.
 
-A card of GFX11 has, near the cores, instruction (GLI), scalar (GLK) and vector (GLV) caches, a first level for both (GL1), the second level GL2
-and a cache of compression metadata (GLM); GFX9 has SQC caches, TCL1 and TC. What a dispatch writes lies in the second level, where every
-dispatch of the card sees it; only the host, the copy engines and other cards need it written back.
+A card of GFX11 has, near the cores, instruction (GLI), scalar (GLK) and vector (GLV) caches, a first level for both
+(GL1), the second level GL2 and a cache of compression metadata (GLM); GFX9 has SQC caches, TCL1 and TC. What a dispatch
+writes lies in the second level, where every dispatch of the card sees it; only the host, the copy engines and other
+cards need it written back.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from ringup.queues.amd.packets import Version
 
 
 class Caches(NamedTuple):
-    """What is done to caches: the first three are forgotten, the second level is written back, or written back and forgotten."""
+    """What is done to caches: the first three are forgotten, the second level is written back, or written back and
+    forgotten.
+    """
 
     instructions: bool = False
     scalar: bool = False
@@ -33,8 +37,8 @@ FROM_OUTSIDE = Caches(
 NEW_CODE = Caches(instructions=True, scalar=True, vector=True, l2_writeback=True, l2_invalidate=True)
 TO_OUTSIDE = Caches(l2_writeback=True)  # host, copy engine or peer will read
 
-# By generation: the fields that each wish sets.
-# GFX11: radv_cs.c, gfx10_cs_emit_cache_flush. GLM takes no write-back without an invalidation. GL1 lies below both GLK and GLV.
+# By generation: the fields that each wish sets. GFX11: radv_cs.c, gfx10_cs_emit_cache_flush. GLM takes no write-back
+# without an invalidation. GL1 lies below both GLK and GLV.
 ACQUIRE_GFX11: Mapping[str, Mapping[str, int]] = {
     "instructions": {"gli_inv": pm4.ACQUIRE_MEM_GCR_GLI_INV_GLI_ALL},
     "scalar": {"gl1_inv": 1, "glk_inv": 1},
@@ -48,14 +52,16 @@ RELEASE_GFX11: Mapping[str, Mapping[str, int]] = {
     "l2_writeback": ACQUIRE_GFX11["l2_writeback"],
     "l2_invalidate": ACQUIRE_GFX11["l2_invalidate"],
 }
-# GFX12 has no GLM: radv_cs.c leaves its bits out, as gfx_v12_0_ring_emit_fence does (gfx_v12_0_emit_mem_sync sets them all the same).
+# GFX12 has no GLM: radv_cs.c leaves its bits out, as gfx_v12_0_ring_emit_fence does (gfx_v12_0_emit_mem_sync sets them
+# all the same).
 NO_GLM_L2: Mapping[str, Mapping[str, int]] = {
     "l2_writeback": {"gl2_wb": 1},
     "l2_invalidate": {"gl2_wb": 1, "gl2_inv": 1},
 }
 ACQUIRE_GFX12, RELEASE_GFX12 = {**ACQUIRE_GFX11, **NO_GLM_L2}, {**RELEASE_GFX11, **NO_GLM_L2}
-# GFX9: radv_cs.c lists the combinations that work: TC with TC_WB writes all of the second level back and forgets it. TC_WB alone does nothing,
-# and with TC_NC it leaves lines of other memory types; so a write-back is a whole one here, as in gfx_v9_4_3_ring_emit_fence.
+# GFX9: radv_cs.c lists the combinations that work: TC with TC_WB writes all of the second level back and forgets it.
+# TC_WB alone does nothing, and with TC_NC it leaves lines of other memory types; so a write-back is a whole one here,
+# as in gfx_v9_4_3_ring_emit_fence.
 ACQUIRE_GFX9: Mapping[str, Mapping[str, int]] = {
     "instructions": {"sh_icache_action_ena": 1},
     "scalar": {"sh_kcache_action_ena": 1},
@@ -72,7 +78,9 @@ RELEASE_GFX9: Mapping[str, Mapping[str, int]] = {
 
 
 class CacheRow(NamedTuple):
-    """How one generation's packets say it: the acquiring word and the bits of both; `release` also sets what every release has."""
+    """How one generation's packets say it: the acquiring word and the bits of both; `release` also sets what every
+    release has.
+    """
 
     acquire_word: type[Word]
     acquire: Mapping[str, Mapping[str, int]]

@@ -1,6 +1,7 @@
 """How PM4 packets are laid out: which dword holds which word or operand. Headers, templates and decoders go by it.
 
-Source: nvd.h, soc15d.h and PAL's f32_mec_pm4_packets headers for the order of dwords; words come from the facts with their own sources.
+Source: nvd.h, soc15d.h and PAL's f32_mec_pm4_packets headers for the order of dwords; words come from the facts with
+their own sources.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _BASES = [int(HEADER(type=TYPE_3, opcode=opcode)) for opcode in range(256)]
 
 
 def header(opcode: int, count_dwords: int, compute: bool = False) -> int:
-    """Return the header of a packet with `count_dwords` behind it; none: count is all ones, as the engine reads a lone NOP."""
+    """Return the header of a packet with `count_dwords` behind it; none: count is all ones, as the engine reads a lone
+    NOP.
+    """
     if not 0 <= count_dwords <= MAX_BODY:
         raise ValueError(f"a packet has at most {MAX_BODY} dwords behind its header, not {count_dwords}")
     base = _BASES[opcode] + (_ONE_MORE * (count_dwords - 1) if count_dwords else _LONE - _BASES[0])
@@ -34,7 +37,8 @@ def header(opcode: int, count_dwords: int, compute: bool = False) -> int:
 class Part(NamedTuple):
     """An operand: its name, first dword (the header is 0) and how many; 0: all the rest, a name with an index each.
 
-    `word`: the dword's fields. `align`: what the value must be a multiple of. `register`: it is a register's dword address.
+    `word`: the dword's fields. `align`: what the value must be a multiple of. `register`: it is a register's dword
+    address.
     """
 
     name: str
@@ -342,8 +346,8 @@ def register_names(version: Version) -> dict[int, str]:
 def template(dwords: Sequence[int], version: Version) -> Template:
     """Return a stream of builders' packets as bytes with the places of its operands.
 
-    Names: `DISPATCH_DIRECT.dim_x`; a register that a SET packet writes by its own name, `COMPUTE_USER_DATA_0`, or its dword address; later ones
-    of a name with an index, `WRITE_DATA.data[1]`.
+    Names: `DISPATCH_DIRECT.dim_x`; a register that a SET packet writes by its own name, `COMPUTE_USER_DATA_0`, or its
+    dword address; later ones of a name with an index, `WRITE_DATA.data[1]`.
     """
     known, named = layouts(version), register_names(version)
     found: list[tuple[str, Hole]] = []

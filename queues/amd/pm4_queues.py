@@ -1,6 +1,7 @@
 """Packets of the kernel interface queue (KIQ), by which the scheduling firmware maps, unmaps and asks for queues.
 
-Source: amdgpu gfx_v11_0.c and gfx_v12_0.c, gfx11_kiq_*; gfx_v9_4_3.c; layouts from kfd_pm4_headers_ai.h by way of the facts.
+Source: amdgpu gfx_v11_0.c and gfx_v12_0.c, gfx11_kiq_*; gfx_v9_4_3.c; layouts from kfd_pm4_headers_ai.h by way of the
+facts.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def query_status(version: Version, doorbell: int, fence_va: int, value: int) -> 
 
 
 def invalidate_tlbs(version: Version, pasid: int, flush_type: int = 0, *, every_hub: bool = True) -> list[int]:
-    """Drop the translations of a process by its PASID. Source: gfx_v11_0_ring_invalidate_tlbs, gfx11_kiq_invalidate_tlbs."""
+    """Drop the translations of a process by its PASID. Source: gfx_v11_0_ring_invalidate_tlbs,
+    gfx11_kiq_invalidate_tlbs.
+    """
     control = pm4.INVALIDATE_TLBS_CONTROL.at(version)(
         dst_sel=TO_ENGINE, all_hub=every_hub, pasid=pasid, flush_type=flush_type
     )

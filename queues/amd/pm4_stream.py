@@ -1,8 +1,10 @@
-"""Streams of a compute queue: dispatches, barriers, stamps and small stores, built from the command processor's packets.
+"""Streams of a compute queue: dispatches, barriers, stamps and small stores, built from the command processor's
+packets.
 
-Dispatches of a stream may run at once; `barrier` orders them. A stream's beginning waits for the stream before and forgets caches, so it sees
-what that, the host, the copy engines and other queues stored before; its end writes back, so they see what it stored.
-Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch"; Mesa radv_cmd_buffer.c and ac_shader_util.c for scratch.
+Dispatches of a stream may run at once; `barrier` orders them. A stream's beginning waits for the stream before and
+forgets caches, so it sees what that, the host, the copy engines and other queues stored before; its end writes back, so
+they see what it stored. Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch"; Mesa radv_cmd_buffer.c
+and ac_shader_util.c for scratch.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ SCRATCH_BY_ENGINE = (11, 12)  # generations whose WAVES counts those of one shad
 
 
 class _Prepared(NamedTuple):
-    """A launch worked out: its packets, and where in them stand pointers to arguments and dispatch packet and its number; 0: nowhere."""
+    """A launch worked out: its packets, and where in them stand pointers to arguments and dispatch packet and its
+    number; 0: nowhere.
+    """
 
     data: bytes
     launch: Launch
@@ -51,23 +55,24 @@ class Pm4Commands:
     call_period = 1
 
     def __init__(self, version: Version, *, interrupts: bool = True, word_bits: int = 64) -> None:
-        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls. `word_bits`: 32 or 64, of the timeline's
-        word.
+        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls. `word_bits`: 32 or
+        64, of the timeline's word.
         """
         self.pm4, self._interrupts, self._word_bits = Pm4(version), interrupts, word_bits
         self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
         self._waits = Waits(self.pm4.wait_mem)
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
         self.pad = to_bytes(self.pm4.nop())
-        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold the queue, and what
-        # still runs could fill caches again with what is stale
+        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold
+        # the queue, and what still runs could fill caches again with what is stale
         self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
         self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
 
     def padding(self, count: int) -> bytes:
         """Return one packet of `count` dwords: each packet costs the engine time.
 
-        Source: Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib; the kernel's rings do so since July 2024 (gfx_v11_0.c, ring_insert_nop).
+        Source: Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib; the kernel's rings do so since July 2024 (gfx_v11_0.c,
+        ring_insert_nop).
         """
         return to_bytes(self.pm4.nop(count)) if count else b""
 
@@ -76,7 +81,9 @@ class Pm4Commands:
         return to_bytes(self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts))
 
     def carry(self, size_bytes: int) -> bytes:
-        """Return the head of a packet that does nothing; the whole dwords behind it, `size_bytes` of them, are anybody's."""
+        """Return the head of a packet that does nothing; the whole dwords behind it, `size_bytes` of them, are
+        anybody's.
+        """
         return to_bytes(self.pm4.nop(1 + size_bytes // 4)[:1])
 
     def wait(self, gpu_va: int, value: int) -> bytes:
@@ -84,7 +91,8 @@ class Pm4Commands:
         return self._waits(gpu_va, value & 0xFFFF_FFFF)
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
-        """Run an indirect buffer in the queue's address space: a queue that is not privileged has no other, whatever the packet's VMID says.
+        """Run an indirect buffer in the queue's address space: a queue that is not privileged has no other, whatever
+        the packet's VMID says.
 
         Source: ROCr amd_aql_queue.cpp, AqlQueue::ExecutePM4: no bit but `valid`.
         """
@@ -95,7 +103,9 @@ class ComputeStream(Stream):
     """Commands of a compute queue."""
 
     def __init__(self, commands: Pm4Commands, owner: Owner, scratch: Scratch, engines: int, queue_va: int) -> None:
-        """`engines`: shader engines of the chip, for the scratch register. `queue_va`: the queue's `amd_queue_t`, for kernels that want it."""
+        """`engines`: shader engines of the chip, for the scratch register. `queue_va`: the queue's `amd_queue_t`, for
+        kernels that want it.
+        """
         super().__init__(commands, owner)
         self._queue_va = queue_va
         self.pm4 = commands.pm4
@@ -114,9 +124,9 @@ class ComputeStream(Stream):
     ) -> int:
         """Start `grid` work groups (one to three dimensions) of `block` work items with `args`.
 
-        A program with one kernel stands for it. Raises a `ValueError` or `TypeError` that names the limit or the argument; then the stream is as
-        before. Arguments are copied now; buffers among them must live until the work is done. Returns the byte where the arguments begin among
-        the stream's, which `Kept.patch_args` wants to know.
+        A program with one kernel stands for it. Raises a `ValueError` or `TypeError` that names the limit or the
+        argument; then the stream is as before. Arguments are copied now; buffers among them must live until the work is
+        done. Returns the byte where the arguments begin among the stream's, which `Kept.patch_args` wants to know.
         """
         kernel = program if type(program) is LoadedKernel else kernel_of(program)
         try:
@@ -138,7 +148,9 @@ class ComputeStream(Stream):
         *,
         dynamic_lds_bytes: int = 0,
     ) -> int:
-        """Start `items` work items in groups of `block`; the last group of an axis may hold fewer. Otherwise like `dispatch`."""
+        """Start `items` work items in groups of `block`; the last group of an axis may hold fewer. Otherwise like
+        `dispatch`.
+        """
         kernel = kernel_of(program)
         items, block = triple(items, "the grid"), triple(block, "the block")
         launch = Launch.of_items(items, block, dynamic_lds_bytes)
@@ -255,7 +267,9 @@ class ComputeStream(Stream):
         self.body += self._barrier
 
     def store(self, gpu_va: int, *dwords: int) -> None:
-        """Store dwords at `gpu_va` (4-byte aligned), by the command processor, without waiting for dispatches before."""
+        """Store dwords at `gpu_va` (4-byte aligned), by the command processor, without waiting for dispatches
+        before.
+        """
         self.append(self.pm4.write_data(gpu_va, *dwords))
 
     def stamp(self, gpu_va: int, *, after_all: bool = True) -> None:
@@ -270,13 +284,16 @@ class ComputeStream(Stream):
 THREADS = (regs.COMPUTE_NUM_THREAD_X, regs.COMPUTE_NUM_THREAD_Y, regs.COMPUTE_NUM_THREAD_Z)
 USER_VALUES = ("kernarg_segment_ptr", "dispatch_ptr", "queue_ptr", "dispatch_id", "private_segment_size")
 AQL_KERNARG_BYTE = 40
-# amd_queue_t, AMD's amd_hsa_queue.h: what kernels read of it are the high halves of the apertures of LDS and scratch, at bytes 64 and 68
+# amd_queue_t, AMD's amd_hsa_queue.h: what kernels read of it are the high halves of the apertures of LDS and scratch,
+# at bytes 64 and 68
 QUEUE_OBJECT_BYTES, APERTURES_BYTE = 256, 64
 APERTURES = struct.Struct("<II")
 
 
 def queue_object(shared_base: int, private_base: int) -> bytes:
-    """Return an `amd_queue_t` for kernels: `shared_base` and `private_base` are bits 63:48 of the apertures, as in SH_MEM_BASES."""
+    """Return an `amd_queue_t` for kernels: `shared_base` and `private_base` are bits 63:48 of the apertures, as in
+    SH_MEM_BASES.
+    """
     return (bytes(APERTURES_BYTE) + APERTURES.pack(shared_base << 16, private_base << 16)).ljust(
         QUEUE_OBJECT_BYTES, b"\0"
     )

@@ -1,6 +1,8 @@
-"""Names of AMD processors as code objects carry them: `gfx1100`, `gfx90a:sramecc+:xnack-`, `gfx11-generic`; and which code runs where.
+"""Names of AMD processors as code objects carry them: `gfx1100`, `gfx90a:sramecc+:xnack-`, `gfx11-generic`; and which
+code runs where.
 
-Source: LLVM AMDGPUUsage, "Processors", "Target ID", "Generic Processors" and "AMDGPU ELF Header e_flags Table for Code Object V4 and After".
+Source: LLVM AMDGPUUsage, "Processors", "Target ID", "Generic Processors" and "AMDGPU ELF Header e_flags Table for Code
+Object V4 and After".
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Programs on a card: code objects at their addresses, kernels that know how to be started, scratch memory of a queue."""
+"""Programs on a card: code objects at their addresses, kernels that know how to be started, scratch memory of a
+queue.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ ENTRY_ALIGN = 256  # bytes: COMPUTE_PGM_LO holds an address without its low eigh
 
 
 class LoadedKernel:
-    """A kernel at its address. `prepared` belongs to the stream builder: what it has worked out for a launch, by the launch."""
+    """A kernel at its address. `prepared` belongs to the stream builder: what it has worked out for a launch, by the
+    launch.
+    """
 
     __slots__ = ("entry_va", "kernel", "packer", "prepared", "program")
 
@@ -38,7 +42,9 @@ class LoadedKernel:
         return f"<kernel {self.name} {self.program.lost or f'at {self.entry_va:#x}'}>"
 
     def arg_offset(self, number: int) -> int:
-        """Return where argument `number` (from 0) lies among the kernel's, in bytes: what `Kept.patch_args` wants beside `dispatch`'s number."""
+        """Return where argument `number` (from 0) lies among the kernel's, in bytes: what `Kept.patch_args` wants
+        beside `dispatch`'s number.
+        """
         return self.packer.arguments[number].offset
 
     def lose(self) -> None:
@@ -55,7 +61,9 @@ class LoadedKernel:
 
 
 class Program(Mapping[str, LoadedKernel]):
-    """A code object in a card's memory: its kernels by name. Free it when nothing that was submitted uses it any more."""
+    """A code object in a card's memory: its kernels by name. Free it when nothing that was submitted uses it any
+    more.
+    """
 
     def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None], owner: object = None) -> None:
         """`owner`: of the card that holds the code; streams of others refuse it. None: any may run it."""
@@ -114,7 +122,9 @@ class Program(Mapping[str, LoadedKernel]):
 
 
 def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
-    """Return the kernel that is meant. Raises what `only` raises, `TypeError` for what is neither a program nor a kernel."""
+    """Return the kernel that is meant. Raises what `only` raises, `TypeError` for what is neither a program nor a
+    kernel.
+    """
     if isinstance(program, LoadedKernel):
         return program
     if not isinstance(program, Program):
@@ -131,15 +141,19 @@ class ScratchRoom(NamedTuple):
 
 
 class Scratch:
-    """Scratch memory of one queue, grown when a kernel asks for more. Old rooms stay: waves that run may still use them.
+    """Scratch memory of one queue, grown when a kernel asks for more. Old rooms stay: waves that run may still use
+    them.
 
-    All dispatches that may run at once share a room, and waves find their part by number: so one size a wave serves all of them.
+    All dispatches that may run at once share a room, and waves find their part by number: so one size a wave serves all
+    of them.
     """
 
     UNIT_BYTES = 1024  # COMPUTE_TMPRING_SIZE counts units of 256 or 1024 bytes; a multiple of both
 
     def __init__(self, waves: int, alloc: Callable[[int], int]) -> None:
-        """`waves`: that the chip can run at once; `alloc(size_bytes)` returns the address of memory that stays until the queue goes."""
+        """`waves`: that the chip can run at once; `alloc(size_bytes)` returns the address of memory that stays until
+        the queue goes.
+        """
         self._waves, self._alloc = waves, alloc
         self._room: ScratchRoom | None = None
 

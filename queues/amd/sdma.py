@@ -1,8 +1,8 @@
 """Packets of the copy engines (SDMA): arguments in, dwords out; nothing here knows of rings or cards.
 
 A packet begins with its opcode and sub-opcode; there is no length, so a reader must know every packet. Sources:
-sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h for layouts, sdma_v6_0.c, sdma_v7_0.c, sdma_v4_4_2.c and Mesa's radv_sdma.c
-for use. What differs is a row of `sdma_words`.
+sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h for layouts, sdma_v6_0.c, sdma_v7_0.c, sdma_v4_4_2.c and Mesa's
+radv_sdma.c for use. What differs is a row of `sdma_words`.
 """
 
 from __future__ import annotations
@@ -74,19 +74,25 @@ class Sdma:
         return [int(word) >> at & ONES for at in range(0, word.WIDTH, 32)]
 
     def template(self, dwords: list[int]) -> Template:
-        """Return a stream of these builders' packets as bytes, with the places of its operands to patch; `sdma_layout.template` names them."""
+        """Return a stream of these builders' packets as bytes, with the places of its operands to patch;
+        `sdma_layout.template` names them.
+        """
         return template(dwords, self.version)
 
     # nothing
 
     def nop(self, count_dwords: int = 1) -> list[int]:
-        """Fill `count_dwords`, each a NOP of its own, as every firmware takes them. Each waits for the copies before it."""
+        """Fill `count_dwords`, each a NOP of its own, as every firmware takes them. Each waits for the copies before
+        it.
+        """
         if count_dwords < 0:
             raise ValueError(f"NOP fills no {count_dwords} dwords")
         return [self._op["NOP"]] * count_dwords
 
     def nop_burst(self, count_dwords: int) -> list[int]:
-        """Fill 1 to 16384 dwords that the engine skips at once; firmware must know it. Source: sdma_v6_0_ring_insert_nop, burst_nop."""
+        """Fill 1 to 16384 dwords that the engine skips at once; firmware must know it. Source:
+        sdma_v6_0_ring_insert_nop, burst_nop.
+        """
         if not 1 <= count_dwords <= 1 << 14:
             raise ValueError(f"NOP skips 1 to 16384 dwords, not {count_dwords}")
         return [int(self.words["NOP"](self._op["NOP"], count=count_dwords - 1)), *self.nop(count_dwords - 1)]
@@ -101,9 +107,11 @@ class Sdma:
     # copies, fills, writes
 
     def copy_linear(self, target_va: int, source_va: int, size_bytes: int) -> list[int]:
-        """Copy 1 to `row.copy_max_bytes` bytes; fastest where addresses and size are multiples of 4. The ranges must not overlap.
+        """Copy 1 to `row.copy_max_bytes` bytes; fastest where addresses and size are multiples of 4. The ranges must
+        not overlap.
 
-        Compressed memory is copied as it lies (SDMA 7). Source: sdma_v6_0_emit_copy_buffer; radv_sdma.c, radv_sdma_copy_memory.
+        Compressed memory is copied as it lies (SDMA 7). Source: sdma_v6_0_emit_copy_buffer; radv_sdma.c,
+        radv_sdma_copy_memory.
         """
         if not 1 <= size_bytes <= self.row.copy_max_bytes:
             raise ValueError(f"COPY_LINEAR.count takes 1 to {self.row.copy_max_bytes} bytes, not {size_bytes}")
@@ -113,10 +121,11 @@ class Sdma:
     def copy_rect(
         self, target: Plane, source: Plane, width: int, height: int, depth: int = 1, element_bytes: int = 4
     ) -> list[int]:
-        """Copy `width` x `height` x `depth` elements of 1, 2, 4, 8 or 16 bytes between linear planes whose pitches differ.
+        """Copy `width` x `height` x `depth` elements of 1, 2, 4, 8 or 16 bytes between linear planes whose pitches
+        differ.
 
-        Addresses are multiples of 4, pitches of 4 bytes (SDMA 4: of 4 elements), each coordinate, size and pitch as wide as its field.
-        Source: radv_sdma.c, radv_sdma_emit_copy_linear_sub_window.
+        Addresses are multiples of 4, pitches of 4 bytes (SDMA 4: of 4 elements), each coordinate, size and pitch as
+        wide as its field. Source: radv_sdma.c, radv_sdma_emit_copy_linear_sub_window.
         """
         fields = self._rect_fields(target, source, (width, height, depth), element_bytes)
         return self._dwords("COPY_LINEAR_SUBWIN", elementsize=element_bytes.bit_length() - 1, **fields)
@@ -145,8 +154,8 @@ class Sdma:
     def copy_rect_large(self, target: Plane, source: Plane, width: int, height: int, depth: int = 1) -> list[int]:
         """Copy a rectangle of bytes whose coordinates need up to 32 bits.
 
-        UNKNOWN: the header gives the fields and no public driver fills them; pitches and sizes are taken to be stored less one, as in the small
-        packet.
+        UNKNOWN: the header gives the fields and no public driver fills them; pitches and sizes are taken to be stored
+        less one, as in the small packet.
         """
         fields = self._rect_fields(target, source, (width, height, depth), 1)
         for side in ("src", "dst"):
@@ -155,7 +164,9 @@ class Sdma:
         return self._dwords("COPY_LINEAR_SUBWIN_LARGE", **fields)
 
     def fill(self, gpu_va: int, value: int, size_bytes: int) -> list[int]:
-        """Fill 4 to `row.fill_max_bytes` bytes, a multiple of 4, with a dword. Source: radv_sdma.c, radv_sdma_fill_buffer."""
+        """Fill 4 to `row.fill_max_bytes` bytes, a multiple of 4, with a dword. Source: radv_sdma.c,
+        radv_sdma_fill_buffer.
+        """
         if size_bytes % 4 or not 4 <= size_bytes <= self.row.fill_max_bytes:
             raise ValueError(
                 f"CONSTANT_FILL.count takes a multiple of 4 up to {self.row.fill_max_bytes} bytes, not {size_bytes}"
@@ -170,7 +181,8 @@ class Sdma:
         return [self._op["WRITE_UNTILED"], *where, count, *dwords]
 
     def write_ptes(self, gpu_va: int, first: int, flags: int, increment: int, count: int) -> list[int]:
-        """Store `count` quadwords: `flags | first`, then each `increment` (32 bits) more: page table entries of contiguous memory.
+        """Store `count` quadwords: `flags | first`, then each `increment` (32 bits) more: page table entries of
+        contiguous memory.
 
         Source: sdma_v6_0_vm_set_pte_pde.
         """
@@ -183,7 +195,9 @@ class Sdma:
     def atomic(
         self, operation: Atomic, gpu_va: int, value: int, compare: int = 0, *, bits: int = 64, loop: bool = False
     ) -> list[int]:
-        """Change a value in memory by an atomic; `loop`: repeat a compare-and-swap until it succeeds. Source: SDMA_PKT_ATOMIC."""
+        """Change a value in memory by an atomic; `loop`: repeat a compare-and-swap until it succeeds. Source:
+        SDMA_PKT_ATOMIC.
+        """
         narrow(value, bits, "ATOMIC.src_data")
         narrow(compare, bits, "ATOMIC.cmp_data")
         low, high = address(gpu_va, bits // 8, "ATOMIC.addr")
@@ -211,7 +225,8 @@ class Sdma:
     def fence64(self, gpu_va: int, value: int) -> list[int]:
         """Store a quadword as two fences.
 
-        ORDER: low half first, as sdma_v6_0_ring_emit_fence has it: who reads between the two sees an older value, never a later one.
+        ORDER: low half first, as sdma_v6_0_ring_emit_fence has it: who reads between the two sees an older value, never
+        a later one.
         """
         low, high = wide(value, "FENCE.data")
         address(gpu_va, 8, "FENCE.addr")
@@ -224,17 +239,23 @@ class Sdma:
     def wait_mem(
         self, gpu_va: int, value: int, mask: int = ONES, compare: Compare = Compare.GREATER_EQUAL, poll: int = POLL
     ) -> list[int]:
-        """Hold the queue until the dword at `gpu_va`, masked, compares with `value`, unsigned. Source: sdma_v6_0_ring_emit_pipeline_sync."""
+        """Hold the queue until the dword at `gpu_va`, masked, compares with `value`, unsigned. Source:
+        sdma_v6_0_ring_emit_pipeline_sync.
+        """
         return self._until(self._poll[1][compare], address(gpu_va, 4, "POLL_REGMEM.addr"), value, mask, poll)
 
     def wait_register(
         self, register: int, value: int, mask: int = ONES, compare: Compare = Compare.EQUAL, poll: int = POLL_REGISTER
     ) -> list[int]:
-        """Hold the queue until a register, given by its dword address, compares. Source: sdma_v6_0_ring_emit_reg_wait."""
+        """Hold the queue until a register, given by its dword address, compares. Source:
+        sdma_v6_0_ring_emit_reg_wait.
+        """
         return self._until(self._poll[0][compare], (self._byte_address(register), 0), value, mask, poll)
 
     def flush_and_wait(self, done: int, request: int, mask: int, poll: int = POLL_REGISTER) -> list[int]:
-        """Request a flush of the host data path and wait until `done` answers the bits of `mask`. Source: sdma_v6_0_ring_emit_hdp_flush."""
+        """Request a flush of the host data path and wait until `done` answers the bits of `mask`. Source:
+        sdma_v6_0_ring_emit_hdp_flush.
+        """
         return self._until(self._flush, (self._byte_address(done), self._byte_address(request)), mask, mask, poll)
 
     def _until(self, head: int, where: tuple[int, int], value: int, mask: int, poll: int) -> list[int]:
@@ -245,13 +266,17 @@ class Sdma:
         return narrow(register, REGISTER_BITS, "a register's dword address") * REGISTER_BYTES
 
     def store_clock(self, gpu_va: int) -> list[int]:
-        """Store the 64-bit counter of the reference clock, which the graphics core's clocks share. Source: sid.h, GET_GLOBAL_TIMESTAMP."""
+        """Store the 64-bit counter of the reference clock, which the graphics core's clocks share. Source: sid.h,
+        GET_GLOBAL_TIMESTAMP.
+        """
         return [self._op["TIMESTAMP_GET_GLOBAL"], *address(gpu_va, 8, "TIMESTAMP.write_addr")]
 
     # registers, caches, translations
 
     def write_register(self, register: int, value: int) -> list[int]:
-        """Store into a register, given by its dword address. Source: sdma_v6_0_ring_emit_wreg, sdma_v7_0_ring_emit_wreg."""
+        """Store into a register, given by its dword address. Source: sdma_v6_0_ring_emit_wreg,
+        sdma_v7_0_ring_emit_wreg.
+        """
         place = narrow(register, REGISTER_BITS, "a register's dword address")
         if self.row.register_bytes:
             place *= REGISTER_BYTES
@@ -267,7 +292,9 @@ class Sdma:
         return self._dwords("GCR_REQ", gcr_control_15_0=low, gcr_control_18_16=high, vmid=vmid)
 
     def acquire_user(self) -> list[int]:
-        """Do so in a queue that is not privileged. Source: ROCr amd_blit_sdma.cpp, BuildGCRCommand: the packet and its bits."""
+        """Do so in a queue that is not privileged. Source: ROCr amd_blit_sdma.cpp, BuildGCRCommand: the packet and its
+        bits.
+        """
         if self.row.gcr is None:
             raise NotSupported(f"SDMA {self.version} has no USER_GCR; the compute queues' packets reach the caches")
         bits = CACHES[self.row.gcr].acquire_word.at((self.row.gcr, 0, 0))(**USER_CACHES)
@@ -295,10 +322,11 @@ class Sdma:
     def indirect(
         self, gpu_va: int, count_dwords: int, vmid: int = 0, at_dwords: int = 2, save_va: int = 0
     ) -> list[int]:
-        """Run `count_dwords` (a multiple of 8) at `gpu_va` (32-byte aligned) and come back; as many NOPs as it needs stand before it.
+        """Run `count_dwords` (a multiple of 8) at `gpu_va` (32-byte aligned) and come back; as many NOPs as it needs
+        stand before it.
 
-        `at_dwords`: where in the ring these dwords come to lie, since the packet must end at a multiple of 8. `save_va`: where a preempted
-        engine keeps its state, none when 0. Source: sdma_v6_0_ring_emit_ib.
+        `at_dwords`: where in the ring these dwords come to lie, since the packet must end at a multiple of 8.
+        `save_va`: where a preempted engine keeps its state, none when 0. Source: sdma_v6_0_ring_emit_ib.
         """
         if count_dwords % CALL_ALIGN_DWORDS or not 0 < count_dwords < 1 << 20:
             raise ValueError(f"INDIRECT.ib_size is a multiple of 8 below {1 << 20} dwords, not {count_dwords}")
@@ -309,7 +337,9 @@ class Sdma:
         return [*pad, call, low, high, count_dwords, save_low, save_high]
 
     def cond_exe(self, gpu_va: int, count_dwords: int, reference: int = 1) -> list[int]:
-        """Skip the next `count_dwords` unless the dword at `gpu_va` is `reference`. Source: sdma_v6_0_ring_init_cond_exec."""
+        """Skip the next `count_dwords` unless the dword at `gpu_va` is `reference`. Source:
+        sdma_v6_0_ring_init_cond_exec.
+        """
         where = address(gpu_va, 4, "COND_EXE.addr")
         count = narrow(count_dwords, 14, "COND_EXE.exec_count")
         return [self._op["COND_EXE"], *where, narrow(reference, 32, "COND_EXE.reference"), count]

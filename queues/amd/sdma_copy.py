@@ -1,4 +1,6 @@
-"""Copies, fills and rectangles of any size on the copy engines, as many packets as they take; overlapping copies go in the safe direction."""
+"""Copies, fills and rectangles of any size on the copy engines, as many packets as they take; overlapping copies go in
+the safe direction.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ TILE = 1 << 14  # elements of a rectangle's side that every engine's fields hold
 def copy_all(sdma: Sdma, target_va: int, source_va: int, size_bytes: int) -> list[int]:
     """Copy any number of bytes, zero included; the ranges may overlap.
 
-    The bulk goes in whole dwords where both addresses allow it. Overlapping ranges go in pieces as long as their distance, towards lower
-    addresses from the front and towards higher ones from the end, each piece waiting for the one before. Raises a `ValueError` when that takes
-    too many packets: copy by way of other memory then. Source: radv_sdma.c, radv_sdma_copy_memory.
+    The bulk goes in whole dwords where both addresses allow it. Overlapping ranges go in pieces as long as their
+    distance, towards lower addresses from the front and towards higher ones from the end, each piece waiting for the
+    one before. Raises a `ValueError` when that takes too many packets: copy by way of other memory then. Source:
+    radv_sdma.c, radv_sdma_copy_memory.
     """
     if size_bytes < 0:
         raise ValueError(f"a copy has no {size_bytes} bytes")
@@ -70,10 +73,11 @@ def copy_rect_all(
     width_bytes: int,
     height: int,
 ) -> list[int]:
-    """Copy `height` rows of `width_bytes` between planes of different pitch; zero sizes copy nothing, the planes must not overlap.
+    """Copy `height` rows of `width_bytes` between planes of different pitch; zero sizes copy nothing, the planes must
+    not overlap.
 
-    Takes rectangle packets where addresses and pitches are multiples of 4 bytes and the fields hold the pitches, else a linear copy a row.
-    Raises a `ValueError` when that takes too many packets.
+    Takes rectangle packets where addresses and pitches are multiples of 4 bytes and the fields hold the pitches, else a
+    linear copy a row. Raises a `ValueError` when that takes too many packets.
     """
     if min(width_bytes, height) < 0 or min(target_pitch_bytes, source_pitch_bytes) < width_bytes:
         raise ValueError(

@@ -1,6 +1,8 @@
-"""How SDMA packets lie in a stream: which packet a header begins, how long it is, which of its dwords are operands to patch.
+"""How SDMA packets lie in a stream: which packet a header begins, how long it is, which of its dwords are operands to
+patch.
 
-Source: sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h by way of the facts; sdma_v6_0.c for counts stored less one and payloads.
+Source: sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h by way of the facts; sdma_v6_0.c for counts stored less one
+and payloads.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ ALIGNED = {  # bytes that an operand must be a multiple of
 
 
 class FieldAt(NamedTuple):
-    """A field of a packet: `(dwords[at] >> lo & mask) << shift`; an operand in pieces is the sum of several of one name."""
+    """A field of a packet: `(dwords[at] >> lo & mask) << shift`; an operand in pieces is the sum of several of one
+    name.
+    """
 
     name: str
     at: int
@@ -41,8 +45,8 @@ class FieldAt(NamedTuple):
 class Layout(NamedTuple):
     """A packet in one version: how many dwords, its fields, the bits of each dword that no field covers.
 
-    `payload` and `extra`: a field and what is added to its value for the dwords behind. `longer`: a field without which the last dword is
-    missing.
+    `payload` and `extra`: a field and what is added to its value for the dwords behind. `longer`: a field without which
+    the last dword is missing.
     """
 
     name: str
@@ -105,7 +109,8 @@ def _field(name: str, lo: int, width: int) -> FieldAt:
 
 
 def template(dwords: Sequence[int], version: Version) -> Template:
-    """Return a stream of builders' packets as bytes with the places of its operands: `FENCE.addr`, `COPY_LINEAR.count`, `WRITE_UNTILED.data[1]`.
+    """Return a stream of builders' packets as bytes with the places of its operands: `FENCE.addr`, `COPY_LINEAR.count`,
+    `WRITE_UNTILED.data[1]`.
 
     Counts are in bytes, as the builders take them.
     """

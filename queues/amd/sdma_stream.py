@@ -26,8 +26,8 @@ class SdmaCommands:
     call_period = CALL_PERIOD
 
     def __init__(self, version: Version, vmid: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
-        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal raises one; `word_bits`: 32
-        or 64, of the timeline's word.
+        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal
+        raises one; `word_bits`: 32 or 64, of the timeline's word.
         """
         self.sdma, self._vmid = Sdma(version), vmid
         self._waits = Waits(self.sdma.wait_mem)
@@ -38,7 +38,8 @@ class SdmaCommands:
         self.copy, self.fill_copy = copy.data, copy.filler(*(f"COPY_LINEAR.{name}" for name in COPY_OPERANDS))
         self.begin = to_bytes(self.sdma.wait_idle() + acquire)  # ORDER: the copies of the submission before have ended
         half = 4 * len(self.sdma.fence(0, 0))
-        # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older count, never a newer one
+        # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older
+        # count, never a newer one
         places = ((half - 4, WORD, 0), (2 * half - 4, WORD, 32))
         self.signal_places = places[: word_bits // 32]
 

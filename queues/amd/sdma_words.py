@@ -1,6 +1,7 @@
 """Which words SDMA's packets are, by opcode, and where one generation's differ from what the facts' headers tell.
 
-Source: sdma_v6_0_0_pkt_open.h, vega10_sdma_pkt_open.h; for SDMA 7, whose header is not public, sdma_v7_0.c and Mesa's radv_sdma.c and sid.h.
+Source: sdma_v6_0_0_pkt_open.h, vega10_sdma_pkt_open.h; for SDMA 7, whose header is not public, sdma_v7_0.c and Mesa's
+radv_sdma.c and sid.h.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from ringup.queues.amd.packets import Version
 
 
 class COPY_LINEAR_V7(Word, width=256):
-    """SDMA 7: with `cpv` set an eighth dword says how compressed memory is treated; without it, compression is passed by."""
+    """SDMA 7: with `cpv` set an eighth dword says how compressed memory is treated; without it, compression is passed
+    by.
+    """
 
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -160,9 +163,9 @@ V7: Mapping[str, type[Word]] = {
 class SdmaRow(NamedTuple):
     """What one generation of the engine has of its own.
 
-    `copy_max_bytes`: of one packet. `pitch_align`: of a rectangle's pitch, elements; 0: four bytes' worth. `gcr`: the graphics core's generation
-    whose cache bits GCR_REQ takes, None without the packet. `fence_uncached`: fences name memory type UC. `register_bytes`: register writes
-    count in bytes.
+    `copy_max_bytes`: of one packet. `pitch_align`: of a rectangle's pitch, elements; 0: four bytes' worth. `gcr`: the
+    graphics core's generation whose cache bits GCR_REQ takes, None without the packet. `fence_uncached`: fences name
+    memory type UC. `register_bytes`: register writes count in bytes.
     """
 
     copy_max_bytes: int
@@ -174,7 +177,8 @@ class SdmaRow(NamedTuple):
     words: Mapping[str, type[Word]]
 
 
-# copy_max_bytes: sid.h, SDMA_V*_COPY_MAX_BYTES, a little below the count field's end, where older engines fail; fill_max_bytes: radv_sdma.c
+# copy_max_bytes: sid.h, SDMA_V*_COPY_MAX_BYTES, a little below the count field's end, where older engines fail;
+# fill_max_bytes: radv_sdma.c
 ROWS = {
     4: SdmaRow(0x3F_FF00, 0x3F_FFFC, 4, None, False, False, {}),
     6: SdmaRow(0x3FFF_FF00, 0x3FFF_FFFC, 0, 11, True, False, {}),

@@ -1,6 +1,7 @@
 """Decoded packets as text, in the manner of AMD's umr: a line a packet, its fields and registers indented below.
 
-Registers are named and taken apart by the chip's register database where the caller gives one; event types, comparisons and atomics by name.
+Registers are named and taken apart by the chip's register database where the caller gives one; event types, comparisons
+and atomics by name.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def lines(
 ) -> Iterator[str]:
     """Give the text of a stream, line by line.
 
-    `name_register`: what a dword address is called on this chip, None where nobody knows. Without `everything`, zero fields are left out.
+    `name_register`: what a dword address is called on this chip, None where nobody knows. Without `everything`, zero
+    fields are left out.
     """
     pad = INDENT * depth
     for packet in packets:

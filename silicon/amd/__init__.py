@@ -1,1 +1,3 @@
-"""Virtual Radeons: the hardware blocks of AMD's cards, a module or a room a block; chips are rows of `board/chips.py`."""
+"""Virtual Radeons: the hardware blocks of AMD's cards, a module or a room a block; chips are rows of
+`board/chips.py`.
+"""

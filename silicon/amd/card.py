@@ -57,11 +57,12 @@ UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn",
 
 
 class VirtualRadeon:
-    """One card in one slot. Its own firmware has posted it: discovery binary in VRAM, VBIOS in the ROM, scratch registers set.
+    """One card in one slot. Its own firmware has posted it: discovery binary in VRAM, VBIOS in the ROM, scratch
+    registers set.
 
-    `bars` (0: VRAM, 2: doorbells, 5: registers), `rom`, `config`, `interrupts`, `clock`, `alloc_host` are what a transport offers;
-    `tree` are all functions of the board, its switch included; `log`, `faults`, `violations` are the view from inside; `witness` puts it into
-    words for a driver.
+    `bars` (0: VRAM, 2: doorbells, 5: registers), `rom`, `config`, `interrupts`, `clock`, `alloc_host` are what a
+    transport offers; `tree` are all functions of the board, its switch included; `log`, `faults`, `violations` are the
+    view from inside; `witness` puts it into words for a driver.
     """
 
     def __init__(
@@ -77,12 +78,14 @@ class VirtualRadeon:
         beside: Executor | None = None,
         caches: bool = False,
     ) -> None:
-        """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the driver's.
+        """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the
+        driver's.
 
-        `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets pass by luck. `clock`: of
-        the machine that the card is a part of, one of its own when left out. `beside`: what translates shader programs while the card goes on,
-        where others' time passes meanwhile; they wait for it when left out. Not for an `engine`. `caches`: the graphics core has caches that
-        go stale (`memory/caches.py`), at the cost of speed.
+        `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets
+        pass by luck. `clock`: of the machine that the card is a part of, one of its own when left out. `beside`: what
+        translates shader programs while the card goes on, where others' time passes meanwhile; they wait for it when
+        left out. Not for an `engine`. `caches`: the graphics core has caches that go stale (`memory/caches.py`), at the
+        cost of speed.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())
@@ -244,7 +247,8 @@ class VirtualRadeon:
         return self.host.pin(buffer)
 
     def shared(self, index: int) -> tuple[int, int] | None:
-        """Return the descriptor of the memory behind a BAR and how many bytes it has, for a virtual machine to map; None: no plain memory.
+        """Return the descriptor of the memory behind a BAR and how many bytes it has, for a virtual machine to map;
+        None: no plain memory.
 
         From then on the host data path holds nothing back: see `Hdp.map`.
         """
@@ -254,11 +258,15 @@ class VirtualRadeon:
         return self.vram.fileno, self.vram.size_bytes
 
     def settle(self) -> None:
-        """Let arrive what the host has written and the card has not got yet, for a look from inside; a driver reads something instead."""
+        """Let arrive what the host has written and the card has not got yet, for a look from inside; a driver reads
+        something instead.
+        """
         self.path.posted.push()
 
     def combine(self, pick: Callable[[Sequence[Place]], int] | None = None) -> None:
-        """Map BAR 0 with write combining, as hosts do with memory; `pick` says which line of the processor's buffers leaves first."""
+        """Map BAR 0 with write combining, as hosts do with memory; `pick` says which line of the processor's buffers
+        leaves first.
+        """
         self.path.posted.combining = Combining(pick)
         self.bars[0].combined = True
 
@@ -272,7 +280,9 @@ class VirtualRadeon:
         return ("function", "slot") if self.gpu.resettable else ("slot",)
 
     def reset(self, method: str) -> None:
-        """Reset the card over the bus and put configuration space back. Raises `DeviceLost` for a card that is gone: nothing happens to it."""
+        """Reset the card over the bus and put configuration space back. Raises `DeviceLost` for a card that is gone:
+        nothing happens to it.
+        """
         if method not in self.resets():
             raise ValueError(f"{self.name} has no reset {method!r}; it has {', '.join(self.resets())}")
         if self.lost:
@@ -286,7 +296,9 @@ class VirtualRadeon:
         self.clock.sleep_us(RESET_US)
 
     def firmware(self, name: str) -> bytes | None:
-        """Return the image that the kernel asks for by that name: made, and the same each time. None: this chip asks for no such file."""
+        """Return the image that the kernel asks for by that name: made, and the same each time. None: this chip asks
+        for no such file.
+        """
         if not self._firmware:
             self._firmware = images.build(self.chip)
         return self._firmware.get(name.removeprefix("amdgpu/"))
@@ -298,7 +310,9 @@ class VirtualRadeon:
         self._holder = f"process {os.getpid()}, thread {threading.current_thread().name!r}"
 
     def kill_holder(self, *, memory: bool = True) -> None:
-        """Let the process that has the card die, as by kill -9: nobody stops what runs, and `memory` of it is gone from the bus."""
+        """Let the process that has the card die, as by kill -9: nobody stops what runs, and `memory` of it is gone from
+        the bus.
+        """
         self._holder = ""
         if memory:
             self.host.detach_all()
@@ -311,7 +325,9 @@ class VirtualRadeon:
 
     # --- power and resets ---------------------------------------------------------------------------------------
     def _post(self) -> None:
-        """Do what the board's own firmware does after a reset, before any driver: place VRAM, leave the discovery binary."""
+        """Do what the board's own firmware does after a reset, before any driver: place VRAM, leave the discovery
+        binary.
+        """
         top = FB_LOCATION + -(-self.vram.size_bytes // FB_UNIT) - 1
         for hub in (
             self.mmhub,
@@ -331,7 +347,9 @@ class VirtualRadeon:
         self._post()
 
     def mode1_reset(self) -> None:
-        """Reset the whole chip but its bus interface's configuration space. VRAM is lost, the VBIOS scratch registers stay."""
+        """Reset the whole chip but its bus interface's configuration space. VRAM is lost, the VBIOS scratch registers
+        stay.
+        """
         self.log.note("card", "reset", "mode 1")
         self._reset_blocks(keep_scratch=True)
 
@@ -359,7 +377,9 @@ class VirtualRadeon:
 
     # --- events -------------------------------------------------------------------------------------------------
     def _collect(self, event: Event) -> None:
-        """Keep a violation: the first tell, the rest follow from them; what a card does that is cut off is nobody's mistake."""
+        """Keep a violation: the first tell, the rest follow from them; what a card does that is cut off is nobody's
+        mistake.
+        """
         if self.path.lost:
             return
         if event.kind == "violation" and len(self.violations) < VIOLATIONS_KEPT:
@@ -379,7 +399,9 @@ class VirtualRadeon:
         self.log.note("pci", "violation", "{}", text)
 
     def bus_changed(self) -> None:
-        """Look again at what passes the bus: a command register, a power state or a link changed, here or above the slot."""
+        """Look again at what passes the bus: a command register, a power state or a link changed, here or above the
+        slot.
+        """
         self.path.refresh()
         self.host.reachable = (
             not self.path.lost

@@ -1,5 +1,5 @@
-"""What does not go on in a virtual Radeon: queues and what their packets wait for, waves and where they are, translations that are stale,
-doorbells that nobody hears. Looking changes nothing. And what was done wrong, in order.
+"""What does not go on in a virtual Radeon: queues and what their packets wait for, waves and where they are,
+translations that are stale, doorbells that nobody hears. Looking changes nothing. And what was done wrong, in order.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def _grid(card: VirtualRadeon, queue: Queue, grid: Grid) -> Iterator[tuple[str, 
 
 
 def _instruction(card: VirtualRadeon, vmid: int, wave: WaveState) -> str:
-    """Return the instruction that a wave is before, as far as its memory is there to be read; nothing is recorded of that."""
+    """Return the instruction that a wave is before, as far as its memory is there to be read; nothing is recorded of
+    that.
+    """
     size = card.gfxhub.reach(vmid, wave.pc, LONGEST_BYTES)
     if not size:
         return "no memory is there"

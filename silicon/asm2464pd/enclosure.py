@@ -1,4 +1,6 @@
-"""An enclosure on a desk: the bridge with its firmware, a slot with or without a card, a supply of its own, and a USB plug."""
+"""An enclosure on a desk: the bridge with its firmware, a slot with or without a card, a supply of its own, and a USB
+plug.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ STOCK_ID = bytes(
 
 
 class Tunnel:
-    """What is left of a bridge on USB while it runs as a USB4 device: a descriptor, and nothing behind it. UNKNOWN: whether anything answers."""
+    """What is left of a bridge on USB while it runs as a USB4 device: a descriptor, and nothing behind it. UNKNOWN:
+    whether anything answers.
+    """
 
     def __init__(self, firmware: Firmware) -> None:
         self._firmware = firmware
@@ -59,7 +63,8 @@ class Tunnel:
 
 
 class Enclosure:
-    """`chip` is the bridge, `faults` what can go wrong (`faults.inject("stall", 3)`), `violations` what metal punishes, `log` what happened.
+    """`chip` is the bridge, `faults` what can go wrong (`faults.inject("stall", 3)`), `violations` what metal punishes,
+    `log` what happened.
 
     A `VirtualUsbHost` plugs it in. Its card is not enumerated: that is the driver's work here.
     """
@@ -82,10 +87,12 @@ class Enclosure:
         clock: VirtualClock | None = None,
         **options: Any,
     ) -> None:
-        """`firmware`: one of `FIRMWARES`; `speed`: one of `SPEEDS`; `powered`: its supply is on; `usb4`: the host took it as a USB4 device.
+        """`firmware`: one of `FIRMWARES`; `speed`: one of `SPEEDS`; `powered`: its supply is on; `usb4`: the host took
+        it as a USB4 device.
 
-        `training_ms`: from a detected card to its link; `spoils_full_windows`: see `SramEngine`. `image`, `config`: what the flash holds, made
-        to suit `firmware` when left out. `clock`: the machine's, where there is no card. `options`: those of `OpenFirmware`.
+        `training_ms`: from a detected card to its link; `spoils_full_windows`: see `SramEngine`. `image`, `config`:
+        what the flash holds, made to suit `firmware` when left out. `clock`: the machine's, where there is no card.
+        `options`: those of `OpenFirmware`.
         """
         if firmware not in FIRMWARES or speed not in SPEEDS:
             raise ValueError(

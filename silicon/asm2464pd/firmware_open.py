@@ -1,7 +1,9 @@
-"""The open firmware: vendor control requests for XDATA, TLPs, streams and SRAM transfers over one interface of class FF.
+"""The open firmware: vendor control requests for XDATA, TLPs, streams and SRAM transfers over one interface of class
+FF.
 
-Source: asm2464pd-firmware handmade/src/main.c (handle_usb_control, handle_usb_bulk_data, pcie_power_on), usb.h, pcie_pio.h. It stalls nothing
-and answers no request that it does not know, except those without a data stage, which it acknowledges.
+Source: asm2464pd-firmware handmade/src/main.c (handle_usb_control, handle_usb_bulk_data, pcie_power_on), usb.h,
+pcie_pio.h. It stalls nothing and answers no request that it does not know, except those without a data stage, which it
+acknowledges.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ CAPABILITIES, SUPER_SPEED = 0x8F, 0x40  # of request F4: XDATA, TLP, SRAM, power
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What differs between the firmware's states. `boots_linked`: it powers and trains the slot before it shows on USB."""
+    """What differs between the firmware's states. `boots_linked`: it powers and trains the slot before it shows on
+    USB.
+    """
 
     vendor_id: int
     product: str
@@ -92,7 +96,9 @@ BOS_BYTES = (
 
 
 class OpenFirmware:
-    """The open firmware on a chip. `serial`: the four bytes of the flash's OTP area, all ones when it was never written."""
+    """The open firmware on a chip. `serial`: the four bytes of the flash's OTP area, all ones when it was never
+    written.
+    """
 
     def __init__(
         self, chip: Chip, profile: str = "custom", *, serial: bytes = b"\xff" * 4, boots_linked: bool | None = None
@@ -142,7 +148,9 @@ class OpenFirmware:
 
     # --- endpoint 0 -------------------------------------------------------------------------------------------------
     def after_status_us(self, setup: Setup) -> float:
-        """Return how long F0 goes on at SuperSpeed, where its status is sent before it begins. Source: main.c, USB_CTRL_PHASE_STAT_IN."""
+        """Return how long F0 goes on at SuperSpeed, where its status is sent before it begins. Source: main.c,
+        USB_CTRL_PHASE_STAT_IN.
+        """
         late = (setup.request_type, setup.request) == (0x40, 0xF0) and self._chip.speed.ep0_bytes > 64
         return timing.AFTER_STATUS_US if late else 0.0
 
@@ -204,7 +212,7 @@ class OpenFirmware:
         self._chip.xdata.write(setup.value, setup.index & 0xFF, setup.index >> 8)
         return b""
 
-    # --- PCI Express ----------------------------------------------------------------------------------------------------
+    # --- PCI Express --------------------------------------------------------------------------------------------------
     def _request(self, setup: Setup) -> Job[Answer]:
         """F0 OUT: one request, or the begin of a stream."""
         xdata, kind = self._chip.xdata, setup.value & 0xFF
@@ -291,7 +299,7 @@ class OpenFirmware:
         if self._left:
             self._chip.cpu.run(self._send_chunk())
 
-    # --- SRAM and the slot ------------------------------------------------------------------------------------------------
+    # --- SRAM and the slot --------------------------------------------------------------------------------------------
     def _sram(self, setup: Setup) -> Job[Answer]:
         """F2: arm the SRAM engine for one bulk transfer."""
         xdata, first, slots = self._chip.xdata, setup.index & 0xFF, setup.index >> 8 or 1
@@ -331,7 +339,7 @@ class OpenFirmware:
         xdata.write(0xC659, xdata.read(0xC659) & ~0x01)
         xdata.write(0xC656, xdata.read(0xC656) & ~0x20)
 
-    # --- later firmware ---------------------------------------------------------------------------------------------------
+    # --- later firmware -----------------------------------------------------------------------------------------------
     def _supply(self, setup: Setup) -> Job[Answer]:
         """C0: what the board's power monitor sees, in mV and mA."""
         yield IDLE_US

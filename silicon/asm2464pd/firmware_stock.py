@@ -1,6 +1,8 @@
-"""ASMedia's firmware on the bridge, patched or not: USB mass storage that shows chip memory and flash through vendor commands.
+"""ASMedia's firmware on the bridge, patched or not: USB mass storage that shows chip memory and flash through vendor
+commands.
 
-Source: the stock image 240417; asm2464pd-firmware registers.h for what its boot leaves in registers; extra/usbgpu/patch.py for the patch.
+Source: the stock image 240417; asm2464pd-firmware registers.h for what its boot leaves in registers;
+extra/usbgpu/patch.py for the patch.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from ringup.silicon.asm2464pd.storage.scsi import NO_MEDIUM_FLAG, Commands, Devi
 from ringup.silicon.asm2464pd.storage.scsi_descriptors import descriptors
 from ringup.silicon.asm2464pd.storage.sram_slots import SlotWriter
 
-BOOT_US = 2_500_000  # E8 50 to enumerated takes about 3 s (asm2464pd-soft-replug, measured); restart and enumeration have their own part
+# E8 50 to enumerated takes about 3 s (asm2464pd-soft-replug, measured); restart and enumeration have their own part
+BOOT_US = 2_500_000
 VERSION, RAM_BYTES = 0x07F0, 0x6000
 RESTART = 0xCC31  # bit 0
 MANAGED = 0xB480  # bit 0; the image's ready check wants it 1: the device below is up
@@ -33,7 +36,9 @@ GENERATION, LANES = 3, 1  # asm2464pd-firmware pull request 81 (measured)
 
 
 class StockMemory:
-    """External memory under the stock firmware. UNKNOWN: what a host's writes to the slot's switches do; they are lost here."""
+    """External memory under the stock firmware. UNKNOWN: what a host's writes to the slot's switches do; they are lost
+    here.
+    """
 
     def __init__(self, chip: Chip) -> None:
         self._xdata, self._link = chip.xdata, chip.link
@@ -51,7 +56,9 @@ class StockMemory:
 
 
 class StockFirmware:
-    """The firmware that copy `copy` of the flash holds as `body`. Its version and whether it is patched are read from the body."""
+    """The firmware that copy `copy` of the flash holds as `body`. Its version and whether it is patched are read from
+    the body.
+    """
 
     def __init__(self, chip: Chip, flash: SpiFlash, body: bytes, copy: int = 0) -> None:
         self.version, self.patched = version_of(body), kind_of(body) == "patched"
@@ -103,13 +110,17 @@ class StockFirmware:
         self._chip.log.note("bridge", "violation", "{}", text)
 
     def _link_changed(self) -> None:
-        """The image trains once (E764 = 19): a link that was lost stays down until the next start. Source: pull request 81."""
+        """The image trains once (E764 = 19): a link that was lost stays down until the next start. Source: pull request
+        81.
+        """
         link = self._chip.link
         if not link.up and self._chip.xdata.get(TRAINING) == TRAINED:
             link.training_codes = ()
 
     def _land(self, offset: int, data: bytes) -> None:
-        """Store what a WRITE brought: USB is done with it before the memory has it. What lies behind the memory's end is lost."""
+        """Store what a WRITE brought: USB is done with it before the memory has it. What lies behind the memory's end
+        is lost.
+        """
         view = self._chip.sram.view
         fits = data[: max(0, len(view) - offset)]
 

@@ -1,4 +1,5 @@
-"""A USB host in virtual time: a backend for pyusb, with transfers that do not block beside it. Enclosures are plugged into its ports.
+"""A USB host in virtual time: a backend for pyusb, with transfers that do not block beside it. Enclosures are plugged
+into its ports.
 
 Nothing runs beside the caller: time passes while somebody waits for a transfer, and the devices' engines run meanwhile.
 """
@@ -101,7 +102,8 @@ class Handle:
 
 
 class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
-    """Ports, devices, transfers. `denied` names ports whose devices may not be opened; `binds_drivers`: the kernel's storage drivers are there.
+    """Ports, devices, transfers. `denied` names ports whose devices may not be opened; `binds_drivers`: the kernel's
+    storage drivers are there.
 
     `waits` counts how often the caller had to let time pass for a transfer; `counts(port)` tells it by endpoint.
     """
@@ -199,7 +201,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         else:
             self._forget(self._enclosures.pop(port))
 
-    # --- what pyusb asks ------------------------------------------------------------------------------------------------
+    # --- what pyusb asks ----------------------------------------------------------------------------------------------
     def enumerate_devices(self) -> Iterator[Attached]:
         """Give the devices that are there."""
         yield from list(self._attached.values())
@@ -237,7 +239,9 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return Handle(dev)
 
     def close_device(self, dev_handle: Handle) -> None:
-        """Let go of what a handle holds. Transfers in flight end as cancelled; they are a violation: with libusb anything may happen then."""
+        """Let go of what a handle holds. Transfers in flight end as cancelled; they are a violation: with libusb
+        anything may happen then.
+        """
         attached, left = dev_handle.attached, dev_handle.in_flight
         if left:
             log = attached.enclosure.chip.log
@@ -347,7 +351,9 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
     def submit(
         self, handle: Handle, endpoint: int, payload: Any, *, setup: bytes = b"", timeout_ms: int, stream: int = 0
     ) -> Transfer:
-        """Start a transfer: bytes to the device, or the length of what may come; `setup` are the eight bytes of endpoint 0."""
+        """Start a transfer: bytes to the device, or the length of what may come; `setup` are the eight bytes of
+        endpoint 0.
+        """
         attached = self._there(handle.attached)
         if endpoint:
             interface = attached.interface_of(endpoint)
@@ -387,7 +393,9 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
             transfer.bus.end(transfer, "cancelled")
 
     def end(self, handle: Handle) -> int:
-        """End all that a handle submitted as cancelled and wait for that, as must be done before it is closed; returns how many did not."""
+        """End all that a handle submitted as cancelled and wait for that, as must be done before it is closed; returns
+        how many did not.
+        """
         for transfer in handle.in_flight:
             self.cancel(transfer)
         for _ in handle.in_flight:

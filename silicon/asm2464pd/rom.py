@@ -1,6 +1,8 @@
-"""The mask ROM: it starts the firmware that the flash holds, or stays in its loader, a mass storage device that only writes the flash.
+"""The mask ROM: it starts the firmware that the flash holds, or stays in its loader, a mass storage device that only
+writes the flash.
 
-Source: cyrozap USB-descriptor-ASM2464-ROM.txt; asm2464pd-firmware ftdi_debug.py (the strap); extra/usbgpu/patch.py (E1, E3, E8 over BOT).
+Source: cyrozap USB-descriptor-ASM2464-ROM.txt; asm2464pd-firmware ftdi_debug.py (the strap); extra/usbgpu/patch.py (E1,
+E3, E8 over BOT).
 """
 
 from __future__ import annotations
@@ -81,9 +83,11 @@ def load(
     strap: bool = False,
     second_copy: bool = False,
 ) -> Firmware:
-    """Return what runs after a reset: the firmware in the flash, or the loader when its image is bad or the boot strap is held.
+    """Return what runs after a reset: the firmware in the flash, or the loader when its image is bad or the boot strap
+    is held.
 
-    `open_firmware` makes the open firmware when the image is one. `second_copy`: the ROM also looks at the flash's second copy (UNKNOWN).
+    `open_firmware` makes the open firmware when the image is one. `second_copy`: the ROM also looks at the flash's
+    second copy (UNKNOWN).
     """
     found = None if strap else flash.boot(second_copy)
     if found is None:

@@ -1,4 +1,6 @@
-"""The host controller's side of one device: transfers queue by endpoint and stream, and move in bursts while virtual time passes."""
+"""The host controller's side of one device: transfers queue by endpoint and stream, and move in bursts while virtual
+time passes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ FATES = ("stall", "short_packet", "lost_completion")
 
 
 class Transfer:
-    """One transfer as its submitter sees it: `done` once its end has been handled, `data` of an IN one, `actual` bytes of the data stage."""
+    """One transfer as its submitter sees it: `done` once its end has been handled, `data` of an IN one, `actual` bytes
+    of the data stage.
+    """
 
     def __init__(self, endpoint: int, stream: int, setup: bytes, payload: bytes, length: int) -> None:
         self.endpoint, self.stream, self.setup, self.payload, self.length = endpoint, stream, setup, payload, length
@@ -102,7 +106,8 @@ class ControlPipe(Pipe):
         """Send the SETUP packet, and the data stage to the device with it."""
         chip = self.bus.chip
         if chip.clock.now_ns < self.works_until_ns:
-            # QUIRK: the handler of the request before takes this one's registers for its own, and its last answer ends this one
+            # QUIRK: the handler of the request before takes this one's registers for its own, and its last answer ends
+            # this one
             chip.log.note("bridge", "violation", "a control request came while F0 was still worked on: it is damaged")
             self.works_until_ns = 0
             transfer.fate = "lost_completion"
@@ -141,7 +146,8 @@ class ControlPipe(Pipe):
                 reply, limit = reply[:EP0_64], EP0_64
             if transfer.fate == "short_packet":
                 reply = reply[: len(reply) // 2]
-            # QUIRK: no packet of no bytes ends a reply of whole packets that is shorter than asked for: the host waits for more
+            # QUIRK: no packet of no bytes ends a reply of whole packets that is shorter than asked for: the host waits
+            # for more
             hangs = 0 < len(reply) < setup.length and not len(reply) % limit and not transfer.fate
             transfer.incoming += reply
         if hangs:

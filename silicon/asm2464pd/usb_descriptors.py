@@ -60,7 +60,9 @@ class Configuration:
 
     @classmethod
     def parse(cls, data: bytes) -> Configuration:
-        """Take a configuration with all that follows it apart; what is none of its own kinds belongs to what it follows."""
+        """Take a configuration with all that follows it apart; what is none of its own kinds belongs to what it
+        follows.
+        """
         found = cls(_fields(CONFIGURATION, data))
         last, at = found.descriptor, data[0]
         while at + 2 <= len(data) and data[at] >= 2:

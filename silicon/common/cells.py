@@ -37,7 +37,9 @@ def _chip(name: str) -> Chip:
 
 @cache
 def block_map(chip: str, block: str, instance: int) -> Map:
-    """Lay out the registers of a block of a chip: those that the header places relative to a segment base, arrays element by element."""
+    """Lay out the registers of a block of a chip: those that the header places relative to a segment base, arrays
+    element by element.
+    """
     database = _chip(chip)
     addresses: dict[str, int] = {}
     names: dict[int, str] = {}
@@ -64,8 +66,9 @@ def names_from(chip: str, block: str, instance: int, prefix: str) -> tuple[str, 
 
 
 class Table(NamedTuple):
-    """The rows of a block by address. `twins`: names of a register that has several. `may_set`: bits that some field has, of
-    registers that were written before."""
+    """The rows of a block by address. `twins`: names of a register that has several. `may_set`: bits that some field
+    has, of registers that were written before.
+    """
 
     rows: dict[int, Row]
     resets: dict[int, int]
@@ -107,7 +110,9 @@ def table(chip: str, block: str, instance: int, rows: Rows) -> Table:
 
 
 def _named_bits(chip: str, block: str, names: Iterable[str]) -> int:
-    """Return the bits of a register that its header gives a field with a meaning; all of them where it lists no fields."""
+    """Return the bits of a register that its header gives a field with a meaning; all of them where it lists no
+    fields.
+    """
     found = (register for name in names for register in _chip(chip).registers(name.partition("[")[0], block))
     fields = [one for register in found for one in register.fields]
     bits = 0
@@ -136,7 +141,9 @@ class Note(Protocol):
 
 
 class Derived(Generic[T]):
-    """What a function makes of stored registers, made again only once one of them has changed. Those with a bank it reads by `of`."""
+    """What a function makes of stored registers, made again only once one of them has changed. Those with a bank it
+    reads by `of`.
+    """
 
     __slots__ = ("_cells", "_make", "_places", "_value", "fresh")
 

@@ -1,4 +1,6 @@
-"""Virtual time: one clock a machine, a queue of things that fall due. Nothing here sleeps and nothing runs beside it."""
+"""Virtual time: one clock a machine, a queue of things that fall due. Nothing here sleeps and nothing runs beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ CROWD = 1_024  # timers
 
 @dataclass(eq=False, slots=True)
 class Timer:
-    """Something that happens at `due_ns`; things due at one time happen in the order they were asked for. `owner`: a part of the machine."""
+    """Something that happens at `due_ns`; things due at one time happen in the order they were asked for. `owner`: a
+    part of the machine.
+    """
 
     due_ns: int
     action: Callable[[], None]
@@ -26,7 +30,9 @@ class Timer:
 
 
 class VirtualClock:
-    """Time of one virtual machine, and a transport's `Clock`. It passes when somebody sleeps, reads or writes; engines run meanwhile."""
+    """Time of one virtual machine, and a transport's `Clock`. It passes when somebody sleeps, reads or writes; engines
+    run meanwhile.
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -69,12 +75,16 @@ class VirtualClock:
         self.advance_ns(round(time_us * 1_000))
 
     def advance_ns(self, time_ns: int) -> None:
-        """Let time pass and do what falls due, in order. From within an action only the time moves, what falls due comes later."""
+        """Let time pass and do what falls due, in order. From within an action only the time moves, what falls due
+        comes later.
+        """
         end_ns = self.now_ns + time_ns
         self._run(end_ns, end_ns, _never)
 
     def _run(self, end_ns: int, until_ns: int, done: Callable[[], object]) -> None:
-        """Let time pass up to `end_ns`; who calls goes on up to `until_ns`, and until `done()`, as long as something happens."""
+        """Let time pass up to `end_ns`; who calls goes on up to `until_ns`, and until `done()`, as long as something
+        happens.
+        """
         timers = self._timers
         # within an action that itself touches the card, such as a debugger's: no nesting
         if self._running or not timers or timers[0][0] > end_ns:
@@ -94,7 +104,8 @@ class VirtualClock:
             self._running = False
 
     def go_on(self, delay_us: float) -> bool:
-        """Let time pass from within an action, as if it ended here and the next one came after `delay_us`. False: do that instead.
+        """Let time pass from within an action, as if it ended here and the next one came after `delay_us`. False: do
+        that instead.
 
         It is done where nothing else is to happen before or then, and time goes on so far without anybody's say.
         """
@@ -138,7 +149,9 @@ def _never() -> bool:
 
 
 class PowerDomain(VirtualClock):
-    """A part of a machine that loses power alone, such as a card: its time is the machine's, what is to happen in it is its own to forget."""
+    """A part of a machine that loses power alone, such as a card: its time is the machine's, what is to happen in it is
+    its own to forget.
+    """
 
     def __init__(self, machine: VirtualClock) -> None:
         """`machine`: the clock of the machine, or of another part of it."""

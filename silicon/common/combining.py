@@ -1,10 +1,13 @@
-"""A processor's write-combining buffers, for windows mapped so: lines that gather what is written and leave when they like, in any order.
+"""A processor's write-combining buffers, for windows mapped so: lines that gather what is written and leave when they
+like, in any order.
 
-A mapping with write combining (a prefetchable BAR) gives up the order of its writes: bytes of one line are put together, and lines leave for
-the bus when there are too few of them, or at an event that drains all: a fence, a locked instruction, any access to uncached memory. Here they
-leave at the latter and when a line is needed; `pick` chooses which one. Behind them come the bus's own buffers (`posted`).
+A mapping with write combining (a prefetchable BAR) gives up the order of its writes: bytes of one line are put
+together, and lines leave for the bus when there are too few of them, or at an event that drains all: a fence, a locked
+instruction, any access to uncached memory. Here they leave at the latter and when a line is needed; `pick` chooses
+which one. Behind them come the bus's own buffers (`posted`).
 
-Source: Intel SDM volume 3, "Buffering of Write Combining Memory Locations"; AMD64 APM volume 2, "Write-Combining Buffers".
+Source: Intel SDM volume 3, "Buffering of Write Combining Memory Locations"; AMD64 APM volume 2, "Write-Combining
+Buffers".
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ Place = tuple[Send, int]  # a window, and the offset of a line in it
 
 
 class Combining:
-    """The buffers of one processor. `pick(places)` returns the index of the line that leaves next; the newest, if it is left out."""
+    """The buffers of one processor. `pick(places)` returns the index of the line that leaves next; the newest, if it is
+    left out.
+    """
 
     def __init__(self, pick: Callable[[Sequence[Place]], int] | None = None) -> None:
         self._pick = pick or (lambda places: len(places) - 1)

@@ -33,7 +33,9 @@ class Faults:
         self.kinds.update({kind.name: kind for kind in kinds})
 
     def inject(self, name: str, argument: int = -1) -> None:
-        """Switch a fault on; -1 means for ever, or at once, as its text says. An unknown name is a `ValueError` that lists them."""
+        """Switch a fault on; -1 means for ever, or at once, as its text says. An unknown name is a `ValueError` that
+        lists them.
+        """
         if name not in self.kinds:
             known = "; ".join(f"{kind.name}: {kind.text}" for kind in self.kinds.values())
             raise ValueError(f"this card has no fault {name!r}; it has {known}")

@@ -9,9 +9,12 @@ from ringup.silicon.common.clock import VirtualClock
 
 
 class Interrupts:
-    """A transport's `Interrupts`: vectors that came and were not taken yet. A listener, such as a virtual machine, gets them at once."""
+    """A transport's `Interrupts`: vectors that came and were not taken yet. A listener, such as a virtual machine, gets
+    them at once.
+    """
 
-    LIMIT = 4096  # an edge that comes while it is pending adds nothing to a real vector; kept apart here so that tests can count
+    # an edge that comes while it is pending adds nothing to a real vector; kept apart here so that tests can count
+    LIMIT = 4096
 
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self._clock = clock
@@ -34,7 +37,9 @@ class Interrupts:
             listener(self.pending.popleft())
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Let time pass until an interrupt is pending or `timeout_us` later; return the vectors that came and forget them."""
+        """Let time pass until an interrupt is pending or `timeout_us` later; return the vectors that came and forget
+        them.
+        """
         if self._clock is not None:
             self._clock.run_until(self.pending.__len__, timeout_us)
         return self.take()

@@ -10,7 +10,9 @@ from ringup.silicon.common.clock import PowerDomain, VirtualClock
 
 
 class Event(NamedTuple):
-    """One event, the `number`th of its log. `kind` is a short stable word (read, write, packet, fault, …) that filters can name."""
+    """One event, the `number`th of its log. `kind` is a short stable word (read, write, packet, fault, …) that filters
+    can name.
+    """
 
     time_ns: int
     block: str

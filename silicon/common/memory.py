@@ -15,7 +15,8 @@ PAGE = 4096
 
 @dataclass(slots=True)
 class Span:
-    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds what owns the bytes.
+    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds what owns the
+    bytes.
 
     `lasting`: it is nobody's process's, and stays when a process that has other spans ends (a bridge's own memory).
     """
@@ -124,7 +125,9 @@ class Vram:
 
 
 class HostBuffer:
-    """Host memory the card can reach; a transport's `DmaMemory`: one run of bus addresses, as behind an IOMMU, coherent."""
+    """Host memory the card can reach; a transport's `DmaMemory`: one run of bus addresses, as behind an IOMMU,
+    coherent.
+    """
 
     contiguous, coherent = True, True
 
@@ -148,7 +151,9 @@ class HostBuffer:
 
 
 class HostMemory:
-    """The host's memory behind the card's link. An address nobody mapped is a master abort: reads give all ones, writes vanish."""
+    """The host's memory behind the card's link. An address nobody mapped is a master abort: reads give all ones, writes
+    vanish.
+    """
 
     FIRST_BUS_ADDR = 0x1_0000_0000
     GUARD_BYTES = 1 << 20  # between buffers, so that running over an end is seen
@@ -209,7 +214,9 @@ class HostMemory:
         return HostBuffer(span, self.detach)
 
     def attach(self, span: Span) -> None:
-        """Let the card reach memory that somebody else owns, such as a virtual machine's. Overlaps are a `ValueError`."""
+        """Let the card reach memory that somebody else owns, such as a virtual machine's. Overlaps are a
+        `ValueError`.
+        """
         place = bisect.bisect_right(self._bases, span.base)
         before = self._spans[place - 1] if place else None
         behind = self._spans[place] if place < len(self._spans) else None

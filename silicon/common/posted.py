@@ -1,18 +1,21 @@
 """Posted writes of a virtual bus: what the host has written and the card has not got yet.
 
-A memory write on PCI Express is posted: the processor goes on, and the write lies in buffers of root complex, switches and endpoint until it
-arrives. Here they are one queue for each function, of all its windows:
+A memory write on PCI Express is posted: the processor goes on, and the write lies in buffers of root complex, switches
+and endpoint until it arrives. Here they are one queue for each function, of all its windows:
 
 - writes arrive in the order in which they were posted, whichever window they are for;
-- a request that waits for an answer (a read of any window, any access of configuration space) pushes everything before it;
+- a request that waits for an answer (a read of any window, any access of configuration space) pushes everything before
+  it;
 - time brings them, `delay_ns` after each was posted;
-- nothing that the card sends pushes them: its interrupts and its own writes travel the other way. Nor does a barrier of the processor.
+- nothing that the card sends pushes them: its interrupts and its own writes travel the other way. Nor does a barrier of
+  the processor.
 
-So a driver that needs a write to have arrived, and does not write to the card next, must read something. A link that is lost loses what is on
-its way. Windows that give their memory as a plain view (`map`) bypass the queue: what is stored through a view has arrived.
+So a driver that needs a write to have arrived, and does not write to the card next, must read something. A link that is
+lost loses what is on its way. Windows that give their memory as a plain view (`map`) bypass the queue: what is stored
+through a view has arrived.
 
-Source: PCI Express base specification 4.0, 2.4.1, table 2-39 (columns Posted and Non-Posted Request, row Completion); Linux
-Documentation/driver-api/device-io.rst, "Differences between I/O access functions" and "Accessing the device".
+Source: PCI Express base specification 4.0, 2.4.1, table 2-39 (columns Posted and Non-Posted Request, row Completion);
+Linux Documentation/driver-api/device-io.rst, "Differences between I/O access functions" and "Accessing the device".
 """
 
 from __future__ import annotations
@@ -31,10 +34,10 @@ ARRIVE_NS = READ_NS // 2  # GUESS: one way of a read's two
 class PostedWrites:
     """The queue of one function.
 
-    `delay_ns`: how long a write takes by itself; None: until something pushes it, for tests that look for missing reads.
-    `combining`: the buffers that a processor has before the bus, for windows that it maps so; None: it has none.
-    `on_refused` takes the error of a write that the card's model refuses when it arrives, where who posted it is no longer there to be told
-    (another process); None: who pushed it, or let time pass, gets the error.
+    `delay_ns`: how long a write takes by itself; None: until something pushes it, for tests that look for missing
+    reads. `combining`: the buffers that a processor has before the bus, for windows that it maps so; None: it has none.
+    `on_refused` takes the error of a write that the card's model refuses when it arrives, where who posted it is no
+    longer there to be told (another process); None: who pushed it, or let time pass, gets the error.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -47,7 +50,9 @@ class PostedWrites:
         self._armed = False
 
     def post(self, deliver: Deliver, offset: int, data: bytes | memoryview) -> None:
-        """Send a write on its way; `deliver(offset, data)` is its arrival. What the processor has gathered goes before it."""
+        """Send a write on its way; `deliver(offset, data)` is its arrival. What the processor has gathered goes before
+        it.
+        """
         if self.combining is not None:
             self.combining.drain()
         self.send(deliver, offset, data)
@@ -69,7 +74,9 @@ class PostedWrites:
         self.arrive()
 
     def arrive(self) -> None:
-        """Let everything arrive that is on the bus, by a request of another processor: what is still in this one's buffers stays there."""
+        """Let everything arrive that is on the bus, by a request of another processor: what is still in this one's
+        buffers stays there.
+        """
         while self._waiting:
             self._arrive_one()
 

@@ -1,7 +1,8 @@
-"""What a virtual card says of its driver's mistakes, and of what does not go on: a real card lacks this, so a driver asks whether it is there.
+"""What a virtual card says of its driver's mistakes, and of what does not go on: a real card lacks this, so a driver
+asks whether it is there.
 
-`Device.witness` of the seam, by shape. Texts name the rule, the address and the instruction or packet; what only the driver knows, such as
-names of kernels and buffers, it adds from `pc` and `gpu_va`.
+`Device.witness` of the seam, by shape. Texts name the rule, the address and the instruction or packet; what only the
+driver knows, such as names of kernels and buffers, it adds from `pc` and `gpu_va`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Source = Callable[[], Iterable["Observation"]]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that was seen. `key` tells it apart from all others of the card; -1 where there is no such address or VMID."""
+    """One thing that was seen. `key` tells it apart from all others of the card; -1 where there is no such address or
+    VMID.
+    """
 
     key: str
     time_us: float
@@ -90,7 +93,9 @@ def asked(look: Callable[[], str]) -> str:
 
 
 def tell_mistakes(log: EventLog, name: str, to: logging.Logger) -> None:
-    """Warn of each mistake in a log from now on, once: for whoever runs a card that another program drives, called `name` there."""
+    """Warn of each mistake in a log from now on, once: for whoever runs a card that another program drives, called
+    `name` there.
+    """
     told: set[str] = set()
 
     def watch(event: Event) -> None:

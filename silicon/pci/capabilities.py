@@ -35,7 +35,9 @@ def power_management(offset: int, capabilities: int, keeps_state: bool) -> Capab
 def express(
     offset: int, kind: int, *, generation: int, lanes: int, device: int = 0, device2: int = 0, bridge: bool = False
 ) -> Capability:
-    """The PCI Express capability, version 2. `device`, `device2`: the device capability registers beyond the common bits."""
+    """The PCI Express capability, version 2. `device`, `device2`: the device capability registers beyond the common
+    bits.
+    """
     payload = 1  # 256 bytes
     link = generation | lanes << 4 | regs.PCI_EXP_LNKCAP_ASPM_L1
     reporting = 1 << 22 | regs.PCI_EXP_LNKCAP_DLLLARC if bridge else 1 << 22  # ASPM optionality; link active reporting

@@ -28,7 +28,9 @@ ROM_OFFSET = {
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A dword of configuration space: its value after reset, what a write changes, what a written 1 clears, what survives a reset."""
+    """A dword of configuration space: its value after reset, what a write changes, what a written 1 clears, what
+    survives a reset.
+    """
 
     offset: int
     value: int = 0
@@ -117,7 +119,9 @@ class ConfigSpace:
         self._value[offset : offset + size_bytes] = value.to_bytes(size_bytes, "little")
 
     def restore(self, saved: bytes, skip: frozenset[int]) -> None:
-        """Put back what a bus write may change, of all dwords but those at `skip`; status bits stay as they are, no hook runs."""
+        """Put back what a bus write may change, of all dwords but those at `skip`; status bits stay as they are, no
+        hook runs.
+        """
         for at in range(0, SIZE, 4):
             if at not in skip:
                 writable = int.from_bytes(self._writable[at : at + 4], "little")
@@ -396,7 +400,9 @@ class Function:
         return b"".join(self.config.get(at).to_bytes(4, "little") for at in range(0, SIZE, 4))
 
     def restore(self, saved: bytes) -> None:
-        """Write configuration space back as a host does after a reset: sizes of BARs first; the power state stays what the reset made it."""
+        """Write configuration space back as a host does after a reset: sizes of BARs first; the power state stays what
+        the reset made it.
+        """
         skip = set()
         if (place := self.places.get("pm")) is not None:
             skip.add(place + regs.PCI_PM_CTRL)

@@ -34,7 +34,8 @@ class Target(Protocol):
         ...
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Tell, before a write is posted, that it can arrive: False where that shows only once all before it has arrived.
+        """Tell, before a write is posted, that it can arrive: False where that shows only once all before it has
+        arrived.
 
         Raises `GuestError` for one that never can.
         """
@@ -104,10 +105,10 @@ class Bar:
         """`enabled`: a switch of its own besides memory decoding, such as the ROM's."""
         self.name = name
         self._path, self._target, self._size, self._enabled = path, target, size, enabled
-        self.mappable = (
-            True  # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
-        )
-        self.combined = False  # whether the processor maps it with write combining, where it has buffers for that: see `PostedWrites`
+        # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
+        self.mappable = True
+        # whether the processor maps it with write combining, where it has buffers for that: see `PostedWrites`
+        self.combined = False
 
     @property
     def size_bytes(self) -> int:
@@ -184,7 +185,9 @@ class Bar:
         return claimed
 
     def map(self) -> memoryview:
-        """Return plain memory where the window is that; `NotSupported` where it is not. What is stored through it is there at once."""
+        """Return plain memory where the window is that; `NotSupported` where it is not. What is stored through it is
+        there at once.
+        """
         mapper: Callable[[int], memoryview] | None = getattr(self._target, "map", None)
         if mapper is None or not self.mappable:
             raise NotSupported(f"{self.name} is no plain memory: use its read and write methods")

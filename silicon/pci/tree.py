@@ -15,7 +15,9 @@ MEGABYTE = 1 << 20
 
 @dataclass(slots=True)
 class Node:
-    """A function and what hangs below it, if it is a port of a switch. `place`: device and function number on its bus."""
+    """A function and what hangs below it, if it is a port of a switch. `place`: device and function number on its
+    bus.
+    """
 
     function: Function
     place: tuple[int, int] = (0, 0)
@@ -81,7 +83,9 @@ class Tree:
 
     # --- the way to memory --------------------------------------------------------------------------------------
     def passes(self, target: Function, bit: int) -> bool:
-        """Whether every port above `target` has a command bit set: memory for requests downwards, bus master for those upwards."""
+        """Whether every port above `target` has a command bit set: memory for requests downwards, bus master for those
+        upwards.
+        """
         return self.link_up and all(
             port.command & bit and port.power_state == 0 for port in self._above(target, self.root)
         )
@@ -132,7 +136,9 @@ class Tree:
             node.function.present = self.link_up
 
     def reset_and_restore(self) -> None:
-        """Reset every function from the slot and put configuration space back, as a host's kernel does around a bus reset."""
+        """Reset every function from the slot and put configuration space back, as a host's kernel does around a bus
+        reset.
+        """
         saved = [(node.function, node.function.save()) for node in self.nodes()]
         self.reset("hot")
         for function, content in saved:

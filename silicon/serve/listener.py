@@ -1,4 +1,6 @@
-"""A listening socket in a server's loop. While no connection can be taken it is left alone, or it would be tried without end."""
+"""A listening socket in a server's loop. While no connection can be taken it is left alone, or it would be tried
+without end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ DEAF_S = 0.25
 
 
 class Listener:
-    """Hands connections to `take`, each with its peer's address. The socket, and what it is called in the file system, are the listener's.
+    """Hands connections to `take`, each with its peer's address. The socket, and what it is called in the file system,
+    are the listener's.
 
     `keep_house` is to be called now and then.
     """

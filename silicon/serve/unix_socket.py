@@ -1,4 +1,6 @@
-"""Sockets in the file system that a server takes connections at: stale ones make way, others are left alone, all for their owner only."""
+"""Sockets in the file system that a server takes connections at: stale ones make way, others are left alone, all for
+their owner only.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ MOST_PATH_BYTES = 107  # of a socket's path (unix(7), sun_path, less its end)
 
 
 def listen(path: str) -> socket.socket:
-    """Return a listening stream socket at `path`, which only this user may connect to; one that nobody listens at any more is replaced.
+    """Return a listening stream socket at `path`, which only this user may connect to; one that nobody listens at any
+    more is replaced.
 
     Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
     """
@@ -38,7 +41,9 @@ def listen(path: str) -> socket.socket:
 
 
 def _make_way(path: str, doing: str) -> None:
-    """Take away a socket that nobody listens at. Raises `CardBusy` for one that is in use, `TransportError` for anything else that is there."""
+    """Take away a socket that nobody listens at. Raises `CardBusy` for one that is in use, `TransportError` for
+    anything else that is there.
+    """
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):

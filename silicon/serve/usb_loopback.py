@@ -1,6 +1,8 @@
-"""A small USB device and its host: bulk data comes back, a source and a sink run free, and what can go wrong can be asked for.
+"""A small USB device and its host: bulk data comes back, a source and a sink run free, and what can go wrong can be
+asked for.
 
-It proves a path (USB/IP, a kernel, libusb) before a bridge is at its end. A pyusb backend that can also transfer without blocking.
+It proves a path (USB/IP, a kernel, libusb) before a bridge is at its end. A pyusb backend that can also transfer
+without blocking.
 
 | vendor request | |
 |---|---|
@@ -10,8 +12,8 @@ It proves a path (USB/IP, a kernel, libusb) before a bridge is at its end. A pyu
 | 4 OUT | unplug itself after wValue milliseconds; come back wIndex milliseconds later (0: never) |
 | 5 IN | how many bytes endpoint 0x04 swallowed: 8 bytes, little-endian |
 
-Alternate setting 0: 0x02 OUT comes back at 0x81 IN, packet by packet. Setting 1 adds 0x83 IN, a source that counts 0…250 over and over,
-and 0x04 OUT, a sink. Any other request stalls.
+Alternate setting 0: 0x02 OUT comes back at 0x81 IN, packet by packet. Setting 1 adds 0x83 IN, a source that counts
+0…250 over and over, and 0x04 OUT, a sink. Any other request stalls.
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
     def submit(
         self, handle: Any, endpoint: int, payload: Any, *, setup: bytes = b"", timeout_ms: int, stream: int = 0
     ) -> LoopbackTransfer:
-        """Begin a transfer. Raises `USBError` when the device is away or has no such endpoint, or the interface is not claimed."""
+        """Begin a transfer. Raises `USBError` when the device is away or has no such endpoint, or the interface is not
+        claimed.
+        """
         self._check()
         if stream:
             raise usb_error(errno.EINVAL, "none of these endpoints has streams")

@@ -1,16 +1,19 @@
-"""A USB/IP server for virtual USB devices: a real kernel (vhci_hcd) attaches them and its drivers and libusb find them as if plugged in.
+"""A USB/IP server for virtual USB devices: a real kernel (vhci_hcd) attaches them and its drivers and libusb find them
+as if plugged in.
 
 One loop, no threads. Devices live in virtual time, kernels do not, and neither waits for the other in vain:
 
-- while the loop waits for a peer, time passes for every device with the wall clock, imported or not: what was unplugged may come back;
+- while the loop waits for a peer, time passes for every device with the wall clock, imported or not: what was unplugged
+  may come back;
 - after a request its time runs ahead, `BURST_MS` at most, as far as the device ends transfers by itself;
 - a transfer that depends on what the peer sends next just waits, with the wall clock.
 
-So what a device does by itself within a burst costs no waiting, and it is never slower than its model computes: a model that needs longer for
-its time than the wall clock falls behind rather than keep peers waiting. A USB reset is not carried by this protocol (vhci resets its own port
-only), and neither are streams.
+So what a device does by itself within a burst costs no waiting, and it is never slower than its model computes: a model
+that needs longer for its time than the wall clock falls behind rather than keep peers waiting. A USB reset is not
+carried by this protocol (vhci resets its own port only), and neither are streams.
 
-Peers are hostile: sizes, counts and time are bounded, nonsense closes a connection with a line in the log and touches no other.
+Peers are hostile: sizes, counts and time are bounded, nonsense closes a connection with a line in the log and touches
+no other.
 """
 
 from __future__ import annotations
@@ -119,9 +122,11 @@ class UsbipServer:
         self._listeners.append(Listener(self._selector, unix_socket.listen(path), self._take_peer, path))
 
     def adopt(self, sock: socket.socket, bus_id: str) -> Record:
-        """Serve the transfers of one device on a stream socket, asking nothing first: its other end goes to vhci_hcd's `attach`.
+        """Serve the transfers of one device on a stream socket, asking nothing first: its other end goes to vhci_hcd's
+        `attach`.
 
-        The socket is the server's from now on. Raises `NoSuchCard` for a name that is not plugged in, `CardBusy` for an imported one.
+        The socket is the server's from now on. Raises `NoSuchCard` for a name that is not plugged in, `CardBusy` for an
+        imported one.
         """
         connection = self._connect(sock, "socket")
         try:
@@ -407,9 +412,8 @@ class UsbipServer:
         self._await(connection, 0)
         connection.sock.close()
         if connection.session:
-            self._bursts[self.hosts.index(connection.session.host)] = (
-                BURST_MS  # transfers of others may have ended meanwhile
-            )
+            # transfers of others may have ended meanwhile
+            self._bursts[self.hosts.index(connection.session.host)] = BURST_MS
             try:
                 connection.session.close()
             except (RingupError, USBError) as error:

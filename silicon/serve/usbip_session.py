@@ -1,7 +1,9 @@
-"""A virtual USB device in the hands of a distant kernel: its transfers as they come, its configuration as that kernel sets it.
+"""A virtual USB device in the hands of a distant kernel: its transfers as they come, its configuration as that kernel
+sets it.
 
-Behind it is a USB host by shape: a pyusb backend that also has `submit`, `handle_events` and `cancel`. What a USB stack must know of
-(configuration, alternate setting, cleared halts) goes through the host's own calls, as Linux's stub driver does; all else is passed on as it is.
+Behind it is a USB host by shape: a pyusb backend that also has `submit`, `handle_events` and `cancel`. What a USB stack
+must know of (configuration, alternate setting, cleared halts) goes through the host's own calls, as Linux's stub driver
+does; all else is passed on as it is.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class Transfer(Protocol):
 
 
 class Host(Protocol):
-    """A USB host: the part of pyusb's backend that is used, and transfers that do not block. `handle_events` lets the devices' time pass."""
+    """A USB host: the part of pyusb's backend that is used, and transfers that do not block. `handle_events` lets the
+    devices' time pass.
+    """
 
     def enumerate_devices(self) -> Any: ...
     def get_device_descriptor(self, dev: Any) -> Any: ...
@@ -95,7 +99,9 @@ class Exported:
 
 
 def exports(hosts: Sequence[Host]) -> Iterator[Exported]:
-    """List what is plugged in now. A device's bus is its host's place in `hosts`, from 1; the rest of its name are its ports: `1-1`, `2-1.4`."""
+    """List what is plugged in now. A device's bus is its host's place in `hosts`, from 1; the rest of its name are its
+    ports: `1-1`, `2-1.4`.
+    """
     for bus, host in enumerate(hosts, 1):
         for device in host.enumerate_devices():
             yield Exported(host, device, _record(bus, host, device))
@@ -123,7 +129,9 @@ def _record(bus: int, host: Host, device: Any) -> Record:
 
 @dataclass(slots=True)
 class _Pending:
-    """A transfer that the device works on; `tail` is the empty packet after it, `taken_back` the command that wants it ended."""
+    """A transfer that the device works on; `tail` is the empty packet after it, `taken_back` the command that wants it
+    ended.
+    """
 
     command: Submit
     transfer: Transfer
@@ -136,7 +144,9 @@ class _Pending:
 
 
 class Session:
-    """One imported device. `send` takes what is to be said to the importer; `gone` once the device is no longer there."""
+    """One imported device. `send` takes what is to be said to the importer; `gone` once the device is no longer
+    there.
+    """
 
     def __init__(self, exported: Exported, send: Callable[[bytes], None]) -> None:
         """Open the device and take it from any driver of its own host. Raises `USBError` when it cannot be had."""
@@ -200,7 +210,9 @@ class Session:
         return len(ended)
 
     def close(self) -> None:
-        """End everything in flight and leave the device to whoever asks next; closing a device that is gone is harmless."""
+        """End everything in flight and leave the device to whoever asks next; closing a device that is gone is
+        harmless.
+        """
         for pending in self._pending.values():
             self._cancel(pending)
         waiting = self.pending

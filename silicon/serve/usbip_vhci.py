@@ -1,4 +1,5 @@
-"""The virtual USB host controller of this machine's own kernel (Linux vhci_hcd): a device is plugged in by telling it a socket.
+"""The virtual USB host controller of this machine's own kernel (Linux vhci_hcd): a device is plugged in by telling it a
+socket.
 
 Source: Linux drivers/usb/usbip/vhci_sysfs.c, status_show_vhci and attach_store.
 """
@@ -36,7 +37,8 @@ class Vhci:
                     yield int(words[1])
 
     def attach(self, sock: socket.socket, record: Record) -> int:
-        """Plug a device in: the kernel takes a reference of the socket, over which a server must answer. Returns the port.
+        """Plug a device in: the kernel takes a reference of the socket, over which a server must answer. Returns the
+        port.
 
         Raises `CardBusy` when all ports are taken, `PermissionNeeded`.
         """

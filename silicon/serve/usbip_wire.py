@@ -1,7 +1,8 @@
-"""Words of the USB/IP protocol 1.1.1: requests for a list and for a device, then transfers under 48-byte headers. All big-endian.
+"""Words of the USB/IP protocol 1.1.1: requests for a list and for a device, then transfers under 48-byte headers. All
+big-endian.
 
-Source: Linux Documentation/usb/usbip_protocol.rst; status words: tools/usb/usbip/libsrc/usbip_common.h; URB flags: uapi linux/usbip.h.
-Error numbers on the wire are Linux's, whatever this machine calls them.
+Source: Linux Documentation/usb/usbip_protocol.rst; status words: tools/usb/usbip/libsrc/usbip_common.h; URB flags: uapi
+linux/usbip.h. Error numbers on the wire are Linux's, whatever this machine calls them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Status(IntEnum):
 
 
 class Speed(IntEnum):
-    """Speeds by Linux's enum usb_device_speed. vhci's root hub is SuperSpeed at most, so a faster device is shown as that."""
+    """Speeds by Linux's enum usb_device_speed. vhci's root hub is SuperSpeed at most, so a faster device is shown as
+    that.
+    """
 
     UNKNOWN = 0
     LOW = 1
@@ -154,7 +157,9 @@ def ret_submit(command: Submit, status: int, actual: int, data: bytes = b"") -> 
 
 
 def ret_unlink(command: Unlink, status: int) -> bytes:
-    """Answer an unlink: `Status.ECONNRESET` when nothing else will be said of that transfer, 0 when it had ended before."""
+    """Answer an unlink: `Status.ECONNRESET` when nothing else will be said of that transfer, 0 when it had ended
+    before.
+    """
     return RETURN.pack(RET_UNLINK, command.seqnum, 0, 0, 0, status, 0, 0, 0, 0)
 
 

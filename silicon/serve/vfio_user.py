@@ -1,13 +1,15 @@
-"""A vfio-user server for virtual cards: a virtual machine monitor such as QEMU attaches each as a PCI device of its guest.
+"""A vfio-user server for virtual cards: a virtual machine monitor such as QEMU attaches each as a PCI device of its
+guest.
 
-One loop, no threads in models; a card may be made with one that translates its shader programs beside the loop. Cards live in virtual time,
-guests in the wall clock's; the loop lets both pass alike: what a card does takes as long for the guest as its model says. A model that needs
-longer to compute than that falls behind by `CATCH_UP_S` at most; beyond, its time stands still rather than be hurried after. A register access
-costs its own virtual time on top, a reset 100 ms of it: where that brings cards ahead by more than `CATCH_UP_S`, they are not made to wait for
-it either.
+One loop, no threads in models; a card may be made with one that translates its shader programs beside the loop. Cards
+live in virtual time, guests in the wall clock's; the loop lets both pass alike: what a card does takes as long for the
+guest as its model says. A model that needs longer to compute than that falls behind by `CATCH_UP_S` at most; beyond,
+its time stands still rather than be hurried after. A register access costs its own virtual time on top, a reset 100 ms
+of it: where that brings cards ahead by more than `CATCH_UP_S`, they are not made to wait for it either.
 
-A card serves one peer at a time. A peer that goes leaves the card as it is, without its memory and interrupts; the next one finds it so.
-Peers are hostile: sizes, counts and time are bounded, nonsense is answered with an error or closes the connection, and touches no other.
+A card serves one peer at a time. A peer that goes leaves the card as it is, without its memory and interrupts; the next
+one finds it so. Peers are hostile: sizes, counts and time are bounded, nonsense is answered with an error or closes the
+connection, and touches no other.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def _refused(path: str, log: EventLog, error: RingupError) -> None:
 
 
 class VfioUserServer:
-    """Serves cards that share `clock`, each at a socket of its own. `beside`: what translates their shader programs, if not they themselves."""
+    """Serves cards that share `clock`, each at a socket of its own. `beside`: what translates their shader programs, if
+    not they themselves.
+    """
 
     def __init__(self, clock: VirtualClock, beside: Beside | None = None) -> None:
         self._clock, self._beside = clock, beside
@@ -109,7 +113,9 @@ class VfioUserServer:
         self._wake()
 
     def call(self, action: Callable[[], Result]) -> Future[Result]:
-        """Have the loop run `action` between two accesses; may be called from another thread. The result comes with the future."""
+        """Have the loop run `action` between two accesses; may be called from another thread. The result comes with the
+        future.
+        """
         future: Future[Result] = Future()
         self._calls.append((action, future))  # type: ignore[arg-type]  # both of one type, which a queue of many cannot say
         self._wake()

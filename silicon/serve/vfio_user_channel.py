@@ -1,4 +1,6 @@
-"""A peer's connection: messages and descriptors both ways, and questions to it, which are bounded: it may answer late, wrongly or never."""
+"""A peer's connection: messages and descriptors both ways, and questions to it, which are bounded: it may answer late,
+wrongly or never.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from ringup.silicon.serve.vfio_user_session import Session
 from ringup.silicon.serve.vfio_user_wire import HEADER, Command, Message
 
 LOG = logging.getLogger(__name__)
-ANSWER_S = 1.0  # TIMEOUT: how long all other cards wait for a peer that is slow to answer about its memory, in one question or in many
+# TIMEOUT: how long all other cards wait for a peer that is slow to answer about its memory, in one question or in many
+ANSWER_S = 1.0
 PROMPT_S = 0.01  # an answer within this is not slow
 REGAINED = 0.05  # how much of that time a peer gets back, of the time that passes
 RECEIVE_BYTES = 256 << 10
@@ -29,7 +32,9 @@ ANCILLARY_BYTES = socket.CMSG_SPACE(wire.MOST_DESCRIPTORS * array.array("i").ite
 
 
 class Channel:
-    """A stream of messages and descriptors, both ways. `OSError` where the other end is gone, `TransportError` where it talks nonsense."""
+    """A stream of messages and descriptors, both ways. `OSError` where the other end is gone, `TransportError` where it
+    talks nonsense.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -135,9 +140,11 @@ class Connection:
         return not self.closing and (self.more or bool(self._waiting))
 
     def ask(self, command: Command, payload: bytes) -> bytes:
-        """Send a command and wait for its answer; commands that come meanwhile wait. Raises `OSError`, whatever the peer does.
+        """Send a command and wait for its answer; commands that come meanwhile wait. Raises `OSError`, whatever the
+        peer does.
 
-        A peer that once took longer than it may is not asked again. QEMU (11) answers from its main loop: none while it waits for us itself.
+        A peer that once took longer than it may is not asked again. QEMU (11) answers from its main loop: none while it
+        waits for us itself.
         """
         if self._silent or self.closing:
             raise OSError(errno.ETIMEDOUT, "this peer answers no questions about its memory")

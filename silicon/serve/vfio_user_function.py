@@ -1,4 +1,6 @@
-"""A virtual card's function as vfio-user numbers it: regions 0 to 5 are BARs, 6 the expansion ROM, 7 configuration space."""
+"""A virtual card's function as vfio-user numbers it: regions 0 to 5 are BARs, 6 the expansion ROM, 7 configuration
+space.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Card(Protocol):
         ...
 
     def shared(self, index: int) -> tuple[int, int] | None:
-        """Return the file descriptor behind a BAR that is plain memory, and how many bytes of it there are; None for any other."""
+        """Return the file descriptor behind a BAR that is plain memory, and how many bytes of it there are; None for
+        any other.
+        """
         ...
 
     def resets(self) -> tuple[str, ...]:

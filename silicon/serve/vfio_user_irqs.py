@@ -1,8 +1,9 @@
 """Interrupts of a served function on their way to a peer: eventfds that it gave, by kind and vector.
 
-A vector that comes while its eventfd is away is kept: monitors take the whole set away and give it anew while the machine runs, when an
-interrupt changes its processor. What can be asked of a kind, and the errors, are those of Linux's vfio-pci.
-Sources: linux/vfio.h, VFIO_DEVICE_SET_IRQS; drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare; vfio_pci_intrs.c.
+A vector that comes while its eventfd is away is kept: monitors take the whole set away and give it anew while the
+machine runs, when an interrupt changes its processor. What can be asked of a kind, and the errors, are those of Linux's
+vfio-pci. Sources: linux/vfio.h, VFIO_DEVICE_SET_IRQS; drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare;
+vfio_pci_intrs.c.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ ONE = (1).to_bytes(8, "little")  # what an eventfd is told: eventfd(2)
 
 
 class Irqs:
-    """The eventfds of one peer. INTx is a level: it masks itself when it was sent, and comes again after an unmask while its line is up."""
+    """The eventfds of one peer. INTx is a level: it masks itself when it was sent, and comes again after an unmask
+    while its line is up.
+    """
 
     def __init__(self, counts: Sequence[int]) -> None:
         """`counts`: how many vectors of each kind the function has."""
@@ -46,7 +49,9 @@ class Irqs:
         return vfio.VFIO_IRQ_INFO_EVENTFD | vfio.VFIO_IRQ_INFO_NORESIZE
 
     def set(self, index: int, start: int, count: int, flags: int, data: bytes, descriptors: list[int]) -> None:
-        """Do what a peer asks of a range of vectors; descriptors that are taken leave the list. Raises `Refused`, and all stays as it was."""
+        """Do what a peer asks of a range of vectors; descriptors that are taken leave the list. Raises `Refused`, and
+        all stays as it was.
+        """
         kind, action = flags & vfio.VFIO_IRQ_SET_DATA_TYPE_MASK, flags & vfio.VFIO_IRQ_SET_ACTION_TYPE_MASK
         if kind not in (NONE, BOOL, EVENTFD) or flags & ~KNOWN:
             raise Refused(errno.EINVAL, f"interrupts with flags {flags:#x}")
@@ -110,7 +115,8 @@ class Irqs:
             if index != INTX:
                 self._kept.add((index, number))
             return
-        # ORDER: just before the write: the file is the peer's too, who can fill it and have writes wait again at any time
+        # ORDER: just before the write: the file is the peer's too, who can fill it and have writes wait again at any
+        # time
         os.set_blocking(descriptor, False)
         with contextlib.suppress(BlockingIOError):  # at its largest number: nobody has read it, and will find it set
             os.write(descriptor, ONE)

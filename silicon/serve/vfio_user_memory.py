@@ -1,7 +1,9 @@
-"""What a virtual machine lets its device reach: pieces of its memory, shared by descriptor or asked for by message, and nothing else.
+"""What a virtual machine lets its device reach: pieces of its memory, shared by descriptor or asked for by message, and
+nothing else.
 
-A file that comes with a descriptor is mapped once, however many pieces of it are shared: behind an IOMMU there are thousands. Where its kind
-allows, it is sealed first so that it cannot shrink under us; one that cannot be sealed and is cut short by its owner ends this process.
+A file that comes with a descriptor is mapped once, however many pieces of it are shared: behind an IOMMU there are
+thousands. Where its kind allows, it is sealed first so that it cannot shrink under us; one that cannot be sealed and is
+cut short by its owner ends this process.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class PeerMemory:
     def __init__(
         self, host: HostMemory, read: Callable[[int, int], bytes], write: Callable[[int, bytes], None]
     ) -> None:
-        """`read`, `write`: ask the peer for memory that it gives no descriptor for; an `OSError` where it does not answer."""
+        """`read`, `write`: ask the peer for memory that it gives no descriptor for; an `OSError` where it does not
+        answer.
+        """
         self._host, self._read, self._write = host, read, write
         self._bases: list[int] = []
         self._pieces: list[_Piece] = []
@@ -107,7 +111,9 @@ class PeerMemory:
         return key, Span(address, size_bytes, view, pointer, writable, file, readable=readable)
 
     def unmap(self, address: int, size_bytes: int, flags: int) -> None:
-        """Take away every piece within a range, which may hold none; one that reaches out of it is a `Refused`, and all stay."""
+        """Take away every piece within a range, which may hold none; one that reaches out of it is a `Refused`, and all
+        stay.
+        """
         if flags & ~UNMAP_ALL:
             raise Refused(errno.EINVAL, f"a DMA unmap with flags {flags:#x}")
         if flags & UNMAP_ALL:

@@ -1,6 +1,7 @@
 """The vfio-user protocol as bytes: what a virtual machine monitor and the process that is its device say to each other.
 
-Sources: QEMU docs/interop/vfio-user.rst (0.9.2), linux/vfio.h for the structures it borrows. Numbers are in the host's byte order.
+Sources: QEMU docs/interop/vfio-user.rst (0.9.2), linux/vfio.h for the structures it borrows. Numbers are in the host's
+byte order.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ def header(number: int, command: int, size_bytes: int, flags: int = 0, error: in
 
 
 def parse_header(data: bytes | bytearray | memoryview) -> tuple[int, int, int, int, int]:
-    """Return number, command, bytes of the whole message, flags and errno. Raises `TransportError` for what cannot be the start of a message."""
+    """Return number, command, bytes of the whole message, flags and errno. Raises `TransportError` for what cannot be
+    the start of a message.
+    """
     number, command, size_bytes, flags, error = HEADER.unpack_from(data)
     if not HEADER.size <= size_bytes <= MOST_MESSAGE_BYTES:
         raise TransportError(f"a message of {size_bytes} bytes; one has {HEADER.size} to {MOST_MESSAGE_BYTES}")
@@ -128,7 +131,9 @@ def fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
 
 
 def sized_fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
-    """Return the numbers of a structure that begins with `argsz`, which has room for it at least: a smaller one is `Refused`, as by a kernel."""
+    """Return the numbers of a structure that begins with `argsz`, which has room for it at least: a smaller one is
+    `Refused`, as by a kernel.
+    """
     numbers = fields(layout, payload)
     if numbers[0] < layout.size:
         raise Refused(errno.EINVAL, f"an argsz of {numbers[0]} where {layout.size} is the least")
@@ -144,15 +149,18 @@ def number(capabilities: dict[str, Any], name: str, default: int) -> int:
 
 
 def dma_written(payload: bytes) -> int:
-    """Return how many bytes a peer says it has written: 32 or 64 bits, the protocol's text has the one and its implementations the other."""
+    """Return how many bytes a peer says it has written: 32 or 64 bits, the protocol's text has the one and its
+    implementations the other.
+    """
     return int.from_bytes(payload[8:16], sys.byteorder)
 
 
 def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Return the answer to a proposed version, and the peer's capabilities. Raises `Refused` for one that cannot be agreed to.
+    """Return the answer to a proposed version, and the peer's capabilities. Raises `Refused` for one that cannot be
+    agreed to.
 
-    The answer names no capability that was not proposed; limits are the protocol's defaults, so it changes nothing to leave one out. It is
-    no longer than the proposal, as far as that has numbers as long: QEMU takes no longer one.
+    The answer names no capability that was not proposed; limits are the protocol's defaults, so it changes nothing to
+    leave one out. It is no longer than the proposal, as far as that has numbers as long: QEMU takes no longer one.
     """
     major, minor = fields(VERSION, payload)
     if major != MAJOR:
@@ -201,7 +209,8 @@ def region_info(
         capability = SPARSE.pack(vfio.VFIO_REGION_INFO_CAP_SPARSE_MMAP, 1, 0, len(areas), 0)
         capability += b"".join(AREA.pack(*area) for area in areas)
     needed = REGION_INFO.size + len(capability)
-    # QUIRK: the place of capabilities is named even where they do not fit, which QEMU's client insists on: hw/vfio-user/device.c
+    # QUIRK: the place of capabilities is named even where they do not fit, which QEMU's client insists on:
+    # hw/vfio-user/device.c
     offset = REGION_INFO.size if capability else 0
     answer = REGION_INFO.pack(needed, flags, index, offset, size_bytes, cookie)
     return answer + capability if room_bytes >= needed else answer

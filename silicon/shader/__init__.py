@@ -1,1 +1,3 @@
-"""The shader core: runs a GPU's real machine code, by a reference interpreter and by translation to host vector code."""
+"""The shader core: runs a GPU's real machine code, by a reference interpreter and by translation to host vector
+code.
+"""

@@ -1,4 +1,5 @@
-"""AMDHSA code objects: the ELF files that hold a GPU program's machine code, its kernels' descriptors and their arguments.
+"""AMDHSA code objects: the ELF files that hold a GPU program's machine code, its kernels' descriptors and their
+arguments.
 
 Source: LLVM AMDGPUUsage, "ELF Code Object", "Code Object Metadata", "Kernel Descriptor"; System V ABI, "Object Files".
 """
@@ -28,7 +29,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
-# R_AMDGPU_*: bytes written, bits dropped below, whether it counts from the place. Source: LLVM AMDGPUUsage, "Relocation Records"
+# R_AMDGPU_*: bytes written, bits dropped below, whether it counts from the place. Source: LLVM AMDGPUUsage, "Relocation
+# Records"
 RELOCATIONS = {
     1: (4, 0, False), 2: (4, 32, False), 3: (8, 0, False), 4: (4, 0, True), 5: (8, 0, True), 6: (4, 0, False),
     10: (4, 0, True), 11: (4, 32, True), 13: (8, 0, False),
@@ -82,7 +84,9 @@ class Kernel:
 
     @property
     def uses_dynamic_stack(self) -> bool:
-        """Tell whether it needs more scratch memory than it says: it calls what its compiler did not know. Source: AMDGPUUsage."""
+        """Tell whether it needs more scratch memory than it says: it calls what its compiler did not know. Source:
+        AMDGPUUsage.
+        """
         return bool(self.properties >> 11 & 1)
 
     def wants(self, name: str) -> bool:
@@ -126,7 +130,9 @@ class CodeObject:
 
 
 def load(elf: bytes) -> CodeObject:
-    """Read an AMDHSA code object (version 3 to 6), linked or not; what is damaged or for another machine is a GuestError."""
+    """Read an AMDHSA code object (version 3 to 6), linked or not; what is damaged or for another machine is a
+    GuestError.
+    """
     try:
         return _load(elf)
     except struct.error as error:
@@ -172,7 +178,9 @@ def _load(elf: bytes) -> CodeObject:
 
 
 def _with_offsets(program: CodeObject) -> CodeObject:
-    """Give a program that was not linked its global offset table: a slot with the address of each symbol that is reached through it."""
+    """Give a program that was not linked its global offset table: a slot with the address of each symbol that is
+    reached through it.
+    """
     through = dict.fromkeys(symbol for _, kind, symbol, _ in program.relocations if kind in THROUGH_TABLE)
     if not through:
         return program

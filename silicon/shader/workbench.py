@@ -1,7 +1,8 @@
 """Running a kernel on the virtual cores by itself: no card, no driver, no queue; memory is the caller's arrays.
 
-What a command processor and a runtime would set up (kernel arguments, dispatch packet, user registers, scratch) is set up here as a code
-object's descriptor asks. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial Kernel Execution State"; hsa.h, `hsa_kernel_dispatch_packet_t`.
+What a command processor and a runtime would set up (kernel arguments, dispatch packet, user registers, scratch) is set
+up here as a code object's descriptor asks. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial Kernel Execution
+State"; hsa.h, `hsa_kernel_dispatch_packet_t`.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ def start(
 ) -> Run:
     """Begin a kernel; `run.step` takes it further.
 
-    Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the kernel's metadata gives,
-    numbers of NumPy must have it.
-    `groups` and `group_size` count along x, y, z; `dynamic_lds_bytes` come on top of the LDS that the kernel says it needs. Raises
-    `WrongTarget` for another processor's code, `GuestError` for a kernel that is not there and `ValueError` for arguments or groups that do
-    not fit it.
+    Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the
+    kernel's metadata gives, numbers of NumPy must have it. `groups` and `group_size` count along x, y, z;
+    `dynamic_lds_bytes` come on top of the LDS that the kernel says it needs. Raises `WrongTarget` for another
+    processor's code, `GuestError` for a kernel that is not there and `ValueError` for arguments or groups that do not
+    fit it.
     """
     if program.target not in MACHINES.values():
         raise WrongTarget(
@@ -122,8 +123,8 @@ def run(
     strict: bool = True,
     limit: int = 10_000_000_000,
 ) -> Run:
-    """Run a kernel to its end; arguments as in `start`. A rule it breaks, waves that wait for ever and `limit` wave-instructions are a
-    `GuestError` that says where the waves are.
+    """Run a kernel to its end; arguments as in `start`. A rule it breaks, waves that wait for ever and `limit`
+    wave-instructions are a `GuestError` that says where the waves are.
     """
     under_way = start(
         engine,
@@ -150,7 +151,9 @@ def run(
 
 
 def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, lds_bytes: int) -> Dispatch:
-    """Say what the dispatcher would hand to the cores, from the descriptor. Source: AMDGPUUsage, compute_pgm_rsrc1, compute_pgm_rsrc2."""
+    """Say what the dispatcher would hand to the cores, from the descriptor. Source: AMDGPUUsage, compute_pgm_rsrc1,
+    compute_pgm_rsrc2.
+    """
     pointers = {
         "dispatch_ptr": PACKET, "kernarg_segment_ptr": KERNARG, "queue_ptr": QUEUE, "private_segment_size": kernel.scratch_bytes,
     }  # fmt: skip

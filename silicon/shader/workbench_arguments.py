@@ -1,6 +1,7 @@
 """What a runtime lays out in memory for a kernel: its arguments, the dispatch packet, the queue's object.
 
-Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Code Object Metadata"; hsa.h, `hsa_kernel_dispatch_packet_t`; amd_hsa_queue.h, `amd_queue_t`.
+Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Code Object Metadata"; hsa.h, `hsa_kernel_dispatch_packet_t`;
+amd_hsa_queue.h, `amd_queue_t`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from ringup.silicon.shader.program import Argument, Kernel
 Value = int | float | bytes | np.generic
 Size = tuple[int, int, int]
 
-# Compilers load more dwords at once than there are arguments, as long as what is loaded begins within their alignment: 7 by an s_load_b256.
+# Compilers load more dwords at once than there are arguments, as long as what is loaded begins within their alignment:
+# 7 by an s_load_b256.
 KERNARG_STEP = 64
 PACKET = struct.Struct("<HH3HH3IIIQQQQ")
 QUEUE_BYTES, APERTURES_BYTE = 256, 64

@@ -1,4 +1,6 @@
-"""Memory of a kernel that runs without a card: the caller's arrays and what a runtime would place, each with its name and rights."""
+"""Memory of a kernel that runs without a card: the caller's arrays and what a runtime would place, each with its name
+and rights.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class _Place(NamedTuple):
 
 
 class Arena:
-    """Memory of exact bounds: each array is mapped where it is put, and nothing is mapped between them. `shader.state.Memory`."""
+    """Memory of exact bounds: each array is mapped where it is put, and nothing is mapped between them.
+    `shader.state.Memory`.
+    """
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -34,7 +38,9 @@ class Arena:
     def place(
         self, gpu_va: int, data: NDArray[Any], *, writable: bool = True, executable: bool = False, name: str = ""
     ) -> None:
-        """Map an array, which stays the caller's: what a kernel stores is seen in it. One that NumPy holds read-only is so for kernels too."""
+        """Map an array, which stays the caller's: what a kernel stores is seen in it. One that NumPy holds read-only is
+        so for kernels too.
+        """
         if not data.flags.c_contiguous:
             raise ValueError("only a contiguous array can be mapped")
         region = Region(gpu_va, data.nbytes, data.ctypes.data, writable and data.flags.writeable, executable)

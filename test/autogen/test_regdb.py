@@ -1,4 +1,6 @@
-"""The register database: what is written is found again, and damage is one error that hurts only what needs the damaged file."""
+"""The register database: what is written is found again, and damage is one error that hurts only what needs the damaged
+file.
+"""
 
 import json
 import random

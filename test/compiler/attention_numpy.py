@@ -1,4 +1,6 @@
-"""Attention as NumPy says it, in f64, and tensors of narrow floats for it: shared by the tests of attention in one kernel."""
+"""Attention as NumPy says it, in f64, and tensors of narrow floats for it: shared by the tests of attention in one
+kernel.
+"""
 
 import numpy as np
 

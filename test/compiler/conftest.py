@@ -1,4 +1,6 @@
-"""Fixtures for compiled code: LLVM's assembler, the evaluator of machine IR, and selected code run beside it on the virtual cores."""
+"""Fixtures for compiled code: LLVM's assembler, the evaluator of machine IR, and selected code run beside it on the
+virtual cores.
+"""
 
 import importlib.util
 import sys
@@ -65,7 +67,9 @@ def beside(llvm):
 
 @pytest.fixture(scope="session")
 def same(beside):
-    """`same(function, arguments, groups)` asserts that selected code leaves in memory, bit for bit, what the evaluator does."""
+    """`same(function, arguments, groups)` asserts that selected code leaves in memory, bit for bit, what the evaluator
+    does.
+    """
 
     def check(function, arguments, groups=(1, 1, 1), *, on=("interpreter", "translator"), layout=None):
         expected, found = beside(function, arguments, groups, on=on, layout=layout)

@@ -1,7 +1,9 @@
-"""Machine IR evaluated in NumPy, all threads at once: written from the comments of `compiler/machine/ir.py`, the judge of its back ends.
+"""Machine IR evaluated in NumPy, all threads at once: written from the comments of `compiler/machine/ir.py`, the judge
+of its back ends.
 
-Values are arrays over (threads,) or (threads, elements); threads of groups are padded to whole waves, the padding never runs. Since every
-operation is done by all threads before the next begins, a barrier has nothing to do. A value that claims to be uniform and is not fails.
+Values are arrays over (threads,) or (threads, elements); threads of groups are padded to whole waves, the padding never
+runs. Since every operation is done by all threads before the next begins, a barrier has nothing to do. A value that
+claims to be uniform and is not fails.
 """
 
 from __future__ import annotations

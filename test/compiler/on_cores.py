@@ -1,4 +1,6 @@
-"""An evaluator of tensors on the virtual cores alone, without card or driver: each launch of a compiled graph by the workbench."""
+"""An evaluator of tensors on the virtual cores alone, without card or driver: each launch of a compiled graph by the
+workbench.
+"""
 
 import numpy as np
 

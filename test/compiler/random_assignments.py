@@ -1,6 +1,7 @@
 """Random chains of assignments through overlapping views, with NumPy's memory beside: `check(seed)`.
 
-A view shows what was there when it was taken, or last written through; what is written through it lands in the tensor it is a view of.
+A view shows what was there when it was taken, or last written through; what is written through it lands in the tensor
+it is a view of.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random attentions through the Tensor API, with NumPy in f64 beside: `random_attention(seed)`.
 
-Heads that share keys, masks and biases of any broadcast, causal from any start, sizes known when it runs, views of wider memory in any layout,
-and something done with the result.
+Heads that share keys, masks and biases of any broadcast, causal from any start, sizes known when it runs, views of
+wider memory in any layout, and something done with the result.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def random_attention(seed):
 
 
 def _cut(make, arrays, tensors):
-    """Return the first some queries and keys of arrays and tensors, as many as sizes say: queries at the end of the keys, or as many as keys."""
+    """Return the first some queries and keys of arrays and tensors, as many as sizes say: queries at the end of the
+    keys, or as many as keys.
+    """
     q, k, v = arrays
     count = Size("count", 1, q.shape[2])
     is_decoder = k.shape[2] > q.shape[2] and make.choice("cache", True, True, False)

@@ -1,6 +1,7 @@
 """Random graphs of 5 to 40 operations through the Tensor API, with NumPy doing the same beside: `random_graph(seed)`.
 
-Values are kept small so that results stay comparable; the tolerance returned is relative to the greatest magnitude met on the way.
+Values are kept small so that results stay comparable; the tolerance returned is relative to the greatest magnitude met
+on the way.
 """
 
 from __future__ import annotations
@@ -341,7 +342,9 @@ INT_STEPS = {"bits": bits, "divide": divided, "shift": shifted, "argmax": counte
 
 
 def random_graph(seed):
-    """Return (tensor, NumPy's array of what it should be, absolute tolerance) of the random graph of that seed; 0 for integers."""
+    """Return (tensor, NumPy's array of what it should be, absolute tolerance) of the random graph of that seed; 0 for
+    integers.
+    """
     with np.errstate(over="ignore"):
         maker = Maker(seed)
         wanted = maker.random.randint(5, 40)

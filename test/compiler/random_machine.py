@@ -1,7 +1,8 @@
-"""Random functions of machine IR by seed: arithmetic of several types, uniform and varying, with loops, conditions, loads, exchanges.
+"""Random functions of machine IR by seed: arithmetic of several types, uniform and varying, with loops, conditions,
+loads, exchanges.
 
-Only operations whose results are exact are used, floats are kept free of NaN where bits would show, and stores go to places of their own,
-so that memory afterwards is the same to the bit on anything that obeys `ir.py`.
+Only operations whose results are exact are used, floats are kept free of NaN where bits would show, and stores go to
+places of their own, so that memory afterwards is the same to the bit on anything that obeys `ir.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Random small networks through the Tensor API: `random_network(seed)`. Convolutions, norms, pools, attention, embeddings, losses, gradients.
+"""Random small networks through the Tensor API: `random_network(seed)`. Convolutions, norms, pools, attention,
+embeddings, losses, gradients.
 
-A network is built twice, in its own type and in f64 with the same weights, so that NumPy's two answers tell how far rounding may drive a third.
+A network is built twice, in its own type and in f64 with the same weights, so that NumPy's two answers tell how far
+rounding may drive a third.
 """
 
 from __future__ import annotations
@@ -196,7 +198,9 @@ def _built(seed, kind, *, exact):
 
 
 def random_network(seed):
-    """Return the network of that seed: 2 to 6 layers, half of them with a loss and its gradients by up to three weights."""
+    """Return the network of that seed: 2 to 6 layers, half of them with a loss and its gradients by up to three
+    weights.
+    """
     kind = random.Random(seed ^ 0x5EED).choice(KINDS)
     outputs, trail = _built(seed, kind, exact=False)
     exact, _ = _built(seed, kind, exact=True)
@@ -206,8 +210,8 @@ def random_network(seed):
 def tolerances(judged, exact, shaken, kind):
     """Return an absolute tolerance for each output, from how far NumPy in the network's own type is from NumPy in f64.
 
-    `shaken`: the outputs with every sum one unit in its last place off. Where that is what tells, as in the gradient of a norm of a norm, a
-    sum of four such units is right too: NumPy's own distance may be small there by chance.
+    `shaken`: the outputs with every sum one unit in its last place off. Where that is what tells, as in the gradient of
+    a norm of a norm, a sum of four such units is right too: NumPy's own distance may be small there by chance.
     """
     step = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[kind]
     found = []

@@ -1,7 +1,8 @@
 """Random steps that change memory, as optimisers take them: `check(seed)`. NumPy does the same, statement by statement.
 
-Some states of one shape are assigned, whole or in part, from each other at the same places or elsewhere; sums, extremes and values on the way
-are asked for beside them, all in one evaluation. So roots meet that may be one kernel, and roots that must not be.
+Some states of one shape are assigned, whole or in part, from each other at the same places or elsewhere; sums, extremes
+and values on the way are asked for beside them, all in one evaluation. So roots meet that may be one kernel, and roots
+that must not be.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Steps:
 
 
 def check(seed):
-    """Take the steps of that seed on the device and compare all states and all that was asked for. Raises AssertionError for what is wrong."""
+    """Take the steps of that seed on the device and compare all states and all that was asked for. Raises
+    AssertionError for what is wrong.
+    """
     steps = Steps(seed)
     for one in steps.tensors:
         one.assign(one + 0.0)  # its own memory from here on

@@ -1,4 +1,6 @@
-"""Runs what selection made without the real passes: registers by a plain linear scan, waits after each access, text through llvm-mc."""
+"""Runs what selection made without the real passes: registers by a plain linear scan, waits after each access, text
+through llvm-mc.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attention of few queries over many keys, one kernel: against NumPy in f64, on the virtual cores in strict mode; sizes known and not."""
+"""Attention of few queries over many keys, one kernel: against NumPy in f64, on the virtual cores in strict mode; sizes
+known and not.
+"""
 
 import numpy as np
 import pytest
@@ -123,7 +125,9 @@ def test_every_key_is_moved_once_and_waves_share_them():
 
 @pytest.mark.parametrize(("batch", "queries"), [(1, 1), (8, 2), (16, 4)])
 def test_heads_that_share_keys_share_their_loads_once_compute_units_are_busy(batch, queries):
-    """Eight heads of keys for 32 of queries: apart as long as compute units are idle, in one group when there are groups enough."""
+    """Eight heads of keys for 32 of queries: apart as long as compute units are idle, in one group when there are
+    groups enough.
+    """
     q, *cache = (
         Tensor._of(buffer(dtypes.float16, (batch, heads, size, 64))) for heads, size in ((32, 1), (8, 512), (8, 512))
     )

@@ -1,4 +1,6 @@
-"""Attention in f16 and bf16 by matrix instructions, one kernel: against NumPy in f64, on the virtual cores in strict mode."""
+"""Attention in f16 and bf16 by matrix instructions, one kernel: against NumPy in f64, on the virtual cores in strict
+mode.
+"""
 
 import numpy as np
 import pytest
@@ -75,7 +77,9 @@ def test_nan_and_large_scores_stay_in_their_rows(draw, numpy, computed):
 
 
 def test_keys_that_no_row_of_a_tile_sees_are_not_met(draw, numpy, computed):
-    """Values behind the last one that any of a group's rows sees are never multiplied, not even by 0: NaN there shows nowhere."""
+    """Values behind the last one that any of a group's rows sees are never multiplied, not even by 0: NaN there shows
+    nowhere.
+    """
     q, k, v = (numpy.numbers(draw, "float16", 1, 1, 160, 16) for _ in range(3))
     wanted = numpy.attended(q, k, v, np.tril(np.ones((160, 160), bool)))
     v[0, 0, 128:] = np.nan
@@ -99,7 +103,9 @@ def test_weights_that_the_graph_does_not_round_go_another_way(draw, numpy, modul
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_fragments_of_either_layout(target, causal, draw, numpy, module):
-    """Machine IR by its evaluator, with matrices laid as the target has them: RDNA4's fragments have no other judge here."""
+    """Machine IR by its evaluator, with matrices laid as the target has them: RDNA4's fragments have no other judge
+    here.
+    """
     arrays = [numpy.numbers(draw, "float16", 1, 1, *size) for size in ((16, 32), (40, 32), (40, 24))]
     nodes = [Tensor(one.astype(np.float16)) for one in arrays]
     made = nodes[0].scaled_dot_product_attention(*nodes[1:], causal=causal)
@@ -134,7 +140,9 @@ def test_scores_move_no_bytes_and_waves_share_the_queries(kind):
 
 @pytest.mark.parametrize(("queries", "heads"), [(64, 4), (64, 2), (1, 4), (1, 2)])
 def test_heads_beside_each_other_in_the_result_are_heads_still(queries, heads):
-    """One axis of the result is heads and columns of a layer's input: it takes the same tiles, and sees as few keys, as heads apart."""
+    """One axis of the result is heads and columns of a layer's input: it takes the same tiles, and sees as few keys, as
+    heads apart.
+    """
     q, k, v = (
         Tensor._of(buffer(dtypes.float16, (2, count, size, 32)))
         for count, size in ((4, queries), (heads, 128), (heads, 128))

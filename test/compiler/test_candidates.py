@@ -1,4 +1,6 @@
-"""Every shape that a kernel may have computes the same: all candidates of several kernels run on the virtual cores, in strict mode."""
+"""Every shape that a kernel may have computes the same: all candidates of several kernels run on the virtual cores, in
+strict mode.
+"""
 
 import importlib.util
 import random

@@ -27,7 +27,9 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_nothing_waits_for_the_collector(name):
-    """Thousands of instructions in a cycle would cost every user a twentieth of the time, and hold the graph's memory until then."""
+    """Thousands of instructions in a cycle would cost every user a twentieth of the time, and hold the graph's memory
+    until then.
+    """
     node = GRAPHS[name]().node
     gc.collect()
     gc.disable()

@@ -1,4 +1,5 @@
-"""Kernels over more than 2**31 elements, on the virtual cores: the groups at the far end and on both sides of places that need another bit.
+"""Kernels over more than 2**31 elements, on the virtual cores: the groups at the far end and on both sides of places
+that need another bit.
 
 Memory is mapped and not filled: pages that no group touches are never there. Of all groups of a launch only some run.
 """
@@ -41,7 +42,9 @@ class Some:
 
 
 def compiled(tensor, **arrays):
-    """Return the only launch of a tensor's graph, its code, and its memory: arrays by the names of buffers, a new one for the output."""
+    """Return the only launch of a tensor's graph, its code, and its memory: arrays by the names of buffers, a new one
+    for the output.
+    """
     graph = compile_graph([tensor.node])
     (launch,) = graph.launches
     assert graph.arena_bytes == 0
@@ -93,7 +96,9 @@ def check(made, expected, parts):
 
 
 def places_of(launch, share):
-    """Return the group at a share (0 to 1) of a launch, along its longest axis, and its neighbours; of other axes the last."""
+    """Return the group at a share (0 to 1) of a launch, along its longest axis, and its neighbours; of other axes the
+    last.
+    """
     groups = list(launch.groups)
     axis = groups.index(max(groups))
     at = min(int(share * groups[axis]), groups[axis] - 1)

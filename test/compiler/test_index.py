@@ -1,4 +1,6 @@
-"""Whole-number expressions: whatever normal form they take, they are the number that the plain formula gives, within the bounds they state."""
+"""Whole-number expressions: whatever normal form they take, they are the number that the plain formula gives, within
+the bounds they state.
+"""
 
 import random
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,6 @@
-"""Matrix products and convolutions against NumPy: operands of every narrow dtype, ragged edges, what follows the sum, on the virtual cores."""
+"""Matrix products and convolutions against NumPy: operands of every narrow dtype, ragged edges, what follows the sum,
+on the virtual cores.
+"""
 
 import importlib.util
 import math

@@ -1,4 +1,6 @@
-"""Models compile for every target, and LLVM's disassembler finds the same instructions in the code objects as ours does."""
+"""Models compile for every target, and LLVM's disassembler finds the same instructions in the code objects as ours
+does.
+"""
 
 import re
 import subprocess
@@ -85,7 +87,9 @@ def objdump(headers):
 
 
 def plain(text):
-    """Return an instruction's text without what the two spell differently: distances of branches, zeros in hexadecimal, .l of true 16-bit."""
+    """Return an instruction's text without what the two spell differently: distances of branches, zeros in hexadecimal,
+    .l of true 16-bit.
+    """
     text = re.sub(r"\s+", " ", text.strip())
     text = re.sub(r"^(s_c?branch\w*) .*", r"\1", text)
     text = re.sub(r"^(s_wait_\w+) (\w+)$", lambda found: f"{found[1]} {int(found[2], 0)}", text)

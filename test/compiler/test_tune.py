@@ -81,7 +81,9 @@ def test_a_shape_that_is_hardly_better_does_not_replace_the_heuristic_one():
 
 
 def test_the_model_finds_a_better_tile_for_a_convolution():
-    """Figures of the model, pinned loosely: a convolution of 64 channels fills half of the units with the heuristic tile."""
+    """Figures of the model, pinned loosely: a convolution of 64 channels fills half of the units with the heuristic
+    tile.
+    """
     image, weights = Tensor(np.zeros((1, 64, 56, 56), np.float32)), Tensor(np.zeros((64, 64, 3, 3), np.float32))
     said = []
     (found,) = tune_graph([image.conv2d(weights, padding=1).node], Tuning(), say=said.append)

@@ -1,4 +1,6 @@
-"""The ASM2464PD's images, configuration blocks and flash copies: what is right is read, everything else is refused in words."""
+"""The ASM2464PD's images, configuration blocks and flash copies: what is right is read, everything else is refused in
+words.
+"""
 
 import random
 

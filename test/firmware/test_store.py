@@ -129,7 +129,9 @@ def test_a_named_place_that_is_not_there_is_told_at_once(tmp_path):
 
 
 def test_the_kernels_folders_in_the_kernels_order(tmp_path):
-    """Documentation/driver-api/firmware/fw_search_path.rst: the parameter, updates of this kernel, updates, this kernel, the folder."""
+    """Documentation/driver-api/firmware/fw_search_path.rst: the parameter, updates of this kernel, updates, this
+    kernel, the folder.
+    """
     parameter = put(tmp_path / "path", b"/srv/my firmware\n")
     release = os.uname().release
     folders = [str(folder) for folder in system_folders(parameter)]

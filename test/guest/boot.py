@@ -1,11 +1,12 @@
-"""Runs ringup's PCI transports on a real kernel: boots Debian's in an emulator with cards that do DMA and interrupts, and judges what came out.
+"""Runs ringup's PCI transports on a real kernel: boots Debian's in an emulator with cards that do DMA and interrupts,
+and judges what came out.
 
     python test/guest/boot.py [--keep] [--kernel IMAGE] [--only FILE]
 
-The guest's root is this machine's, read-only over 9p below a memory file system, so Python and the checkout are there. Inside, pytest runs
-`inside.py`; outside, the emulator's own trace says which accesses arrived at the card, and the shared memory's file what was written to it.
-Then, on the distribution's kernel, `usb_inside.py`: devices that ringup serves over USB/IP.
-Status 0: all is well.
+The guest's root is this machine's, read-only over 9p below a memory file system, so Python and the checkout are there.
+Inside, pytest runs `inside.py`; outside, the emulator's own trace says which accesses arrived at the card, and the
+shared memory's file what was written to it. Then, on the distribution's kernel, `usb_inside.py`: devices that ringup
+serves over USB/IP. Status 0: all is well.
 """
 
 from __future__ import annotations

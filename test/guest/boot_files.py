@@ -1,8 +1,10 @@
-"""What a guest boots from: Debian's kernel, and a first file system in memory that puts this machine's root below a writable one.
+"""What a guest boots from: Debian's kernel, and a first file system in memory that puts this machine's root below a
+writable one.
 
-The host's root is at /host, read-only over 9p below a memory file system, so programs, Python and the checkout are there under the names
-they have outside, to a process that changes its root to it. What the guest writes, it alone sees. /run/guest is memory, the same in every
-root. The first process runs a script of the caller's, with busybox alone; when the script ends, the guest is switched off.
+The host's root is at /host, read-only over 9p below a memory file system, so programs, Python and the checkout are
+there under the names they have outside, to a process that changes its root to it. What the guest writes, it alone sees.
+/run/guest is memory, the same in every root. The first process runs a script of the caller's, with busybox alone; when
+the script ends, the guest is switched off.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def cache_folder() -> Path:
 
 
 def set_up(script: str, path: Path, *needs: Path) -> Path:
-    """Run one of the set-up scripts beside this file, which makes `path` of what it `needs` and is quick when that is there, and return it."""
+    """Run one of the set-up scripts beside this file, which makes `path` of what it `needs` and is quick when that is
+    there, and return it.
+    """
     subprocess.run(["bash", HERE / script, path, *needs], check=True)
     return path
 
@@ -67,7 +71,9 @@ def set_up_firmware(cache: Path) -> Path:
 
 
 def packaged(kernel_root: Path, names: Sequence[str] = ROOT_MODULES) -> tuple[Path, list[Path]]:
-    """Return the distribution's kernel and the modules of those `names` with what they need, in the order in which they go in."""
+    """Return the distribution's kernel and the modules of those `names` with what they need, in the order in which they
+    go in.
+    """
     version = (kernel_root / "version").read_text().strip()
     modules: list[Path] = []
     for module in names:
@@ -79,7 +85,9 @@ def packaged(kernel_root: Path, names: Sequence[str] = ROOT_MODULES) -> tuple[Pa
 
 
 def initramfs(work: Path, modules: Sequence[Path], files: Mapping[str, str]) -> Path:
-    """Pack what mounts the host's root, busybox and a handful of modules, and the `files`, of which `start.sh` is run after that."""
+    """Pack what mounts the host's root, busybox and a handful of modules, and the `files`, of which `start.sh` is run
+    after that.
+    """
     tree = work / "initramfs"
     for name in ("bin", "sbin", "proc", "sys", "dev", "ro", "rw", "host", "modules", "run/guest"):
         (tree / name).mkdir(parents=True)
@@ -109,7 +117,9 @@ def filled(text: str, words: dict[str, str]) -> str:
 
 
 def wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Wait for the end of an emulator and return its status; one that does not end by itself is killed, and None returned."""
+    """Wait for the end of an emulator and return its status; one that does not end by itself is killed, and None
+    returned.
+    """
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:

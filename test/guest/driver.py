@@ -1,7 +1,9 @@
-"""ringup's own driver on a real kernel: `ringup` in the guest, on a card that another process serves, behind an emulated IOMMU.
+"""ringup's own driver on a real kernel: `ringup` in the guest, on a card that another process serves, behind an
+emulated IOMMU.
 
-The order of the tests is the order of the story: over VFIO as root and as anybody, with interrupts, killed, unplugged; then over sysfs; then
-taken from amdgpu and given back. Each looks at what the card has seen too: none may leave a violation in it.
+The order of the tests is the order of the story: over VFIO as root and as anybody, with interrupts, killed, unplugged;
+then over sysfs; then taken from amdgpu and given back. Each looks at what the card has seen too: none may leave a
+violation in it.
 """
 
 from __future__ import annotations

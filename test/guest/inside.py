@@ -1,7 +1,9 @@
-"""What runs in the guest, as root, on a real kernel: sysfs first, then VFIO, then back. The order of the tests is the order of the story.
+"""What runs in the guest, as root, on a real kernel: sysfs first, then VFIO, then back. The order of the tests is the
+order of the story.
 
-The cards: edu (slot 1; DMA, MSI), edu and ivshmem in one slot and so one IOMMU group, virtio-rng with a kernel driver, function reset and MSI-X.
-Source for edu: QEMU docs/specs/edu.rst; it moves 4 KiB at most, from or to a buffer at 0x40000 of its own.
+The cards: edu (slot 1; DMA, MSI), edu and ivshmem in one slot and so one IOMMU group, virtio-rng with a kernel driver,
+function reset and MSI-X. Source for edu: QEMU docs/specs/edu.rst; it moves 4 KiB at most, from or to a buffer at
+0x40000 of its own.
 """
 
 import contextlib

@@ -1,7 +1,9 @@
-"""The ladder: how far Linux's own amdgpu, unmodified and without any option, comes on our cards, and what uses it there. `make guest` runs it.
+"""The ladder: how far Linux's own amdgpu, unmodified and without any option, comes on our cards, and what uses it
+there. `make guest` runs it.
 
-Each rung is a test; their order is the story of one guest with a card that is plugged in while it runs. What a rung asks is judged at the far
-end: what the kernel says to its user, and what the card has seen. No rung may leave a violation in the card.
+Each rung is a test; their order is the story of one guest with a card that is plugged in while it runs. What a rung
+asks is judged at the far end: what the kernel says to its user, and what the card has seen. No rung may leave a
+violation in the card.
 """
 
 from __future__ import annotations
@@ -203,7 +205,9 @@ def test_rung_10_kfd(story):
 
 
 def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path):
-    """What `test_order_beside_linux.py` holds our driver to is what this kernel did just now, step by step and value by value."""
+    """What `test_order_beside_linux.py` holds our driver to is what this kernel did just now, step by step and value by
+    value.
+    """
     split_log.split(story.served.log_path, tmp_path, "made anew")
     found = order_beside_linux.differences(
         order_beside_linux.tables(), order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()
@@ -288,7 +292,8 @@ def test_rung_13_page_fault(story, programs):
 def test_drivers_take_turns_without_a_restart(story, tmp_path):
     """ringup, tinygrad's own driver and ringup again between two loadings of amdgpu, each on what the one before left.
 
-    QUIRK: before rung 14, whose bad packet has the kernel leak a reference to its process (kfd_dqm_suspend_bad_queue_mes), and so to the module.
+    QUIRK: before rung 14, whose bad packet has the kernel leak a reference to its process
+    (kfd_dqm_suspend_bad_queue_mes), and so to the module.
     """
     dumps = "/sys/class/devcoredump/devcd*/data"  # of the jobs that failed; they hold the module
     story.guest.check(f"for dump in {dumps}; do echo 1 > $dump; done 2>/dev/null; true")

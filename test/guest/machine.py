@@ -1,12 +1,13 @@
-"""A guest: Debian's kernel in an emulator without hardware help, with this machine's programs and virtual cards on its PCI Express ports.
+"""A guest: Debian's kernel in an emulator without hardware help, with this machine's programs and virtual cards on its
+PCI Express ports.
 
     with Guest(folder, cards=[socket]) as guest:
         guest.check("modprobe amdgpu", timeout_s=120)
         print(guest.dmesg())
         print(guest.trixie("vulkaninfo --summary").output)
 
-A card is a vfio-user socket that another process serves. Commands go over a channel of their own, so that what they print is apart from
-what the kernel prints, and a command that hangs stops no other.
+A card is a vfio-user socket that another process serves. Commands go over a channel of their own, so that what they
+print is apart from what the kernel prints, and a command that hangs stops no other.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from qmp import Qmp, QmpError
 
 SLOTS = 4  # root ports a card may sit on: slot1 to slot4
 BOOT_S = 300.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others may be using it
-GRACE_S = (
-    20.0  # TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
-)
-ANSWER_S = 60.0  # TIMEOUT: a card takes seconds for an access while it translates a big shader; the emulator's own bound is 5 s
+# TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
+GRACE_S = 20.0
+# TIMEOUT: a card takes seconds for an access while it translates a big shader; the emulator's own bound is 5 s
+ANSWER_S = 60.0
 HOTPLUG_S = 60.0  # TIMEOUT: unplugging waits for the driver of the card to let go of it
 POWEROFF_S = 20.0  # TIMEOUT: drivers stop their cards; then the emulator is ended from outside
 LAST_LINES = 25  # of the console, in an error
@@ -116,8 +117,8 @@ class Guest:
     ) -> None:
         """Describe a guest whose files come to lie in `folder`.
 
-        `cards` are vfio-user sockets, plugged into slot 1 and on before the machine starts; `extra` is added to the emulator's command
-        line, `kernel_options` to the kernel's.
+        `cards` are vfio-user sockets, plugged into slot 1 and on before the machine starts; `extra` is added to the
+        emulator's command line, `kernel_options` to the kernel's.
         """
         if len(cards) > SLOTS:
             raise ValueError(f"a guest has {SLOTS} slots, not {len(cards)}")
@@ -214,8 +215,8 @@ class Guest:
     def run(self, command: str, timeout_s: float = 60) -> Result:
         """Run a command in the host's root, by bash and as root, and return how it ended.
 
-        A status other than 0 is no error. Raises `GuestFailed` when the command does not end within `timeout_s`, and is then ended, or
-        when the guest is gone. A process that the command leaves in the background lives on.
+        A status other than 0 is no error. Raises `GuestFailed` when the command does not end within `timeout_s`, and is
+        then ended, or when the guest is gone. A process that the command leaves in the background lives on.
         """
         return self._run("/host", command, timeout_s)
 
@@ -234,7 +235,8 @@ class Guest:
         return self._run(TRIXIE, command, timeout_s)
 
     def begin(self, command: str) -> None:
-        """Start a command in the first root, busybox's, and wait for nothing: neither its end nor its answer is asked for.
+        """Start a command in the first root, busybox's, and wait for nothing: neither its end nor its answer is asked
+        for.
 
         Another thread may be waiting for a command of its own meanwhile; all else is one thread's.
         """
@@ -263,7 +265,9 @@ class Guest:
         return seen[0] if seen else ""
 
     def plug(self, socket: Path, slot: int) -> str:
-        """Plug the card that is served at `socket` into an empty slot, and return its address when the guest sees it."""
+        """Plug the card that is served at `socket` into an empty slot, and return its address when the guest sees
+        it.
+        """
         self.qmp("device_add", **card(socket, slot))
         end = time.monotonic() + HOTPLUG_S
         while time.monotonic() < end:
@@ -290,8 +294,8 @@ class Guest:
     def wake(self) -> None:
         """Wake the guest from sleep (`echo mem > /sys/power/state`).
 
-        QUIRK: sleep resets the 9p device and its driver does not set it up again. From then on every access to the host's root hangs:
-        only `trixie`, `dmesg` and the emulator's own commands go on.
+        QUIRK: sleep resets the 9p device and its driver does not set it up again. From then on every access to the
+        host's root hangs: only `trixie`, `dmesg` and the emulator's own commands go on.
         """
         self.qmp("system_wakeup")
 
@@ -310,7 +314,8 @@ class Guest:
     def _switch_off(self, process: subprocess.Popen[bytes]) -> None:
         """Let the drivers stop their cards, and see the emulator's end.
 
-        QUIRK: the emulator does not hear of the power going down once the guest has slept, so the console's word for it counts too.
+        QUIRK: the emulator does not hear of the power going down once the guest has slept, so the console's word for it
+        counts too.
         """
         try:
             if self._channel is not None:
@@ -373,7 +378,9 @@ class Guest:
         return self._answers.pop(nonce)
 
     def _failure(self, what: str, output: str = "") -> GuestFailed:
-        """Make an error of what was being done, what the command printed, and what the console and the emulator showed last."""
+        """Make an error of what was being done, what the command printed, and what the console and the emulator showed
+        last.
+        """
         parts = [what]
         told = (self.folder / "emulator").read_text(errors="replace") if (self.folder / "emulator").exists() else ""
         for name, text in (("its output", output), ("the emulator", told), ("the console", self.console)):
@@ -403,7 +410,9 @@ def card(socket: Path, slot: int) -> dict[str, object]:
 
 
 def emulator(root: Path) -> list[str]:
-    """Return the beginning of the emulator's command line: the one of Debian 13, by that one's loader, and a machine without devices."""
+    """Return the beginning of the emulator's command line: the one of Debian 13, by that one's loader, and a machine
+    without devices.
+    """
     libraries = root / "usr/lib/x86_64-linux-gnu"
     return [
         *(str(libraries / "ld-linux-x86-64.so.2"), "--library-path", str(libraries)),

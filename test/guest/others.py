@@ -1,4 +1,5 @@
-"""Other people's programs in the guest, on a card of ours: tinygrad over /dev/kfd and by its own PCI driver, ROCm's runtime by itself.
+"""Other people's programs in the guest, on a card of ours: tinygrad over /dev/kfd and by its own PCI driver, ROCm's
+runtime by itself.
 
 Each function runs one and returns what is wrong, in words; nothing when all is well.
 """

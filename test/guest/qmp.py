@@ -44,7 +44,9 @@ class Qmp:
         return self._answer(name, "return")
 
     def wait_event(self, names: tuple[str, ...], since: int, timeout_s: float, **data: object) -> dict[str, Any]:
-        """Return the first event of one of those `names`, after the first `since` of all `events`, that carries the `data`."""
+        """Return the first event of one of those `names`, after the first `since` of all `events`, that carries the
+        `data`.
+        """
         end = time.monotonic() + timeout_s
         while True:
             for event in self.events[since:]:

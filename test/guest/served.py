@@ -31,7 +31,9 @@ QUIET = frozenset({"read", "write", "packet"})
 
 
 class Served:
-    """Cards of those chips, each at a socket; their BAR 0 shows all of their memory, as a machine's firmware with resizable BARs has it."""
+    """Cards of those chips, each at a socket; their BAR 0 shows all of their memory, as a machine's firmware with
+    resizable BARs has it.
+    """
 
     def __init__(self, folder: Path, *chips: str, log: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)

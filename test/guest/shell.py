@@ -1,9 +1,11 @@
 """A shell in the emulated guest, with virtual cards plugged in, on this terminal.
 
-    python test/guest/shell.py [virtual:navi31 ...] [--socket PATH] [--memory 2G] [--iommu] [--folder FOLDER] [--command CMD]
+    python test/guest/shell.py [virtual:navi31 ...] [--socket PATH] [--memory 2G] [--iommu] [--folder FOLDER] [--command
+    CMD]
 
-The cards are served from this process, or by `ringup serve vfio-user` at the sockets named. With --command, one command is run instead of a
-shell, its output printed, and its status is this program's. Status 2: the arguments are wrong; 1: the guest came to no good end.
+The cards are served from this process, or by `ringup serve vfio-user` at the sockets named. With --command, one command
+is run instead of a shell, its output printed, and its status is this program's. Status 2: the arguments are wrong; 1:
+the guest came to no good end.
 """
 
 from __future__ import annotations
@@ -158,7 +160,9 @@ def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
 
 
 def _listen(stack: ExitStack, path: Path) -> tuple[socket.socket, list[str]]:
-    """Return a socket for the terminal's other end, and what gives the guest that terminal; the socket's name goes with `stack`."""
+    """Return a socket for the terminal's other end, and what gives the guest that terminal; the socket's name goes with
+    `stack`.
+    """
     listener = stack.enter_context(socket.socket(socket.AF_UNIX))
     listener.bind(str(path))
     stack.callback(path.unlink)
@@ -173,7 +177,9 @@ def _tell(line: str) -> None:
 
 
 class Session:
-    """A shell in the guest, on a terminal of the guest's whose other end is a socket here, joined with the terminal of this process."""
+    """A shell in the guest, on a terminal of the guest's whose other end is a socket here, joined with the terminal of
+    this process.
+    """
 
     def __init__(self, guest: Guest, far: socket.socket) -> None:
         self._guest = guest
@@ -202,7 +208,8 @@ class Session:
             f"cd -- {shlex.quote(str(Path.cwd()))} 2>/dev/null || cd /root",
             f"infocmp -x {kind} 2>/dev/null | tic -x -o {TERMINFO} - 2>/dev/null",  # Debian 13's root has none
             f"exec <>{TERMINAL} >&0 2>&0",
-            f"stty iutf8 rows {self._window.lines} cols {self._window.columns}",  # ORDER: the terminal forgets when it is closed
+            # ORDER: the terminal forgets when it is closed
+            f"stty iutf8 rows {self._window.lines} cols {self._window.columns}",
             "unset TMPDIR",
             f"export TERM={kind} TERMINFO={TERMINFO} PS1='guest:\\w\\$ '",
             "exec setsid --ctty --wait bash --norc -i",

@@ -1,4 +1,6 @@
-"""Runs in the guest, in the interpreter that has tinygrad: its operators on a card, each beside NumPy. Status 0 when all are right."""
+"""Runs in the guest, in the interpreter that has tinygrad: its operators on a card, each beside NumPy. Status 0 when
+all are right.
+"""
 
 import sys
 

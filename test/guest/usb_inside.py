@@ -1,4 +1,5 @@
-"""What runs in the guest, as root: devices that ringup serves, plugged into a real kernel (vhci_hcd) and used through the real libusb.
+"""What runs in the guest, as root: devices that ringup serves, plugged into a real kernel (vhci_hcd) and used through
+the real libusb.
 
 The server is another process, as it is for a user. The order of the tests is the order of the story.
 """
@@ -316,7 +317,8 @@ def test_unplugged_mid_transfer_everything_ends(folder):
 
 
 def imported(port, bus_id):
-    """As the `usbip` tool does: ask for a device and give the kernel the socket. Returns the port; None when it was refused.
+    """As the `usbip` tool does: ask for a device and give the kernel the socket. Returns the port; None when it was
+    refused.
 
     Written from the protocol's text, as is all of vhci's here.
     """

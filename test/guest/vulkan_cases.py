@@ -19,7 +19,9 @@ COMPUTE = "queue=compute"
 
 @dataclass(frozen=True)
 class Case:
-    """What a shader is given: buffers by binding, an array or a number of zero bytes; and who judges which of them afterwards."""
+    """What a shader is given: buffers by binding, an array or a number of zero bytes; and who judges which of them
+    afterwards.
+    """
 
     buffers: Sequence[Array | int]
     judges: Mapping[int, tuple[str, Judge]]  # by binding: the elements' type, the judge

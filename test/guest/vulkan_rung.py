@@ -1,7 +1,7 @@
 """A rung of the ladder: Vulkan compute through Mesa's RADV in the guest, and a page fault that the kernel reports.
 
-`build` makes the programs, `run_all` runs every shader of `vulkan_cases` and judges its answers, `page_fault` has a shader store where
-nothing is. Each returns what is wrong, in words; nothing when all is well.
+`build` makes the programs, `run_all` runs every shader of `vulkan_cases` and judges its answers, `page_fault` has a
+shader store where nothing is. Each returns what is wrong, in words; nothing when all is well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Outcome:
 
 
 def build(folder: Path) -> Path:
-    """Compile the program and the shaders into `folder`, with this machine's compiler and what is in Debian 13's root; return the folder."""
+    """Compile the program and the shaders into `folder`, with this machine's compiler and what is in Debian 13's root;
+    return the folder.
+    """
     root = boot_files.set_up("root.sh", boot_files.cache_folder() / "guest-root")
     libraries = root / "usr/lib/x86_64-linux-gnu"
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,8 @@ def run(guest: Guest, shader: Shader) -> Outcome:
 
 
 def page_fault(guest: Guest) -> list[str]:
-    """Have a shader store to an address where nothing is, and return what is wrong; the files of `install` are in the guest.
+    """Have a shader store to an address where nothing is, and return what is wrong; the files of `install` are in the
+    guest.
 
     The kernel must tell of the fault with the page and the process, the job must fail, and the card must go on working.
     """

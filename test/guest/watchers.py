@@ -1,4 +1,6 @@
-"""A rung of the ladder: a user's watcher, nvtop of Debian 13, reads the card, and says what the kernel's own files say."""
+"""A rung of the ladder: a user's watcher, nvtop of Debian 13, reads the card, and says what the kernel's own files
+say.
+"""
 
 from __future__ import annotations
 

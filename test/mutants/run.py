@@ -1,8 +1,8 @@
 """`make mutants`: does a test fail when a line that matters is gone?
 
-Each mutation of `list.toml` is made in a copy of the tree, and its tests run. It is a file, a piece of text that stands in it once, and what
-stands there instead; `tests` are the few that ought to notice. Those that no test notices are in `survivors.toml` with the reason.
-Status 1: one more survived, or one of those is noticed by now.
+Each mutation of `list.toml` is made in a copy of the tree, and its tests run. It is a file, a piece of text that stands
+in it once, and what stands there instead; `tests` are the few that ought to notice. Those that no test notices are in
+`survivors.toml` with the reason. Status 1: one more survived, or one of those is noticed by now.
 
     .venv/bin/python test/mutants/run.py [--jobs N] [NAME ...]
 """

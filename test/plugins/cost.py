@@ -1,7 +1,7 @@
 """What a run costs, in CPU seconds of the tests and of the processes they start and wait for.
 
-The last lines of a run give the total and the slowest files. CPU clocks differ, so a figure above its budget is a warning;
-`--cost-fails FACTOR` makes it a failure once it is FACTOR times the budget.
+The last lines of a run give the total and the slowest files. CPU clocks differ, so a figure above its budget is a
+warning; `--cost-fails FACTOR` makes it a failure once it is FACTOR times the budget.
 """
 
 from __future__ import annotations

@@ -2,12 +2,15 @@
 
 - `@pytest.mark.seeds(3)` on a test with the argument `seed`: seeds 0, 1 and 2 in `make test`, new ones under `--fuzz`.
   `seeds(3, first=400, also=(730013,))` moves the first and adds seeds that failed once.
-- `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, spread evenly; under `--fuzz` all of them in random order.
-  With `spread=False` the first 40. `sample.fixed` is whether the cases are the same each time, and how often what happens may be judged.
-- `@pytest.mark.sweep(8)` on a test of many parameters: 8 of its cases in `make test`, the same each time; under `--fuzz` all in random order.
+- `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, spread evenly; under `--fuzz` all of them in
+  random order. With `spread=False` the first 40. `sample.fixed` is whether the cases are the same each time, and how
+  often what happens may be judged.
+- `@pytest.mark.sweep(8)` on a test of many parameters: 8 of its cases in `make test`, the same each time; under
+  `--fuzz` all in random order.
 - `@pytest.mark.fuzz`: a test, or a parameter, that runs under `--fuzz` only.
 
-Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`; what does not fit is left out and counted.
+Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`; what does not fit is left
+out and counted.
 """
 
 from __future__ import annotations
@@ -178,7 +181,9 @@ def _seed(item):
 
 @pytest.fixture
 def sample(request):
-    """`sample(cases, few=40)` yields 40 of a sweep's cases, the same each time; with `--fuzz` all, shuffled, until time is up."""
+    """`sample(cases, few=40)` yields 40 of a sweep's cases, the same each time; with `--fuzz` all, shuffled, until time
+    is up.
+    """
     run = request.config.pluginmanager.get_plugin(PLUGIN)
 
     def draw(cases, few, *, spread=True):

@@ -1,7 +1,8 @@
 """`--card NAME`: the tests marked `metal` run on that card, and nothing else runs: `pytest --card pci:0000:03:00.0`.
 
-Without it they run on the virtual cards, as every other test does. Such a test takes the card from `metal_card`, looks at the far end only
-through the card itself (bytes that come back, points, reports), and leaves it working: no reset but that of a queue.
+Without it they run on the virtual cards, as every other test does. Such a test takes the card from `metal_card`, looks
+at the far end only through the card itself (bytes that come back, points, reports), and leaves it working: no reset but
+that of a queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a run could not judge: the tests that were skipped, counted by reason, in the last lines. A missing oracle fails; it is never skipped."""
+"""What a run could not judge: the tests that were skipped, counted by reason, in the last lines. A missing oracle
+fails; it is never skipped.
+"""
 
 from __future__ import annotations
 

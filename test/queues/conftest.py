@@ -1,4 +1,6 @@
-"""A toy engine that obeys rings as hardware does: reads up to the write pointer when it feels like it, executes, stores the timeline."""
+"""A toy engine that obeys rings as hardware does: reads up to the write pointer when it feels like it, executes, stores
+the timeline.
+"""
 
 import struct
 import subprocess
@@ -20,7 +22,9 @@ PAD = bytes(8)  # a NOP has no operands
 
 
 class ToyCommands:
-    """Packets of 24 bytes, NOPs of 8; `padded` pads as engines do that fetch several at a time, and wants packets whole in the ring."""
+    """Packets of 24 bytes, NOPs of 8; `padded` pads as engines do that fetch several at a time, and wants packets whole
+    in the ring.
+    """
 
     kind = "toy"
     call_period = 1
@@ -177,7 +181,9 @@ def machine():
 
 @pytest.fixture(scope="session")
 def compile_cl(tmp_path_factory):
-    """`compile_cl(source, *flags, cpu="gfx1100", version=5, linked=True)` is clang 19's code object of OpenCL source."""
+    """`compile_cl(source, *flags, cpu="gfx1100", version=5, linked=True)` is clang 19's code object of OpenCL
+    source.
+    """
     folder = tmp_path_factory.mktemp("cl")
 
     def compile_source(source, *flags, cpu="gfx1100", version=5, linked=True):

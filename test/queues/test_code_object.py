@@ -1,4 +1,6 @@
-"""Code objects against the compiler that made them: clang 19's objects, LLVM 22's reading of them, the linker's own placing of relocations."""
+"""Code objects against the compiler that made them: clang 19's objects, LLVM 22's reading of them, the linker's own
+placing of relocations.
+"""
 
 import re
 import struct
@@ -212,7 +214,8 @@ def test_an_unlinked_object_reaches_its_data_wherever_it_lies(compile_cl):
     base = 0x12_3456_7000
     image = program.relocate(base)
     code = program.kernel("ptr").entry_offset
-    # s_getpc_b64, s_add_u32 pc, lo; s_addc_u32 pc, hi: the two literals are a distance from behind s_getpc (LLVM: + 4, + 12)
+    # s_getpc_b64, s_add_u32 pc, lo; s_addc_u32 pc, hi: the two literals are a distance from behind s_getpc (LLVM: + 4,
+    # + 12)
     literals = [r.place for r in program.relocations if r.kind == 10]
     assert len(literals) == 2
     targets = []

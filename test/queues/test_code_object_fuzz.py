@@ -1,4 +1,6 @@
-"""Damaged code objects: cut at every byte, bytes changed at random, counts and sizes blown up. One `RingupError` or a program; never more."""
+"""Damaged code objects: cut at every byte, bytes changed at random, counts and sizes blown up. One `RingupError` or a
+program; never more.
+"""
 
 import contextlib
 import random

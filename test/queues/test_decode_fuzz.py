@@ -1,4 +1,6 @@
-"""Decoders given 100,000 streams of noise and damaged packets: never an exception, every dword shown once and in order, time in proportion."""
+"""Decoders given 100,000 streams of noise and damaged packets: never an exception, every dword shown once and in order,
+time in proportion.
+"""
 
 import random
 import struct

@@ -1,4 +1,6 @@
-"""Decoders: what no engine takes is shown with a note, indirect buffers are followed within bounds, live rings read around their end."""
+"""Decoders: what no engine takes is shown with a note, indirect buffers are followed within bounds, live rings read
+around their end.
+"""
 
 import pytest
 

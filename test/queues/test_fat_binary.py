@@ -1,4 +1,6 @@
-"""Fat binaries: every form of a bundle, several in a program for the host, choices among them, damage. Layouts: LLVM ClangOffloadBundler."""
+"""Fat binaries: every form of a bundle, several in a program for the host, choices among them, damage. Layouts: LLVM
+ClangOffloadBundler.
+"""
 
 import contextlib
 import hashlib
@@ -92,7 +94,9 @@ def test_one_object_is_no_fat_binary(compile_cl):
 
 
 def test_the_object_for_a_chip_is_chosen(compile_cl):
-    """Code for the chip itself goes before code for its family; of several sources the one that has the kernel is meant."""
+    """Code for the chip itself goes before code for its family; of several sources the one that has the kernel is
+    meant.
+    """
     one = compile_cl("kernel void first(global int *out) { *out = 1; }")
     two = compile_cl("kernel void second(global int *out) { *out = 2; }")
     other = compile_cl("kernel void second(global int *out) { *out = 3; }", cpu="gfx1201")

@@ -1,4 +1,6 @@
-"""PM4 packets, dword by dword, written out by hand from nvd.h, soc15d.h and what gfx_v11_0.c, gfx_v12_0.c and gfx_v9_4_3.c write."""
+"""PM4 packets, dword by dword, written out by hand from nvd.h, soc15d.h and what gfx_v11_0.c, gfx_v12_0.c and
+gfx_v9_4_3.c write.
+"""
 
 import pytest
 
@@ -126,7 +128,8 @@ DIFFERENT = {
         lambda p: p.acquire_range(0x100_0000_0000, 0x100),
         [0xC005_5800, 0x08C4_0000, 1, 0, 0, 1, 0xA],
     ),
-    # gfx_v9_4_3_ring_emit_fence, 64 bits, with an interrupt: TC_WB 15, TCL1 16, TC 17, TC_MD 21, event 20, index 5; DATA_SEL(2), INT_SEL(2)
+    # gfx_v9_4_3_ring_emit_fence, 64 bits, with an interrupt: TC_WB 15, TCL1 16, TC 17, TC_MD 21, event 20, index 5;
+    # DATA_SEL(2), INT_SEL(2)
     ("fence", MI300): (
         lambda p: p.release_mem(VA, 0x5_0000_0006, interrupt=True),
         [0xC006_4900, 0x0023_8514, 0x4200_0000, 0x2345_6780, 1, 6, 5, 0],
@@ -192,7 +195,8 @@ def test_large_copies_of_the_processor_wait_once_at_the_end():
 
 def test_kiq_packets_are_the_kernels():
     assert set_resources(NAVI31, 0xFF) == [0xC006_A000, 0x000A_0000, 0xFF, 0, 0, 0, 0, 0]  # gfx11_kiq_set_resources
-    # gfx11_kiq_map_queues: ME(1) at 18, NUM_QUEUES(1) at 29, doorbell << 2; the MES queue has ME(2), ENGINE_SEL(5) at 26
+    # gfx11_kiq_map_queues: ME(1) at 18, NUM_QUEUES(1) at 29, doorbell << 2; the MES queue has ME(2), ENGINE_SEL(5) at
+    # 26
     assert map_queues(NAVI31, VA, 0x1000, 6) == [0xC005_A200, 0x2004_0000, 0x18, 0x2345_6780, 1, 0x1000, 0]
     mes = map_queues(NAVI31, VA, 0x1000, 0x16, me=2, engine=QueueEngine.MES)
     assert mes[1:3] == [0x3408_0000, 0x58]

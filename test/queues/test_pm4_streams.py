@@ -1,4 +1,6 @@
-"""Whole PM4 streams: those of a production driver built and decoded bit by bit, templates, round trips over random operands."""
+"""Whole PM4 streams: those of a production driver built and decoded bit by bit, templates, round trips over random
+operands.
+"""
 
 import random
 import struct
@@ -101,13 +103,16 @@ def test_the_drivers_dispatch_is_decoded_packet_by_packet():
 
 
 def test_a_submission_waits_for_the_dispatches_before_it_then_forgets_caches():
-    # nvd.h, PACKET3_EVENT_WRITE: CS_PARTIAL_FLUSH 7, index 4; then gfx_v11_0_emit_mem_sync's ACQUIRE_MEM over everything
+    # nvd.h, PACKET3_EVENT_WRITE: CS_PARTIAL_FLUSH 7, index 4; then gfx_v11_0_emit_mem_sync's ACQUIRE_MEM over
+    # everything
     begin = [0xC000_4600, 0x407, 0xC006_5800, 0, ONES, 0xFF_FFFF, 0, 0, 0xA, 0xC3B1]
     assert Pm4Commands(NAVI31).begin == to_bytes(begin)
 
 
 def test_a_barrier_waits_and_forgets_what_shaders_read_through():
-    """CS_PARTIAL_FLUSH (event 7, index 4), then ACQUIRE_MEM whose GCR_CNTL invalidates scalar, vector and L1 caches. nvd.h, soc15d.h."""
+    """CS_PARTIAL_FLUSH (event 7, index 4), then ACQUIRE_MEM whose GCR_CNTL invalidates scalar, vector and L1 caches.
+    nvd.h, soc15d.h.
+    """
     words = struct.unpack("<10I", Pm4Commands((11, 0, 0)).barrier)
     assert words[:2] == (0xC000_4600, 0x407)
     assert words[2] == 0xC006_5800

@@ -1,4 +1,6 @@
-"""Queues on a toy engine that executes what it finds in memory: order, wraps, full rings, waits, kept streams, threads."""
+"""Queues on a toy engine that executes what it finds in memory: order, wraps, full rings, waits, kept streams,
+threads.
+"""
 
 import random
 import threading
@@ -231,7 +233,9 @@ def test_arguments_that_are_as_they_were_are_not_stored_again_while_nothing_else
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_stream_that_is_submitted_again_finds_its_arguments_whatever_was_between(machine, seed):
-    """Other numbers, other streams, another queue, one more command for the same argument, a queue that was mapped anew."""
+    """Other numbers, other streams, another queue, one more command for the same argument, a queue that was mapped
+    anew.
+    """
     draw = random.Random(seed)
     toys = [machine.queue(), machine.queue()]
     streams = [note_args(toys[0], 100 + n) for n in range(2)]

@@ -1,4 +1,6 @@
-"""Queues whose hardware was reset: what was lost fails for good, what follows works, and a card that takes no work says why."""
+"""Queues whose hardware was reset: what was lost fails for good, what follows works, and a card that takes no work says
+why.
+"""
 
 import threading
 

@@ -1,4 +1,6 @@
-"""SDMA packets, dword by dword, written out by hand from sdma_v6_0_0_pkt_open.h, sdma_v6_0.c, sdma_v7_0.c, sdma_v4_4_2.c and radv_sdma.c."""
+"""SDMA packets, dword by dword, written out by hand from sdma_v6_0_0_pkt_open.h, sdma_v6_0.c, sdma_v7_0.c,
+sdma_v4_4_2.c and radv_sdma.c.
+"""
 
 import random
 
@@ -85,7 +87,8 @@ DIFFERENT = {
     ("register", NAVI48): (lambda s: s.write_register(0x2955, 7), [0xE, 0xA554, 7]),
     # emit_mem_sync: the bits of SDMA_GCR_*, 15:0 at bit 16 of dword 2
     ("caches", NAVI31): (lambda s: s.acquire(NEW_CODE), [0x11, 0, 0xC3B1_0000, 0, 0]),
-    # ROCr amd_blit_sdma.cpp, BuildGCRCommand: sub-opcode 1, GL2_WB 15, GL2_INV 14, GL1_INV 9, GLV_INV 8, GLK_INV 7, GLK_WB 6
+    # ROCr amd_blit_sdma.cpp, BuildGCRCommand: sub-opcode 1, GL2_WB 15, GL2_INV 14, GL1_INV 9, GLV_INV 8, GLK_INV 7,
+    # GLK_WB 6
     ("a user's caches", NAVI31): (lambda s: s.acquire_user(), [0x111, 0, 0xC3C0_0000, 0, 0]),
     ("a user's caches", NAVI48): (lambda s: s.acquire_user(), [0x111, 0, 0xC3C0_0000, 0, 0]),
     ("caches", NAVI48): (lambda s: s.acquire(TO_OUTSIDE, vmid=8), [0x11, 0, 0x8000_0000, 0, 8 << 24]),

@@ -1,4 +1,6 @@
-"""Copies of any size and shape: what their packets leave in memory, executed by a few lines that follow the packet header and nothing else."""
+"""Copies of any size and shape: what their packets leave in memory, executed by a few lines that follow the packet
+header and nothing else.
+"""
 
 import random
 
@@ -12,7 +14,9 @@ COPY_MAX = {4: 0x3F_FF00, 6: 0x3FFF_FF00, 7: 0x3FFF_FF00}  # sid.h, SDMA_V2_0_ a
 
 
 def execute(memory, dwords, version):
-    """Run COPY_LINEAR, its sub-window, CONSTANT_FILL and NOP. All copies since the last NOP may be under way at once."""
+    """Run COPY_LINEAR, its sub-window, CONSTANT_FILL and NOP. All copies since the last NOP may be under way at
+    once.
+    """
     busy = []  # ranges that copies since the last NOP write
     at = 0
     while at < len(dwords):

@@ -1,4 +1,6 @@
-"""Traces, read back by protobuf's rules. Field numbers: Perfetto's .proto files; its own Python classes read such a file the same way (0.59)."""
+"""Traces, read back by protobuf's rules. Field numbers: Perfetto's .proto files; its own Python classes read such a
+file the same way (0.59).
+"""
 
 import random
 import struct

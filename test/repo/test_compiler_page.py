@@ -1,6 +1,7 @@
 """docs/compiler.md: its Python runs, its commands print what is shown, what it names exists.
 
-Figures are not compared: those shown are of the day the page was written. What a figure means is tested by `test/compiler/rdna`.
+Figures are not compared: those shown are of the day the page was written. What a figure means is tested by
+`test/compiler/rdna`.
 """
 
 import re

@@ -1,4 +1,6 @@
-"""What was derived from others' files is listed in NOTICE with its licence, and the licence agrees with what the origin says of itself."""
+"""What was derived from others' files is listed in NOTICE with its licence, and the licence agrees with what the origin
+says of itself.
+"""
 
 import gzip
 import re

@@ -1,4 +1,6 @@
-"""`pytest --card NAME` runs the tests marked `metal` on that card and no other test: shown with a virtual card in a real one's place."""
+"""`pytest --card NAME` runs the tests marked `metal` on that card and no other test: shown with a virtual card in a
+real one's place.
+"""
 
 import re
 import subprocess

@@ -1,4 +1,6 @@
-"""The list of `make mutants` fits the tree: each text stands where it says, once, each test is there, each survivor has its reason."""
+"""The list of `make mutants` fits the tree: each text stands where it says, once, each test is there, each survivor has
+its reason.
+"""
 
 import importlib.util
 import sys

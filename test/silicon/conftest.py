@@ -1,4 +1,6 @@
-"""A peer of a vfio-user server, spelled out byte by byte from QEMU's docs/interop/vfio-user.rst: `bench` makes servers, cards and peers."""
+"""A peer of a vfio-user server, spelled out byte by byte from QEMU's docs/interop/vfio-user.rst: `bench` makes servers,
+cards and peers.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Reply:
 
 
 class Peer:
-    """A monitor: sends, lets the server work, reads answers. Descriptors that come are closed at the end of the test."""
+    """A monitor: sends, lets the server work, reads answers. Descriptors that come are closed at the end of the
+    test.
+    """
 
     def __init__(self, bench, path):
         self.bench, self.server = bench, bench.server
@@ -187,7 +191,9 @@ class Peer:
 
 
 class Ram(threading.Thread):
-    """A peer's memory, given byte by byte on a socket in a thread, as its monitor would; `spoil` makes the answers wrong."""
+    """A peer's memory, given byte by byte on a socket in a thread, as its monitor would; `spoil` makes the answers
+    wrong.
+    """
 
     def __init__(self, sock, size=1 << 20, base=0, spoil=None):
         super().__init__(daemon=True)

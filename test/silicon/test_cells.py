@@ -1,4 +1,6 @@
-"""Registers of a block: storage, hooks, banks, and the refusal of what no header names. Offsets are of Linux's headers."""
+"""Registers of a block: storage, hooks, banks, and the refusal of what no header names. Offsets are of Linux's
+headers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Configuration space: header, BARs, capabilities, power states, interrupts. Offsets and bits are literals of PCI Express 4.0, chapter 7."""
+"""Configuration space: header, BARs, capabilities, power states, interrupts. Offsets and bits are literals of PCI
+Express 4.0, chapter 7.
+"""
 
 from __future__ import annotations
 

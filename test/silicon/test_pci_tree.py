@@ -1,4 +1,6 @@
-"""A board behind its own switch: how configuration requests find a function, what links and resets do to those below."""
+"""A board behind its own switch: how configuration requests find a function, what links and resets do to those
+below.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a host has written lies on the way until something pushes it: PCI Express base specification, 2.4.1, "Transaction Ordering"."""
+"""What a host has written lies on the way until something pushes it: PCI Express base specification, 2.4.1,
+"Transaction Ordering".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Plugging devices into the kernel's own virtual controller: what is written where. The real one is met in the guest (`make guest`)."""
+"""Plugging devices into the kernel's own virtual controller: what is written where. The real one is met in the guest
+(`make guest`).
+"""
 
 import socket
 

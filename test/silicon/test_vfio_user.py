@@ -1,4 +1,6 @@
-"""The server over real sockets, its peer spelled out byte by byte: versions, descriptions, regions, the order of messages."""
+"""The server over real sockets, its peer spelled out byte by byte: versions, descriptions, regions, the order of
+messages.
+"""
 
 import errno
 import json

@@ -1,4 +1,6 @@
-"""Peers that send anything: the server answers, refuses or hangs up, keeps no descriptor of theirs, and serves the next one."""
+"""Peers that send anything: the server answers, refuses or hangs up, keeps no descriptor of theirs, and serves the next
+one.
+"""
 
 import array
 import contextlib

@@ -1,6 +1,8 @@
-"""A served card's interrupts on their way to eventfds: MSI as edges, INTx as a level that masks itself, errors as Linux's vfio-pci gives them.
+"""A served card's interrupts on their way to eventfds: MSI as edges, INTx as a level that masks itself, errors as
+Linux's vfio-pci gives them.
 
-What is asked of which kind, and the errors: drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare; drivers/vfio/pci/vfio_pci_intrs.c.
+What is asked of which kind, and the errors: drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare;
+drivers/vfio/pci/vfio_pci_intrs.c.
 """
 
 import errno
@@ -30,7 +32,9 @@ def event(bench):
 
 @pytest.fixture
 def ring(bench, peer, card):
-    """An interrupt ring in the peer's memory: `ring()` makes the card put an entry into it; `ring.read()` says it was read."""
+    """An interrupt ring in the peer's memory: `ring()` makes the card put an entry into it; `ring.read()` says it was
+    read.
+    """
     fd, mapped = bench.memfd(1 << 16)
     assert peer.map(AT, 1 << 16, fd) == 0
     cells = card.ih.cells

@@ -1,4 +1,6 @@
-"""What a served card reaches of its peer's memory: pieces of files that come with descriptors, and what is asked for by message."""
+"""What a served card reaches of its peer's memory: pieces of files that come with descriptors, and what is asked for by
+message.
+"""
 
 import errno
 import fcntl

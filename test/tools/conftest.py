@@ -1,4 +1,6 @@
-"""Fixtures of the command's tests: a virtual card that stays plugged in from one command to the next, and a machine without any card."""
+"""Fixtures of the command's tests: a virtual card that stays plugged in from one command to the next, and a machine
+without any card.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Installed:
 
 @pytest.fixture
 def plug(monkeypatch):
-    """`plug(name, **options)` puts a virtual card into the slot that `virtual:name` opens; at the end no card may have seen a mistake."""
+    """`plug(name, **options)` puts a virtual card into the slot that `virtual:name` opens; at the end no card may have
+    seen a mistake.
+    """
     made = []
 
     def put(name="navi31", **options):
@@ -64,7 +68,9 @@ def plug(monkeypatch):
 
 @pytest.fixture
 def dock(monkeypatch):
-    """`dock("navi31", "open")` plugs an enclosure with a card into USB; it is what `virtual:navi31@asm2464pd` opens from then on."""
+    """`dock("navi31", "open")` plugs an enclosure with a card into USB; it is what `virtual:navi31@asm2464pd` opens
+    from then on.
+    """
     made, others = [], [Installed("usb", usb), Installed("replay", replay)]
 
     def put(name="navi31", firmware="open", **options):
@@ -123,7 +129,9 @@ def ask(ringup, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def mandelbrot(tmp_path_factory):
-    """A code object for gfx1100 with one kernel, `mandelbrot`: (buffer, width, steps, left, top, pixel), groups of 256."""
+    """A code object for gfx1100 with one kernel, `mandelbrot`: (buffer, width, steps, left, top, pixel), groups of
+    256.
+    """
     path = tmp_path_factory.mktemp("code") / "mandelbrot.o"
     path.write_bytes(compile_for("gfx1100"))
     return path

@@ -134,7 +134,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_card(card: str, names: Sequence[str]) -> None:
-    """Raise `NoSuchCard` where benches are to run on what is no card, `NotSupported` where the only one measures cards of another kind."""
+    """Raise `NoSuchCard` where benches are to run on what is no card, `NotSupported` where the only one measures cards
+    of another kind.
+    """
     if not ON_CARD.intersection(names):
         return
     card_name(argparse.Namespace(card_option=card))

@@ -1,4 +1,5 @@
-"""A virtual card behind the peer's protocol for cards on other machines, over loopback: so that its driver and ours start the very same card.
+"""A virtual card behind the peer's protocol for cards on other machines, over loopback: so that its driver and ours
+start the very same card.
 
 Source of the protocol: the client's side in its `runtime/support/system.py`, class RemotePCIDevice.
 """
@@ -27,7 +28,9 @@ SINGLE = (4, 8)  # bytes that go in one request
 
 
 class Door:
-    """The far side of one card; serves one driver after another in a thread of its own. The card's clock goes as the wall's does."""
+    """The far side of one card; serves one driver after another in a thread of its own. The card's clock goes as the
+    wall's does.
+    """
 
     def __init__(self, radeon: VirtualRadeon) -> None:
         self._radeon = radeon
@@ -53,7 +56,9 @@ class Door:
         self.close()
 
     def close(self) -> None:
-        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth nothing."""
+        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth
+        nothing.
+        """
         self._closing = True
         socket.create_connection(self._listener.getsockname()).close()
         self._thread.join()

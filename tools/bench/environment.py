@@ -30,7 +30,9 @@ class Peer:
     said: set[str] = field(default_factory=set)
 
     def call(self, script: str, job: Mapping[str, Any]) -> Any:
-        """Run `peer/<script>.py` in a fresh interpreter with `job` on its standard input; return its answer, None when it has none."""
+        """Run `peer/<script>.py` in a fresh interpreter with `job` on its standard input; return its answer, None when
+        it has none.
+        """
         if self.python is None:
             return None
         return self._answer([str(SCRIPTS / f"{script}.py")], script, json.dumps(job))

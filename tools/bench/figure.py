@@ -21,7 +21,9 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured quantity, in `unit`. `beside` names whom `peer` was measured on; `better` says whether less or more is good."""
+    """One measured quantity, in `unit`. `beside` names whom `peer` was measured on; `better` says whether less or more
+    is good.
+    """
 
     name: str
     unit: str
@@ -34,7 +36,9 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is, whichever direction is better: 2 is twice as good, 0.5 half as good. None without a peer."""
+        """How many times better ours is, whichever direction is better: 2 is twice as good, 0.5 half as good. None
+        without a peer.
+        """
         if self.peer is None:
             return None
         above, below = (self.peer, self.ours) if self.better == "less" else (self.ours, self.peer)

@@ -1,4 +1,5 @@
-"""Machine code back as the back end's own form, whoever made it: what the model of the chip and the counts of a listing work on.
+"""Machine code back as the back end's own form, whoever made it: what the model of the chip and the counts of a listing
+work on.
 
 Source: RDNA3 ISA reference (encodings), through `compiler/isa`'s decoder.
 """
@@ -32,7 +33,9 @@ class Listing:
 
 
 def listing(name: str, target: str, data: bytes, group_size: int, wave_size: int = 32) -> Listing:
-    """Take the code of one kernel apart, from its entry to the padding behind it. Bytes that are no instruction are a CompileError."""
+    """Take the code of one kernel apart, from its entry to the padding behind it. Bytes that are no instruction are a
+    CompileError.
+    """
     machine = processor(target, wave_size)
     found: list[tuple[int, Instruction]] = []
     for offset, one in machine.walk(data):
@@ -75,7 +78,9 @@ def listing(name: str, target: str, data: bytes, group_size: int, wave_size: int
 
 @dataclass(frozen=True)
 class Trace:
-    """Blocks that a wave goes through one after the other, and how often; `loops`: it goes back from the end to the beginning."""
+    """Blocks that a wave goes through one after the other, and how often; `loops`: it goes back from the end to the
+    beginning.
+    """
 
     instrs: tuple[Instr, ...]
     runs: float
@@ -108,7 +113,8 @@ class Timed(Trace):
 
 
 def traces(found: Listing, runs: Sequence[float]) -> list[Trace]:
-    """Join blocks that run one after the other about equally often, so that what one loads and the next waits for is seen.
+    """Join blocks that run one after the other about equally often, so that what one loads and the next waits for is
+    seen.
 
     `runs` says how often a wave goes through each block; those it never goes through are left out.
     """

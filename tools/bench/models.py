@@ -1,7 +1,8 @@
-"""Graphs of tensors that compilers are measured with, built by the same statements on every side: peers load this file too.
+"""Graphs of tensors that compilers are measured with, built by the same statements on every side: peers load this file
+too.
 
-Where two languages call the same thing by different names, `Kit` says how. Weights are memory with nothing in it: no graph here is run.
-Imports nothing of ringup.
+Where two languages call the same thing by different names, `Kit` says how. Weights are memory with nothing in it: no
+graph here is run. Imports nothing of ringup.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ T = Any  # a tensor of either language
 
 
 class Kit(NamedTuple):
-    """A language of tensors: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins along an axis.
+    """A language of tensors: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins
+    along an axis.
 
-    `cross_entropy` is the mean loss of logits and classes; `gradients` are a loss's by some weights; `step` returns what a step of AdamW
-    computes, of weights by a loss.
+    `cross_entropy` is the mean loss of logits and classes; `gradients` are a loss's by some weights; `step` returns
+    what a step of AdamW computes, of weights by a loss.
     """
 
     empty: Callable[[Sequence[int], str], T]
@@ -72,7 +74,9 @@ class Maker:
         return found.permute(0, 2, 1, 3).reshape(batch, tokens, dim) @ self.new(dim, dim)
 
     def _layer(self, x: T, heads: int, past: int = 0, gelu: str = "tanh") -> T:
-        """Return a layer of a transformer: attention, then two matrices with a GELU between; norms before, sums after each."""
+        """Return a layer of a transformer: attention, then two matrices with a GELU between; norms before, sums after
+        each.
+        """
         dim = x.shape[-1]
         x = x + self._attended(self.kit.layer_norm(x), past, heads)
         inner = (self.kit.layer_norm(x) @ self.new(dim, 4 * dim) + self.new(4 * dim)).gelu(gelu)

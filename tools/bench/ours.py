@@ -1,4 +1,6 @@
-"""Our side of the benches that need a fresh interpreter: one job on standard input, one answer on standard output, both JSON."""
+"""Our side of the benches that need a fresh interpreter: one job on standard input, one answer on standard output, both
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,9 @@ class _Nowhere:
 
 
 def graph(job: Job) -> dict[str, Any]:
-    """Compile one graph of `models` for a target, from building it to the code object; count its kernels and the bytes of their buffers."""
+    """Compile one graph of `models` for a target, from building it to the code object; count its kernels and the bytes
+    of their buffers.
+    """
     from ringup.compiler.compile import compile_graph
     from ringup.compiler.tensor import order
 

@@ -1,4 +1,6 @@
-"""The struct the field bench measures: ten parts of twenty plain fields, and twenty bit-fields; as ringup, ctypes and cffi have it."""
+"""The struct the field bench measures: ten parts of twenty plain fields, and twenty bit-fields; as ringup, ctypes and
+cffi have it.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def new_ctypes() -> type[ctypes.Structure]:
 
 
 def ours() -> dict[str, Any]:
-    """Return the names the statements use, for our types: `s`, `p`, `b` are views over memory, `S` makes a struct, `lay` a view."""
+    """Return the names the statements use, for our types: `s`, `p`, `b` are views over memory, `S` makes a struct,
+    `lay` a view.
+    """
     memory, bits = bytearray(Whole.SIZE), bytearray(Bits.SIZE)
     whole: Any = Whole.view(memory)
     views = {"s": whole, "p": whole.p3, "b": Bits.view(bits)}

@@ -1,4 +1,6 @@
-"""Our side of the bring-up bench in a fresh interpreter: a card started twice. One job on stdin, one answer on stdout, both JSON."""
+"""Our side of the bring-up bench in a fresh interpreter: a card started twice. One job on stdin, one answer on stdout,
+both JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How things are timed here: medians of repeated runs, loops less an empty loop, fresh interpreters where state would lie."""
+"""How things are timed here: medians of repeated runs, loops less an empty loop, fresh interpreters where state would
+lie.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ CALL_TIMEOUT_S = 900  # TIMEOUT: the whole manifest on a busy machine
 def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
     """Time `statement` over `loops` rounds: nanoseconds of CPU each, an empty loop taken off.
 
-    CPU time, since another process that gets the core in between says nothing about the statement. Names are local to the loop.
+    CPU time, since another process that gets the core in between says nothing about the statement. Names are local to
+    the loop.
     """
     given = {f"_{name}": value for name, value in names.items()}
     setup = "\n".join(f"{name} = _{name}" for name in names)
@@ -35,7 +38,9 @@ def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
 
 
 def cpu_us(work: Callable[[], object], times: int) -> float:
-    """Call `work` so many times: microseconds of CPU for each, the call included, the garbage collector held off as `timeit` does."""
+    """Call `work` so many times: microseconds of CPU for each, the call included, the garbage collector held off as
+    `timeit` does.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -49,7 +54,9 @@ def cpu_us(work: Callable[[], object], times: int) -> float:
 
 
 class Interpreter:
-    """Fresh interpreters of our own environment, their bytecode kept in `folder` so that every run but the first finds it."""
+    """Fresh interpreters of our own environment, their bytecode kept in `folder` so that every run but the first finds
+    it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder), "PYTHONDONTWRITEBYTECODE": ""}

@@ -1,4 +1,6 @@
-"""A virtual USB host behind a socket, for the peer in an interpreter of its own, whose libusb asks here; and what its work cost on the cable."""
+"""A virtual USB host behind a socket, for the peer in an interpreter of its own, whose libusb asks here; and what its
+work cost on the cable.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ STATUS_TIMED_OUT = 2
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something cost: transfers, calls that stood still for one or several of them, microseconds of the enclosure's clock.
+    """What something cost: transfers, calls that stood still for one or several of them, microseconds of the
+    enclosure's clock.
 
-    `turns`: how often the virtual host had to let time pass until a transfer ended, whoever stood still for it; 0 on metal.
+    `turns`: how often the virtual host had to let time pass until a transfer ended, whoever stood still for it; 0 on
+    metal.
     """
 
     transfers: int
@@ -47,7 +51,8 @@ class Cost:
 
 
 class UsbDoor:
-    """The far side of one libusb: one session, one device. `costs` are by the names that the peer gives to what it has done.
+    """The far side of one libusb: one session, one device. `costs` are by the names that the peer gives to what it has
+    done.
 
     Each call that libusb makes synchronously is a wait; an asynchronous transfer is one when its events are waited for.
     """
@@ -81,7 +86,9 @@ class UsbDoor:
         self.close()
 
     def close(self) -> None:
-        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth nothing."""
+        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth
+        nothing.
+        """
         if not self._came:  # nobody did, so the thread still waits for somebody
             address, _, port = self.address.partition(":")
             Client((address, int(port)), authkey=KEY).close()
@@ -112,7 +119,7 @@ class UsbDoor:
     def _now(self) -> Cost:
         return Cost(self._transfers, self._waits, self._host.waits, self._clock.now_us)
 
-    # --- what libusb asks: an answer is (code, data) where it may fail --------------------------------------------------
+    # --- what libusb asks: an answer is (code, data) where it may fail ------------------------------------------------
     def _list(self) -> list[dict[str, Any]]:
         rows = []
         for device in self._host.enumerate_devices():
@@ -173,7 +180,9 @@ class UsbDoor:
         return 0, b""
 
     def _events(self) -> list[tuple[int, int, int, bytes]]:
-        """Return (tag, status, bytes moved, data) of the asynchronous transfers that have ended, at least one if any is pending."""
+        """Return (tag, status, bytes moved, data) of the asynchronous transfers that have ended, at least one if any is
+        pending.
+        """
         if self._pending and not any(transfer.done for transfer in self._pending.values()):
             self._waits += 1
             self._host.handle_events(EVENTS_MS)
@@ -182,7 +191,7 @@ class UsbDoor:
             del self._pending[tag]
         return [(tag, STATUS.get(one.status, STATUS_TIMED_OUT), one.actual, one.data) for tag, one in ended]
 
-    # --- what stands in for the peer's surroundings ------------------------------------------------------------------------
+    # --- what stands in for the peer's surroundings -------------------------------------------------------------------
     def _sleep(self, seconds: float) -> tuple[int, bytes]:
         self._clock.sleep_us(seconds * 1e6)
         return 0, b""

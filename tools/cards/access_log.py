@@ -1,4 +1,6 @@
-"""Access logs: what a served card did, as text that people and `ringup trace --decode` read. A line an event, repeated ones counted."""
+"""Access logs: what a served card did, as text that people and `ringup trace --decode` read. A line an event, repeated
+ones counted.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Entry:
 
 
 class AccessLog:
-    """A log that is being written: `follow` each card, once. Where that fails, cards go on, and `close` raises the `OSError`."""
+    """A log that is being written: `follow` each card, once. Where that fails, cards go on, and `close` raises the
+    `OSError`.
+    """
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -90,7 +94,9 @@ class AccessLog:
             LOG.warning("the access log ends here: %s", error.strerror)
 
     def close(self) -> None:
-        """Write what is counted still; what happens from now on is not written. Raises the `OSError` that ended the log."""
+        """Write what is counted still; what happens from now on is not written. Raises the `OSError` that ended the
+        log.
+        """
         self.flush()
         self._closed = True
         if self._error is not None:
@@ -121,7 +127,8 @@ def is_log(path: Path) -> bool:
 def read(path: Path) -> tuple[list[Entry], list[str]]:
     """Return the entries of a log and its remarks. Raises `TransportError` for what is none, with the line.
 
-    A log that is still being written, or whose writer was killed, ends anywhere in a line: what is there of that one is a remark.
+    A log that is still being written, or whose writer was killed, ends anywhere in a line: what is there of that one is
+    a remark.
     """
     entries: list[Entry] = []
     remarks: list[str] = []

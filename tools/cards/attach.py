@@ -1,4 +1,6 @@
-"""Reaching a card without starting it: ours to hold where it is free, for looking only where another process holds it."""
+"""Reaching a card without starting it: ours to hold where it is free, for looking only where another process holds
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ class Attached:
 def attached(name: str, *, change: bool = False) -> Iterator[Attached]:
     """Hold the card called `name`; `change`: it will be written, so looking only will not do.
 
-    Raises `CardBusy` for a card that cannot even be looked at, `NotSupported` for one whose kernel driver shows no registers, and what opening
-    raises.
+    Raises `CardBusy` for a card that cannot even be looked at, `NotSupported` for one whose kernel driver shows no
+    registers, and what opening raises.
     """
     device, who = _device(name, change=change)
     try:

@@ -1,4 +1,6 @@
-"""`ringup bind` and `ringup unbind`: give a card's functions to VFIO, or back to the kernel's own drivers, by a plan that is shown."""
+"""`ringup bind` and `ringup unbind`: give a card's functions to VFIO, or back to the kernel's own drivers, by a plan
+that is shown.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def run(args: argparse.Namespace, kernel: Kernel | None = None) -> int:
 
 
 def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, whole_group: bool = False) -> int:
-    """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found something that speaks against it."""
+    """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found something that speaks
+    against it.
+    """
     function = find(kernel, named(args).removeprefix(PREFIX))
     steps = bind.plan_unbind(function) if driver is None else bind.plan_bind(function, driver)
     against = [*_of_processor(function, driver), *bind.objections(function, driver, whole_group=whole_group)]

@@ -102,7 +102,9 @@ def run(args: argparse.Namespace, options: Mapping[str, Any] | None = None) -> i
 
 @contextmanager
 def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
-    """Hold the USB side of an enclosure, real or virtual. Raises `NotSupported` for a card that is not behind a bridge."""
+    """Hold the USB side of an enclosure, real or virtual. Raises `NotSupported` for a card that is not behind a
+    bridge.
+    """
     prefix, _, rest = name.partition(":")
     options = dict(given)
     if prefix == "virtual":
@@ -267,7 +269,8 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
             print(json_text({**report, "done": False}, indent=1))
         return 1 if against else 0
     if not against and not args.yes:
-        # ORDER: behind the plan and the way back, which kill -9 or a power cut would leave untold, and before the first write
+        # ORDER: behind the plan and the way back, which kill -9 or a power cut would leave untold, and before the first
+        # write
         _ask(name, as_json=args.json)
     outcome = _write(flashing, name)
     if args.json:
@@ -286,7 +289,9 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
 
 
 def _ask(name: str, *, as_json: bool) -> None:
-    """Ask on a terminal whether to write. Raises `WrongUsage` for another answer than yes, and where nobody can be asked."""
+    """Ask on a terminal whether to write. Raises `WrongUsage` for another answer than yes, and where nobody can be
+    asked.
+    """
     if as_json or sys.stdin is None or not sys.stdin.isatty():
         raise WrongUsage(f"nothing was written to {name}: read the plan of --dry-run, then say --yes")
     print(f"write to the flash of {name}? type yes: ", end="", file=sys.stderr, flush=True)
@@ -352,7 +357,9 @@ def _ending(outcome: Outcome, args: argparse.Namespace) -> Iterator[str]:
 
 
 class Patience:
-    """Ctrl-C, SIGTERM and SIGHUP stop between blocks: within one they are only remembered. The second ends the program at once."""
+    """Ctrl-C, SIGTERM and SIGHUP stop between blocks: within one they are only remembered. The second ends the program
+    at once.
+    """
 
     def __init__(self) -> None:
         self._asked = False

@@ -1,4 +1,5 @@
-"""Arguments of a kernel as words of the command line: numbers by type, buffers filled from files, buffers that go to files or the screen.
+"""Arguments of a kernel as words of the command line: numbers by type, buffers filled from files, buffers that go to
+files or the screen.
 
 | word | what the kernel gets |
 |---|---|
@@ -8,7 +9,7 @@
 | `out:FILE:SIZE` | a buffer of SIZE zero bytes, written to FILE afterwards |
 | `inout:FILE:FILE` | a buffer with the first file's bytes, written to the second afterwards |
 | `zero:SIZE` | a buffer of SIZE zero bytes |
-| `show:SIZE:TYPE` | the same, shown afterwards as numbers of TYPE; those that are not finite as `nan`, `inf` and `-inf`, strings in JSON |
+| `show:SIZE:TYPE` | the same, shown afterwards as numbers of TYPE; `nan`, `inf` and `-inf` are strings in JSON |
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Argument:
 
 
 def parse(word: str) -> Argument:
-    """Return the argument that a word means. Raises `WrongUsage` for none, an `OSError` for a file that cannot be read."""
+    """Return the argument that a word means. Raises `WrongUsage` for none, an `OSError` for a file that cannot be
+    read.
+    """
     kind, colon, rest = word.partition(":")
     try:
         if not colon:
@@ -182,7 +185,9 @@ BUFFERS: dict[str, Callable[[str, str], Argument]] = {
 
 
 def place(card: Any, arguments: list[Argument]) -> list[Any]:
-    """Put buffers into the card's memory, where they stay until it closes; return what the kernel is given. Raises `OutOfMemory`."""
+    """Put buffers into the card's memory, where they stay until it closes; return what the kernel is given. Raises
+    `OutOfMemory`.
+    """
     placed: list[Any] = []
     for number, argument in enumerate(arguments):
         if not argument.is_buffer:

@@ -1,4 +1,6 @@
-"""`ringup mem`: read and write a card's memory, by place in VRAM or by GPU virtual address; nothing of the card is started."""
+"""`ringup mem`: read and write a card's memory, by place in VRAM or by GPU virtual address; nothing of the card is
+started.
+"""
 
 from __future__ import annotations
 

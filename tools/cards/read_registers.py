@@ -1,7 +1,8 @@
 """Registers of a card that is there, for `ringup regs`: read by name; written only when that was asked for.
 
-A read may act: behind an index register it moves on, a semaphore is taken by it. Such registers are refused without `--write`; what no database
-describes is refused in any case. The addresses are the card's own, from its discovery table.
+A read may act: behind an index register it moves on, a semaphore is taken by it. Such registers are refused without
+`--write`; what no database describes is refused in any case. The addresses are the card's own, from its discovery
+table.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SECURITY, POWER = "mp0", "mp1"  # processors whose registers one header describe
 
 
 def run(args: argparse.Namespace, card: str, query: str | None) -> int:
-    """Read the register that `query` names, or write it where it is NAME=VALUE. Raises `WrongUsage`, `NotSupported`, `HeaderError`."""
+    """Read the register that `query` names, or write it where it is NAME=VALUE. Raises `WrongUsage`, `NotSupported`,
+    `HeaderError`.
+    """
     match = NAMED.fullmatch(query or "")
     if match is None:
         raise WrongUsage(
@@ -66,7 +69,9 @@ def run(args: argparse.Namespace, card: str, query: str | None) -> int:
 
 
 def _one(chip: Chip, name: str, block: str | None) -> Register:
-    """Return the register of exactly that name. Raises `WrongUsage` for one of several blocks, `HeaderError` for none."""
+    """Return the register of exactly that name. Raises `WrongUsage` for one of several blocks, `HeaderError` for
+    none.
+    """
     found = [one for one in regs.exactly(chip, name, block) if one.row.kind == "reg" and one.row.width_bits == 32]
     blocks = list(dict.fromkeys(one.place.block for one in found))
     if not found:

@@ -1,4 +1,6 @@
-"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value; read one of a card that is there."""
+"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value; read one of a card that is
+there.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[
 
 
 def exactly(chip: Chip, name: str, block: str | None) -> list[Register]:
-    """Return the registers of exactly that name, in either case and with or without the header's prefix. Raises `HeaderError` for none."""
+    """Return the registers of exactly that name, in either case and with or without the header's prefix. Raises
+    `HeaderError` for none.
+    """
     return _hits(chip, name, block, exactly=True)[0]
 
 
@@ -127,7 +131,9 @@ def _spellings(query: str) -> list[str]:
 
 
 def _named(chip: Chip, spellings: list[str], block: str | None) -> list[Register]:
-    """Return the registers of the first spelling that names some. Raises `HeaderError` when none does and a block is damaged."""
+    """Return the registers of the first spelling that names some. Raises `HeaderError` when none does and a block is
+    damaged.
+    """
     damage = None
     for spelling in spellings:
         try:
@@ -181,7 +187,9 @@ def _write(lines: Iterable[str], document: object, *, as_json: bool) -> None:
 
 
 def _list_chips(*, as_json: bool) -> int:
-    """List the chips. Raises `HeaderError` after the list when the files of some are damaged, and when there is none at all."""
+    """List the chips. Raises `HeaderError` after the list when the files of some are damaged, and when there is none at
+    all.
+    """
     lines, names, damage = [], [], []
     for name in chip_names():
         try:

@@ -1,4 +1,6 @@
-"""`ringup report`: a post-mortem of a card that was left, or that another process drives; the card is not started for it."""
+"""`ringup report`: a post-mortem of a card that was left, or that another process drives; the card is not started for
+it.
+"""
 
 from __future__ import annotations
 

@@ -130,7 +130,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
-    """Return the card that the words name, if any, and the work. Raises `WrongUsage`, `CompileError` for what is no code object."""
+    """Return the card that the words name, if any, and the work. Raises `WrongUsage`, `CompileError` for what is no
+    code object.
+    """
     words = list(args.words)
     card = words.pop(0) if is_card(words[0]) and not Path(words[0]).exists() else None
     if not 1 <= len(words) <= 2:
@@ -143,7 +145,9 @@ def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
 
 
 def _program(words: list[str]) -> tuple[CodeObject | bytes, str]:
-    """Return a code object, or a fat binary's bytes, and the kernel that is meant. Raises `WrongUsage`, `CompileError`."""
+    """Return a code object, or a fat binary's bytes, and the kernel that is meant. Raises `WrongUsage`,
+    `CompileError`.
+    """
     data = files.read_program(words[0], LIMIT_BYTES)
     fat = fat_binary.is_fat(data)
     code = data if fat else code_object.parse(data, words[0])

@@ -1,4 +1,6 @@
-"""`ringup serve`: lend virtual devices to kernels, this machine's or one in a virtual machine, which then see real hardware."""
+"""`ringup serve`: lend virtual devices to kernels, this machine's or one in a virtual machine, which then see real
+hardware.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,9 @@ def _slot_card(name: str, **options: Any) -> VirtualRadeon:
 
 @contextmanager
 def ended_by_signals(server: UsbipServer | VfioUserServer) -> Iterator[None]:
-    """Let ctrl-C and SIGTERM stop a server once its card has finished a step; a second signal does not wait for that."""
+    """Let ctrl-C and SIGTERM stop a server once its card has finished a step; a second signal does not wait for
+    that.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: object) -> None:
@@ -192,7 +196,9 @@ def _port(text: str) -> int:
 
 
 def _host(name: str) -> Any:
-    """Return the USB host that a virtual device is plugged into. Raises `NotSupported` for a card without USB, `NoSuchCard`."""
+    """Return the USB host that a virtual device is plugged into. Raises `NotSupported` for a card without USB,
+    `NoSuchCard`.
+    """
     if name == TEST_DEVICE:
         return LoopbackHost()
     path = transport.open(name.removeprefix(VIRTUAL)) if name.startswith(VIRTUAL) else None

@@ -1,4 +1,6 @@
-"""`ringup stats`: what a card does, seen from outside: nothing is taken from whoever drives it, and nothing is written."""
+"""`ringup stats`: what a card does, seen from outside: nothing is taken from whoever drives it, and nothing is
+written.
+"""
 
 from __future__ import annotations
 

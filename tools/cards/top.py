@@ -1,4 +1,6 @@
-"""`ringup top`: a card's numbers, live: a screen that is drawn again every moment on a terminal, one frame elsewhere."""
+"""`ringup top`: a card's numbers, live: a screen that is drawn again every moment on a terminal, one frame
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`ringup trace`: record a run for ui.perfetto.dev, or every access of it as a transcript; show what a transcript holds."""
+"""`ringup trace`: record a run for ui.perfetto.dev, or every access of it as a transcript; show what a transcript
+holds.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _whole_or_none(path: Path | None) -> Iterator[None]:
-    """Remove a transcript of a run that failed, unless the card failed: its accesses up to there are whole and worth having."""
+    """Remove a transcript of a run that failed, unless the card failed: its accesses up to there are whole and worth
+    having.
+    """
     before = _written(path)
     try:
         yield

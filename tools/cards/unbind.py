@@ -1,4 +1,6 @@
-"""`ringup unbind`: give a card's functions back to the kernel's own drivers. The work is `ringup.tools.cards.bind`'s."""
+"""`ringup unbind`: give a card's functions back to the kernel's own drivers. The work is
+`ringup.tools.cards.bind`'s.
+"""
 
 from __future__ import annotations
 

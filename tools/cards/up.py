@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, StageView]]:
-    """Bring the card behind `path` up; give it, and the view of its stages, which has their transfers where the path counts them."""
+    """Bring the card behind `path` up; give it, and the view of its stages, which has their transfers where the path
+    counts them.
+    """
 
     def transfers() -> int:
         seen = counts_of(path)
@@ -102,7 +104,9 @@ def prove_queues(card: Any, watch: Watcher) -> QueueTest:
 
 
 def bytes_to_move(device: Device) -> int:
-    """Return how much the test moves: a MiB, or what the path's own memory takes at once, or a page, where bytes go by single requests."""
+    """Return how much the test moves: a MiB, or what the path's own memory takes at once, or a page, where bytes go by
+    single requests.
+    """
     if not device.polls_vram:
         return TEST_BYTES
     bulk = device.remote.bulk if device.remote else None

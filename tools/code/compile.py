@@ -1,4 +1,6 @@
-"""`ringup compile`: tensors of a Python file as machine code: a code object, and what each kernel needs. No card is touched."""
+"""`ringup compile`: tensors of a Python file as machine code: a code object, and what each kernel needs. No card is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the code object and show the kernels. Raises `CompileError` for what is wrong in the file, or cannot be compiled."""
+    """Write the code object and show the kernels. Raises `CompileError` for what is wrong in the file, or cannot be
+    compiled.
+    """
     files.check_outputs(args.out, keep=graph_file.path_of(args.file))
     found = explain(graph_file.outputs_of(args.file), args.target, tuning=graph_file.tuning_of(args))
     if args.out is not None and found.kernels:
@@ -56,7 +60,9 @@ COLUMNS = (
 
 
 def row(one: Explained) -> tuple[str, ...]:
-    """Return a kernel's line: registers of a lane or wave, LDS of a group, waves that fit on a SIMD, bytes of code and bytes moved."""
+    """Return a kernel's line: registers of a lane or wave, LDS of a group, waves that fit on a SIMD, bytes of code and
+    bytes moved.
+    """
     binary = one.step.binary
     return (
         one.name, str(len(one.launches)), groups_text(one.step.lowered.groups), str(binary.group_size), str(binary.vgprs), str(binary.sgprs),

@@ -21,7 +21,8 @@ from ringup.tools.common.wrong_usage import BadInput
 
 LOG = logging.getLogger(__name__)
 LIMIT_BYTES = 64 << 20  # of a file: the largest ring is 8 MiB, the largest indirect buffer 4 MiB
-SDMA_OF = {  # copy engine by graphics core, where the register database has no block of its own for it; amdgpu's IP discovery tables
+# copy engine by graphics core, where the register database has no block of its own for it; amdgpu's IP discovery tables
+SDMA_OF = {
     (11, 0, 0): (6, 0, 0),
     (11, 0, 1): (6, 0, 1),
     (11, 0, 2): (6, 0, 2),

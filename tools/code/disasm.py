@@ -1,4 +1,6 @@
-"""`ringup disasm`: machine code of shaders as text that assembles to the same bytes: a code object, one of those in a fat binary, bare code."""
+"""`ringup disasm`: machine code of shaders as text that assembles to the same bytes: a code object, one of those in a
+fat binary, bare code.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the text to standard output. What is no instruction is shown as data; a damaged container is a `CompileError`."""
+    """Write the text to standard output. What is no instruction is shown as data; a damaged container is a
+    `CompileError`.
+    """
     data = files.read_program(args.file, LIMIT_BYTES)
     if not args.raw and fat_binary.is_fat(data):
         if args.list:

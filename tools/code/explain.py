@@ -1,4 +1,5 @@
-"""`ringup explain`: what became of tensors: which kernels, what each computes, who walks through which axis, every pass, registers, limits.
+"""`ringup explain`: what became of tensors: which kernels, what each computes, who walks through which axis, every
+pass, registers, limits.
 
 Without --kernel: the schedule, and each kernel in short. With it: that kernel after each pass, and its machine code.
 """
@@ -40,7 +41,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it. Raises `CompileError` for what is wrong in the file, or cannot be compiled, `WrongUsage` for a kernel or pass that is none."""
+    """Show it. Raises `CompileError` for what is wrong in the file, or cannot be compiled, `WrongUsage` for a kernel or
+    pass that is none.
+    """
     if args.passes and args.kernel is None:
         raise WrongUsage("--pass is of one kernel: say which with --kernel")
     files.check_outputs(args.html, keep=graph_file.path_of(args.file))
@@ -154,7 +157,9 @@ def facts_of(found: Explanation, one: Explained) -> dict[str, str]:
 
 
 def pass_lines(one: Explained, wanted: list[str] | None) -> Iterator[str]:
-    """Give a kernel's text after each pass, its machine code last. Raises `WrongUsage` for a pass that there is none of."""
+    """Give a kernel's text after each pass, its machine code last. Raises `WrongUsage` for a pass that there is none
+    of.
+    """
     texts = {f"{each.level} {each.name}": each.text for each in passes_of(one.step)}
     texts["assembly"] = "\n".join(assembly_of(one.step)) + "\n"
     if wanted:

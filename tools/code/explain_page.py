@@ -1,4 +1,6 @@
-"""The page of `ringup explain --html`: the schedule, and each kernel with its passes side by side. One file; it asks nobody for anything."""
+"""The page of `ringup explain --html`: the schedule, and each kernel with its passes side by side. One file; it asks
+nobody for anything.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _guarded(path: Path, work: Callable[[], Any]) -> Any:
-    """Run code of the user's; what it raises becomes one line with its place. An error of ours passes through with its class."""
+    """Run code of the user's; what it raises becomes one line with its place. An error of ours passes through with its
+    class.
+    """
     try:
         return work()
     except SyntaxError as error:
@@ -120,7 +122,9 @@ def _guarded(path: Path, work: Callable[[], Any]) -> Any:
 
 
 def _place(path: Path, error: BaseException) -> str:
-    """Return file and line of the innermost frame that is the user's: in the file itself, else in what lies beside or below it."""
+    """Return file and line of the innermost frame that is the user's: in the file itself, else in what lies beside or
+    below it.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if one.filename == str(path)]
     return f"{path}:{own[-1].lineno}" if own else str(path)

@@ -1,4 +1,6 @@
-"""`ringup program`: what is inside a code object: its target, its kernels, how they start and what they take; or which a fat binary holds."""
+"""`ringup program`: what is inside a code object: its target, its kernels, how they start and what they take; or which
+a fat binary holds.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is inside to standard output. Raises what reading it raises, `WrongTarget` when it does not run on `--chip`."""
+    """Write what is inside to standard output. Raises what reading it raises, `WrongTarget` when it does not run on
+    `--chip`.
+    """
     data = files.read_program(args.file, LIMIT_BYTES)
     fat = fat_binary.is_fat(data)
     if fat and (args.list or (args.chip is None and args.object is None and not args.kernel)):

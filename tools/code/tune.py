@@ -1,6 +1,8 @@
-"""`ringup tune`: search the shapes that the kernels of a Python file may have; `compile` and `explain` use what was found from then on.
+"""`ringup tune`: search the shapes that the kernels of a Python file may have; `compile` and `explain` use what was
+found from then on.
 
-Each shape is compiled and measured: on a card with --card, else by the model of the chip, which is a guess. Results stay the same.
+Each shape is compiled and measured: on a card with --card, else by the model of the chip, which is a guess. Results
+stay the same.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tune and show what was found. Raises `CompileError` for what is wrong in the file, `WrongTarget` for a card of another target."""
+    """Tune and show what was found. Raises `CompileError` for what is wrong in the file, `WrongTarget` for a card of
+    another target.
+    """
     path: Path = args.tuning or cache_folder() / graph_file.TUNING_FILE
     if args.tuning is not None and not could_be(path):
         raise WrongUsage(

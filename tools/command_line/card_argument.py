@@ -32,7 +32,8 @@ def add_card_arguments(
 def card_name(args: argparse.Namespace) -> str:
     """Return the name of the card that is meant.
 
-    Raises `WrongUsage` when two are named, `NoSuchCard` for what is no name, with what may be meant, and when there is not one real card alone.
+    Raises `WrongUsage` when two are named, `NoSuchCard` for what is no name, with what may be meant, and when there is
+    not one real card alone.
     """
     name = _given(args)
     if not name:
@@ -43,7 +44,9 @@ def card_name(args: argparse.Namespace) -> str:
 
 
 def named(args: argparse.Namespace) -> str:
-    """Return what names the card, a name or not, for commands that never choose one themselves. Raises `WrongUsage` when nothing does."""
+    """Return what names the card, a name or not, for commands that never choose one themselves. Raises `WrongUsage`
+    when nothing does.
+    """
     name = _given(args)
     if not name:
         raise WrongUsage(f"which card? name it, or set {ENVIRONMENT}")
@@ -58,7 +61,9 @@ def _given(args: argparse.Namespace) -> str:
 
 
 def is_card(text: str) -> bool:
-    """Tell whether a word of the command line is a card's name: a prefix that is known or that a package brings, and a rest."""
+    """Tell whether a word of the command line is a card's name: a prefix that is known or that a package brings, and a
+    rest.
+    """
     prefix, _, rest = text.partition(":")
     return bool(rest) and prefix in {*KNOWN_PREFIXES, *RESERVED_PREFIXES, *prefixes()}
 

@@ -1,4 +1,6 @@
-"""The entry of the `ringup` command, and its subcommands by name. Imports nothing by itself: ctrl-C is heard from its first moment on."""
+"""The entry of the `ringup` command, and its subcommands by name. Imports nothing by itself: ctrl-C is heard from its
+first moment on.
+"""
 
 import sys
 
@@ -63,12 +65,14 @@ INTERRUPTED, HUNG_UP, TERMINATED = 130, 129, 143
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 70 for an internal error, 130 when interrupted.
+    """Run one command and return its exit status: 0, the error's own code, 2 for wrong usage, 70 for an internal error,
+    130 when interrupted.
 
     SIGTERM and SIGHUP end it in the same way, with 128 and their number.
 
-    1 stands for something wrong with what was looked at, and for an error of the operating system's, such as a full disk under standard output.
-    Whatever goes wrong is one line on standard error, and with --json an object on standard output too.
+    1 stands for something wrong with what was looked at, and for an error of the operating system's, such as a full
+    disk under standard output. Whatever goes wrong is one line on standard error, and with --json an object on standard
+    output too.
     """
     words = sys.argv[1:] if argv is None else argv
     command = next((word for word in words if not word.startswith("-")), None)
@@ -135,7 +139,9 @@ def say_interrupted(title: str, words: list[str], interrupt: KeyboardInterrupt) 
 
 
 def drop(*, errors: bool = False) -> None:
-    """Let what standard output (or standard error) still holds go nowhere: the interpreter would fail on it at its end, with status 120."""
+    """Let what standard output (or standard error) still holds go nowhere: the interpreter would fail on it at its end,
+    with status 120.
+    """
     import os
 
     stream = sys.stderr if errors else sys.stdout
@@ -148,7 +154,8 @@ def drop(*, errors: bool = False) -> None:
 
 
 def _fill_standard_files() -> None:
-    """Let a standard file that is closed be /dev/null: nothing else that is opened, such as a card's node, may get its number.
+    """Let a standard file that is closed be /dev/null: nothing else that is opened, such as a card's node, may get its
+    number.
 
     Standard output and standard error then take what is written. `sys.stdin` stays None, which who reads it asks after.
     """

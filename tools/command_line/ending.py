@@ -1,6 +1,7 @@
 """SIGTERM and SIGHUP end a command as ctrl-C does: the card comes to rest and no half-written file stays.
 
-By default they end a process at once, and a card that is driven without an IOMMU goes on writing to memory that is somebody else's by then.
+By default they end a process at once, and a card that is driven without an IOMMU goes on writing to memory that is
+somebody else's by then.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Raise `Ended` where one of them arrives meanwhile; one that is ignored (nohup) or heard by somebody else stays so."""
+    """Raise `Ended` where one of them arrives meanwhile; one that is ignored (nohup) or heard by somebody else stays
+    so.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,6 @@
-"""Examples that `--help` of each command ends with. They are command lines as they can be typed: a test parses every one."""
+"""Examples that `--help` of each command ends with. They are command lines as they can be typed: a test parses every
+one.
+"""
 
 from __future__ import annotations
 

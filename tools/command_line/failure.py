@@ -1,7 +1,9 @@
-"""How a command ends that failed: one line on standard error, an exit status, a JSON object for --json, a report of what nobody expected.
+"""How a command ends that failed: one line on standard error, an exit status, a JSON object for --json, a report of
+what nobody expected.
 
-Every exception that leaves a command comes here, whatever its class. An error of the tree in errors.py and a refusal of the operating
-system say what went wrong; anything else is an internal error: its line names a file with the traceback, and its status means nothing else.
+Every exception that leaves a command comes here, whatever its class. An error of the tree in errors.py and a refusal of
+the operating system say what went wrong; anything else is an internal error: its line names a file with the traceback,
+and its status means nothing else.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def tell(error: BaseException, words: Sequence[str], title: str) -> int:
 
 
 def explain(error: BaseException, words: Sequence[str], title: str, *, writable: bool = True) -> Failure:
-    """Return what to say of an exception; an unexpected one is written to a report first. `writable`: standard output takes what is printed."""
+    """Return what to say of an exception; an unexpected one is written to a report first. `writable`: standard output
+    takes what is printed.
+    """
     if isinstance(error, RingupError):
         return Failure(type(error).__name__, _with_notes(error), error.exit_code)
     if isinstance(error, WrongUsage):
@@ -111,7 +115,9 @@ def print_json(failure: Failure) -> None:
 
 
 def release_output() -> bool:
-    """Write what standard output still holds; tell whether that worked. If not, it goes nowhere, lest the interpreter fails at its end."""
+    """Write what standard output still holds; tell whether that worked. If not, it goes nowhere, lest the interpreter
+    fails at its end.
+    """
     try:
         print(end="", flush=True)
     except (OSError, ValueError):
@@ -121,7 +127,9 @@ def release_output() -> bool:
 
 
 def _reader_has_gone() -> bool:
-    """Tell whether standard output is a pipe that nobody reads any more: another pipe or socket may have broken instead."""
+    """Tell whether standard output is a pipe that nobody reads any more: another pipe or socket may have broken
+    instead.
+    """
     try:
         number = sys.stdout.fileno()
         poll = select.poll()
@@ -136,7 +144,9 @@ def _with_notes(error: BaseException) -> str:
 
 
 def _unreadable_word(error: UnicodeError, words: Sequence[str]) -> str:
-    """Return the word of the command line whose bytes are no text, if that is what could not be encoded; Python keeps them as surrogates."""
+    """Return the word of the command line whose bytes are no text, if that is what could not be encoded; Python keeps
+    them as surrogates.
+    """
     whole = error.object if isinstance(error, UnicodeEncodeError) else ""
     lone = set(re.findall("[\ud800-\udfff]", whole))
     return next((word for word in words if lone & set(word)), "") if lone else ""
@@ -226,7 +236,9 @@ def report_folders() -> Iterator[Path]:
 
 
 def write_report(text: str) -> Path:
-    """Write a report to a new file that only this user can read; the oldest ones go. Raises `OSError` where no folder takes it."""
+    """Write a report to a new file that only this user can read; the oldest ones go. Raises `OSError` where no folder
+    takes it.
+    """
     refused = OSError(0, "there is no folder for it")
     for folder in report_folders():
         try:

@@ -1,4 +1,6 @@
-"""The command line of `ringup`: its parser, one subcommand a module that is loaded when it is called, what an error says and ends with."""
+"""The command line of `ringup`: its parser, one subcommand a module that is loaded when it is called, what an error
+says and ends with.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def _add_examples(parser: argparse.ArgumentParser, examples: Sequence[str]) -> N
 
 
 def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
-    """Take -v at every place of the command line; each depth counts for itself, since argparse lets the inner one win."""
+    """Take -v at every place of the command line; each depth counts for itself, since argparse lets the inner one
+    win.
+    """
     text = "log what is done; twice for every detail"
     parser.add_argument("-v", "--verbose", dest=f"{VERBOSE}{depth}", action="count", default=0, help=text)
     for action in parser._actions:
@@ -121,7 +125,9 @@ def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
 
 
 class StandardOutput(io.TextIOWrapper):
-    """Standard output whose errors name it: what failed to be written is forgotten, so nothing could tell afterwards."""
+    """Standard output whose errors name it: what failed to be written is forgotten, so nothing could tell
+    afterwards.
+    """
 
     def __init__(self, plain: io.TextIOWrapper) -> None:
         """Write where `plain` writes, in the same way. `plain` stays open."""
@@ -153,7 +159,9 @@ class StandardOutput(io.TextIOWrapper):
 
 
 def run(words: Sequence[str], command: str | None) -> int:
-    """Run the command of these words and return its exit status. Raises whatever goes wrong, also with writing standard output."""
+    """Run the command of these words and return its exit status. Raises whatever goes wrong, also with writing standard
+    output.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that lacks a character shows its number.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -178,7 +186,9 @@ def run(words: Sequence[str], command: str | None) -> int:
 
 
 def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace | None:
-    """Return the arguments, None where no command is named and help was printed. Raises `SystemExit` behind --help and for wrong usage."""
+    """Return the arguments, None where no command is named and help was printed. Raises `SystemExit` behind --help and
+    for wrong usage.
+    """
     parser = build_parser(command)
     try:
         if any("\0" in word for word in words):

@@ -1,4 +1,6 @@
-"""Files that commands read and write: how much one holds is known before it is read, where one goes is looked at before the work."""
+"""Files that commands read and write: how much one holds is known before it is read, where one goes is looked at before
+the work.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Input:
 
 
 def find(path: Path) -> Input:
-    """Look at a file that is to be read, an ordinary one without reading it. Raises `OSError`, `WrongUsage` for a stream without an end."""
+    """Look at a file that is to be read, an ordinary one without reading it. Raises `OSError`, `WrongUsage` for a
+    stream without an end.
+    """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_size:  # files of /proc say 0
@@ -63,7 +67,9 @@ def find(path: Path) -> Input:
 
 
 def read_program(name: str, limit_bytes: int) -> bytes:
-    """Return a program's bytes, from standard input for -. Raises `CompileError` for a file that cannot be read or holds more than the limit."""
+    """Return a program's bytes, from standard input for -. Raises `CompileError` for a file that cannot be read or
+    holds more than the limit.
+    """
     try:
         if name == "-":
             data = read_input(limit_bytes)
@@ -78,7 +84,9 @@ def read_program(name: str, limit_bytes: int) -> bytes:
 
 
 def read_input(limit_bytes: int) -> bytes:
-    """Return what comes on standard input, one byte more than the limit at most. Raises `OSError` for one that is closed."""
+    """Return what comes on standard input, one byte more than the limit at most. Raises `OSError` for one that is
+    closed.
+    """
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed", "standard input")
     return sys.stdin.buffer.read(limit_bytes + 1)
@@ -112,7 +120,9 @@ def _error(number: int, path: Path) -> OSError:
 
 @contextmanager
 def naming(path: Path) -> Iterator[Path]:
-    """Let an `OSError` of writing `path` name it: what the system says of a full disk names no file. For what grows in place, such as a log."""
+    """Let an `OSError` of writing `path` name it: what the system says of a full disk names no file. For what grows in
+    place, such as a log.
+    """
     try:
         yield path
     except OSError as error:
@@ -123,7 +133,8 @@ def naming(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Give the name of a draft to write; `path` becomes it when all is written and stays as it was when that fails. An `OSError` names `path`.
+    """Give the name of a draft to write; `path` becomes it when all is written and stays as it was when that fails. An
+    `OSError` names `path`.
 
     What is no ordinary file (a device, a pipe) is written itself, and so is a file in a folder that takes no new one.
     """
@@ -177,7 +188,9 @@ def _draft(place: Path) -> Path | None:
 
 
 def explain(error: OSError, elsewhere: str = "") -> str:
-    """Return what the system refused in one line: the file (else `elsewhere`), why, and what to do where that is known."""
+    """Return what the system refused in one line: the file (else `elsewhere`), why, and what to do where that is
+    known.
+    """
     if error.errno is None:
         return str(error)
     where = error.filename if error.filename is not None else elsewhere

@@ -1,4 +1,6 @@
-"""A page of HTML from nested plain values: one file without anything from elsewhere, for reports that are mailed around."""
+"""A page of HTML from nested plain values: one file without anything from elsewhere, for reports that are mailed
+around.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Markup(str):
 
 
 def page(title: str, lead: str, sections: Mapping[str, Any], *, style: str = "") -> str:
-    """Return a page: a title, a line under it, and a section for each value that says something; `style` comes after the page's own.
+    """Return a page: a title, a line under it, and a section for each value that says something; `style` comes after
+    the page's own.
 
     A value is a mapping or a list of mappings (a table), a list of texts (lines), one text, or `Markup`.
     """

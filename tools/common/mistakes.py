@@ -13,7 +13,9 @@ def seen_by(card: Any) -> list[str]:
 
 
 def refuse(name: str, seen: list[str]) -> None:
-    """Raise a `GuestError` that tells the first mistake, if there is one. The printed result has them all, as `mistakes`."""
+    """Raise a `GuestError` that tells the first mistake, if there is one. The printed result has them all, as
+    `mistakes`.
+    """
     if seen:
         more = f" (and {len(seen) - 1} more)" if len(seen) > 1 else ""
         error = GuestError(f"{name} went on after a mistake that a real card punishes: {seen[0]}{more}")

@@ -56,7 +56,9 @@ def add_firmware_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def sources_of(args: argparse.Namespace) -> Sources:
-    """Return the header packages that `--manifest`, `--cache` and `--tree` name. Raises `HeaderError` for a tree nobody knows."""
+    """Return the header packages that `--manifest`, `--cache` and `--tree` name. Raises `HeaderError` for a tree nobody
+    knows.
+    """
     manifest, trees = load(args.manifest), {}
     for text in args.tree:
         name, equals, folder = text.partition("=")

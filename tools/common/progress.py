@@ -1,4 +1,6 @@
-"""Progress of long work: a bar when a terminal watches, lines of the log when it was asked for with -v, else nothing."""
+"""Progress of long work: a bar when a terminal watches, lines of the log when it was asked for with -v, else
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Progress:
-    """A bar on standard error with a line of text; silent when standard error is no terminal; the log instead when that is on."""
+    """A bar on standard error with a line of text; silent when standard error is no terminal; the log instead when that
+    is on.
+    """
 
     def __init__(self, title: str, total: int) -> None:
         self._bar = None

@@ -1,4 +1,6 @@
-"""Stages of a bring-up as people watch them: a line each while a terminal watches, the log when it is on, else nothing."""
+"""Stages of a bring-up as people watch them: a line each while a terminal watches, the log when it is on, else
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ WIDTH = 34  # of a stage's name
 class StageView:
     """A watcher for `ringup.open(..., watch=StageView())`: shows each stage on standard error when that is a terminal.
 
-    Each line is whole when it is printed, so whatever ends the work leaves the terminal as it was. `counted` has what each stage added to the
-    count, where there is one.
+    Each line is whole when it is printed, so whatever ends the work leaves the terminal as it was. `counted` has what
+    each stage added to the count, where there is one.
     """
 
     def __init__(self, count: Callable[[], int] | None = None, console: Console | None = None) -> None:
-        """`count` tells how many transfers went over a slow cable so far. `console`: where to show them instead, terminal or not."""
+        """`count` tells how many transfers went over a slow cable so far. `console`: where to show them instead,
+        terminal or not.
+        """
         self._count, self._before = count, 0
         self.counted: list[int] = []
         self._console: Console | None = console

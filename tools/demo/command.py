@@ -1,4 +1,6 @@
-"""`ringup demo`: a card comes up in its enclosure, copies, computes, loses its cable, comes up again and is switched off."""
+"""`ringup demo`: a card comes up in its enclosure, copies, computes, loses its cable, comes up again and is switched
+off.
+"""
 
 from __future__ import annotations
 
@@ -391,7 +393,9 @@ def _mark(state: str, ascii_only: bool) -> tuple[str, str]:
 
 
 def _there_and_back(up: Up, size: int) -> Iterator[tuple[str, float, Counts]]:
-    """Copy random bytes to the card and back; yield each way's MB/s and what went over USB. Raises `DeviceFault` for other bytes."""
+    """Copy random bytes to the card and back; yield each way's MB/s and what went over USB. Raises `DeviceFault` for
+    other bytes.
+    """
     data = Random(SEED).randbytes(size)
     with up.card.alloc(size, name="copies") as buffer:
         rate, counts, _ = _timed(up, size, lambda: up.card.copy.upload(buffer, data).wait())

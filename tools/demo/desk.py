@@ -1,4 +1,6 @@
-"""What `ringup demo` works on: a card by its name. A virtual enclosure is made here, so that its cable can be pulled and its speed chosen."""
+"""What `ringup demo` works on: a card by its name. A virtual enclosure is made here, so that its cable can be pulled
+and its speed chosen.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class Desk:
 
 @dataclass
 class Up:
-    """A card that is up, and what that took. `opening`, `transfers` (a count for each stage): None and empty without a bridge."""
+    """A card that is up, and what that took. `opening`, `transfers` (a count for each stage): None and empty without a
+    bridge.
+    """
 
     card: Any
     opening: Counts | None = None
@@ -112,7 +116,8 @@ def bring_up(
 ) -> Iterator[Up]:
     """Bring the desk's card up; close it at the end.
 
-    `met` is given the open path to the card before anything is started, `usb` hears of its transfers, `console` shows the stages.
+    `met` is given the open path to the card before anything is started, `usb` hears of its transfers, `console` shows
+    the stages.
     """
     path = desk.connect()
     opening = counts_of(path)
@@ -134,7 +139,9 @@ def bring_up(
 
 
 class UsbTracks:
-    """Keeps the transfers of a port, for a trace: a track for control transfers, one for bulk transfers of each direction."""
+    """Keeps the transfers of a port, for a trace: a track for control transfers, one for bulk transfers of each
+    direction.
+    """
 
     MOST = 100_000  # stock firmware takes many times that
 
@@ -147,7 +154,9 @@ class UsbTracks:
             self.seen.append(seen)
 
     def add_to(self, trace: Trace) -> None:
-        """Add all of them. Those of one endpoint run one after another, so each begins when it was submitted and the one before had ended."""
+        """Add all of them. Those of one endpoint run one after another, so each begins when it was submitted and the
+        one before had ended.
+        """
         ended: dict[int, int] = {}
         for one in self.seen:
             begin = max(one.submitted_us, ended.get(one.endpoint, 0))

@@ -1,4 +1,6 @@
-"""The kernels of `ringup demo`: what LLVM compiles, what they are given, and what NumPy makes of the same, to the bit."""
+"""The kernels of `ringup demo`: what LLVM compiles, what they are given, and what NumPy makes of the same, to the
+bit.
+"""
 
 from __future__ import annotations
 

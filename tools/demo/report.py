@@ -1,4 +1,6 @@
-"""The page that `ringup demo` leaves: its tables, plots of stages, transfers and copies, and what the kernel drew. It asks no network."""
+"""The page that `ringup demo` leaves: its tables, plots of stages, transfers and copies, and what the kernel drew. It
+asks no network.
+"""
 
 from __future__ import annotations
 

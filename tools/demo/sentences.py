@@ -1,4 +1,6 @@
-"""The model of `ringup demo`: a sentence becomes numbers on the card, and the nearest of ten others is found; NumPy judges both."""
+"""The model of `ringup demo`: a sentence becomes numbers on the card, and the nearest of ten others is found; NumPy
+judges both.
+"""
 
 from __future__ import annotations
 

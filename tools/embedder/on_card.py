@@ -1,7 +1,9 @@
-"""A sentence embedder on a card: the published transformer all-MiniLM-L6-v2, its weights as tensors. What it is made of is `files.py`'s.
+"""A sentence embedder on a card: the published transformer all-MiniLM-L6-v2, its weights as tensors. What it is made of
+is `files.py`'s.
 
-Six layers after BERT's fashion (Devlin and others, 2018): attention of 12 heads and a GELU network, each normalised after it was added to
-what came in; an embedding is the mean over a sentence's tokens, of length 1. Source: the model's own card and config.json.
+Six layers after BERT's fashion (Devlin and others, 2018): attention of 12 heads and a GELU network, each normalised
+after it was added to what came in; an embedding is the mean over a sentence's tokens, of length 1. Source: the model's
+own card and config.json.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Sentences:
             return self.forward(Tensor(places), Tensor(mask)).numpy()
 
     def tokens(self, sentences: Sequence[str]) -> tuple[Array, Array]:
-        """Return token numbers and mask, (sentences, tokens) i32 and f32; the mask is 0 where a shorter sentence was filled up."""
+        """Return token numbers and mask, (sentences, tokens) i32 and f32; the mask is 0 where a shorter sentence was
+        filled up.
+        """
         if not sentences:
             raise ValueError("no sentence to embed")
         found = self._tokens.encode_batch(list(sentences))

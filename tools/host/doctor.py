@@ -1,4 +1,6 @@
-"""`ringup doctor`: what this machine has for bringing a GPU up, what is wrong, what to do. Looks only; opens no device unless asked to."""
+"""`ringup doctor`: what this machine has for bringing a GPU up, what is wrong, what to do. Looks only; opens no device
+unless asked to.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
 def examine(sources: Sources, root: Path = Path("/"), *, probe: bool = False, backend: Any = None) -> Iterator[Line]:
     """Yield every finding. `root` is where /sys, /dev and /lib are looked for, so that a test can make them.
 
-    `probe`: enclosures that are free are opened and asked for the link to their card. `backend`: pyusb's, else libusb's.
+    `probe`: enclosures that are free are opened and asked for the link to their card. `backend`: pyusb's, else
+    libusb's.
     """
     yield from _host()
     yield from _libraries()

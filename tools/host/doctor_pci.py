@@ -1,4 +1,6 @@
-"""What `ringup doctor` says of GPUs on the PCI bus: every look that opening one takes, and whether one sits behind a bridge in USB4 mode."""
+"""What `ringup doctor` says of GPUs on the PCI bus: every look that opening one takes, and whether one sits behind a
+bridge in USB4 mode.
+"""
 
 from __future__ import annotations
 

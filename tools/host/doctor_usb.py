@@ -1,6 +1,8 @@
-"""What `ringup doctor` says of enclosures on USB: firmware, speed, power, who holds them, whether this user may. Opens none unless asked to.
+"""What `ringup doctor` says of enclosures on USB: firmware, speed, power, who holds them, whether this user may. Opens
+none unless asked to.
 
-On Linux all of it is read from sysfs. Elsewhere the library that reaches the devices lists them; permission and holders show when one is opened.
+On Linux all of it is read from sysfs. Elsewhere the library that reaches the devices lists them; permission and holders
+show when one is opened.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ DIRECT = "in this mode the card is an ordinary PCI device of this machine: pci:â
 
 
 def examine(kernel: Kernel, *, linux: bool, probe: bool = False, backend: Any = None) -> Iterator[Line]:
-    """Yield findings of every bridge. `probe`: open those that are free and ask for the link to their card. `backend`: pyusb's or libusb's."""
+    """Yield findings of every bridge. `probe`: open those that are free and ask for the link to their card. `backend`:
+    pyusb's or libusb's.
+    """
     if linux:
         bridges = list(_bridges(kernel))
         for place, folder in bridges:

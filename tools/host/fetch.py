@@ -1,4 +1,6 @@
-"""Gets header packages, tools and others' kernels from the distribution's mirror or Python's registry into a cache folder. Installs nothing."""
+"""Gets header packages, tools and others' kernels from the distribution's mirror or Python's registry into a cache
+folder. Installs nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ Say = Callable[[str], None]  # told each step; a progress display, or nothing
 def fetch(package: Package, cache: Path, say: Say) -> Path:
     """Put `package` under `cache`, whole or not at all, and return its folder. A package that is there is left alone.
 
-    Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed, and when the cache folder cannot be written.
+    Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed, and when the cache folder
+    cannot be written.
     """
     if package.kind == "tree":
         raise HeaderError(
@@ -190,7 +193,8 @@ def _apt(options: Sequence[str]) -> list[str]:
         "-o",
         "Acquire::Retries=3",
         "-o",
-        "Acquire::Check-Valid-Until=false",  # a mirror that lags is still signed; what is fetched is read, never installed
+        # a mirror that lags is still signed; what is fetched is read, never installed
+        "Acquire::Check-Valid-Until=false",
         *options,
     ]
 

@@ -81,7 +81,9 @@ def _generate(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _check(args: argparse.Namespace, sources: Sources) -> int:
-    """Generate into memory from whatever is there and compare; status 1 when a fact differs or nothing could be compared."""
+    """Generate into memory from whatever is there and compare; status 1 when a fact differs or nothing could be
+    compared.
+    """
     with Progress("checking", len(sources.manifest.modules) + len(sources.manifest.sets)) as progress:
         made = generator.generate(sources, (), progress.step, strict=False)
     differing = sorted(path for path, content in made.files.items() if not output.same(FACTS / path, content))

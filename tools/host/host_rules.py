@@ -1,4 +1,5 @@
-"""Files that let users reach cards on Linux, as text: a udev rule, module options, a limit. What they say and why; who writes them is elsewhere.
+"""Files that let users reach cards on Linux, as text: a udev rule, module options, a limit. What they say and why; who
+writes them is elsewhere.
 
 Source: udev(7); Linux usb-storage quirks, Documentation/admin-guide/kernel-parameters.txt; vfio.rst; limits.conf(5).
 """
@@ -72,12 +73,16 @@ def _rules(parts: Collection[str], groups: Collection[str]) -> str:
 
 
 def _access(group: str, groups: Collection[str]) -> str:
-    """Give a node to who sits at the machine, and to a group where the system has it: udev refuses a group that it does not."""
+    """Give a node to who sits at the machine, and to a group where the system has it: udev refuses a group that it does
+    not.
+    """
     return (f'MODE="0660", GROUP="{group}", ' if group in groups else "") + 'TAG+="uaccess"'
 
 
 def _modules() -> str:
-    """Keep usb-storage, and with it uas, from patched firmware: it looks like a drive, and a probe of the drive never ends well."""
+    """Keep usb-storage, and with it uas, from patched firmware: it looks like a drive, and a probe of the drive never
+    ends well.
+    """
     ids = sorted({row.ids for row in ROWS if row.firmware is Firmware.PATCHED})
     quirks = ",".join(f"{vid:04x}:{pid:04x}:i" for vid, pid in ids)  # i: IGNORE_DEVICE
     return f"{HEAD}options usb-storage quirks={quirks}\n"

@@ -36,7 +36,9 @@ Run = Callable[[Sequence[str]], None]
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be done: files that differ with their texts before (None: not there), commands, and hints that stay the user's."""
+    """What is to be done: files that differ with their texts before (None: not there), commands, and hints that stay
+    the user's.
+    """
 
     changes: list[tuple[File, str | None]] = field(default_factory=list)
     same: list[File] = field(default_factory=list)
@@ -95,7 +97,9 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
 
 
 def make_plan(root: Path, parts: Sequence[str], user: str) -> Plan:
-    """Compare what should be with what is below `root`. Touches nothing. Raises `WrongUsage` for a user that the system does not have."""
+    """Compare what should be with what is below `root`. Touches nothing. Raises `WrongUsage` for a user that the system
+    does not have.
+    """
     groups = _groups(root)
     plan = Plan()
     for file in host_rules.files(parts, groups):

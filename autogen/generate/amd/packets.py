@@ -108,7 +108,9 @@ def _opcode_table(tables: Mapping[str, Mapping[int, str]], versions: Mapping[str
 
 
 def pm4_modules(sources: Pm4Sources, wanted: Mapping[str, Any]) -> tuple[dict[str, str], tuple[Rejected, ...]]:
-    """Return `amd/pm4.py`, `amd/pm4_queues.py` and `amd/pm4_events.py`, and where the sources disagree or say too little."""
+    """Return `amd/pm4.py`, `amd/pm4_queues.py` and `amd/pm4_events.py`, and where the sources disagree or say too
+    little.
+    """
     versions: Mapping[str, Sequence[Version]] = wanted["versions"]["gc"]
     specs: Specs = {**wanted["pm4"], **wanted["pm4_queues"]}
     words = all_words(sources, specs)

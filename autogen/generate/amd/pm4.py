@@ -210,7 +210,9 @@ def word(name: str, spec: Mapping[str, Any], parts: Sequence[Part]) -> WordRow:
 def compare_helpers(
     sources: Pm4Sources, words: Mapping[str, Mapping[str, WordRow]], specs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Rejected, ...]:
-    """List where a helper macro of the kernel sets another bit than the word's field of that name, and what no word has."""
+    """List where a helper macro of the kernel sets another bit than the word's field of that name, and what no word
+    has.
+    """
     found: list[Rejected] = []
     for header in ("soc15d.h", "nvd.h"):
         for macro, low in sources.helpers(header).items():
@@ -226,7 +228,9 @@ def compare_helpers(
 def _candidates(
     macro: str, header: str, words: Mapping[str, Mapping[str, WordRow]], specs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Return the fields a helper may mean: those of words that name its prefix, in the generations that use the header."""
+    """Return the fields a helper may mean: those of words that name its prefix, in the generations that use the
+    header.
+    """
     rows: dict[str, int] = {}
     for name, spec in specs.items():
         keys = [macro[len(prefix) :].lower() for prefix in spec.get("helpers", ()) if macro.startswith(prefix)]

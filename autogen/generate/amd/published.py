@@ -1,7 +1,7 @@
 """Which firmware images AMD has published for the modelled chips: fingerprints of what the PSP gets, never the images.
 
-A signed part is found by its header alone (`$PS1` or none at 0x10, sizes, SHA-256 of the body at 0xd0), so that no container has to be read.
-Source of the header: PSPTool's header_file.py, and the files.
+A signed part is found by its header alone (`$PS1` or none at 0x10, sizes, SHA-256 of the body at 0xd0), so that no
+container has to be read. Source of the header: PSPTool's header_file.py, and the files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ FILES = {
 HEADER_BYTES, SIGNATURE_BYTES, PADDING_BYTES, STEP = 0x100, 0x100, 16, 16
 MAGICS = (b"$PS1", bytes(4))
 KEY_DATABASE = 0x4F
-# kinds of what the boot loader takes before the key database's keys can vouch for it; each has a key of its own on some chip
+# kinds of what the boot loader takes before the key database's keys can vouch for it; each has a key of its own on some
+# chip
 BOOT_KINDS = (0x0009, 0x000A, KEY_DATABASE, 0x0056)
 DIGITS = 24
 # by digest: number of the first release, kind, version, chips
@@ -91,7 +92,9 @@ def _keep(absent: set[int], rows: Rows, keys: dict[str, set[str]], bodies: set[s
 
 
 def _images(root: Path | None) -> Iterator[tuple[str, Found, bool]]:
-    """Yield chip, image, and whether it is signed with a key that the chip's key database lacks; nothing without a package."""
+    """Yield chip, image, and whether it is signed with a key that the chip's key database lacks; nothing without a
+    package.
+    """
     if root is None:
         return
     folder = next((root / place for place in FOLDERS if (root / place).is_dir()), None)

@@ -29,7 +29,9 @@ _TRIALS = (1, 0, 2)  # arguments a function-like macro is tried with, to see whe
 
 
 class Reading(NamedTuple):
-    """The facts of a set of headers, and its macros for callers that evaluate helpers: `macros.call("PACKET3", 1, 2)`."""
+    """The facts of a set of headers, and its macros for callers that evaluate helpers: `macros.call("PACKET3", 1,
+    2)`.
+    """
 
     unit: Unit
     macros: Macros
@@ -53,8 +55,9 @@ class Options(TypedDict, total=False):
 def parse(headers: Sequence[Path], **options: Unpack[Options]) -> Unit:
     """Read `headers`, in this order, as one translation unit.
 
-    Raises `HeaderError` for a missing header, no libclang, a header that only gcc or only clang lays out as it says, a reading that takes
-    libclang more time or memory than `watch` allows, or the first error whose message no pattern in `tolerate` finds.
+    Raises `HeaderError` for a missing header, no libclang, a header that only gcc or only clang lays out as it says, a
+    reading that takes libclang more time or memory than `watch` allows, or the first error whose message no pattern in
+    `tolerate` finds.
     """
     return read(headers, **options).unit
 

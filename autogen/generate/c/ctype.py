@@ -14,7 +14,9 @@ Kind = Literal["int", "float", "pointer", "record", "array", "void", "function"]
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """One type. Sizes in bytes; `rank` orders integers and floats for the usual conversions; `target` is what is pointed to or held."""
+    """One type. Sizes in bytes; `rank` orders integers and floats for the usual conversions; `target` is what is
+    pointed to or held.
+    """
 
     kind: Kind
     name: str

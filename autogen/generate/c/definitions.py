@@ -85,7 +85,9 @@ def _popped(texts: Sequence[str], files: Sequence[SourceFile]) -> Iterator[str]:
 
 
 def _settle(macros: Macros, candidates: Sequence[str], parse: Parse) -> None:
-    """Take away what an `#undef` took away for good. libclang records none, so a second parse is asked for every candidate."""
+    """Take away what an `#undef` took away for good. libclang records none, so a second parse is asked for every
+    candidate.
+    """
     if not candidates:
         return
     probes = [f"#ifdef {name}\nringup_defined\n#endif\n" for name in candidates]

@@ -1,4 +1,6 @@
-"""gcc's C where clang's differs: what the compiler defines by itself, and the layout switches only one of them obeys."""
+"""gcc's C where clang's differs: what the compiler defines by itself, and the layout switches only one of them
+obeys.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from bisect import bisect_right
 from ringup.autogen.generate.c.translation import Translation, unspliced
 from ringup.errors import HeaderError
 
-# Source: `gcc -dM -E` of gcc 12.2 for x86-64 Linux beside what libclang 18 defines. Spellings of equal value are left alone, and so are gcc's
-# decimal and _FloatN families (`__DEC64_MAX__`, `__FLT32X_DIG__`), whose literals clang does not know.
+# Source: `gcc -dM -E` of gcc 12.2 for x86-64 Linux beside what libclang 18 defines. Spellings of equal value are left
+# alone, and so are gcc's decimal and _FloatN families (`__DEC64_MAX__`, `__FLT32X_DIG__`), whose literals clang does
+# not know.
 GNUC = "12.2.0"
 _DEFINED = """
     __ATOMIC_HLE_ACQUIRE=65536

@@ -30,7 +30,9 @@ _OFFSETOF = {"__builtin_offsetof", "offsetof"}
 
 
 class Value(NamedTuple):
-    """A number of some type; where `place` is set, an object of that type at the address `number`, which nobody may read."""
+    """A number of some type; where `place` is set, an object of that type at the address `number`, which nobody may
+    read.
+    """
 
     type: CType
     number: int | float | str
@@ -60,7 +62,9 @@ def integer_value(number: int, suffix: str, decimal: bool) -> Value:
 
 
 class Parser(TypeNames):
-    """One pass over one token list. `_dead` counts the operands C does not evaluate, where a division by zero is no error."""
+    """One pass over one token list. `_dead` counts the operands C does not evaluate, where a division by zero is no
+    error.
+    """
 
     def __init__(self, tokens: Sequence[Token], names: Names) -> None:
         super().__init__(tokens, names)

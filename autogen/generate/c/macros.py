@@ -1,4 +1,6 @@
-"""The macros of a set of headers and what they are worth. A header is hostile input: bodies are evaluated, never executed."""
+"""The macros of a set of headers and what they are worth. A header is hostile input: bodies are evaluated, never
+executed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from ringup.autogen.generate.emit.facts import BitRange
 __all__ = ["Macros", "Unreadable"]
 
 ALIASES_MAX = 100
-BUDGET = 2_000_000  # tokens that all expansions of one parse may make, some 10 s; an NVIDIA release's 88,000 constants make 208,000
+# tokens that all expansions of one parse may make, some 10 s; an NVIDIA release's 88,000 constants make 208,000
+BUDGET = 2_000_000
 _WRAPPERS_MAX = 10
 
 _COMMENT = r"(?:\s*+/\*[^*]*\*/)*\s*"
@@ -167,7 +170,9 @@ class Macros:
         raise Unreadable(f"names the function-like macro {name} without arguments")
 
     def _unwrapped(self, tokens: list[Token]) -> list[Token]:
-        """The inside, where parentheses or an unknown wrapper such as `MW(31:0)` hold nothing but a bit range; else `tokens`."""
+        """The inside, where parentheses or an unknown wrapper such as `MW(31:0)` hold nothing but a bit range; else
+        `tokens`.
+        """
         inner = tokens
         for _ in range(_WRAPPERS_MAX):
             if len(inner) < 5 or inner[-1].text != ")":

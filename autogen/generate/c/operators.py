@@ -28,7 +28,9 @@ def unary(sign: str, kind: CType, number: int | float | str) -> tuple[CType, Num
 def binary(
     sign: str, left_type: CType, left: int | float | str, right_type: CType, right: int | float | str, dead: bool
 ) -> tuple[CType, Number]:
-    """Every operator with two operands but `&&`, `||` and the comma. `dead`: the result is thrown away, so it may be nonsense."""
+    """Every operator with two operands but `&&`, `||` and the comma. `dead`: the result is thrown away, so it may be
+    nonsense.
+    """
     if isinstance(left, str) or isinstance(right, str):
         raise Unreadable(f"{sign} between strings")
     if left_type.kind == "pointer" or right_type.kind == "pointer":

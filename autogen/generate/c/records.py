@@ -72,8 +72,9 @@ class Records:
     def _refuse_disputed(self, field: Cursor, kind: Type, name: str) -> None:
         """Refuse a bit-field with an alignment of its own where gcc may place it elsewhere than clang does.
 
-        QUIRK: under `pragma pack` clang forgets such an alignment that is above the pack's, and it lets the aligned field straddle units of
-        its type; gcc does neither. Where clang's place is aligned and straddles nothing, both agree.
+        QUIRK: under `pragma pack` clang forgets such an alignment that is above the pack's, and it lets the aligned
+        field straddle units of its type; gcc does neither. Where clang's place is aligned and straddles nothing, both
+        agree.
         """
         lib = self.unit.lib
         disputed = Unreadable(

@@ -42,7 +42,9 @@ _ONE |= {mark: ord(mark) for mark in "\\'\"?"}
 
 
 class Unreadable(Exception):
-    """A macro has no value we can compute; the text is the reason, fit for a `Rejected`, which every caller makes of it."""
+    """A macro has no value we can compute; the text is the reason, fit for a `Rejected`, which every caller makes of
+    it.
+    """
 
 
 class Token(NamedTuple):
@@ -55,7 +57,9 @@ class Token(NamedTuple):
 
 
 def lex(text: str) -> list[Token]:
-    """Cut `text` into tokens; comments and continued lines are white space. Text holds one character per source byte."""
+    """Cut `text` into tokens; comments and continued lines are white space. Text holds one character per source
+    byte.
+    """
     tokens = []
     spaced = False
     for match in _TOKEN.finditer(_CONTINUATION.sub("", text) if "\\" in text else text):
@@ -161,7 +165,9 @@ def character(text: str) -> tuple[int, str]:
 
 
 def string(text: str) -> tuple[str, str]:
-    """Text and prefix of a string literal; bytes that are no UTF-8 become lone surrogates, as Python's file names do."""
+    """Text and prefix of a string literal; bytes that are no UTF-8 become lone surrogates, as Python's file names
+    do.
+    """
     prefix, body = _prefix(text)
     units = _units(body)
     if prefix in ("", "u8"):

@@ -1,4 +1,6 @@
-"""One parse by libclang: its files, its diagnostics, its top-level cursors. Always for x86-64 Linux, whatever the host."""
+"""One parse by libclang: its files, its diagnostics, its top-level cursors. Always for x86-64 Linux, whatever the
+host.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,9 @@ class Translation:
                 raise HeaderError(f"{place}: the header does not parse: {message}")
 
     def _blamed(self, diagnostic: Any) -> str:
-        """Where the mistake is: for one noticed only after the header's end, where its first note points (`to match this '{'`)."""
+        """Where the mistake is: for one noticed only after the header's end, where its first note points (`to match
+        this '{'`).
+        """
         place = self._place(self.lib.clang_getDiagnosticLocation(diagnostic))
         notes = self.lib.clang_getChildDiagnostics(diagnostic)  # belongs to the diagnostic; not disposed
         if place.startswith(UMBRELLA) and self.lib.clang_getNumDiagnosticsInSet(notes):
@@ -196,7 +200,9 @@ class Translation:
         return f"{self.library.text(self.lib.clang_getFileName(self._file[0]))}:{self._line[0]}"
 
     def gather(self) -> None:
-        """Fill `macros`, `builtin_macros`, `variables` and `declarations` (records, enums, typedefs) in the order of the text."""
+        """Fill `macros`, `builtin_macros`, `variables` and `declarations` (records, enums, typedefs) in the order of
+        the text.
+        """
         lib, null = self.lib, self.ffi.NULL
         locate, extent, range_end = lib.clang_getFileLocation, lib.clang_getCursorExtent, lib.clang_getRangeEnd
         location, keep = lib.clang_getCursorLocation, self.library.keep
@@ -269,7 +275,9 @@ class Translation:
         return "" if self._file[0] == null else self.file(self._file[0]).text[self._start[0] : self._end[0]]
 
     def file(self, handle: Any, place: Any = None) -> SourceFile:
-        """The file behind libclang's handle. `place` is any location in it, for the question whether it is a system header."""
+        """The file behind libclang's handle. `place` is any location in it, for the question whether it is a system
+        header.
+        """
         known = self._files.get(handle)
         if known is None:
             path = self.library.text(self.lib.clang_getFileName(handle))

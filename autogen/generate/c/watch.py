@@ -1,4 +1,6 @@
-"""A bound on libclang, which has none: a header may include a pipe that nobody writes to, or a macro that doubles for ever."""
+"""A bound on libclang, which has none: a header may include a pipe that nobody writes to, or a macro that doubles for
+ever.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _STATM = Path("/proc/self/statm")
 def bounded(call: Callable[[], int]) -> int:
     """Return what `call` returns; raise `HeaderError` where it takes too long or too much memory.
 
-    A call that is given up goes on in its thread until the process ends: C code cannot be stopped from outside, so a tool should end soon.
-    Without /proc only the time is bounded.
+    A call that is given up goes on in its thread until the process ends: C code cannot be stopped from outside, so a
+    tool should end soon. Without /proc only the time is bounded.
     """
     result: list[int] = []
     thread = threading.Thread(target=lambda: result.append(call()), name="libclang", daemon=True)

@@ -26,8 +26,8 @@ class Rejected:
 class TypeRef:
     """The type of a member.
 
-    `base` is one of u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 char bool ptr or a struct's name (`is_struct`); `dims` are array
-    lengths, outermost first, None for a flexible array.
+    `base` is one of u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 char bool ptr or a struct's name (`is_struct`);
+    `dims` are array lengths, outermost first, None for a flexible array.
     """
 
     base: str
@@ -39,7 +39,8 @@ class TypeRef:
 class Member:
     """One member of a struct, members of anonymous aggregates included at their place in the outermost one.
 
-    `offset_bits` counts from the start of the struct; `width_bits` is the bit-field's width, None for an ordinary member.
+    `offset_bits` counts from the start of the struct; `width_bits` is the bit-field's width, None for an ordinary
+    member.
     """
 
     name: str
@@ -63,7 +64,9 @@ class StructFacts:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A macro or enumerator with a value: an integer as C computes it (sign included), a float, a string or a bit range."""
+    """A macro or enumerator with a value: an integer as C computes it (sign included), a float, a string or a bit
+    range.
+    """
 
     name: str
     value: int | float | str | BitRange

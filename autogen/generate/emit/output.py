@@ -1,4 +1,6 @@
-"""Puts generated files into a folder: all of them or none, one writer at a time, and takes away what is generated no more."""
+"""Puts generated files into a folder: all of them or none, one writer at a time, and takes away what is generated no
+more.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _ESCAPES = {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 def rejected_table(rejected: Mapping[str, Iterable[Rejected]]) -> bytes:
-    """Return the refusals as tab-separated text: module, name, where, reason. Tabs and line ends inside a cell are escaped."""
+    """Return the refusals as tab-separated text: module, name, where, reason. Tabs and line ends inside a cell are
+    escaped.
+    """
     rows = [(module, r.name, r.where, r.reason) for module, refused in sorted(rejected.items()) for r in refused]
     table = [("module", "name", "where", "reason"), *rows]
     text = "".join("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in table)
@@ -37,8 +41,8 @@ def rejected_table(rejected: Mapping[str, Iterable[Rejected]]) -> bytes:
 def write(files: Mapping[str, bytes], folder: Path, whole: bool = False) -> list[str]:
     """Put `files` below `folder` and return the paths that changed. Nothing is touched before everything is on disk.
 
-    With `whole`, `files` are all there is to generate: what lies there from an earlier run and is not among them goes away.
-    A run that is killed while moving files into place is completed by the next `write` or `finish`.
+    With `whole`, `files` are all there is to generate: what lies there from an earlier run and is not among them goes
+    away. A run that is killed while moving files into place is completed by the next `write` or `finish`.
     """
     with _alone(folder):
         _move(folder)

@@ -27,12 +27,11 @@ def emit_registers(
 ) -> str:
     """Give the text of a module for the registers `names`, in that order.
 
-    `versions` are the registers of each version's own header; `same` maps versions that share another's header to it.
-    A class has the fields that leave the fewest differences to the other versions, among equals those of the lowest
-    version; CHANGES has the differences. PLACES
-    has (offset, segment) in the unit of the facts, with segment None where there is no base to add, and (offset, segment,
-    stride, count) for arrays. A version that lacks a register has no place for it, one that lacks them all
-    no row; a name that every version lacks is a `HeaderError`.
+    `versions` are the registers of each version's own header; `same` maps versions that share another's header to it. A
+    class has the fields that leave the fewest differences to the other versions, among equals those of the lowest
+    version; CHANGES has the differences. PLACES has (offset, segment) in the unit of the facts, with segment None where
+    there is no base to add, and (offset, segment, stride, count) for arrays. A version that lacks a register has no
+    place for it, one that lacks them all no row; a name that every version lacks is a `HeaderError`.
     """
     ascending = sorted(versions)
     chosen = {version: _by_name(versions[version]) for version in ascending}

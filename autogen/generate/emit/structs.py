@@ -1,4 +1,6 @@
-"""Writes struct facts and constants as a Python module: one `Struct` class each, rows of differences where releases differ."""
+"""Writes struct facts and constants as a Python module: one `Struct` class each, rows of differences where releases
+differ.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,8 @@ def nameable(
 ) -> tuple[list[StructFacts], list[Constant], list[Rejected]]:
     """Return what a module can name, and the rest with its reasons. `structs` come inner ones first.
 
-    A constant that has the name of a struct, or of an earlier constant, gets a trailing underscore: C keeps them apart, Python does not.
+    A constant that has the name of a struct, or of an earlier constant, gets a trailing underscore: C keeps them apart,
+    Python does not.
     """
     taken: dict[str, str] = {}  # Python's name: where it is from
     refused: dict[str, Rejected] = {}
@@ -151,7 +154,9 @@ def emit_struct(facts: StructFacts) -> str:
 
 
 def emit_history(history: History, first: str = "") -> str:
-    """Return the class of a struct: the oldest row in full, later rows as differences. `first` is the oldest branch of the module."""
+    """Return the class of a struct: the oldest row in full, later rows as differences. `first` is the oldest branch of
+    the module.
+    """
     start = next((i for i, (_, facts) in enumerate(history.rows) if facts is not None), None)
     if start is None:
         raise HeaderError(f"struct {history.name} is in no release at hand")
@@ -228,7 +233,9 @@ def emit_module(
     constants: Sequence[Constant] = (),
     branches: Sequence[str] = (),
 ) -> str:
-    """Return a whole module. `branches` are the releases its rows speak for, oldest first, when they differ by release."""
+    """Return a whole module. `branches` are the releases its rows speak for, oldest first, when they differ by
+    release.
+    """
     parts = [HEAD.format(doc=doc, source=source)]
     if structs:
         parts.append("from __future__ import annotations\n")

@@ -1,4 +1,6 @@
-"""The words probes start from: for every format, field values that are legal for most opcodes, and the variations for the rest."""
+"""The words probes start from: for every format, field values that are legal for most opcodes, and the variations for
+the rest.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from itertools import combinations
 
 from ringup.autogen.generate.isa.formats import Format
 
-_VALUES = {  # registers far apart and aligned for the widest tuple, so that a changed operand shows which field feeds it
+# registers far apart and aligned for the widest tuple, so that a changed operand shows which field feeds it
+_VALUES = {
     "vdst": 64, "vdstx": 64, "vdsty": 40, "vdata": 64, "data": 24, "data0": 24, "data1": 32, "addr": 16, "vaddr": 16, "vsrc": 24, "vsrc1": 24,
     "vsrcx1": 24, "vsrcy1": 25, "src0": 256 + 16, "src1": 256 + 32, "src2": 256 + 96, "srcx0": 256 + 16, "srcy0": 256 + 17,
     "vaddr0": 16, "vaddr1": 32, "vaddr2": 48, "vaddr3": 80, "vaddr4": 96, "vsrc0": 4, "vsrc2": 12, "vsrc3": 16,
@@ -33,9 +36,8 @@ def default(fmt: Format, target: str) -> dict[str, int]:
     if "offen" in base:
         base["offen"] = 1
     if fmt.name in ("SCRATCH", "VSCRATCH"):
-        base["sve" if "sve" in base else "lds"] = (
-            1  # CDNA3 prints this bit of scratch instructions as SVE in its text, as LDS in its table
-        )
+        # CDNA3 prints this bit of scratch instructions as SVE in its text, as LDS in its table
+        base["sve" if "sve" in base else "lds"] = 1
     if fmt.name in ("MIMG", "VIMAGE", "VSAMPLE"):
         base["dim"] = 1
     if fmt.name.startswith("VOP3P"):
@@ -107,7 +109,9 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
 
 
 def _unused(fmt: Format) -> list[tuple[str, ...]]:
-    """Return sets of register fields to clear, small sets first: LLVM wants the fields that an opcode does not use to be zero."""
+    """Return sets of register fields to clear, small sets first: LLVM wants the fields that an opcode does not use to
+    be zero.
+    """
     if fmt.name in ("VIMAGE", "VSAMPLE"):
         addresses = [name for name in ("vaddr4", "vaddr3", "vaddr2", "vaddr1") if name in fmt.fields]
         tails: list[tuple[str, ...]] = [tuple(addresses[:count]) for count in range(1, len(addresses) + 1)]
@@ -153,7 +157,9 @@ def is_address(name: str) -> bool:
 
 
 def probe_values(name: str, width: int, base: int) -> list[int]:
-    """Return the values a field is tried with: every value of a narrow field, else one bit flipped at a time and the telling operand codes."""
+    """Return the values a field is tried with: every value of a narrow field, else one bit flipped at a time and the
+    telling operand codes.
+    """
     if width <= 5 and not name.startswith(("srsrc", "ssamp")):
         return [value for value in range(1 << width) if value != base]
     values = [base ^ 1 << bit for bit in range(width)]

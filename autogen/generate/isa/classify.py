@@ -61,7 +61,9 @@ def size_bits(operand: Operand) -> int:
 
 
 def is_tied(decoded: Decoded, operand: Operand) -> bool:
-    """Tell whether the disassembler's operand list holds this register more often than its text does: read and written."""
+    """Tell whether the disassembler's operand list holds this register more often than its text does: read and
+    written.
+    """
     file, first, count = registers(operand.core)
     prefix = {"v": "VGPR", "a": "AGPR", "s": "SGPR"}.get(file)
     if prefix is None:
@@ -76,7 +78,8 @@ def is_tied(decoded: Decoded, operand: Operand) -> bool:
 def data_types(mnemonic: str, sizes: list[int], writes: list[bool]) -> list[str]:
     """Return each operand's type as the mnemonic's suffixes name it, empty where they do not.
 
-    The first suffix is the result's type and the last the sources'; an operand of another size gets the suffix that fits.
+    The first suffix is the result's type and the last the sources'; an operand of another size gets the suffix that
+    fits.
     """
     suffixes = [part for part in mnemonic.split("_") if _TYPE.fullmatch(part)]
     if not suffixes:
@@ -97,7 +100,9 @@ def data_types(mnemonic: str, sizes: list[int], writes: list[bool]) -> list[str]
 
 
 def is_lane_mask(mnemonic: str, field: str, index: int, last: int) -> bool:
-    """Tell whether an operand is one bit per lane: as wide as the wave, so 64 bits in wave64 whatever the wave32 text shows."""
+    """Tell whether an operand is one bit per lane: as wide as the wave, so 64 bits in wave64 whatever the wave32 text
+    shows.
+    """
     if mnemonic.startswith("v_cmp"):
         return index == 0 and field in ("vdst", "implied")
     if mnemonic.startswith(("v_cndmask_b", "v_dual_cndmask")):

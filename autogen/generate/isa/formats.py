@@ -1,9 +1,10 @@
 """Encoding formats of AMD's shader instructions, as the ISA documents' "Microcode Formats" chapters give them.
 
-One row per format: name, width in bits, the bits that identify it, fields with their bit ranges. `ext:` formats are the dword that follows a
-base format whose `src0` (or NSA bit) asks for it; their bits count from that dword's own bit 0.
-Sources: RDNA3 (Feb 2023), RDNA3.5 and RDNA4 ISA chapter 15, CDNA3 and CDNA4 ISA chapter 13; field names are the documents', in lower case.
-The generator checks every bit against LLVM's disassembler; where the two disagree the row follows LLVM and `ERRATA` says what is printed.
+One row per format: name, width in bits, the bits that identify it, fields with their bit ranges. `ext:` formats are the
+dword that follows a base format whose `src0` (or NSA bit) asks for it; their bits count from that dword's own bit 0.
+Sources: RDNA3 (Feb 2023), RDNA3.5 and RDNA4 ISA chapter 15, CDNA3 and CDNA4 ISA chapter 13; field names are the
+documents', in lower case. The generator checks every bit against LLVM's disassembler; where the two disagree the row
+follows LLVM and `ERRATA` says what is printed.
 """
 
 from __future__ import annotations
@@ -177,7 +178,9 @@ _TABLES = {"gfx1100": _RDNA3, "gfx1151": _RDNA3, "gfx1201": _RDNA4, "gfx942": _C
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: `mask`/`value` are the bits that identify it, `fields` maps a name to (hi, lo), `op` names the opcode fields."""
+    """One format: `mask`/`value` are the bits that identify it, `fields` maps a name to (hi, lo), `op` names the opcode
+    fields.
+    """
 
     name: str
     width_bits: int

@@ -20,7 +20,9 @@ from ringup.autogen.generate.isa.rows import RETURN_BITS, Case, Row, row_of
 
 FEATURES = {"gfx1100": "+real-true16", "gfx1151": "+real-true16", "gfx1201": "+real-true16", "gfx942": "", "gfx950": ""}
 BASE_TARGETS = {"gfx1151": "gfx1100", "gfx950": "gfx942"}  # written as differences from another target
-_EXTENSIONS = {  # extension format (of DPP also with row_newbcast, all that 64-bit operands take): code in src0, the dword after it, src0 = v16
+# extension format (of DPP also with row_newbcast, all that 64-bit operands take): code in src0, the dword after it,
+# src0 = v16
+_EXTENSIONS = {
     "DPP16": (bases.DPP16_CODE, 0xFF00_E410), "DPP8": (bases.DPP8_CODE, 0x0539_7710), "DPP": (bases.DPP16_CODE, 0xFF00_E410),
     "DPP-newbcast": (bases.DPP16_CODE, 0xFF01_5110), "SDWA": (bases.SDWA_CODE, 0x0006_0610), "SDWAB": (bases.SDWA_CODE, 0x0606_0010),
 }  # fmt: skip
@@ -96,7 +98,9 @@ def _returns(values: dict[str, int]) -> bool:
 
 
 def _belongs(fmt: Format, word: int, answer: Decoded) -> bool:
-    """Tell whether a legal word is an instruction of this format and not of another that shares its identifying bits."""
+    """Tell whether a legal word is an instruction of this format and not of another that shares its identifying
+    bits.
+    """
     mnemonic = answer.mnemonic
     if mnemonic == "v_illegal" or "/*" in answer.text:
         return False
@@ -196,7 +200,9 @@ def _ask_extensions(disassembler: Disassembler, cases: list[Case], table: dict[s
 
 
 def _confirm_kinds(disassembler: Disassembler, cases: list[Case]) -> None:
-    """Put one text of every kind an operand showed to the assembler, which refuses what the disassembler merely lets pass."""
+    """Put one text of every kind an operand showed to the assembler, which refuses what the disassembler merely lets
+    pass.
+    """
     owners: list[tuple[Case, tuple[str, int, str]]] = []
     texts: list[str] = []
     for case in cases:
@@ -272,5 +278,7 @@ def regenerate(command: Sequence[str]) -> dict[str, str]:
 
 
 def generate_isa(llvm_root: Path) -> dict[str, str]:
-    """Return the text of every target by its path below `autogen/`, from LLVM 22 unpacked at `llvm_root`. Takes a minute."""
+    """Return the text of every target by its path below `autogen/`, from LLVM 22 unpacked at `llvm_root`. Takes a
+    minute.
+    """
     return {f"isa/{target}.tsv": text for target, text in regenerate(llvm_mc(llvm_root)).items()}

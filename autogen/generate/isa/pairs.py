@@ -24,7 +24,9 @@ CPUS = {  # our target: the processors whose tests speak for it
 
 
 def pairs(folders: Iterable[Path], cpus: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the sorted distinct (hex in memory order, text) of every check line that a RUN line with one of `cpus` reads."""
+    """Return the sorted distinct (hex in memory order, text) of every check line that a RUN line with one of `cpus`
+    reads.
+    """
     found: set[tuple[str, str]] = set()
     wanted = tuple(cpus)
     files = [file for folder in folders for file in sorted(folder.iterdir()) if file.suffix in (".s", ".txt")]
@@ -47,7 +49,9 @@ def pairs(folders: Iterable[Path], cpus: Iterable[str]) -> list[tuple[str, str]]
 
 
 def _prefixes(source: str, cpus: tuple[str, ...]) -> set[str]:
-    """Return the check prefixes of the RUN lines that assemble or disassemble for one of `cpus` without expecting a failure."""
+    """Return the check prefixes of the RUN lines that assemble or disassemble for one of `cpus` without expecting a
+    failure.
+    """
     prefixes: set[str] = set()
     for run in re.findall(r"RUN:(.*)", source):
         if re.search(r"\bnot\b", run) or not re.search(rf"-mcpu=({'|'.join(cpus)})\b", run):

@@ -1,4 +1,6 @@
-"""An independent disassembler (llvm-mc) asked in bulk, and its text taken apart into mnemonic, operands and modifiers."""
+"""An independent disassembler (llvm-mc) asked in bulk, and its text taken apart into mnemonic, operands and
+modifiers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One instruction as the disassembler sees it. `registers` are those of its internal operand list, in order, repeated when tied."""
+    """One instruction as the disassembler sees it. `registers` are those of its internal operand list, in order,
+    repeated when tied.
+    """
 
     text: str
     mnemonic: str
@@ -42,7 +46,9 @@ class Decoded:
 
 
 def llvm_mc(root: Path) -> list[str]:
-    """Return the command that runs llvm-mc 22 from an unpacked Debian root, through that root's own loader and libraries."""
+    """Return the command that runs llvm-mc 22 from an unpacked Debian root, through that root's own loader and
+    libraries.
+    """
     program = root / "usr/lib/llvm-22/bin/llvm-mc"
     if not program.is_file():
         raise HeaderError(f"no llvm-mc 22 in {root}: `ringup headers fetch llvm-22`")
@@ -56,7 +62,9 @@ def loader(root: Path, program: Path) -> list[str]:
 
 
 class Disassembler:
-    """`command` starts llvm-mc (a list: a newer one may need its own loader); `cpu` and `features` choose the target."""
+    """`command` starts llvm-mc (a list: a newer one may need its own loader); `cpu` and `features` choose the
+    target.
+    """
 
     def __init__(self, command: Sequence[str], cpu: str, features: str = "") -> None:
         self._argv = [*command, "-triple=amdgcn", f"-mcpu={cpu}", "-disassemble", "-show-inst"]

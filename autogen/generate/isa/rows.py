@@ -198,7 +198,9 @@ def _operands(
 
 
 def _hidden(case: Case) -> list[tuple[str, str, str, int, Operand]]:
-    """Registers that the text does not name. Source: ISA documents, "V_DIV_FMAS", "V_CMPX", dual V_CNDMASK: EXEC and VCC only, not SCC."""
+    """Registers that the text does not name. Source: ISA documents, "V_DIV_FMAS", "V_CMPX", dual V_CNDMASK: EXEC and
+    VCC only, not SCC.
+    """
     mnemonic = case.decoded.mnemonic
     wave32 = case.target.startswith("gfx1")
     size = 32 if wave32 else 64

@@ -1,4 +1,6 @@
-"""NVIDIA's bit ranges as modules and databases: published registers by chip, class methods by class, launch descriptors by version."""
+"""NVIDIA's bit ranges as modules and databases: published registers by chip, class methods by class, launch descriptors
+by version.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ an array is: `count` elements fit before the next field."""
 _QMD = re.compile(r"NV([0-9A-F]{4})_(QMDV\d\d_\d\d)_")
 
 
-# --------------------------------------------------------------------------------------------------------------- registers by chip
+# ---------------------------------------------------------------------------------------------------- registers by chip
 
 
 class Published:
@@ -182,7 +184,7 @@ def databases(published: Published, source: str) -> dict[str, bytes]:
     return out
 
 
-# ------------------------------------------------------------------------------------------------------------------ class methods
+# -------------------------------------------------------------------------------------------------------- class methods
 
 
 def method_module(
@@ -249,11 +251,13 @@ def _united(known: Place | None, place: Place) -> Place:
     return replace(known, ranges=(*known.ranges, *(item for item in place.ranges if item.name not in names)))
 
 
-# ------------------------------------------------------------------------------------------------------------- launch descriptors
+# --------------------------------------------------------------------------------------------------- launch descriptors
 
 
 def qmd_modules(wanted: Wanted, doc_root: Path, source: str, rejected: list[tuple[str, Rejected]]) -> dict[str, str]:
-    """Return one module a version of the launch descriptor (QMD), by path; classes that share a version are rows of it."""
+    """Return one module a version of the launch descriptor (QMD), by path; classes that share a version are rows of
+    it.
+    """
     sheets: dict[str, Sheet] = {}
     for name in wanted.qmd:
         path = doc_root / name

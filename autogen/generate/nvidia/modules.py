@@ -1,4 +1,6 @@
-"""NVIDIA's facts: one call makes every module of autogen/nv from driver trees and open-gpu-doc, or verifies what it is given."""
+"""NVIDIA's facts: one call makes every module of autogen/nv from driver trees and open-gpu-doc, or verifies what it is
+given.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ typedef signed char NvS8; typedef short NvS16; typedef int NvS32; typedef long l
 
 
 def read_nvidia(*required: Path, optional: Mapping[str, Path] | None = None) -> dict[str, str | bytes]:
-    """Serve a set of the manifest: the driver trees that must be there, then those and open-gpu-doc that may be, by package."""
+    """Serve a set of the manifest: the driver trees that must be there, then those and open-gpu-doc that may be, by
+    package.
+    """
     given = dict(optional or {})
     doc_root = given.pop("open-gpu-doc", None)
     trees = {str(at): root for at, root in enumerate(required)} | given
@@ -40,9 +44,10 @@ def generate_nvidia(
 ) -> dict[str, str | bytes]:
     """Return every file of NVIDIA's facts: path below autogen to content.
 
-    `trees` are roots of driver sources under any labels; each says its release itself. Rows of branches without a tree, and bit ranges without
-    their source, come from `committed`, so any subset of the sources gives the same text unless a source contradicts it.
-    Raises `HeaderError` for a tree of a release that no row is read from, and for a row that nothing supports.
+    `trees` are roots of driver sources under any labels; each says its release itself. Rows of branches without a tree,
+    and bit ranges without their source, come from `committed`, so any subset of the sources gives the same text unless
+    a source contradicts it. Raises `HeaderError` for a tree of a release that no row is read from, and for a row that
+    nothing supports.
     """
     wanted = load()
     roots = by_branch(wanted, trees)

@@ -1,7 +1,7 @@
 """Reader of NVIDIA's macro-only headers: `dev_*.h` registers, class methods, launch descriptors. Text in, rows out.
 
-Such a header is a list of `#define`s in which the name says what belongs to what: a place (`NV_PFSP_EMEMC(i)`), below it bit ranges
-(`NV_PFSP_EMEMC_OFFS 7:2`), below those the values a field may hold (`NV_PFSP_EMEMC_AINCW_TRUE 1`).
+Such a header is a list of `#define`s in which the name says what belongs to what: a place (`NV_PFSP_EMEMC(i)`), below
+it bit ranges (`NV_PFSP_EMEMC_OFFS 7:2`), below those the values a field may hold (`NV_PFSP_EMEMC_AINCW_TRUE 1`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A register or method: where it lies and what its bits mean. `offset` None: a packet or descriptor without a place."""
+    """A register or method: where it lies and what its bits mean. `offset` None: a packet or descriptor without a
+    place.
+    """
 
     name: str
     offset: int | None
@@ -95,7 +97,9 @@ def read_defines(path: Path) -> list[Define]:
 
 
 class Evaluator:
-    """Sums and products over numbers, parameters and other macros of the same headers; `hi:lo` at the top. Nothing is executed."""
+    """Sums and products over numbers, parameters and other macros of the same headers; `hi:lo` at the top. Nothing is
+    executed.
+    """
 
     def __init__(self, defines: Mapping[str, Define]) -> None:
         self._defines = defines

@@ -1,6 +1,8 @@
-"""Rows by driver branch: merged from the trees at hand and from the committed module, which holds every row in readable form.
+"""Rows by driver branch: merged from the trees at hand and from the committed module, which holds every row in readable
+form.
 
-A module is its own store: what a tree that is not at hand said is read back from the module, so no row is lost when only some trees are.
+A module is its own store: what a tree that is not at hand said is read back from the module, so no row is lost when
+only some trees are.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Rows:
         return tuple(sorted(self.structs, key=release_key))
 
 
-# ------------------------------------------------------------------------------------------------------------------ reading back
+# --------------------------------------------------------------------------------------------------------- reading back
 
 
 def _member(name: str, place: str) -> Member:
@@ -137,7 +139,7 @@ def _constants_back(
                 )
 
 
-# ------------------------------------------------------------------------------------------------------------------------ merging
+# -------------------------------------------------------------------------------------------------------------- merging
 
 
 def merge(path: str, wanted: Iterable[str], fresh: Mapping[str, ModuleFacts], committed: Rows | None) -> Rows:
@@ -191,7 +193,7 @@ def _inner_first(histories: Mapping[str, History]) -> list[str]:
     return list(done)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def emit_rows(
@@ -232,7 +234,9 @@ def emit_rows(
 
 
 def _canonical(rows: Sequence[tuple[str, StructFacts | None]]) -> tuple[tuple[str, StructFacts | None], ...]:
-    """Return rows whose text does not depend on which of them were read back: all after the first list members by place and name."""
+    """Return rows whose text does not depend on which of them were read back: all after the first list members by place
+    and name.
+    """
     out: list[tuple[str, StructFacts | None]] = []
     seen = False
     for branch, facts in rows:
@@ -309,7 +313,9 @@ def _changes(
 
 
 def _words(values: Mapping[str, Constant], stems: Sequence[str]) -> list[str]:
-    """Return a `Word` for each stem, its fields being the ranges whose longest stem it is; the numbers stay where they are."""
+    """Return a `Word` for each stem, its fields being the ranges whose longest stem it is; the numbers stay where they
+    are.
+    """
     called = dict(stem.partition("=")[::2] for stem in stems)  # "STEM=NAME" where the stem itself names a struct
     fields: dict[str, list[tuple[str, str, BitRange]]] = {stem: [] for stem in called}
     longest_first = sorted(called, key=len, reverse=True)

@@ -22,7 +22,9 @@ _VERSION = re.compile(r"^NVIDIA_VERSION\s*=\s*([0-9.]+)\s*$", re.MULTILINE)
 
 @dataclass
 class ModuleFacts:
-    """What one module finds in one release: structs (inner ones before outer ones) and constants, in the headers' order."""
+    """What one module finds in one release: structs (inner ones before outer ones) and constants, in the headers'
+    order.
+    """
 
     structs: dict[str, StructFacts] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
@@ -103,7 +105,8 @@ def module_facts(wanted: Wanted, root: Path, unit: Unit) -> dict[str, ModuleFact
 
 
 def _add_masks(found: ModuleFacts, paths: Sequence[Path]) -> None:
-    """Move capability bits, `byte:mask`, from the refusals to the constants: a pair like a bit range, and as their tables index bytes.
+    """Move capability bits, `byte:mask`, from the refusals to the constants: a pair like a bit range, and as their
+    tables index bytes.
 
     A pair of this kind is no range of bits, so it is not made a field of a word.
     """

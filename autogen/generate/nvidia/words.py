@@ -1,4 +1,6 @@
-"""From bit ranges to modules: one `Word` a register, method or descriptor, its place by chip or class, and what differs there."""
+"""From bit ranges to modules: one `Word` a register, method or descriptor, its place by chip or class, and what differs
+there.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def _listed(item: Range, axis: int, scalars: Mapping[tuple[int, int], set[str]])
 
 
 def _room(item: Range, items: Sequence[Range], width: int) -> int:
-    """Count the elements until one would lie on another field, or past the end; what lies on element 0 is another name for it."""
+    """Count the elements until one would lie on another field, or past the end; what lies on element 0 is another name
+    for it.
+    """
     mask = (1 << item.hi - item.lo + 1) - 1 << item.lo
     taken = 0
     for other in items:
@@ -79,7 +83,8 @@ def _room(item: Range, items: Sequence[Range], width: int) -> int:
 
 
 def fields_of(place: Place, width: int, rejected: list[Rejected]) -> dict[str, Bits]:
-    """Return the fields of a place. Arrays without a size in the header get as many elements as fit before the next field.
+    """Return the fields of a place. Arrays without a size in the header get as many elements as fit before the next
+    field.
 
     Arrays that interleave (same stride, within one stride of each other) have the same number of elements.
     """
@@ -129,7 +134,9 @@ def width_of(place: Place) -> int:
 
 
 def places_of(places: Iterable[Place], limit: int) -> dict[str, tuple[int, ...] | None]:
-    """Return offset, or offset, stride and count, by name. An array without a size ends where the next name lies, or at `limit`."""
+    """Return offset, or offset, stride and count, by name. An array without a size ends where the next name lies, or at
+    `limit`.
+    """
     listed = list(places)
     starts = sorted({place.offset for place in listed if place.offset is not None})
     out: dict[str, tuple[int, ...] | None] = {}
@@ -165,7 +172,7 @@ def word_facts(
     return WordFacts(place.name.removeprefix(prefix), fields_of(place, width, rejected), lies, values)
 
 
-# ------------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def _bits_text(bits: Bits) -> str:
@@ -210,7 +217,9 @@ def _place_text(place: tuple[int, ...]) -> str:
 
 @dataclass
 class _Merged:
-    """One word over all chips or classes: the first one's fields stand in the class, what differs elsewhere in CHANGES."""
+    """One word over all chips or classes: the first one's fields stand in the class, what differs elsewhere in
+    CHANGES.
+    """
 
     first: WordFacts
     by_key: dict[Key, WordFacts] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""Makes `autogen/qcom`: the Adreno registers, packets and descriptors that `wanted_qcom.toml` asks for, and the chips' databases."""
+"""Makes `autogen/qcom`: the Adreno registers, packets and descriptors that `wanted_qcom.toml` asks for, and the chips'
+databases.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def _chosen(database: Database, wanted: Wanted) -> list[Register]:
 
 
 def word_name(register: Register) -> str:
-    """Return a class name as Mesa's C headers spell it, less the generation: selectors first, then the domain unless it is the chip's."""
+    """Return a class name as Mesa's C headers spell it, less the generation: selectors first, then the domain unless it
+    is the chip's.
+    """
     parts = [condition.variants for condition in register.conditions if is_selector(condition)]
     if register.domain != "A6XX":
         parts.append(register.domain)

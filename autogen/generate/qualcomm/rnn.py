@@ -1,6 +1,7 @@
 """Reader of the Adreno register database (rules-ng-ng XML): domains, registers, bitsets, enums and who they hold for.
 
-Source: `drivers/gpu/drm/msm/registers` of Linux, `src/freedreno/registers` of Mesa; format: `rules-fd.txt`, `rules-fd.xsd` there.
+Source: `drivers/gpu/drm/msm/registers` of Linux, `src/freedreno/registers` of Mesa; format: `rules-fd.txt`,
+`rules-fd.xsd` there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Holds for the members of enum `varset` that `variants` spells: `A6XX`, `A6XX-`, `-A5XX`, `A2XX-A4XX`, comma-separated."""
+    """Holds for the members of enum `varset` that `variants` spells: `A6XX`, `A6XX-`, `-A5XX`, `A2XX-A4XX`,
+    comma-separated.
+    """
 
     varset: str
     variants: str
@@ -43,8 +46,8 @@ class EnumValue:
 class Bits:
     """A bit-field. `name` is empty when the register as a whole is the field.
 
-    `type` is a scalar's or an enum's name, or empty; the field holds the value shifted right by `shr`; `radix` is the number
-    of fraction bits of a fixed-point number.
+    `type` is a scalar's or an enum's name, or empty; the field holds the value shifted right by `shr`; `radix` is the
+    number of fraction bits of a fixed-point number.
     """
 
     name: str
@@ -67,7 +70,9 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register or packet dword. `offset` is that of element 0 in the domain's units; `conditions` are all to be met."""
+    """A register or packet dword. `offset` is that of element 0 in the domain's units; `conditions` are all to be
+    met.
+    """
 
     domain: str
     name: str
@@ -97,7 +102,9 @@ class Database:
         return [value.name for value in self.enums[varset]]
 
     def holds(self, condition: Condition | None, chosen: Mapping[str, str]) -> bool:
-        """Tell whether `condition` is met where each varset in `chosen` has that member; a varset not chosen is not asked."""
+        """Tell whether `condition` is met where each varset in `chosen` has that member; a varset not chosen is not
+        asked.
+        """
         if condition is None or condition.varset not in chosen:
             return True
         return chosen[condition.varset] in variant_names(condition.variants, self.members(condition.varset))

@@ -1,4 +1,6 @@
-"""Loads the Adreno register XML files as plain nodes, as hostile input: no document type, no entities, everything bounded."""
+"""Loads the Adreno register XML files as plain nodes, as hostile input: no document type, no entities, everything
+bounded.
+"""
 
 from __future__ import annotations
 

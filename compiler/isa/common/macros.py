@@ -32,7 +32,9 @@ Report = Callable[[str, Line, int], None]
 
 
 def expand(source: str, report: Report) -> Iterator[Line]:
-    """Yield the lines of a text with macros, repetitions and conditions carried out; what is wrong with them goes to `report`."""
+    """Yield the lines of a text with macros, repetitions and conditions carried out; what is wrong with them goes to
+    `report`.
+    """
     lines = [Line(number, text) for number, text in enumerate(source.splitlines(), 1)]
     if not re.search(r"\.(macro|rept|if)", source):
         yield from lines

@@ -1,6 +1,7 @@
 """Source lines of machine code: the line table of DWARF, versions 2 to 5, as far as file and line by address go.
 
-Source: DWARF 5, chapter 6.2 "Line Number Information"; DWARF 4, the same; relocations: LLVM AMDGPUUsage, "Relocation Records".
+Source: DWARF 5, chapter 6.2 "Line Number Information"; DWARF 4, the same; relocations: LLVM AMDGPUUsage, "Relocation
+Records".
 """
 
 from __future__ import annotations

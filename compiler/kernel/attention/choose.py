@@ -2,9 +2,9 @@
 
 | lowering | for | who shares what |
 |---|---|---|
-| `attention_few` | few queries of a head of keys: a decoder's step | waves share the keys |
-| `attention_matrix` | f16 and bf16, where the target has matrix instructions | waves share the queries, keys and values lie in LDS |
-| `attention_fma` | others | the same by multiply-adds |
+| `few` | few queries of a head of keys: a decoder's step | waves share the keys |
+| `matrix` | f16 and bf16, with matrix instructions | waves share the queries, keys and values lie in LDS |
+| `fma` | others | the same by multiply-adds |
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Attention of few queries over many keys, as a decoder's step has it: what counts is that every key and value is read once, by all threads.
+"""Attention of few queries over many keys, as a decoder's step has it: what counts is that every key and value is read
+once, by all threads.
 
-A group takes queries of one head of keys, and its waves share the keys. `parts` neighbouring lanes hold a key and its values, some
-elements each; so a wave works on several keys at once, and every lane on `own` keys of a turn. Whoever works on the same keys keeps greatest
-logits, sums and results of its own; at the end those of a wave are put together over its lanes, and those of the waves through LDS.
+A group takes queries of one head of keys, and its waves share the keys. `parts` neighbouring lanes hold a key and its
+values, some elements each; so a wave works on several keys at once, and every lane on `own` keys of a turn. Whoever
+works on the same keys keeps greatest logits, sums and results of its own; at the end those of a wave are put together
+over its lanes, and those of the waves through LDS.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ TRIED = (  # waves, own keys: worth a try, good ones first
 
 @dataclass(frozen=True)
 class FewTile:
-    """See `contraction.Tile`. A lane holds `vector` neighbouring elements of each `parts * vector`, of `own` keys a turn."""
+    """See `contraction.Tile`. A lane holds `vector` neighbouring elements of each `parts * vector`, of `own` keys a
+    turn.
+    """
 
     m: int
     n: int
@@ -76,7 +80,9 @@ class FewTile:
 
     @property
     def held(self) -> int:
-        """Return the most elements that a thread holds of one kind: queries or results of all rows, keys or values of a turn."""
+        """Return the most elements that a thread holds of one kind: queries or results of all rows, keys or values of a
+        turn.
+        """
         return max(self.pieces(self.deep), self.pieces(self.n)) * self.vector * max(self.m, self.own)
 
     @property
@@ -98,7 +104,9 @@ class FewTile:
 
 @dataclass(frozen=True)
 class State:
-    """What a thread keeps of a row: the greatest logit so far, the sum of powers, and their sums with its columns of the values."""
+    """What a thread keeps of a row: the greatest logit so far, the sum of powers, and their sums with its columns of
+    the values.
+    """
 
     greatest: Value
     sum: Value
@@ -191,7 +199,9 @@ class FewAttention(Attending):
         return self.value_place(key, column)[0]
 
     def _key(self, number: Int, i: int) -> Int:
-        """Return the i-th of this lane's keys in a turn: keys side by side belong to lanes, then waves, side by side."""
+        """Return the i-th of this lane's keys in a turn: keys side by side belong to lanes, then waves, side by
+        side.
+        """
         tile = self.tile
         slot = self._wave * tile.slots + self._lane // tile.parts
         return number * tile.k + i * (tile.waves * tile.slots) + slot
@@ -299,7 +309,9 @@ class FewAttention(Attending):
 
 
 def suits(problem: Problem, traits: Traits) -> bool:
-    """Return whether keys are better shared than queries: few queries, or tiles of them that leave most of the card idle over many keys."""
+    """Return whether keys are better shared than queries: few queries, or tiles of them that leave most of the card
+    idle over many keys.
+    """
     if problem.m <= FEW_QUERIES:
         return True
     idle = -(-problem.m // FRAGMENT) * most(problem.batch.size) * 4 <= traits.compute_units
@@ -312,7 +324,9 @@ def _distances(first: int, end: int) -> list[int]:
 
 
 def candidates(problem: Problem, traits: Traits) -> list[FewTile]:
-    """Return every tile worth a try, the heuristic one first: enough waves for the card to be busy, no more than have keys for two turns."""
+    """Return every tile worth a try, the heuristic one first: enough waves for the card to be busy, no more than have
+    keys for two turns.
+    """
     sources, inputs = Sources(problem), problem.kernel.inputs
     widest = max(uncast(one, inputs).dtype.size_bytes for one in (sources.keys, sources.values))
     vector = WIDEST_BYTES // widest

@@ -1,8 +1,10 @@
-"""Attention by multiply-adds: scores, softmax and the sum of values, a tile of queries by a tile of keys at a time, nothing of it in memory.
+"""Attention by multiply-adds: scores, softmax and the sum of values, a tile of queries by a tile of keys at a time,
+nothing of it in memory.
 
-A group holds m queries of one head. For each n keys it multiplies queries and keys, makes logits of the scores, and keeps of every query the
-greatest logit so far, the sum of the powers and their sum with the values; when a greater logit comes, both sums are scaled down to it.
-Eight neighbouring threads share a query's row: neighbouring keys of the scores each, and of the result every eighth run of four columns.
+A group holds m queries of one head. For each n keys it multiplies queries and keys, makes logits of the scores, and
+keeps of every query the greatest logit so far, the sum of the powers and their sum with the values; when a greater
+logit comes, both sums are scaled down to it. Eight neighbouring threads share a query's row: neighbouring keys of the
+scores each, and of the result every eighth run of four columns.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _ROW = (1, 2, 4)  # how the numbers of a row's lanes differ
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """See `contraction.Tile`: `m` queries, `n` columns of the result (all of them), `k` keys a turn; `deep`: elements of a query."""
+    """See `contraction.Tile`: `m` queries, `n` columns of the result (all of them), `k` keys a turn; `deep`: elements
+    of a query.
+    """
 
     m: int
     n: int

@@ -1,10 +1,12 @@
-"""Attention by matrix instructions: queries, keys and values in f16 or bf16, scores, softmax and sums in f32, powers rounded in between.
+"""Attention by matrix instructions: queries, keys and values in f16 or bf16, scores, softmax and sums in f32, powers
+rounded in between.
 
-Both products are made on their side: keys times queries, then values times powers. So a lane holds one query's column of either result: its
-greatest logit, its sum and what scales them are one number a lane, and two lanes share a query. A's rows are dealt so that a lane's eight
-results are neighbours (`MatrixTraits.spread`): eight keys of scores, eight columns of the result. The powers are B of the second product:
-on RDNA4 as they lie, on RDNA3, where a lane of B holds all sixteen keys, after the two lanes of a query gave each other theirs.
-While a turn's keys and values are multiplied the next ones are on their way from memory; there are two places for them in LDS.
+Both products are made on their side: keys times queries, then values times powers. So a lane holds one query's column
+of either result: its greatest logit, its sum and what scales them are one number a lane, and two lanes share a query.
+A's rows are dealt so that a lane's eight results are neighbours (`MatrixTraits.spread`): eight keys of scores, eight
+columns of the result. The powers are B of the second product: on RDNA4 as they lie, on RDNA3, where a lane of B holds
+all sixteen keys, after the two lanes of a query gave each other theirs. While a turn's keys and values are multiplied
+the next ones are on their way from memory; there are two places for them in LDS.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ ENOUGH_WAVES = 8  # of a group that has a compute unit's LDS for itself
 
 @dataclass(frozen=True)
 class MatrixAttentionTile:
-    """See `contraction.Tile`: `m` queries, `n` columns (all, in whole fragments), `k` keys a turn; `deep`: elements of a query, in fragments."""
+    """See `contraction.Tile`: `m` queries, `n` columns (all, in whole fragments), `k` keys a turn; `deep`: elements of
+    a query, in fragments.
+    """
 
     m: int
     n: int
@@ -139,7 +143,9 @@ class MatrixAttention(Attending):
         return self.tile.n // FRAGMENT
 
     def _first(self) -> list[Value]:
-        """Return what a turn is handed on before the first one: greatest logits, sums and results of each fragment of queries."""
+        """Return what a turn is handed on before the first one: greatest logits, sums and results of each fragment of
+        queries.
+        """
         build, count = self.frame.build, self.tile.fragments
         zero, least = build.const(0.0, F32), build.const(float("-inf"), F32)
         nothing = build.vector([zero] * self._traits.result_count)
@@ -233,7 +239,9 @@ class MatrixAttention(Attending):
         return found
 
     def _powers(self, number: Int, f: int, scores: Sequence[Value], before: Value) -> tuple[Value, Value, list[Value]]:
-        """Return a row's greatest logit so far, what its sums are scaled down by, and the powers of this turn's logits."""
+        """Return a row's greatest logit so far, what its sums are scaled down by, and the powers of this turn's
+        logits.
+        """
         build, eight = self.frame.build, self._traits.result_count
         cells = [
             (self._row(f), number * self.tile.k + block * FRAGMENT + self._neighbours() + i)
@@ -249,7 +257,9 @@ class MatrixAttention(Attending):
         return after, down, powers
 
     def _operand(self, powers: Sequence[Value]) -> Value:
-        """Return this lane's part of a fragment of powers, keys along K, from the eight powers of each of a query's two lanes."""
+        """Return this lane's part of a fragment of powers, keys along K, from the eight powers of each of a query's two
+        lanes.
+        """
         build, count = self.frame.build, self._traits.operand_count
         narrow = [build.op("fconvert", self._type, one) for one in powers]
         own = [build.op("bitcast", I32, build.vector(narrow[i : i + 2])) for i in range(0, len(narrow), 2)]
@@ -297,7 +307,9 @@ class MatrixAttention(Attending):
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
-    """Return every tile worth a try, the heuristic one first; none where matrix instructions do not take the factors."""
+    """Return every tile worth a try, the heuristic one first; none where matrix instructions do not take the
+    factors.
+    """
     sources, inputs = Sources(problem), problem.kernel.inputs
     factors = {uncast(one, inputs).dtype for one in (sources.queries, sources.keys, sources.values)}
     narrow = sources.found.narrow

@@ -1,6 +1,8 @@
-"""What every lowering of attention shares: where its queries, keys and values are, and what becomes of scores before the softmax.
+"""What every lowering of attention shares: where its queries, keys and values are, and what becomes of scores before
+the softmax.
 
-Rows are queries (of all heads that share keys and values), columns are those of the values, and keys are what is summed over.
+Rows are queries (of all heads that share keys and values), columns are those of the values, and keys are what is summed
+over.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from ringup.compiler.schedule.views import Point, source_point, within
 
 
 class Sources:
-    """The three factors of an attention: `queries` and `keys` of the scores, `values`; sizes, and whether memory runs along a query or key."""
+    """The three factors of an attention: `queries` and `keys` of the scores, `values`; sizes, and whether memory runs
+    along a query or key.
+    """
 
     def __init__(self, problem: Problem) -> None:
         found, scores, inner = problem.kernel.attention, problem.kernel.scores, problem.inner
@@ -90,7 +94,9 @@ class Attending(Tiled):
             expressions.leave()
 
     def _seen_turns(self) -> list[Int]:
-        """Return how many turns of keys the group's rows see by the graph's own conditions, each alone; nothing where they see all."""
+        """Return how many turns of keys the group's rows see by the graph's own conditions, each alone; nothing where
+        they see all.
+        """
         local, key = axis("row_of_tile", self.tile.m), axis("key", self.keys)
         point, _ = self._logit_place(local, key)
         limits = [
@@ -148,7 +154,8 @@ class Attending(Tiled):
         return sizes[-1] if sizes else 1
 
     def logits(self, cells: Sequence[tuple[Int, Int]], products: Sequence[Value]) -> list[Value]:
-        """Return what the graph makes of scores before the softmax, each of a (row of the tile, key); minus infinity beyond the last key.
+        """Return what the graph makes of scores before the softmax, each of a (row of the tile, key); minus infinity
+        beyond the last key.
 
         Cells come by rows, and each row's by keys, both upwards.
         """
@@ -203,7 +210,9 @@ class Attending(Tiled):
         return rest[0]
 
     def across(self, value: Value, distances: Sequence[int], op: str) -> Value:
-        """Return the value of lanes together whose numbers differ by these powers of two, in each of them; `op`: fmax or fadd."""
+        """Return the value of lanes together whose numbers differ by these powers of two, in each of them; `op`: fmax
+        or fadd.
+        """
         build = self.frame.build
         for distance in distances:
             value = build.op(op, F32, value, build.op("shuffle_xor", F32, value, imm=distance))

@@ -1,4 +1,6 @@
-"""Kernels without reductions: a thread computes a few neighbouring elements, a group a stretch of the innermost axis."""
+"""Kernels without reductions: a thread computes a few neighbouring elements, a group a stretch of the innermost
+axis.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ BUSY_THREADS = 8192  # fewer threads than this leave compute units idle: vectors
 
 @dataclass(frozen=True)
 class Shape:
-    """How the elements fall to threads: `vector` neighbours along the last axis each; `flat`: groups run through all axes at once."""
+    """How the elements fall to threads: `vector` neighbours along the last axis each; `flat`: groups run through all
+    axes at once.
+    """
 
     vector: int
     group: int
@@ -52,7 +56,9 @@ class Plan:
         self._moved = [substitute(one, self.space.original) for one in found]
 
     def vectors(self) -> list[int]:
-        """Return how many neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where one runs along."""
+        """Return how many neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where
+        one runs along.
+        """
         space = self.space
         last = space.sizes[-1] if space.sizes else 1
         widest = max(one.dtype.size_bytes for one in (*self.kernel.roots, *self.kernel.inputs))
@@ -68,7 +74,9 @@ class Plan:
         return [*found, 1]
 
     def choose(self) -> Shape:
-        """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill a card."""
+        """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill
+        a card.
+        """
         total = most(self.space.size)
         vectors = self.vectors() if self.kernel.work < HEAVY else [1]  # so much code once is enough
         return self._shape(next((one for one in vectors if total // one >= BUSY_THREADS), 1), GROUP)

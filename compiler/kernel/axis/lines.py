@@ -1,4 +1,6 @@
-"""What kernels share that work along one axis as a whole (SCAN, SORT): which row a thread has, and what is done with the results."""
+"""What kernels share that work along one axis as a whole (SCAN, SORT): which row a thread has, and what is done with
+the results.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from ringup.compiler.schedule.views import Point, Within, within
 
 
 class Lines:
-    """A kernel's axes fallen apart into rows and the one axis worked along. `across`: memory runs across rows rather than along them."""
+    """A kernel's axes fallen apart into rows and the one axis worked along. `across`: memory runs across rows rather
+    than along them.
+    """
 
     frame: Frame
     row: dict[Atom, Int]  # where the axes of `rows` are
@@ -43,9 +47,11 @@ class Lines:
         self.count = self.rows.size * self.stretches
 
     def row_number(self, count: Int, own: int, own_row: Value, threads: int) -> tuple[Int, Value | None]:
-        """Return the number of a thread's row and the condition for its being there (None: always), of `count` rows with `own` a group.
+        """Return the number of a thread's row and the condition for its being there (None: always), of `count` rows
+        with `own` a group.
 
-        The last group's spare threads do the last row again, and store nothing; nor do those beyond the `threads` of a group that have work.
+        The last group's spare threads do the last row again, and store nothing; nor do those beyond the `threads` of a
+        group that have work.
         """
         build, numbers = self.frame.build, self.frame.expressions.numbers
         group = axis("group", (count + own - 1) // own)
@@ -81,7 +87,9 @@ class Lines:
         return self._moved(self.line.inner, {self._inner: place})
 
     def finish(self, along: Sequence[Int], masks: Sequence[Value | None], values: Sequence[Value], most: int) -> None:
-        """Compute and store the root at places along the row, where the line's own results are known; `most` of them go together."""
+        """Compute and store the root at places along the row, where the line's own results are known; `most` of them go
+        together.
+        """
         frame, build = self.frame, self.frame.build
         points = []
         for place in along:

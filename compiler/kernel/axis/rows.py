@@ -1,8 +1,10 @@
-"""Kernels with reductions over rows: sums and what follows them, softmax, norms. Threads share a row's elements, a group holds some rows.
+"""Kernels with reductions over rows: sums and what follows them, softmax, norms. Threads share a row's elements, a
+group holds some rows.
 
-A thread is one of `parts` that work on a row, and its group holds `own` rows. Neighbouring threads are neighbours in the row, or, where
-memory runs the other way, in the number of the row (`across`). What a thread has loaded and computed for one reduction it still has for the
-next and for the output, as long as a row's share fits into registers; a longer share is loaded again by each.
+A thread is one of `parts` that work on a row, and its group holds `own` rows. Neighbouring threads are neighbours in
+the row, or, where memory runs the other way, in the number of the row (`across`). What a thread has loaded and computed
+for one reduction it still has for the next and for the output, as long as a row's share fits into registers; a longer
+share is loaded again by each.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Shape(Sharing):
 
 @dataclass(frozen=True)
 class Walk:
-    """The elements of a row in the order of a reduction or of the output: merged axes, the last one shared by the threads."""
+    """The elements of a row in the order of a reduction or of the output: merged axes, the last one shared by the
+    threads.
+    """
 
     space: Space
 
@@ -91,7 +95,9 @@ class Rows:
         self._fit([substitute(one, self.original) for one in positions], sizes)
 
     def _fit(self, positions: Sequence[Int], sizes: Sequence[int]) -> None:
-        """Find what shapes depend on: how many rows, how long, and whether memory, of `sizes` at each position, runs along or across them."""
+        """Find what shapes depend on: how many rows, how long, and whether memory, of `sizes` at each position, runs
+        along or across them.
+        """
         everything = [*self.walks, *([self.output] if self.output else [])]
         shared = [walk.space.variables[-1] for walk in everything if walk.space.variables]
         row = self.rows.variables[-1] if self.rows.variables else 0
@@ -106,7 +112,9 @@ class Rows:
             self.vector //= 2
 
     def choose(self) -> Shape:
-        """Return the shape that suits: enough threads a row for the loads' latency to be hidden, no more than have work."""
+        """Return the shape that suits: enough threads a row for the loads' latency to be hidden, no more than have
+        work.
+        """
         count, longest, vector = self.count, self.longest, self.vector
         if self.across:
             own = min(LANE_WIDE, power_of_two(count))
@@ -122,7 +130,8 @@ class Rows:
     def candidates(self) -> list[Shape]:
         """Return every shape worth a try, the one that `choose` takes first.
 
-        Threads lie along memory as `choose` has them lie: what runs the other way is slower by an order, and the model does not see it.
+        Threads lie along memory as `choose` has them lie: what runs the other way is slower by an order, and the model
+        does not see it.
         """
         first = self.choose()
         found = [first]
@@ -171,7 +180,9 @@ class Rows:
         return found
 
     def _turns(self, size: Int) -> tuple[Int, int]:
-        """Return how many turns a walk along an axis takes, and how many chunks of the group's threads are in one; (0, all) without a loop."""
+        """Return how many turns a walk along an axis takes, and how many chunks of the group's threads are in one; (0,
+        all) without a loop.
+        """
         span = self.shape.parts * self.shape.vector
         count = -(-most(size) // span)
         if count <= UNROLLED or (
@@ -213,7 +224,9 @@ class Rows:
         return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
     def _passes(self) -> dict[int, list[Fold]]:
-        """Return the folds that are made together, by the number of the first: one after another, over the same elements, none of the other."""
+        """Return the folds that are made together, by the number of the first: one after another, over the same
+        elements, none of the other.
+        """
         found: dict[int, list[Fold]] = {}
         last = 0
         for i, fold in enumerate(self.kernel.folds):

@@ -1,8 +1,9 @@
 """Kernels with a running reduction: each element of a row folded with all before it, and what is done with it.
 
-A thread folds a few neighbours, lanes hand their totals up (DPP), units (waves of a row, or parts of a column) theirs through LDS; a row longer
-than a tile takes turns, with a carry. Where memory runs across rows, neighbouring lanes are neighbouring rows, and lanes hand nothing over.
-With keys, each run of equal ones is folded by itself: a total joins what follows it where that has the same key, since runs lie side by side.
+A thread folds a few neighbours, lanes hand their totals up (DPP), units (waves of a row, or parts of a column) theirs
+through LDS; a row longer than a tile takes turns, with a carry. Where memory runs across rows, neighbouring lanes are
+neighbouring rows, and lanes hand nothing over. With keys, each run of equal ones is folded by itself: a total joins
+what follows it where that has the same key, since runs lie side by side.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ class Scan(Lines):
         return Shape(parts, max(1, min(GROUP // 2 // parts, power_of_two(count))), vector, False)
 
     def candidates(self) -> list[Shape]:
-        """Return every shape worth a try, the one that `choose` takes first. Less than a wave shares a row only where one tile holds it."""
+        """Return every shape worth a try, the one that `choose` takes first. Less than a wave shares a row only where
+        one tile holds it.
+        """
         first = self.choose()
         found = [first]
         length, count = most(self.length), power_of_two(most(self.count))
@@ -192,7 +195,9 @@ class Scan(Lines):
         return after
 
     def _places(self, turn: Int) -> tuple[list[Int], list[Value | None]]:
-        """Return the places along the row that are this thread's in a turn, and the conditions for there being an element."""
+        """Return the places along the row that are this thread's in a turn, and the conditions for there being an
+        element.
+        """
         shape, numbers = self.shape, self.frame.expressions.numbers
         inner: Int = turn * shape.tile + axis("part", shape.parts) * shape.vector
         whole = divides(shape.vector, self.size) and divides(shape.vector, self.length)
@@ -238,7 +243,9 @@ class Scan(Lines):
         return self.build.op("lane_id", I32)
 
     def _over_lanes(self, total: Total, count: int) -> tuple[Total, Total]:
-        """Return, of `count` neighbouring lanes, a lane's total with those below, and only those below (in the first: what changes nothing)."""
+        """Return, of `count` neighbouring lanes, a lane's total with those below, and only those below (in the first:
+        what changes nothing).
+        """
         build, scanner = self.build, self.scanner
         within_row = min(count, ROW)
         lane = self._lane()
@@ -260,7 +267,9 @@ class Scan(Lines):
     def _over_units(
         self, total: Total, carry: Total | None, index: Value | None, units: int
     ) -> tuple[Total | None, Total]:
-        """Return what comes before a unit, and the total of all, through LDS: with turns, two halves of it take turns too."""
+        """Return what comes before a unit, and the total of all, through LDS: with turns, two halves of it take turns
+        too.
+        """
         build, shape = self.build, self.shape
         unit = self.part if shape.across else build.op("and", I32, build.op("wave_id", I32), build.const(units - 1))
         half = 0 if index is None else build.mul(build.op("and", I32, index, build.const(1)), self._half_bytes())
@@ -305,7 +314,9 @@ class Scan(Lines):
 
 
 class _Slot(NamedTuple):
-    """Where in LDS the units of a row put one value each: at `start` + `base`, a `step` of bytes from one to the next."""
+    """Where in LDS the units of a row put one value each: at `start` + `base`, a `step` of bytes from one to the
+    next.
+    """
 
     type: Type
     start: Value

@@ -1,8 +1,9 @@
 """Kernels with a SORT: the elements of a row in registers, sorted by a bitonic network, and what is done with them.
 
-A thread holds neighbours. Steps between these compare registers, steps between lanes exchange by DPP, steps between waves of a row through LDS.
-Each block of the network is entered by comparing mirror images, so that the lesser always goes to the lower place and no step knows a direction.
-Source: Batcher, Sorting Networks and Their Applications, 1968, "bitonic sorters"; the mirrored first step is that network, lines renamed.
+A thread holds neighbours. Steps between these compare registers, steps between lanes exchange by DPP, steps between
+waves of a row through LDS. Each block of the network is entered by comparing mirror images, so that the lesser always
+goes to the lower place and no step knows a direction. Source: Batcher, Sorting Networks and Their Applications, 1968,
+"bitonic sorters"; the mirrored first step is that network, lines renamed.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class Sort(Lines):
         return frame.done(((self.count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
     def _places(self) -> tuple[list[Int], list[Value | None]]:
-        """Return the places along the row that are this thread's, those that may be there, and the conditions for it."""
+        """Return the places along the row that are this thread's, those that may be there, and the conditions for
+        it.
+        """
         shape, numbers = self.shape, self.frame.expressions.numbers
         first: Int = axis("part", shape.parts) * shape.vector
         whole = divides(shape.vector, self.size) and divides(shape.vector, self.length)
@@ -143,7 +146,9 @@ class Sort(Lines):
         return values
 
     def _mirrored(self, values: list[Value], block: int) -> list[Value]:
-        """Compare each element with its mirror image in a block, whose halves are sorted: every lesser one is in the lower half then."""
+        """Compare each element with its mirror image in a block, whose halves are sorted: every lesser one is in the
+        lower half then.
+        """
         vector = self.shape.vector
         if block <= vector:
             return self._within_thread(values, partial(xor, block - 1))

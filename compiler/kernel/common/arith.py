@@ -1,4 +1,6 @@
-"""Elementwise operations of the graph as machine IR, by operation and kind of dtype. Meanings: the comments of `graph.Op`."""
+"""Elementwise operations of the graph as machine IR, by operation and kind of dtype. Meanings: the comments of
+`graph.Op`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def apply(build: Builder, node: Node, args: Sequence[Value]) -> Value:
 
 
 def operate(build: Builder, op: Op, dtype: DType, operand: DType, args: Sequence[Value]) -> Value:
-    """Return the value of an operation that gives `dtype`; `operand` is the dtype of the first operand (of both, if compared)."""
+    """Return the value of an operation that gives `dtype`; `operand` is the dtype of the first operand (of both, if
+    compared).
+    """
     if op is Op.WHERE:
         return build.op("select", held(dtype), *args)
     if op is Op.CAST:
@@ -253,7 +257,9 @@ def _float_to_float(build: Builder, value: Value, source: DType, dtype: DType) -
 
 
 def _sticky_f64(build: Builder, value: Value, source: DType) -> Value:
-    """Return an integer as an f64 that rounds to any narrower float as the integer does: bits that do not fit are one, set if any is."""
+    """Return an integer as an f64 that rounds to any narrower float as the integer does: bits that do not fit are one,
+    set if any is.
+    """
     signed = source.kind == "int"
     if value.type is I32:
         return build.op("to_float_s" if signed else "to_float_u", F64, value)

@@ -13,8 +13,8 @@ WAVE = 32  # lanes of a wave, as kernels are compiled
 class Axis(NamedTuple):
     """One piece of an axis and who walks through it.
 
-    grid: groups; wave: waves of a group; lane: threads of a wave; reduce: threads whose values are combined; unroll: a thread's own elements,
-    each with instructions of its own; loop: turns. `meaning` says of what.
+    grid: groups; wave: waves of a group; lane: threads of a wave; reduce: threads whose values are combined; unroll: a
+    thread's own elements, each with instructions of its own; loop: turns. `meaning` says of what.
     """
 
     name: str

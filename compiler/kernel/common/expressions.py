@@ -1,4 +1,6 @@
-"""The values of graph nodes at given points, as machine IR: movement becomes index arithmetic, neighbouring loads become vectors."""
+"""The values of graph nodes at given points, as machine IR: movement becomes index arithmetic, neighbouring loads
+become vectors.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ Request = tuple[
 
 
 class Expressions:
-    """Evaluates nodes in one kernel. `params` tells which argument a node in memory is, `inputs` which of them are read from there
-    (the others are what the kernel computes); reductions are told by `define`. What one of `stores` wrote, and is no input, is its value.
+    """Evaluates nodes in one kernel. `params` tells which argument a node in memory is, `inputs` which of them are read
+    from there (the others are what the kernel computes); reductions are told by `define`. What one of `stores` wrote,
+    and is no input, is its value.
     """
 
     def __init__(
@@ -91,7 +94,9 @@ class Expressions:
         return self.values(node, [(point, mask)])[0]
 
     def values(self, node: Node, requests: Sequence[Request]) -> list[Value]:
-        """Return a node's values at several points, as held; points that lie side by side in memory are loaded together."""
+        """Return a node's values at several points, as held; points that lie side by side in memory are loaded
+        together.
+        """
         found = [self._find(node, *request) for request in requests]
         missing = dict.fromkeys(request for request, value in zip(requests, found, strict=True) if value is None)
         if missing:
@@ -145,7 +150,8 @@ class Expressions:
             return [self._joined(node, point, mask) for point, mask in requests]
         if node.op is Op.GATHER:
             return self._gathered(node, requests)
-        # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and none reads it
+        # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and
+        # none reads it
         if node.op in _OF_THEIR_OWN and all(mask is not None for _, mask in requests):
             return [holders.constant(build, 0, node.dtype)] * len(requests)
         raise ValueError(f"{node} has no value in the middle of a kernel")
@@ -206,7 +212,9 @@ class Expressions:
         return value
 
     def _gathered(self, node: Node, requests: list[Request]) -> list[Value]:
-        """Return elements at indices that are known when the kernel runs; an index outside reads 0, and touches no memory."""
+        """Return elements at indices that are known when the kernel runs; an index outside reads 0, and touches no
+        memory.
+        """
         axis: int = node.arg
         source, index = node.sources
         build = self.builder
@@ -267,9 +275,11 @@ class Expressions:
             i += count
 
     def address(self, node: Node, place: Int, *, masked: bool = False) -> tuple[Value, Value, int]:
-        """Return (base, offset, constant) of an element's address in bytes: what is uniform in the base, what varies in the offset.
+        """Return (base, offset, constant) of an element's address in bytes: what is uniform in the base, what varies in
+        the offset.
 
-        A masked access keeps its base where a 32-bit offset reaches all of the memory: a back end can then mask it by its offset alone.
+        A masked access keeps its base where a 32-bit offset reaches all of the memory: a back end can then mask it by
+        its offset alone.
         """
         build = self.builder
         base = build.param(self._params[node])
@@ -301,7 +311,9 @@ class Expressions:
 
 
 def run_length(places: Sequence[Int], first: int, size_bytes: int, masks: Sequence[Value | None] = ()) -> int:
-    """Return how many elements from `first` on lie side by side under one mask, as a width that one access has and that divides their place."""
+    """Return how many elements from `first` on lie side by side under one mask, as a width that one access has and that
+    divides their place.
+    """
     count = 1
     start = places[first]
     while first + count < len(places) and count * size_bytes < WIDEST_BYTES:

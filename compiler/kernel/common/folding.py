@@ -87,9 +87,11 @@ class Folder:
         base: int,
         writes: Value | None,
     ) -> Value:
-        """Return the values of `count` threads together: each (where `writes` holds) puts its own at byte `place`, all read from `first` on.
+        """Return the values of `count` threads together: each (where `writes` holds) puts its own at byte `place`, all
+        read from `first` on.
 
-        `base` is the constant part of both places; the LDS there is used for nothing else before the next barrier of the kernel's.
+        `base` is the constant part of both places; the LDS there is used for nothing else before the next barrier of
+        the kernel's.
         """
         build, lying = self.build, self.laid(total)
         if writes is None:

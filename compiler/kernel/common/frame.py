@@ -21,7 +21,8 @@ Groups = tuple[Int, Int, Int]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel as machine IR. `memory`: the nodes whose memory its first arguments are; `sizes`: the symbolic sizes of the ones after them.
+    """A kernel as machine IR. `memory`: the nodes whose memory its first arguments are; `sizes`: the symbolic sizes of
+    the ones after them.
 
     `axes` and `choice` tell people how the work is shaped.
     """
@@ -74,7 +75,8 @@ class Frame:
     def store(self, points: Sequence[Point], results: Sequence[Sequence[Value]], mask: Value | None = None) -> None:
         """Store the values of each root at points of the kernel's axes.
 
-        ORDER: all that a thread reads at these points is read before; another root may read what one of them overwrites.
+        ORDER: all that a thread reads at these points is read before; another root may read what one of them
+        overwrites.
         """
         for root, target, values in zip(self.kernel.roots, self._targets, results, strict=True):
             self._store(root, target, [self.kernel.point_of(root, point) for point in points], values, mask)

@@ -1,7 +1,8 @@
-"""Functions that the hardware has not or only roughly, in f32 and f64: powers of two, logarithms, sines, remainders, powers.
+"""Functions that the hardware has not or only roughly, in f32 and f64: powers of two, logarithms, sines, remainders,
+powers.
 
-Errors stated are of the method, in units in the last place (ulp), over the whole range; the hardware's own (1 ulp of exp2 and log2 in f32)
-come on top.
+Errors stated are of the method, in units in the last place (ulp), over the whole range; the hardware's own (1 ulp of
+exp2 and log2 in f32) come on top.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _TWO_OVER_PI_BITS = 1216  # enough for the largest f64: 1024 + 53 + guard
 
 
 def _two_over_pi() -> list[int]:
-    """Return 2/pi as 32-bit words after the binary point, most significant first; pi by Machin's formula in whole numbers."""
+    """Return 2/pi as 32-bit words after the binary point, most significant first; pi by Machin's formula in whole
+    numbers.
+    """
     scale = 1 << _TWO_OVER_PI_BITS + 64
 
     def arctan_of_inverse(x: int) -> int:
@@ -62,7 +65,9 @@ def _select(build: Builder, condition: Value, a: Value, b: Value) -> Value:
 
 
 def inverse_root(build: Builder, x: Value) -> Value:
-    """Return 1 / sqrt(x); of 0 infinity with its sign, of negative numbers NaN. f32: the hardware's. f64: within 1 ulp."""
+    """Return 1 / sqrt(x); of 0 infinity with its sign, of negative numbers NaN. f32: the hardware's. f64: within 1
+    ulp.
+    """
     if x.type == F32:  # the hardware takes denormals for 0: scaled up first
         low = build.compare("flt", x, build.const(2.0**-126, F32))
         scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**24, F32), build.const(1.0, F32)))
@@ -88,7 +93,9 @@ def exp2(build: Builder, x: Value) -> Value:
 
 
 def log2(build: Builder, x: Value) -> Value:
-    """Return the binary logarithm; of 0 minus infinity, of negative numbers NaN. f32: the hardware's. f64: within 1 ulp."""
+    """Return the binary logarithm; of 0 minus infinity, of negative numbers NaN. f32: the hardware's. f64: within 1
+    ulp.
+    """
     if x.type == F32:  # the hardware takes denormals for 0: scaled up first
         low = build.compare("flt", x, build.const(2.0**-126, F32))
         scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**32, F32), build.const(1.0, F32)))
@@ -103,7 +110,9 @@ def log2(build: Builder, x: Value) -> Value:
 
 
 def log_add_exp(build: Builder, a: Value, b: Value) -> Value:
-    """Return log(e**a + e**b), NaN if either is; off by less than 2 units in the last place of the greatest of |a|, |b| and 1."""
+    """Return log(e**a + e**b), NaN if either is; off by less than 2 units in the last place of the greatest of |a|, |b|
+    and 1.
+    """
     same = build.compare("feq", a, b)  # two equal infinities have no difference
     apart = build.op("fabs", a.type, build.op("fsub", a.type, a, b))
     power = build.op("fmul", a.type, apart, build.const(-1 / math.log(2), a.type))
@@ -116,10 +125,11 @@ def log_add_exp(build: Builder, a: Value, b: Value) -> Value:
 
 
 def _log2_parts(build: Builder, x: Value) -> tuple[Value, Value]:
-    """Return the binary logarithm of a finite f64 above 0 as a sum (high, low), low below half an ulp of high; off by less than 2**-62 of it.
+    """Return the binary logarithm of a finite f64 above 0 as a sum (high, low), low below half an ulp of high; off by
+    less than 2**-62 of it.
 
-    x = mantissa * 2**exponent, the mantissa around 1; log2(mantissa) = 2 / ln 2 * atanh(s) with s = (mantissa - 1) / (mantissa + 1), and
-    atanh(s) = s + s**3 * (1/3 + s**2 / 5 + …). All but the terms after 1/3 are kept in two parts.
+    x = mantissa * 2**exponent, the mantissa around 1; log2(mantissa) = 2 / ln 2 * atanh(s) with s = (mantissa - 1) /
+    (mantissa + 1), and atanh(s) = s + s**3 * (1/3 + s**2 / 5 + …). All but the terms after 1/3 are kept in two parts.
     """
     mantissa = build.op("frexp_mantissa", F64, x)
     exponent = build.op("to_float_s", F64, build.op("frexp_exponent", I32, x))
@@ -168,8 +178,8 @@ def _sum(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
 def sin(build: Builder, x: Value) -> Value:
     """Return the sine, right for every finite argument (f32 within 2 ulp, f64 within 2), NaN for infinities.
 
-    Small arguments lose multiples of pi/2 in three exact steps (Cody and Waite); large ones are multiplied with the bits of 2/pi that
-    matter for them (Payne and Hanek), in whole numbers.
+    Small arguments lose multiples of pi/2 in three exact steps (Cody and Waite); large ones are multiplied with the
+    bits of 2/pi that matter for them (Payne and Hanek), in whole numbers.
     """
     type_ = x.type
     magnitude = build.op("fabs", type_, x)
@@ -199,7 +209,9 @@ def sin(build: Builder, x: Value) -> Value:
 
 
 def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
-    """Return (quadrant, rest in radians) of a large number: its mantissa times the part of 2/pi that is worth less than four turns."""
+    """Return (quadrant, rest in radians) of a large number: its mantissa times the part of 2/pi that is worth less than
+    four turns.
+    """
     if x.type == F32:
         bits = build.op("bitcast", I32, x)
         exponent = build.op("and", I32, build.op("shr_u", I32, bits, build.const(23)), build.const(0xFF))
@@ -214,15 +226,17 @@ def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
             "or", I64, build.op("and", I64, whole, build.const((1 << 52) - 1, I64)), build.const(1 << 52, I64)
         )
         bias, precision, highest, count = 1023, 53, 1023, 6  # an f64 may be within 2**-61 of a multiple
-    # x = mantissa * 2**e; bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants: they are skipped. A word of
-    # zeros before the point stands for what e < 2 wants beside the first bits (Cody and Waite's reach ends above e = -30)
+    # x = mantissa * 2**e; bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants: they are
+    # skipped. A word of zeros before the point stands for what e < 2 wants beside the first bits (Cody and Waite's
+    # reach ends above e = -30)
     e = build.op("sub", I32, exponent, build.const(bias + precision - 1))
     skipped = build.op("max_s", I32, build.add(e, 32 - 2), build.const(0))
     first = build.op("shr_u", I32, skipped, build.const(5))
     offset = build.op("and", I32, skipped, build.const(31))
     words = _words_from(build, first, count + 1, (highest - precision - 1 + 32) // 32 + 1)
     window = [_funnel(build, words[i], words[i + 1], offset) for i in range(count)]
-    # fixed point: mantissa * window * 4, 32 * count bits after the point, the top of the product is thrown away as whole turns
+    # fixed point: mantissa * window * 4, 32 * count bits after the point, the top of the product is thrown away as
+    # whole turns
     digits = _times(build, mantissa, window)
     two = build.const(2)
     digits = [
@@ -232,7 +246,9 @@ def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def _words_from(build: Builder, first: Value, count: int, last: int) -> list[Value]:
-    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on, chosen one by one: no memory has tables."""
+    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on, chosen one by one: no memory
+    has tables.
+    """
     found = []
     for i in range(count):
         value = build.const(_TABLE[i])
@@ -255,7 +271,9 @@ def _pair(build: Builder, high: Value, low: Value) -> Value:
 
 
 def _times(build: Builder, mantissa: Value, window: Sequence[Value]) -> list[Value]:
-    """Return the words after the point of mantissa * 0.window, and the lowest whole word first: whole, then as many as the window has."""
+    """Return the words after the point of mantissa * 0.window, and the lowest whole word first: whole, then as many as
+    the window has.
+    """
     halves = (
         build.op("truncate", I32, mantissa),
         build.op("truncate", I32, build.op("shr_u", I64, mantissa, build.const(32))),
@@ -279,7 +297,9 @@ def _times(build: Builder, mantissa: Value, window: Sequence[Value]) -> list[Val
 
 
 def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Value]:
-    """Return (quadrant, rest) of a fixed-point number of quadrants: the whole ones modulo 4, the part in [-1/2, 1/2] times pi/2."""
+    """Return (quadrant, rest) of a fixed-point number of quadrants: the whole ones modulo 4, the part in [-1/2, 1/2]
+    times pi/2.
+    """
     type_ = x.type
     half = build.op("shr_u", I32, digits[1], build.const(31))
     quadrant = build.add(digits[0], half)
@@ -301,7 +321,9 @@ def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Va
 
 
 def modulo(build: Builder, a: Value, b: Value) -> Value:
-    """Return the remainder with the divisor's sign, exact: multiples of b * 2**k come off, 20 bits of the quotient a step."""
+    """Return the remainder with the divisor's sign, exact: multiples of b * 2**k come off, 20 bits of the quotient a
+    step.
+    """
     type_ = a.type
     step, count = (20, 14) if type_ == F32 else (40, 53)  # exponents span 277 and 2,098
     size, by = build.op("fabs", type_, a), build.op("fabs", type_, b)
@@ -335,7 +357,9 @@ def modulo(build: Builder, a: Value, b: Value) -> Value:
 
 
 def power(build: Builder, x: Value, y: Value) -> Value:
-    """Return x**y as C's pow has it, its special cases too. f32: through f64, within 1 ulp. f64: logarithm in two parts, within 4 ulp."""
+    """Return x**y as C's pow has it, its special cases too. f32: through f64, within 1 ulp. f64: logarithm in two
+    parts, within 4 ulp.
+    """
     type_ = x.type
     wide_x, wide_y = (build.op("fconvert", F64, one) for one in (x, y))
     size = build.op("fabs", F64, wide_x)

@@ -1,7 +1,7 @@
 """How an element of each dtype is held while a thread computes with it, and how it goes to memory and back.
 
-Held as: bool a condition; integers below 32 bits an i32 of the same value; bfloat16 and float8 an f32 whose value the dtype has; others as
-themselves.
+Held as: bool a condition; integers below 32 bits an i32 of the same value; bfloat16 and float8 an f32 whose value the
+dtype has; others as themselves.
 """
 
 from __future__ import annotations
@@ -89,9 +89,11 @@ def narrowed(build: Builder, value: Value, dtype: DType) -> Value:
 
 
 def odd_single(build: Builder, value: Value) -> Value:
-    """Return an f64 as an f32 whose last bit is set where bits were lost: rounded once more, it is what one rounding would have given.
+    """Return an f64 as an f32 whose last bit is set where bits were lost: rounded once more, it is what one rounding
+    would have given.
 
-    Source: Boldo and Melquiond, Emulation of FMA and Correctly Rounded Sums: rounding to odd needs two more bits than the last format has.
+    Source: Boldo and Melquiond, Emulation of FMA and Correctly Rounded Sums: rounding to odd needs two more bits than
+    the last format has.
     """
     near = build.op("fconvert", F32, value)
     back = build.op("fconvert", F64, near)
@@ -103,11 +105,14 @@ def odd_single(build: Builder, value: Value) -> Value:
 
 
 def float8_value(build: Builder, bits: Value, dtype: DType) -> Value:
-    """Return the f32 value of eight bits (an i32 below 256). Source: OCP 8-bit Floating Point Specification, "FP8 encodings"."""
+    """Return the f32 value of eight bits (an i32 below 256). Source: OCP 8-bit Floating Point Specification, "FP8
+    encodings".
+    """
     if dtype is dtypes.float8_e5m2:  # the upper half of an f16
         half = build.op("truncate", I16, build.op("shl", I32, bits, build.const(8)))
         return build.op("fconvert", F32, build.op("bitcast", F16, half))
-    # E4M3: as an f32 with the exponent too small by 127 - 7, which a product puts right, denormals included; 0x7f is NaN
+    # E4M3: as an f32 with the exponent too small by 127 - 7, which a product puts right, denormals included; 0x7f is
+    # NaN
     magnitude = build.op("and", I32, bits, build.const(0x7F))
     sign = build.op("shl", I32, build.op("and", I32, bits, build.const(0x80)), build.const(24))
     small = build.op("bitcast", F32, build.op("shl", I32, magnitude, build.const(20)))
@@ -118,7 +123,9 @@ def float8_value(build: Builder, bits: Value, dtype: DType) -> Value:
 
 
 def float8_bits(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return the eight bits nearest to an f32, halves to even, as an i32; too large: infinity for e5m2, NaN for e4m3 (no saturation)."""
+    """Return the eight bits nearest to an f32, halves to even, as an i32; too large: infinity for e5m2, NaN for e4m3
+    (no saturation).
+    """
     mantissa = dtype.mantissa_bits
     bias = (1 << dtype.exponent_bits - 1) - 1
     bits = build.op("bitcast", I32, value)

@@ -1,4 +1,6 @@
-"""Whole-number expressions as machine IR: sums with the uniform terms together, divisions by multiplication where the range allows."""
+"""Whole-number expressions as machine IR: sums with the uniform terms together, divisions by multiplication where the
+range allows.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Numbers:
         self._known.leave()
 
     def emit(self, number: Int, type_: Type | None = None) -> Value:
-        """Return the number as i32 where it fits, as i64 otherwise or where asked. i32 sums may be asked of what fits unsigned: they wrap."""
+        """Return the number as i32 where it fits, as i64 otherwise or where asked. i32 sums may be asked of what fits
+        unsigned: they wrap.
+        """
         if type_ is None:
             type_ = I32 if fits(number, I32) else I64
         if isinstance(number, int):
@@ -58,7 +62,9 @@ class Numbers:
         return varying if uniform.op == "const" and uniform.imm == 0 else self._builder.add(varying, uniform)
 
     def parts(self, number: Expr, type_: Type) -> tuple[Value, Value | None]:
-        """Return the uniform part of a sum, with the constant, and the part that varies by lane; the sum of both is the number."""
+        """Return the uniform part of a sum, with the constant, and the part that varies by lane; the sum of both is the
+        number.
+        """
         build = self._builder
         uniform: Value | None = None
         varying: Value | None = None
@@ -157,9 +163,11 @@ class Numbers:
 
 
 def reciprocal(divisor: int, highest: int) -> tuple[int, int] | None:
-    """Return (factor, shift) with `n // divisor == n * factor >> 32 + shift` for 0 <= n <= highest and a 32-bit factor, None if there is none.
+    """Return (factor, shift) with `n // divisor == n * factor >> 32 + shift` for 0 <= n <= highest and a 32-bit factor,
+    None if there is none.
 
-    Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication: the error of the factor times n stays below a step.
+    Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication: the error of the factor times
+    n stays below a step.
     """
     for shift in range(32):
         power = 1 << 32 + shift

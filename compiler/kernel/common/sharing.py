@@ -1,4 +1,6 @@
-"""How the threads of a group share rows: `parts` of them work on each of `own` rows, side by side along the row or across rows."""
+"""How the threads of a group share rows: `parts` of them work on each of `own` rows, side by side along the row or
+across rows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from ringup.compiler.machine.ir import I32, Value
 
 @dataclass(frozen=True)
 class Sharing:
-    """How rows fall to threads: `vector` neighbouring elements a turn; `across`: neighbouring threads have neighbouring rows."""
+    """How rows fall to threads: `vector` neighbouring elements a turn; `across`: neighbouring threads have neighbouring
+    rows.
+    """
 
     kind: ClassVar[str]
     parts: int

@@ -1,4 +1,6 @@
-"""Axes of a kernel made few and long: neighbours through which every access walks evenly become one, so that indices need no division."""
+"""Axes of a kernel made few and long: neighbours through which every access walks evenly become one, so that indices
+need no division.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from ringup.compiler.schedule.views import Point, flat
 
 @dataclass(frozen=True)
 class Space:
-    """Merged axes: `variables` with their `sizes`, outermost first, and what each of the original axes is in terms of them."""
+    """Merged axes: `variables` with their `sizes`, outermost first, and what each of the original axes is in terms of
+    them.
+    """
 
     variables: Point
     sizes: tuple[Int, ...]
@@ -34,7 +38,9 @@ def places(accesses: Sequence[Access]) -> list[Int]:
 
 
 def merged(axes: Sequence[tuple[Int, Int]], positions: Sequence[Int], name: str) -> Space:
-    """Merge (variable, size) pairs, outermost first, by the positions that accesses read or write. Axes of size 1 vanish."""
+    """Merge (variable, size) pairs, outermost first, by the positions that accesses read or write. Axes of size 1
+    vanish.
+    """
     groups: list[list[tuple[Expr, Int]]] = []
     for variable, size in axes:
         if not isinstance(variable, Expr):

@@ -1,7 +1,8 @@
 """The way of one operand's slices from memory through LDS: which thread loads what, and how a slice lies.
 
-A thread loads patches of `own` x `k` elements, along whichever of the two is contiguous in memory; neighbouring threads take neighbouring
-patches. A slice lies as [k][own] where threads read columns of it (multiply-adds), as [own][k] where they read rows (matrix instructions).
+A thread loads patches of `own` x `k` elements, along whichever of the two is contiguous in memory; neighbouring threads
+take neighbouring patches. A slice lies as [k][own] where threads read columns of it (multiply-adds), as [own][k] where
+they read rows (matrix instructions).
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ STORE_BYTES = 16  # the widest LDS access
 
 
 class Operand(NamedTuple):
-    """What is staged. `place(number, own, k)` tells where an element of slice `number` is, and how far along its own axes and along K.
+    """What is staged. `place(number, own, k)` tells where an element of slice `number` is, and how far along its own
+    axes and along K.
 
-    `own_size` and `k_size` say where the operand ends; beyond it there are zeros. `along_k`: memory runs along K; `run` elements do so
-    without a break.
+    `own_size` and `k_size` say where the operand ends; beyond it there are zeros. `along_k`: memory runs along K; `run`
+    elements do so without a break.
     """
 
     factor: Node
@@ -139,7 +141,9 @@ def masked(frame: Frame, condition: Within | bool, also: Value | None) -> Value 
 
 
 def zeroed(build: Builder, value: Value, mask: Value | None) -> Value:
-    """Return a value that is 0 where the mask is false: outside of an operand, where what is multiplied must not count."""
+    """Return a value that is 0 where the mask is false: outside of an operand, where what is multiplied must not
+    count.
+    """
     if mask is None or is_zero_outside(value, mask):
         return value
     return build.op("select", value.type, mask, value, build.const(0, value.type))

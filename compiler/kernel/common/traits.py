@@ -14,9 +14,10 @@ Place = tuple[Int, Int]
 class MatrixTraits:
     """How matrix instructions spread 16 x 16 x 16 products over the lanes of a wave.
 
-    A lane holds `operand_count` elements of each factor, one row of A (column of B) at neighbouring k: `operand(lane)` tells the row and the
-    first k. It holds `result_count` elements of the result: `result(lane, i)` tells row and column. `kinds`: the factors' dtypes by name.
-    When A's row r is row `spread(r)` of what is multiplied, a lane's results are neighbours of one column: rows lane // 16 * `result_count` + i.
+    A lane holds `operand_count` elements of each factor, one row of A (column of B) at neighbouring k: `operand(lane)`
+    tells the row and the first k. It holds `result_count` elements of the result: `result(lane, i)` tells row and
+    column. `kinds`: the factors' dtypes by name. When A's row r is row `spread(r)` of what is multiplied, a lane's
+    results are neighbours of one column: rows lane // 16 * `result_count` + i.
     """
 
     operand_count: int

@@ -1,7 +1,8 @@
-"""How far rows of an attention see: the greatest key that a graph's own conditions leave, so that keys behind it are not even loaded.
+"""How far rows of an attention see: the greatest key that a graph's own conditions leave, so that keys behind it are
+not even loaded.
 
-Logits that are minus infinity wherever a comparison of whole numbers fails (a causal mask: key <= query + start) tell it. Conditions that are
-read from memory tell nothing, and nothing is lost where an expression is too involved.
+Logits that are minus infinity wherever a comparison of whole numbers fails (a causal mask: key <= query + start) tell
+it. Conditions that are read from memory tell nothing, and nothing is lost where an expression is too involved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _NUMBERS: dict[Op, Callable[[Int, Int], Int]] = {Op.ADD: lambda a, b: a + b, Op.
 
 
 def limits(logits: Node, point: Point, key: Int) -> list[Int]:
-    """Return bounds of the keys that logits at a point are above minus infinity for, both inclusive; `key` is the variable in the point."""
+    """Return bounds of the keys that logits at a point are above minus infinity for, both inclusive; `key` is the
+    variable in the point.
+    """
     found: list[Int] = []
     stack = [(logits, point)]
     while stack:
@@ -37,7 +40,9 @@ def limits(logits: Node, point: Point, key: Int) -> list[Int]:
 
 
 def greatest(limit: Int, local: Int, count: int) -> Int | None:
-    """Return a limit's greatest value over a variable of 0 to `count` - 1, None where it neither rises nor falls evenly."""
+    """Return a limit's greatest value over a variable of 0 to `count` - 1, None where it neither rises nor falls
+    evenly.
+    """
     if isinstance(local, int) or _rises(limit, atom_of(local)):
         return limit if isinstance(local, int) else substitute(limit, {atom_of(local): count - 1})
     step = stride(limit, local)
@@ -45,7 +50,9 @@ def greatest(limit: Int, local: Int, count: int) -> Int | None:
 
 
 def _rises(limit: Int, variable: Atom) -> bool:
-    """Return whether a number never falls where a variable rises: it is multiplied and divided by numbers above 0 alone."""
+    """Return whether a number never falls where a variable rises: it is multiplied and divided by numbers above 0
+    alone.
+    """
     if isinstance(limit, int):
         return True
     return all(_term_rises(atom, factor, variable) for atom, factor in limit.terms)

@@ -1,11 +1,14 @@
-"""Kernels of matrix products and convolutions: sums of products over K for every pair of a row (M) and a column (N), tile by tile.
+"""Kernels of matrix products and convolutions: sums of products over K for every pair of a row (M) and a column (N),
+tile by tile.
 
-A kernel has one such sum or two, of the same rows and columns: a convolution and the one on the way around it, two products that are multiplied.
-Where a tile has all of a result's columns, what follows the sums may be folded over them (`pooling.py`).
+A kernel has one such sum or two, of the same rows and columns: a convolution and the one on the way around it, two
+products that are multiplied. Where a tile has all of a result's columns, what follows the sums may be folded over them
+(`pooling.py`).
 
-A group computes an m x n tile of the result. Slices of k along K go to LDS, each operand's by the threads that load them best from memory,
-whatever the operand is: a convolution's window, a cast, a product with a scale are computed on the way. While a slice is multiplied the next
-one is on its way from memory; there are two places for slices, so one barrier a slice. How a tile is multiplied: `fma.py`, `matrix.py`.
+A group computes an m x n tile of the result. Slices of k along K go to LDS, each operand's by the threads that load
+them best from memory, whatever the operand is: a convolution's window, a cast, a product with a scale are computed on
+the way. While a slice is multiplied the next one is on its way from memory; there are two places for slices, so one
+barrier a slice. How a tile is multiplied: `fma.py`, `matrix.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ Pieces: TypeAlias = Mapping[Atom, Int]  # axes that were cut, as sums of what th
 
 
 class Tile(Protocol):
-    """How a group's work is shaped; `speed` is what a compute unit makes of it beside the best (a guess from operand traffic)."""
+    """How a group's work is shaped; `speed` is what a compute unit makes of it beside the best (a guess from operand
+    traffic).
+    """
 
     @property
     def m(self) -> int: ...
@@ -50,7 +55,9 @@ class Tile(Protocol):
 
 
 class Run(NamedTuple):
-    """Neighbouring elements of a result row that a thread holds: the first one's number among its totals, row and first column in the tile."""
+    """Neighbouring elements of a result row that a thread holds: the first one's number among its totals, row and first
+    column in the tile.
+    """
 
     first: int
     row: Int
@@ -60,7 +67,9 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """One operand: its factor of the product, the merged axes of its own (M or N), and the position it is read at (None: several)."""
+    """One operand: its factor of the product, the merged axes of its own (M or N), and the position it is read at
+    (None: several).
+    """
 
     factor: Node
     own: Space
@@ -95,7 +104,8 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
 def split_axes(
     kernel: Kernel, fold: Fold, pieces: Pieces | None = None
 ) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
-    """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the axes mix.
+    """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the
+    axes mix.
 
     `pieces` tells axes as others. An attention may have none of either: a single query, a single column.
     """
@@ -125,10 +135,11 @@ def _read_by_factors(kernel: Kernel, pieces: Pieces) -> list[Point]:
 
 
 def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
-    """Return the axes of a kernel with their sizes, and what those are that were cut into pieces: only an attention's are.
+    """Return the axes of a kernel with their sizes, and what those are that were cut into pieces: only an attention's
+    are.
 
-    Heads of queries that share a head of keys may be one axis of the result, and so may heads with the columns of each: its pieces are an
-    axis of both factors and one of a single factor, which the whole is not.
+    Heads of queries that share a head of keys may be one axis of the result, and so may heads with the columns of each:
+    its pieces are an axis of both factors and one of a single factor, which the whole is not.
     """
     axes = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
     pieces: dict[Atom, Int] = {}
@@ -155,7 +166,9 @@ def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
 
 
 def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Return the sizes of the two pieces that an axis may be cut into: where both factors read memory and divide it there."""
+    """Return the sizes of the two pieces that an axis may be cut into: where both factors read memory and divide it
+    there.
+    """
     own = atom_of(variable)
     if not isinstance(size, int) or not all(own in axes_of(point) for point in points):
         return []
@@ -168,7 +181,9 @@ def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[
 
 
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
-    """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by speed."""
+    """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by
+    speed.
+    """
     m, n, batch = problem.m, problem.n, most(problem.batch.size)
     if problem.kernel.pool is not None:
         tiles = [tile for tile in tiles if n <= tile.n <= MOST_POOLED]
@@ -186,7 +201,9 @@ def all_folds(kernel: Kernel) -> list[Fold]:
 
 
 class Problem:
-    """A contraction before its tile is chosen: whose axes are whose, and how large it is. `rows`: the axes that are to be its rows."""
+    """A contraction before its tile is chosen: whose axes are whose, and how large it is. `rows`: the axes that are to
+    be its rows.
+    """
 
     def __init__(self, kernel: Kernel, fold: Fold | None = None, rows: frozenset[Atom] | None = None) -> None:
         self.kernel, self.fold = kernel, fold or kernel.folds[0]
@@ -201,8 +218,8 @@ class Problem:
         positions = [*(substitute(one, pieces) for one in places(reads)), out, *others]
         first, second = split_axes(kernel, self.fold, pieces) or (frozenset(), frozenset())
         factors = product_node.sources
-        # columns are the axes that run through the result's memory: threads side by side store side by side; an attention's are its values',
-        # a pool's what it runs over
+        # columns are the axes that run through the result's memory: threads side by side store side by side; an
+        # attention's are its values', a pool's what it runs over
         if rows is not None:
             swapped = first != rows
         elif pool is not None:
@@ -237,7 +254,9 @@ class Problem:
         return Side(factor, own, self.position(factor, self.fold.inner))
 
     def position(self, node: Node, point: Point) -> Int | None:
-        """Return where in memory a node is read for a point, in terms of the merged axes; None where it is read at several places."""
+        """Return where in memory a node is read for a point, in terms of the merged axes; None where it is read at
+        several places.
+        """
         found: list[Access] = accesses([(node, point)], self.kernel.inputs, ())
         positions = [substitute(one, self.original) for one in places(found)]
         return positions[0] if len(positions) == 1 else None
@@ -256,7 +275,8 @@ class Problem:
 def problems(kernel: Kernel) -> list[Problem]:
     """Return the contractions of a kernel that `fits`, all with the same rows, the shallowest first.
 
-    By the model the order matters little: the long loop of a block of 512 channels takes 16 % longer behind nothing than behind a short one.
+    By the model the order matters little: the long loop of a block of 512 channels takes 16 % longer behind nothing
+    than behind a short one.
     """
     first = Problem(kernel)
     found = [first, *(Problem(kernel, fold, first.rows) for fold in kernel.folds[1:] if kernel.pool is None)]
@@ -321,7 +341,9 @@ class Tiled(ABC):
         """Return what a thread, or a wave, holds of the tile."""
 
     def _groups(self) -> tuple[Int, Int, Int]:
-        """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share rows."""
+        """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share
+        rows.
+        """
         build = self.frame.build
         found: list[Int] = []
         for dimension, (side, size) in enumerate(((self.sides[1], self.tile.n), (self.sides[0], self.tile.m))):
@@ -335,7 +357,9 @@ class Tiled(ABC):
         return found[0], found[1], count
 
     def own(self, side: int, local: Int) -> tuple[dict[Atom, Int], Int]:
-        """Return where the own axes of an operand are at a place within the group's tile, and the place in all of them."""
+        """Return where the own axes of an operand are at a place within the group's tile, and the place in all of
+        them.
+        """
         space = self.sides[side].own
         size = (self.tile.m, self.tile.n)[side]
         number = axis(f"tile{side}", (space.size + size - 1) // size) * size + local
@@ -449,7 +473,9 @@ class Tiled(ABC):
 
 
 class Contraction(Tiled):
-    """The lowering of one product, or of several one after the other; how a tile is multiplied is the two below this: `fma.py`, `matrix.py`."""
+    """The lowering of one product, or of several one after the other; how a tile is multiplied is the two below this:
+    `fma.py`, `matrix.py`.
+    """
 
     def operand(self, problem: Problem, number: int) -> Operand:
         """Return what is staged of a product's rows (0) or columns (1)."""
@@ -548,7 +574,9 @@ class Contraction(Tiled):
 
 
 def _along(path: Sequence[Node], points: Sequence[Point], values: Sequence[Value]) -> dict[Point, Value]:
-    """Return values by where points of the first of some movement nodes lie in the source of the last, without those that a PAD fills."""
+    """Return values by where points of the first of some movement nodes lie in the source of the last, without those
+    that a PAD fills.
+    """
     found: dict[Point, Value] = {}
     for point, value in zip(points, values, strict=True):
         conditions: list[Within] | None = []

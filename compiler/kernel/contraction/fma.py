@@ -1,4 +1,6 @@
-"""Tiles of a contraction by multiply-adds: a thread holds thread_m x thread_n results and reads as many rows and columns of each k from LDS."""
+"""Tiles of a contraction by multiply-adds: a thread holds thread_m x thread_n results and reads as many rows and
+columns of each k from LDS.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ RUN = 4  # neighbouring rows or columns that a thread takes together
 
 @dataclass(frozen=True)
 class FmaTile:
-    """See `contraction.Tile`. `ways`: waves that have the same results share each slice's k, and add up what they have in the end."""
+    """See `contraction.Tile`. `ways`: waves that have the same results share each slice's k, and add up what they have
+    in the end.
+    """
 
     m: int
     n: int
@@ -70,7 +74,9 @@ TRIED = (  # worth a try, never the heuristic's
     FmaTile(32, 64, 4, 8, 16, 0.6),
     FmaTile(32, 32, 4, 4, 8, 0.5),
 )
-POOLED = (  # where a tile has all columns and rows are few; by the model 512 x 49 x 4608 takes 27 us with the first, 49 us with 16 rows
+# where a tile has all columns and rows are few; by the model 512 x 49 x 4608 takes 27 us with the first, 49 us with 16
+# rows
+POOLED = (
     FmaTile(8, 64, 2, 4, 16, 0.48),
     FmaTile(4, 64, 1, 4, 16, 0.28),
 )
@@ -153,7 +159,9 @@ class FmaContraction(Contraction):
         return list(totals), runs
 
     def _over_ways(self, totals: Sequence[Value]) -> list[Value]:
-        """Return the totals of all ways added up, the same ones in each: a thread's lie side by side with those of its likes, through LDS."""
+        """Return the totals of all ways added up, the same ones in each: a thread's lie side by side with those of its
+        likes, through LDS.
+        """
         build, numbers, tile = self.frame.build, self.frame.expressions.numbers, self.tile
         size = totals[0].type.size_bytes
         function = build.function
@@ -228,7 +236,9 @@ def _allowed(tiles: Sequence[FmaTile], problem: Problem, traits: Traits) -> list
 
 
 def _shared(tile: FmaTile, problem: Problem, traits: Traits) -> FmaTile:
-    """Return a tile with as many ways as its groups leave waves idle, each with turns enough and room for its slices."""
+    """Return a tile with as many ways as its groups leave waves idle, each with turns enough and room for its
+    slices.
+    """
     if tile.thread_m * tile.thread_n > MOST_SHARED:
         return tile
     groups = -(-problem.m // tile.m) * -(-problem.n // tile.n) * most(problem.batch.size)

@@ -1,7 +1,7 @@
 """Tiles of a contraction by matrix instructions: f16 or bf16 factors and f32 sums, bytes and 32-bit integer sums.
 
-A wave holds a rectangle of 16 x 16 fragments. Factors that are casts of narrow tensors are taken before the cast: the instruction widens them
-itself, exactly as the cast would.
+A wave holds a rectangle of 16 x 16 fragments. Factors that are casts of narrow tensors are taken before the cast: the
+instruction widens them itself, exactly as the cast would.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ class MatrixContraction(Contraction):
 
 
 def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
-    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow elements.
+    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow
+    elements.
 
     What is read from memory, as `inputs` are, stays as it lies there.
     """
@@ -188,7 +189,9 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
 
 
 def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
-    """Return the machine IR of `narrowed` contractions by matrix instructions, by the tile chosen or the heuristic one."""
+    """Return the machine IR of `narrowed` contractions by matrix instructions, by the tile chosen or the heuristic
+    one.
+    """
     if traits.matrix is None:
         raise ValueError("the target has no matrix instructions")
     tile = choice or by_speed(TILES, problems[0], traits.compute_units)[0]

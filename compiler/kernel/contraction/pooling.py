@@ -14,7 +14,8 @@ from ringup.compiler.schedule.views import within
 
 
 class Pooling:
-    """The fold of one kernel. `rows` x `pieces` running values lie in LDS from byte `base` on, of which `real` have columns of the result.
+    """The fold of one kernel. `rows` x `pieces` running values lie in LDS from byte `base` on, of which `real` have
+    columns of the result.
 
     A piece is of neighbouring columns, which one thread folds. `source`: what is folded.
     """
@@ -36,7 +37,9 @@ class Pooling:
         self._frame.build.lds_store(place, folder.laid(total), constant=self._base)
 
     def taken_up(self) -> Iterator[tuple[Int, Value | None, Value]]:
-        """Yield rows that each thread has: the row in the tile, the condition for its being this thread's, and the fold's result."""
+        """Yield rows that each thread has: the row in the tile, the condition for its being this thread's, and the
+        fold's result.
+        """
         build, folder = self._frame.build, self._folder
         type_ = folder.laid(folder.first()).type
         threads = build.function.group_size

@@ -1,8 +1,9 @@
-"""What an RDNA instruction does beyond its text: operand directions, hidden registers, memory, counters, issue class and cost.
+"""What an RDNA instruction does beyond its text: operand directions, hidden registers, memory, counters, issue class
+and cost.
 
-Directions are the instruction facts' (`autogen/isa`); what LLVM's disassembler does not show (SCC, M0, MODE) are tables here. Source: RDNA3
-ISA reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix Multiply Accumulate"; LLVM SISchedule.td, GFX11SpeedModel
-(latencies).
+Directions are the instruction facts' (`autogen/isa`); what LLVM's disassembler does not show (SCC, M0, MODE) are tables
+here. Source: RDNA3 ISA reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix Multiply
+Accumulate"; LLVM SISchedule.td, GFX11SpeedModel (latencies).
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ SPECIAL_UNITS: Final = {
     "exec_lo": (EXEC_LO,), "exec_hi": (EXEC_HI,), "m0": (M0,), "null": (), "off": (), "vccz": (VCC_LO, VCC_HI), "src_vccz": (VCC_LO, VCC_HI),
     "execz": (EXEC_LO, EXEC_HI), "src_execz": (EXEC_LO, EXEC_HI), "src_shared_base": (), "src_private_base": (), "src_shared_limit": (),
     "src_private_limit": (), "flat_scratch": (OTHER,), "flat_scratch_lo": (OTHER,), "flat_scratch_hi": (OTHER,),
-    "src_flat_scratch_base_lo": (), "src_flat_scratch_base_hi": (), "ttmp7": (), "ttmp9": (),  # a gfx12 group's numbers: never written here
+    # a gfx12 group's numbers: never written here
+    "src_flat_scratch_base_lo": (), "src_flat_scratch_base_hi": (), "ttmp7": (), "ttmp9": (),
 }  # fmt: skip
 
-# Issue class: cycles from issue until a dependent instruction can issue without stalling, cycles the unit is taken by one wave32.
-# Source: SISchedule.td, GFX11SpeedModel, for valu, trans, quarter rate, f64, salu. A WMMA's 32 cycles follow from the peak rate (512 f16
-# operations a cycle and CU, RDNA3 white paper). Memory latencies are round numbers for a cache that hits; no document gives them.
+# Issue class: cycles from issue until a dependent instruction can issue without stalling, cycles the unit is taken by
+# one wave32. Source: SISchedule.td, GFX11SpeedModel, for valu, trans, quarter rate, f64, salu. A WMMA's 32 cycles
+# follow from the peak rate (512 f16 operations a cycle and CU, RDNA3 white paper). Memory latencies are round numbers
+# for a cache that hits; no document gives them.
 COSTS: Final = {
     "valu": (5, 1), "trans": (10, 4), "quarter": (8, 4), "double": (38, 16), "wmma": (36, 32), "salu": (2, 1), "smem": (60, 1), "lds": (64, 4),
     "vmem": (320, 4), "branch": (16, 1), "wait": (1, 1), "control": (1, 1), "export": (16, 4), "ldsdir": (24, 1),
@@ -101,9 +104,10 @@ _DECIDING = _DPP_CONTROLS | {
 class Effects(NamedTuple):
     """Of one shape of one mnemonic. Positions count operands of the text; units are the special registers' numbers.
 
-    `kind` is a key of `COSTS`. `memory` is the place (global, scratch, flat, lds, scalar, image, sample), `access` read, write, atomic (both) or
-    empty. `counters` names what the instruction increments. `late` are operands read so late that a result must not lie in their registers.
-    `any_lane`: reads or writes lanes that EXEC has off. `partial`: what it writes is added to what was there (also read).
+    `kind` is a key of `COSTS`. `memory` is the place (global, scratch, flat, lds, scalar, image, sample), `access`
+    read, write, atomic (both) or empty. `counters` names what the instruction increments. `late` are operands read so
+    late that a result must not lie in their registers. `any_lane`: reads or writes lanes that EXEC has off. `partial`:
+    what it writes is added to what was there (also read).
     """
 
     kind: str
@@ -124,7 +128,9 @@ class Effects(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """Wait counters of a generation: which one counts an access, how many bits each has, and which come back in any order."""
+    """Wait counters of a generation: which one counts an access, how many bits each has, and which come back in any
+    order.
+    """
 
     load: str
     store: str
@@ -166,7 +172,9 @@ class EffectTable:
         self._known: dict[str, tuple[InstructionFacts, ...]] = {}
 
     def of(self, instr: Instr) -> Effects:
-        """Return the effects of an instruction; a mnemonic or a number of operands that the processor lacks is a CompileError."""
+        """Return the effects of an instruction; a mnemonic or a number of operands that the processor lacks is a
+        CompileError.
+        """
         modifiers = instr.modifiers
         key: object = (instr.mnemonic, len(instr.operands))
         if modifiers and not _DECIDING.isdisjoint(modifiers):

@@ -1,7 +1,8 @@
 """What a processor has to give out: registers of a SIMD, waves, LDS, and how kernels are allocated from them.
 
-Source: LLVM AMDGPUBaseInfo.cpp (getVGPRAllocGranule, getVGPREncodingGranule, getTotalNumVGPRs, getMaxWavesPerEU), AMDGPU.td (Feature1_5xVGPRs,
-FeatureUserSGPRInit16Bug), AMDGPUUsage "Kernel Descriptor"; Mesa ac_gpu_info.c (lds_alloc_granularity). Figures of wave32.
+Source: LLVM AMDGPUBaseInfo.cpp (getVGPRAllocGranule, getVGPREncodingGranule, getTotalNumVGPRs, getMaxWavesPerEU),
+AMDGPU.td (Feature1_5xVGPRs, FeatureUserSGPRInit16Bug), AMDGPUUsage "Kernel Descriptor"; Mesa ac_gpu_info.c
+(lds_alloc_granularity). Figures of wave32.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from ringup.compiler.rdna.instructions.effects import generation
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Counts of one processor. `vgprs` are rows of a SIMD's file, handed out `granule` at a time and told to the hardware in steps of `encoded`.
+    """Counts of one processor. `vgprs` are rows of a SIMD's file, handed out `granule` at a time and told to the
+    hardware in steps of `encoded`.
 
-    `simds` share `lds_bytes`, which is handed out in steps of `lds_granule`. `padded_sgprs`: user and group-id SGPRs a kernel must enable.
+    `simds` share `lds_bytes`, which is handed out in steps of `lds_granule`. `padded_sgprs`: user and group-id SGPRs a
+    kernel must enable.
     """
 
     vgprs: int

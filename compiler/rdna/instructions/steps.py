@@ -1,7 +1,8 @@
-"""Instructions with their reads and writes taken apart: what the passes walk over, made once and kept up to date by each of them.
+"""Instructions with their reads and writes taken apart: what the passes walk over, made once and kept up to date by
+each of them.
 
-A *unit* is one dword of a register file: 0 to 7 the registers with a name (`effects.py`), then virtual registers in the order of their first
-appearance; after allocation the physical ones (`VGPR`, `SGPR`).
+A *unit* is one dword of a register file: 0 to 7 the registers with a name (`effects.py`), then virtual registers in the
+order of their first appearance; after allocation the physical ones (`VGPR`, `SGPR`).
 """
 
 from __future__ import annotations
@@ -140,7 +141,9 @@ def physical_units(operand: Physical) -> Iterable[int]:
 
 
 def split_blocks(code: Code) -> None:
-    """Cut blocks behind every branch that is not among a block's last instructions, so that control leaves blocks only at their ends."""
+    """Cut blocks behind every branch that is not among a block's last instructions, so that control leaves blocks only
+    at their ends.
+    """
     blocks: list[Block] = []
     for block in code.blocks:
         rest, start, made = block.instrs, 0, block

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
 from ringup.errors import CompileError
 
-# Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)": each half of the wave holds all of A and B, a row or column a lane; of
-# the result each half holds every second row
+# Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)": each half of the wave holds all of A and B, a
+# row or column a lane; of the result each half holds every second row
 _RDNA3_MATRIX = MatrixTraits(
     operand_count=16,
     result_count=8,

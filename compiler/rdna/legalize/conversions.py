@@ -1,4 +1,6 @@
-"""Conversions that RDNA has no instruction for: of 64-bit integers, of bf16, and from f64 to 16 bits, where two roundings would not make one."""
+"""Conversions that RDNA has no instruction for: of 64-bit integers, of bf16, and from f64 to 16 bits, where two
+roundings would not make one.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def _long_to_double(m: Maker, a: Value, signed: bool) -> Value:
 
 
 def _long_to_float(m: Maker, a: Value, signed: bool) -> Value:
-    """Move the leading one to bit 63; below the upper half it only matters whether anything is set, which is kept in the last bit."""
+    """Move the leading one to bit 63; below the upper half it only matters whether anything is set, which is kept in
+    the last bit.
+    """
     sign = None
     if signed:
         sign = m.op("shr_s", I64, a, m.const(63))
@@ -155,7 +159,9 @@ def _to_bf16(m: Maker, a: Value) -> Value:
 
 
 def _to_odd(m: Maker, a: Value) -> Value:
-    """Round f64 to f32 toward zero, with the last bit set if anything was lost: rounding that once more to fewer bits rounds `a` once."""
+    """Round f64 to f32 toward zero, with the last bit set if anything was lost: rounding that once more to fewer bits
+    rounds `a` once.
+    """
     near = m.op("fconvert", F32, a)
     back = m.op("fconvert", F64, near)
     bits = m.op("bitcast", I32, near)

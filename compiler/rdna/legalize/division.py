@@ -1,8 +1,9 @@
 """Whole-number division, written as multiplications: RDNA has no instruction for it.
 
-By a constant: multiplication with a reciprocal that is exact for every dividend up to its known bound. By a value: a reciprocal from the f32
-unit, made exact by Newton steps in whole numbers, then a quotient that is at most two too small and is corrected. Source of the methods:
-Granlund and Montgomery, "Division by invariant integers using multiplication" (1994); Warren, "Hacker's Delight", ch. 9 and 10.
+By a constant: multiplication with a reciprocal that is exact for every dividend up to its known bound. By a value: a
+reciprocal from the f32 unit, made exact by Newton steps in whole numbers, then a quotient that is at most two too small
+and is corrected. Source of the methods: Granlund and Montgomery, "Division by invariant integers using multiplication"
+(1994); Warren, "Hacker's Delight", ch. 9 and 10.
 """
 
 from __future__ import annotations
@@ -96,10 +97,12 @@ def _flip(m: Maker, value: Value, sign: Value) -> Value:
 
 
 def reciprocal(divisor: int, bound: int, bits: int) -> tuple[int, int, bool]:
-    """Return (multiplier, shift, too_wide) with x // divisor == x * multiplier >> bits + shift for every x up to `bound`.
+    """Return (multiplier, shift, too_wide) with x // divisor == x * multiplier >> bits + shift for every x up to
+    `bound`.
 
-    With multiplier = ceil(2**k / d) = (2**k + e) / d, x * multiplier / 2**k exceeds x / d by x * e / (d * 2**k), which stays below 1 / d, the
-    distance of x / d from the next whole number, as long as x * e < 2**k. `too_wide`: the multiplier has one bit more than `bits`.
+    With multiplier = ceil(2**k / d) = (2**k + e) / d, x * multiplier / 2**k exceeds x / d by x * e / (d * 2**k), which
+    stays below 1 / d, the distance of x / d from the next whole number, as long as x * e < 2**k. `too_wide`: the
+    multiplier has one bit more than `bits`.
     """
     for shift in range(divisor.bit_length() + 1):
         k = bits + shift
@@ -131,7 +134,9 @@ def _by_constant(m: Maker, type_: Type, a: Value, divisor: int, *, bound: int | 
 
 
 def _by_signed_constant(m: Maker, a: Value, divisor: int) -> Value:
-    """Multiply by floor(2**k / d) + 1, which is right for all dividends of 31 bits and a sign; one is added to negative quotients."""
+    """Multiply by floor(2**k / d) + 1, which is right for all dividends of 31 bits and a sign; one is added to negative
+    quotients.
+    """
     size = abs(divisor)
     shift = next(s for s in range(32) if (((1 << 32 + s) // size) + 1) * size - (1 << 32 + s) <= 1 << s + 1)
     multiplier = (1 << 32 + shift) // size + 1
@@ -173,7 +178,8 @@ def _corrected(m: Maker, type_: Type, a: Value, b: Value, quotient: Value, tries
 
 
 def _by_value_32(m: Maker, a: Value, b: Value) -> Value:
-    """Divide by a reciprocal that is never too large: 2**32 less 512 (the error of two roundings and of v_rcp_f32) over the divisor.
+    """Divide by a reciprocal that is never too large: 2**32 less 512 (the error of two roundings and of v_rcp_f32) over
+    the divisor.
 
     One Newton step, z += high(z * (2**32 - b * z)), leaves the quotient at most two too small.
     """
@@ -185,7 +191,9 @@ def _by_value_32(m: Maker, a: Value, b: Value) -> Value:
 
 
 def _by_value_64(m: Maker, a: Value, b: Value) -> Value:
-    """The same with 64 bits: the first reciprocal has 22 good bits, two Newton steps make it 2**64 / b less a few units."""
+    """The same with 64 bits: the first reciprocal has 22 good bits, two Newton steps make it 2**64 / b less a few
+    units.
+    """
     low, high = m.halves(b)
     two32 = m.const(float(2**32), F32)
     near = m.op("fma", F32, m.op("to_float_u", F32, high), two32, m.op("to_float_u", F32, low))

@@ -1,4 +1,6 @@
-"""Correctly rounded square roots, and what f16 lacks of scaling, written with the hardware's approximations and fused multiply-adds."""
+"""Correctly rounded square roots, and what f16 lacks of scaling, written with the hardware's approximations and fused
+multiply-adds.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ def _root(m: Maker, a: Value) -> Value:
 
 
 def _root_of_normal(m: Maker, a: Value) -> Value:
-    """Choose among the approximation and its neighbours: s is right if a lies above s * (s - ulp) and not above s * (s + ulp).
+    """Choose among the approximation and its neighbours: s is right if a lies above s * (s - ulp) and not above s * (s
+    + ulp).
 
-    Tuckerman's test; the products' errors against `a` are exact in sign by fused multiply-add. For 0, infinity and NaN a neighbour is NaN or the
-    comparison false. Source of the test: Markstein, "Computation of elementary functions on the IBM RISC System/6000" (1990).
+    Tuckerman's test; the products' errors against `a` are exact in sign by fused multiply-add. For 0, infinity and NaN
+    a neighbour is NaN or the comparison false. Source of the test: Markstein, "Computation of elementary functions on
+    the IBM RISC System/6000" (1990).
     """
     near = m.op("sqrt", F32, a)
     bits = m.op("bitcast", I32, near)
@@ -38,7 +42,9 @@ def _root_of_normal(m: Maker, a: Value) -> Value:
 
 
 def _root_of_double(m: Maker, a: Value) -> Value:
-    """Goldschmidt's iteration from v_rsq_f64, then two corrections by the exact residual; small numbers are scaled by 2**256."""
+    """Goldschmidt's iteration from v_rsq_f64, then two corrections by the exact residual; small numbers are scaled by
+    2**256.
+    """
     half = m.const(0.5, F64)
     small = m.op("flt", I1, a, m.const(2.0**-767, F64))
     zero = m.const(0)

@@ -1,4 +1,6 @@
-"""Makes machine IR values in the middle of a region that is being rewritten: what `legalize` and its rules write with."""
+"""Makes machine IR values in the middle of a region that is being rewritten: what `legalize` and its rules write
+with.
+"""
 
 from __future__ import annotations
 

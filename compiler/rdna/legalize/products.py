@@ -13,7 +13,9 @@ def times(m: Maker, a: Value, b: Value) -> Value:
 
 
 def product(m: Maker, v: Value) -> Value | None:
-    """Write a product by a power of two as a shift and one of 64 bits by halves; None for one that an instruction computes."""
+    """Write a product by a power of two as a shift and one of 64 bits by halves; None for one that an instruction
+    computes.
+    """
     a, b = v.args
     if a.op == "const":
         a, b = b, a

@@ -1,4 +1,6 @@
-"""Upper bounds of whole numbers, read as unsigned: what lets a multiplication be one of 24 bits, a division be a shift, an offset be folded."""
+"""Upper bounds of whole numbers, read as unsigned: what lets a multiplication be one of 24 bits, a division be a shift,
+an offset be folded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ DEPTH = 12  # operations looked through; beyond that the type's own bound is tak
 
 
 def top(value: Value, bounds: Bounds, group_size: int, depth: int = DEPTH) -> int:
-    """Return a number that the value, read as unsigned, does not exceed. `bounds` holds what is known and learns what is found."""
+    """Return a number that the value, read as unsigned, does not exceed. `bounds` holds what is known and learns what
+    is found.
+    """
     known = bounds.get(value)
     if known is None:
         limit = (1 << value.type.bits) - 1

@@ -1,7 +1,9 @@
-"""Rewrites what no RDNA instruction does into what instructions do, in machine IR itself: 64-bit products, division, some conversions and roots.
+"""Rewrites what no RDNA instruction does into what instructions do, in machine IR itself: 64-bit products, division,
+some conversions and roots.
 
-The result is a new function: regions, loops and changed values are new, unchanged values are shared with the function that came in. Since the
-rewritten parts are machine IR, uniform ones end up on the SALU and the evaluator of machine IR can judge them.
+The result is a new function: regions, loops and changed values are new, unchanged values are shared with the function
+that came in. Since the rewritten parts are machine IR, uniform ones end up on the SALU and the evaluator of machine IR
+can judge them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ Rule = Callable[[Maker, Value], "Value | None"]
 
 
 def legalize(function: Function, row: Row) -> tuple[Function, Bounds]:
-    """Return an equal function of operations that selection has instructions for, and what is known of the bounds of its values."""
+    """Return an equal function of operations that selection has instructions for, and what is known of the bounds of
+    its values.
+    """
     rewriter = _Rewriter(function, row)
     body = rewriter.region(function.body)
     body.items[:0] = rewriter.maker.constants.values()

@@ -1,6 +1,8 @@
-"""Clauses: runs of memory instructions of one kind that the hardware is told to issue without another wave in between (s_clause).
+"""Clauses: runs of memory instructions of one kind that the hardware is told to issue without another wave in between
+(s_clause).
 
-Source: RDNA3 ISA reference, "Instruction Clauses"; LLVM SIInsertHardClauses.cpp and AMDGPU.td, FeatureMaxHardClauseLength32 (gfx11).
+Source: RDNA3 ISA reference, "Instruction Clauses"; LLVM SIInsertHardClauses.cpp and AMDGPU.td,
+FeatureMaxHardClauseLength32 (gfx11).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""s_delay_alu: tells the hardware which earlier result the next instructions need, so that it lets other waves issue in the meantime.
+"""s_delay_alu: tells the hardware which earlier result the next instructions need, so that it lets other waves issue in
+the meantime.
 
-A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling", "S_DELAY_ALU"; latencies are
-those of `instructions/effects.py`. Memory instructions wait for vector results by themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
+A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling",
+"S_DELAY_ALU"; latencies are those of `instructions/effects.py`. Memory instructions wait for vector results by
+themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ MOST_SKIPPED: Final = 5
 
 
 class _Result(NamedTuple):
-    """Who wrote a register: issue class, its number among vector (and among transcendental) instructions, cycle at which the result is there."""
+    """Who wrote a register: issue class, its number among vector (and among transcendental) instructions, cycle at
+    which the result is there.
+    """
 
     kind: str
     vector: int
@@ -31,7 +35,9 @@ class _Result(NamedTuple):
 
 
 def insert_delays(program: Program) -> int:
-    """Put s_delay_alu before what needs results that are not there yet; two needs share one where they can. Return how many were put."""
+    """Put s_delay_alu before what needs results that are not there yet; two needs share one where they can. Return how
+    many were put.
+    """
     count = 0
     for b, steps in enumerate(program.blocks):
         made: list[Step] = []
@@ -71,7 +77,9 @@ def insert_delays(program: Program) -> int:
 
 
 def _needs(step: Step, written: dict[int, _Result], vector: int, trans: int, cycle: int) -> tuple[list[int], int]:
-    """Return the codes of what a step must be delayed for, the longest wait first, and the cycle when all of it is there."""
+    """Return the codes of what a step must be delayed for, the longest wait first, and the cycle when all of it is
+    there.
+    """
     found: dict[int, int] = {}
     for unit in step.reads:
         result = written.get(unit)

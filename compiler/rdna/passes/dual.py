@@ -1,8 +1,9 @@
 """Two vector instructions in one (VOPD): pairs are found within a short window and issued together. Wave32 only.
 
-A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the hardware's:
-destinations of different parity, first and second sources from different banks (number modulo 4), third sources of different parity, two
-scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue VALU".
+A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the
+hardware's: destinations of different parity, first and second sources from different banks (number modulo 4), third
+sources of different parity, two scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue
+VALU".
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ ADDS_TO_RESULT: Final = frozenset(("v_fmac_f32", "v_dot2acc_f32_f16", "v_dot2acc
 
 
 class _Half:
-    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are -1 where no VGPR is
-    read.
+    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are
+    -1 where no VGPR is read.
     """
 
     __slots__ = (
@@ -185,7 +186,9 @@ class _Finder:
         return made
 
     def _join(self, first: _Half, second: _Half, overwrites: bool) -> tuple[_Half, _Half] | None:
-        """Return the halves in order X, Y if the rules allow the two; `overwrites`: the second writes what the first reads, so it must be Y."""
+        """Return the halves in order X, Y if the rules allow the two; `overwrites`: the second writes what the first
+        reads, so it must be Y.
+        """
         if (first.result ^ second.result) & 1 == 0:
             return None
         sides = self.sides
@@ -200,7 +203,9 @@ class _Finder:
 
     @staticmethod
     def _ports(a: _Half, b: _Half) -> bool:
-        """Tell whether no two reads want one bank. QUIRK: RDNA4's reference allows one register for both; LLVM refuses that, and so do we."""
+        """Tell whether no two reads want one bank. QUIRK: RDNA4's reference allows one register for both; LLVM refuses
+        that, and so do we.
+        """
         for one, other in ((a.src0, b.src0), (a.src1, b.src1)):
             if one >= 0 and other >= 0 and (one ^ other) & 3 == 0:
                 return False
@@ -217,7 +222,9 @@ def _ways(first: _Half, second: _Half) -> Iterator[tuple[_Half, _Half]]:
 
 
 class _Loads:
-    """Registers of loads that nothing has waited for yet (`out`), by counter in the order of issue: who reads one waits for all before it."""
+    """Registers of loads that nothing has waited for yet (`out`), by counter in the order of issue: who reads one waits
+    for all before it.
+    """
 
     def __init__(self) -> None:
         self.out = 0

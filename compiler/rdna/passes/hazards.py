@@ -2,20 +2,21 @@
 
 | rule | processors | what goes wrong | remedy |
 |---|---|---|---|
-| trans | gfx1100 | VALU reads a VGPR that a transcendental wrote, at most 5 VALU and 1 transcendental between | s_waitcnt_depctr va_vdst(0) |
+| trans | gfx1100 | reads what a transcendental wrote, at most 5 VALU and 1 such between | s_waitcnt_depctr va_vdst(0) |
 | permute | gfx11 | v_permlane* behind v_cmpx without a VALU between | v_mov of a register to itself |
 | matrix | gfx11, gfx12 | a WMMA reads as A or B what the WMMA before wrote | v_nop |
 | mask | gfx11 wave64 | SALU writes an SGPR that a VALU read as a lane mask | s_waitcnt_depctr sa_sdst(0) |
-| forwarding | gfx11 wave64 | VALU reads VGPRs written shortly before and after SALU changed EXEC | s_waitcnt_depctr va_vdst(0) |
-| direct | gfx11, gfx12 | lds_param_load, lds_direct_load write a VGPR still being read | s_waitcnt_depctr va_vdst(0) vm_vsrc(0) |
+| forwarding | gfx11 wave64 | VALU reads VGPRs written around a change of EXEC | s_waitcnt_depctr va_vdst(0) |
+| direct | gfx11, gfx12 | lds_param_load, lds_direct_load write a VGPR in use | s_waitcnt_depctr va_vdst(0) vm_vsrc(0) |
 | pair | gfx12 | a dword of an SGPR pair that VALU has read is written, then read | s_wait_alu |
 
-Sources: LLVM GCNHazardRecognizer.cpp (fixVALUTransUseHazard, fixVcmpxPermlaneHazards, fixWMMAHazards, fixVALUMaskWriteHazard,
-fixVALUPartialForwardingHazard), AMDGPU.td (which processor has which); ACO README-ISA, "RDNA3 / GFX11 hazards"; RDNA3 ISA reference, "Parameter
-Load Data Hazard Avoidance"; RDNA4 ISA reference, "Data Dependency Resolution", "Requirements for WMMA data hazards".
+Sources: LLVM GCNHazardRecognizer.cpp (fixVALUTransUseHazard, fixVcmpxPermlaneHazards, fixWMMAHazards,
+fixVALUMaskWriteHazard, fixVALUPartialForwardingHazard), AMDGPU.td (which processor has which); ACO README-ISA, "RDNA3 /
+GFX11 hazards"; RDNA3 ISA reference, "Parameter Load Data Hazard Avoidance"; RDNA4 ISA reference, "Data Dependency
+Resolution", "Requirements for WMMA data hazards".
 
-Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…) is resolved since
-gfx10. Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
+Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…)
+is resolved since gfx10. Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class _State:
 
     @property
     def waits(self) -> bool:
-        """Whether trans, permute or matrix may still hit the next instruction; the other rules follow every one (`_Hazards._begins`)."""
+        """Whether trans, permute or matrix may still hit the next instruction; the other rules follow every one
+        (`_Hazards._begins`).
+        """
         return bool(self.trans or self.compared or self.matrix)
 
     def copy(self) -> _State:
@@ -244,7 +247,9 @@ class _Hazards:
                     state.written[unit] = (0, FRESH)
 
     def _forwarded(self, state: _State, step: Step) -> bool:
-        """Tell whether a step reads VGPRs from both sides of a change of EXEC, written so lately that one is forwarded in part."""
+        """Tell whether a step reads VGPRs from both sides of a change of EXEC, written so lately that one is forwarded
+        in part.
+        """
         found = [state.written[unit] for unit in step.reads if unit in state.written]
         return any(
             when & BEFORE and other & FRESH and last <= FORWARD_BEHIND and count - last <= FORWARD_BETWEEN + 1

@@ -1,8 +1,8 @@
 """Which memory accesses may not change places: whose memory each touches, and where that is known to be apart.
 
-Two kernel arguments never overlap (the maker gives one argument to one buffer). A base register that one scalar load filled, and nothing else
-writes, stands for its argument; any other base may be anyone's. Within one buffer, accesses through the same unchanged address registers are
-apart when their offsets are.
+Two kernel arguments never overlap (the maker gives one argument to one buffer). A base register that one scalar load
+filled, and nothing else writes, stands for its argument; any other base may be anyone's. Within one buffer, accesses
+through the same unchanged address registers are apart when their offsets are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ MANY = 64  # accesses of a kind kept apart; beyond, the oldest stand for all
 
 
 class Place(NamedTuple):
-    """Whose memory (None: anyone's), the address registers with their writers, first byte and end of the offsets, and what is done."""
+    """Whose memory (None: anyone's), the address registers with their writers, first byte and end of the offsets, and
+    what is done.
+    """
 
     owner: object
     address: tuple[object, ...]
@@ -96,7 +98,9 @@ class Roots:
 
 
 def _base_position(instr: Instr) -> int:
-    """Return which operand is the scalar base: saddr is last; of buffer instructions the descriptor stands before soffset."""
+    """Return which operand is the scalar base: saddr is last; of buffer instructions the descriptor stands before
+    soffset.
+    """
     return len(instr.operands) - (2 if instr.mnemonic.startswith(("buffer", "tbuffer")) else 1)
 
 

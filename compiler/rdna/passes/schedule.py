@@ -1,8 +1,10 @@
-"""List scheduling of each block before registers are given out: long waits start early, stores come late, within a budget of registers.
+"""List scheduling of each block before registers are given out: long waits start early, stores come late, within a
+budget of registers.
 
-Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When the live VGPRs reach
-the budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead. An order that needs more than the budget and
-more than the maker's own order is dropped. Deterministic: ties go by the maker's order.
+Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When
+the live VGPRs reach the budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead.
+An order that needs more than the budget and more than the maker's own order is dropped. Deterministic: ties go by the
+maker's order.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.passes.memory_order import Roots, memory_edges
 from ringup.compiler.rdna.registers.liveness import _bits, _flow, _summary
 
-CLUSTER = 8  # loads of one base kept together at most; Source: RDNA3 ISA reference, "S_CLAUSE": up to 63, long ones keep other waves out
+# loads of one base kept together at most; Source: RDNA3 ISA reference, "S_CLAUSE": up to 63, long ones keep other waves
+# out
+CLUSTER = 8
 VECTOR, SCALAR = 1, 2  # register files
 SCALARS = 84  # live SGPRs beyond which pressure matters: 106 less what tuples waste and masks need
 SLACK = 6  # registers below the budget at which pressure begins to matter
 FIRST_OF_ALL = 1 << 20  # more than any way to a block's end
-LOADS_PART = 5  # eighths of the budget up to which loads go first whatever else is ready; where the maker's order needs more, up to that
+# eighths of the budget up to which loads go first whatever else is ready; where the maker's order needs more, up to
+# that
+LOADS_PART = 5
 LOADS_LOOKED_AT = 4
 LOOKED_AT = 24  # candidates compared under pressure
 
@@ -36,7 +42,9 @@ class Report(NamedTuple):
 
 
 def schedule(program: Program, occupancy: int = 0) -> Report:
-    """Reorder every block's steps. `occupancy`: waves of a SIMD to leave room for; 0: as many as LDS and the maker's order allow."""
+    """Reorder every block's steps. `occupancy`: waves of a SIMD to leave room for; 0: as many as LDS and the maker's
+    order allow.
+    """
     code = program.code
     edges = program.edges()
     summaries = [_summary(steps, set()) for steps in program.blocks]
@@ -261,7 +269,9 @@ class _Block:
 
 
 def names_a_load(step: Step) -> bool:
-    """Tell whether a step brings vector data from memory: it goes as early as registers allow, since arithmetic behind it fills the wait."""
+    """Tell whether a step brings vector data from memory: it goes as early as registers allow, since arithmetic behind
+    it fills the wait.
+    """
     effects = step.effects
     return effects.access == "read" and effects.memory in ("lds", "global", "scratch")
 
@@ -283,7 +293,9 @@ def cluster_of(step: Step) -> tuple[object, ...] | None:
 
 
 def dependencies(program: Program, steps: list[Step], roots: Roots) -> tuple[list[dict[int, int]], list[int]]:
-    """Return for each step the later steps that must stay behind it, with cycles from issue to issue, and how many steps each has before it."""
+    """Return for each step the later steps that must stay behind it, with cycles from issue to issue, and how many
+    steps each has before it.
+    """
     after: list[dict[int, int]] = [{} for _ in steps]
     waiting = [0] * len(steps)
     writer: dict[int, int] = {}

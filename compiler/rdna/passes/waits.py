@@ -1,10 +1,11 @@
 """Waits for what memory brings: each is put right before the first use, and waits for no more than that use needs.
 
-Loads of one kind come back in the order they were issued (vector memory, LDS), others in any order (scalar loads, messages, FLAT). If an
-instruction of a kind kept in order were still out, so would be all later ones of its kind: waiting until no more than those are out is enough,
-whatever else the counter counts. Of the other kinds only zero is. States of blocks are joined until they stand still. Stores need no wait:
-their data is read before anything later is issued. Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM SIInsertWaitcnts.cpp (which
-registers, which counters).
+Loads of one kind come back in the order they were issued (vector memory, LDS), others in any order (scalar loads,
+messages, FLAT). If an instruction of a kind kept in order were still out, so would be all later ones of its kind:
+waiting until no more than those are out is enough, whatever else the counter counts. Of the other kinds only zero is.
+States of blocks are joined until they stand still. Stores need no wait: their data is read before anything later is
+issued. Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM SIInsertWaitcnts.cpp (which registers, which
+counters).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Waiting(NamedTuple):
 
 
 class _State:
-    """For each kind the number of instructions issued, and for each register on its way the number when its load was."""
+    """For each kind the number of instructions issued, and for each register on its way the number when its load
+    was.
+    """
 
     __slots__ = ("busy", "issued", "since")
 

@@ -1,10 +1,12 @@
 """Register allocation: frames of dwords to physical registers, by exact live ranges.
 
-Greedy colouring over live ranges with holes: a frame goes to the lowest register (run of registers) whose occupied instructions it does not
-touch. Ranges are bit sets (`liveness.py`), so a test is one `&` whatever the number of holes; ordered by where ranges begin this is optimal
-for single registers without control flow and close to it in structured code. Wide frames go first, since they find gaps hardest; where that
-fails, all go in order of their beginnings. A colouring of an interference graph would need that graph (quadratic at a thousand live values) to
-say the same. Registers that do not fit are spilled (`spill.py`) and all is done again; pressure beyond the file is spilled before any try.
+Greedy colouring over live ranges with holes: a frame goes to the lowest register (run of registers) whose occupied
+instructions it does not touch. Ranges are bit sets (`liveness.py`), so a test is one `&` whatever the number of holes;
+ordered by where ranges begin this is optimal for single registers without control flow and close to it in structured
+code. Wide frames go first, since they find gaps hardest; where that fails, all go in order of their beginnings. A
+colouring of an interference graph would need that graph (quadratic at a thousand live values) to say the same.
+Registers that do not fit are spilled (`spill.py`) and all is done again; pressure beyond the file is spilled before any
+try.
 """
 
 from __future__ import annotations
@@ -134,7 +136,9 @@ def _masks_of_compares(program: Program) -> frozenset[Reg]:
 
 
 def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[Frame, int]], in_vcc: bool) -> int:
-    """Return the number for a frame: its fixed one, one that makes a copy vanish, VCC for a mask, else the lowest that is free."""
+    """Return the number for a frame: its fixed one, one that makes a copy vanish, VCC for a mask, else the lowest that
+    is free.
+    """
     masks, count = frame.masks, frame.count
     if frame.fixed is not None:
         for k, mask in enumerate(masks):

@@ -1,8 +1,9 @@
-"""Joining registers that copies connect: a frame is a run of dwords that several virtual registers share at fixed offsets.
+"""Joining registers that copies connect: a frame is a run of dwords that several virtual registers share at fixed
+offsets.
 
-A copy whose sides are never live at once becomes nothing; so do moves of temporaries into parts of a wide register, which then are that part
-from the start. Conservative in Chaitin's sense is not needed: frames only grow where all of their dwords are apart, and spilling splits them
-again.
+A copy whose sides are never live at once becomes nothing; so do moves of temporaries into parts of a wide register,
+which then are that part from the start. Conservative in Chaitin's sense is not needed: frames only grow where all of
+their dwords are apart, and spilling splits them again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ WIDEST = 32  # dwords a frame may reach: nothing in the instruction set takes mo
 
 
 class Frame:
-    """`masks[i]` is where dword i is live. `members` are the registers in it with their offsets. Its first number % `align` is `residue`."""
+    """`masks[i]` is where dword i is live. `members` are the registers in it with their offsets. Its first number %
+    `align` is `residue`.
+    """
 
     __slots__ = ("align", "bank", "count", "fixed", "masks", "members", "number", "residue", "whole")
 
@@ -46,7 +49,9 @@ class Frames:
         return list(dict.fromkeys(frame for frame, _ in self.place.values()))
 
     def join(self, one: Reg, one_at: int, other: Reg, other_at: int) -> bool:
-        """Put dword `one_at` of one register and `other_at` of another into the same place, if nothing speaks against it."""
+        """Put dword `one_at` of one register and `other_at` of another into the same place, if nothing speaks against
+        it.
+        """
         a, a_at = self.place[one]
         b, b_at = self.place[other]
         shift = (a_at + one_at) - (b_at + other_at)  # of b's dwords in a's numbers
@@ -101,7 +106,9 @@ def is_copy(step: Step) -> bool:
 
 
 def coalesce(program: Program, liveness: Liveness) -> Frames:
-    """Make frames, then join the sides of copies, those in the innermost loops first, and results of matrix products with what they add to."""
+    """Make frames, then join the sides of copies, those in the innermost loops first, and results of matrix products
+    with what they add to.
+    """
     frames = Frames(program, liveness)
     wanted: list[tuple[int, int, tuple[Reg, int, int], tuple[Reg, int, int]]] = []
     products = []
@@ -125,7 +132,8 @@ def coalesce(program: Program, liveness: Liveness) -> Frames:
         frame, at = frames.place[result[0]]
         other, other_at = frames.place[added[0]]
         if frame is not other or at + result[1] != other_at + added[1]:
-            # QUIRK: D and C are the same registers or share none. Source: LLVM VOP3PInstructions.td, two forms of each WMMA
+            # QUIRK: D and C are the same registers or share none. Source: LLVM VOP3PInstructions.td, two forms of each
+            # WMMA
             for k in range(added[2]):
                 other.masks[other_at + added[1] + k] |= 2 << 2 * number
                 other.whole |= 2 << 2 * number

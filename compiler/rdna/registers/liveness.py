@@ -1,9 +1,9 @@
-"""Where each dword of each virtual register is live, as one long integer per dword: bit 2i for what instruction i reads, 2i + 1 for what it
-writes.
+"""Where each dword of each virtual register is live, as one long integer per dword: bit 2i for what instruction i
+reads, 2i + 1 for what it writes.
 
-Two dwords can share a register when their integers have no bit in common, so interference is one `&`. A register that dies where another is
-written does not interfere with it. Instructions are numbered through all blocks in order; a value that lives around a loop is live in all of
-it.
+Two dwords can share a register when their integers have no bit in common, so interference is one `&`. A register that
+dies where another is written does not interfere with it. Instructions are numbered through all blocks in order; a value
+that lives around a loop is live in all of it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ringup.compiler.rdna.registers.masks import UNKNOWN, States, states
 
 
 class Liveness:
-    """`mask[unit]` is where a unit is live; `starts[block]` the number of a block's first instruction; `live_in[block]` a set of units as
-    bits.
+    """`mask[unit]` is where a unit is live; `starts[block]` the number of a block's first instruction; `live_in[block]`
+    a set of units as bits.
     """
 
     __slots__ = ("count", "live_in", "live_out", "mask", "masks", "starts")
@@ -88,7 +88,9 @@ class Liveness:
 
 
 def _kept(program: Program, masks: States | None) -> set[int]:
-    """Return the VGPR units that some instruction writes under a narrower mask than another one reads or writes them: writes do not end them."""
+    """Return the VGPR units that some instruction writes under a narrower mask than another one reads or writes them:
+    writes do not end them.
+    """
     if masks is None:
         return set()
     vector = bytearray(program.unit_count)
@@ -121,7 +123,9 @@ def _kept(program: Program, masks: States | None) -> set[int]:
 
 
 def _refuse_never_written(program: Program, undefined: int) -> None:
-    """Raise a ValueError for a register that is read and that nothing writes; what is written on some ways only may be meant."""
+    """Raise a ValueError for a register that is read and that nothing writes; what is written on some ways only may be
+    meant.
+    """
     written = _set_of({unit for steps in program.blocks for step in steps for unit in step.writes})
     for unit in _bits(undefined & ~written):
         (name,) = (reg for reg in program.regs if program.base[reg] <= unit < program.base[reg] + reg.count)
@@ -181,7 +185,9 @@ def _flow(edges: list[tuple[int, ...]], uses: list[int], kills: list[int]) -> tu
 def _only_behind_writes(
     program: Program, edges: list[tuple[int, ...]], mine: int, live_in: list[int], live_out: list[int]
 ) -> None:
-    """Take registers that keep lanes, or are read before any write, out of where no write has reached them yet: nothing is kept there."""
+    """Take registers that keep lanes, or are read before any write, out of where no write has reached them yet: nothing
+    is kept there.
+    """
     made = []
     for steps in program.blocks:
         made.append(_set_of({unit for step in steps for unit in step.writes}) & mine)

@@ -1,7 +1,8 @@
 """Which lanes write: the EXEC mask over structured code, as a tree of nested states.
 
-A vector instruction under a narrowed EXEC leaves the other lanes of its destination as they were. Whether that matters is a question of where
-else the register is used; `states` numbers the masks so that liveness can ask it. State 0 is the mask that the wave starts with.
+A vector instruction under a narrowed EXEC leaves the other lanes of its destination as they were. Whether that matters
+is a question of where else the register is used; `states` numbers the masks so that liveness can ask it. State 0 is the
+mask that the wave starts with.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _NARROWS = re.compile(r"s_and_saveexec|s_and_not0_saveexec|s_and_b|s_and_not1_b|
 
 
 class States(NamedTuple):
-    """`at[block]` is the state at a block's start and `changes[block]` lists (index, state behind it); `parent[state]` the mask around it."""
+    """`at[block]` is the state at a block's start and `changes[block]` lists (index, state behind it); `parent[state]`
+    the mask around it.
+    """
 
     at: list[int]
     changes: list[list[tuple[int, int]]]
@@ -34,8 +37,9 @@ class States(NamedTuple):
 def states(program: Program) -> States | None:
     """Number the EXEC masks; None when the kernel never changes EXEC.
 
-    A restore is recognised by its source: the register that a saveexec (or a move of EXEC) filled, and nothing else writes. Anything else that
-    writes EXEC makes a state of its own: nested in the old one if it can only clear lanes, unrelated otherwise.
+    A restore is recognised by its source: the register that a saveexec (or a move of EXEC) filled, and nothing else
+    writes. Anything else that writes EXEC makes a state of its own: nested in the old one if it can only clear lanes,
+    unrelated otherwise.
     """
     blocks = program.blocks
     writers = [[i for i, step in enumerate(steps) if EXEC_LO in step.writes] for steps in blocks]

@@ -1,4 +1,6 @@
-"""How many dwords of a register file are live at each instruction: binary counters in bit slices, one long integer for each digit."""
+"""How many dwords of a register file are live at each instruction: binary counters in bit slices, one long integer for
+each digit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Room for registers that shall live longer: as many as cost no wave of a SIMD, told by the order that the steps have now."""
+"""Room for registers that shall live longer: as many as cost no wave of a SIMD, told by the order that the steps have
+now.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Room:
         self._exact = False
 
     def has(self, block: int, first: int, last: int, dwords: int) -> bool:
-        """Tell whether `dwords` more may live from step `first` to step `last` of a block; if so, count them from now on."""
+        """Tell whether `dwords` more may live from step `first` to step `last` of a block; if so, count them from now
+        on.
+        """
         counts = self._counts.get(block)
         if counts is None:
             counts = self._counts[block] = self._count(block)

@@ -1,9 +1,10 @@
 """Spilling: registers that find no place live in memory between their uses.
 
-VGPRs go to scratch, a slot of dwords a lane. A store writes the lanes that EXEC has on and leaves the others of the slot alone, a load the
-same, so a value written under one mask and read under another is put together in the slot exactly as it would have been in the register. What
-reads or writes lanes that are off (v_readlane, DPP with fi, WMMA) would not see them reloaded; where EXEC changes, such registers stay. SGPRs
-go to lanes of VGPRs by v_writelane, which takes no heed of EXEC. A register that only ever gets one constant is made again at each use.
+VGPRs go to scratch, a slot of dwords a lane. A store writes the lanes that EXEC has on and leaves the others of the
+slot alone, a load the same, so a value written under one mask and read under another is put together in the slot
+exactly as it would have been in the register. What reads or writes lanes that are off (v_readlane, DPP with fi, WMMA)
+would not see them reloaded; where EXEC changes, such registers stay. SGPRs go to lanes of VGPRs by v_writelane, which
+takes no heed of EXEC. A register that only ever gets one constant is made again at each use.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ MOVES: Final = frozenset(("v_mov_b32", "s_mov_b32", "s_mov_b64"))
 
 
 class _Home(NamedTuple):
-    """Where a spilled register lives: the instruction that makes it again, lanes of VGPRs by dword, or a scratch offset in bytes."""
+    """Where a spilled register lives: the instruction that makes it again, lanes of VGPRs by dword, or a scratch offset
+    in bytes.
+    """
 
     again: Instr | None = None
     lanes: tuple[tuple[Reg, int], ...] = ()
@@ -35,7 +38,9 @@ class _Home(NamedTuple):
 
 
 class Spiller:
-    """Chooses registers to spill and rewrites the program. `spilled_dwords` counts those that went to memory or lanes."""
+    """Chooses registers to spill and rewrites the program. `spilled_dwords` counts those that went to memory or
+    lanes.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -46,7 +51,9 @@ class Spiller:
         self._far = FAR[program.code.target[:5]]
 
     def relieve(self, frames: list[Frame], pressure: Pressure, size: int, liveness: Liveness) -> list[Reg]:
-        """Choose registers until nowhere more than `size` dwords are live; CompileError where nothing more can be spilled."""
+        """Choose registers until nowhere more than `size` dwords are live; CompileError where nothing more can be
+        spilled.
+        """
         over = pressure.above(size)
         chosen: list[Reg] = []
         for reg, mask in self._candidates(frames, over, liveness):

@@ -1,7 +1,7 @@
 """Registers that one instruction wants in a row: single ones become parts of a new wide one, everywhere in the program.
 
-No copy is made for it, so only registers that nothing else ties to a place are taken: whole ones that one instruction writes, no inputs,
-and that no copy connects with another register (which coalescing would let vanish).
+No copy is made for it, so only registers that nothing else ties to a place are taken: whole ones that one instruction
+writes, no inputs, and that no copy connects with another register (which coalescing would let vanish).
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Tuples:
         return operand in self._once
 
     def of(self, operands: Sequence[Operand]) -> Reg | Part | None:
-        """Return a register that holds the operands one after the other: a part of their common one, or a new one to `take`."""
+        """Return a register that holds the operands one after the other: a part of their common one, or a new one to
+        `take`.
+        """
         placed = [self.renamed(one) for one in operands]
         parts = [one for one in placed if isinstance(one, Part)]
         if len(parts) == len(operands):

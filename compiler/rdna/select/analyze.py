@@ -1,7 +1,9 @@
-"""One walk over a legal function before its instructions are chosen: where values are used, which are constants, views of others, or scalars.
+"""One walk over a legal function before its instructions are chosen: where values are used, which are constants, views
+of others, or scalars.
 
-A *view* is a value that needs no instruction: it is some dwords of another one's registers (`extract`, most `bitcast`s, the lower half of an
-i64, a byte that its load extended already). Positions number items in order, so that it can be told what happens before what.
+A *view* is a value that needs no instruction: it is some dwords of another one's registers (`extract`, most `bitcast`s,
+the lower half of an i64, a byte that its load extended already). Positions number items in order, so that it can be
+told what happens before what.
 """
 
 from __future__ import annotations
@@ -66,9 +68,9 @@ def bits_of(value: float, type_: Type) -> int:
 class Analysis:
     """What is known of a function's values.
 
-    `uses` counts uses by operations and structures, `position` numbers items, `region` holds the region of a value, `last_use` the last position
-    at which the registers of a root are read, `views` (root, first dword, dwords), `bits` constants. `loaded` says how loads of bytes and
-    halfwords extend: zext unless every use is a sext.
+    `uses` counts uses by operations and structures, `position` numbers items, `region` holds the region of a value,
+    `last_use` the last position at which the registers of a root are read, `views` (root, first dword, dwords), `bits`
+    constants. `loaded` says how loads of bytes and halfwords extend: zext unless every use is a sext.
     """
 
     def __init__(self, function: Function, scalar_floats: bool) -> None:
@@ -238,7 +240,9 @@ class Analysis:
         return value.args[0].type.element == ("i32" if value.op.startswith("to_float") else value.type.element)
 
     def loads_scalar(self, value: Value) -> bool:
-        """Return whether a load goes through the scalar cache: uniform, of whole dwords, from memory that the kernel does not write."""
+        """Return whether a load goes through the scalar cache: uniform, of whole dwords, from memory that the kernel
+        does not write.
+        """
         if not value.uniform or len(value.args) > 2 or value.type.size_bytes % 4 or value.type.size_bytes > 64:
             return False
         source = self.source(value.args[0])

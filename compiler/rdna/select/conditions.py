@@ -1,7 +1,8 @@
 """Conditions: comparisons, choices, and what makes EXEC narrower.
 
-A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its use follows at once,
-else a mask of all ones or none. A comparison with one use is made where it is used: into VCC for v_cndmask_b32, into EXEC for an `If`.
+A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its
+use follows at once, else a mask of all ones or none. A comparison with one use is made where it is used: into VCC for
+v_cndmask_b32, into EXEC for an `If`.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def choose(e: Emitter, condition: Value, choices: Sequence[tuple[Place, Operand,
     else:
         condition, opposite = found
         if condition.op in COMPARISONS and all(is_scalar(yes) and not is_scalar(no) for _, yes, no in choices):
-            # the short form, and that of pairs, takes another than a VGPR only for what is chosen where the condition does not hold
+            # the short form, and that of pairs, takes another than a VGPR only for what is chosen where the condition
+            # does not hold
             opposite, choices = not opposite, [(to, no, yes) for to, yes, no in choices]
         name, a, b = comparison(e, condition, opposite=opposite)
         e.emit(f"v_cmp_{name}", e.vcc, a, b)

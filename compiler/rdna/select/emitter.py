@@ -1,9 +1,11 @@
-"""What every rule of selection uses: places of values, operands, constants, and instructions whose operands fit their encoding.
+"""What every rule of selection uses: places of values, operands, constants, and instructions whose operands fit their
+encoding.
 
-Code is made backwards, from a region's last item to its first, so that an operation is met after all its uses: what nobody asked for is not
-made, a use may take an operation into its own instruction, and a result can be written where it is wanted. A rule writes its instructions
-forwards to `line`. Constant-bus rule of GFX10 and later: a vector instruction reads at most two scalar values (SGPRs and literals counted),
-one literal among them. Source: RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
+Code is made backwards, from a region's last item to its first, so that an operation is met after all its uses: what
+nobody asked for is not made, a use may take an operation into its own instruction, and a result can be written where it
+is wanted. A rule writes its instructions forwards to `line`. Constant-bus rule of GFX10 and later: a vector instruction
+reads at most two scalar values (SGPRs and literals counted), one literal among them. Source: RDNA3 ISA, "Scalar
+inputs"; LLVM AMDGPUOperandSyntax.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _INLINE["<f"][0x3E22F983] = 0.15915494309189532  # 1 / (2 pi)
 
 @lru_cache(maxsize=65536)
 def number(bits: int, kind: str) -> int | float:
-    """Return a constant as an operand: kind b32, f16 (16 bits), b16 or b64. What is no inline constant is an unsigned literal."""
+    """Return a constant as an operand: kind b32, f16 (16 bits), b16 or b64. What is no inline constant is an unsigned
+    literal.
+    """
     width = 64 if kind == "b64" else 16 if kind in ("f16", "b16") else 32
     value = bits - (1 << width) if bits >> width - 1 else bits
     if -16 <= value <= 64:
@@ -128,7 +132,9 @@ class Emitter:
         return True
 
     def inner(self, value: Value, op: str) -> bool:
-        """Return whether `value` is an `op` that this use, its only one, takes into its instruction: a varying value of the same region."""
+        """Return whether `value` is an `op` that this use, its only one, takes into its instruction: a varying value of
+        the same region.
+        """
         return (
             value.op == op and self.uses[value] == 1 and value not in self.places and self.known.region.get(value) is self.here
             and value not in self.bits and self.known.bank(value) == "v" and self.reachable(value)
@@ -239,7 +245,9 @@ class Emitter:
     # instructions
 
     def emit(self, mnemonic: str, *operands: Operand, **modifiers: object) -> None:
-        """Write an instruction as it is; a scalar one of two literals, of which it holds one, gets the other from an SGPR."""
+        """Write an instruction as it is; a scalar one of two literals, of which it holds one, gets the other from an
+        SGPR.
+        """
         if mnemonic[:2] == "s_" and len(operands) > 1:
             literals = {one for one in operands if type(one) is int and not -16 <= one <= 64}
             if len(literals) > 1:
@@ -261,7 +269,9 @@ class Emitter:
             self.emit("s_mov_b32", to, source)
 
     def valu(self, mnemonic: str, to: Place, *sources: Operand, limit: int = 2, **modifiers: object) -> None:
-        """Write a vector instruction: scalar sources beyond the bus's limit are copied first, a result for SGPRs afterwards."""
+        """Write a vector instruction: scalar sources beyond the bus's limit are copied first, a result for SGPRs
+        afterwards.
+        """
         fitted = self.fit(sources, limit)
         if bank(to) == "s" and not mnemonic.startswith("v_cmp"):
             made = self.temporary("v", to.count)
@@ -298,7 +308,9 @@ class Emitter:
         return fitted
 
     def copy_all(self, pairs: list[tuple[Place, Operand]]) -> None:
-        """Copy dwords as if all at once: a source that another copy overwrites is read before, cycles go through a temporary."""
+        """Copy dwords as if all at once: a source that another copy overwrites is read before, cycles go through a
+        temporary.
+        """
         waiting = [(to, of) for to, of in pairs if _key(to) != _key(of)]
         while waiting:
             sources = {_key(of) for _, of in waiting}
@@ -314,7 +326,8 @@ class Emitter:
             waiting = [(one, kept if _key(source) == _key(to) else source) for one, source in waiting]
 
 
-# Operations whose instructions read all they read before they write, or go dword by dword: their result may take the place of an operand
+# Operations whose instructions read all they read before they write, or go dword by dword: their result may take the
+# place of an operand
 IN_PLACE = frozenset((
     "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "packed", "dot2", "dot4_s", "dot4_u", "matrix",
     "and", "or", "xor",

@@ -1,7 +1,8 @@
 """Floating point: arithmetic, rounding, the hardware's functions, exact division, conversions.
 
-MODE must keep denormals of all types and round to nearest even, with IEEE mode off and DX10_CLAMP on: the kernel descriptor says so. Output
-modifiers (multiplication by 2, 4 and 1/2 for nothing) are never used, since the hardware ignores them while denormals are kept.
+MODE must keep denormals of all types and round to nearest even, with IEEE mode off and DX10_CLAMP on: the kernel
+descriptor says so. Output modifiers (multiplication by 2, 4 and 1/2 for nothing) are never used, since the hardware
+ignores them while denormals are kept.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _across(e: Emitter, mnemonic: str, v: Value, d: Place) -> bool:
 def _three(e: Emitter, v: Value, d: Place, kind: str) -> bool:
     """Take an extreme of three, or a value held between constants, into one instruction.
 
-    v_med3 gives the lower bound for NaN, as fmin(fmax(x, low), high) does; the other order would give the upper one and stays two instructions.
+    v_med3 gives the lower bound for NaN, as fmin(fmax(x, low), high) does; the other order would give the upper one and
+    stays two instructions.
     """
     which, element = v.op[1:], v.type.element
     for one, other in (v.args, v.args[::-1]):
@@ -253,13 +255,17 @@ def _divide(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _plain(e: Emitter, value: Value, kind: str) -> Operand:
-    """Return a source without sign changes: v_div_scale's must be those of v_div_fixup, and it has no absolute value."""
+    """Return a source without sign changes: v_div_scale's must be those of v_div_fixup, and it has no absolute
+    value.
+    """
     found = e.any(value, kind)
     return e.copied([found], "v") if is_literal(found) else found
 
 
 def _divide_half(e: Emitter, v: Value, d: Place) -> None:
-    """Divide in f32 with one correction, whose error is far below the distance of a quotient of 11 bits from a tie; then fix what is special."""
+    """Divide in f32 with one correction, whose error is far below the distance of a quotient of 11 bits from a tie;
+    then fix what is special.
+    """
     n, by = (e.vector(one, "f16") for one in v.args)
     wide_n, wide_by, inverse, near, left, better, half = (e.temporary() for _ in range(7))
     e.emit("v_cvt_f32_f16", wide_n, n)

@@ -1,4 +1,6 @@
-"""Whole numbers: sums, products, shifts, logic, extrema, widths. In SGPRs by the SALU where the value lies there, else by the VALU."""
+"""Whole numbers: sums, products, shifts, logic, extrema, widths. In SGPRs by the SALU where the value lies there, else
+by the VALU.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +183,9 @@ def _mask_logic(e: Emitter, v: Value, d: Place) -> None:
 
 
 def nan_pair(e: Emitter, v: Value) -> tuple[str, Value, Value] | None:
-    """Return (relation, a, b) if one comparison tells what two do that this use makes itself: whether either is NaN, or neither."""
+    """Return (relation, a, b) if one comparison tells what two do that this use makes itself: whether either is NaN, or
+    neither.
+    """
     found = _NAN_TESTS.get(v.op)
     if found is None or v.uniform:
         return None

@@ -16,7 +16,8 @@ ROW = 16  # lanes that DPP moves values between. Source: RDNA3 ISA reference, "D
 def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
     """Exchange with the lane whose number differs in the bits of a mask.
 
-    Within rows of 16 by DPP, across two rows by v_permlanex16, across halves by v_permlane64. What an idle lane holds is read as it is.
+    Within rows of 16 by DPP, across two rows by v_permlanex16, across halves by v_permlane64. What an idle lane holds
+    is read as it is.
     """
     distance = v.imm
     if not isinstance(distance, int) or not 0 <= distance < e.wave:
@@ -44,7 +45,9 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _shuffle_up(e: Emitter, v: Value, d: Place) -> None:
-    """Read the lane that many places below in a row of 16, by DPP; lanes without one read 0. What an idle lane holds is read as it is."""
+    """Read the lane that many places below in a row of 16, by DPP; lanes without one read 0. What an idle lane holds is
+    read as it is.
+    """
     distance = v.imm
     if not isinstance(distance, int) or not 0 < distance < ROW:
         raise CompileError(f"shuffle_up by {distance}: a row has {ROW} lanes")

@@ -1,10 +1,10 @@
 """Memory: global, scalar and LDS accesses, atomics, the barrier.
 
-A uniform load of whole dwords from a buffer that the kernel never writes goes through the scalar cache; everything else is a global access
-with the base in SGPRs and a 32-bit offset in a VGPR. Masked accesses: where all offsets are known to lie below 2 GiB (the buffer's size is
-known) they are buffer accesses whose idle lanes get an offset beyond the descriptor's range, which reads 0 and stores nothing: one v_cndmask
-instead of two writes of EXEC, and nothing else has to keep out of the way. Otherwise EXEC is narrowed around the access, and loads choose 0
-afterwards.
+A uniform load of whole dwords from a buffer that the kernel never writes goes through the scalar cache; everything else
+is a global access with the base in SGPRs and a 32-bit offset in a VGPR. Masked accesses: where all offsets are known to
+lie below 2 GiB (the buffer's size is known) they are buffer accesses whose idle lanes get an offset beyond the
+descriptor's range, which reads 0 and stores nothing: one v_cndmask instead of two writes of EXEC, and nothing else has
+to keep out of the way. Otherwise EXEC is narrowed around the access, and loads choose 0 afterwards.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def _split_offset(e: Emitter, offset: Value) -> tuple[Value, int]:
 
 
 def _moved_base(e: Emitter, base: Value, far: int) -> Place:
-    """Return a base moved by bytes that an instruction's offset does not hold: an argument's once at the kernel's start, others here."""
+    """Return a base moved by bytes that an instruction's offset does not hold: an argument's once at the kernel's
+    start, others here.
+    """
     if base.op == "param":
         found = e.moved.get((base, far))
         if found is not None:
@@ -196,7 +198,9 @@ _SCALAR_SIZES = (64, 32, 16, 8, 4)
 
 
 def _load_scalar(e: Emitter, v: Value, d: Place) -> None:
-    """Load through the scalar cache. Both an offset in an SGPR, unsigned, and one in the instruction are added to the base."""
+    """Load through the scalar cache. Both an offset in an SGPR, unsigned, and one in the instruction are added to the
+    base.
+    """
     base, offset = v.args[0], v.args[1]
     constant = int(v.imm or 0)
     offset, more = _split_offset(e, offset)
@@ -462,8 +466,8 @@ def _lds_store(e: Emitter, v: Value, d: Place | None) -> None:
 def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
     """Wait for what others must see, meet, and forget what others may have changed.
 
-    LDS accesses must have happened. Stores and loads of memory must, and stale lines of the vector cache go, only if the kernel reads what it
-    writes.
+    LDS accesses must have happened. Stores and loads of memory must, and stale lines of the vector cache go, only if
+    the kernel reads what it writes.
     """
     row, memory = e.row, e.known.reads_written
     waits = (
@@ -482,7 +486,8 @@ def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
             e.emit(mnemonic, **modifiers)
 
 
-# A group of one wave needs no s_barrier for LDS order, but the waits and the invalidation: the instruction costs it nothing.
+# A group of one wave needs no s_barrier for LDS order, but the waits and the invalidation: the instruction costs it
+# nothing.
 def _marked(rule: Callable[[Emitter, Value, Any], None]) -> Callable[[Emitter, Value, Any], None]:
     """Have a rule's accesses say whose memory they touch: that of a kernel argument, by number."""
 

@@ -1,8 +1,8 @@
 """How a kernel starts: which registers hold what, how arguments lie in memory, and the loads that fetch them.
 
-Source: AMDGPUUsage, "Initial Kernel Execution State": s[0:1] hold the address of the arguments (user SGPR kernarg_segment_ptr), then come the
-group's numbers as far as the descriptor enables them, v0 holds the thread's numbers x 9:0, y 19:10, z 29:20. Groups are flat here, y and z
-are 0.
+Source: AMDGPUUsage, "Initial Kernel Execution State": s[0:1] hold the address of the arguments (user SGPR
+kernarg_segment_ptr), then come the group's numbers as far as the descriptor enables them, v0 holds the thread's numbers
+x 9:0, y 19:10, z 29:20. Groups are flat here, y and z are 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _RUN_DWORDS = (
 
 
 def kernarg_layout(params: Sequence[Param]) -> tuple[tuple[int, ...], int]:
-    """Return the byte offset of each argument, aligned to its size (at least 4), and the bytes of all, a multiple of 8."""
+    """Return the byte offset of each argument, aligned to its size (at least 4), and the bytes of all, a multiple of
+    8.
+    """
     offsets, end = [], 0
     for one in params:
         size_bytes = max(4, one.type.size_bytes)

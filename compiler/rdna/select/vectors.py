@@ -1,4 +1,6 @@
-"""Vectors: put together, taken apart, computed with two halves at a time, multiplied as dot products and as matrices."""
+"""Vectors: put together, taken apart, computed with two halves at a time, multiplied as dot products and as
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,9 @@ def _rounded(e: Emitter, one: Value) -> bool:
 
 
 def _half(e: Emitter, one: Value) -> tuple[Operand, int]:
-    """Return the dword that a 16-bit number is part of, and which of its bytes: the upper half of a vector's dword is taken where it lies."""
+    """Return the dword that a 16-bit number is part of, and which of its bytes: the upper half of a vector's dword is
+    taken where it lies.
+    """
     if isinstance(one.imm, int) and one.imm % 2 and e.inner(one, "extract"):
         return e.parts(one.args[0])[one.imm // 2], 0x0302
     return e.any(one), 0x0100

@@ -1,7 +1,9 @@
-"""The mark a driver of ours leaves on a card: whether its firmware is ours to reuse, whether its last owner left it in order.
+"""The mark a driver of ours leaves on a card: whether its firmware is ours to reuse, whether its last owner left it in
+order.
 
-Kept in scratch registers of the graphics core, which lose their values with every reset of it. `SCRATCH_REG7` holds `MAGIC`, `SCRATCH_REG6` the
-state, `SCRATCH_REG5` the firmware set's fingerprint, `SCRATCH_REG4` the size of the trusted memory region in MiB.
+Kept in scratch registers of the graphics core, which lose their values with every reset of it. `SCRATCH_REG7` holds
+`MAGIC`, `SCRATCH_REG6` the state, `SCRATCH_REG5` the firmware set's fingerprint, `SCRATCH_REG4` the size of the trusted
+memory region in MiB.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def wire(device: Device, store: Store) -> Blocks:
     chip, gc = ips.chip, ips.block("gc")
     nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
     if not nbio.posted:
-        # UNKNOWN: amdgpu would run the VBIOS's code. Its table in VRAM was read, so its memory works; cards behind USB bridges, whose VBIOS
-        # nobody runs, and cards behind a mode-1 reset are known to start without
+        # UNKNOWN: amdgpu would run the VBIOS's code. Its table in VRAM was read, so its memory works; cards behind USB
+        # bridges, whose VBIOS nobody runs, and cards behind a mode-1 reset are known to start without
         LOG.info("%s: its VBIOS has not run since power on", device.name)
     firmware = firmware_set(device, ips, store)
     layout = Layout(window.size_bytes)

@@ -1,6 +1,8 @@
-"""The CPU's access to a visible buffer by byte offset: plain memory where the path maps it, else the window's own requests.
+"""The CPU's access to a visible buffer by byte offset: plain memory where the path maps it, else the window's own
+requests.
 
-Sliced like a `memoryview`; what is read is a copy where there is no mapping. Quadwords are read and written in one access.
+Sliced like a `memoryview`; what is read is a copy where there is no mapping. Quadwords are read and written in one
+access.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ class Window(Protocol):
 
 
 class Halves:
-    """Stores a quadword where that takes two requests: the high half before the low one, which readers go by, and only when it is a new one."""
+    """Stores a quadword where that takes two requests: the high half before the low one, which readers go by, and only
+    when it is a new one.
+    """
 
     __slots__ = ("_high", "_store")
 
     def __init__(self, store: Callable[[int, int], None], high: int = -1) -> None:
-        """`store(at, half)`: a dword, 0 or 4 bytes behind the quadword's start. `high`: what the high half is known to be."""
+        """`store(at, half)`: a dword, 0 or 4 bytes behind the quadword's start. `high`: what the high half is known to
+        be.
+        """
         self._store, self._high = store, high
 
     def __call__(self, value: int) -> None:
@@ -75,7 +81,9 @@ class Access:
             self._window.write(self._vram_pa + at, memoryview(data))
 
     def at(self, offset: int) -> Callable[[int], None]:
-        """Return what stores a quadword at `offset`. Without a mapping its high half is stored first, and only when it has changed."""
+        """Return what stores a quadword at `offset`. Without a mapping its high half is stored first, and only when it
+        has changed.
+        """
         if self.view is None:
             place = self._vram_pa + offset
             return Halves(lambda at, half: self._window.write(place + at, half.to_bytes(4, "little")))

@@ -1,4 +1,5 @@
-"""The chips this driver knows, by the version of their graphics core. A chip's blocks bring their own rows, by the version each of them has.
+"""The chips this driver knows, by the version of their graphics core. A chip's blocks bring their own rows, by the
+version each of them has.
 
 Source: Linux Documentation/gpu/amdgpu/dgpu-asic-info-table.csv; LLVM AMDGPUUsage, "Processors"; amdgpu_discovery.c.
 """

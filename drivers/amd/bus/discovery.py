@@ -1,8 +1,9 @@
-"""Which blocks a card has, of which version, and where: the table its security processor leaves 64 KiB below the end of VRAM.
+"""Which blocks a card has, of which version, and where: the table its security processor leaves 64 KiB below the end of
+VRAM.
 
-Before it can be read three registers must do at places that every chip shares. Through the window all of the table is read and its sum checked;
-where the window ends before it, the index registers cost two accesses a dword, so only the blocks, the shape of the graphics core and what is
-fused off are read, each with its own sum.
+Before it can be read three registers must do at places that every chip shares. Through the window all of the table is
+read and its sum checked; where the window ends before it, the index registers cost two accesses a dword, so only the
+blocks, the shape of the graphics core and what is fused off are read, each with its own sum.
 
 Source: amdgpu amdgpu_discovery.c, amdgpu_discovery_read_binary_from_mem, hw_id_map; include/discovery.h.
 """
@@ -49,8 +50,9 @@ SIZED_BY: dict[
     facts.GC: (facts.gpu_info_header, "size"),
     facts.MALL_INFO: (facts.mall_info_header, "size_bytes"),
 }
-# What a stated shape can be. The registers that say what is switched off have 16 bits for arrays (CC_GC_SA_UNIT_DISABLE.sa_disable) and 16 for
-# work-group processors of an array (CC_GC_SHADER_ARRAY_CONFIG.inactive_wgps); the other bounds are ours, far above any chip
+# What a stated shape can be. The registers that say what is switched off have 16 bits for arrays
+# (CC_GC_SA_UNIT_DISABLE.sa_disable) and 16 for work-group processors of an array
+# (CC_GC_SHADER_ARRAY_CONFIG.inactive_wgps); the other bounds are ours, far above any chip
 MAX_ARRAYS, MAX_WGPS = (
     CC_GC_SA_UNIT_DISABLE.FIELDS["sa_disable"].width,
     CC_GC_SHADER_ARRAY_CONFIG.FIELDS["inactive_wgps"].width,
@@ -60,7 +62,9 @@ MAX_LDS_KIB, MAX_SCRATCH_SLOTS, MAX_L2_KIB = 1 << 10, 1 << 10, 1 << 20
 # MiB of memory. QUIRK: amdgpu's gmc_v8_0.c tells of boards with garbage in the upper half of the register
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 16, 0xFFFF
 
-BLOCKS = {  # our name: hardware id, module whose PLACES say which versions have register facts. Source: amdgpu_discovery.c, hw_id_map
+# our name: hardware id, module whose PLACES say which versions have register facts. Source: amdgpu_discovery.c,
+# hw_id_map
+BLOCKS = {
     "gc": (facts.GC_HWID, "gc"),
     "mmhub": (facts.MMHUB_HWID, "mmhub"),
     "athub": (facts.ATHUB_HWID, "athub"),
@@ -77,7 +81,8 @@ BLOCKS = {  # our name: hardware id, module whose PLACES say which versions have
     "vcn": (facts.VCN_HWID, "vcn"),
     "dcn": (facts.DMU_HWID, "dcn"),
 }
-# UNKNOWN: versions of these blocks that no header describes by name; amdgpu drives every version of a major number alike, with these headers
+# UNKNOWN: versions of these blocks that no header describes by name; amdgpu drives every version of a major number
+# alike, with these headers
 SERVED_BY: dict[tuple[str, int], Version] = {
     ("thm", 13): (13, 0, 2),
     ("thm", 14): (14, 0, 2),
@@ -95,7 +100,9 @@ SERVED_BY: dict[tuple[str, int], Version] = {
 
 
 class GcShape(NamedTuple):
-    """The graphics core as it was made; what is fused off its own registers say. A work-group processor is two compute units."""
+    """The graphics core as it was made; what is fused off its own registers say. A work-group processor is two compute
+    units.
+    """
 
     shader_engines: int
     arrays_per_engine: int
@@ -119,7 +126,9 @@ class Ips:
         return self._ip(name, instance).version
 
     def block(self, name: str, instance: int = 0) -> Block:
-        """Return the block's registers, one `Block` each. Raises `NotSupported` when the card has none or no header describes its version."""
+        """Return the block's registers, one `Block` each. Raises `NotSupported` when the card has none or no header
+        describes its version.
+        """
         made = self._blocks.get((name, instance))
         if made is None:
             ip = self._ip(name, instance)
@@ -134,7 +143,9 @@ class Ips:
 
     @cached_property
     def shape(self) -> GcShape:
-        """The graphics core's shape. Raises `FirmwareError` when the card's table of it is unsound, `NotSupported` for another kind of table."""
+        """The graphics core's shape. Raises `FirmwareError` when the card's table of it is unsound, `NotSupported` for
+        another kind of table.
+        """
         gc = self.table.require("gc")
         if gc["header.version_major"] != 1:
             raise NotSupported(
@@ -238,8 +249,8 @@ def memory(device: Device, registers: Registers) -> VramWindow:
 def discover(device: Device, registers: Registers) -> tuple[Ips, VramWindow]:
     """Wait for the card's own firmware, then read what the card is made of. Bounded: two seconds and the reading.
 
-    Raises `DeviceTimeout` when the firmware does not come up and left no table, `DeviceLost`, `NotSupported` for a card without memory of its
-    own, `FirmwareError` when the table is damaged.
+    Raises `DeviceTimeout` when the firmware does not come up and left no table, `DeviceLost`, `NotSupported` for a card
+    without memory of its own, `FirmwareError` when the table is damaged.
     """
     from ringup.firmware.amd import discovery as binary
 

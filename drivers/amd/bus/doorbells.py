@@ -1,8 +1,9 @@
 """Doorbells: which dword of BAR 2 belongs to which queue, and ringing it.
 
-A doorbell is 64 bits wide and counted here as the registers count it, in dwords. Compute queues compare a doorbell's place with
-CP_HQD_PQ_DOORBELL_CONTROL, SDMA queues with SDMA0_QUEUE0_DOORBELL_OFFSET; NBIO and the command processor pass on only what lies in their ranges.
-Source: amdgpu amdgpu_doorbell.h, AMDGPU_NAVI10_DOORBELL_ASSIGNMENT; soc21.c, soc21_init_doorbell_index; gfx_v11_0_cp_set_doorbell_range.
+A doorbell is 64 bits wide and counted here as the registers count it, in dwords. Compute queues compare a doorbell's
+place with CP_HQD_PQ_DOORBELL_CONTROL, SDMA queues with SDMA0_QUEUE0_DOORBELL_OFFSET; NBIO and the command processor
+pass on only what lies in their ranges. Source: amdgpu amdgpu_doorbell.h, AMDGPU_NAVI10_DOORBELL_ASSIGNMENT; soc21.c,
+soc21_init_doorbell_index; gfx_v11_0_cp_set_doorbell_range.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ class Doorbell:
     __slots__ = ("_mmio", "_offset", "halved", "index", "ring")
 
     def __init__(self, mmio: Mmio, index: int, *, halved: bool = False) -> None:
-        """`halved`: the path writes dwords only; then the low half rings, behind a high one that has changed, until `ring_both`.
+        """`halved`: the path writes dwords only; then the low half rings, behind a high one that has changed, until
+        `ring_both`.
 
-        UNKNOWN: how a doorbell of 64 bits takes two halves is in no public source. Cards behind USB bridges are known to take the low one with
-        the high one behind it (tinygrad), so that is what is left where the low one by itself does not do.
+        UNKNOWN: how a doorbell of 64 bits takes two halves is in no public source. Cards behind USB bridges are known
+        to take the low one with the high one behind it (tinygrad), so that is what is left where the low one by itself
+        does not do.
         """
         self.index, self._mmio, self._offset, self.halved = index, mmio, index * 4, halved
         if self._offset + 8 > mmio.size_bytes:

@@ -1,7 +1,7 @@
 """Host data path: what the host writes through BAR 0 waits here until it is flushed into VRAM.
 
-Flush after the last byte that was written through the window and before the card is told of it. HDP 6 and 7 keep nothing of what was read:
-there is no invalidation to do (hdp_v6_0.c and hdp_v7_0.c have no `invalidate_hdp`).
+Flush after the last byte that was written through the window and before the card is told of it. HDP 6 and 7 keep
+nothing of what was read: there is no invalidation to do (hdp_v6_0.c and hdp_v7_0.c have no `invalidate_hdp`).
 
 Source: amdgpu hdp_v6_0.c, hdp_v6_0_flush_hdp; nbio_v4_3.c, nbio_v4_3_remap_hdp_registers.
 """

@@ -40,7 +40,9 @@ class Heard:
 
     @property
     def silent(self) -> str:
-        """Say that it answers nothing, to what and since when, and how old its last answer is; empty for one that answers."""
+        """Say that it answers nothing, to what and since when, and how old its last answer is; empty for one that
+        answers.
+        """
         if self._since_us is None:
             return ""
         now = self._clock.now_us

@@ -1,7 +1,7 @@
 """Which AMD cards this driver cannot drive, by their PCI device ids, before anything of them is touched.
 
-A card that is not listed here may be one of its chips: its own table of blocks says so.
-Source: Linux amdgpu_drv.c, pciidlist (cards that it names by id; newer ones it knows by their table); pci.ids, vendor 1002.
+A card that is not listed here may be one of its chips: its own table of blocks says so. Source: Linux amdgpu_drv.c,
+pciidlist (cards that it names by id; newer ones it knows by their table); pci.ids, vendor 1002.
 """
 
 from __future__ import annotations

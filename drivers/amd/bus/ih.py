@@ -1,7 +1,8 @@
-"""The interrupt handler block: a ring of 32-byte entries in memory, its write pointer stored beside it, and what the driver read so far.
+"""The interrupt handler block: a ring of 32-byte entries in memory, its write pointer stored beside it, and what the
+driver read so far.
 
-The ring may lie anywhere VMID 0 of MMHUB reaches: system space or VRAM. It works without message-signalled interrupts too: `drain` looks at the
-stored write pointer. Source: amdgpu ih_v6_0.c, ih_v7_0.c, amdgpu_ih.c.
+The ring may lie anywhere VMID 0 of MMHUB reaches: system space or VRAM. It works without message-signalled interrupts
+too: `drain` looks at the stored write pointer. Source: amdgpu ih_v6_0.c, ih_v7_0.c, amdgpu_ih.c.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def silence(block: Block) -> None:
 class Ih:
     """Interrupt ring 0 of one card.
 
-    `ring` is the ring's memory as the CPU sees it and `ring_va` as VMID 0 does; its size is a power of two. `writeback` (4 bytes) and
-    `writeback_va` are where the block stores its write pointer. Without a `doorbell` the read pointer goes through a register.
+    `ring` is the ring's memory as the CPU sees it and `ring_va` as VMID 0 does; its size is a power of two. `writeback`
+    (4 bytes) and `writeback_va` are where the block stores its write pointer. Without a `doorbell` the read pointer
+    goes through a register.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class Ih:
         doorbell: Doorbell | None = None,
         last_seen: Callable[[bool], int] | None = None,
     ) -> None:
-        """`last_seen(looked)`: the stored write pointer, where a look is a round trip; as it is known if whoever asks has just `looked`."""
+        """`last_seen(looked)`: the stored write pointer, where a look is a round trip; as it is known if whoever asks
+        has just `looked`.
+        """
         size_bytes = len(ring)
         if not MIN_BYTES <= size_bytes <= MAX_BYTES or size_bytes & size_bytes - 1:
             raise ValueError(
@@ -120,8 +124,8 @@ class Ih:
             self._block.write(control.replace(wptr_overflow_clear=clear))
 
     def glance(self, looked: bool) -> bool:
-        """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a look at memory,
-        or none where `last_seen` tells.
+        """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a
+        look at memory, or none where `last_seen` tells.
         """
         stored = self._last_seen(looked)
         if stored == self._stored_then:
@@ -165,7 +169,9 @@ class Ih:
         return word(_POINTER.unpack(self._writeback[:4])[0])
 
     def _write_pointer(self) -> int:
-        """Return where the block writes next, in bytes. After an overflow the oldest entries are gone: reading goes on behind the newest."""
+        """Return where the block writes next, in bytes. After an overflow the oldest entries are gone: reading goes on
+        behind the newest.
+        """
         stored = self._stored()
         if stored.rb_overflow:
             now = self._block.read(osssys.IH_RB_WPTR)  # the stored one keeps the bit until the next entry

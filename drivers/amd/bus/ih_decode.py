@@ -1,7 +1,7 @@
 """What an entry of the interrupt ring says: eight dwords, by whom, about what.
 
-Source: amdgpu amdgpu_ih.c, amdgpu_ih_decode_iv_helper; soc15_ih_clientid.h; gmc_v11_0_process_interrupt; gfx_v11_0_eop_irq;
-sdma_v6_0_process_trap_irq; amdkfd soc15_int.h and kfd_int_process_v11.c (shader interrupts).
+Source: amdgpu amdgpu_ih.c, amdgpu_ih_decode_iv_helper; soc15_ih_clientid.h; gmc_v11_0_process_interrupt;
+gfx_v11_0_eop_irq; sdma_v6_0_process_trap_irq; amdkfd soc15_int.h and kfd_int_process_v11.c (shader interrupts).
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class ShaderData(Word, width=64):
 
 
 class Interrupt(NamedTuple):
-    """One entry of the ring. `client` and `source` are numbers, `kind` is our name for the pair; `timestamp` counts the 100 MHz clock."""
+    """One entry of the ring. `client` and `source` are numbers, `kind` is our name for the pair; `timestamp` counts the
+    100 MHz clock.
+    """
 
     kind: str
     client: int
@@ -229,7 +231,8 @@ CLIENTS: Mapping[int, str] = {
     ih.SOC21_IH_CLIENTID_MP1: "MP1",
 }
 TOO_HOT = KINDS[_THM, ih.THM_9_0__SRCID__THM_DIG_THERM_L2H]
-# what no later work of the same queue survives. A hang that SDMA's watchdog tells of may be a long wait: not one of them
+# what no later work of the same queue survives. A hang that SDMA's watchdog tells of may be a long wait: not one of
+# them
 FATAL = frozenset(
     (
         "bad opcode",

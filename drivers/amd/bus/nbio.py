@@ -1,4 +1,5 @@
-"""Bus interface (NBIO, NBIF): memory size, straps, the doorbell aperture and which engine hears which doorbell, scratch words of the VBIOS.
+"""Bus interface (NBIO, NBIF): memory size, straps, the doorbell aperture and which engine hears which doorbell, scratch
+words of the VBIOS.
 
 An engine hears a doorbell only when a route of the S2A table leads its range there.
 
@@ -26,7 +27,8 @@ from ringup.drivers.amd.bus.doorbells import IH_INDEX, SDMA_EACH, SDMA_FIRST
 from ringup.drivers.amd.bus.registers import Block, Version
 from ringup.errors import NotSupported
 
-ENGINE_HUNG = 0x2000_0000  # ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
+# ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
+ENGINE_HUNG = 0x2000_0000
 SOFT_RESET_STRAP = frozenset(
     {(4, 3, 0), (6, 3, 1)}
 )  # versions whose USB function must not keep its state over a reset of D3hot
@@ -63,7 +65,9 @@ ENTRIES: dict[Version, tuple[type[Word], ...]] = {(4, 3, 0): S2A, (4, 3, 1): S2A
 
 
 def routes(sdma_engines: int) -> tuple[Route, ...]:
-    """List the routes of a card with that many SDMA engines: two for the command processor, which take any doorbell, then IH and SDMA."""
+    """List the routes of a card with that many SDMA engines: two for the command processor, which take any doorbell,
+    then IH and SDMA.
+    """
     return (
         Route(0, 0x3, 0x3, 0, 0, whole=True),  # nbio_v4_3.c, nbio_v4_3_gc_doorbell_init: 0x30000007
         Route(3, 0x6, 0x3, 0, 0, whole=True),  # the same: 0x3000000d
@@ -106,7 +110,9 @@ class Nbio:
         return bool(int(self.block.read(BIF_BX0_BIOS_SCRATCH_7)) & ATOM_ASIC_INIT_COMPLETE)
 
     def start(self, sdma_engines: int) -> None:
-        """Open the framebuffer and the doorbells to the host and lead doorbells to the engines; the card's own aperture for them stays shut."""
+        """Open the framebuffer and the doorbells to the host and lead doorbells to the engines; the card's own aperture
+        for them stays shut.
+        """
         block = self.block
         if self.version in SOFT_RESET_STRAP:
             block.update(RCC_DEV0_EPF2_STRAP2, strap_no_soft_reset_dev0_f2=0)
@@ -121,7 +127,9 @@ class Nbio:
         self._doorbells(False)
 
     def interrupt_page(self, bus_addr: int) -> None:
-        """Give interrupts a page for the dummy read that pushes their writes, 256-byte aligned; with MSI it is not read."""
+        """Give interrupts a page for the dummy read that pushes their writes, 256-byte aligned; with MSI it is not
+        read.
+        """
         if bus_addr & ((1 << PAGE_SHIFT) - 1):
             raise ValueError(f"the interrupt page lies on 256 bytes, not at {bus_addr:#x}")
         block = self.block
@@ -129,7 +137,9 @@ class Nbio:
         block.update(BIF_BX0_INTERRUPT_CNTL, ih_dummy_rd_override=0, ih_req_nonsnoop_en=0)
 
     def mark_hung(self, hung: bool) -> None:
-        """Tell the VBIOS that the card is being reset by a driver. Source: amdgpu_atombios.c, amdgpu_atombios_scratch_regs_engine_hung."""
+        """Tell the VBIOS that the card is being reset by a driver. Source: amdgpu_atombios.c,
+        amdgpu_atombios_scratch_regs_engine_hung.
+        """
         word = BIF_BX0_BIOS_SCRATCH_3.at(self.block.version)
         now = int(self.block.read(word)) & ~ENGINE_HUNG
         self.block.write(word(now | ENGINE_HUNG if hung else now))

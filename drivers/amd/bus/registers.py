@@ -1,8 +1,8 @@
 """A Radeon's registers: the register BAR, the index registers for what lies beyond it, and typed access by block.
 
-Addresses: a register's place is (dword offset, segment); the discovery table gives a block's segment bases in dwords; their sum times four is
-a byte offset in BAR 5, or an SMN address when BAR 5 ends before it. Source: amdgpu soc15_common.h, SOC15_REG_OFFSET; amdgpu_device.c,
-amdgpu_device_indirect_rreg.
+Addresses: a register's place is (dword offset, segment); the discovery table gives a block's segment bases in dwords;
+their sum times four is a byte offset in BAR 5, or an SMN address when BAR 5 ends before it. Source: amdgpu
+soc15_common.h, SOC15_REG_OFFSET; amdgpu_device.c, amdgpu_device_indirect_rreg.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ POLL_US = 10  # between two reads of a wait: a read over PCIe itself takes about
 
 
 class Registers:
-    """The register BAR of one card. Counts accesses; a read of all ones asks whether the card is still there and its registers answer.
+    """The register BAR of one card. Counts accesses; a read of all ones asks whether the card is still there and its
+    registers answer.
 
-    They may not, of a card that is on the bus: its firmware has hung, its power is off, or its window was moved. A register that holds all
-    ones is told from that by one that never does, the size of memory.
+    They may not, of a card that is on the bus: its firmware has hung, its power is off, or its window was moved. A
+    register that holds all ones is told from that by one that never does, the size of memory.
     """
 
     def __init__(self, device: Device) -> None:
@@ -64,7 +65,9 @@ class Registers:
         return value
 
     def read_all(self, addresses: Sequence[int]) -> list[int]:
-        """Read several registers, one after another; one round trip on a slow link. Raises `DeviceLost` when the card is gone."""
+        """Read several registers, one after another; one round trip on a slow link. Raises `DeviceLost` when the card
+        is gone.
+        """
         if any(address >= self._size_bytes for address in addresses):
             return [self.read(address) for address in addresses]
         self.reads += len(addresses)
@@ -119,13 +122,17 @@ class Registers:
             self._returning = False
 
     def check(self, doing: str) -> None:
-        """Raise `DeviceLost` if the card no longer answers configuration reads, or its registers none; `doing` is what was under way."""
+        """Raise `DeviceLost` if the card no longer answers configuration reads, or its registers none; `doing` is what
+        was under way.
+        """
         self.check_link(doing)
         if not self._returning and not self.answer:
             raise DeviceLost(f"{doing}: {self.device.name}: {SILENT}")
 
     def check_link(self, doing: str) -> None:
-        """Raise `DeviceLost` if the card no longer answers configuration reads, whatever its registers do: one that sleeps has none."""
+        """Raise `DeviceLost` if the card no longer answers configuration reads, whatever its registers do: one that
+        sleeps has none.
+        """
         if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
             raise DeviceLost(f"{doing}: {self.device.name} {self.device.why_lost}")
 
@@ -133,8 +140,8 @@ class Registers:
 class Block:
     """The registers of one instance of a block: words in, words out.
 
-    `version` picks the row of a word's module; `bases` are the discovery table's, in dwords by segment. `plus_dwords` reaches a sibling of the
-    named register: another VM context, invalidation engine, SDMA queue.
+    `version` picks the row of a word's module; `bases` are the discovery table's, in dwords by segment. `plus_dwords`
+    reaches a sibling of the named register: another VM context, invalidation engine, SDMA queue.
     """
 
     def __init__(self, registers: Registers, name: str, version: Version, bases: Sequence[int]) -> None:
@@ -181,7 +188,9 @@ class Block:
         self.registers.write(self.address(type(word).BASE or type(word), plus_dwords), int(word))
 
     def write_pair(self, low: type[Word], high: type[Word], value: int, plus_dwords: int = 0) -> None:
-        """Write a number of up to 64 bits to the two registers that hold its halves; what they have no bits for is a `ValueError`."""
+        """Write a number of up to 64 bits to the two registers that hold its halves; what they have no bits for is a
+        `ValueError`.
+        """
         self.write(self.typed(low)(value & ONES), plus_dwords)
         self.write(self.typed(high)(value >> 32), plus_dwords)
 
@@ -228,7 +237,8 @@ class Block:
         plus_dwords: int = 0,
         poll_us: float = POLL_US,
     ) -> W:
-        """Read a register until `done(word)`; return the word. Raises `DeviceTimeout` after `timeout_us` (microseconds).
+        """Read a register until `done(word)`; return the word. Raises `DeviceTimeout` after `timeout_us`
+        (microseconds).
 
         `poll_us` lies between two reads: longer for what takes milliseconds.
         """
@@ -250,7 +260,9 @@ class Block:
 
     @contextmanager
     def selected(self, select: Word, restore: Word) -> Iterator[None]:
-        """Write a selector (`GRBM_GFX_CNTL`, `GRBM_GFX_INDEX`) for the block's banked registers, and `restore` at the end."""
+        """Write a selector (`GRBM_GFX_CNTL`, `GRBM_GFX_INDEX`) for the block's banked registers, and `restore` at the
+        end.
+        """
         self.write(select)
         try:
             yield

@@ -1,7 +1,9 @@
-"""VRAM as the host reaches it: the window of BAR 0 over its lower part, and the index registers for every byte beyond the window.
+"""VRAM as the host reaches it: the window of BAR 0 over its lower part, and the index registers for every byte beyond
+the window.
 
-The window goes through the host data path: what was written there is in VRAM only after `Hdp.flush`. The index registers do not. They are one
-set for the whole card: two who use them at once read each other's bytes, so a second process keeps to the window.
+The window goes through the host data path: what was written there is in VRAM only after `Hdp.flush`. The index
+registers do not. They are one set for the whole card: two who use them at once read each other's bytes, so a second
+process keeps to the window.
 
 Source: amdgpu amdgpu_device.c, amdgpu_device_aper_access and amdgpu_device_mm_access.
 """
@@ -67,7 +69,9 @@ class VramWindow:
             return None
 
     def _check(self, doing: str) -> None:
-        """Raise `DeviceLost` for a card that is gone, and for a window that leads nowhere: then the table of blocks reads as ones, too."""
+        """Raise `DeviceLost` for a card that is gone, and for a window that leads nowhere: then the table of blocks
+        reads as ones, too.
+        """
         self._index.registers.check(doing)
         table = self.size_bytes - TABLE_FROM_END_BYTES
         if 0 <= table <= self.visible_bytes - 4 and self._bar.read32(table) == ONES:

@@ -1,8 +1,9 @@
 """The graphics core of a Radeon for compute: from its firmware's boot to a micro engine that takes queues, and back.
 
-Firmware is loaded by the security processor and started by the run-list controller (RLC); this module waits for that, sets what every VMID
-needs, starts the compute micro engine (MEC) and lets it interrupt. The graphics ring's engines stay halted.
-Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and what it calls), gfx_v12_0.c; amdgpu_amdkfd_gfx_v11.c (init_interrupts_v11).
+Firmware is loaded by the security processor and started by the run-list controller (RLC); this module waits for that,
+sets what every VMID needs, starts the compute micro engine (MEC) and lets it interrupt. The graphics ring's engines
+stay halted. Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and what it calls), gfx_v12_0.c; amdgpu_amdkfd_gfx_v11.c
+(init_interrupts_v11).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ringup.drivers.amd.gfx.shape import Design, Shape, read_shape
 from ringup.errors import DeviceHung, NotSupported
 
 TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h
-BOOT_TIMEOUT_US = (
-    500_000  # TIMEOUT: amdgpu polls as often as that, with two reads and 1 us between: up to 0.3 s in truth
-)
-MEC_SETTLE_US = 50_000  # GUESS: amdgpu waits 50 us and then does other things; queues come at once here, the firmware must run by then
+# TIMEOUT: amdgpu polls as often as that, with two reads and 1 us between: up to 0.3 s in truth
+BOOT_TIMEOUT_US = 500_000
+# GUESS: amdgpu waits 50 us and then does other things; queues come at once here, the firmware must run by then
+MEC_SETTLE_US = 50_000
 VMIDS = 16
 SHARED_BASE, PRIVATE_BASE = 1, 2  # bits 63:48 of the apertures of LDS and scratch. Source: gfx_v11_0_init_compute_vmid
 ADDRESS_MODE_64, ALIGNMENT_UNALIGNED, PREFETCH = 0, 3, 3  # Source: DEFAULT_SH_MEM_CONFIG in gfx_v11_0.c; soc21_enum.h
@@ -77,8 +78,8 @@ _POST_MORTEM: tuple[type[Word], ...] = (
 class Gfx:
     """The graphics core of one card: `boot`, then its memory hub, then `start`.
 
-    `mec_start` is where the compute micro engine's firmware begins, a byte address from the image's header (RS64 images, version 2).
-    `vmids` are those that queues will run in.
+    `mec_start` is where the compute micro engine's firmware begins, a byte address from the image's header (RS64
+    images, version 2). `vmids` are those that queues will run in.
     """
 
     def __init__(
@@ -127,7 +128,9 @@ class Gfx:
 
     # --- what VMIDs need ----------------------------------------------------------------------------------------
     def _start_vmids(self) -> None:
-        """Set how shaders of our VMIDs see memory; none may use global data share, wave synchronisation or ordered append."""
+        """Set how shaders of our VMIDs see memory; none may use global data share, wave synchronisation or ordered
+        append.
+        """
         gc = self.block
         config = gc.make(
             words.SH_MEM_CONFIG,
@@ -205,7 +208,9 @@ class Gfx:
 
     @contextmanager
     def safe_mode(self) -> Iterator[None]:
-        """Keep clocks and power of the core on while its queues are worked on. Raises `DeviceTimeout` when the RLC does not answer."""
+        """Keep clocks and power of the core on while its queues are worked on. Raises `DeviceTimeout` when the RLC does
+        not answer.
+        """
         gc = self.block
         gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1, message=1))
         gc.wait(gc_rlc.RLC_SAFE_MODE, lambda word: not word.cmd, TIMEOUT_US, "asking the RLC for safe mode")
@@ -218,7 +223,9 @@ class Gfx:
     def queue(
         self, place: Place, spec: QueueSpec, descriptor: memoryview | Access, flush_hdp: Callable[[], None]
     ) -> Hqd:
-        """Return a queue that can be mapped at `place`; `descriptor` is the page of memory at `spec.mqd_va`; see `Hqd`."""
+        """Return a queue that can be mapped at `place`; `descriptor` is the page of memory at `spec.mqd_va`; see
+        `Hqd`.
+        """
         if place.pipe >= self.pipes:
             raise ValueError(f"this chip has pipes 0 to {self.pipes - 1}, not {place.pipe}")
         return Hqd(self.block, place, spec, descriptor, self.safe_mode, flush_hdp)
@@ -235,7 +242,9 @@ class Gfx:
         return found
 
     def drop_queues(self) -> list[Place]:
-        """Kill and take off every mapped queue; return where they were. Raises `DeviceHung` when one does not let go."""
+        """Kill and take off every mapped queue; return where they were. Raises `DeviceHung` when one does not let
+        go.
+        """
         places = self.active_queues()
         for place in places:
             drop(self.block, place, self.safe_mode)

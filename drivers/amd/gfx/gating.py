@@ -1,4 +1,5 @@
-"""Clock gating: parts of the graphics core and the memory hub that do nothing get no clock. Saves power, changes nothing else.
+"""Clock gating: parts of the graphics core and the memory hub that do nothing get no clock. Saves power, changes
+nothing else.
 
 Switched on when all else is up, off before anything is taken down. Source: amdgpu soc21.c (cg_flags of each chip),
 gfx_v11_0_update_gfx_clock_gating, mmhub_v3_0_set_clockgating.

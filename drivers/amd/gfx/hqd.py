@@ -1,4 +1,5 @@
-"""A hardware queue (HQD) of the compute micro engine, mapped by the host: its registers are loaded under GRBM_GFX_CNTL, without a scheduler.
+"""A hardware queue (HQD) of the compute micro engine, mapped by the host: its registers are loaded under GRBM_GFX_CNTL,
+without a scheduler.
 
 Source: amdgpu amdgpu_amdkfd_gfx_v11.c (hqd_load_v11, hqd_destroy_v11), gfx_v11_0_reset_kcq.
 """
@@ -63,7 +64,9 @@ def selected(gc: Block, place: Place) -> AbstractContextManager[None]:
 
 
 def drop(gc: Block, place: Place, safe_mode: SafeMode) -> None:
-    """Kill what the queue at `place` runs and take it off; other queues go on. Raises `DeviceHung` when it does not let go."""
+    """Kill what the queue at `place` runs and take it off; other queues go on. Raises `DeviceHung` when it does not let
+    go.
+    """
     try:
         with safe_mode(), selected(gc, place):
             gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST, dequeue_req=RESET_WAVES))
@@ -83,7 +86,9 @@ def _wait_inactive(gc: Block, doing: str, timeout_us: int) -> None:
 
 
 class Hqd:
-    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page; `flush_hdp` makes what was written to it arrive there."""
+    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page; `flush_hdp` makes what was written to it
+    arrive there.
+    """
 
     def __init__(
         self,
@@ -98,7 +103,9 @@ class Hqd:
         self._gc, self._descriptor, self._safe_mode, self._flush_hdp = gc, descriptor, safe_mode, flush_hdp
 
     def map(self) -> None:
-        """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out first."""
+        """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out
+        first.
+        """
         gc = self._gc
         with selected(gc, self.place):
             taken = bool(gc.read(gc_hqd.CP_HQD_ACTIVE).active)
@@ -106,7 +113,8 @@ class Hqd:
             self.reset()
         image = mqd.compute_mqd(gc.version, self.spec)
         self._descriptor[: len(image)] = image
-        # ORDER: the engine preloads shader registers from the descriptor when the queue becomes active. Source: amdgpu_gfx_enable_kcq
+        # ORDER: the engine preloads shader registers from the descriptor when the queue becomes active. Source:
+        # amdgpu_gfx_enable_kcq
         self._flush_hdp()
         first = gc.address(gc_hqd.CP_MQD_BASE_ADDR)
         count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
@@ -121,7 +129,8 @@ class Hqd:
             raise DeviceHung(f"compute queue {self.place} did not become active; the graphics core needs a reset")
 
     def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
-        """Take the queue off. What it has begun ends first, if it does within `timeout_us`; True then, False when its waves were killed.
+        """Take the queue off. What it has begun ends first, if it does within `timeout_us`; True then, False when its
+        waves were killed.
 
         Raises `DeviceHung` when the queue does not let go.
         """

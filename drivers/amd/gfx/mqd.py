@@ -1,7 +1,7 @@
 """Descriptor of a compute queue (MQD): what the command processor loads into a hardware queue, and where it saves it.
 
-Made as for a user's queue in a VMID of its own, without context save. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd, update_mqd),
-kfd_mqd_manager_v12.c; amdgpu v11_structs.h, v12_structs.h; gfx_v11_0_compute_mqd_init.
+Made as for a user's queue in a VMID of its own, without context save. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd,
+update_mqd), kfd_mqd_manager_v12.c; amdgpu v11_structs.h, v12_structs.h; gfx_v11_0_compute_mqd_init.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from ringup.drivers.amd.bus.queue_limits import check_addresses, check_ring, che
 from ringup.drivers.amd.bus.registers import Version
 
 HEADER = 0xC031_0800  # Source: gfx_v11_0_compute_mqd_init
-SIZE_BYTES = (
-    4096  # a page: the structure has 2048 bytes, firmware writes behind it. Source: kfd_mqd_manager_v11.c, allocate_mqd
-)
+# a page: the structure has 2048 bytes, firmware writes behind it. Source: kfd_mqd_manager_v11.c, allocate_mqd
+SIZE_BYTES = 4096
 EOP_MIN_BYTES, EOP_MAX_BYTES = (
     2048,
     8192,
@@ -34,10 +33,11 @@ FIRST_HQD_DWORD = 128  # the descriptor's copy of CP_MQD_BASE_ADDR; the register
 class QueueSpec:
     """A compute queue as its maker wants it.
 
-    `ring_va`, `rptr_va`, `wptr_va`, `eop_va` are addresses of `vmid`; `mqd_va` is one of VMID 0. `rptr_va` takes the read pointer (32 bits,
-    dwords). ORDER: whoever submits stores the write pointer (64 bits, dwords) at `wptr_va` before ringing: a queue that was not on its pipe
-    when the doorbell rang looks there. `eop_va` is a buffer for work that ends out of order.
-    `doorbell_index` counts dwords of BAR 2. `privileged`: packets may touch privileged registers.
+    `ring_va`, `rptr_va`, `wptr_va`, `eop_va` are addresses of `vmid`; `mqd_va` is one of VMID 0. `rptr_va` takes the
+    read pointer (32 bits, dwords). ORDER: whoever submits stores the write pointer (64 bits, dwords) at `wptr_va`
+    before ringing: a queue that was not on its pipe when the doorbell rang looks there. `eop_va` is a buffer for work
+    that ends out of order. `doorbell_index` counts dwords of BAR 2. `privileged`: packets may touch privileged
+    registers.
     """
 
     ring_va: int

@@ -23,10 +23,12 @@ _RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc",
 
 
 def reset_command_processor(gfx: Gfx) -> None:
-    """Reset the command processor, no queue of which is mapped, so that its micro engine starts as after the firmware's load.
+    """Reset the command processor, no queue of which is mapped, so that its micro engine starts as after the firmware's
+    load.
 
-    What the run-list controller loaded, and where, stays. A core of version 12 does without: its pipes' own reset is enough.
-    UNKNOWN: amdgpu loads firmware anew where it starts a halted micro engine; user-space drivers of these cards start it so.
+    What the run-list controller loaded, and where, stays. A core of version 12 does without: its pipes' own reset is
+    enough. UNKNOWN: amdgpu loads firmware anew where it starts a halted micro engine; user-space drivers of these cards
+    start it so.
     """
     gc = gfx.block
     if gc.version[0] > 11:

@@ -1,8 +1,8 @@
 """A system DMA engine of the graphics core, and its queues mapped by their registers.
 
-The engine's firmware was loaded with the graphics core's; here it is set going. Queue 0 of engine 0 names the registers of all.
-Source: amdgpu sdma_v6_0.c (sdma_v6_0_start, sdma_v6_0_gfx_resume, sdma_v6_0_soft_reset), sdma_v7_0.c; amdgpu_amdkfd_gfx_v11.c
-(hqd_sdma_load_v11, hqd_sdma_destroy_v11).
+The engine's firmware was loaded with the graphics core's; here it is set going. Queue 0 of engine 0 names the registers
+of all. Source: amdgpu sdma_v6_0.c (sdma_v6_0_start, sdma_v6_0_gfx_resume, sdma_v6_0_soft_reset), sdma_v7_0.c;
+amdgpu_amdkfd_gfx_v11.c (hqd_sdma_load_v11, hqd_sdma_destroy_v11).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ HYP_STEP = 0x20  # dwords to engine 1 of what lies in segment 1. Source: sdma_v6
 IDLE_TIMEOUT_US = 2_000_000  # TIMEOUT: amdkfd's own, hqd_sdma_load_v11
 DRAIN_TIMEOUT_US = 100_000  # TIMEOUT: ours; the longest copy packet, 1 GiB at PCIe 4.0 x16, takes 40 ms
 RESET_STEP_US = 100  # between the steps of a reset. Source: sdma_v6_0_soft_reset
-# of 100 ms. sdma_v6_0_gfx_resume sets 1, and sends packets of 4 MiB; one of ours may copy 1 GiB, over a slow link for seconds
+# of 100 ms. sdma_v6_0_gfx_resume sets 1, and sends packets of 4 MiB; one of ours may copy 1 GiB, over a slow link for
+# seconds
 HANG_COUNT = 100
 WRITEBACK_TIMER = 4  # Source: sdma_v6_0_mqd_init
 READ_POLICY, WRITE_POLICY = 2, 3  # of L2: no allocation, bypass. Source: sdma_common.h, CACHE_READ_POLICY_L2__DEFAULT
@@ -31,7 +32,9 @@ W = TypeVar("W", bound=Word)
 
 
 class EngineRow(NamedTuple):
-    """What differs by version: the halt register and its reset field, the poll field of a queue, what the engine does not have."""
+    """What differs by version: the halt register and its reset field, the poll field of a queue, what the engine does
+    not have.
+    """
 
     control: type[words.SDMA0_F32_CNTL | words.SDMA0_MCU_CNTL]
     reset_field: str
@@ -51,8 +54,8 @@ _ROWS: dict[int, EngineRow] = {
 class SdmaQueueSpec:
     """A queue as its maker wants it: addresses of `vmid`, `doorbell_index` in dwords of BAR 2.
 
-    `rptr_va` takes the read pointer (64 bits, bytes). ORDER: whoever submits stores the write pointer (64 bits, bytes) at `wptr_va` before
-    ringing: an engine that works on another queue when the doorbell rings looks there.
+    `rptr_va` takes the read pointer (64 bits, bytes). ORDER: whoever submits stores the write pointer (64 bits, bytes)
+    at `wptr_va` before ringing: an engine that works on another queue when the doorbell rings looks there.
     """
 
     ring_va: int
@@ -84,7 +87,9 @@ class SdmaPointers(NamedTuple):
 
 
 class SdmaEngine:
-    """Engine 0 or 1. Its registers lie among the graphics core's, whose block `gc` is; `version` is the engine's own."""
+    """Engine 0 or 1. Its registers lie among the graphics core's, whose block `gc` is; `version` is the engine's
+    own.
+    """
 
     def __init__(self, gc: Block, version: Version, index: int) -> None:
         if version[0] not in _ROWS:
@@ -198,7 +203,9 @@ class SdmaQueue:
         return self.engine.block.read(word, self._at)
 
     def map(self, spec: SdmaQueueSpec) -> None:
-        """Load the queue and let it run; its pointers start at 0. Raises `DeviceTimeout` when what ran before does not end."""
+        """Load the queue and let it run; its pointers start at 0. Raises `DeviceTimeout` when what ran before does not
+        end.
+        """
         control = self.engine.block.make(
             words.SDMA0_QUEUE0_RB_CNTL,
             rb_size=spec.ring_dwords.bit_length() - 1,
@@ -224,7 +231,9 @@ class SdmaQueue:
         self.engine.block.update(words.SDMA0_QUEUE0_IB_CNTL, self._at, ib_enable=1)
 
     def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
-        """Take the queue off. False when it was still busy after `timeout_us`: only a reset of the engine frees it then."""
+        """Take the queue off. False when it was still busy after `timeout_us`: only a reset of the engine frees it
+        then.
+        """
         self.engine.block.update(words.SDMA0_QUEUE0_RB_CNTL, self._at, rb_enable=0)
         try:
             self.wait_idle(timeout_us)

@@ -20,7 +20,8 @@ SLOTS = 16  # waves of a SIMD. Source: gc_info_v1_0 of navi3x, gc_max_waves_per_
 class Unit(Word):
     """GRBM_GFX_INDEX.instance_index of a sequencer: the SIMD is part of it. Source: gfx_v11_0_read_wave_data.
 
-    GUESS: which bits hold it; the interrupt words of the sequencer lie so (kfd_int_process_v11.c, SQ_INTERRUPT_WORD_WAVE_CTXID1).
+    GUESS: which bits hold it; the interrupt words of the sequencer lie so (kfd_int_process_v11.c,
+    SQ_INTERRUPT_WORD_WAVE_CTXID1).
     """
 
     simd = Field(1, 0)

@@ -1,8 +1,8 @@
 """The memory controller of a Radeon: both hubs, the VM contexts in them, TLB flushes and page faults.
 
-MMHUB serves the security processor, SMU, interrupts and video; the graphics core's hub serves compute and SDMA and answers only once the
-graphics core has booted. Contexts are set on both; what is set before the graphics core is up reaches its hub in `start_gfxhub`.
-Source: amdgpu gmc_v11_0.c, gfx_v11_0.c (gfx_v11_0_gfxhub_enable).
+MMHUB serves the security processor, SMU, interrupts and video; the graphics core's hub serves compute and SDMA and
+answers only once the graphics core has booted. Contexts are set on both; what is set before the graphics core is up
+reaches its hub in `start_gfxhub`. Source: amdgpu gmc_v11_0.c, gfx_v11_0.c (gfx_v11_0_gfxhub_enable).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ WALK_DEPTH = 3  # levels below the root directory of a four-level table
 class Gmc:
     """Both hubs of one card. `flush_hdp` makes the CPU's writes to VRAM visible to the card.
 
-    `scratch_pa` is a page of VRAM nobody uses, `default_bus_addr` one of host memory: accesses that go astray end there.
+    `scratch_pa` is a page of VRAM nobody uses, `default_bus_addr` one of host memory: accesses that go astray end
+    there.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Gmc:
     ) -> None:
         """Give a VMID its page tables on every hub, now and when the other comes up.
 
-        `root_pa`: vram_pa of the root directory, whose first entry is for `first_page`; pages are 4 KiB, the last one included.
+        `root_pa`: vram_pa of the root directory, whose first entry is for `first_page`; pages are 4 KiB, the last one
+        included.
         """
         _check_vmid(vmid)
         if root_pa % 4096:
@@ -122,7 +124,9 @@ class Gmc:
             hub.flush(vmid)
 
     def read_fault(self, hub: str) -> Fault | None:
-        """Return the fault that `hub` ("mmhub", "gfxhub") keeps, and clear it; None when there is none or the hub is down."""
+        """Return the fault that `hub` ("mmhub", "gfxhub") keeps, and clear it; None when there is none or the hub is
+        down.
+        """
         if hub not in (MMHUB, GFXHUB):
             raise ValueError(f"the hubs are {MMHUB} and {GFXHUB}, not {hub!r}")
         up = self._up.get(hub)

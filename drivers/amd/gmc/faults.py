@@ -1,6 +1,7 @@
 """A page fault as a memory hub reports it: the address, who asked, and what was wrong.
 
-Source: amdgpu gmc_v11_0.c, gmc_v11_0_process_interrupt; gfxhub_v3_0.c, gfxhub_v12_0.c, mmhub_v3_0.c, mmhub_v4_1_0.c, the client tables.
+Source: amdgpu gmc_v11_0.c, gmc_v11_0_process_interrupt; gfxhub_v3_0.c, gfxhub_v12_0.c, mmhub_v3_0.c, mmhub_v4_1_0.c,
+the client tables.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ _CLIENTS: dict[tuple[str, int], tuple[Mapping[int, str], Mapping[int, str]]] = {
 class Fault(NamedTuple):
     """A page fault. `gpu_va` is the page's first byte; `more`: others followed that the hub did not keep.
 
-    `permission` is the hub's field of refused rights and `walker_error` its field of what stopped the walk, 0 when neither was the cause.
+    `permission` is the hub's field of refused rights and `walker_error` its field of what stopped the walk, 0 when
+    neither was the cause.
     """
 
     hub: str

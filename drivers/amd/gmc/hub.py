@@ -1,7 +1,8 @@
 """One memory hub: apertures, TLBs, the sixteen VM contexts, the invalidation engine and the fault registers.
 
-A hub translates what its clients ask for: VMID 0 reaches VRAM through the frame buffer aperture without tables, everything else goes through
-the tables of its context. Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v3_0_3.c, mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c.
+A hub translates what its clients ask for: VMID 0 reaches VRAM through the frame buffer aperture without tables,
+everything else goes through the tables of its context. Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v3_0_3.c,
+mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ APERTURE_SHIFT = 18  # the system aperture is given in units of 256 KiB
 LOCATION_SHIFT = 24  # the frame buffer's place, its offset and AGP in units of 16 MiB
 PAGE_SHIFT = 12
 LAST_PAGE = (1 << 36) - 1  # of the 48 bit address space
-EVERY_PAGE = 0x1F_FFFF_FFFF  # an invalidation engine's range: all pages its 37 bits can name. Source: gfxhub_v3_0_program_invalidation
+# an invalidation engine's range: all pages its 37 bits can name. Source: gfxhub_v3_0_program_invalidation
+EVERY_PAGE = 0x1F_FFFF_FFFF
 MTYPE_UC = 3  # Source: navi10_enum.h, soc24_enum.h, enum MTYPE
-# reset values that the driver starts from; some versions differ in fields that are set below. Source: mmhub_v3_0.c, regMMVM_L2_CNTL*_DEFAULT
+# reset values that the driver starts from; some versions differ in fields that are set below. Source: mmhub_v3_0.c,
+# regMMVM_L2_CNTL*_DEFAULT
 L2_CNTL3, L2_CNTL4, L2_CNTL5 = 0x8010_0007, 0x0000_00C1, 0x0000_3FE0
 _FAULT_KINDS = ("range", "dummy_page", "pde0", "valid", "read", "write", "execute")
-# both at once: a fault is reported and answered from the default page, so that one bad access does not stop the memory path
+# both at once: a fault is reported and answered from the default page, so that one bad access does not stop the memory
+# path
 _REPORTED = {f"{kind}_protection_fault_enable_interrupt": 1 for kind in _FAULT_KINDS}
 _DEFAULTED = {f"{kind}_protection_fault_enable_default": 1 for kind in _FAULT_KINDS}
 _HUB_DEFAULTED = _DEFAULTED | {
@@ -43,8 +47,9 @@ _HUB_DEFAULTED = _DEFAULTED | {
 class Apertures:
     """Where VRAM lies for the hubs, and what they fall back to. All in bytes.
 
-    `fb_base`: VRAM's first byte as VMID 0 sees it; `fb_offset`: what is added to a vram_pa in tables and table bases; `scratch_pa`: a page of
-    VRAM that absorbs accesses outside; `default_bus_addr`: a page of host memory that answers accesses which faulted.
+    `fb_base`: VRAM's first byte as VMID 0 sees it; `fb_offset`: what is added to a vram_pa in tables and table bases;
+    `scratch_pa`: a page of VRAM that absorbs accesses outside; `default_bus_addr`: a page of host memory that answers
+    accesses which faulted.
     """
 
     fb_base: int
@@ -68,7 +73,9 @@ class Apertures:
 
 
 class Context(NamedTuple):
-    """Page tables of a VMID: the root directory's place in VRAM, the pages it covers, how many levels lie below it (3: four levels)."""
+    """Page tables of a VMID: the root directory's place in VRAM, the pages it covers, how many levels lie below it (3:
+    four levels).
+    """
 
     root_pa: int
     first_page: int
@@ -77,7 +84,9 @@ class Context(NamedTuple):
 
 
 class Hub:
-    """One hub. `semaphore`: its engine must be held while it invalidates (MMHUB), or power gating may lose the answer."""
+    """One hub. `semaphore`: its engine must be held while it invalidates (MMHUB), or power gating may lose the
+    answer.
+    """
 
     def __init__(self, name: str, block: Block, words: HubWords, *, semaphore: bool) -> None:
         self.name, self.block, self.words = name, block, words
@@ -161,7 +170,8 @@ class Hub:
     def _start_engines(self) -> None:
         """Let every invalidation engine act on all pages. Low and high halves follow one another.
 
-        A process that died between taking the engine's semaphore and releasing it left it taken; the engine is ours now, so it is released.
+        A process that died between taking the engine's semaphore and releasing it left it taken; the engine is ours
+        now, so it is released.
         """
         halves = (EVERY_PAGE & 0xFFFF_FFFF, EVERY_PAGE >> 32)
         self.block.registers.write_run(self.block.address(self.words.engine_range[0]), halves * ENGINES)
@@ -222,7 +232,9 @@ class Hub:
             self.block.read(MMVM_L2_BANK_SELECT_RESERVED_CID2)  # the read returns when the invalidation is done
 
     def _take(self, doing: str) -> None:
-        """Take the engine's semaphore; the engine is ours alone, so what a flush that was broken off left taken is released."""
+        """Take the engine's semaphore; the engine is ours alone, so what a flush that was broken off left taken is
+        released.
+        """
         if self._taken:
             self._release()
         self._taken = True  # ORDER: before the read that takes it, whose answer may be lost

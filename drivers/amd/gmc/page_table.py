@@ -1,9 +1,11 @@
-"""Page tables of one address space of a Radeon: four levels of 4 KiB tables in VRAM, 9 bits of the address each, 48 bits in all.
+"""Page tables of one address space of a Radeon: four levels of 4 KiB tables in VRAM, 9 bits of the address each, 48
+bits in all.
 
-The tables are ours and the walker only reads them. We keep a copy of each, so that nothing is read back over the bus; what changes goes out in
-runs of entries. A translation cache may hold what was valid before: `map` and `unmap` say so, and pages of tables that fell out of use are
-given back by `settle`, after the caller's flush.
-Source: amdgpu amdgpu_vm_pt.c (levels, huge pages, fragments), amdgpu_vm.c (when to flush, tables cleared and committed before they are linked).
+The tables are ours and the walker only reads them. We keep a copy of each, so that nothing is read back over the bus;
+what changes goes out in runs of entries. A translation cache may hold what was valid before: `map` and `unmap` say so,
+and pages of tables that fell out of use are given back by `settle`, after the caller's flush. Source: amdgpu
+amdgpu_vm_pt.c (levels, huge pages, fragments), amdgpu_vm.c (when to flush, tables cleared and committed before they are
+linked).
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class TableMemory(Protocol):
 
 
 class Leaf(NamedTuple):
-    """A page as the walker finds it. `address`: vram_pa or bus_addr of its first byte; `fragment_bytes`: what the caches may hold as one."""
+    """A page as the walker finds it. `address`: vram_pa or bus_addr of its first byte; `fragment_bytes`: what the
+    caches may hold as one.
+    """
 
     gpu_va: int
     address: int
@@ -84,9 +88,10 @@ def _nothing() -> None:
 class PageTables:
     """One address space. `root_pa`: a page of the caller's for the root, else one of `alloc_page`.
 
-    `alloc_page` gives vram_pa of a 4 KiB page that the CPU reaches, `free_page` takes it back. `vram_base` is the physical address of VRAM's
-    first byte as entries hold it (MMMC_VM_FB_OFFSET). `barrier` makes earlier writes reach VRAM before later ones (an HDP flush).
-    After `map` and `unmap` the caller makes the writes reach VRAM once more, flushes translations if they return true, then calls `settle`.
+    `alloc_page` gives vram_pa of a 4 KiB page that the CPU reaches, `free_page` takes it back. `vram_base` is the
+    physical address of VRAM's first byte as entries hold it (MMMC_VM_FB_OFFSET). `barrier` makes earlier writes reach
+    VRAM before later ones (an HDP flush). After `map` and `unmap` the caller makes the writes reach VRAM once more,
+    flushes translations if they return true, then calls `settle`.
     """
 
     def __init__(
@@ -146,10 +151,11 @@ class PageTables:
         executable: bool = True,
         cached: bool = True,
     ) -> bool:
-        """Map pieces of memory one after the other from `gpu_va` up, over whatever was there. Everything is whole 4 KiB pages.
+        """Map pieces of memory one after the other from `gpu_va` up, over whatever was there. Everything is whole 4 KiB
+        pages.
 
-        Returns whether translations may be cached that no longer hold. Raises `OutOfMemory` when there is no page for a table; the whole range
-        is then unmapped, and what `map` says of flushing holds as if it had returned true.
+        Returns whether translations may be cached that no longer hold. Raises `OutOfMemory` when there is no page for a
+        table; the whole range is then unmapped, and what `map` says of flushing holds as if it had returned true.
         """
         pieces = self._checked(runs, kind)
         end = gpu_va + sum(size for _, size in pieces)
@@ -171,9 +177,11 @@ class PageTables:
         return self._stale
 
     def unmap(self, gpu_va: int, size_bytes: int) -> bool:
-        """Take every page of the range away; pages that reach beyond it are cut. Returns whether anything was mapped there.
+        """Take every page of the range away; pages that reach beyond it are cut. Returns whether anything was mapped
+        there.
 
-        Cutting a large page takes up to four tables: `OutOfMemory` where there are none, part of the range being unmapped.
+        Cutting a large page takes up to four tables: `OutOfMemory` where there are none, part of the range being
+        unmapped.
         """
         self._check(gpu_va, gpu_va + size_bytes)
         self._stale = False
@@ -190,7 +198,9 @@ class PageTables:
         self._give_back(self._retired)
 
     def walk(self, gpu_va: int) -> Leaf | None:
-        """Find the page of an address as the card does, in VRAM itself; None when the walk ends at an entry that is not valid."""
+        """Find the page of an address as the card does, in VRAM itself; None when the walk ends at an entry that is not
+        valid.
+        """
         return walk(self._vram.read, self.row, self._root.vram_pa, self.vram_base, gpu_va, 1 << ADDRESS_BITS)
 
     def close(self) -> None:
@@ -231,7 +241,9 @@ class PageTables:
             self._spare.append(self._alloc_page())
 
     def _fill_all(self, gpu_va: int, pieces: list[Run], flags: tuple[int, ...]) -> None:
-        """Map pieces one after the other; those that end in the page table of the one before take no walk from the root."""
+        """Map pieces one after the other; those that end in the page table of the one before take no walk from the
+        root.
+        """
         ptb_end = gpu_va
         for address, size in pieces:
             if gpu_va + size <= ptb_end:
@@ -249,7 +261,9 @@ class PageTables:
         self._mark(table, index, count)
 
     def _fill(self, table: Table, gpu_va: int, address: int, size_bytes: int, flags: tuple[int, ...]) -> None:
-        """Map one piece that lies within `table`, over nothing: with its own entries where they fit exactly, else a level down."""
+        """Map one piece that lies within `table`, over nothing: with its own entries where they fit exactly, else a
+        level down.
+        """
         level, span = table.level, SPAN_BYTES[table.level]
         is_leaf_level = level >= self.row.largest_leaf
         if level == AMDGPU_VM_PTB:
@@ -303,7 +317,8 @@ class PageTables:
     def _cut(self, table: Table, index: int) -> None:
         """Make no fragment reach over the boundary before entry `index`.
 
-        A fragment is a power of two, aligned, and lies within its table; a cache may answer for all of it after it saw any entry of it.
+        A fragment is a power of two, aligned, and lies within its table; a cache may answer for all of it after it saw
+        any entry of it.
         """
         if index == ENTRIES:
             return
@@ -317,13 +332,16 @@ class PageTables:
         flags = entry & ~(ADDRESS | FRAGMENT)
         address = table.entries[first] & ADDRESS
         for at, many in ((first, index - first), (index, first + count - index)):
-            # Only how the range is cut into aligned powers of two counts here; the address above the table does not change that.
+            # Only how the range is cut into aligned powers of two counts here; the address above the table does not
+            # change that.
             pages = self._pages(table.level, at * span, address + (at - first) * span, many, flags)
             table.entries[at : at + many] = pages
         self._mark(table, first, count)
 
     def _pages(self, level: int, gpu_va: int, address: int, count: int, flags: int) -> array[int]:
-        """Build entries of contiguous memory, each with the largest fragment that is aligned in both address spaces and inside the range."""
+        """Build entries of contiguous memory, each with the largest fragment that is aligned in both address spaces and
+        inside the range.
+        """
         span = SPAN_BYTES[level]
         if count == 1:
             return array("Q", (address | flags | self.row.fragments[PAGE_FRAGMENTS[level]],))
@@ -380,7 +398,9 @@ class PageTables:
             self._retired.append(one.vram_pa)
 
     def _commit(self) -> None:
-        """Write what changed. ORDER: a table is whole in VRAM before the entry that leads to it, or a walk finds what the page held before."""
+        """Write what changed. ORDER: a table is whole in VRAM before the entry that leads to it, or a walk finds what
+        the page held before.
+        """
         for table in self._fresh:
             if not table.gone:
                 self._store(table, 0, ENTRIES)
@@ -405,10 +425,12 @@ class PageTables:
 def walk(
     read: Callable[[int, int], bytes], row: Format, root_pa: int, vram_base: int, gpu_va: int, vram_bytes: int
 ) -> Leaf | None:
-    """Find the page of an address in tables whose root lies at `root_pa`; None when the walk ends at an entry that is not valid.
+    """Find the page of an address in tables whose root lies at `root_pa`; None when the walk ends at an entry that is
+    not valid.
 
-    `read(vram_pa, size_bytes)` gives bytes of VRAM, of which there are `vram_bytes`; `vram_base` is what entries hold for its first one. Tables
-    lie in VRAM. Raises `DeviceFault` that names level, entry and value for one that leads where nothing is: the tables are damaged.
+    `read(vram_pa, size_bytes)` gives bytes of VRAM, of which there are `vram_bytes`; `vram_base` is what entries hold
+    for its first one. Tables lie in VRAM. Raises `DeviceFault` that names level, entry and value for one that leads
+    where nothing is: the tables are damaged.
     """
     table_pa = root_pa
     for level in LEVELS:

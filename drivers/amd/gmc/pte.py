@@ -1,7 +1,8 @@
 """Page table entries of the memory hubs, by generation: which bits make a page, a directory, an empty slot.
 
-A directory entry can be a leaf (a page of 2 MiB or 1 GiB) when its P bit is set; it then has the bits of a page table entry.
-Source: amdgpu gmc_v11_0.c and gmc_v12_0.c, "PTE format" and "PDE format"; amdgpu_vm.h, AMDGPU_PTE_*; amdgpu_vm_pt.c, amdgpu_vm_pt_clear.
+A directory entry can be a leaf (a page of 2 MiB or 1 GiB) when its P bit is set; it then has the bits of a page table
+entry. Source: amdgpu gmc_v11_0.c and gmc_v12_0.c, "PTE format" and "PDE format"; amdgpu_vm.h, AMDGPU_PTE_*;
+amdgpu_vm_pt.c, amdgpu_vm_pt_clear.
 """
 
 from __future__ import annotations
@@ -93,17 +94,19 @@ class Format:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fragments", tuple(int(self.pte(fragment=i)) for i in range(FRAGMENTS)))
-        # QUIRK: what amdgpu keeps in empty slots: a directory's is a leaf that is not valid, so that a walk ends there; a page's is executable
-        # ("workaround for fault priority problem on GMC9", kept by it for every later generation).
+        # QUIRK: what amdgpu keeps in empty slots: a directory's is a leaf that is not valid, so that a walk ends there;
+        # a page's is executable ("workaround for fault priority problem on GMC9", kept by it for every later
+        # generation).
         nothing, no_page = int(self.pte(pde_pte=1)), int(self.pte(executable=1))
         object.__setattr__(self, "empty", (nothing, nothing, nothing, no_page))
 
     def leaf(self, kind: Kind, *, writable: bool, executable: bool, cached: bool) -> tuple[int, ...]:
         """Return the bits of a page without address and fragment, by level.
 
-        `cached`: the card's L2 may keep lines until a release or acquire (MTYPE_NC, amdgpu's default for VRAM and host memory alike); else
-        it keeps none (MTYPE_UC, amdgpu's for coherent buffers). Host pages are snooped: the CPU's caches answer.
-        Source: amdgpu_ttm.c, amdgpu_ttm_tt_pde_flags; gmc_v11_0_map_mtype and gmc_v11_0_get_vm_pte; kfd_svm.c, svm_range_get_pte_flags.
+        `cached`: the card's L2 may keep lines until a release or acquire (MTYPE_NC, amdgpu's default for VRAM and host
+        memory alike); else it keeps none (MTYPE_UC, amdgpu's for coherent buffers). Host pages are snooped: the CPU's
+        caches answer. Source: amdgpu_ttm.c, amdgpu_ttm_tt_pde_flags; gmc_v11_0_map_mtype and gmc_v11_0_get_vm_pte;
+        kfd_svm.c, svm_range_get_pte_flags.
         """
         host = kind == "host"
         page = self.pte(

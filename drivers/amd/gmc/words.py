@@ -22,7 +22,9 @@ FaultStatus = (
 
 
 class HubWords(NamedTuple):
-    """The registers of a hub. Of what repeats, context 0 and engine 0 stand for all and the next one gives the distance."""
+    """The registers of a hub. Of what repeats, context 0 and engine 0 stand for all and the next one gives the
+    distance.
+    """
 
     fb_location: type[mm.MMMC_VM_FB_LOCATION_BASE | gc.GCMC_VM_FB_LOCATION_BASE]
     fb_location_top: type[Word]

@@ -62,7 +62,9 @@ FIRST_RUNG = {
 
 
 class Bringup:
-    """One start. `blocks`, `spaces` and `ih` are there afterwards; `found` and `ladder.rungs` say what had to be done."""
+    """One start. `blocks`, `spaces` and `ih` are there afterwards; `found` and `ladder.rungs` say what had to be
+    done.
+    """
 
     blocks: Blocks
     spaces: Spaces
@@ -144,7 +146,8 @@ class Bringup:
         self.warm = rung.name in KEEPS_FIRMWARE
 
     def _open_bus(self) -> None:
-        # ORDER: a card that was left running is quiet by now; what it still sent would have gone to memory that is somebody else's today
+        # ORDER: a card that was left running is quiet by now; what it still sent would have gone to memory that is
+        # somebody else's today
         blocks = self.blocks
         silence(blocks.ips.block("osssys"))
         set_master(self._device, on=True)
@@ -236,10 +239,11 @@ def decode_memory(device: Device) -> None:
 
 
 def stay_awake(device: Device) -> None:
-    """Keep the card's end of the link out of its low-power states (ASPM), until the link is trained anew: both ends must want one.
+    """Keep the card's end of the link out of its low-power states (ASPM), until the link is trained anew: both ends
+    must want one.
 
-    UNKNOWN: behind retimers and USB bridges waking from L1 is reported to answer reads with all ones, and amdgpu leaves ASPM off on some hosts
-    (amdgpu_device_aspm_support_quirk). VFIO keeps the register to itself.
+    UNKNOWN: behind retimers and USB bridges waking from L1 is reported to answer reads with all ones, and amdgpu leaves
+    ASPM off on some hosts (amdgpu_device_aspm_support_quirk). VFIO keeps the register to itself.
     """
     at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
     if at is None:
@@ -250,7 +254,9 @@ def stay_awake(device: Device) -> None:
 
 
 def set_master(device: Device, *, on: bool) -> None:
-    """Let the function send requests of its own, or not. Raises `DeviceLost` for one that is gone, which is left alone."""
+    """Let the function send requests of its own, or not. Raises `DeviceLost` for one that is gone, which is left
+    alone.
+    """
     master = pci.PCI_COMMAND_MASTER
     change_command(device.config, on=master if on else 0, off=0 if on else master)
 

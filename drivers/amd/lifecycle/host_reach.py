@@ -1,7 +1,9 @@
-"""Whether the card reaches the host's memory: one page of it read and written by a copy engine whose own ring and fence lie in VRAM.
+"""Whether the card reaches the host's memory: one page of it read and written by a copy engine whose own ring and fence
+lie in VRAM.
 
-Asked before any queue is made: rings and fences of queues lie in host memory, so a card that does not reach it looks like one whose queues hang.
-What stops it is on the way: an IOMMU, a bridge that masters nothing, an address beyond what the card can put on the bus.
+Asked before any queue is made: rings and fences of queues lie in host memory, so a card that does not reach it looks
+like one whose queues hang. What stops it is on the way: an IOMMU, a bridge that masters nothing, an address beyond what
+the card can put on the bus.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class _Look:
         return 4 * len(dwords)
 
     def _judge(self) -> None:
-        """Wait for both copies and compare. A write to the host is posted: it may come behind the fence that went to VRAM."""
+        """Wait for both copies and compare. A write to the host is posted: it may come behind the fence that went to
+        VRAM.
+        """
         clock = self._blocks.registers.clock
         end_us = clock.now_us + TIMEOUT_US
         while True:

@@ -1,7 +1,9 @@
-"""A card as it is found: configuration space, registers, memory, what it is made of. Nothing of it is started, nothing that runs is stopped.
+"""A card as it is found: configuration space, registers, memory, what it is made of. Nothing of it is started, nothing
+that runs is stopped.
 
-For who asks what a card is, looks into the memory of one that was left, or brings one to rest. A card that another process holds is looked at
-through a device that takes no writes; then only what lies in the windows themselves can be seen.
+For who asks what a card is, looks into the memory of one that was left, or brings one to rest. A card that another
+process holds is looked at through a device that takes no writes; then only what lies in the windows themselves can be
+seen.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Bare:
     """One card, found. `own`: this process holds it, and may use the index registers that reach beyond the windows."""
 
     def __init__(self, device: Device, *, own: bool = True) -> None:
-        """Wake the card where it is ours. Raises `DeviceLost`, `NotSupported` for another vendor's or one without memory of its own."""
+        """Wake the card where it is ours. Raises `DeviceLost`, `NotSupported` for another vendor's or one without
+        memory of its own.
+        """
         self.device, self.own = device, own
         if device.lost:
             raise DeviceLost(f"looking at {device.name}: nothing answers at its place on the bus: it {device.why_lost}")
@@ -101,8 +105,9 @@ class Bare:
     def core_awake(self) -> bool:
         """Whether the graphics core's registers may be read: one that is switched off may hang who reads them.
 
-        Nothing switches off a core that was not started, and a driver of ours leaves it on. UNKNOWN: another driver may have left it off, of
-        which nothing outside it tells; that one is read, as by every start. One that another process drives is read when that process is ours.
+        Nothing switches off a core that was not started, and a driver of ours leaves it on. UNKNOWN: another driver may
+        have left it off, of which nothing outside it tells; that one is read, as by every start. One that another
+        process drives is read when that process is ours.
         """
         return self.own or self.published is not None
 

@@ -135,7 +135,9 @@ def _mode1(blocks: Parts) -> None:
 
 
 def by_bus(device: Device, method: str, look: Callable[[], Parts]) -> None:
-    """Reset from the bus and wait until the card is cold and its boot loader listens; `look` gives its parts once it is reset."""
+    """Reset from the bus and wait until the card is cold and its boot loader listens; `look` gives its parts once it is
+    reset.
+    """
     device.reset(method)
     change_command(device.config, on=pci.PCI_COMMAND_MEMORY)
     blocks = look()

@@ -1,7 +1,9 @@
-"""The ladder while a card is open: queues are killed and mapped anew in place, gently first, until empty work runs through them again.
+"""The ladder while a card is open: queues are killed and mapped anew in place, gently first, until empty work runs
+through them again.
 
-What was not done by then has failed. The first two rungs leave memory as it is and touch only the engines whose queues have unfinished work;
-the others reset the whole chip, take its memory and bring it up again. Every rung is verified, and told with what survived.
+What was not done by then has failed. The first two rungs leave memory as it is and touch only the engines whose queues
+have unfinished work; the others reset the whole chip, take its memory and bring it up again. Every rung is verified,
+and told with what survived.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Reset:
         self.rungs: list[Rung] = []
 
     def climb(self, first: str) -> None:
-        """Take rungs from `first` on until one is verified. Raises `DeviceLost`, or `DeviceHung` with what every rung said."""
+        """Take rungs from `first` on until one is verified. Raises `DeviceLost`, or `DeviceHung` with what every rung
+        said.
+        """
         offered = names(self._blocks)
         if first not in offered:
             raise ValueError(f"the card has no reset {first!r}; it has {', '.join(offered)}")
@@ -54,7 +58,9 @@ class Reset:
         climb(self._blocks.device, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
 
     def _unfinished(self) -> list[CardQueue]:
-        """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the reset is for."""
+        """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the
+        reset is for.
+        """
         clock = self._blocks.registers.clock
         live = [queue for queue in self._queues.queues if not queue.closed]
         end_us = clock.now_us + GRACE_US
@@ -97,7 +103,9 @@ def _engine(queue: CardQueue) -> int:
 
 
 def _take_off(queues: Iterable[CardQueue]) -> None:
-    """Kill what queues run and take them off. Raises `DeviceHung` for one that does not let go; the others are off then."""
+    """Kill what queues run and take them off. Raises `DeviceHung` for one that does not let go; the others are off
+    then.
+    """
     stuck = []
     for queue in queues:
         hardware = queue.hardware

@@ -4,10 +4,11 @@
 |---|---|
 | nothing runs | nothing |
 | at rest, closed by a driver of ours | nothing: its firmware waits for the next start |
-| left running, or another driver's firmware runs | the gentlest reset of the whole card that is verified: mode-1, then those from the bus |
+| left running, or another driver's firmware runs | the gentlest verified reset of the card: mode-1, then the bus's |
 
-Bus mastering is off before anything else, so nothing that still runs reaches host memory. At the end the function goes to D3hot where its
-configuration survives that; whether its slot loses power then is up to the host. No firmware file is needed.
+Bus mastering is off before anything else, so nothing that still runs reaches host memory. At the end the function goes
+to D3hot where its configuration survives that; whether its slot loses power then is up to the host. No firmware file is
+needed.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def few(bare: Bare) -> Few:
 
 
 def doubts(bare: Bare) -> tuple[str, ...]:
-    """Say what of a card's tables and firmware is not what the driver was written for, and whether its power controller is silent.
+    """Say what of a card's tables and firmware is not what the driver was written for, and whether its power controller
+    is silent.
 
     That one is asked only where the card is ours and a driver has started it; nothing of it is changed.
     """
@@ -99,10 +101,11 @@ def offered(device: Device) -> tuple[str, ...]:
 
 
 def reset(bare: Bare, first: str | None = None) -> list[Rung]:
-    """Reset the whole card, from the rung `first` of `offered` on; return the rungs as they went. Left: a cold card, bus mastering off.
+    """Reset the whole card, from the rung `first` of `offered` on; return the rungs as they went. Left: a cold card,
+    bus mastering off.
 
-    Without `first` it begins with mode-1, or with the bus where nothing runs that could be asked for mode-1. Raises a `ValueError` for a rung
-    that is not offered, `DeviceLost`, `DeviceHung` when none helped.
+    Without `first` it begins with mode-1, or with the bus where nothing runs that could be asked for mode-1. Raises a
+    `ValueError` for a rung that is not offered, `DeviceLost`, `DeviceHung` when none helped.
     """
     names = offered(bare.device)
     if first is not None and first not in names:
@@ -143,7 +146,9 @@ def _climb(bare: Bare, names: Sequence[str]) -> list[Rung]:
 
 
 def rest(bare: Bare, *, sleep: bool = True) -> Rest:
-    """Bring a card that is ours to rest; `sleep`: in D3hot. Raises `DeviceLost`, `DeviceHung` when it will not end what it does."""
+    """Bring a card that is ours to rest; `sleep`: in D3hot. Raises `DeviceLost`, `DeviceHung` when it will not end what
+    it does.
+    """
     done = Rest(bare.state())
     if done.found not in (COLD, CLEAN):
         done.rungs = _climb(bare, offered(bare.device))

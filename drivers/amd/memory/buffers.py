@@ -1,8 +1,10 @@
-"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, at virtual addresses of their own.
+"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, at virtual
+addresses of their own.
 
-Page tables are written by the CPU through the window (BAR 0), which passes the host data path (HDP): its flush makes them reach VRAM, and comes
-before a flush of the translation caches (TLB), which comes before anything that was unmapped is used again.
-Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c, amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
+Page tables are written by the CPU through the window (BAR 0), which passes the host data path (HDP): its flush makes
+them reach VRAM, and comes before a flush of the translation caches (TLB), which comes before anything that was unmapped
+is used again. Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c,
+amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
 
 
 class Vram:
-    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and what lies beyond it.
+    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and what lies beyond
+    it.
 
-    The window may be all of it or as little as 256 MiB: who does not need to be seen goes beyond it while there is room.
+    The window may be all of it or as little as 256 MiB: who does not need to be seen goes beyond it while there is
+    room.
     """
 
     def __init__(self, start: int, end: int, window_bytes: int) -> None:
@@ -62,7 +66,9 @@ class Vram:
         raise OutOfMemory(self._shortage(size_bytes, visible, align, holder))
 
     def alloc_runs(self, size_bytes: int, *, visible: bool = False, holder: str = "") -> list[Run]:
-        """Return memory for page tables to join: one piece where there is one, else pieces of 2 MiB and more. Visible memory is one piece."""
+        """Return memory for page tables to join: one piece where there is one, else pieces of 2 MiB and more. Visible
+        memory is one piece.
+        """
         for part in self._parts(visible):
             vram_pa = part.find(size_bytes, None, holder)
             if vram_pa is not None:
@@ -99,7 +105,9 @@ class Vram:
 
 @dataclass(slots=True)
 class Usage:
-    """What one place holds. `free_bytes` and `largest_bytes` are of VRAM only: how much host memory there is, is the system's business."""
+    """What one place holds. `free_bytes` and `largest_bytes` are of VRAM only: how much host memory there is, is the
+    system's business.
+    """
 
     buffers: int = 0
     used_bytes: int = 0
@@ -109,7 +117,9 @@ class Usage:
 
 
 class Held(NamedTuple):
-    """What lies behind a buffer. `dma` is freed with it when it is ours; `runs` are known of what `alloc` gave from VRAM."""
+    """What lies behind a buffer. `dma` is freed with it when it is ours; `runs` are known of what `alloc` gave from
+    VRAM.
+    """
 
     buffer: Buffer
     mapped_bytes: int
@@ -119,12 +129,14 @@ class Held(NamedTuple):
 
 
 class Memory:
-    """The buffers of `vmid`. Page tables and the memory they lie in come in; the hubs must use the tables before anything runs.
+    """The buffers of `vmid`. Page tables and the memory they lie in come in; the hubs must use the tables before
+    anything runs.
 
-    `flush_hdp` makes what the CPU wrote through the window reach VRAM, `flush_tlb(vmid)` makes cached translations be walked again.
+    `flush_hdp` makes what the CPU wrote through the window reach VRAM, `flush_tlb(vmid)` makes cached translations be
+    walked again.
 
-    Mapping at addresses where nothing was needs no TLB flush: the caches keep no entry that is not valid. Unmapping, and mapping where a page or
-    a fault was, flushes, and only then memory and tables are free again.
+    Mapping at addresses where nothing was needs no TLB flush: the caches keep no entry that is not valid. Unmapping,
+    and mapping where a page or a fault was, flushes, and only then memory and tables are free again.
     """
 
     def __init__(
@@ -143,15 +155,15 @@ class Memory:
         self.va = Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}") if va is None else va
         self._device, self._window = device, window
         self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
-        self.admit: Callable[[], None] = (
-            _anybody  # asked before buffers come and go; raises what keeps the caller from it
-        )
+        # asked before buffers come and go; raises what keeps the caller from it
+        self.admit: Callable[[], None] = _anybody
         self._live: dict[int, Held] = {}
         self._stuck: list[
             Held
         ] = []  # mapping or unmapping went wrong half-way: the card may reach them until it is shut
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
-        self._stale = False  # translations may be cached that no longer hold: of a walk that failed, or of a flush that was broken off
+        # translations may be cached that no longer hold: of a walk that failed, or of a flush that was broken off
+        self._stale = False
         self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
 
     def alloc(
@@ -168,9 +180,9 @@ class Memory:
     ) -> Buffer:
         """Return a buffer. VRAM is not cleared, host memory is zero.
 
-        `visible`: the CPU must see it (VRAM; host memory always is). `align`: of gpu_va, a power of two, by default the size's own up to 1 GiB.
-        `cached`: whether the card's L2 may keep it between releases and acquires, by default VRAM yes, host memory no.
-        Raises `OutOfMemory`; nothing is left behind then.
+        `visible`: the CPU must see it (VRAM; host memory always is). `align`: of gpu_va, a power of two, by default the
+        size's own up to 1 GiB. `cached`: whether the card's L2 may keep it between releases and acquires, by default
+        VRAM yes, host memory no. Raises `OutOfMemory`; nothing is left behind then.
         """
         self.admit()
         try:
@@ -214,9 +226,11 @@ class Memory:
         adopt: bool = False,
         seen: bool = True,
     ) -> Buffer:
-        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free, after that.
+        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free,
+        after that.
 
-        `adopt`: it is the buffer's from now on and freed with it, or here when that fails. `seen`: the CPU sees it, as a bridge's it does not.
+        `adopt`: it is the buffer's from now on and freed with it, or here when that fails. `seen`: the CPU sees it, as
+        a bridge's it does not.
         """
         self.admit()
         buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:] if seen else None, name)
@@ -225,10 +239,11 @@ class Memory:
         return buffer
 
     def write_protect(self, buffer: Buffer, writable: Iterable[Run] = ()) -> None:
-        """Take the card's right to write to a cached VRAM buffer away, but to pages that these (offset, size) ranges touch.
+        """Take the card's right to write to a cached VRAM buffer away, but to pages that these (offset, size) ranges
+        touch.
 
-        What was submitted before must have written all it will. Raises `OutOfMemory` where there is no page for a table; the buffer is then
-        to be freed.
+        What was submitted before must have written all it will. Raises `OutOfMemory` where there is no page for a
+        table; the buffer is then to be freed.
         """
         held = self._held(buffer)
         kept = {page for at, size in writable for page in range(at // PAGE_BYTES, -(-(at + size) // PAGE_BYTES))}
@@ -266,9 +281,9 @@ class Memory:
     def free(self, *buffers: Buffer) -> None:
         """Take buffers back with one flush for all; nothing submitted may use them any more.
 
-        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If that fails the buffers are gone and their
-        memory stays taken until `close`, since the card may still reach it. An array made from a `view` keeps host pages alive, out of the
-        card's reach; one over VRAM sees whose the memory is next.
+        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If that fails the
+        buffers are gone and their memory stays taken until `close`, since the card may still reach it. An array made
+        from a `view` keeps host pages alive, out of the card's reach; one over VRAM sees whose the memory is next.
         """
         self.admit()
         held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
@@ -291,7 +306,9 @@ class Memory:
         return None
 
     def describe(self, gpu_va: int) -> str:
-        """Say where an address lies, for a fault's report: in a buffer, behind the end of one, in one that was freed."""
+        """Say where an address lies, for a fault's report: in a buffer, behind the end of one, in one that was
+        freed.
+        """
         inside = self.find(gpu_va)
         if inside is not None:
             return f"byte {gpu_va - inside.gpu_va:#x} of {inside!r}"
@@ -307,7 +324,9 @@ class Memory:
         return f"in no buffer ({gpu_va:#x})"
 
     def faulted(self, gpu_va: int) -> str:
-        """Note a fault, so that the next mapping is seen whatever the caches hold of the walk that failed; return `describe`."""
+        """Note a fault, so that the next mapping is seen whatever the caches hold of the walk that failed; return
+        `describe`.
+        """
         self._stale = True
         return self.describe(gpu_va)
 
@@ -318,7 +337,8 @@ class Memory:
         return {"vram": vram, "host": host}
 
     def close(self, how: str = "freed") -> None:
-        """Free every buffer, and the tables: the root is left empty, for hubs that still use it. `how`: what uses of a buffer are told.
+        """Free every buffer, and the tables: the root is left empty, for hubs that still use it. `how`: what uses of a
+        buffer are told.
 
         Where the card is gone nothing is left to flush. Twice is harmless.
         """
@@ -439,7 +459,9 @@ def _release_view(buffer: Buffer) -> None:
 
 
 def _piece(part: Ranges, rest_bytes: int, holder: str) -> Run | None:
-    """Take a large piece of what is wanted: all of it, or as many times 2 MiB as the largest free piece holds aligned."""
+    """Take a large piece of what is wanted: all of it, or as many times 2 MiB as the largest free piece holds
+    aligned.
+    """
     most = min(rest_bytes, part.largest_bytes)
     whole = most - most % HUGE_BYTES
     for size in (rest_bytes if most == rest_bytes else 0, whole, whole - HUGE_BYTES):

@@ -1,7 +1,9 @@
-"""Firmware on its way to the security processor through a bridge's memory: megabytes that would crawl through the window into VRAM.
+"""Firmware on its way to the security processor through a bridge's memory: megabytes that would crawl through the
+window into VRAM.
 
-The processor reads through the memory hub, so a page table of its own maps the bridge's memory for VMID 0 until the real address space is made.
-amdgpu lays firmware into host memory and maps it for VMID 0 likewise. Source: amdgpu_psp.c, psp_sw_init (fw_pri_bo), amdgpu_gart.c.
+The processor reads through the memory hub, so a page table of its own maps the bridge's memory for VMID 0 until the
+real address space is made. amdgpu lays firmware into host memory and maps it for VMID 0 likewise. Source: amdgpu_psp.c,
+psp_sw_init (fw_pri_bo), amdgpu_gart.c.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ LEAST_BYTES = 256 << 10  # of a bridge's memory that has room for the parts of f
 
 
 class FirmwareDoor:
-    """Up once something is put; the hub of the memory must be. `tables`: where in VRAM `TABLE_PAGES` pages are free for its page table."""
+    """Up once something is put; the hub of the memory must be. `tables`: where in VRAM `TABLE_PAGES` pages are free for
+    its page table.
+    """
 
     gpu_va = (
         SYSTEM_END - MIB
@@ -38,7 +42,9 @@ class FirmwareDoor:
         return self._bulk.worth_bytes <= size_bytes <= self.size_bytes
 
     def put(self, data: bytes) -> int:
-        """Bring a part into the bridge's memory, wait until it is there, and return its address for the security processor."""
+        """Bring a part into the bridge's memory, wait until it is there, and return its address for the security
+        processor.
+        """
         if not self._open:
             self._map()
         self._bulk.fill(0, bytes(PAGE_BYTES) + data)

@@ -1,4 +1,6 @@
-"""What of a card's VRAM the driver itself uses, by vram_pa: fixed places, so that the next start finds what this one left."""
+"""What of a card's VRAM the driver itself uses, by vram_pa: fixed places, so that the next start finds what this one
+left.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from ringup.firmware.stated import within
 
 PAGE_BYTES = 4096
 MIB = 1 << 20
-# GUESS: what the board's own firmware keeps at the top, the discovery table in its last 64 KiB among it: amdgpu takes the size from the VBIOS
-# (`fw_reserved_size_in_kb` of atom_firmware_info_v3_4), where tens of MiB were seen
+# GUESS: what the board's own firmware keeps at the top, the discovery table in its last 64 KiB among it: amdgpu takes
+# the size from the VBIOS (`fw_reserved_size_in_kb` of atom_firmware_info_v3_4), where tens of MiB were seen
 TOP_BYTES = 64 * MIB
 TOP_SHARE = 8  # a card with little memory keeps at most this part of it
 MIN_POOL_BYTES = 4 * MIB  # tables, rings and queues take less
@@ -36,7 +38,9 @@ class Layout:
         return (self.vram_bytes - min(TOP_BYTES, self.vram_bytes // TOP_SHARE)) // MIB * MIB
 
     def tmr(self, size_bytes: int) -> int:
-        """Return where the trusted memory region lies: whole MiB below the end. Raises `FirmwareError` for a size that leaves no memory."""
+        """Return where the trusted memory region lies: whole MiB below the end. Raises `FirmwareError` for a size that
+        leaves no memory.
+        """
         within(
             size_bytes,
             0,

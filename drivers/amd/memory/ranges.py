@@ -1,8 +1,8 @@
 """An allocator of address ranges: VRAM by offset, virtual addresses.
 
-Free pieces are kept by size class, eight classes to a power of two, and joined with their neighbours when they come back. A request is cut from
-the lowest fitting piece of the smallest class that has one, so that large pieces stay whole and small ranges lie together. The cost of a step
-grows with the logarithm of how many pieces there are.
+Free pieces are kept by size class, eight classes to a power of two, and joined with their neighbours when they come
+back. A request is cut from the lowest fitting piece of the smallest class that has one, so that large pieces stay whole
+and small ranges lie together. The cost of a step grows with the logarithm of how many pieces there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ TOP_HOLDERS = 3
 
 
 def natural_align(size_bytes: int, most: int = HUGE_BYTES) -> int:
-    """Return the largest power of two not above `size_bytes` and `most`: what lets a page or fragment cover the range."""
+    """Return the largest power of two not above `size_bytes` and `most`: what lets a page or fragment cover the
+    range.
+    """
     return max(GRANULE_BYTES, min(most, 1 << size_bytes.bit_length() - 1))
 
 
@@ -132,7 +134,9 @@ class Ranges:
         self.free_bytes -= size_bytes
 
     def free(self, start: int) -> None:
-        """Take a range back and join it with free neighbours. Raises `ValueError` when no range starts there, such as for a second `free`."""
+        """Take a range back and join it with free neighbours. Raises `ValueError` when no range starts there, such as
+        for a second `free`.
+        """
         live = self._live.pop(start, None)
         if live is None:
             raise ValueError(f"{self.name}: no range starts at {start:#x}: freed twice, or never handed out")
@@ -160,7 +164,9 @@ class Ranges:
         )
 
     def _fitting(self, size: int, align: int, tries: int) -> int | None:
-        """Return the start of a free piece that holds `size` aligned bytes, of the smallest class where one of `tries` low ones does."""
+        """Return the start of a free piece that holds `size` aligned bytes, of the smallest class where one of `tries`
+        low ones does.
+        """
         first = _class_of(size)
         classes = self._filled >> first << first
         mask, free = align - 1, self._free

@@ -1,4 +1,6 @@
-"""The two address spaces of a card, and the VRAM both take from: VMID 0 for queue descriptors and firmware processors, VMID 8 for users."""
+"""The two address spaces of a card, and the VRAM both take from: VMID 0 for queue descriptors and firmware processors,
+VMID 8 for users.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Spaces:
         self.system.close()
 
     def lose(self, how: str) -> None:
-        """Free all of a card that was reset as a whole: there is nothing to flush, and uses of a buffer are told `how` it went."""
+        """Free all of a card that was reset as a whole: there is nothing to flush, and uses of a buffer are told `how`
+        it went.
+        """
         if self._lost:
             return
         self._lost = True

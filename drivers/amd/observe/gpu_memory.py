@@ -1,7 +1,9 @@
-"""Memory by GPU virtual address, read from outside: the walk that a hub makes, done by the CPU over the tables that somebody left in VRAM.
+"""Memory by GPU virtual address, read from outside: the walk that a hub makes, done by the CPU over the tables that
+somebody left in VRAM.
 
-For a card that another process drives or that a dead one left. Only what lies in VRAM can be read: host memory behind a page belonged to whoever
-mapped it. Nothing is written. Source: amdgpu gfxhub_v3_0.c, gfxhub_v3_0_setup_vmid_config; amdgpu_vm_pt.c.
+For a card that another process drives or that a dead one left. Only what lies in VRAM can be read: host memory behind a
+page belonged to whoever mapped it. Nothing is written. Source: amdgpu gfxhub_v3_0.c, gfxhub_v3_0_setup_vmid_config;
+amdgpu_vm_pt.c.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class GpuMemory:
     """The address space of one VMID of a card that was found."""
 
     def __init__(self, bare: Bare, vmid: int) -> None:
-        """Read the hub's registers. Raises `NotSupported` for a VMID without tables, a `ValueError` for one that no card has."""
+        """Read the hub's registers. Raises `NotSupported` for a VMID without tables, a `ValueError` for one that no
+        card has.
+        """
         if not 0 <= vmid < CONTEXTS:
             raise ValueError(f"a vmid is 0 to {CONTEXTS - 1}, not {vmid}")
         self.vmid, self._window = vmid, bare.window
@@ -78,7 +82,9 @@ class GpuMemory:
 
 
 def _hub(bare: Bare) -> Hub:
-    """Choose the hub to ask: the graphics core's where it is known to be awake, else the other, which is never switched off."""
+    """Choose the hub to ask: the graphics core's where it is known to be awake, else the other, which is never switched
+    off.
+    """
     if bare.core_awake:
         gc = bare.ips.block("gc")
         return Hub(GFXHUB, gc, gfxhub_words(gc.version), semaphore=False)

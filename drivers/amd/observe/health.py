@@ -1,10 +1,11 @@
-"""How a card is: what its power controller, its engines, its memory and its queues say; and the guard that stops work on one that is too hot.
+"""How a card is: what its power controller, its engines, its memory and its queues say; and the guard that stops work
+on one that is too hot.
 
-The metrics that are read are left in the card's memory for other processes (`smu_published`). Hot is what amdgpu calls an emergency: five
-degrees above the temperature at which the firmware holds clocks down, or the one at which a driver must shut down. The firmware's own last
-resort, switching the card off, lies above it and asks nobody.
-Source: amdgpu smu_v13_0_0_ppt.c, smu_v13_0_0_get_thermal_temperature_range (CTF_OFFSET_EDGE and its siblings, of smu_v13_0.h); smu_v13_0.c,
-smu_v13_0_set_irq_state.
+The metrics that are read are left in the card's memory for other processes (`smu_published`). Hot is what amdgpu calls
+an emergency: five degrees above the temperature at which the firmware holds clocks down, or the one at which a driver
+must shut down. The firmware's own last resort, switching the card off, lies above it and asks nobody. Source: amdgpu
+smu_v13_0_0_ppt.c, smu_v13_0_0_get_thermal_temperature_range (CTF_OFFSET_EDGE and its siblings, of smu_v13_0.h);
+smu_v13_0.c, smu_v13_0_set_irq_state.
 """
 
 from __future__ import annotations
@@ -27,12 +28,10 @@ from ringup.drivers.amd.submission.queue_set import CardQueue
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
-LOOK_US = (
-    1_000_000  # between two looks at the metrics while somebody waits for work: one message of the power controller
-)
-EMERGENCY_C = (
-    5  # above the temperature at which clocks fall. Source: CTF_OFFSET_EDGE, CTF_OFFSET_HOTSPOT, CTF_OFFSET_MEM
-)
+# between two looks at the metrics while somebody waits for work: one message of the power controller
+LOOK_US = 1_000_000
+# above the temperature at which clocks fall. Source: CTF_OFFSET_EDGE, CTF_OFFSET_HOTSPOT, CTF_OFFSET_MEM
+EMERGENCY_C = 5
 COOLED_C = 10  # below that, before work is taken again; ours
 HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_ALERT_TEMP
 DWORD_BYTES = 4
@@ -40,7 +39,9 @@ DWORD_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """One queue: how much was handed to it and is done, and where in its ring it stands, in bytes as the hardware counts."""
+    """One queue: how much was handed to it and is done, and where in its ring it stands, in bytes as the hardware
+    counts.
+    """
 
     name: str
     submitted: int
@@ -52,7 +53,8 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a card does. `at_us` is the card's clock; `copy_engines_busy` at this moment, `metrics` averages over about a second.
+    """What a card does. `at_us` is the card's clock; `copy_engines_busy` at this moment, `metrics` averages over about
+    a second.
 
     `doubts` says why numbers of `metrics` may not be what they are called; one that cannot be is 0.
     """
@@ -79,7 +81,9 @@ class Stats:
 
 
 def hot(metrics: Metrics, limits: Limits, below_c: int = 0) -> str:
-    """Say which temperature is at or above what the card may have, less `below_c`; empty when none is. A limit of 0 is none."""
+    """Say which temperature is at or above what the card may have, less `below_c`; empty when none is. A limit of 0 is
+    none.
+    """
     shutdown = limits.shutdown_temperature_c or HOTTEST_ALERT_C
     for name, seen, limit in (
         ("edge", metrics.edge_temperature_c, limits.edge_temperature_c),
@@ -126,7 +130,9 @@ class Health:
         self._next_us = 0
 
     def tick(self) -> None:
-        """Look at the metrics once a second. A power controller that does not answer is asked less and less often; waits go on."""
+        """Look at the metrics once a second. A power controller that does not answer is asked less and less often;
+        waits go on.
+        """
         now = self._blocks.registers.clock.now_us
         if now < self._next_us:
             return

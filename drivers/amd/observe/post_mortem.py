@@ -1,7 +1,8 @@
-"""A post-mortem from outside: what a card that somebody left, or that another process drives, tells about itself, unchanged by being asked.
+"""A post-mortem from outside: what a card that somebody left, or that another process drives, tells about itself,
+unchanged by being asked.
 
-Of a card that is held by another process only registers that need no index are read; of one that is ours also queues and waves, which lie behind
-selectors. A part that cannot be read says so, and the rest is told.
+Of a card that is held by another process only registers that need no index are read; of one that is ours also queues
+and waves, which lie behind selectors. A part that cannot be read says so, and the rest is told.
 """
 
 from __future__ import annotations

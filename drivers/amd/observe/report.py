@@ -1,6 +1,7 @@
 """A post-mortem of a card: what befell it first, and where everything stood when it was asked.
 
-Made from memory and from registers that only tell; where the card is gone or does not answer, that part says so and the rest is told.
+Made from memory and from registers that only tell; where the card is gone or does not answer, that part says so and the
+rest is told.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ HERE = ">"
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """One queue. `packets`: text of what is not known to be done, the one at the read pointer marked `>`; `state`: pointers and errors."""
+    """One queue. `packets`: text of what is not known to be done, the one at the read pointer marked `>`; `state`:
+    pointers and errors.
+    """
 
     name: str
     place: str
@@ -73,7 +76,9 @@ class Report:
         return asdict(self)
 
     def miss(self, what: str, error: Exception) -> None:
-        """Note that a part could not be made. A card that leaves while it is reported on is lost: that is its first cause where it had none."""
+        """Note that a part could not be made. A card that leaves while it is reported on is lost: that is its first
+        cause where it had none.
+        """
         self.unknown.append(f"{what}: {type(error).__name__}: {error}")
         if isinstance(error, DeviceLost):
             self.unreachable = self.unreachable or "the card is gone"
@@ -249,7 +254,9 @@ class _Maker:
         return QueueReport(queue.name, place, done, last, state, packets)
 
     def processors(self) -> None:
-        """Say which of the card's processors do not answer, or stand still. The power controller is asked, the others were."""
+        """Say which of the card's processors do not answer, or stand still. The power controller is asked, the others
+        were.
+        """
         known, silent = self._known, self._report.silent
         blocks = known.blocks
         blocks.smu.ping()
@@ -330,7 +337,9 @@ def _pending(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> list[Packet]:
 
 
 def _packet_lines(queue: CardQueue, blocks: Blocks, spaces: Spaces, rptr_bytes: int) -> Iterator[str]:
-    """Give the text of some packets around the read pointer, which lies behind what the engine has fetched, not behind what it has done."""
+    """Give the text of some packets around the read pointer, which lies behind what the engine has fetched, not behind
+    what it has done.
+    """
     size, (start, _) = queue.ring.size_bytes, queue.ring.unfinished()
     packets = _pending(queue, blocks, spaces)
     behind = (rptr_bytes - start) % size if rptr_bytes >= 0 else 0

@@ -1,4 +1,5 @@
-"""Watching a card that another process drives: registers that only tell, and the metrics its holder left in its memory. Writes nothing.
+"""Watching a card that another process drives: registers that only tell, and the metrics its holder left in its memory.
+Writes nothing.
 
 `watch("pci:0000:03:00.0")` or `watch(device)`; `stats()` as often as wanted.
 """
@@ -26,7 +27,8 @@ PCI = "pci:"
 class Watched:
     """What can be seen from outside; None for what cannot.
 
-    `metrics` are as the holder last read them, for the `looks`th time: while it waits for work it does once a second. `temperature_c` is of now.
+    `metrics` are as the holder last read them, for the `looks`th time: while it waits for work it does once a second.
+    `temperature_c` is of now.
     """
 
     name: str
@@ -55,7 +57,8 @@ class Watch:
         self._window = memory(device, registers)
         self._sensors: Sensors | None = None
         if self._window.visible_bytes == self._window.size_bytes:
-            # what the card is made of is told at the end of its memory; index registers, which reach beyond a smaller window, are its holder's
+            # what the card is made of is told at the end of its memory; index registers, which reach beyond a smaller
+            # window, are its holder's
             ips, _ = discover(device, registers)
             self._sensors = Sensors(device, ips)
 

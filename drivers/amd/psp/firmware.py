@@ -1,4 +1,6 @@
-"""A card's firmware files, and what of them goes where: the device's own images where it brings some, else those of a store."""
+"""A card's firmware files, and what of them goes where: the device's own images where it brings some, else those of a
+store.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ DEVICE_ID, REVISION_ID = 0x02, 0x08  # PCI Local Bus Specification, "Type 00h Co
 
 
 class DeviceStore(Store):
-    """A store and a device's own images, a model's: what the store was given by name comes before those, its folders behind them."""
+    """A store and a device's own images, a model's: what the store was given by name comes before those, its folders
+    behind them.
+    """
 
     def __init__(self, device: Device, behind: Store) -> None:
         super().__init__(behind.folders, behind.explicit)
@@ -37,7 +41,9 @@ class DeviceStore(Store):
 
 
 def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
-    """Find, read and check the files that a card wants. Raises `FirmwareError` when one is missing or damaged, `NotSupported`."""
+    """Find, read and check the files that a card wants. Raises `FirmwareError` when one is missing or damaged,
+    `NotSupported`.
+    """
     doing = f"reading the ids of {device.name}"
     wanted = needs(
         ips.version("gc"),
@@ -52,7 +58,9 @@ def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
 
 
 def check_named(store: Store, wanted: Sequence[Need]) -> None:
-    """Raise `FirmwareError` for a path that was named and holds nothing the card wants: other files than were meant would be loaded."""
+    """Raise `FirmwareError` for a path that was named and holds nothing the card wants: other files than were meant
+    would be loaded.
+    """
     names = [name for need in wanted for name in need.names]
     for path in store.explicit:
         if Store((), (path,)).find_any(*names) is None:

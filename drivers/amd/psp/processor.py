@@ -1,10 +1,12 @@
-"""Security processor (PSP, MP0): boots its secure OS from parts the driver hands its boot loader, then loads every other processor's firmware.
+"""Security processor (PSP, MP0): boots its secure OS from parts the driver hands its boot loader, then loads every
+other processor's firmware.
 
-The boot loader takes one part after another from a buffer of 1 MiB. The secure OS then says how large the trusted memory region (TMR) must be,
-gets it, checks and stores each engine's firmware there, and at the end has the run-list controller load the engines from it.
+The boot loader takes one part after another from a buffer of 1 MiB. The secure OS then says how large the trusted
+memory region (TMR) must be, gets it, checks and stores each engine's firmware there, and at the end has the run-list
+controller load the engines from it.
 
-The driver application ASD and the trusted applications are not loaded: they serve protected displays, memory error records and links between
-cards; no queue needs them (amdgpu loads ASD so that it can load those).
+The driver application ASD and the trusted applications are not loaded: they serve protected displays, memory error
+records and links between cards; no queue needs them (amdgpu loads ASD so that it can load those).
 
 Source: amdgpu amdgpu_psp.c, psp_hw_start, psp_tmr_init, psp_load_non_psp_fw, psp_rl_load; psp_v13_0.c; psp_v14_0.c.
 """
@@ -33,13 +35,11 @@ LOG = logging.getLogger(__name__)
 MIB = psp_boot.PSP_1_MEG
 READY = 0x8000_0000
 LOADER_ERROR = 0xFF  # bits 7:0 of the boot loader's answer are an error: psp_v13_0.c, psp_v13_0_wait_for_bootloader
-LOADER_TIMEOUT_US = (
-    3_000_000  # TIMEOUT: psp_v13_0.c: ten times psp_wait_for, which polls 100,000 times 1 us and a read: some 200 ms
-)
+# TIMEOUT: psp_v13_0.c: ten times psp_wait_for, which polls 100,000 times 1 us and a read: some 200 ms
+LOADER_TIMEOUT_US = 3_000_000
 LOADER_POLL_US = 1000
-OS_TIMEOUT_US = (
-    1_000_000  # TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay, some 200 ms
-)
+# TIMEOUT: psp_v13_0.c, psp_v13_0_bootloader_load_sos: one psp_wait_for behind the delay, some 200 ms
+OS_TIMEOUT_US = 1_000_000
 OS_POLL_US = 5000
 STATUS = {
     psp.TEE_ERROR_CANCEL: " (cancelled)",
@@ -66,9 +66,9 @@ KEY_MANAGER = (ucode.PSP_FW_TYPE_PSP_IPKEYMGR_DRV, psp_boot.PSP_BL__LOAD_IPKEYMG
 class PspRow:
     """What differs by version of MP0.
 
-    `instead`: a part that is sent in another's place. `exact_ready`: the boot loader's answer must be bit 31 alone; 14 is asked for the bit.
-    `smu_first`: the power controller's firmware goes before the TMR, since it manages the fabric's idle states. `sets_up_tmr`: the TMR is the
-    driver's to give; else the VBIOS has reserved one.
+    `instead`: a part that is sent in another's place. `exact_ready`: the boot loader's answer must be bit 31 alone; 14
+    is asked for the bit. `smu_first`: the power controller's firmware goes before the TMR, since it manages the
+    fabric's idle states. `sets_up_tmr`: the TMR is the driver's to give; else the VBIOS has reserved one.
     """
 
     steps: tuple[tuple[int, int], ...] = STEPS
@@ -90,7 +90,9 @@ ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pm
 
 @dataclass(frozen=True, slots=True)
 class PspFirmware:
-    """What a card is started with: `boot` by `PSP_FW_TYPE_*`, `parts` in loading order with the SMU's among them, the register list if any."""
+    """What a card is started with: `boot` by `PSP_FW_TYPE_*`, `parts` in loading order with the SMU's among them, the
+    register list if any.
+    """
 
     boot: Mapping[int, Part]
     parts: Sequence[Part]
@@ -133,7 +135,8 @@ class Psp:
     ) -> None:
         """`door`: a quicker way for large parts than the window into VRAM.
 
-        `fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own place (MMMC_VM_FB_OFFSET).
+        `fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own place
+        (MMMC_VM_FB_OFFSET).
         """
         if version not in ROWS:
             known = ", ".join(".".join(map(str, row)) for row in ROWS)
@@ -157,10 +160,11 @@ class Psp:
         return int(self._block.read(self.ring.mailbox.sign_of_life)) != 0
 
     def start(self, firmware: PspFirmware, place_tmr: Callable[[int], int]) -> None:
-        """Boot the secure OS and load everything. Left up: the secure OS, its ring, every engine's firmware, the RLC loading them.
+        """Boot the secure OS and load everything. Left up: the secure OS, its ring, every engine's firmware, the RLC
+        loading them.
 
-        `place_tmr(size_bytes)` says where the TMR may lie: a vram_pa on a MiB, the card's memory as long as it is powered.
-        Raises `FirmwareError` naming the part, `DeviceTimeout`.
+        `place_tmr(size_bytes)` says where the TMR may lie: a vram_pa on a MiB, the card's memory as long as it is
+        powered. Raises `FirmwareError` naming the part, `DeviceTimeout`.
         """
         _checked(firmware)
         self.boot(firmware.boot)
@@ -207,7 +211,9 @@ class Psp:
         self.ring.destroy()
 
     def wait_loader(self, doing: str) -> None:
-        """Wait until the boot loader takes a command. Raises `FirmwareError` when it reports an error instead, `DeviceTimeout` when nothing."""
+        """Wait until the boot loader takes a command. Raises `FirmwareError` when it reports an error instead,
+        `DeviceTimeout` when nothing.
+        """
         mailbox, exact = self.ring.mailbox, self._row.exact_ready
 
         def ready(word: Word) -> bool:
@@ -234,16 +240,16 @@ class Psp:
         doing = f"starting the secure OS ({part.name})"
         self._tell_loader(part, psp_boot.PSP_BL__LOAD_SOSDRV, doing)
         self._clock.sleep_us(HANDSHAKE_US)
-        # QUIRK: amdgpu waits for a change from what the register reads here; a secure OS that is quicker than the delay shows it at once
+        # QUIRK: amdgpu waits for a change from what the register reads here; a secure OS that is quicker than the delay
+        # shows it at once
         word = self.ring.mailbox.sign_of_life
         self._block.wait(word, lambda life: int(life) != 0, OS_TIMEOUT_US, doing, poll_us=OS_POLL_US)
 
     def _tell_loader(self, part: Part, command: int, doing: str) -> None:
         self.wait_loader(doing)
         mailbox, version = self.ring.mailbox, self._block.version
-        self._in_message = (
-            b""  # the boot loader may have worked on the last part where it lay, and a reset takes what memory held
-        )
+        # the boot loader may have worked on the last part where it lay, and a reset takes what memory held
+        self._in_message = b""
         at = self._put(part)
         self._hdp.flush()
         self._block.write(mailbox.address.at(version)(at >> 20))

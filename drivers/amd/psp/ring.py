@@ -1,10 +1,13 @@
-"""The ring through which the security processor's secure OS (PSP, MP0) takes commands, and the mailbox registers of both its lives.
+"""The ring through which the security processor's secure OS (PSP, MP0) takes commands, and the mailbox registers of
+both its lives.
 
-A frame in the ring names a command buffer and a fence. The host writes buffer and frame, flushes them, moves the write pointer; the secure OS
-carries the command out, writes its response into the buffer, then the fence. All four lie in VRAM and are addressed through the frame buffer
-aperture, which is there before any hub has page tables. One command is under way at a time.
+A frame in the ring names a command buffer and a fence. The host writes buffer and frame, flushes them, moves the write
+pointer; the secure OS carries the command out, writes its response into the buffer, then the fence. All four lie in
+VRAM and are addressed through the frame buffer aperture, which is there before any hub has page tables. One command is
+under way at a time.
 
-Source: amdgpu psp_v13_0.c, psp_v14_0.c, ring_create and ring_stop; amdgpu_psp.c, psp_ring_cmd_submit and psp_cmd_submit_buf; psp_gfx_if.h.
+Source: amdgpu psp_v13_0.c, psp_v14_0.c, ring_create and ring_stop; amdgpu_psp.c, psp_ring_cmd_submit and
+psp_cmd_submit_buf; psp_gfx_if.h.
 """
 
 from __future__ import annotations
@@ -26,9 +29,8 @@ RING_BYTES = 0x1000  # amdgpu_psp.c, psp_ring_init
 FRAME_BYTES = psp.psp_gfx_rb_frame.SIZE
 FRAMES = RING_BYTES // FRAME_BYTES
 HANDSHAKE_US = 20_000  # TIMEOUT: psp_v13_0.c: "there might be handshake issue with hardware which needs delay"
-MAILBOX_TIMEOUT_US = (
-    500_000  # TIMEOUT: psp_wait_for polls AMDGPU_MAX_USEC_TIMEOUT (100,000) times 1 us and a read: some 200 ms
-)
+# TIMEOUT: psp_wait_for polls AMDGPU_MAX_USEC_TIMEOUT (100,000) times 1 us and a read: some 200 ms
+MAILBOX_TIMEOUT_US = 500_000
 MAILBOX_POLL_US = 100
 COMMAND_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_psp.c: psp_timeout 20000 polls of 60 to 100 us
 COMMAND_POLL_US = 200
@@ -80,7 +82,9 @@ MAILBOXES = {13: MP0, 14: MPASP}  # by major version of MP0
 
 
 def mailbox_of(version: Version) -> Mailbox:
-    """Return the registers that the security processor is talked to through. Raises `NotSupported` for a version that is not known."""
+    """Return the registers that the security processor is talked to through. Raises `NotSupported` for a version that
+    is not known.
+    """
     if version[0] not in MAILBOXES:
         raise NotSupported(
             f"the security processor is version {'.'.join(map(str, version))}; {', '.join(map(str, MAILBOXES))} are known"
@@ -106,7 +110,8 @@ class PspBuffers:
 
     @property
     def fence(self) -> int:
-        """The fence, in what the command leaves free right before the response, in one 64-byte line with what is read of that.
+        """The fence, in what the command leaves free right before the response, in one 64-byte line with what is read
+        of that.
 
         ORDER: memory is read upwards. A fence behind the response may be seen with a response of before.
         UNKNOWN: whether the secure OS minds; amdgpu_psp.c gives the fence a page of its own, and takes two looks.
@@ -134,7 +139,8 @@ class PspRing:
         self.heard = Heard("the security processor (PSP, MP0)", block.registers.clock)
 
     def create(self, *, stale: bool) -> None:
-        """Give the secure OS its ring. `stale`: it ran before, so a ring of somebody else's may be there and is taken down first.
+        """Give the secure OS its ring. `stale`: it ran before, so a ring of somebody else's may be there and is taken
+        down first.
 
         Raises `DeviceTimeout` when it does not answer, `FirmwareError` when it refuses the ring.
         """
@@ -164,7 +170,9 @@ class PspRing:
         self._up = True
 
     def _lay_frames(self) -> None:
-        """Write the frames of a whole turn of the ring, which differ by their fence alone; the secure OS looks at none beyond the pointer."""
+        """Write the frames of a whole turn of the ring, which differ by their fence alone; the secure OS looks at none
+        beyond the pointer.
+        """
         frame = psp.psp_gfx_rb_frame()
         command, fence = self._fb_base + self._buffers.command, self._fb_base + self._buffers.fence
         frame.cmd_buf_addr_lo, frame.cmd_buf_addr_hi = command & LOW, command >> 32

@@ -1,8 +1,9 @@
-"""What the security processor's boot firmware leaves in VRAM, 1 MiB below its end: a small directory of facts about this boot.
+"""What the security processor's boot firmware leaves in VRAM, 1 MiB below its end: a small directory of facts about
+this boot.
 
-One of them says whether the power controller's tables are signed (SCPM): then the security processor hands them over, and a driver's table or
-feature mask is refused. `power_table_is_signed(window)`.
-Source: amdgpu amdgpu_psp.c, psp_get_runtime_db_entry and psp_sw_init; amdgpu_psp.h, struct psp_runtime_data_directory.
+One of them says whether the power controller's tables are signed (SCPM): then the security processor hands them over,
+and a driver's table or feature mask is refused. `power_table_is_signed(window)`. Source: amdgpu amdgpu_psp.c,
+psp_get_runtime_db_entry and psp_sw_init; amdgpu_psp.h, struct psp_runtime_data_directory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The VBIOS of a card: found in its expansion ROM, or behind it in the flash part that the system management I/O block reads.
+"""The VBIOS of a card: found in its expansion ROM, or behind it in the flash part that the system management I/O block
+reads.
 
 The VBIOS's own code is never run here: a card's firmware trains its memory at power on, before any host could.
 
-Source: amdgpu amdgpu_bios.c, amdgpu_read_bios and amdgpu_soc15_read_bios_from_rom; smuio_v13_0.c, nbio_v4_3.c, nbio_v4_3_get_rom_offset;
-amdgpu_atombios.c, amdgpu_atombios_get_data_table; smu_v13_0_0_ppt.c, smu_v13_0_0_append_powerplay_table.
+Source: amdgpu amdgpu_bios.c, amdgpu_read_bios and amdgpu_soc15_read_bios_from_rom; smuio_v13_0.c, nbio_v4_3.c,
+nbio_v4_3_get_rom_offset; amdgpu_atombios.c, amdgpu_atombios_get_data_table; smu_v13_0_0_ppt.c,
+smu_v13_0_0_append_powerplay_table.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ POWER_TABLE = "smc_dpm_info"
 
 
 def read(device: Device, ips: Ips) -> Vbios:
-    """Return the checked VBIOS. Raises `FirmwareError` that says what the ROM and the flash part held when neither holds a sound one."""
+    """Return the checked VBIOS. Raises `FirmwareError` that says what the ROM and the flash part held when neither
+    holds a sound one.
+    """
     try:
         with _decoded(device.config):
             image = _rom(device.rom)
@@ -57,7 +61,9 @@ def board_table(image: Vbios) -> bytes | None:
 
 @contextmanager
 def _decoded(config: ConfigSpace) -> Iterator[None]:
-    """Have the function answer at its ROM's address meanwhile. A ROM without an address stays off: it would answer at 0."""
+    """Have the function answer at its ROM's address meanwhile. A ROM without an address stays off: it would answer at
+    0.
+    """
     before = ask(config, pci.PCI_ROM_ADDRESS, 4, "switching the expansion ROM on")
     switched = bool(before & ROM_ADDRESS) and not before & pci.PCI_ROM_ADDRESS_ENABLE
     if switched:

@@ -1,6 +1,8 @@
-"""What a card's user may set of power and clocks, and how it all goes back: at `close`, and at the next start where nobody closed.
+"""What a card's user may set of power and clocks, and how it all goes back: at `close`, and at the next start where
+nobody closed.
 
-The fan is never taken over: the power controller's firmware runs it, and its own curve and minimum hold whatever is set here.
+The fan is never taken over: the power controller's firmware runs it, and its own curve and minimum hold whatever is set
+here.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CardLimits(Limits):
-    """What the card may do, and within which bounds it may be set. `clocks_mhz`: lowest and highest of each clock that can be set."""
+    """What the card may do, and within which bounds it may be set. `clocks_mhz`: lowest and highest of each clock that
+    can be set.
+    """
 
     clocks_mhz: dict[str, tuple[int, int]]
 
@@ -49,7 +53,9 @@ class Control:
         self._power_set = True
 
     def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep a clock in a range; while the card is slowed down for heat it holds from the end of that. A `ValueError` gives the range."""
+        """Keep a clock in a range; while the card is slowed down for heat it holds from the end of that. A `ValueError`
+        gives the range.
+        """
         self._smu.set_clock_range(name, min_mhz, max_mhz)
         self._ranges[name] = min_mhz, max_mhz
         if self.slowed:
@@ -85,7 +91,9 @@ class Control:
         self.close()
 
     def close(self) -> None:
-        """Give the power limit back that was set; clocks and hints go back as the power controller stops. Twice is harmless."""
+        """Give the power limit back that was set; clocks and hints go back as the power controller stops. Twice is
+        harmless.
+        """
         if self._power_set:
             try:
                 self._smu.set_power_limit(self._smu.limits.power_default_w)

@@ -1,9 +1,11 @@
-"""Power controller (SMU, MP1): clocks, voltages, power, fan and heat are its firmware's; the driver starts that, sets bounds, and reads tables.
+"""Power controller (SMU, MP1): clocks, voltages, power, fan and heat are its firmware's; the driver starts that, sets
+bounds, and reads tables.
 
-Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A card that is left alone
-chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
+Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A
+card that is left alone chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
 
-Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c; smu_v14_0_2_ppt.c.
+Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c;
+smu_v14_0_2_ppt.c.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ from ringup.firmware.stated import named, within
 LOG = logging.getLogger(__name__)
 TABLE_BYTES = 0x4000  # the largest table: MP0_MP1_DATA_REGION_SIZE_COMBOPPTABLE of smu_v13_0_0_ppt.c
 RUNNING = 0x1  # MP1_FIRMWARE_FLAGS.INTERRUPTS_ENABLED: smu_v13_0.c, smu_v13_0_check_fw_status
-START_TIMEOUT_US = (
-    100_000  # TIMEOUT: amdgpu asks once, hundreds of milliseconds behind the load; here the load may just have ended
-)
+# TIMEOUT: amdgpu asks once, hundreds of milliseconds behind the load; here the load may just have ended
+START_TIMEOUT_US = 100_000
 START_POLL_US = 500
 LOW = 0xFFFF_FFFF
 PING_US = 100_000  # TIMEOUT: ours; any message is answered within some milliseconds
 MAX_LEVELS = 64  # ours; no clock has more than 16. Source: smu_v13_0.h, MAX_DPM_LEVELS
 LEVELS = 0xFF  # GetDpmFreqByIndex of this level counts them
-HARDWAREDC = 0x4  # a pin tells the firmware of mains or battery: PP_PLATFORM_CAP_HARDWAREDC of smu_v13_0_0_pptable.h and its neighbours
+# a pin tells the firmware of mains or battery: PP_PLATFORM_CAP_HARDWAREDC of smu_v13_0_0_pptable.h and its neighbours
+HARDWAREDC = 0x4
 MODE1_BY_DEBUG = 2  # DEBUGSMC_MSG_Mode1Reset of smu_v13_0_0_ppt.c and smu_v14_0_2_ppt.c
 FREQUENCY = 0x7FFF_FFFF  # bit 31 of a level: the levels are the only frequencies
 CLOCKS = {"gfx": "GFXCLK", "memory": "UCLK", "fabric": "FCLK", "soc": "SOCCLK"}
@@ -95,9 +97,9 @@ class Smu:
     def start(self, board_table: bytes | None, *, signed: bool) -> None:
         """Have the firmware manage the card. Left up: everything that it may run runs; clocks follow the load.
 
-        `board_table` is the VBIOS's `smc_dpm_info` behind its header; `signed`: the security processor hands the tables over (`psp_runtime`).
-        Without a `board_table` the firmware's own stays. Raises `DeviceTimeout` when the firmware does not run, and what `SmuMailbox.send`
-        raises.
+        `board_table` is the VBIOS's `smc_dpm_info` behind its header; `signed`: the security processor hands the tables
+        over (`psp_runtime`). Without a `board_table` the firmware's own stays. Raises `DeviceTimeout` when the firmware
+        does not run, and what `SmuMailbox.send` raises.
         """
         self._wait_running()
         self._take_up()
@@ -136,7 +138,8 @@ class Smu:
     def _tell_power_source(self) -> None:
         """Tell that the card has mains: its firmware may have booted it for a battery, with that one's limits.
 
-        Source: amdgpu_smu.c, smu_set_ac_dc, which looks at the computer's battery; cards in slots and enclosures have none.
+        Source: amdgpu_smu.c, smu_set_ac_dc, which looks at the computer's battery; cards in slots and enclosures have
+        none.
         """
         if power_table(self.row).view(bytearray(self._power_table)).platform_caps & HARDWAREDC:
             return
@@ -156,15 +159,19 @@ class Smu:
         self._levels.clear()
 
     def ask_versions(self, timeout_us: int = TIMEOUT_US) -> None:
-        """Ask which firmware runs and which interface it speaks; nothing is changed. Raises what `SmuMailbox.send` raises."""
+        """Ask which firmware runs and which interface it speaks; nothing is changed. Raises what `SmuMailbox.send`
+        raises.
+        """
         self.interface = self.ask("GetDriverIfVersion", timeout_us=timeout_us)
         self.firmware_version = self.ask("GetSmuVersion", timeout_us=timeout_us)
 
     @property
     def mismatch(self) -> str:
-        """Say that the firmware speaks another interface than the driver's tables are of; empty where it does not, or was not asked.
+        """Say that the firmware speaks another interface than the driver's tables are of; empty where it does not, or
+        was not asked.
 
-        Source: amdgpu smu_v13_0.c, smu_v13_0_check_fw_version: the firmware stays compatible, so a mismatch is told and refuses nothing.
+        Source: amdgpu smu_v13_0.c, smu_v13_0_check_fw_version: the firmware stays compatible, so a mismatch is told and
+        refuses nothing.
         """
         if self.interface in (0, self.row.interface):
             return ""
@@ -179,7 +186,9 @@ class Smu:
             self.mailbox.send(self.facts.PPSMC_MSG_TestMessage, 1, name="TestMessage", timeout_us=PING_US)
 
     def stop(self) -> None:
-        """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan and its limits."""
+        """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan
+        and its limits.
+        """
         self.workload("default")
         self.quiet()
 
@@ -200,7 +209,9 @@ class Smu:
         return self._read_table(self.facts.TABLE_SMU_METRICS, metrics_bytes(self.row))
 
     def clocks(self, name: str) -> tuple[int, ...]:
-        """Return the frequencies of `gfx`, `memory`, `fabric` or `soc`, MHz, lowest first. Two of `gfx`: it takes any between."""
+        """Return the frequencies of `gfx`, `memory`, `fabric` or `soc`, MHz, lowest first. Two of `gfx`: it takes any
+        between.
+        """
         if name not in CLOCKS:
             raise ValueError(f"there is no clock {name!r}; there are {', '.join(CLOCKS)}")
         if name not in self._levels:
@@ -245,7 +256,9 @@ class Smu:
             self._hold(name, lowest, lowest)
 
     def _hold(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep a clock between two frequencies if the firmware lets it be kept: some refuse a lower bound, and no start or stop hangs on it."""
+        """Keep a clock between two frequencies if the firmware lets it be kept: some refuse a lower bound, and no start
+        or stop hangs on it.
+        """
         try:
             self.set_clock_range(name, min_mhz, max_mhz)
         except (DeviceFault, NotSupported) as error:
@@ -277,7 +290,8 @@ class Smu:
         self._optional("SetWorkloadMask", mask)
 
     def tell_mode1_reset(self) -> int:
-        """Ask for a reset of the whole card but its bus interface; return for how many microseconds it must be left alone.
+        """Ask for a reset of the whole card but its bus interface; return for how many microseconds it must be left
+        alone.
 
         Raises `NotSupported` when the firmware does not run or does not know how.
         """
@@ -295,7 +309,9 @@ class Smu:
         return self.row.mode1_us
 
     def _listens(self) -> bool:
-        """Whether the mailbox answers though the flags say that nothing runs: an earlier driver may have sent the firmware to rest."""
+        """Whether the mailbox answers though the flags say that nothing runs: an earlier driver may have sent the
+        firmware to rest.
+        """
         try:
             self.firmware_version = self.ask("GetSmuVersion")
         except (DeviceTimeout, DeviceFault, NotSupported) as error:
@@ -357,5 +373,7 @@ class Smu:
 
 
 def _ones(table: bytes) -> bool:
-    """Whether a table is nothing but ones, as memory reads that nobody answers for; written back it would take the card's limits away."""
+    """Whether a table is nothing but ones, as memory reads that nobody answers for; written back it would take the
+    card's limits away.
+    """
     return table.count(0xFF) == len(table)

@@ -1,7 +1,8 @@
-"""The power controller's mailbox: an argument, a message, a response. One message is under way at a time, and everyone uses the same registers,
-so only the process that holds the card may send.
+"""The power controller's mailbox: an argument, a message, a response. One message is under way at a time, and everyone
+uses the same registers, so only the process that holds the card may send.
 
-Source: amdgpu smu_cmn.c, smu_cmn_send_smc_msg_with_param and __smu_cmn_send_debug_msg; smu_v13_0_0_ppsmc.h, PPSMC_Result_*.
+Source: amdgpu smu_cmn.c, smu_cmn_send_smc_msg_with_param and __smu_cmn_send_debug_msg; smu_v13_0_0_ppsmc.h,
+PPSMC_Result_*.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class SmuMailbox:
     def send(self, message: int, argument: int = 0, *, name: str, timeout_us: int = TIMEOUT_US) -> None:
         """Send one message and wait for its response. `name` is the message's, for errors.
 
-        Raises `DeviceTimeout` when no response comes within `timeout_us`, `NotSupported` when the firmware does not know the message,
-        `DeviceFault` when it refuses it.
+        Raises `DeviceTimeout` when no response comes within `timeout_us`, `NotSupported` when the firmware does not
+        know the message, `DeviceFault` when it refuses it.
         """
         clock, doing = self._block.registers.clock, f"SMU message {name}({argument:#x})"
         if self._pending:
@@ -75,7 +76,9 @@ class SmuMailbox:
         self.heard.forget()
 
     def tell(self, message: int, argument: int = 0, *, debug: bool = False) -> None:
-        """Send a message without waiting: the card is reset by it. `debug` uses the firmware's second mailbox, which it hears in every state."""
+        """Send a message without waiting: the card is reset by it. `debug` uses the firmware's second mailbox, which it
+        hears in every state.
+        """
         if debug:
             self._put(MP1_SMN_C2PMSG_53, argument)
             self._put(MP1_SMN_C2PMSG_75, message)

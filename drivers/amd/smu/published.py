@@ -1,7 +1,8 @@
-"""The last table of metrics that a card's holder read, left in a page of its VRAM for everyone who may look into the window.
+"""The last table of metrics that a card's holder read, left in a page of its VRAM for everyone who may look into the
+window.
 
-The holder writes a header, the table, the header's counter again; a reader that sees two counters or an odd one caught it writing and looks
-again. Nothing but the window is touched: the power controller's mailbox has room for one process.
+The holder writes a header, the table, the header's counter again; a reader that sees two counters or an odd one caught
+it writing and looks again. Nothing but the window is touched: the power controller's mailbox has room for one process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Mode-1 reset: the power controller resets the whole chip but its bus interface. Memory keeps power but not its contents' meaning; every
-processor's firmware is gone, the VBIOS's initialisation stays.
+"""Mode-1 reset: the power controller resets the whole chip but its bus interface. Memory keeps power but not its
+contents' meaning; every processor's firmware is gone, the VBIOS's initialisation stays.
 
-`mode1_reset(device, nbio, psp, smu)`. Source: amdgpu amdgpu_device.c, amdgpu_device_mode1_reset; smu_v13_0_0_ppt.c, smu_v13_0_0_mode1_reset.
+`mode1_reset(device, nbio, psp, smu)`. Source: amdgpu amdgpu_device.c, amdgpu_device_mode1_reset; smu_v13_0_0_ppt.c,
+smu_v13_0_0_mode1_reset.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from ringup.drivers.transport.config_space import change_command, restore, save,
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout
 
-BACK_TIMEOUT_US = 100_000  # TIMEOUT: AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h, for registers to answer behind the wait that the reset takes
+# TIMEOUT: AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h, for registers to answer behind the wait that the reset takes
+BACK_TIMEOUT_US = 100_000
 BACK_POLL_US = 1000
 
 
 def mode1_reset(device: Device, nbio: Nbio, psp: Psp, smu: Smu) -> None:
     """Reset the card and wait until its boot loader listens again. Left: a cold, posted card, bus mastering off.
 
-    Raises `NotSupported` when the power controller cannot, `DeviceTimeout` when the card does not come back or its secure OS survived.
+    Raises `NotSupported` when the power controller cannot, `DeviceTimeout` when the card does not come back or its
+    secure OS survived.
     """
     change_command(
         device.config, off=pci.PCI_COMMAND_MASTER

@@ -1,7 +1,8 @@
-"""What differs by version of the power controller (SMU, MP1): messages and tables, which features it may run, how it resets the card.
+"""What differs by version of the power controller (SMU, MP1): messages and tables, which features it may run, how it
+resets the card.
 
-Source: amdgpu smu_v13_0_0_ppt.c (13.0.0, 13.0.10), smu_v13_0_7_ppt.c, smu_v14_0_2_ppt.c, their get_allowed_feature_mask, mode1_reset and
-check_fw_status; smu_v13_0.c; soc21.c (which chips gate ATHUB and MMHUB).
+Source: amdgpu smu_v13_0_0_ppt.c (13.0.0, 13.0.10), smu_v13_0_7_ppt.c, smu_v14_0_2_ppt.c, their
+get_allowed_feature_mask, mode1_reset and check_fw_status; smu_v13_0.c; soc21.c (which chips gate ATHUB and MMHUB).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from ringup.drivers.amd.bus.registers import Version
 from ringup.errors import NotSupported
 
 ALL_FEATURES = (1 << 64) - 1
-# the firmware would change the link's speed by load; hosts of some makers do not bear it, and amdgpu forbids it there, whatever the card:
-# amdgpu_device_pcie_dynamic_switching_supported, PP_PCIE_DPM_MASK. The link stays as it was trained
+# the firmware would change the link's speed by load; hosts of some makers do not bear it, and amdgpu forbids it there,
+# whatever the card: amdgpu_device_pcie_dynamic_switching_supported, PP_PCIE_DPM_MASK. The link stays as it was trained
 LINK_FEATURES = ("DPM_LINK", "DS_LCLK")
 FLAGS, FLAGS_SHIFTED = (
     0x3B10024,
@@ -32,12 +33,13 @@ FEATURES_13_0_7 = (  # smu_v13_0_7_ppt.c names what it allows, the others what t
 class SmuRow:
     """One version.
 
-    `facts`: the module of its messages and tables. `interface`: the driver interface these tables are of. `allowed`: names of the only features
-    allowed; empty: all but `forbidden`. `gfxoff_since`: the firmware that may switch the graphics core off. `writes_power_table`: the driver
-    hands the table with the board's part back. `mode1_debug`: the reset goes through the second mailbox; `mode1_since`: the firmware that knows
-    it; `mode1_us`: how long the card stays away. `no_display`: the firmware is told that nobody drives displays. `told_of_mains`: it is told
-    what the card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or all from the last
-    one on.
+    `facts`: the module of its messages and tables. `interface`: the driver interface these tables are of. `allowed`:
+    names of the only features allowed; empty: all but `forbidden`. `gfxoff_since`: the firmware that may switch the
+    graphics core off. `writes_power_table`: the driver hands the table with the board's part back. `mode1_debug`: the
+    reset goes through the second mailbox; `mode1_since`: the firmware that knows it; `mode1_us`: how long the card
+    stays away. `no_display`: the firmware is told that nobody drives displays. `told_of_mains`: it is told what the
+    card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or
+    all from the last one on.
     """
 
     facts: str
@@ -72,7 +74,8 @@ class SmuRow:
         return int(mask & ~sum(bits[name] for name in forbidden))
 
 
-# QUIRK: 14.0.2 and 14.0.3 are not told of mains. Source: Linux commit 76c7f0809476, "skip setting the power source on smu v14.0.2/3"
+# QUIRK: 14.0.2 and 14.0.3 are not told of mains. Source: Linux commit 76c7f0809476, "skip setting the power source on
+# smu v14.0.2/3"
 V14 = SmuRow("smu_v14_0_2", 0x2E, writes_power_table=False, mode1_debug=True, mode1_us=1_000_000, told_of_mains=False)
 ROWS: dict[Version, SmuRow] = {
     (13, 0, 0): SmuRow(

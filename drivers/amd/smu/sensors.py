@@ -1,10 +1,11 @@
-"""What a card's registers tell without changing anything: for a second process that watches a card somebody else drives.
+"""What a card's registers tell without changing anything: for a second process that watches a card somebody else
+drives.
 
-Only reads, and only of registers that lie in the register BAR itself: index registers and the power controller's mailbox belong to whoever holds
-the card. Power, clocks and fan are in `smu_published`, as the holder left them.
+Only reads, and only of registers that lie in the register BAR itself: index registers and the power controller's
+mailbox belong to whoever holds the card. Power, clocks and fan are in `smu_published`, as the holder left them.
 
-Source: amdgpu vega10_thermal.c, vega10_thermal_get_temperature (CTF_TEMP); gfx_v11_0.c (GRBM_STATUS); PCI Express Base Specification, "Link
-Status Register".
+Source: amdgpu vega10_thermal.c, vega10_thermal_get_temperature (CTF_TEMP); gfx_v11_0.c (GRBM_STATUS); PCI Express Base
+Specification, "Link Status Register".
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Sensors:
         return int(self._read(self._nbio, RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)) << 20
 
     def activity(self) -> Activity:
-        """Return what the graphics core is at now. It must not be switched off: the holder keeps it on while it computes."""
+        """Return what the graphics core is at now. It must not be switched off: the holder keeps it on while it
+        computes.
+        """
         status = self._read(self._gc, GRBM_STATUS)
         return Activity(
             any=bool(status.gui_active),
@@ -83,7 +86,9 @@ class Sensors:
         return link_of(self._device)
 
     def _read(self, block: Block, word: type[W]) -> W:
-        """Read a register of the BAR. Raises `NotSupported` for one beyond it, which index registers would have to reach."""
+        """Read a register of the BAR. Raises `NotSupported` for one beyond it, which index registers would have to
+        reach.
+        """
         at = block.address(word)
         if at >= self._device.bars[REGISTER_BAR].size_bytes:
             raise NotSupported(

@@ -1,8 +1,7 @@
 """Tables that the power controller (SMU) writes into VRAM: what the card does right now, and what it may do at most.
 
-Bytes in, values with units out; no access to a card.
-Source: smu13_driver_if_v13_0_0.h and its siblings, SmuMetrics_t, PPTable_t; smu_v13_0_0_pptable.h; amdgpu smu_v13_0_0_ppt.c,
-smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit.
+Bytes in, values with units out; no access to a card. Source: smu13_driver_if_v13_0_0.h and its siblings, SmuMetrics_t,
+PPTable_t; smu_v13_0_0_pptable.h; amdgpu smu_v13_0_0_ppt.c, smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ PLANES = ("SVI_PLANE_GFX", "SVI_PLANE_VDD_GFX")  # the graphics core's supply, a
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What the card does. Clocks in MHz, averages over about a second; temperatures in degrees Celsius; `throttled`: what holds clocks down."""
+    """What the card does. Clocks in MHz, averages over about a second; temperatures in degrees Celsius; `throttled`:
+    what holds clocks down.
+    """
 
     gfx_clock_mhz: int
     memory_clock_mhz: int
@@ -53,7 +54,9 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the card may do: power in watts, temperatures in degrees Celsius at which clocks fall, the last one that switches it off."""
+    """What the card may do: power in watts, temperatures in degrees Celsius at which clocks fall, the last one that
+    switches it off.
+    """
 
     power_default_w: int
     power_min_w: int
@@ -71,7 +74,9 @@ class Limits:
 
 
 def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
-    """Return metrics or limits with 0, which means that nothing is known, for each number that cannot be; and what those were stated as."""
+    """Return metrics or limits with 0, which means that nothing is known, for each number that cannot be; and what
+    those were stated as.
+    """
     doubts: list[str] = []
     changed: dict[str, Any] = {}
     for one in fields(values):
@@ -161,7 +166,9 @@ def decode_limits(row: SmuRow, data: bytes) -> Limits:
 
 
 def with_board(row: SmuRow, data: bytes, board: bytes) -> bytes:
-    """Return the controller's part of a combined power table with the board's part of the VBIOS (`smc_dpm_info` behind its header) in place."""
+    """Return the controller's part of a combined power table with the board's part of the VBIOS (`smc_dpm_info` behind
+    its header) in place.
+    """
     table = power_table(row)
     start = table.offset_of("smc_pptable")
     part = bytearray(data[start : start + row.module.PPTable_t.SIZE])

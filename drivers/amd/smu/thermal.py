@@ -1,5 +1,6 @@
-"""Heat watched by the card itself: the thermal monitor (THM) interrupts when the die crosses a threshold, the power controller when it throttles
-or a fan fails. The controller slows the card down and, at the last limit, switches it off by itself; these interrupts only tell.
+"""Heat watched by the card itself: the thermal monitor (THM) interrupts when the die crosses a threshold, the power
+controller when it throttles or a fan fails. The controller slows the card down and, at the last limit, switches it off
+by itself; these interrupts only tell.
 
 Entries arrive in the interrupt ring.
 Source: amdgpu smu_v13_0.c, smu_v13_0_set_irq_state; smu13_driver_if_v13_0_0.h, IH_INTERRUPT_ID_TO_DRIVER.
@@ -11,7 +12,8 @@ from ringup.autogen.amd.mp import MP1_SMN_IH_SW_INT, MP1_SMN_IH_SW_INT_CTRL
 from ringup.autogen.amd.thm import THM_THERMAL_INT_CTRL, THM_THERMAL_INT_ENA
 from ringup.drivers.amd.bus.registers import Block
 
-# IH_INTERRUPT_ID_TO_DRIVER of smu13_driver_if_v13_0_0.h and of its siblings; their modules are large and this is all that is wanted of them
+# IH_INTERRUPT_ID_TO_DRIVER of smu13_driver_if_v13_0_0.h and of its siblings; their modules are large and this is all
+# that is wanted of them
 IH_INTERRUPT_ID_TO_DRIVER = 0xFE
 MAX_C = 255  # SMU_THERMAL_MAXIMUM_ALERT_TEMP of smu_v13_0.c: eight bits of the register
 CREDITS = 5  # interrupts under way at once: smu_v13_0_set_irq_state

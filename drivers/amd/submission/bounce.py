@@ -1,11 +1,13 @@
-"""Bytes between the host and a card behind a bridge: through the bridge's own memory, which its bus fills and drains at full rate.
+"""Bytes between the host and a card behind a bridge: through the bridge's own memory, which its bus fills and drains at
+full rate.
 
-That a fill has been sent does not mean that its bytes are there: each has a mark behind them, which the copy engine waits for before it copies.
-Windows of the memory take turns, and the engine tells how many fills it has emptied. A drain is armed by the host before the engine learns of
-its commands, or told to the engine by the bridge's byte `go`, and let out by the engine's write to the bridge.
+That a fill has been sent does not mean that its bytes are there: each has a mark behind them, which the copy engine
+waits for before it copies. Windows of the memory take turns, and the engine tells how many fills it has emptied. A
+drain is armed by the host before the engine learns of its commands, or told to the engine by the bridge's byte `go`,
+and let out by the engine's write to the bridge.
 
-UNKNOWN: what the bridge's memory held before the first fill. A mark that stood there by chance would let bytes go early, so marks begin
-anywhere.
+UNKNOWN: what the bridge's memory held before the first fill. A mark that stood there by chance would let bytes go
+early, so marks begin anywhere.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ PUT_STEPS = 14  # from so many on their commands go through the bridge's memory 
 TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
 RELEASE = 0  # what is written to let a drain out: any value does
 SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks
-# How long the engine rests between two looks, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A look at a mark is a read on the bus
-# that a fill's bytes come over; `go` comes by a request of a dozen microseconds
+# How long the engine rests between two looks, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A look at a mark is
+# a read on the bus that a fill's bytes come over; `go` comes by a request of a dozen microseconds
 MARK_POLL, GO_POLL = 100, 250
 EMPTYING_US = 40  # between two looks at how far the engine is, while the next fill takes ten times as long
 LOW, HALF, BYTE = 0xFFFF_FFFF, 1 << 31, 0xFF
@@ -79,7 +81,9 @@ class Bounce:
         progress_va: int | None,
         clock: Clock,
     ) -> None:
-        """The bridge's memory and its words `go`, release and progress in the address space of the queues; None for words that it has not."""
+        """The bridge's memory and its words `go`, release and progress in the address space of the queues; None for
+        words that it has not.
+        """
         self._bulk, self._memory_va, self._clock = bulk, memory_va, clock
         self._go_va, self._release_va, self._progress_va = go_va, release_va, progress_va
         self._told = 0  # what `go` stands at
@@ -96,7 +100,9 @@ class Bounce:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Move all, or refuse all that follows: an engine that was left waiting for bytes is well again after a reset."""
+        """Move all, or refuse all that follows: an engine that was left waiting for bytes is well again after a
+        reset.
+        """
         if self.broken is not None:
             raise copy_of(self.broken)
         self._moving = False
@@ -124,7 +130,9 @@ class Bounce:
 
     # --- to the card ------------------------------------------------------------------------------------------------
     def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
-        """Queue copies of `data` to `target_va` and send it; it may change afterwards. Returns the last point, None for no bytes."""
+        """Queue copies of `data` to `target_va` and send it; it may change afterwards. Returns the last point, None for
+        no bytes.
+        """
         with self._whole():
             return self._upload_all(queue, target_va, data)
 
@@ -144,7 +152,9 @@ class Bounce:
     def _upload(
         self, queue: Any, target_va: int, pieces: list[tuple[range, memoryview]], *, counted: bool = True
     ) -> Point:
-        """Send some fills. The engine empties one window while the next is filled, and tells that it did if they are `counted`."""
+        """Send some fills. The engine empties one window while the next is filled, and tells that it did if they are
+        `counted`.
+        """
         counted = counted and self._progress_va is not None
         queue.admit()
         if len(pieces) > 1 or self._progress_va is None:
@@ -192,8 +202,9 @@ class Bounce:
         return fills
 
     def _submit(self, queue: Any, stream: Any, steps: int, stored: Callable[[], None] | None = None) -> Point:
-        """Submit commands of so many fills or drains; `stored` is called before the engine learns of them. Many are put into the ring by a fill
-        of their own. That changes nothing at the places of the other fills' marks: those lie at the end of a window.
+        """Submit commands of so many fills or drains; `stored` is called before the engine learns of them. Many are put
+        into the ring by a fill of their own. That changes nothing at the places of the other fills' marks: those lie at
+        the end of a window.
         """
 
         moving, last = self._moving, queue.timeline.last
@@ -227,7 +238,8 @@ class Bounce:
             if rest_us:
                 self._clock.sleep_us(rest_us)
             seen = self._bulk.progress()
-            # the bridge reads its bytes one after another, so a look while the engine stores may show what was never stored: more than was sent
+            # the bridge reads its bytes one after another, so a look while the engine stores may show what was never
+            # stored: more than was sent
             if seen - self._emptied & LOW <= self._fills - self._emptied & LOW:
                 self._emptied = seen
             if late and self._emptied - count & LOW > HALF:
@@ -274,8 +286,8 @@ class Bounce:
     def _download(self, queue: Any, source_va: int, out: memoryview, go_va: int, release_va: int) -> None:
         """A memoryful at a time: filled by the engine, then drained.
 
-        ORDER: a drain is armed before the engine lets it out. The first is when the engine learns of its commands; for each of the others, which
-        are armed once what the memory held before was received, the engine waits.
+        ORDER: a drain is armed before the engine lets it out. The first is when the engine learns of its commands; for
+        each of the others, which are armed once what the memory held before was received, the engine waits.
         """
         stream, room = queue.stream(), self._bulk.drain_bytes
         drains = [out[start : start + room] for start in range(0, len(out), room)]

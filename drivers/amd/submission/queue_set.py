@@ -1,4 +1,6 @@
-"""The queues of a card: memory for rings, fences and arguments, hardware queues mapped, and the neutral `Queue` on top."""
+"""The queues of a card: memory for rings, fences and arguments, hardware queues mapped, and the neutral `Queue` on
+top.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,15 @@ HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engi
 CLOSE_S = 1.0  # TIMEOUT: ours, for work under way when its queue is closed
 MQD_BYTES = 4096
 PAGE_BYTES = 4096
-# of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what kernels see of the queue
+# of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what
+# kernels see of the queue
 RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
 
 
 class QueueMemory:
-    """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where the path has no other."""
+    """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where
+    the path has no other.
+    """
 
     def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
         def take(size_bytes: int, what: str) -> Buffer:
@@ -75,7 +80,8 @@ class QueueMemory:
     def eop(self) -> Buffer:
         """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory.
 
-        Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's next owner.
+        Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's
+        next owner.
         """
         memory = self._spaces.user
         buffer = memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP", cached=False)
@@ -103,7 +109,9 @@ class QueueMemory:
         return buffer.belongs_to(self._spaces.user)
 
     def free(self, *, watched: bool = False) -> None:
-        """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card is closed."""
+        """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card
+        is closed.
+        """
         if self.word is not None and not watched:
             self.word.give_back()
         while self.buffers:
@@ -141,7 +149,9 @@ class CardQueue(Queue):
         return not self.memory.buffers
 
     def lose(self, cause: Exception, how: str) -> None:
-        """Let all go that lay in the card's memory, which is gone: undone work fails with `cause`, uses of kept streams say `how`."""
+        """Let all go that lay in the card's memory, which is gone: undone work fails with `cause`, uses of kept streams
+        say `how`.
+        """
         self.timeline = self.timeline.fail(cause)
         for kept in self.kept:
             kept.lose(how)
@@ -156,8 +166,8 @@ class CardQueue(Queue):
     def close(self, *, patient: bool = True) -> bool:
         """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless.
 
-        What was submitted gets a second to end, if `patient`; what has not ended then is killed, its points fail, and queues that wait for them
-        go on.
+        What was submitted gets a second to end, if `patient`; what has not ended then is killed, its points fail, and
+        queues that wait for them go on.
         """
         self._owner.check()
         if self.closed:  # its hardware may be another's by now
@@ -201,7 +211,9 @@ class CopyQueue(CardQueue):
         return stream
 
     def close(self, *, patient: bool = True) -> bool:
-        """Take the queue off as any other; one whose engine waits for bytes that will not come gets no second to end."""
+        """Take the queue off as any other; one whose engine waits for bytes that will not come gets no second to
+        end.
+        """
         broken = isinstance(self._staged, Bounce) and self._staged.broken is not None
         return super().close(patient=patient and not broken)
 
@@ -217,7 +229,9 @@ class CopyQueue(CardQueue):
             self.submit(self.stream()).wait()
 
     def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
-        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change afterwards."""
+        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change
+        afterwards.
+        """
         view = transfer.host_bytes(data)
         target_va, _ = self._range(target, offset_bytes, len(view))
         return self._path().upload(self, target_va, view) or self._last()
@@ -225,7 +239,8 @@ class CopyQueue(CardQueue):
     def download(
         self, source: Buffer, out: Any = None, offset_bytes: int = 0, size_bytes: int | None = None
     ) -> bytes | Any:
-        """Copy bytes of a buffer to the host and wait for them: into `out` (a writable buffer, all of it) or into new bytes.
+        """Copy bytes of a buffer to the host and wait for them: into `out` (a writable buffer, all of it) or into new
+        bytes.
 
         `size_bytes`: the rest of the buffer when left out. Returns what was filled.
         """
@@ -287,7 +302,9 @@ class CopyQueue(CardQueue):
         target_offset: int = 0,
         source_offset: int = 0,
     ) -> Point:
-        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart in each buffer; the planes must not overlap."""
+        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart in each buffer; the planes must not
+        overlap.
+        """
         rows = max(height - 1, 0)
         target_va, _ = self._range(target, target_offset, rows * target_pitch_bytes + width_bytes)
         source_va, _ = self._range(source, source_offset, rows * source_pitch_bytes + width_bytes)
@@ -296,7 +313,9 @@ class CopyQueue(CardQueue):
         return self.submit(stream)
 
     def _range(self, buffer: Buffer, offset_bytes: int, size_bytes: int | None) -> tuple[int, int]:
-        """Return address and size of a range, None: up to the buffer's end. A `ValueError` where it leaves the buffer or is another card's."""
+        """Return address and size of a range, None: up to the buffer's end. A `ValueError` where it leaves the buffer
+        or is another card's.
+        """
         if not isinstance(buffer, Buffer):
             raise TypeError(
                 f"{self.name} copies between buffers, such as `card.alloc` returns, not {type(buffer).__name__}"
@@ -326,7 +345,9 @@ class QueueSet:
     def __init__(
         self, blocks: Blocks, spaces: Spaces, waiter: Waiter, owner: Owner, signals: Signals | None = None
     ) -> None:
-        """`signals`: words that are looked at in one round trip, on a path that maps nothing; rings lie in VRAM then."""
+        """`signals`: words that are looked at in one round trip, on a path that maps nothing; rings lie in VRAM
+        then.
+        """
         self._signals = signals
         self._blocks, self._spaces, self._waiter, self._owner = blocks, spaces, waiter, owner
         self.queues: list[CardQueue] = []
@@ -361,7 +382,8 @@ class QueueSet:
             slots = self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
             engines = self._blocks.ips.shape.shader_engines
             scratch = Scratch(slots, memory.scratch)
-            # the command processor learns of work by doorbells alone (`Gfx` switches its polling off): another store would be a round trip
+            # the command processor learns of work by doorbells alone (`Gfx` switches its polling off): another store
+            # would be a round trip
             queue = ComputeQueue(
                 *self._parts(name, self._pm4, memory, index, unit_bytes=4, polled=self._signals is None)
             )
@@ -416,7 +438,9 @@ class QueueSet:
                 self._learn_to_ring(queue)
 
     def _learn_to_ring(self, queue: CardQueue) -> None:
-        """Find out, with the first queue of a kind, what it hears of half a doorbell. Raises `DeviceTimeout` when it hears nothing at all."""
+        """Find out, with the first queue of a kind, what it hears of half a doorbell. Raises `DeviceTimeout` when it
+        hears nothing at all.
+        """
         kind, doorbell = type(queue.hardware), queue.memory.doorbell
         if kind in self._both_halves:
             if self._both_halves[kind]:
@@ -478,7 +502,9 @@ class QueueSet:
         unit_bytes: int,
         polled: bool,
     ) -> tuple[str, Any, Timeline, Ring, Arena, Arena, Owner]:
-        """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts; `polled`: its engine looks at the pointer in memory too."""
+        """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts; `polled`: its engine looks at the
+        pointer in memory too.
+        """
         through_window = self._where == "vram"
         memory.doorbell = doorbell = Doorbell(self._doorbells, index, halved=through_window)
         page = self._access(memory.page)
@@ -492,9 +518,10 @@ class QueueSet:
         def publish(wptr_bytes: int) -> None:
             """Tell the engine of work.
 
-            ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by the write pointer in memory, which SDMA
-            polls, or by its doorbell, before which a pointer that goes through the window is flushed itself. A pointer in host memory is seen
-            at once, so there the flush has to have arrived; the others come behind it on the same way.
+            ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by the write
+            pointer in memory, which SDMA polls, or by its doorbell, before which a pointer that goes through the window
+            is flushed itself. A pointer in host memory is seen at once, so there the flush has to have arrived; the
+            others come behind it on the same way.
             """
             value = wptr_bytes // unit_bytes
             if polled and not through_window:
@@ -525,7 +552,9 @@ class QueueSet:
         )
 
     def _way(self, queue: CopyQueue) -> Staging | Bounce:
-        """Return what a queue moves bytes through: the bridge's memory where there is one, which all queues share, or its own staging memory."""
+        """Return what a queue moves bytes through: the bridge's memory where there is one, which all queues share, or
+        its own staging memory.
+        """
         remote, signals = self._blocks.device.remote, self._signals
         bulk = remote.bulk if remote is not None else None
         if bulk is None or signals is None or not bulk.drain_bytes:

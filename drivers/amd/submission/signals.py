@@ -1,9 +1,10 @@
-"""Words that the card writes and the host looks at, over a path where a look is a round trip: all in one page, read at once.
+"""Words that the card writes and the host looks at, over a path where a look is a round trip: all in one page, read at
+once.
 
-The page lies in VRAM and begins with the interrupt ring's write pointer, as the ring stores it, and a canary; the timelines of the queues
-follow, a dword each: every dword of a look takes time. The host writes the canary, zeroes words before they are used, and writes those that the
-card only reads; all else the card writes. A path's cheap read may give what an earlier one did when nothing answers: then no canary stands in
-the canary's place.
+The page lies in VRAM and begins with the interrupt ring's write pointer, as the ring stores it, and a canary; the
+timelines of the queues follow, a dword each: every dword of a look takes time. The host writes the canary, zeroes words
+before they are used, and writes those that the card only reads; all else the card writes. A path's cheap read may give
+what an earlier one did when nothing answers: then no canary stands in the canary's place.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ TRIES = 3
 
 
 class TimelineWord(NamedTuple):
-    """A timeline's word: where queues find it, how the host looks at it and stores it, how much of it is seen, how it is given back."""
+    """A timeline's word: where queues find it, how the host looks at it and stores it, how much of it is seen, how it
+    is given back.
+    """
 
     gpu_va: int
     read: Callable[[], int]
@@ -113,7 +116,9 @@ class Signals:
         return self._remote.poll(VRAM_BAR, self._vram_pa, size_bytes)
 
     def interrupt_pointer(self, looked: bool) -> int:
-        """Return the interrupt ring's write pointer, as it was when words were last looked at if whoever asks has just `looked`."""
+        """Return the interrupt ring's write pointer, as it was when words were last looked at if whoever asks has just
+        `looked`.
+        """
         if not looked:
             self._look(FIRST_AT)
         return self.seen(0)

@@ -1,4 +1,6 @@
-"""Bytes between the host and a card's memory: through pinned staging memory that the copy engines reach, or straight where memory is pinned."""
+"""Bytes between the host and a card's memory: through pinned staging memory that the copy engines reach, or straight
+where memory is pinned.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ TIMEOUT_S = 10.0  # TIMEOUT: ours; a chunk takes the slowest link a second
 
 
 def host_bytes(data: Any) -> memoryview:
-    """Return the bytes of a buffer-protocol object or of what `__dlpack__` gives, without copying. They must be contiguous."""
+    """Return the bytes of a buffer-protocol object or of what `__dlpack__` gives, without copying. They must be
+    contiguous.
+    """
     if not isinstance(data, (bytes, bytearray, memoryview)) and hasattr(data, "__dlpack__"):
         import numpy as np  # only callers with arrays pay for it
 
@@ -57,7 +61,9 @@ class Staging:
         self.up.forget()
 
     def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
-        """Queue copies of `data` to `target_va`, a chunk at a time; it may change afterwards. Returns the last point, None for no bytes."""
+        """Queue copies of `data` to `target_va`, a chunk at a time; it may change afterwards. Returns the last point,
+        None for no bytes.
+        """
         point = None
         for at in range(0, len(data), CHUNK_BYTES):
             piece = data[at : at + CHUNK_BYTES]

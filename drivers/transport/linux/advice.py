@@ -1,6 +1,8 @@
-"""What to do about a refusal of the kernel's: advice that fits the errno, with numbers, and knows whether it was followed already.
+"""What to do about a refusal of the kernel's: advice that fits the errno, with numbers, and knows whether it was
+followed already.
 
-Source: Linux drivers/vfio/vfio_iommu_type1.c, vfio_dma_do_map and vfio_pin_pages_remote; drivers/iommu/iommufd; getrlimit(2); proc(5).
+Source: Linux drivers/vfio/vfio_iommu_type1.c, vfio_dma_do_map and vfio_pin_pages_remote; drivers/iommu/iommufd;
+getrlimit(2); proc(5).
 """
 
 from __future__ import annotations
@@ -88,13 +90,17 @@ def of_set_iommu(code: int | None) -> str:
 
 
 def boot_option(kernel: Kernel, *options: str, otherwise: str) -> str:
-    """Return the advice to boot with an option; where one of them is on the kernel's command line already, `otherwise`."""
+    """Return the advice to boot with an option; where one of them is on the kernel's command line already,
+    `otherwise`.
+    """
     there = _booted_with(kernel, options)
     return f"the kernel was booted with {there} already: {otherwise}" if there else f"boot with {' or '.join(options)}"
 
 
 def booted_with(kernel: Kernel, *options: str) -> str:
-    """Return what to add to advice that names boot options, where one of them is on the kernel's command line already."""
+    """Return what to add to advice that names boot options, where one of them is on the kernel's command line
+    already.
+    """
     there = _booted_with(kernel, options)
     return f" (the kernel was booted with {there} already)" if there else ""
 

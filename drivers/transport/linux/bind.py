@@ -1,8 +1,9 @@
-"""Which kernel driver a PCI function belongs to, and handing it over: a plan of writes to sysfs that can be shown, done and undone.
+"""Which kernel driver a PCI function belongs to, and handing it over: a plan of writes to sysfs that can be shown, done
+and undone.
 
-VFIO hands out whole IOMMU groups, and one reset takes every function of a slot: all of them go the same way, without an IOMMU too; bridges
-stay with the kernel.
-Source: Linux ABI/testing/sysfs-bus-pci, driver_override, drivers_probe, bind, unbind; driver-api/vfio.rst.
+VFIO hands out whole IOMMU groups, and one reset takes every function of a slot: all of them go the same way, without an
+IOMMU too; bridges stay with the kernel. Source: Linux ABI/testing/sysfs-bus-pci, driver_override, drivers_probe, bind,
+unbind; driver-api/vfio.rst.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ PCI = "sys/bus/pci"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write, and the write that takes it back. `expect`: the driver that holds the function afterwards; None: not looked at."""
+    """One write, and the write that takes it back. `expect`: the driver that holds the function afterwards; None: not
+    looked at.
+    """
 
     function: str
     what: str
@@ -43,12 +46,16 @@ class Step:
 
 
 def plan_bind(function: Function, driver: str = VFIO_DRIVER) -> list[Step]:
-    """Return the steps that give the function and its companions to `driver`, or to nobody for "none"; empty when it is there already."""
+    """Return the steps that give the function and its companions to `driver`, or to nobody for "none"; empty when it is
+    there already.
+    """
     return [step for mate in _movable(function) for step in _hand_over(mate, driver)]
 
 
 def plan_unbind(function: Function) -> list[Step]:
-    """Return the steps that give them back to the drivers that the kernel itself chooses; empty when nothing was overridden."""
+    """Return the steps that give them back to the drivers that the kernel itself chooses; empty when nothing was
+    overridden.
+    """
     return [step for mate in _movable(function) for step in _give_back(mate)]
 
 
@@ -129,7 +136,8 @@ def _override_of(function: Function) -> str:
 
 
 def _hand_over(function: Function, driver: str) -> Iterator[Step]:
-    # ORDER: from the old driver, then the override, then to the new one; backwards, the old driver finds no override in its way
+    # ORDER: from the old driver, then the override, then to the new one; backwards, the old driver finds no override in
+    # its way
     now, override = function.driver, _override_of(function)
     wanted = "" if driver == NOBODY else driver
     if now == wanted:
@@ -190,7 +198,9 @@ def _check(kernel: Kernel, step: Step) -> None:
 
 
 def _take_back(kernel: Kernel, done: list[Step], say: Callable[[str], None]) -> Iterator[str]:
-    """Undo steps, newest first; yield what went wrong. What a step never did needs no undoing, so a missing file is no trouble for the last."""
+    """Undo steps, newest first; yield what went wrong. What a step never did needs no undoing, so a missing file is no
+    trouble for the last.
+    """
     for index, step in enumerate(reversed(done)):
         path: Path = kernel.path(step.undo_path)
         say(f"{step.function}: taking back: {step.what}: echo {step.undo_value.strip()} > {step.undo_path}")

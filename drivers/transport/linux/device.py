@@ -1,4 +1,6 @@
-"""One PCI function held by this process: what sysfs and VFIO share. The way underneath supplies windows, memory, interrupts and resets."""
+"""One PCI function held by this process: what sysfs and VFIO share. The way underneath supplies windows, memory,
+interrupts and resets.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class Way(Protocol):
 
 
 class PciDevice:
-    """The seam's `Device`. Memory decoding is on and bus mastering off: a driver switches it on when the card is quiet."""
+    """The seam's `Device`. Memory decoding is on and bus mastering off: a driver switches it on when the card is
+    quiet.
+    """
 
     polls_vram = False
     remote: Remote | None = None
@@ -103,7 +107,8 @@ class PciDevice:
         if self.lost:
             raise DeviceLost(f"opening {self.name}: its class and revision read {ABSENT:#x}; check power and cable")
         config_space.wake(self.config, self.clock)
-        # ORDER: what a killed process left running may still write to memory that is no longer its own, so mastering ends first
+        # ORDER: what a killed process left running may still write to memory that is no longer its own, so mastering
+        # ends first
         config_space.change_command(self.config, off=pci.PCI_COMMAND_MASTER)
         config_space.change_command(self.config, on=pci.PCI_COMMAND_MEMORY)
         self._windows, self._rom = self._way.map_windows()
@@ -146,8 +151,8 @@ class PciDevice:
     def reset(self, method: str) -> None:
         """Reset, wait for the function's answer and put its header back. Host memory and interrupts stay set up.
 
-        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a function that is gone, which is left alone, and for one that
-        never answers again, `TransportError` when its header does not hold what it held.
+        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a function that is gone, which is left
+        alone, and for one that never answers again, `TransportError` when its header does not hold what it held.
         """
         offered = self.resets()
         if method not in offered:

@@ -1,7 +1,9 @@
-"""Host memory that a card reaches: pages of this process, held in place, and the addresses the card puts on the bus for them.
+"""Host memory that a card reaches: pages of this process, held in place, and the addresses the card puts on the bus for
+them.
 
-Pages of our own are 2 MiB ones where the kernel has some to give (`vm.nr_hugepages`), else 4 KiB ones. They are shared mappings, since after a
-fork the next write would give this process another page in a private one's place, and are kept out of children.
+Pages of our own are 2 MiB ones where the kernel has some to give (`vm.nr_hugepages`), else 4 KiB ones. They are shared
+mappings, since after a fork the next write would give this process another page in a private one's place, and are kept
+out of children.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ def whole_pages(size_bytes: int) -> int:
 def anonymous(size_bytes: int) -> tuple[mmap.mmap, bool]:
     """Return zeroed memory of at least `size_bytes` (whole pages), and whether it is of 2 MiB pages.
 
-    One page is contiguous as it is; more are taken from 2 MiB pages, rounded up to them, so that they are as contiguous as can be.
-    Raises `OutOfMemory`.
+    One page is contiguous as it is; more are taken from 2 MiB pages, rounded up to them, so that they are as contiguous
+    as can be. Raises `OutOfMemory`.
     """
     flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
     if size_bytes > PAGE:
@@ -57,7 +59,9 @@ def _ours(mapping: mmap.mmap) -> mmap.mmap:
 
 
 class Anchor:
-    """Where a writable buffer lies in this process, and the promise that it stays there while this lives. `huge`: its pages are of 2 MiB."""
+    """Where a writable buffer lies in this process, and the promise that it stays there while this lives. `huge`: its
+    pages are of 2 MiB.
+    """
 
     def __init__(self, buffer: mmap.mmap | memoryview, *, huge: bool = False) -> None:
         self._held: ctypes.Array[ctypes.c_char] | None = (ctypes.c_char * len(buffer)).from_buffer(buffer)
@@ -70,7 +74,9 @@ class Anchor:
 
 
 def callers_pages(buffer: memoryview) -> Anchor:
-    """Return where a caller's memory lies. Raises `ValueError` unless it is writable, contiguous and made of whole pages."""
+    """Return where a caller's memory lies. Raises `ValueError` unless it is writable, contiguous and made of whole
+    pages.
+    """
     if buffer.readonly or not buffer.c_contiguous:
         raise ValueError("a card can be given memory that is writable and contiguous, which this buffer is not")
     anchor = Anchor(buffer.cast("B"))

@@ -1,4 +1,6 @@
-"""A PCI function as the kernel lists it in sysfs: ids, BARs, driver, IOMMU group, link. Reads only; absent facts read as nothing."""
+"""A PCI function as the kernel lists it in sysfs: ids, BARs, driver, IOMMU group, link. Reads only; absent facts read
+as nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ ROM = 6  # its line in `resource`
 BARS = 6
 # Flags of a line of `resource`. Source: Linux ioport.h
 IORESOURCE_MEM, IORESOURCE_PREFETCH = 0x200, 0x2000
-# Base classes. Source: Linux pci_ids.h, PCI_BASE_CLASS_DISPLAY and PCI_CLASS_ACCELERATOR_PROCESSING, PCI_BASE_CLASS_BRIDGE
+# Base classes. Source: Linux pci_ids.h, PCI_BASE_CLASS_DISPLAY and PCI_CLASS_ACCELERATOR_PROCESSING,
+# PCI_BASE_CLASS_BRIDGE
 CLASS_DISPLAY, CLASS_ACCELERATOR, CLASS_BRIDGE = 0x03, 0x12, 0x06
 CLASS_UNKNOWN = 0x00
 # Source: Linux pci_ids.h, PCI_BASE_CLASS_*
@@ -95,7 +98,9 @@ class Function:
 
     @property
     def graphics(self) -> bool:
-        """Whether it is a display controller or an accelerator, of any vendor; true as well where the kernel does not say what it is."""
+        """Whether it is a display controller or an accelerator, of any vendor; true as well where the kernel does not
+        say what it is.
+        """
         return self.base_class in (CLASS_UNKNOWN, CLASS_DISPLAY, CLASS_ACCELERATOR)
 
     @property
@@ -123,7 +128,9 @@ class Function:
 
     @property
     def group_type(self) -> str:
-        """How the IOMMU treats the kernel's own addresses of this function: DMA, DMA-FQ, identity, blocked; empty without an IOMMU."""
+        """How the IOMMU treats the kernel's own addresses of this function: DMA, DMA-FQ, identity, blocked; empty
+        without an IOMMU.
+        """
         return self.kernel.text(self.path / "iommu_group/type") if self.group else NO_IOMMU
 
     def mates(self) -> list[Function]:
@@ -132,7 +139,8 @@ class Function:
         return [Function(self.kernel, name) for name in names] or [self]
 
     def companions(self) -> list[Function]:
-        """Return every function that must go the way of this one, this one included: its group's, and its slot's, which one reset takes.
+        """Return every function that must go the way of this one, this one included: its group's, and its slot's, which
+        one reset takes.
 
         Without an IOMMU there is no group, and behind some ports each function of a slot has a group of its own.
         """
@@ -189,7 +197,9 @@ def gpus_of(kernel: Kernel) -> list[Function]:
 
 
 def reads_as_there(function: Function) -> bool:
-    """Whether the first bytes of its configuration space, which every user may read, are a function's; ones are nobody's."""
+    """Whether the first bytes of its configuration space, which every user may read, are a function's; ones are
+    nobody's.
+    """
     try:
         with (function.path / "config").open("rb", buffering=0) as file:
             data = file.read(HEADER_BYTES)

@@ -1,4 +1,6 @@
-"""VFIO's second interface: each function is a node of its own, and address spaces are objects of /dev/iommu. Source: Linux iommufd.h, vfio.h."""
+"""VFIO's second interface: each function is a node of its own, and address spaces are objects of /dev/iommu. Source:
+Linux iommufd.h, vfio.h.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ RANGES = 64  # asked for at first; the kernel says when there are more
 
 
 def node_of(function: Function) -> str:
-    """Return the name of the function's VFIO node, such as vfio0; empty where the kernel makes none, or has no /dev/iommu."""
+    """Return the name of the function's VFIO node, such as vfio0; empty where the kernel makes none, or has no
+    /dev/iommu.
+    """
     kernel = function.kernel
     names = kernel.names(function.path / "vfio-dev")
     there = names and kernel.path("dev/iommu").exists() and kernel.path("dev/vfio/devices", names[0]).exists()

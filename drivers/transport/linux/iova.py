@@ -16,7 +16,9 @@ class Iovas:
     """The lowest free address first, so that cards with few address bits are served."""
 
     def __init__(self, usable: Iterable[Range], forbidden: Iterable[Range]) -> None:
-        """`usable`: what the IOMMU takes. `forbidden`: bus addresses that a bridge on the way would send to a BAR instead of up to the IOMMU."""
+        """`usable`: what the IOMMU takes. `forbidden`: bus addresses that a bridge on the way would send to a BAR
+        instead of up to the IOMMU.
+        """
         self._free: list[Range] = []
         for start, end in sorted(usable):
             self._free.append((max(-(-start // PAGE) * PAGE, LOWEST), end // PAGE * PAGE))
@@ -25,7 +27,9 @@ class Iovas:
             self._take(start // PAGE * PAGE, -(-end // PAGE) * PAGE)
 
     def alloc(self, size_bytes: int) -> int:
-        """Take whole pages; large pieces lie at a multiple of 2 MiB, so that the IOMMU can use large pages. Raises `OutOfMemory`."""
+        """Take whole pages; large pieces lie at a multiple of 2 MiB, so that the IOMMU can use large pages. Raises
+        `OutOfMemory`.
+        """
         align = HUGE_PAGE if size_bytes >= HUGE_PAGE else PAGE
         for start, end in self._free:
             at = -(-start // align) * align

@@ -1,4 +1,6 @@
-"""The kernel as a transport sees it: files below a root, and calls on open nodes. Tests give a root of their own and answer the calls."""
+"""The kernel as a transport sees it: files below a root, and calls on open nodes. Tests give a root of their own and
+answer the calls.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def store(path: Path, text: str) -> None:
 class Kernel:
     """Where /sys, /proc, /dev and /run lie, and how nodes are called.
 
-    Reading a fact never raises: what is absent or refused reads as nothing. Writing and opening raise a `RingupError` that names the file.
+    Reading a fact never raises: what is absent or refused reads as nothing. Writing and opening raise a `RingupError`
+    that names the file.
     """
 
     def __init__(self, root: Path = Path("/"), ioctl: Ioctl = fcntl.ioctl, store: Store = store) -> None:
@@ -122,7 +125,9 @@ class Kernel:
         return mapping
 
     def call(self, node: int, request: int, argument: Any = 0) -> int:
-        """Call a node with an integer, a `bytearray` or a generated struct, which is changed in place. Raises `OSError`."""
+        """Call a node with an integer, a `bytearray` or a generated struct, which is changed in place. Raises
+        `OSError`.
+        """
         plain = isinstance(argument, int | bytearray)
         return self._ioctl(node, request, argument if plain else memory(argument))
 

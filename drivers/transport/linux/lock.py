@@ -1,6 +1,7 @@
 """One process at a time for a card: a file per card, locked by `flock`, that names its holder.
 
-The kernel drops the lock with its process, also after kill -9; what the dead holder wrote into the file stays and says how the card was left.
+The kernel drops the lock with its process, also after kill -9; what the dead holder wrote into the file stays and says
+how the card was left.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ COMMAND_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a card. `start_time` (clock ticks since boot) tells it from a later process with the same id."""
+    """A process that holds a card. `start_time` (clock ticks since boot) tells it from a later process with the same
+    id.
+    """
 
     pid: int
     start_time: int
@@ -99,14 +102,18 @@ class CardLock:
             os.close(node)
 
     def leave(self) -> None:
-        """Give the card to others as one that was left without a word: by the holder before us, or by us. Twice is harmless."""
+        """Give the card to others as one that was left without a word: by the holder before us, or by us. Twice is
+        harmless.
+        """
         node, self._node = self._node, -1
         if node >= 0:
             _write(node, _record(self.previous or Holder(GONE_PID, 0, "a process that could not leave it at rest")))
             os.close(node)
 
     def holder(self) -> Holder | None:
-        """Return who holds the card now; None when nobody does, or when it cannot be seen. Takes nothing, not for a moment."""
+        """Return who holds the card now; None when nobody does, or when it cannot be seen. Takes nothing, not for a
+        moment.
+        """
         try:
             node = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -119,7 +126,9 @@ class CardLock:
         return holder if holder and alive and alive.start_time == holder.start_time else None
 
     def _open(self) -> int:
-        """Open the file, or make it. Not in one step: the kernel refuses O_CREAT on another user's file in a sticky folder."""
+        """Open the file, or make it. Not in one step: the kernel refuses O_CREAT on another user's file in a sticky
+        folder.
+        """
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             with contextlib.suppress(FileNotFoundError):

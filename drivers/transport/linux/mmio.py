@@ -1,7 +1,8 @@
 """Windows into a card's memory space: mapped into this process, or reached through a node's read and write calls.
 
-A dword or quadword of a mapped window is one aligned load or store: CPython copies a `memoryview` element of format I or Q by one fixed-size
-move, and the guest test counts the accesses that arrive. `struct` and slices of bytes give no such promise and are kept from registers.
+A dword or quadword of a mapped window is one aligned load or store: CPython copies a `memoryview` element of format I
+or Q by one fixed-size move, and the guest test counts the accesses that arrive. `struct` and slices of bytes give no
+such promise and are kept from registers.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ ONES = b"\xff"
 
 
 class WriteCombining:
-    """The processor's write-combining buffers, shared by the windows of one card: what was written through them may still be on its way.
+    """The processor's write-combining buffers, shared by the windows of one card: what was written through them may
+    still be on its way.
 
-    ORDER: they are drained before any access to an uncombined window, so that a doorbell never overtakes what it announces. A locked
-    instruction drains them, and taking a lock is one. Source: Intel SDM volume 3, "Buffering of Write Combining Memory Locations"; AMD64 APM
-    volume 2, "Write-Combining Buffers".
+    ORDER: they are drained before any access to an uncombined window, so that a doorbell never overtakes what it
+    announces. A locked instruction drains them, and taking a lock is one. Source: Intel SDM volume 3, "Buffering of
+    Write Combining Memory Locations"; AMD64 APM volume 2, "Write-Combining Buffers".
     """
 
     __slots__ = ("_lock", "mapped", "pending")
@@ -44,7 +46,9 @@ class WriteCombining:
 
 
 class MappedWindow:
-    """A BAR mapped into this process; the seam's `Mmio`. `memory_like`: prefetchable, so bytes may be read twice and written together."""
+    """A BAR mapped into this process; the seam's `Mmio`. `memory_like`: prefetchable, so bytes may be read twice and
+    written together.
+    """
 
     def __init__(
         self,
@@ -116,7 +120,9 @@ class MappedWindow:
         return bytes(head) + struct.pack(f"={len(whole)}Q", *whole) + bytes(tail)
 
     def write_block(self, offset: int, data: bytes | memoryview) -> None:
-        """Write many bytes: one copy where the processor combines them, else quadwords, and single bytes at ragged ends."""
+        """Write many bytes: one copy where the processor combines them, else quadwords, and single bytes at ragged
+        ends.
+        """
         flat = memoryview(data).cast("B")
         self._check_block(offset, len(flat))
         if self._combined:
@@ -135,7 +141,9 @@ class MappedWindow:
             self._quadwords[index] = value
 
     def map(self) -> memoryview:
-        """Return the window as plain memory; `NotSupported` for registers, where a copy's extra or merged accesses do harm."""
+        """Return the window as plain memory; `NotSupported` for registers, where a copy's extra or merged accesses do
+        harm.
+        """
         if not self._memory_like:
             raise NotSupported(f"{self.name} is no plain memory: use its read and write methods")
         if self._combined:
@@ -147,7 +155,9 @@ class MappedWindow:
         return direct(self)
 
     def close(self) -> None:
-        """Unmap. Views of `map` that live on see memory of nobody's: a card that is mapped somewhere counts as taken."""
+        """Unmap. Views of `map` that live on see memory of nobody's: a card that is mapped somewhere counts as
+        taken.
+        """
         for view in (self._dwords, self._quadwords, self._bytes):
             view.release()
         give_up(self._mapping)
@@ -161,7 +171,8 @@ class MappedWindow:
 
 
 class FileWindow:
-    """A window reached through a node's read and write calls, such as an expansion ROM or a page the kernel keeps to itself.
+    """A window reached through a node's read and write calls, such as an expansion ROM or a page the kernel keeps to
+    itself.
 
     A failed call means that nothing answers: reads give all ones, writes vanish.
     """
@@ -238,7 +249,9 @@ class FileWindow:
 
 
 class PatchedWindow:
-    """A BAR of which the kernel lets only pieces be mapped (its MSI-X table stays with the kernel): pieces, and calls between them."""
+    """A BAR of which the kernel lets only pieces be mapped (its MSI-X table stays with the kernel): pieces, and calls
+    between them.
+    """
 
     def __init__(self, name: str, rest: FileWindow, pieces: Sequence[tuple[int, MappedWindow]]) -> None:
         """`pieces`: (first byte in the BAR, window), in order and apart."""

@@ -27,7 +27,8 @@ WAYS: dict[str, Callable[[Function], Way]] = {preflight.VFIO: VfioWay, preflight
 
 
 def find(kernel: Kernel | None = None) -> Iterable[Found]:
-    """List the GPUs of known vendors; one that cannot be opened as things are says why, and an enclosure whose card has not come up.
+    """List the GPUs of known vendors; one that cannot be opened as things are says why, and an enclosure whose card has
+    not come up.
 
     Touches nothing.
     """
@@ -38,9 +39,9 @@ def find(kernel: Kernel | None = None) -> Iterable[Found]:
 def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | None = None) -> PciDevice:
     """Hold the function at the address `rest` and return it, memory decoding on, bus mastering off.
 
-    `path`: "vfio", "sysfs", or "auto" for the one that its driver speaks for. `wait_s`: seconds to wait for another process of ringup's that
-    holds the card. Raises `ValueError` for another path, `NoSuchCard`, and what the preflight refuses: `CardBusy`, `PermissionNeeded`,
-    `NotSupported`.
+    `path`: "vfio", "sysfs", or "auto" for the one that its driver speaks for. `wait_s`: seconds to wait for another
+    process of ringup's that holds the card. Raises `ValueError` for another path, `NoSuchCard`, and what the preflight
+    refuses: `CardBusy`, `PermissionNeeded`, `NotSupported`.
     """
     if path not in (AUTO, *WAYS):
         raise ValueError(f"a path to a PCI card is {AUTO}, {' or '.join(WAYS)}, not {path!r}")

@@ -1,8 +1,10 @@
-"""Physical addresses of this process's pages, for a card without an IOMMU in front: pages are pinned, then looked up in the page map.
+"""Physical addresses of this process's pages, for a card without an IOMMU in front: pages are pinned, then looked up in
+the page map.
 
-`mlock` keeps a page in memory, not in its place: compaction and NUMA balancing move it. Buffers registered with an io_uring are pinned as long
-as the ring lives; where there is no io_uring, pages must be 2 MiB ones or the kernel told not to move any.
-Source: io_uring_register(2), IORING_REGISTER_BUFFERS; Linux admin-guide/mm/pagemap.rst; admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
+`mlock` keeps a page in memory, not in its place: compaction and NUMA balancing move it. Buffers registered with an
+io_uring are pinned as long as the ring lives; where there is no io_uring, pages must be 2 MiB ones or the kernel told
+not to move any. Source: io_uring_register(2), IORING_REGISTER_BUFFERS; Linux admin-guide/mm/pagemap.rst;
+admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Pin:
     """Pages of this process held in their places until `release`."""
 
     def __init__(self, kernel: Kernel, address: int, size_bytes: int, *, huge: bool) -> None:
-        """Raises `OutOfMemory` at the limit of locked memory, `PermissionNeeded` where nothing keeps 4 KiB pages in their places."""
+        """Raises `OutOfMemory` at the limit of locked memory, `PermissionNeeded` where nothing keeps 4 KiB pages in
+        their places.
+        """
         self._address, self._size_bytes = address, size_bytes
         self._ring = _ring()
         self._locked = False

@@ -1,6 +1,8 @@
-"""What must be so before a card is touched: nobody else holds it, no console is on it, the kernel allows it. Looks only.
+"""What must be so before a card is touched: nobody else holds it, no console is on it, the kernel allows it. Looks
+only.
 
-Every look is a function that yields findings; `examine` runs those that the path needs. A finding in state `refuse` keeps the card closed.
+Every look is a function that yields findings; `examine` runs those that the path needs. A finding in state `refuse`
+keeps the card closed.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ HARMLESS_DRIVERS = (
 )  # a group is viable with these. Source: Linux vfio.rst; vfio.c, vfio_dev_driver_allowed
 ENOUGH_LOCKED = 64 << 20  # bytes; rings, firmware and a staging buffer take less
 SMALL_BAR = 256 << 20  # bytes of VRAM that a card shows without a resized BAR
-# the kernel switches a function on to read its configuration space in D3cold, and a look must not. Source: Linux pci_config_pm_runtime_get
+# the kernel switches a function on to read its configuration space in D3cold, and a look must not. Source: Linux
+# pci_config_pm_runtime_get
 UNREADABLE = ("D3cold",)
 READ_WRITE = os.R_OK | os.W_OK
 COHERENT_HOSTS = ("x86_64",)
@@ -162,7 +165,9 @@ def holders(function: Function) -> Iterator[Finding]:
 
 
 def companions(function: Function) -> Iterator[Finding]:
-    """Functions of the same slot, sound and USB above all, should not be with drivers of the kernel's: a reset of the chip takes them too."""
+    """Functions of the same slot, sound and USB above all, should not be with drivers of the kernel's: a reset of the
+    chip takes them too.
+    """
     driven = [one for one in function.companions() if one.address != function.address and not one.bridge]
     driven = [one for one in driven if one.driver not in HARMLESS_DRIVERS]
     if not driven:
@@ -213,7 +218,9 @@ def bars(function: Function) -> Iterator[Finding]:
 
 
 def host(function: Function) -> Iterator[Finding]:
-    """The host's caches must see a card's writes, and its stores must reach the card in order, without instructions that Python lacks."""
+    """The host's caches must see a card's writes, and its stores must reach the card in order, without instructions
+    that Python lacks.
+    """
     machine = platform.machine()
     if machine in COHERENT_HOSTS:
         yield Finding("host", OK, machine)

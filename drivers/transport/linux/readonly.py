@@ -1,7 +1,8 @@
-"""A look at a function that another process holds: its BARs mapped for reading, nothing taken, nothing written, no lock.
+"""A look at a function that another process holds: its BARs mapped for reading, nothing taken, nothing written, no
+lock.
 
-`open_readonly(address)` maps through sysfs, which works beside VFIO as well; `ReadOnly.of(device)` looks through a device of this process.
-Source: Linux PCI/sysfs-pci.rst.
+`open_readonly(address)` maps through sysfs, which works beside VFIO as well; `ReadOnly.of(device)` looks through a
+device of this process. Source: Linux PCI/sysfs-pci.rst.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ class ReadOnly:
 def open_readonly(address: str, kernel: Kernel | None = None) -> ReadOnly:
     """Map the function at `address` for reading, whoever holds it.
 
-    Raises `NoSuchCard`, `CardBusy` when a driver of the kernel's works it, `NotSupported` when it sleeps or answers nobody, `PermissionNeeded`.
+    Raises `NoSuchCard`, `CardBusy` when a driver of the kernel's works it, `NotSupported` when it sleeps or answers
+    nobody, `PermissionNeeded`.
     """
     function = find_function(kernel or Kernel(), address)
     name, doing = f"pci:{function.address}", f"looking at pci:{function.address}"

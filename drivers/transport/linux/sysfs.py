@@ -1,8 +1,8 @@
-"""A PCI function through the kernel's sysfs files: BARs mapped, physical addresses for DMA, no interrupts, no protection.
+"""A PCI function through the kernel's sysfs files: BARs mapped, physical addresses for DMA, no interrupts, no
+protection.
 
-A card that is unplugged while its BARs are mapped ends the process at the next access (SIGBUS): the kernel takes the mapping away. VFIO asks
-first.
-Source: Linux PCI/sysfs-pci.rst; ABI/testing/sysfs-bus-pci.
+A card that is unplugged while its BARs are mapped ends the process at the next access (SIGBUS): the kernel takes the
+mapping away. VFIO asks first. Source: Linux PCI/sysfs-pci.rst; ABI/testing/sysfs-bus-pci.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ LOW_ADDRESS = pci.PCI_BASE_ADDRESS_MEM_MASK & 0xFFFF_FFFF  # of a BAR's first dw
 
 
 def stale(function: Function) -> bool:
-    """Whether the kernel's picture of the function is not the function's own: its link went down and came back, or it was reset behind our back.
+    """Whether the kernel's picture of the function is not the function's own: its link went down and came back, or it
+    was reset behind our back.
 
     Its BARs then hold other addresses than the kernel gave it, or nothing answers at all.
     """
@@ -85,8 +86,9 @@ class SysfsWay:
         try:
             self.config = NodeConfig(self._open("config"))
             self._wake()
-            # ORDER: behind the kernel's switching on, which lets them come. Nobody hears line interrupts here, and a line that stays up is shut
-            # off by the kernel for all devices on it. Source: Linux do_pci_enable_device, __report_bad_irq
+            # ORDER: behind the kernel's switching on, which lets them come. Nobody hears line interrupts here, and a
+            # line that stays up is shut off by the kernel for all devices on it. Source: Linux do_pci_enable_device,
+            # __report_bad_irq
             change_command(self.config, on=pci.PCI_COMMAND_INTX_DISABLE)
         except BaseException:
             self.close()
@@ -100,8 +102,9 @@ class SysfsWay:
     def map_windows(self) -> tuple[dict[int, Window], Window | None]:
         """Map every memory BAR; the ROM is read through its file, switched on while it is.
 
-        A small BAR that begins inside a page is left out: a mapping would show its neighbour. Writes are combined in the largest prefetchable
-        BAR alone, the card's memory: others of that kind hold doorbells, and one that is kept back rings late.
+        A small BAR that begins inside a page is left out: a mapping would show its neighbour. Writes are combined in
+        the largest prefetchable BAR alone, the card's memory: others of that kind hold doorbells, and one that is kept
+        back rings late.
         """
         bars: dict[int, Window] = {}
         rows = self._function.bars()
@@ -159,7 +162,9 @@ class SysfsWay:
         self._nodes.close()
 
     def _wake(self) -> None:
-        """Keep the function out of runtime sleep, and have the kernel switch it on: that brings it to D0 and gives it its BARs."""
+        """Keep the function out of runtime sleep, and have the kernel switch it on: that brings it to D0 and gives it
+        its BARs.
+        """
         path = self._function.path
         control = self._kernel.text(path / "power/control")
         if control == "auto":
@@ -211,7 +216,9 @@ class SysfsWay:
         return self._kernel.text(self._function.path / "reset_method").split()
 
     def _slot_file(self) -> Function | None:
-        """Return the bridge whose subordinate bus the kernel can reset as a whole (Linux 6.13), where nobody else is on it."""
+        """Return the bridge whose subordinate bus the kernel can reset as a whole (Linux 6.13), where nobody else is on
+        it.
+        """
         bridge = next(self._function.above(), None)
         if bridge is None or not (bridge.path / "reset_subordinate").exists():
             return None

@@ -1,6 +1,8 @@
-"""Enclosures that the kernel sees on Thunderbolt, USB4 or as a USB billboard, whether or not a card behind them has come up on PCI.
+"""Enclosures that the kernel sees on Thunderbolt, USB4 or as a USB billboard, whether or not a card behind them has
+come up on PCI.
 
-Source: Linux ABI sysfs-bus-thunderbolt, sysfs-bus-usb, sysfs-bus-pci (removable); admin-guide/thunderbolt.rst; USB Billboard Device Class.
+Source: Linux ABI sysfs-bus-thunderbolt, sysfs-bus-usb, sysfs-bus-pci (removable); admin-guide/thunderbolt.rst; USB
+Billboard Device Class.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ FAILED_MODE = (
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A host's controller or a device on Thunderbolt or USB4. `nvm_version`: of its firmware; `authorized`: 0, 1, 2, or nothing."""
+    """A host's controller or a device on Thunderbolt or USB4. `nvm_version`: of its firmware; `authorized`: 0, 1, 2, or
+    nothing.
+    """
 
     name: str
     label: str
@@ -68,7 +72,9 @@ def routers(kernel: Kernel) -> list[Router]:
 
 
 def gpu_behind(kernel: Kernel) -> bool:
-    """Whether a GPU that can be unplugged is on PCI. A kernel that does not tell (before 5.15) leaves every GPU possible."""
+    """Whether a GPU that can be unplugged is on PCI. A kernel that does not tell (before 5.15) leaves every GPU
+    possible.
+    """
     for function in gpus_of(kernel):
         chain = [function, *function.above()]
         kinds = [kernel.text(one.path / "removable") for one in chain]

@@ -1,4 +1,5 @@
-"""A PCI function through VFIO: the kernel lets this process map its BARs, puts an IOMMU before its DMA and turns its interrupts into events.
+"""A PCI function through VFIO: the kernel lets this process map its BARs, puts an IOMMU before its DMA and turns its
+interrupts into events.
 
 The kernel disables mastering, interrupts and mappings by itself when this process ends, however it ends.
 Source: Linux vfio.h; driver-api/vfio.rst; vfio_pci_core.c.
@@ -93,7 +94,9 @@ class VfioWay:
 
     @property
     def revoked(self) -> bool:
-        """Whether the kernel wants the function back (it waits for us), or its link had an error that cannot be undone."""
+        """Whether the kernel wants the function back (it waits for us), or its link had an error that cannot be
+        undone.
+        """
         return any(notice.came for notice in self._notices)
 
     def map_windows(self) -> tuple[dict[int, Window], Window | None]:
@@ -235,7 +238,9 @@ class VfioWay:
 
 
 def _areas(reply: bytearray, size: int) -> list[tuple[int, int]]:
-    """Return (first byte, bytes) of what may be mapped of a region, in order: all of it unless the kernel names pieces."""
+    """Return (first byte, bytes) of what may be mapped of a region, in order: all of it unless the kernel names
+    pieces.
+    """
     head, row = vfio.vfio_region_info_cap_sparse_mmap, vfio.vfio_region_sparse_mmap_area
     info = vfio.vfio_region_info.view(reply)
     first = info.cap_offset if info.flags & vfio.VFIO_REGION_INFO_FLAG_CAPS else 0

@@ -26,7 +26,9 @@ class GroupSpace:
     shown: Final = "vfio (group)"
 
     def __init__(self, function: Function) -> None:
-        """Raises `CardBusy` when another process holds the group or a mate of it, `PermissionNeeded`, `NotSupported` for another IOMMU."""
+        """Raises `CardBusy` when another process holds the group or a mate of it, `PermissionNeeded`, `NotSupported`
+        for another IOMMU.
+        """
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
         self._function = function
         self._nodes = Nodes(self._kernel, self._doing, advice.of_vfio_node)
@@ -130,7 +132,9 @@ class GroupSpace:
 
 
 def asked_again(ask: Callable[[bytearray], object]) -> bytearray:
-    """Make a call whose first dword says how long the reply may be, and again with more room when the kernel asks for it."""
+    """Make a call whose first dword says how long the reply may be, and again with more room when the kernel asks for
+    it.
+    """
     size = REPLY_BYTES
     while True:
         reply = bytearray(size)

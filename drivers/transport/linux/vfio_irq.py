@@ -1,4 +1,6 @@
-"""Interrupts of a function through VFIO: each vector is an eventfd that the kernel writes. MSI-X where there is some, else MSI, else INTx."""
+"""Interrupts of a function through VFIO: each vector is an eventfd that the kernel writes. MSI-X where there is some,
+else MSI, else INTx.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ class EventInterrupts:
 
 
 class Notice:
-    """One of VFIO's own events, such as the kernel's wish to have the function back; absent where the kernel lacks it."""
+    """One of VFIO's own events, such as the kernel's wish to have the function back; absent where the kernel lacks
+    it.
+    """
 
     def __init__(self, kernel: Kernel, node: int, index: int) -> None:
         self._event = -1

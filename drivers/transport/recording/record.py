@@ -1,11 +1,12 @@
 """A recording transport: it stands between a driver and any other transport and writes down what passes.
 
-The driver works on a copy of host memory (`alloc_host`). What it wrote is carried to the card before its next access of any kind, what the card
-wrote is carried back after it: so a transcript says when each became visible, and a replay can do the same. A card that polls host memory for a
-write pointer sees a push in order of address, not of the driver's stores. Memory that is pinned belongs to the caller and is only watched.
-Memory that the CPU does not see, a bridge's own, has nothing to carry; ways past the round trips of such a path are not taken (`remote`).
-Windows are not mapped (`NotSupported`, as behind a USB bridge): accesses through plain memory could not be seen.
-A transcript holds what the driver stored, firmware of vendors too.
+The driver works on a copy of host memory (`alloc_host`). What it wrote is carried to the card before its next access of
+any kind, what the card wrote is carried back after it: so a transcript says when each became visible, and a replay can
+do the same. A card that polls host memory for a write pointer sees a push in order of address, not of the driver's
+stores. Memory that is pinned belongs to the caller and is only watched. Memory that the CPU does not see, a bridge's
+own, has nothing to carry; ways past the round trips of such a path are not taken (`remote`). Windows are not mapped
+(`NotSupported`, as behind a USB bridge): accesses through plain memory could not be seen. A transcript holds what the
+driver stored, firmware of vendors too.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _nothing(row: Row, _: Any) -> Row:
 
 
 class Recorder:
-    """A device whose every access goes to a transcript: a path, or a stream that is open for writing. `close` ends both."""
+    """A device whose every access goes to a transcript: a path, or a stream that is open for writing. `close` ends
+    both.
+    """
 
     def __init__(self, device: Device, to: str | Path | IO[bytes]) -> None:
         self._device = device
@@ -148,7 +151,9 @@ class Recorder:
         self.close()
 
     def write(self, row: Row) -> None:
-        """Append a row. Where the file takes no more, as on a full disk, the card goes on unrecorded and `close` raises the `OSError`."""
+        """Append a row. Where the file takes no more, as on a full disk, the card goes on unrecorded and `close` raises
+        the `OSError`.
+        """
         if self._failed is not None:
             return
         try:
@@ -220,7 +225,9 @@ def _vectors(row: Row, vectors: tuple[int, ...]) -> Row:
 
 
 class RecordedMemory:
-    """Host memory of a recorded device: what the driver sees (`view`), what the card sees, and what both last agreed on."""
+    """Host memory of a recorded device: what the driver sees (`view`), what the card sees, and what both last agreed
+    on.
+    """
 
     def __init__(self, recorder: Recorder, number: int, memory: DmaMemory, *, staged: bool) -> None:
         self._recorder, self._number, self._memory, self._staged = recorder, number, memory, staged

@@ -1,7 +1,8 @@
 """The transport `replay`: a card that is a transcript, `replay:PATH`. It answers as the recorded one did.
 
-Requests must come in the recorded order with the recorded values, host memory must be written alike; the first difference is a `TransportError`
-that names it. Host memory shows the recorded card's writes when the recorded driver could see them. Time is the recorded time.
+Requests must come in the recorded order with the recorded values, host memory must be written alike; the first
+difference is a `TransportError` that names it. Host memory shows the recorded card's writes when the recorded driver
+could see them. Time is the recorded time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Transcripts: every access of a driver to its card, in order, with what was answered. A gzip file of rows; hostile input when read.
+"""Transcripts: every access of a driver to its card, in order, with what was answered. A gzip file of rows; hostile
+input when read.
 
-A row is a request (operation, window, numbers, bytes) and its answer. What host memory held is kept as differences: `PUSH` what the driver had
-written when it next touched the card, `PULL` what the card had written when that access was over.
+A row is a request (operation, window, numbers, bytes) and its answer. What host memory held is kept as differences:
+`PUSH` what the driver had written when it next touched the card, `PULL` what the card had written when that access was
+over.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from ringup.silicon.amd.memory.hdp import Hdp
 from ringup.silicon.common.cells import block_map
 
 DWORD = 4
-KICKS = (  # registers by which a host tells an engine of memory: ring pointers, mailboxes, requests to walk tables again
+# registers by which a host tells an engine of memory: ring pointers, mailboxes, requests to walk tables again
+KICKS = (
     ("gc", "SDMA?_QUEUE?_RB_WPTR"), ("gc", "CP_RB?_WPTR"), ("gc", "GCVM_INVALIDATE_ENG*_REQ"),
     ("mmhub", "MMVM_INVALIDATE_ENG*_REQ"), ("mp", "MP0_SMN_C2PMSG_35"), ("mp", "MP0_SMN_C2PMSG_64"),
     ("mp", "MP0_SMN_C2PMSG_67"), ("mp", "MP1_SMN_C2PMSG_66"), ("mp", "MP1_SMN_C2PMSG_75"),
@@ -83,7 +84,9 @@ class Doorbells:
 
 
 class Registers:
-    """BAR 5. A quadword is two dwords, low one first; smaller reads give part of a dword, smaller writes are refused."""
+    """BAR 5. A quadword is two dwords, low one first; smaller reads give part of a dword, smaller writes are
+    refused.
+    """
 
     def __init__(self, board: Board, hdp: Hdp) -> None:
         self._space, self._log, self._hdp = board.space, board.log, hdp
@@ -99,7 +102,9 @@ class Registers:
         return data[offset - first : offset - first + size_bytes]
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Refuse what is no dword; tell whether every register is there now: a write that is on its way may open a door for this one."""
+        """Refuse what is no dword; tell whether every register is there now: a write that is on its way may open a door
+        for this one.
+        """
         if offset % DWORD or size_bytes % DWORD:
             raise GuestError(f"registers are written as dwords, not {size_bytes} bytes at {offset:#x}")
         if size_bytes == DWORD:

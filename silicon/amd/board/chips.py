@@ -36,7 +36,8 @@ PME_ALL_BUT_D0 = (
 ATOMICS = regs.PCI_EXP_DEVCAP2_ATOMIC_COMP32 | regs.PCI_EXP_DEVCAP2_ATOMIC_COMP64
 
 
-GC_INFO = {  # what reproduces the device description that Mesa recorded of a navi31; UNKNOWN: the four *_depth and sdp values
+# what reproduces the device description that Mesa recorded of a navi31; UNKNOWN: the four *_depth and sdp values
+GC_INFO = {
     "gc_num_max_gs_thds": 32,
     "gc_gs_table_depth": 32,
     "gc_gsprim_buff_depth": 1792,
@@ -151,9 +152,10 @@ def _bars(vram_mib: int) -> tuple[Bar, ...]:
 def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...]) -> FunctionRow:
     """The GPU itself.
 
-    Source: `lspci -vvv` of a Radeon RX 7900 XTX, issue 503 of geerlingguy/raspberry-pi-pcie-devices (BARs, capabilities and their places,
-    resizable BAR's sizes); offsets as in nbio_4_3_0_offset.h, cfgBIF_CFG_DEV0_EPF0_*. No function level reset, no MSI-X, no serial number
-    there. The link to the switch is always sixteen lanes wide. Device ids: the pci.ids list. GUESS: the others have the same capabilities.
+    Source: `lspci -vvv` of a Radeon RX 7900 XTX, issue 503 of geerlingguy/raspberry-pi-pcie-devices (BARs, capabilities
+    and their places, resizable BAR's sizes); offsets as in nbio_4_3_0_offset.h, cfgBIF_CFG_DEV0_EPF0_*. No function
+    level reset, no MSI-X, no serial number there. The link to the switch is always sixteen lanes wide. Device ids: the
+    pci.ids list. GUESS: the others have the same capabilities.
     """
     capabilities = (
         vendor_specific(0x48, 8),
@@ -212,7 +214,8 @@ NAVI31 = ChipRow(
     mall_bytes_per_umc=16 << 20,
     tmr_bytes=0x130_0000,  # what the real firmware computes from its table of contents is not more: drivers assert it
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
-    # GUESS: the driver reads segment 4 of the data fabric, which no public table places; any base works that nothing else answers
+    # GUESS: the driver reads segment 4 of the data fabric, which no public table places; any base works that nothing
+    # else answers
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
     harvested=("vcn",),  # this model has no video engine: listed as fused off
     reference_clock_10khz=10_000,
@@ -224,8 +227,9 @@ NAVI31 = ChipRow(
     vbios_version="ATOMBIOSBK-AMD VER022.001.002.008.000001",
 )
 
-# Shapes: AMD's data sheets of the Radeon RX 7800 XT and RX 7600 (CUs, ROPs, bus, Infinity Cache), which fix engines and arrays together with
-# amdgpu's limits; caches as navi31's for each channel and array. GUESS: subsystems, which companions they have, the TMR's size.
+# Shapes: AMD's data sheets of the Radeon RX 7800 XT and RX 7600 (CUs, ROPs, bus, Infinity Cache), which fix engines and
+# arrays together with amdgpu's limits; caches as navi31's for each channel and array. GUESS: subsystems, which
+# companions they have, the TMR's size.
 NAVI32 = replace(
     NAVI31,
     name="navi32",

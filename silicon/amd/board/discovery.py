@@ -1,4 +1,5 @@
-"""The IP discovery binary: which blocks a chip has, their versions and bases. Firmware leaves it 64 KiB below the top of VRAM.
+"""The IP discovery binary: which blocks a chip has, their versions and bases. Firmware leaves it 64 KiB below the top
+of VRAM.
 
 Source: amdgpu include/discovery.h (layout, checksums), amdgpu_discovery.c (what a reader insists on).
 """
@@ -95,7 +96,9 @@ def _bytes(view: object, size_bytes: int) -> bytes:
 
 
 def _ip_table(listed: Iterable[Ip], place: int) -> bytes:
-    """Return the list of blocks, version 3, of one die; offsets in it count from the start of the binary, where it lies at `place`."""
+    """Return the list of blocks, version 3, of one die; offsets in it count from the start of the binary, where it lies
+    at `place`.
+    """
     entries = [
         facts.ip_v3.pack(ip.hw_id, ip.instance, len(ip.bases), *ip.version, 0, 0)
         + struct.pack(f"<{len(ip.bases)}I", *ip.bases)

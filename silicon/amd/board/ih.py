@@ -1,4 +1,5 @@
-"""The interrupt handler (OSSSYS): two rings of 32-byte entries in memory, write-back of the write pointer, message interrupts.
+"""The interrupt handler (OSSSYS): two rings of 32-byte entries in memory, write-back of the write pointer, message
+interrupts.
 
 Source: amdgpu ih_v6_0.c (protocol), amdgpu_ih.c (layout of an entry), osssys_6_0_0 headers (registers).
 """
@@ -214,7 +215,9 @@ class Ih:
         return self._write_pointer(ring) + ENTRY.size & mask == self.cells.load(ring.rptr) & mask
 
     def _post(self, ring: _Ring, entry: bytes) -> None:
-        """Put an entry into its ring. Full: overwrite and mark (overflow enabled), drop (drain enabled) or hold back."""
+        """Put an entry into its ring. Full: overwrite and mark (overflow enabled), drop (drain enabled) or hold
+        back.
+        """
         name, cells = f"IH_RB_CNTL{ring.suffix}", self.cells
         if not ring.settings().enabled:
             self.board.log.note("ih", "dropped", "an entry while ring {} is off", ring.number)
@@ -232,7 +235,9 @@ class Ih:
         self._store(ring, entry)
 
     def _store(self, ring: _Ring, entry: bytes) -> None:
-        """ORDER: the entry, then the pointer in memory, then the message: the host reads the pointer that memory has."""
+        """ORDER: the entry, then the pointer in memory, then the message: the host reads the pointer that memory
+        has.
+        """
         cells, settings = self.cells, ring.settings()
         at = self._write_pointer(ring)
         after = at + ENTRY.size & self._mask(ring)

@@ -1,9 +1,10 @@
-"""Firmware of a virtual card: files in the kernel's containers, laid out as the chip's own, with noise where those have code.
+"""Firmware of a virtual card: files in the kernel's containers, laid out as the chip's own, with noise where those have
+code.
 
-No real card takes them, the virtual cards' own key (`psp_signing`) has signed them, and nothing runs them. What checks them, a driver's
-parser and the model's PSP, meets what a real file has: headers, offsets, signed parts, room behind stacks. Source: amdgpu_ucode.h (headers);
-Debian's firmware-amd-graphics 20250410 (header versions, order and kinds of the parts, start addresses, which bytes `crc32` covers: all
-behind the common header).
+No real card takes them, the virtual cards' own key (`psp_signing`) has signed them, and nothing runs them. What checks
+them, a driver's parser and the model's PSP, meets what a real file has: headers, offsets, signed parts, room behind
+stacks. Source: amdgpu_ucode.h (headers); Debian's firmware-amd-graphics 20250410 (header versions, order and kinds of
+the parts, start addresses, which bytes `crc32` covers: all behind the common header).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ IP_PATH = "header"  # where the common header lies in most headers
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One image inside a file. `kind`: its header's type word; `room_bytes`: zeros sent behind it; `marked`: its header has a magic."""
+    """One image inside a file. `kind`: its header's type word; `room_bytes`: zeros sent behind it; `marked`: its header
+    has a magic.
+    """
 
     kind: int
     body_bytes: int = 0x400
@@ -63,7 +66,9 @@ class Part:
 
 
 def _key(kind: int) -> bytes:
-    """Return the id of the key that signs a kind of image: the ROM's for what is booted first, else one of the key database's."""
+    """Return the id of the key that signs a kind of image: the ROM's for what is booted first, else one of the key
+    database's.
+    """
     part = next(part for part in (*psp_parts.BOOT.values(), *psp_parts.FIRMWARE.values(), *OTHERS) if part.kind == kind)
     return psp_signing.ROOT_ID if part.rooted else psp_signing.key_id(part.usages[0])
 
@@ -81,7 +86,9 @@ Fields = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A kind of file: its header and parts. `fields` fills what the common header lacks, by path of the member, from the places of the parts."""
+    """A kind of file: its header and parts. `fields` fills what the common header lacks, by path of the member, from
+    the places of the parts.
+    """
 
     header: Any  # of autogen.amd.ucode
     version: tuple[int, int]
@@ -213,7 +220,9 @@ APPLICATIONS = tuple(
 
 
 def build(chip: ChipRow) -> dict[str, bytes]:
-    """Return every file of a chip by the name that the kernel asks for, without its folder. The same bytes each time."""
+    """Return every file of a chip by the name that the kernel asks for, without its folder. The same bytes each
+    time.
+    """
     version = {ip.hw_id: ip.version for ip in discovery.ips(chip)}
     gc, psp, smu, sdma = (version[getattr(facts, f"{block}_HWID")] for block in ("GC", "MP0", "MP1", "SDMA0"))
     files = {_name("gc", gc, suffix): (file, gc) for suffix, file in GC_FILES.items()}

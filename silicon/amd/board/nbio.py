@@ -1,6 +1,8 @@
-"""NBIO 4.3: the bus interface. Straps and sizes, scratch registers, indirect windows, HDP flushes, and the routing of doorbells.
+"""NBIO 4.3: the bus interface. Straps and sizes, scratch registers, indirect windows, HDP flushes, and the routing of
+doorbells.
 
-Source: amdgpu nbio_v4_3.c, hdp_v6_0.c, soc21.c, amdgpu_device.c (amdgpu_device_mm_access); nbio_2_3_default.h for two reset values.
+Source: amdgpu nbio_v4_3.c, hdp_v6_0.c, soc21.c, amdgpu_device.c (amdgpu_device_mm_access); nbio_2_3_default.h for two
+reset values.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ WINDOWS = (
 
 
 class Nbio:
-    """The bus interface of one card. `functions` of the board, by name: their config space is seen here as registers."""
+    """The bus interface of one card. `functions` of the board, by name: their config space is seen here as
+    registers.
+    """
 
     def __init__(self, board: Board, chip: ChipRow, hdp: Hdp, functions: Mapping[str, Function]) -> None:
         self._board, self._chip, self._hdp = board, chip, hdp
@@ -141,7 +145,9 @@ class Nbio:
         )
 
     def reset(self, *, keep_scratch: bool = False) -> None:
-        """Return to the state after power-on; `keep_scratch`: the BIOS scratch registers survive, as in a reset of the chip alone."""
+        """Return to the state after power-on; `keep_scratch`: the BIOS scratch registers survive, as in a reset of the
+        chip alone.
+        """
         scratch = [f"BIF_BX0_BIOS_SCRATCH_{n}" for n in range(16)] if keep_scratch else []
         self.cells.reset(keep=scratch)
         self._halves.clear()
@@ -224,7 +230,9 @@ class Nbio:
 
     # --- doorbells ----------------------------------------------------------------------------------------------
     def listen(self, name: str, client: DoorbellClient) -> None:
-        """Lead doorbells of an engine (`gc`, `sdma`, `ih`, `vcn`) to `client`; several of one name are asked in turn."""
+        """Lead doorbells of an engine (`gc`, `sdma`, `ih`, `vcn`) to `client`; several of one name are asked in
+        turn.
+        """
         self._clients.setdefault(name, []).append(client)
 
     def doorbell(self, index: int, value: int, size_bytes: int) -> None:
@@ -240,8 +248,9 @@ class Nbio:
             return
         target, names = route
         if size_bytes == 4 and "ih" not in names:
-            # QUIRK: bridges that send nothing but dwords ring a doorbell of 64 bits in halves, and cards behind them are known to run. UNKNOWN:
-            # how the halves are put together; here the high one waits for the low one, or whichever comes first for the other (`half_rings`)
+            # QUIRK: bridges that send nothing but dwords ring a doorbell of 64 bits in halves, and cards behind them
+            # are known to run. UNKNOWN: how the halves are put together; here the high one waits for the low one, or
+            # whichever comes first for the other (`half_rings`)
             other = self._halves.pop(index | 1 - half, None)
             if other is None and (half or not self.half_rings):
                 self._halves[index | half] = value

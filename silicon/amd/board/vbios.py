@@ -1,6 +1,7 @@
 """The VBIOS: a PCI expansion ROM with AMD's ATOM tables, as a card's flash holds it.
 
-Source: atomfirmware.h (tables), amdgpu atom.c and amdgpu_bios.c (what a reader insists on), PCI Firmware Specification 3.2, chapter 5.
+Source: atomfirmware.h (tables), amdgpu atom.c and amdgpu_bios.c (what a reader insists on), PCI Firmware Specification
+3.2, chapter 5.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _header(rom: _Rom, *, commands: int, tables: int, subsystem: tuple[int, int]
 
 
 def _commands(rom: _Rom, chip: ChipRow) -> int:
-    """Store the command tables: `asic_init` marks the card as posted, all else of it was done by the card's own firmware."""
+    """Store the command tables: `asic_init` marks the card as posted, all else of it was done by the card's own
+    firmware.
+    """
     scratch = block_map(chip.name, "nbio", 0).addresses[f"BIF_BX0_BIOS_SCRATCH_{SCRATCH_7}"] // 4
     code = struct.pack("<BBHI", OPCODE_OR_REGISTER, SOURCE_IMMEDIATE_DWORD, scratch, INIT_COMPLETE) + bytes(
         [OPCODE_END]

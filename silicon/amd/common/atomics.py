@@ -49,7 +49,9 @@ def awaited(function: int, reference: int, mask: int, size_bytes: int) -> str:
 
 
 def describe(code: int) -> tuple[Operation, int, bool] | None:
-    """Return an operation, its size in bytes and whether it returns the old value; None for one that packets cannot ask for."""
+    """Return an operation, its size in bytes and whether it returns the old value; None for one that packets cannot ask
+    for.
+    """
     operation = OPERATIONS.get(code & 0x1F)
     if operation is None or code > 0x7F:
         return None

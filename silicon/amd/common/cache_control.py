@@ -36,7 +36,8 @@ class CacheControl(Protocol):
         ...
 
 
-# AQL's fences. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; UNKNOWN: whether the firmware drops the I$ with both
+# AQL's fences. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; UNKNOWN: whether the firmware drops the I$ with
+# both
 AGENT = Invalidation(scalar=True, gl0=True, gl1=True, instructions=True)
 WRITE_BACK = Invalidation(second_writeback=True)
 SYSTEM = Invalidation(scalar=True, gl0=True, gl1=True, instructions=True, second_writeback=True, second_invalidate=True)

@@ -19,7 +19,9 @@ FIRST_PAGE_DWORDS = 1024  # of doorbells: the driver's own; those of processes l
 
 @dataclass(slots=True)
 class Board:
-    """What every block shares: its chip's name in the register database, time, log, faults, the register bus, memories, caches if any."""
+    """What every block shares: its chip's name in the register database, time, log, faults, the register bus, memories,
+    caches if any.
+    """
 
     chip: str
     clock: VirtualClock
@@ -33,7 +35,9 @@ class Board:
 
 
 class VmFault(Exception):
-    """A hub refused an access. It has set its fault status and raised the interrupt; whoever asked stops what it was doing."""
+    """A hub refused an access. It has set its fault status and raised the interrupt; whoever asked stops what it was
+    doing.
+    """
 
     def __init__(self, hub: str, vmid: int, gpu_va: int, write: bool, reason: str) -> None:
         verb = "write to" if write else "read of"
@@ -42,7 +46,9 @@ class VmFault(Exception):
 
 
 class Hub(Protocol):
-    """A VM hub as its clients see it: all engines reach memory through one. `client` names who asks, for the fault status."""
+    """A VM hub as its clients see it: all engines reach memory through one. `client` names who asks, for the fault
+    status.
+    """
 
     def read(self, vmid: int, gpu_va: int, size_bytes: int, client: str) -> bytes:
         """Return bytes at a virtual (or aperture) address, or raise `VmFault`."""

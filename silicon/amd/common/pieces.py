@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """Where a run of virtual addresses lies: `space` is vram, host, zero (reads give 0, writes vanish) or nothing (bus error)."""
+    """Where a run of virtual addresses lies: `space` is vram, host, zero (reads give 0, writes vanish) or nothing (bus
+    error).
+    """
 
     space: str
     address: int

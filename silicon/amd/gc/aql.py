@@ -1,9 +1,11 @@
-"""The packet processor of AQL queues: firmware of the MEC that works on packets of 64 bytes, in order, and on the PM4 they may carry.
+"""The packet processor of AQL queues: firmware of the MEC that works on packets of 64 bytes, in order, and on the PM4
+they may carry.
 
-A packet is launched in turn and completes at the end of the pipe, in turn too: there its header becomes INVALID, read_dispatch_id moves on
-and its completion signal is counted down. The processor finds amd_queue_t from where the read index is written.
-Source: ROCR-Runtime hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_aql_queue.cpp; ROCm-Device-Libs hsaqs.cl (what a signal's event is); amdkfd
-kfd_mqd_manager_v11.c, kfd_int_process_v11.c; amd-gfx list, December 2020 (headers and signals are written by MEC firmware, not by hardware).
+A packet is launched in turn and completes at the end of the pipe, in turn too: there its header becomes INVALID,
+read_dispatch_id moves on and its completion signal is counted down. The processor finds amd_queue_t from where the read
+index is written. Source: ROCR-Runtime hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_aql_queue.cpp; ROCm-Device-Libs
+hsaqs.cl (what a signal's event is); amdkfd kfd_mqd_manager_v11.c, kfd_int_process_v11.c; amd-gfx list, December 2020
+(headers and signals are written by MEC firmware, not by hardware).
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class Aql(Parser):
     def _connect(self) -> None:
         """Find amd_queue_t and how far the queue has come.
 
-        CP_HQD_PQ_CONTROL.no_update_rptr, which amdkfd sets for AQL, is about the read pointer in dwords; the index is written nevertheless.
+        CP_HQD_PQ_CONTROL.no_update_rptr, which amdkfd sets for AQL, is about the read pointer in dwords; the index is
+        written nevertheless.
         """
         report = self.hqd.pair(self.hqd.names.report) & MASK48 & -8
         self.retired = self.read_number(report, 8)
@@ -84,10 +87,11 @@ class Aql(Parser):
             self._give_up()
 
     def _give_up(self) -> None:
-        """Give back the slots of packets that were under way when the queue was reset, or lost its waves: nothing of them is left to complete.
+        """Give back the slots of packets that were under way when the queue was reset, or lost its waves: nothing of
+        them is left to complete.
 
-        UNKNOWN: what the firmware does. No driver goes on with such a queue: amdkfd refuses it, has_reset_queue. Here they retire, and
-        nobody is told that they are done.
+        UNKNOWN: what the firmware does. No driver goes on with such a queue: amdkfd refuses it, has_reset_queue. Here
+        they retire, and nobody is told that they are done.
         """
         text = "queue {}: packets {:#x} to {:#x} were under way and are lost"
         self.cp.board.log.note("cp", "queue", text, self.hqd.slot, self.retired, self.index - 1)
@@ -95,7 +99,9 @@ class Aql(Parser):
             self.retire(index)
 
     def _ready(self) -> bool:
-        """Whether the next slot belongs to the processor: a write index may be more than a ring ahead, what is executed may not."""
+        """Whether the next slot belongs to the processor: a write index may be more than a ring ahead, what is executed
+        may not.
+        """
         ahead = self.hqd.ahead_dwords // aql.PACKET_DWORDS
         return ahead > 0 and self.index - self.retired < self._packets
 
@@ -123,7 +129,8 @@ class Aql(Parser):
         words = struct.unpack(f"<{aql.PACKET_DWORDS}I", self.read(gpu_va, aql.PACKET_BYTES))
         head = aql.Header(words[0])
         if head.type == aql.INVALID:
-            # ROCR's StoreRelaxed: doorbells for packets that are INVALID are fine, the hardware stalls on them until they are valid
+            # ROCR's StoreRelaxed: doorbells for packets that are INVALID are fine, the hardware stalls on them until
+            # they are valid
             yield from self.poll(
                 lambda: self.read_number(gpu_va, 1) != aql.INVALID,
                 lambda: f"packet {self.index:#x} at {gpu_va:#x} is INVALID still, and the write index is behind it",
@@ -152,10 +159,11 @@ class Aql(Parser):
         yield PACKET_US
 
     def _halt(self, refused: Refused) -> Steps:
-        """Tell the runtime and the host of a packet that cannot be executed, and stop there; the queue can be disconnected.
+        """Tell the runtime and the host of a packet that cannot be executed, and stop there; the queue can be
+        disconnected.
 
-        UNKNOWN: which of signal and interrupt comes first, and whether the firmware goes on once the signal is 0 again, as it does for
-        scratch. Here it does not; a queue that comes back meets the packet again.
+        UNKNOWN: which of signal and interrupt comes first, and whether the firmware goes on once the signal is 0 again,
+        as it does for scratch. Here it does not; a queue that comes back meets the packet again.
         """
         yield from self.poll(lambda: self.queue.settled, self._unsettled)
         text = f"{self.packet}: {refused}"
@@ -171,7 +179,8 @@ class Aql(Parser):
     def finish(self, signal: int, start: int, *, early: bool = False, lent: bool = False) -> None:
         """Go on behind the packet, and complete it at the end of the pipe; `early` counts its signal down at once.
 
-        `start` is when it was launched, in ticks. `lent`: it has scratch memory for itself, which is told to be free behind it.
+        `start` is when it was launched, in ticks. `lent`: it has scratch memory for itself, which is told to be free
+        behind it.
         """
         index, profiled = self.index, bool(self._properties().enable_profiling)
         self.index += 1
@@ -185,14 +194,18 @@ class Aql(Parser):
         self.queue.after_work(partial(_complete, index, signal, start if profiled else None, lent))
 
     def retire(self, index: int) -> None:
-        """Give the slot of a packet back to producers. UNKNOWN: how much of the header is written; here the 16 bits of hsa_packet_header_t."""
+        """Give the slot of a packet back to producers. UNKNOWN: how much of the header is written; here the 16 bits of
+        hsa_packet_header_t.
+        """
         self.write_number(self.place(index), aql.INVALID, 2)
         self.retired = index + 1
         self.write_number(self.hqd.pair(self.hqd.names.report) & MASK48 & -8, self.retired, 8)
         self.queue.wake()
 
     def signal(self, handle: int, start: int | None) -> None:
-        """Count a completion signal down by 1, with `start` and now as its time stamps when they are wanted; 0 is no signal."""
+        """Count a completion signal down by 1, with `start` and now as its time stamps when they are wanted; 0 is no
+        signal.
+        """
         if not handle:
             return
         seen = aql.Signal.view(bytearray(self.read(handle, aql.Signal.SIZE)))
@@ -212,7 +225,9 @@ class Aql(Parser):
         self._store(handle, aql.Signal.view(bytearray(self.read(handle, aql.Signal.SIZE))), reason)
 
     def _store(self, handle: int, seen: aql.Signal, value: int) -> None:
-        """Store a signal's value, then its event: its number to the mailbox and in an interrupt. Source: hsaqs.cl; kfd_events.c."""
+        """Store a signal's value, then its event: its number to the mailbox and in an interrupt. Source: hsaqs.cl;
+        kfd_events.c.
+        """
         self.write_number(handle + aql.Signal.offset_of("value"), value, 8)
         if seen.event_mailbox_ptr:
             self.write_number(seen.event_mailbox_ptr, seen.event_id, 8)
@@ -237,8 +252,9 @@ class Aql(Parser):
     def scratch(self, wave_size: int, lane_bytes: int) -> Generator[float, None, bool]:
         """Wait until the runtime has given the queue enough scratch memory; return whether it had to.
 
-        What was launched before is done first: the runtime finds the packet by read_dispatch_id, and frees the memory there was.
-        Source: amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a wave64's lane has half of a wave32's).
+        What was launched before is done first: the runtime finds the packet by read_dispatch_id, and frees the memory
+        there was. Source: amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a
+        wave64's lane has half of a wave32's).
         """
         asked = False
         while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
@@ -293,7 +309,9 @@ class Aql(Parser):
         self.finish(packet.completion_signal, start, early=True)
 
     def barrier_or(self, head: aql.Header, data: bytearray) -> Steps:
-        """Wait until one of the signals named is 0. Without any it waits for ever: hsa.h calls a null handle not satisfied here."""
+        """Wait until one of the signals named is 0. Without any it waits for ever: hsa.h calls a null handle not
+        satisfied here.
+        """
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
         yield from self.poll(

@@ -1,7 +1,7 @@
 """KERNEL_DISPATCH: a packet and the kernel descriptor it names become the registers of a dispatch.
 
-Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Initial Kernel Execution State" and "Kernel Dispatch"; ROCR-Runtime hsa.h,
-amd_hsa_queue.h, amd_aql_queue.cpp (which mistakes are told apart); kfd_ioctl.h (their exception codes).
+Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Initial Kernel Execution State" and "Kernel Dispatch"; ROCR-Runtime
+hsa.h, amd_hsa_queue.h, amd_aql_queue.cpp (which mistakes are told apart); kfd_ioctl.h (their exception codes).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Refused(Exception):
 
 
 def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tuple[int, int, tuple[int, int, int]]:
-    """Set the slot's COMPUTE_* registers; return initiator, wave size, and the grid in work-items. `Refused` leaves them as they are."""
+    """Set the slot's COMPUTE_* registers; return initiator, wave size, and the grid in work-items. `Refused` leaves
+    them as they are.
+    """
     _check_shape(processor, head, packet)
     descriptor, entry = _kernel(processor, packet)
     properties = aql.KernelProperties(descriptor.kernel_code_properties)
@@ -161,7 +163,8 @@ def _user_sgprs(
         (properties.queue_ptr, processor.at),
         (properties.kernarg_segment_ptr, packet.kernarg_address),
         (properties.dispatch_id, processor.index),
-        # scratch is architected on GFX11: compilers ask for neither the buffer nor this one. GUESS: as on GFX9, where the memory begins
+        # scratch is architected on GFX11: compilers ask for neither the buffer nor this one. GUESS: as on GFX9, where
+        # the memory begins
         (properties.flat_scratch_init, shared.scratch_backing_memory_location),
     ):
         if enabled:

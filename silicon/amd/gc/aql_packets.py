@@ -1,7 +1,8 @@
-"""What a runtime and the packet processor share: packets of the Architected Queuing Language (AQL), queues, signals, kernel descriptors.
+"""What a runtime and the packet processor share: packets of the Architected Queuing Language (AQL), queues, signals,
+kernel descriptors.
 
-Source: ROCR-Runtime rocm-6.1.2 hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_hsa_signal.h, amd_aql_queue.cpp (the PM4 packet's shape);
-LLVM AMDGPUUsage, "Kernel Descriptor".
+Source: ROCR-Runtime rocm-6.1.2 hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_hsa_signal.h, amd_aql_queue.cpp (the PM4
+packet's shape); LLVM AMDGPUUsage, "Kernel Descriptor".
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ class Signal(Struct):
 
 SIGNAL_KIND_USER = 1
 
-# What the processor stores in queue_inactive_signal: a bit a reason. Source: amd_aql_queue.cpp, DynamicQueueEventsHandler
+# What the processor stores in queue_inactive_signal: a bit a reason. Source: amd_aql_queue.cpp,
+# DynamicQueueEventsHandler
 INACTIVE_SCRATCH_WAVE64 = 1 << 0
 INACTIVE_DIMENSIONS = 1 << 1
 INACTIVE_GROUP_MEMORY = 1 << 2

@@ -1,4 +1,6 @@
-"""The graphics core as a card wires it: GRBM, RLC, command processor, scheduler firmware and dispatcher around one set of registers."""
+"""The graphics core as a card wires it: GRBM, RLC, command processor, scheduler firmware and dispatcher around one set
+of registers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from ringup.silicon.shader.common.state import Engine, WaveState
 class GraphicsCore:
     """All blocks of the core. Implements `parts.DoorbellClient`, `parts.FirmwareTarget` and `parts.Resettable`.
 
-    `cells` are the core's registers, on the bus already; the caller resets them before this. `autoload` is what the PSP calls.
+    `cells` are the core's registers, on the bus already; the caller resets them before this. `autoload` is what the PSP
+    calls.
     """
 
     def __init__(
@@ -46,7 +49,9 @@ class GraphicsCore:
         self.grbm.on_soft_reset = self._soft_reset
 
     def _soft_reset(self, mask: int) -> None:
-        """Reset what GRBM_SOFT_RESET names: parts of the command processor, and the copy engines that share its registers."""
+        """Reset what GRBM_SOFT_RESET names: parts of the command processor, and the copy engines that share its
+        registers.
+        """
         self._reset_cp(mask)
         for number, engine in enumerate(self._sdma):
             if self.grbm.cells.field("GRBM_SOFT_RESET", f"SOFT_RESET_SDMA{number}", mask):

@@ -175,7 +175,9 @@ class Cp:
             queue.disconnect(save=False)
 
     def _refuse_if_active(self, name: str, value: int) -> None:
-        """Note where a queue that runs is given other memory. Source: gfx_v11_0.c, gfx_v11_0_kiq_init_register takes it off first."""
+        """Note where a queue that runs is given other memory. Source: gfx_v11_0.c, gfx_v11_0_kiq_init_register takes it
+        off first.
+        """
         del value
         slot = self.grbm.slot()
         queue = self.queues.get(slot)
@@ -278,7 +280,9 @@ class Cp:
         return parser, parser.run()
 
     def is_kiq(self, slot: Slot) -> bool:
-        """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c, kiq_setting."""
+        """Whether RLC_CP_SCHEDULERS names the queue: valid 7, me 6:5, pipe 4:3, queue 2:0. Source: mes_v11_0.c,
+        kiq_setting.
+        """
         wanted = 0x80 | slot.me << 5 | slot.pipe << 3 | slot.queue
         value = self.cells["RLC_CP_SCHEDULERS"]
         return wanted in (value & 0xFF, value >> 8 & 0xFF)
@@ -319,7 +323,8 @@ class Cp:
     def _saved(self, hqd: Hqd, mqd: int) -> Saved | None:
         """Return what was saved with an MQD; an MQD made anew at the same place has nothing.
 
-        UNKNOWN: what of an MQD tells the firmware that waves were saved with it. Here it is CP_HQD_PERSISTENT_STATE.relaunch_waves.
+        UNKNOWN: what of an MQD tells the firmware that waves were saved with it. Here it is
+        CP_HQD_PERSISTENT_STATE.relaunch_waves.
         """
         saved = self.saved.pop(mqd, None)
         if hqd.names is not COMPUTE:
@@ -345,7 +350,9 @@ class Cp:
 
     # --- doorbells and write pointers ---------------------------------------------------------------------------
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a ring of the doorbell at dword `index`, 32 or 64 bits: a write pointer in dwords, or the number of an AQL packet."""
+        """Take a ring of the doorbell at dword `index`, 32 or 64 bits: a write pointer in dwords, or the number of an
+        AQL packet.
+        """
         queue = self.find_doorbell(index)
         if queue is None:
             return self.scheduler is not None and self.scheduler.unmapped_doorbell(index, value)
@@ -408,7 +415,9 @@ class Cp:
             queue.wake()
 
     def _poll_once(self, mask: int) -> None:
-        """Read the write pointers of MEC 1's queues that a mask names, connected or about to be. Source: amdgpu_amdkfd_gfx_v11.c, hqd_load."""
+        """Read the write pointers of MEC 1's queues that a mask names, connected or about to be. Source:
+        amdgpu_amdkfd_gfx_v11.c, hqd_load.
+        """
         for slot, queue in self.queues.items():
             number = slot.pipe * self.row.queues_per_pipe + slot.queue
             if slot.me == MEC1 and mask >> number & 1 and queue.hqd.poll_address:

@@ -1,4 +1,6 @@
-"""A queue that is connected to a slot: its parser, its grids under way, what waits for their end, and how it is disconnected."""
+"""A queue that is connected to a slot: its parser, its grids under way, what waits for their end, and how it is
+disconnected.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ NO_FETCHER = "its slot had a queue before and CP_HQD_EOP_RPTR.init_fetcher was n
 
 
 class EopFetcher(Enum):
-    """What hands a slot of the compute micro engine the ends of its work, in the order of the EOP buffer that CP_HQD_EOP_BASE_ADDR names."""
+    """What hands a slot of the compute micro engine the ends of its work, in the order of the EOP buffer that
+    CP_HQD_EOP_BASE_ADDR names.
+    """
 
     FRESH = auto()  # since the micro engine was reset
     USED = auto()  # it stands somewhere in the buffer of a queue
@@ -36,7 +40,9 @@ class EopFetcher(Enum):
 
 
 class Stop(IntEnum):
-    """How a queue is disconnected: CP_HQD_DEQUEUE_REQUEST.dequeue_req. Source: amdkfd, KFD_PREEMPT_TYPE_WAVEFRONT_* and hqd_destroy."""
+    """How a queue is disconnected: CP_HQD_DEQUEUE_REQUEST.dequeue_req. Source: amdkfd, KFD_PREEMPT_TYPE_WAVEFRONT_* and
+    hqd_destroy.
+    """
 
     DRAIN = 1
     RESET = 2
@@ -174,7 +180,8 @@ class Queue:
         self._work_done()
 
     def after_work(self, action: Callable[[Queue], None]) -> None:
-        """Do `action` at the end of the pipe: when all grids started before have ended, and all actions before are done.
+        """Do `action` at the end of the pipe: when all grids started before have ended, and all actions before are
+        done.
 
         It is given the queue, which may have come back in another slot by then.
         """
@@ -184,9 +191,10 @@ class Queue:
     def start_fetcher(self, *, asked: bool) -> None:
         """Take the slot's fetcher over for the queue that is about to be connected.
 
-        GUESS: what it is for is told in two words, "Start the EOP fetcher" (amdgpu_amdkfd_gfx_v11.c, hqd_load_v11, which writes
-        CP_HQD_EOP_RPTR.init_fetcher for every queue that it loads by registers). A driver that resets the micro engine before it uses a slot
-        again does without (tinygrad, AM_GFX.reset_mec). So a slot that had a queue since then must be `asked`.
+        GUESS: what it is for is told in two words, "Start the EOP fetcher" (amdgpu_amdkfd_gfx_v11.c, hqd_load_v11,
+        which writes CP_HQD_EOP_RPTR.init_fetcher for every queue that it loads by registers). A driver that resets the
+        micro engine before it uses a slot again does without (tinygrad, AM_GFX.reset_mec). So a slot that had a queue
+        since then must be `asked`.
         """
         if self.fetcher is EopFetcher.USED and not asked:
             self.fetcher = EopFetcher.LOST

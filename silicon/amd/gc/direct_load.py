@@ -1,8 +1,9 @@
-"""The doors for firmware past the PSP: code RAMs written by registers, instruction caches pointed at memory, the RLC's bootloader in the IMU.
+"""The doors for firmware past the PSP: code RAMs written by registers, instruction caches pointed at memory, the RLC's
+bootloader in the IMU.
 
-Production cards have them shut: the PSP alone fills these. A write is noted and nothing comes of it, so an engine that was to be loaded this way
-stays dead. Source: AMDGPU_FW_LOAD_DIRECT and _RLC_BACKDOOR_AUTO in gfx_v11_0.c, imu_v11_0.c, sdma_v6_0.c, mes_v11_0.c, which write these and
-serve chips before production. UNKNOWN: what a read gives; here 0.
+Production cards have them shut: the PSP alone fills these. A write is noted and nothing comes of it, so an engine that
+was to be loaded this way stays dead. Source: AMDGPU_FW_LOAD_DIRECT and _RLC_BACKDOOR_AUTO in gfx_v11_0.c, imu_v11_0.c,
+sdma_v6_0.c, mes_v11_0.c, which write these and serve chips before production. UNKNOWN: what a read gives; here 0.
 """
 
 from __future__ import annotations

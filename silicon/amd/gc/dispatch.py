@@ -1,8 +1,9 @@
-"""Compute dispatch (ADC and SPI): a queue's COMPUTE_* registers become a grid on the shader cores, and the grid runs in slices.
+"""Compute dispatch (ADC and SPI): a queue's COMPUTE_* registers become a grid on the shader cores, and the grid runs in
+slices.
 
-One wave-instruction takes 1 ns of virtual time: that lets everything else go on meanwhile, and is no estimate of performance.
-Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules), Mesa radv (start, partial
-groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
+One wave-instruction takes 1 ns of virtual time: that lets everything else go on meanwhile, and is no estimate of
+performance. Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules), Mesa
+radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _axes(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Work out group size, partial size, first group and number of groups along x, y, z.
 
-    Dimensions end at DIM and begin at START, unless FORCE_START_AT_000; with USE_THREAD_DIMENSIONS they count work-items.
+    Dimensions end at DIM and begin at START, unless FORCE_START_AT_000; with USE_THREAD_DIMENSIONS they count
+    work-items.
     """
     initiator = gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator)
     words = [gc_compute.COMPUTE_NUM_THREAD_X(registers[f"COMPUTE_NUM_THREAD_{axis}"]) for axis in "XYZ"]
@@ -220,7 +222,9 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
 
 
 class Space:
-    """The address space of a grid: that of its queue's VMID, which may change while the queue is away. `shader.state.Memory`."""
+    """The address space of a grid: that of its queue's VMID, which may change while the queue is away.
+    `shader.state.Memory`.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self._moves = memory, 0
@@ -354,7 +358,9 @@ class Messages:
         return values.get(code, 0)
 
     def _interrupt(self, m0: int, wave: WaveState) -> None:
-        """Words as kfd_int_process_v11.c takes them: data 23:0, array 25, privilege 26, wave 31:27; SIMD 1:0, WGP 5:2, encoding 7:6."""
+        """Words as kfd_int_process_v11.c takes them: data 23:0, array 25, privilege 26, wave 31:27; SIMD 1:0, WGP 5:2,
+        encoding 7:6.
+        """
         place = int(wave.words[HW_ID1])
         privileged = bool(int(wave.words[STATUS]) & STATUS_PRIV)
         first = m0 & 0xFF_FFFF | (place >> 16 & 1) << 25 | privileged << 26 | (place & 31) << 27

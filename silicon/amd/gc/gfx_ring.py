@@ -1,6 +1,7 @@
 """The graphics ring, as far as a kernel driver starts it: ring buffers 0 and 1 by register, state packets, no drawing.
 
-Source: amdgpu gfx_v11_0.c (cp_gfx_resume, cp_gfx_start, ring_emit_cntxcntl, ring_emit_frame_cntl, ring_emit_gfx_shadow), nvd.h.
+Source: amdgpu gfx_v11_0.c (cp_gfx_resume, cp_gfx_start, ring_emit_cntxcntl, ring_emit_frame_cntl,
+ring_emit_gfx_shadow), nvd.h.
 """
 
 from __future__ import annotations

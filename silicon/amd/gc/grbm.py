@@ -1,6 +1,8 @@
-"""Register bus of the graphics core (GRBM): which queue, VMID and shader engine a register access is for, status, soft reset, clocks.
+"""Register bus of the graphics core (GRBM): which queue, VMID and shader engine a register access is for, status, soft
+reset, clocks.
 
-Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gc_11_0_0 headers.
+Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gc_11_0_0
+headers.
 """
 
 from __future__ import annotations
@@ -61,10 +63,12 @@ class GcRow:
         return 2 * (self.shader_engines * self.arrays_per_engine * self.wgps_per_array - off)
 
 
-# UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through MES from 0x47 on
+# UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through
+# MES from 0x47 on
 MES_VERSIONS = (0x0100_207B, 0x0100_207B)
 NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
-# GUESS: the address configurations. navi31's has 2^5 pipes for 24 memory channels and 2^5 packers for 24; with 16 and 12, and with 8 and 8:
+# GUESS: the address configurations. navi31's has 2^5 pipes for 24 memory channels and 2^5 packers for 24; with 16 and
+# 12, and with 8 and 8:
 NAVI32 = GcRow((11, 0, 3), 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
 NAVI33 = GcRow((11, 0, 2), 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
 
@@ -109,7 +113,9 @@ class Acting:
 
 
 class Grbm:
-    """Who is meant by an access to the graphics core's registers. `cells` belongs to the whole core; the caller attaches and resets it."""
+    """Who is meant by an access to the graphics core's registers. `cells` belongs to the whole core; the caller
+    attaches and resets it.
+    """
 
     def __init__(self, board: Board, cells: Cells, row: GcRow = NAVI31) -> None:
         self.board, self.cells, self.row = board, cells, row
@@ -220,7 +226,9 @@ class Grbm:
         return self.board.clock.ticks(REFERENCE_HZ)
 
     def _clocks(self) -> None:
-        """Counters latch when RLC_CAPTURE_GPU_CLOCK_COUNT is written; the numbered copies have a capture register each."""
+        """Counters latch when RLC_CAPTURE_GPU_CLOCK_COUNT is written; the numbered copies have a capture register
+        each.
+        """
         for suffix in ("", "_1", "_2"):
             self.cells.on_write(f"RLC_CAPTURE_GPU_CLOCK_COUNT{suffix}", self._capturer(suffix))
         for low, high in (("CP_MES_MTIME_LO", "CP_MES_MTIME_HI"),):

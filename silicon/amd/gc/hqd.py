@@ -1,8 +1,10 @@
-"""Hardware queue descriptors (HQD): the registers of one queue slot, its ring and pointers, and its memory image, the MQD.
+"""Hardware queue descriptors (HQD): the registers of one queue slot, its ring and pointers, and its memory image, the
+MQD.
 
-Pointers count dwords. The write pointer has 64 bits and never wraps; the read pointer has 32; the place in the ring is the pointer modulo
-the ring's size. Queues of AQL packets count dwords in these registers too, but packets in memory and at the doorbell.
-Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), v11_structs.h, gc_11_0_0 headers.
+Pointers count dwords. The write pointer has 64 bits and never wraps; the read pointer has 32; the place in the ring is
+the pointer modulo the ring's size. Queues of AQL packets count dwords in these registers too, but packets in memory and
+at the doorbell. Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), v11_structs.h,
+gc_11_0_0 headers.
 """
 
 from __future__ import annotations
@@ -204,8 +206,9 @@ class Hqd:
     def ring(self, value: int, size_bytes: int) -> None:
         """Move the write pointer as a doorbell of 4 or 8 bytes says.
 
-        A queue of packets is told the number of the last packet, not of the next, and producers that ring out of turn do not move it back.
-        Source: ROCR-Runtime amd_aql_queue.cpp, StoreRelaxed: doorbells with AQL semantics take the number that the legacy ones add 1 to.
+        A queue of packets is told the number of the last packet, not of the next, and producers that ring out of turn
+        do not move it back. Source: ROCR-Runtime amd_aql_queue.cpp, StoreRelaxed: doorbells with AQL semantics take the
+        number that the legacy ones add 1 to.
         """
         if self.slot_dwords == 1:
             self.wptr = value if size_bytes == 8 else self.wptr & ~LOW | value & LOW
@@ -224,7 +227,8 @@ class Hqd:
     def pending_dwords(self) -> int:
         """How many dwords of the ring wait: how far the write pointer is ahead, modulo the read pointer's 32 bits.
 
-        UNKNOWN: a pointer that is more than a ring ahead (a mistake, or a stale read pointer). Here places in the ring are what counts then.
+        UNKNOWN: a pointer that is more than a ring ahead (a mistake, or a stale read pointer). Here places in the ring
+        are what counts then.
         """
         ahead, size = self._read_wptr() - self._read_rptr() & LOW, self.facts().size_dwords
         return ahead if ahead <= size else ahead % size

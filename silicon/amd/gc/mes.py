@@ -1,7 +1,9 @@
-"""The scheduler firmware (MES): executes API frames of its ring, gives processes VMIDs and queues slots, and does register work for the host.
+"""The scheduler firmware (MES): executes API frames of its ring, gives processes VMIDs and queues slots, and does
+register work for the host.
 
-It is the interface of the real firmware, not its policy: queues keep their slot until removed; one that finds no slot waits for the next free.
-Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd kfd_device_queue_manager.c (add_queue_mes).
+It is the interface of the real firmware, not its policy: queues keep their slot until removed; one that finds no slot
+waits for the next free. Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd
+kfd_device_queue_manager.c (add_queue_mes).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ FRAME_US = 2.0  # virtual time of a frame: a model's choice
 CLIENT = "CPC"
 ALL_VMIDS = 16
 PAGE_TABLE_VALID = 1
-# Which faults of a VMID interrupt is the host's to say, for all VMIDs at once, not in frames. Source: amdgpu_gmc_set_vm_fault_masks
+# Which faults of a VMID interrupt is the host's to say, for all VMIDs at once, not in frames. Source:
+# amdgpu_gmc_set_vm_fault_masks
 FAULT_INTERRUPTS = tuple(
     f"{kind}_PROTECTION_FAULT_ENABLE_INTERRUPT"
     for kind in ("RANGE", "DUMMY_PAGE", "PDE0", "VALID", "READ", "WRITE", "EXECUTE")
@@ -146,7 +149,9 @@ class Mes:
 
     # --- resources and processes --------------------------------------------------------------------------------
     def set_hw_resources(self, frame: Any) -> Steps:
-        """Take the VMIDs and slots that MES may give away. What it is told of itself beyond them is speed and logging."""
+        """Take the VMIDs and slots that MES may give away. What it is told of itself beyond them is speed and
+        logging.
+        """
         if frame.limit_single_process:
             raise Unmodelled("MES SET_HW_RSRC: one process at a time")
         if frame.enable_mes_event_int_logging:
@@ -394,8 +399,9 @@ class Mes:
     def set_shader_debugger(self, frame: Any) -> Steps:
         """Program a process's debug control, or let go of a process that ends.
 
-        A queue that is removed may come back, so what was saved of it stays until then. Source: amdkfd kfd_process_dequeue_from_device, which
-        asks for process_ctx_flush behind the removal of all queues; evictions do not.
+        A queue that is removed may come back, so what was saved of it stays until then. Source: amdkfd
+        kfd_process_dequeue_from_device, which asks for process_ctx_flush behind the removal of all queues; evictions do
+        not.
         """
         asked = frame.set_shader_debugger
         process = self.processes.get(asked.process_context_addr)
@@ -426,7 +432,9 @@ class Mes:
         return None
 
     def change_config(self, frame: Any) -> Steps:
-        """Change what SET_HW_RSRC said: nothing that this MES has but off is known. Source: mes_v11_api_def.h, CHANGE_CONFIG."""
+        """Change what SET_HW_RSRC said: nothing that this MES has but off is known. Source: mes_v11_api_def.h,
+        CHANGE_CONFIG.
+        """
         asked = frame.change_config
         if asked.option.all or asked.opcode == api.MESAPI_MISC__CHANGE_CONFIG_OPTION_CHANGE_TDR_CONFIG:
             raise Unmodelled(f"MES CHANGE_CONFIG option {asked.opcode}, {asked.option.all:#x}")

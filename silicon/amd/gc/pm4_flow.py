@@ -1,6 +1,8 @@
-"""Packets that steer the parser, and those that start a grid: NOP, INDIRECT_BUFFER, COND_EXEC, PRED_EXEC, SET_BASE, DISPATCH_*.
+"""Packets that steer the parser, and those that start a grid: NOP, INDIRECT_BUFFER, COND_EXEC, PRED_EXEC, SET_BASE,
+DISPATCH_*.
 
-Source: PAL f32_mec_pm4_packets.h, amdgpu gfx_v11_0.c (emit_ib_compute, emit_init_cond_exec), Mesa radv (DISPATCH_INDIRECT, chaining).
+Source: PAL f32_mec_pm4_packets.h, amdgpu gfx_v11_0.c (emit_ib_compute, emit_init_cond_exec), Mesa radv
+(DISPATCH_INDIRECT, chaining).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The packet parser of one queue: fetches from the ring and from indirect buffers, and executes one packet after the other.
+"""The packet parser of one queue: fetches from the ring and from indirect buffers, and executes one packet after the
+other.
 
-It runs as a generator: every `yield` is a point where time passes. A number says how many microseconds, None: until somebody wakes the queue.
-Source: amdgpu nvd.h, PAL packet headers, Mesa ac_cmdbuf usage.
+It runs as a generator: every `yield` is a point where time passes. A number says how many microseconds, None: until
+somebody wakes the queue. Source: amdgpu nvd.h, PAL packet headers, Mesa ac_cmdbuf usage.
 """
 
 from __future__ import annotations
@@ -224,7 +225,9 @@ class Parser:
 
     # --- indirect buffers ---------------------------------------------------------------------------------------
     def call(self, gpu_va: int, size_dwords: int, vmid: int, chain: bool) -> None:
-        """Go on in an indirect buffer, and come back behind the packet; `chain` gives up the one that is executed now."""
+        """Go on in an indirect buffer, and come back behind the packet; `chain` gives up the one that is executed
+        now.
+        """
         if self.hqd.vmid:
             vmid = self.hqd.vmid  # a user queue's buffers are its own, whatever the packet says
         elif self.buffers:

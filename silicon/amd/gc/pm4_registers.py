@@ -37,8 +37,8 @@ class Window(NamedTuple):
 
 SH = Window("SH register", pm4.SET_SH_REG_START, pm4.SET_SH_REG_END)
 CONFIG = Window("CONFIG register", pm4.SET_CONFIG_REG_START, pm4.SET_CONFIG_REG_END)
-# QUIRK: the default state that drivers send (clearstate_gfx11.h) names ranges, and a third of their dwords have no register.
-# What metal does with those is not public; here they are lost
+# QUIRK: the default state that drivers send (clearstate_gfx11.h) names ranges, and a third of their dwords have no
+# register. What metal does with those is not public; here they are lost
 CONTEXT = Window("context register", pm4.SET_CONTEXT_REG_START, pm4.SET_CONTEXT_REG_END, holes=True)
 # nvd.h ends the window at 0xc400; GFX11's performance counters lie up to 0xe000 and are set this way by radv and PAL
 UCONFIG = Window("UCONFIG register", pm4.SET_UCONFIG_REG_START, 0xE000)

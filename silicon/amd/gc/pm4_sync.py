@@ -1,7 +1,8 @@
 """Packets that order work: WAIT_REG_MEM, ACQUIRE_MEM, RELEASE_MEM, EVENT_WRITE, TIMESTAMP, REWIND.
 
-On a card without caches what one engine stores the others see at once: ACQUIRE_MEM and the cache fields of RELEASE_MEM do nothing.
-Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence, emit_reg_write_reg_wait), Mesa pkt3.json.
+On a card without caches what one engine stores the others see at once: ACQUIRE_MEM and the cache fields of RELEASE_MEM
+do nothing. Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence, emit_reg_write_reg_wait), Mesa
+pkt3.json.
 """
 
 from __future__ import annotations

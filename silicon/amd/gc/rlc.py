@@ -1,4 +1,5 @@
-"""Run-list controller (RLC) as the host sees it: which firmware the graphics core has, the boot after autoload, safe mode.
+"""Run-list controller (RLC) as the host sees it: which firmware the graphics core has, the boot after autoload, safe
+mode.
 
 Source: amdgpu gfx_v11_0.c (wait_for_rlc_autoload_complete, set_safe_mode, rlc_start), psp_gfx_if.h (firmware types).
 """
@@ -11,7 +12,8 @@ from ringup.autogen.amd import psp
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.common.cells import Cells
 
-AUTOLOAD_US = 50  # from the command to BOOTLOAD_COMPLETE; metal's time is unknown: some drivers wait 100 ms, one does not wait at all
+# from the command to BOOTLOAD_COMPLETE; metal's time is unknown: some drivers wait 100 ms, one does not wait at all
+AUTOLOAD_US = 50
 SAFE_MODE_US = 10
 # Firmware without which an engine does not run; any one of a row's types will do. Pipes have stacks of their own.
 NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -61,7 +63,9 @@ class Rlc:
         self._missing.clear()
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:
-        """Boot the graphics core with what is loaded. The engines' controls are set up first: what a driver writes meanwhile stays."""
+        """Boot the graphics core with what is loaded. The engines' controls are set up first: what a driver writes
+        meanwhile stays.
+        """
         self._loaded.update(fw_types)
         self._missing.clear()
         self.cells["RLC_RLCS_BOOTLOAD_STATUS"] = 0

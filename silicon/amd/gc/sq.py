@@ -1,8 +1,9 @@
-"""Waves as the sequencers show them: GRBM_GFX_INDEX selects a SIMD, SQ_IND_INDEX a wave slot and a word of it, SQ_IND_DATA reads it.
+"""Waves as the sequencers show them: GRBM_GFX_INDEX selects a SIMD, SQ_IND_INDEX a wave slot and a word of it,
+SQ_IND_DATA reads it.
 
-SQ_CMD tells waves what to do. A model's grid counts wave slots by itself, so two grids at once may claim the same slot; the older one is shown.
-Source: amdgpu gfx_v11_0.c, wave_read_ind, gfx_v11_0_read_wave_data and gfx_v11_0_ring_soft_recovery; gc_11_0_0_offset.h, ixSQ_WAVE_*;
-soc21_enum.h, SQ_IND_CMD_*.
+SQ_CMD tells waves what to do. A model's grid counts wave slots by itself, so two grids at once may claim the same slot;
+the older one is shown. Source: amdgpu gfx_v11_0.c, wave_read_ind, gfx_v11_0_read_wave_data and
+gfx_v11_0_ring_soft_recovery; gc_11_0_0_offset.h, ixSQ_WAVE_*; soc21_enum.h, SQ_IND_CMD_*.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ BROADCAST = 1  # SQ_IND_CMD_MODE: to every wave of the selected sequencers
 
 
 class Instance(Word):
-    """GRBM_GFX_INDEX.instance_index of a sequencer. GUESS: laid out as in the sequencer's interrupt words (kfd_int_process_v11.c)."""
+    """GRBM_GFX_INDEX.instance_index of a sequencer. GUESS: laid out as in the sequencer's interrupt words
+    (kfd_int_process_v11.c).
+    """
 
     simd = Field(1, 0)
     wgp = Field(5, 2)
@@ -71,7 +74,9 @@ class Sequencers:
         cells.on_write("SQ_CMD", self._command)
 
     def _command(self, value: int) -> None:
-        """End waves; metal lets groups that have not begun follow, which drivers meet by repeating it. Here they end with their grid."""
+        """End waves; metal lets groups that have not begun follow, which drivers meet by repeating it. Here they end
+        with their grid.
+        """
         order = gc_sq.SQ_CMD(value)
         if order.cmd == NOTHING:
             return

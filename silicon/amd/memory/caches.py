@@ -1,16 +1,18 @@
-"""The graphics core's caches, as an option: what the first level and the GL2 hold that memory does not, and who sees it.
+"""The graphics core's caches, as an option: what the first level and the GL2 hold that memory does not, and who sees
+it.
 
-Second level (GL2): lines of VRAM that the cores have touched and that are not MTYPE_UC. The cores, CP and SDMA see it; the host and other hubs
-see memory. What a kernel stores stays there until a write-back; what the host stores stays behind it until an invalidation. CP and SDMA write
-through: their write policy is BYPASS. First level (K$, GL0; I$) with GL1 behind it: what a kernel has read is read so by later kernels until
-each of them is invalidated, in one packet or in several. Stale bytes are given as they are, and the log says which line, who wrote it, and
-what was not invalidated.
+Second level (GL2): lines of VRAM that the cores have touched and that are not MTYPE_UC. The cores, CP and SDMA see it;
+the host and other hubs see memory. What a kernel stores stays there until a write-back; what the host stores stays
+behind it until an invalidation. CP and SDMA write through: their write policy is BYPASS. First level (K$, GL0; I$) with
+GL1 behind it: what a kernel has read is read so by later kernels until each of them is invalidated, in one packet or in
+several. Stale bytes are given as they are, and the log says which line, who wrote it, and what was not invalidated.
 
-Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. The host's memory and MTYPE_UC are never in the
-GL2. A line that was read counts as in K$, GL0 and GL1 alike, so all must be invalidated, by packets: instructions that invalidate, and the
-GLC, SLC and DLC bits of those that load, are for inside a dispatch. The range of an invalidation is taken as everything.
-Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu gfx_v11_0.c (emit_mem_sync, emit_fence), sdma_v6_0.c with sdma_common.h
-(CACHE_WRITE_POLICY_L2__DEFAULT is BYPASS), gfxhub_v3_0.c (MTYPE of what no table translates); Mesa radv_cs.c (GCR_CNTL).
+Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. The host's memory and
+MTYPE_UC are never in the GL2. A line that was read counts as in K$, GL0 and GL1 alike, so all must be invalidated, by
+packets: instructions that invalidate, and the GLC, SLC and DLC bits of those that load, are for inside a dispatch. The
+range of an invalidation is taken as everything. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu
+gfx_v11_0.c (emit_mem_sync, emit_fence), sdma_v6_0.c with sdma_common.h (CACHE_WRITE_POLICY_L2__DEFAULT is BYPASS),
+gfxhub_v3_0.c (MTYPE of what no table translates); Mesa radv_cs.c (GCR_CNTL).
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ Bytes = NDArray[np.uint8]
 
 
 def is_cached(flags: int) -> bool:
-    """Whether the GL2 holds memory behind a page-table entry; what no table translates is MTYPE_UC (gfxhub_v3_0.c, init_tlb_regs)."""
+    """Whether the GL2 holds memory behind a page-table entry; what no table translates is MTYPE_UC (gfxhub_v3_0.c,
+    init_tlb_regs).
+    """
     return bool(flags) and flags >> MTYPE_SHIFT & 7 != MTYPE_UC
 
 

@@ -1,15 +1,18 @@
-"""The host data path: what the CPU writes through BAR 0 waits here for a flush, or leaves some time later; engines do not see it before.
+"""The host data path: what the CPU writes through BAR 0 waits here for a flush, or leaves some time later; engines do
+not see it before.
 
-How long something waits is not public, so a driver must not count on it: bytes that nobody has flushed when the host tells an engine to work (a
-doorbell, a ring pointer, an invalidation) are noted, whatever the host's speed. Those that wait still are marked, and an engine that reads
-marked bytes is a violation, whether or not the buffer has emptied by then. A flush clears the marks.
+How long something waits is not public, so a driver must not count on it: bytes that nobody has flushed when the host
+tells an engine to work (a doorbell, a ring pointer, an invalidation) are noted, whatever the host's speed. Those that
+wait still are marked, and an engine that reads marked bytes is a violation, whether or not the buffer has emptied by
+then. A flush clears the marks.
 
-Two things are only noted since a driver that does them is known to work on metal (tinygrad), and are violations where a test switches that
-off. `slow_listeners`: the processors of MP0 and MP1 are slow to look, and their mailboxes and rings are rung without a flush (AM_PSP).
-`forgives_left`: bytes that have left by themselves before the doorbell, as over a USB bridge, whose requests take 20 us each (is_usb).
+Two things are only noted since a driver that does them is known to work on metal (tinygrad), and are violations where a
+test switches that off. `slow_listeners`: the processors of MP0 and MP1 are slow to look, and their mailboxes and rings
+are rung without a flush (AM_PSP). `forgives_left`: bytes that have left by themselves before the doorbell, as over a
+USB bridge, whose requests take 20 us each (is_usb).
 
-Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and time of the buffer are not public. That it empties by itself is seen from drivers which ring a
-slow listener (the security processor's mailbox) without a flush and work on metal.
+Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and time of the buffer are not public. That it empties by itself is seen
+from drivers which ring a slow listener (the security processor's mailbox) without a flush and work on metal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A VM hub (GC's or MMHUB's UTCL2): apertures, contexts, translation caches that go stale, invalidation engines, protection faults.
+"""A VM hub (GC's or MMHUB's UTCL2): apertures, contexts, translation caches that go stale, invalidation engines,
+protection faults.
 
 Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c (protocols); gc_11_0_0 and mmhub_3_0_0 headers (registers).
 """
@@ -29,7 +30,8 @@ PRIVATE_US = 0.5  # likewise, of the private cache; a read of its register waits
 PRIVATE = "MMVM_L2_BANK_SELECT_RESERVED_CID2"
 VA_MASK = (1 << 48) - 1
 UNIT = 1 << 24  # FB_LOCATION, AGP and FB_OFFSET registers count 16 MiB
-NAMES = {  # of fields that enable something per kind of fault; a context lumps the directory levels and has no TF or NACK bits
+# of fields that enable something per kind of fault; a context lumps the directory levels and has no TF or NACK bits
+NAMES = {
     Kind.RANGE: "RANGE", Kind.PDE0: "PDE0", Kind.PDE1: "PDE0", Kind.PDE2: "PDE0", Kind.TRANSLATE_FURTHER: "PDE0",
     Kind.NACK: "PDE0", Kind.DUMMY_PAGE: "DUMMY_PAGE", Kind.VALID: "VALID", Kind.READ: "READ", Kind.WRITE: "WRITE",
     Kind.EXECUTE: "EXECUTE",
@@ -73,7 +75,9 @@ MMHUB = HubRow(
 
 @dataclass(slots=True)
 class Cache:
-    """Translations of one VMID that stay until they are invalidated. Leaves by (log2 of their size, number); directories by (level, number)."""
+    """Translations of one VMID that stay until they are invalidated. Leaves by (log2 of their size, number);
+    directories by (level, number).
+    """
 
     leaves: dict[tuple[int, int], Leaf] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
@@ -131,7 +135,9 @@ class Near(NamedTuple):
 
 
 class VmHub:
-    """One hub: implements `parts.Hub`. `cells` are the registers of the block it sits in; the caller attaches them to the bus."""
+    """One hub: implements `parts.Hub`. `cells` are the registers of the block it sits in; the caller attaches them to
+    the bus.
+    """
 
     def __init__(
         self, board: Board, cells: Cells, row: HubRow, interrupts: InterruptSink | None, gc_major: int = 11
@@ -185,9 +191,10 @@ class VmHub:
         self._epoch += 1
 
     # MMHUB keeps translations of its clients a second time, in a cache that the invalidation engines do not reach.
-    # GUESS: of which clients is in no public source; here of all. amdgpu drops it behind each flush that it asks for by registers, with the
-    # engine's semaphore, and reads the register back "to ensure invalidation is done"; where it lets the graphics core's firmware flush,
-    # without a semaphore, it does not. Source: gmc_v11_0.c, gmc_v11_0_flush_gpu_tlb
+    # GUESS: of which clients is in no public source; here of all. amdgpu drops it behind each flush that it asks for by
+    # registers, with the engine's semaphore, and reads the register back "to ensure invalidation is done"; where it
+    # lets the graphics core's firmware flush, without a semaphore, it does not. Source: gmc_v11_0.c,
+    # gmc_v11_0_flush_gpu_tlb
     def _invalidate_private(self, value: int) -> None:
         if self._private is None or not self.cells.field(PRIVATE, "RESERVED_CACHE_PRIVATE_INVALIDATION", value):
             return
@@ -223,7 +230,8 @@ class VmHub:
         mask = self.cells.field(name, "PER_VMID_INVALIDATE_REQ", request)
         self.cells[ack] &= ~mask
         if self.row.semaphore and not self._held[engine]:
-            # drivers that let the graphics core's firmware flush take none and get away with it: gmc_v11_0.c, flush_gpu_tlb
+            # drivers that let the graphics core's firmware flush take none and get away with it: gmc_v11_0.c,
+            # flush_gpu_tlb
             self.board.log.note(self.row.name, "unguarded", "{} without its semaphore: power gating may lose it", name)
         if self.cells.field(name, "CLEAR_PROTECTION_FAULT_STATUS_ADDR", request):
             self._clear_fault()
@@ -254,8 +262,8 @@ class VmHub:
     def _range(self, engine: int) -> tuple[int, int]:
         """Return the first and last page that the engine's requests cover.
 
-        UNKNOWN: the registers hold a page number and a bit S; read here as address translation services do, where S means that the run of ones
-        above it gives the size. Drivers write all ones, which is everything in any reading.
+        UNKNOWN: the registers hold a page number and a bit S; read here as address translation services do, where S
+        means that the run of ones above it gives the size. Drivers write all ones, which is everything in any reading.
         """
         low = self.cells[self._name(f"VM_INVALIDATE_ENG{engine}_ADDR_RANGE_LO32")]
         high = self._get(f"VM_INVALIDATE_ENG{engine}_ADDR_RANGE_HI32", "LOGI_PAGE_ADDR_RANGE_HI5")
@@ -334,7 +342,8 @@ class VmHub:
         return made
 
     def stale(self) -> Iterator[tuple[int, Leaf, str]]:
-        """Give (VMID, cached translation, what the tables say now) where both differ: an invalidation is missing, or about to come.
+        """Give (VMID, cached translation, what the tables say now) where both differ: an invalidation is missing, or
+        about to come.
 
         Tables in host memory are not looked at: whoever wrote them may have taken them away.
         """
@@ -385,7 +394,9 @@ class VmHub:
         )
 
     def _aperture(self, gpu_va: int) -> Piece | None:
-        """Return where an untranslated address of VMID 0 lies; None: it goes through the page table. Source: gfxhub_v3_0.c, system aperture."""
+        """Return where an untranslated address of VMID 0 lies; None: it goes through the page table. Source:
+        gfxhub_v3_0.c, system aperture.
+        """
         now = self._apertures()
         if now.tlb_on and not now.system_first <= gpu_va < now.system_end:
             return None
@@ -425,7 +436,9 @@ class VmHub:
 
     # --- faults -------------------------------------------------------------------------------------------------
     def fault(self, vmid: int, gpu_va: int, write: bool, client: str, error: WalkFault) -> None:
-        """Record a fault as the hub does: status and address are latched by the first, an interrupt goes out if its kind is enabled."""
+        """Record a fault as the hub does: status and address are latched by the first, an interrupt goes out if its
+        kind is enabled.
+        """
         page = gpu_va >> PAGE_SHIFT & 0xF_FFFF_FFFF
         status = self._name("VM_L2_PROTECTION_FAULT_STATUS")
         allow = self._get("VM_L2_PROTECTION_FAULT_CNTL", "ALLOW_SUBSEQUENT_PROTECTION_FAULT_STATUS_ADDR_UPDATES")
@@ -457,7 +470,9 @@ class VmHub:
         )  # fmt: skip
 
     def _default_page(self, vmid: int, gpu_va: int, kind: Kind) -> Piece | None:
-        """Return the dummy page that an access falls back to when context and hub both say so for this kind of fault."""
+        """Return the dummy page that an access falls back to when context and hub both say so for this kind of
+        fault.
+        """
         field = f"{NAMES[kind]}_PROTECTION_FAULT_ENABLE_DEFAULT"
         hub_field = f"{kind.name}_PROTECTION_FAULT_ENABLE_DEFAULT"
         if not (self._get(f"VM_CONTEXT{vmid}_CNTL", field) and self._get("VM_L2_PROTECTION_FAULT_CNTL", hub_field)):

@@ -99,7 +99,9 @@ class HubMemory:
         self._known[region.gpu_va, write, execute] = region, is_open
 
     def _again(self, base: int, write: bool, execute: bool) -> Region | None:
-        """Return a region found before if it would be found again: of the same translations, and none has come up behind it."""
+        """Return a region found before if it would be found again: of the same translations, and none has come up
+        behind it.
+        """
         known = self._known.get((base, write, execute))
         if known is None or self._known_with != self._hub.translations(self._vmid):
             return None
@@ -111,7 +113,9 @@ class HubMemory:
         return region
 
     def _place(self, piece: Piece, write: bool) -> tuple[int, int, bool] | None:
-        """Return the host address of a piece, how many bytes follow there, whether they may be written; None where nothing answers."""
+        """Return the host address of a piece, how many bytes follow there, whether they may be written; None where
+        nothing answers.
+        """
         board = self._hub.board
         if piece.space == "vram":
             return board.vram.span.pointer + piece.address, piece.size_bytes, True
@@ -128,7 +132,9 @@ class HubMemory:
     def _grow(
         self, base: int, piece: Piece, place: tuple[int, int, bool], write: bool, execute: bool
     ) -> tuple[int, bool]:
-        """Return the size with what follows, as far as it continues the same memory with the same permissions; and if a walk failed there."""
+        """Return the size with what follows, as far as it continues the same memory with the same permissions; and if a
+        walk failed there.
+        """
         pointer, size, writable = place
         while size < MERGE_BYTES:
             try:

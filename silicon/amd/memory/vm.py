@@ -1,6 +1,7 @@
 """Page tables: the walk that a VM hub makes for one virtual address, from the context's base to the leaf.
 
-Source: amdgpu_vm.h (entry bits), gmc_v11_0.c (entry formats), amdgpu_vm_pt.c (levels), gfxhub_v3_0.c (context registers).
+Source: amdgpu_vm.h (entry bits), gmc_v11_0.c (entry formats), amdgpu_vm_pt.c (levels), gfxhub_v3_0.c (context
+registers).
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the registers of one context say. Page numbers are of 4 KiB; `base` is an entry: address and the bits valid, system."""
+    """What the registers of one context say. Page numbers are of 4 KiB; `base` is an entry: address and the bits valid,
+    system.
+    """
 
     enabled: bool
     depth: int  # directory levels above the page-table block: 0 is a flat table
@@ -88,7 +91,9 @@ Fetch = Callable[[int, bool, int, int], int]  # address, system, level, index wi
 
 
 def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf:
-    """Find the leaf of `gpu_va`. `fetch(address, system, level, key)` reads an entry; level 0 is the lowest table. Raises `WalkFault`."""
+    """Find the leaf of `gpu_va`. `fetch(address, system, level, key)` reads an entry; level 0 is the lowest table.
+    Raises `WalkFault`.
+    """
     page = gpu_va >> PAGE_SHIFT
     if not context.enabled:
         raise WalkFault(Kind.RANGE, "the context is disabled")
@@ -117,26 +122,32 @@ def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf
 
 
 def _is_leaf(entry: int, form: EntryFormat, fragment_block: int) -> bool:
-    """Say whether a directory entry translates. Under a parent with a block fragment size, entries do unless they say to go on."""
+    """Say whether a directory entry translates. Under a parent with a block fragment size, entries do unless they say
+    to go on.
+    """
     if entry & form.leaf:
         return True
     return bool(fragment_block) and not entry & bits.AMDGPU_PTE_TF
 
 
 def _directory_kind(level: int) -> Kind:
-    """Name the level of a bad directory entry: PDE0 is the one right above the page tables; level 0 has no directory, so its base is a PDE0."""
+    """Name the level of a bad directory entry: PDE0 is the one right above the page tables; level 0 has no directory,
+    so its base is a PDE0.
+    """
     return (Kind.PDE0, Kind.PDE0, Kind.PDE1, Kind.PDE2)[min(level, 3)]
 
 
 def _leaf(entry: int, page: int, shift: int, form: EntryFormat) -> Leaf:
-    """Make the leaf of an entry that covers 1 << shift pages. A fragment widens it, as far as the entry says its neighbours agree."""
+    """Make the leaf of an entry that covers 1 << shift pages. A fragment widens it, as far as the entry says its
+    neighbours agree.
+    """
     if not entry & bits.AMDGPU_PTE_VALID and not entry & form.partly_resident:
         raise WalkFault(Kind.VALID, f"page-table entry {entry:#x} is not valid")
     fragment_hi, fragment_lo = bits.AMDGPU_PTE_FRAG
     fragment = entry >> fragment_lo & (1 << fragment_hi - fragment_lo + 1) - 1
     address = entry & ADDRESS
-    # A huge page begins wherever its entry says: drivers cut them by the virtual address alone (amdgpu_vm_pt.c, amdgpu_vm_pte_fragment).
-    # Fragments beyond one are only a hint to cache more.
+    # A huge page begins wherever its entry says: drivers cut them by the virtual address alone (amdgpu_vm_pt.c,
+    # amdgpu_vm_pte_fragment). Fragments beyond one are only a hint to cache more.
     size_shift = shift or min(fragment, INDEX_BITS)
     size_bytes = 1 << size_shift + PAGE_SHIFT
     gpu_va = page << PAGE_SHIFT & ~(size_bytes - 1)

@@ -1,9 +1,11 @@
-"""What the PSP checks of an image: the `$PS1` header in front, the digest of the body, the part it is for, and the signature behind.
+"""What the PSP checks of an image: the `$PS1` header in front, the digest of the body, the part it is for, and the
+signature behind.
 
-Source: PSPTool's header_file.py (places, signature's length by type, digest in the header when bit 0 of byte 0x5b is set), and the images of
-Debian's firmware-amd-graphics, three releases: all parts of the modelled chips agree. What follows the stated size is no part of the image: the
-stacks of the micro engines are sent with room behind them. `psp_keys` checks signatures; what a key in the chip's ROM has signed is known by
-the fingerprint of what AMD has published. UNKNOWN: which answer metal gives to which mistake.
+Source: PSPTool's header_file.py (places, signature's length by type, digest in the header when bit 0 of byte 0x5b is
+set), and the images of Debian's firmware-amd-graphics, three releases: all parts of the modelled chips agree. What
+follows the stated size is no part of the image: the stacks of the micro engines are sent with room behind them.
+`psp_keys` checks signatures; what a key in the chip's ROM has signed is known by the fingerprint of what AMD has
+published. UNKNOWN: which answer metal gives to which mistake.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ FINGERPRINT_DIGITS = 24
 
 
 class Status(IntEnum):
-    """What is wrong with an image, as the secure OS answers it. Source: GlobalPlatform's TEE client API, whose numbers psp_gfx_if.h has."""
+    """What is wrong with an image, as the secure OS answers it. Source: GlobalPlatform's TEE client API, whose numbers
+    psp_gfx_if.h has.
+    """
 
     ACCESS_DENIED = 0xFFFF_0001
     BAD_FORMAT = 0xFFFF_0005

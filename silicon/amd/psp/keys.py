@@ -1,8 +1,10 @@
-"""The keys that a PSP knows: its ROM's own, and those of the key database (KDB) that was booted. They check the signatures of all other images.
+"""The keys that a PSP knows: its ROM's own, and those of the key database (KDB) that was booted. They check the
+signatures of all other images.
 
-Source: PSPTool's key_store_file.py and crypto.py (layout, RSASSA-PSS over header and body with SHA-256, or SHA-384 for 4096 bits), RFC 8017.
-All 31 to 40 parts of each chip that are signed with a key of its database verify so, in three releases. AMD's root keys are in the chips' ROMs
-and in no public file: what they have signed is known by its fingerprint alone.
+Source: PSPTool's key_store_file.py and crypto.py (layout, RSASSA-PSS over header and body with SHA-256, or SHA-384 for
+4096 bits), RFC 8017. All 31 to 40 parts of each chip that are signed with a key of its database verify so, in three
+releases. AMD's root keys are in the chips' ROMs and in no public file: what they have signed is known by its
+fingerprint alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which image the PSP takes where: the kind in its header, and the usage of the key that may have signed it.
 
-Source: measured on Debian's firmware-amd-graphics, releases 20230210 to 20260916 (gc_11_0_*, sdma_6_0_*, smu_13_0_*, psp_13_0_*, dcn_3_2_*,
-vcn_4_0_*); the usages are the numbers that each chip's key database gives the keys. What else metal takes there is UNKNOWN.
+Source: measured on Debian's firmware-amd-graphics, releases 20230210 to 20260916 (gc_11_0_*, sdma_6_0_*, smu_13_0_*,
+psp_13_0_*, dcn_3_2_*, vcn_4_0_*); the usages are the numbers that each chip's key database gives the keys. What else
+metal takes there is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ USAGES = (VIDEO, GRAPHICS, DISPLAY, TRUSTED, SECURE_OS, SMU, RAS, LIST, IMU, DRI
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One place for an image. `rooted`: a key in the ROM may have signed it; `unmarked`: some have no `$PS1`; `or_kind`: taken there as well."""
+    """One place for an image. `rooted`: a key in the ROM may have signed it; `unmarked`: some have no `$PS1`;
+    `or_kind`: taken there as well.
+    """
 
     name: str
     kind: int

@@ -1,8 +1,8 @@
 """The PSP (MP0 13.0): boot-loader mailbox, sign of life of the secure OS, control commands of its ring.
 
-Source: psp_v13_0.c (registers and order), psp_gfx_if.h (commands), amdgpu_psp.h (boot-loader commands); ring and commands: `ring.py`.
-Who writes what: the host writes an address to C2PMSG_36 and a command to C2PMSG_35; the boot loader sets bit 31 of C2PMSG_35 when it is done,
-with an error in 7:0. The secure OS answers C2PMSG_64 the same way.
+Source: psp_v13_0.c (registers and order), psp_gfx_if.h (commands), amdgpu_psp.h (boot-loader commands); ring and
+commands: `ring.py`. Who writes what: the host writes an address to C2PMSG_36 and a command to C2PMSG_35; the boot
+loader sets bit 31 of C2PMSG_35 when it is done, with an error in 7:0. The secure OS answers C2PMSG_64 the same way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from ringup.silicon.common.faults import FaultKind
 
 READY = gfx.GFX_FLAG_RESPONSE
 COMPONENT_US = 2_000  # the boot loader checks and starts one component; a guess
-# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms it polls for a new one
+# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms it polls for
+# a new one
 SIGN_OF_LIFE_US = 60_000
-RINGS_US = 3_000  # GUESS: from the sign of life to bit 31 of C2PMSG_64, for which psp_v13_0.c, psp_v13_0_ring_create, waits before it asks
+# GUESS: from the sign of life to bit 31 of C2PMSG_64, for which psp_v13_0.c, psp_v13_0_ring_create, waits before it
+# asks
+RINGS_US = 3_000
 CONTROL_US = 500
-# ORDER: sooner than the 20 ms that psp_v13_0_ring_create and _stop sleep: "there might be handshake issue with hardware which needs delay".
-# GUESS: who reads sooner sees the answer of before
+# ORDER: sooner than the 20 ms that psp_v13_0_ring_create and _stop sleep: "there might be handshake issue with hardware
+# which needs delay". GUESS: who reads sooner sees the answer of before
 HANDSHAKE_US = 10_000
 SECURE_OS_ALIVE = 0x1  # UNKNOWN: metal's word; drivers only look for a change from 0
 LOADABLE_BYTES = 1 << 20  # the host's buffer for a component, psp->fw_pri_buf
@@ -35,7 +38,8 @@ CLIENT = "MP0"
 PAGE_BYTES = 4096
 ZEROES = bytes(PAGE_BYTES)
 
-# What must have been loaded before a component. UNKNOWN: which of the drivers between SYSDRV and SOSDRV metal insists on.
+# What must have been loaded before a component. UNKNOWN: which of the drivers between SYSDRV and SOSDRV metal insists
+# on.
 NEEDS: dict[int, tuple[int, ...]] = {
     boot.PSP_BL__LOAD_KEY_DATABASE: (),
     boot.PSP_BL__LOAD_TOS_SPL_TABLE: (boot.PSP_BL__LOAD_KEY_DATABASE,),
@@ -56,7 +60,9 @@ FAULTS = (
 
 
 class LoaderError(IntEnum):
-    """The boot loader's answers in C2PMSG_35, bits 7:0. UNKNOWN: metal's numbers; drivers only see that they are not 0."""
+    """The boot loader's answers in C2PMSG_35, bits 7:0. UNKNOWN: metal's numbers; drivers only see that they are not
+    0.
+    """
 
     ALIVE = 2
     NO_SUCH_COMMAND = 3
@@ -83,7 +89,9 @@ LOADER_ERRORS = {
 
 
 class Psp:
-    """The security processor of one card. `hub` is MMHUB's; `targets` get what is loaded; `on_autoload` and `on_mode1_reset` tell the card."""
+    """The security processor of one card. `hub` is MMHUB's; `targets` get what is loaded; `on_autoload` and
+    `on_mode1_reset` tell the card.
+    """
 
     def __init__(
         self,
@@ -166,7 +174,9 @@ class Psp:
             self.board.clock.after(SIGN_OF_LIFE_US - COMPONENT_US, lambda: self._wake_up(generation))
 
     def _refusal(self, command: int, address: int) -> tuple[int, str] | None:
-        """Return error and reason for a command that cannot be done. UNKNOWN: metal's error numbers; drivers only see that they are not 0."""
+        """Return error and reason for a command that cannot be done. UNKNOWN: metal's error numbers; drivers only see
+        that they are not 0.
+        """
         injected = self.board.faults.get("psp_bootloader_error")
         if injected is not None:
             self.board.faults.clear("psp_bootloader_error")
@@ -201,7 +211,9 @@ class Psp:
         return None
 
     def _component(self, address: int) -> bytes:
-        """Read a component: its header tells its size; one without a header is looked at up to its last byte that is not 0."""
+        """Read a component: its header tells its size; one without a header is looked at up to its last byte that is
+        not 0.
+        """
         start = self._hub.read(0, address, psp_images.HEADER_BYTES, CLIENT)
         size = psp_images.size_from_header(start)
         if size is not None and not psp_images.HEADER_BYTES <= size <= LOADABLE_BYTES:

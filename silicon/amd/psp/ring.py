@@ -1,7 +1,7 @@
 """The secure OS's command ring (GPCOM): 64-byte frames that name a command buffer and a fence.
 
-Source: psp_gfx_if.h (frames, commands, responses), amdgpu_psp.c (what is sent when). All addresses are MMHUB's, VMID 0. The host owns frames
-behind the read pointer; the secure OS writes the response into the command buffer, then the fence.
+Source: psp_gfx_if.h (frames, commands, responses), amdgpu_psp.c (what is sent when). All addresses are MMHUB's, VMID 0.
+The host owns frames behind the read pointer; the secure OS writes the response into the command buffer, then the fence.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TMR_ALIGNMENT = 1 << 20  # PSP_TMR_ALIGNMENT, amdgpu_psp.h
 RING_LIMIT_BYTES = 0x10000
 TA_BUFFER_BYTES = 16 << 20  # UNKNOWN: the most on metal; drivers share 16 KiB, PSP_*_SHARED_MEM_SIZE of amdgpu_psp.h
 PAGE = 4096
-# The TEE client API's numbers (GlobalPlatform), whose first members psp_gfx_if.h has; those for images: `psp_images.Status`.
-# UNKNOWN: which of them metal uses where
+# The TEE client API's numbers (GlobalPlatform), whose first members psp_gfx_if.h has; those for images:
+# `psp_images.Status`. UNKNOWN: which of them metal uses where
 BAD_PARAMETERS, BAD_STATE, NOT_FOUND, OUT_OF_MEMORY = 0xFFFF_0006, 0xFFFF_0007, 0xFFFF_0008, 0xFFFF_000C
 
 BEFORE_TMR = {gfx.GFX_FW_TYPE_SMU, gfx.GFX_FW_TYPE_REG_LIST, gfx.GFX_FW_TYPE_PPTABLE, gfx.GFX_FW_TYPE_P2S_TABLE}

@@ -1,8 +1,9 @@
-"""The key of the virtual cards: what signs the images made for them, and the key database that goes with it. Both halves are public.
+"""The key of the virtual cards: what signs the images made for them, and the key database that goes with it. Both
+halves are public.
 
-No real card knows this key, and a card that has booted AMD's key database refuses what it has signed. The modulus is a product of eight
-primes, so that signing takes a millisecond; whoever checks a signature cannot tell. Source: RFC 8017, 8.1 and 9.1 (RSASSA-PSS); layout of a
-key database: PSPTool's key_store_file.py, and the files.
+No real card knows this key, and a card that has booted AMD's key database refuses what it has signed. The modulus is a
+product of eight primes, so that signing takes a millisecond; whoever checks a signature cannot tell. Source: RFC 8017,
+8.1 and 9.1 (RSASSA-PSS); layout of a key database: PSPTool's key_store_file.py, and the files.
 """
 
 from __future__ import annotations

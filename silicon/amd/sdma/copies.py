@@ -1,4 +1,6 @@
-"""SDMA's bulk work: copies, fills, page-table entries. Everything goes through address translation, in slices of virtual time."""
+"""SDMA's bulk work: copies, fills, page-table entries. Everything goes through address translation, in slices of
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Work = Generator[float, None, None]
 
 
 def swapped(data: bytes, mode: int) -> bytes:
-    """Return `data` with the bytes of each unit reversed as a packet's swap field says; a part of a unit at the end stays."""
+    """Return `data` with the bytes of each unit reversed as a packet's swap field says; a part of a unit at the end
+    stays.
+    """
     form = SWAPS.get(mode)
     if form is None:
         return data
@@ -36,7 +40,9 @@ def _join(packet: Any, name: str) -> int:
 
 
 def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Copy bytes, to one destination or (broadcast) two. Slices go upwards, so an overlap upwards repeats what was copied first."""
+    """Copy bytes, to one destination or (broadcast) two. Slices go upwards, so an overlap upwards repeats what was
+    copied first.
+    """
     if packet.backwards:
         raise Unmodelled(f"{engine.name}: a copy that goes downwards ({packet!r})")
     targets = [(_join(packet, "dst_addr"), packet.dst_sw)] if not packet.broadcast else []
@@ -97,7 +103,9 @@ def fill(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def generate(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Store page-table entries: a start value growing by a step, the flag bits of the mask set in each. `count` is entries less one."""
+    """Store page-table entries: a start value growing by a step, the flag bits of the mask set in each. `count` is
+    entries less one.
+    """
     address = _join(packet, "dst_addr")
     value = packet.init_dw0 | packet.init_dw1 << 32
     step = packet.incr_dw0 | packet.incr_dw1 << 32

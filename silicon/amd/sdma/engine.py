@@ -1,6 +1,7 @@
 """An SDMA engine (6.0): eight queues of byte-counted rings, activated by registers or by a queue descriptor.
 
-Each queue is a coroutine: a packet's work runs until it waits or its time is up, then the clock resumes it. Source: sdma_v6_0.c, v11_structs.h.
+Each queue is a coroutine: a packet's work runs until it waits or its time is up, then the clock resumes it. Source:
+sdma_v6_0.c, v11_structs.h.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Queue:
 
 
 class Sdma(Engine):
-    """One engine. Implements `parts.DoorbellClient` and `parts.FirmwareTarget`; `cells` are GC's, which hold its registers."""
+    """One engine. Implements `parts.DoorbellClient` and `parts.FirmwareTarget`; `cells` are GC's, which hold its
+    registers.
+    """
 
     def __init__(self, board: Board, hub: Hub, interrupts: InterruptSink, cells: Cells, index: int) -> None:
         super().__init__(board, hub)
@@ -104,7 +107,9 @@ class Sdma(Engine):
             self._drop(queue)
 
     def soft_reset(self) -> None:
-        """Reset the engine, firmware kept: queues dropped, its own registers as after power-on. Source: sdma_v6_0.c, soft_reset."""
+        """Reset the engine, firmware kept: queues dropped, its own registers as after power-on. Source: sdma_v6_0.c,
+        soft_reset.
+        """
         for queue in self.queues:
             self._drop(queue)
             self.cells[f"{self._queue_name(queue)}RB_CNTL"] = 0
@@ -181,7 +186,9 @@ class Sdma(Engine):
             self._poll(queue)
 
     def map_queue(self, number: int, descriptor: bytes, vmid: int, privileged: bool = False) -> None:
-        """Activate a queue from its descriptor (`v11_sdma_mqd`), as the schedulers do. Register names are the members'."""
+        """Activate a queue from its descriptor (`v11_sdma_mqd`), as the schedulers do. Register names are the
+        members'.
+        """
         queue = self.queues[number]
         self._drop(queue)
         name = self._queue_name(queue)
@@ -321,7 +328,9 @@ class Sdma(Engine):
                 self._report_read_pointer(queue)
 
     def _await_dwords(self, queue: Queue, count: int) -> Generator[float, None, None]:
-        """Wait until the current buffer has `count` dwords. An indirect buffer that ends inside a packet is a bad packet."""
+        """Wait until the current buffer has `count` dwords. An indirect buffer that ends inside a packet is a bad
+        packet.
+        """
         while True:
             source = queue.indirect or queue.ring
             assert source is not None  # a queue without a ring has no coroutine
@@ -376,7 +385,9 @@ class Sdma(Engine):
         return source.vmid
 
     def may_write_registers(self, queue: Queue) -> bool:
-        """Whether the current buffer is privileged: the kernel's VMID, or the ring itself with RB_PRIV. GUESS: not a client's buffer there."""
+        """Whether the current buffer is privileged: the kernel's VMID, or the ring itself with RB_PRIV. GUESS: not a
+        client's buffer there.
+        """
         in_ring = queue.indirect is None
         return self.vmid(queue) == 0 or (in_ring and bool(self._field(queue, "RB_CNTL", "RB_PRIV")))
 

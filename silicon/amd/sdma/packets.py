@@ -1,4 +1,6 @@
-"""What SDMA packets do. Facts: sdma_v6_0_0_pkt_open.h; meaning: sdma_v6_0.c, amdgpu_vm_sdma.c, Mesa's users of the engine."""
+"""What SDMA packets do. Facts: sdma_v6_0_0_pkt_open.h; meaning: sdma_v6_0.c, amdgpu_vm_sdma.c, Mesa's users of the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +192,8 @@ def _awaited(board: Board, packet: Any, seen: int) -> str:
 
 
 def _invalidation(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Have VM hubs forget translations: range and request go to an invalidation engine of each, then its acknowledge is awaited.
+    """Have VM hubs forget translations: range and request go to an invalidation engine of each, then its acknowledge is
+    awaited.
 
     Source: sdma_v6_0.c, emit_vm_flush, which names no engine of a hub that it leaves alone: 31.
     """
@@ -262,8 +265,9 @@ def _timestamp_get(engine: Engine, queue: Queue, packet: Any) -> Work:
 def _register_write(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Write a register; in a buffer that is not privileged tell the host instead.
 
-    Source: sdma_v4_0.c, process_srbm_write_irq; irqsrcs_gfx_11_0_0.h, "SRBM write Protection". GUESS: the queue goes on. UNKNOWN: whether the
-    other packets that reach registers are refused too, VM_INVALIDATION and POLL_REGMEM; nothing public says so, and here they are not.
+    Source: sdma_v4_0.c, process_srbm_write_irq; irqsrcs_gfx_11_0_0.h, "SRBM write Protection". GUESS: the queue goes
+    on. UNKNOWN: whether the other packets that reach registers are refused too, VM_INVALIDATION and POLL_REGMEM;
+    nothing public says so, and here they are not.
     """
     address, space = packet.addr * 4, engine.board.space
     if not engine.may_write_registers(queue):

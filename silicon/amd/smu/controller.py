@@ -1,7 +1,8 @@
 """The SMU (MP1 13.0): its mailbox, features, clocks, power limit and tables.
 
-Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v13_0_0_ppt.c and _7_ (use), their _ppsmc.h (messages, answers). The host writes 0 to C2PMSG_90,
-the argument to C2PMSG_82, the message to C2PMSG_66; the firmware puts a result into 82 and then an answer other than 0 into 90.
+Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v13_0_0_ppt.c and _7_ (use), their _ppsmc.h (messages, answers). The host
+writes 0 to C2PMSG_90, the argument to C2PMSG_82, the message to C2PMSG_66; the firmware puts a result into 82 and then
+an answer other than 0 into 90.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from ringup.silicon.amd.smu.tables import DEBUG_MODE1_RESET, PowerRow
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.faults import FaultKind
 
-BOOT_US = (
-    50  # from the load of the firmware to its first answer: the PSP reports the load when it runs, drivers ask at once
-)
+# from the load of the firmware to its first answer: the PSP reports the load when it runs, drivers ask at once
+BOOT_US = 50
 ANSWER_US = 50
 TABLE_US = 200
 MODE1_RESET_US = 1_000
@@ -279,7 +279,8 @@ class Smu:
         return self.row.frequencies[self._clock(argument)[0]][-1]
 
     def _set_power_limit(self, argument: int) -> None:
-        """Take a limit of up to the table's MsgLimits; bits 31:16 choose the throttler, 0 is the only one with a limit of its own.
+        """Take a limit of up to the table's MsgLimits; bits 31:16 choose the throttler, 0 is the only one with a limit
+        of its own.
 
         More is the overdrive table's to ask for: smu_v13_0_0_ppt.c, set_power_limit.
         """
@@ -290,7 +291,9 @@ class Smu:
         self.power.message_limit = watts
 
     def _overdrive(self, data: bytes) -> None:
-        """Take the power limit's part of an overdrive table; the clocks' and the fan's parts are kept and have no effect."""
+        """Take the power limit's part of an overdrive table; the clocks' and the fan's parts are kept and have no
+        effect.
+        """
         whole = self.row.interface.OverDriveTableExternal_t.view(
             bytearray(data)
         )  # a view of a part does not keep the memory

@@ -71,7 +71,9 @@ class Power:
 
     @property
     def gfx_is_off(self) -> bool:
-        """Whether the graphics core has no power: allowed, the feature runs, and it has had nothing to do for a while."""
+        """Whether the graphics core has no power: allowed, the feature runs, and it has had nothing to do for a
+        while.
+        """
         allowed = self.gfxoff_allowed and self.features >> smu.FEATURE_GFXOFF_BIT & 1
         idle_ns = self._clock.now_ns - self._idle_since_ns
         return bool(allowed) and self._busy_ns() == self._last_busy_ns and idle_ns > GFXOFF_AFTER_SECONDS * 1e9
@@ -132,7 +134,9 @@ class Power:
 
     # --- metrics ------------------------------------------------------------------------------------------------
     def metrics(self, counter: int) -> bytes:
-        """Build the metrics table of this moment. Power in W, temperatures in °C, frequencies in MHz, activity in percent."""
+        """Build the metrics table of this moment. Power in W, temperatures in °C, frequencies in MHz, activity in
+        percent.
+        """
         self.advance()
         table = self.row.interface.SmuMetricsExternal_t()
         m = table.SmuMetrics

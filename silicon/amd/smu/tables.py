@@ -1,8 +1,10 @@
-"""The tables that the SMU exchanges with its driver: power-play tables and metrics of a board, built from one row of facts.
+"""The tables that the SMU exchanges with its driver: power-play tables and metrics of a board, built from one row of
+facts.
 
-Source: smu13_driver_if_v13_0_0.h and _7.h (layouts), smu_v13_0_0_pptable.h and _7 (the driver's part in front of the combo table, the same but
-for its name). Features, clocks, messages and tables have the same numbers in both; layouts differ. Clocks and limits of a Radeon RX 7900 XTX are
-those that owners read from sysfs; of the others, the advertised ones; where none is public they are plausible and marked as guesses.
+Source: smu13_driver_if_v13_0_0.h and _7.h (layouts), smu_v13_0_0_pptable.h and _7 (the driver's part in front of the
+combo table, the same but for its name). Features, clocks, messages and tables have the same numbers in both; layouts
+differ. Clocks and limits of a Radeon RX 7900 XTX are those that owners read from sysfs; of the others, the advertised
+ones; where none is public they are plausible and marked as guesses.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ CAP_POWER_LIMIT, SETTING_POWER_PERCENTAGE = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class PowerRow:
-    """What a board's power management works with. Frequencies in MHz by clock, lowest first; power in W, temperatures in °C."""
+    """What a board's power management works with. Frequencies in MHz by clock, lowest first; power in W, temperatures
+    in °C.
+    """
 
     frequencies: dict[int, tuple[int, ...]]
     fine_grained: frozenset[int]  # clocks that take any frequency between their ends
@@ -91,7 +95,8 @@ NAVI31 = PowerRow(
     firmware_version=0x004E_8000,
     debug_messages=frozenset({DEBUG_TEST, DEBUG_MODE1_RESET}),
 )
-# MP1 13.0.10 has the tables and messages of 13.0.0 (smu_v13_0_0_ppt.c serves both). GUESS: all but the advertised clocks and the memory's
+# MP1 13.0.10 has the tables and messages of 13.0.0 (smu_v13_0_0_ppt.c serves both). GUESS: all but the advertised
+# clocks and the memory's
 NAVI32 = replace(
     NAVI31,
     frequencies={
@@ -104,7 +109,8 @@ NAVI32 = replace(
     advertised=(1295, 2124, 2430),
     firmware_version=0x0050_5300,
 )
-# GUESS: all but the advertised clocks, the memory's and the lanes. No public driver speaks to a second mailbox of 13.0.7
+# GUESS: all but the advertised clocks, the memory's and the lanes. No public driver speaks to a second mailbox of
+# 13.0.7
 NAVI33 = replace(
     NAVI31,
     frequencies={
@@ -172,7 +178,9 @@ def pptable(row: PowerRow) -> bytes:
 
 
 def combo(row: PowerRow, table: bytes) -> bytes:
-    """Put the driver's part in front of a power-play table: overdrive limits, thermal controller, shutdown temperature."""
+    """Put the driver's part in front of a power-play table: overdrive limits, thermal controller, shutdown
+    temperature.
+    """
     data = bytearray(COMBO_BYTES)
     struct.pack_into("<HBB", data, 0, COMBO_BYTES, 15, 0)
     struct.pack_into("<BBH", data, 4, 2, 0, COMBO_PPTABLE_AT)

@@ -32,7 +32,9 @@ FLAGS = (0xC42A, 0xC422, 0xC423, NVME_FIRST, NVME_END, NVME_CONTROL, NVME_COUNT,
 
 
 class Chip:
-    """One bridge chip. `clock` is its power domain; `violations` are what metal punishes, `faults` what a test switches on."""
+    """One bridge chip. `clock` is its power domain; `violations` are what metal punishes, `faults` what a test switches
+    on.
+    """
 
     def __init__(self, card: VirtualRadeon | None, machine: VirtualClock) -> None:
         self.clock = PowerDomain(machine)

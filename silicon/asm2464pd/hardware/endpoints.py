@@ -30,7 +30,9 @@ class Message:
 
 
 class Endpoint:
-    """What both directions share. `on_ready` is the host's controller, which hears that there may be something to move."""
+    """What both directions share. `on_ready` is the host's controller, which hears that there may be something to
+    move.
+    """
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -76,7 +78,9 @@ class OutEndpoint(Endpoint):
         return self._armed.get(stream)
 
     def deliver(self, stream: int, data: bytes, *, short: bool, more: bool) -> None:
-        """Take bytes from the host. `short`: they end with a short packet; `more`: the host's transfer goes on behind them."""
+        """Take bytes from the host. `short`: they end with a short packet; `more`: the host's transfer goes on behind
+        them.
+        """
         armed = self._armed[stream]
         armed.left -= len(data)
         complete = short or armed.left <= 0
@@ -100,7 +104,9 @@ class InEndpoint(Endpoint):
         bytes_per_us: float = math.inf,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """Queue data for the host; a view is read when it goes out. No data: a packet of no bytes. `done` once the host has all of it."""
+        """Queue data for the host; a view is read when it goes out. No data: a packet of no bytes. `done` once the host
+        has all of it.
+        """
         self._queues.setdefault(stream, deque()).append(Message(data, bytes_per_us, done))
         self.on_ready()
 

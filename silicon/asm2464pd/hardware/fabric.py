@@ -1,7 +1,9 @@
-"""The PCI Express side of the bridge: its own two switch ports, the card's functions below them, and the way of each request.
+"""The PCI Express side of the bridge: its own two switch ports, the card's functions below them, and the way of each
+request.
 
-Bus 0 has the upstream port, which answers for all 32 device numbers; its secondary bus has the downstream port; below that sits the slot.
-Source: asm2464pd-firmware app/README.md (measured with a Radeon RX 7900 XTX). Routing: PCI Express 4.0, 2.2.9 and 7.3.
+Bus 0 has the upstream port, which answers for all 32 device numbers; its secondary bus has the downstream port; below
+that sits the slot. Source: asm2464pd-firmware app/README.md (measured with a Radeon RX 7900 XTX). Routing: PCI Express
+4.0, 2.2.9 and 7.3.
 """
 
 from __future__ import annotations
@@ -137,7 +139,9 @@ class Fabric:
         return self.card is not None and self.card.path.fallen
 
     def _passes(self) -> bool:
-        """Say whether the bridge's ports let requests of the card up; asked whenever something on the card's bus changed."""
+        """Say whether the bridge's ports let requests of the card up; asked whenever something on the card's bus
+        changed.
+        """
         self._claims.clear()
         return all(port.masters_bus for port in (self.upstream, self.downstream))
 
@@ -152,7 +156,9 @@ class Fabric:
 
     # --- configuration requests ---------------------------------------------------------------------------------
     def config(self, kind: int, address: int, enables: int, value: int | None) -> tuple[int, int]:
-        """Answer a configuration request of type `kind` (0 or 1): (status, dword). `address`: bus, device, function and register."""
+        """Answer a configuration request of type `kind` (0 or 1): (status, dword). `address`: bus, device, function and
+        register.
+        """
         bus, device, number = address >> 24 & 0xFF, address >> 19 & 0x1F, address >> 16 & 7
         function, in_slot = self._function(kind, bus, device, number)
         if function is None or not function.present:
@@ -206,7 +212,9 @@ class Fabric:
 
     # --- memory requests ----------------------------------------------------------------------------------------
     def read(self, address: int, enables: int) -> tuple[int, int]:
-        """Answer a memory read of one dword: (status, dword). Bytes that are not enabled are no one's: they come as 0xA5."""
+        """Answer a memory read of one dword: (status, dword). Bytes that are not enabled are no one's: they come as
+        0xA5.
+        """
         claim = self.claim(address)
         if claim is None:
             return UNSUPPORTED, 0
@@ -310,7 +318,9 @@ def _bar_of(function: Function, address: int) -> Claim | None:
 
 
 def windows(port: Function) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return what a port forwards down, from and up to: its memory window, and the prefetchable one. PCI-to-PCI bridge 1.2, 3.2.5."""
+    """Return what a port forwards down, from and up to: its memory window, and the prefetchable one. PCI-to-PCI bridge
+    1.2, 3.2.5.
+    """
     get = port.config.get
     low = get(regs.PCI_MEMORY_BASE, 2) >> 4 << 20, (get(regs.PCI_MEMORY_LIMIT, 2) >> 4) + 1 << 20
     first = (get(regs.PCI_PREF_BASE_UPPER32) << 32) | get(regs.PCI_PREF_MEMORY_BASE, 2) >> 4 << 20

@@ -1,6 +1,8 @@
-"""The SPI flash beside an ASM2464PD: NOR cells that only an erase sets, and how firmware and mask ROM write and read them.
+"""The SPI flash beside an ASM2464PD: NOR cells that only an erase sets, and how firmware and mask ROM write and read
+them.
 
-Source: handmade/e4_flash.py (commands, 64 KiB erase, pages of 128 bytes), the stock image 240417 (what E1 and E3 do to the cells).
+Source: handmade/e4_flash.py (commands, 64 KiB erase, pages of 128 bytes), the stock image 240417 (what E1 and E3 do to
+the cells).
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class PowerLost(Exception):
 class SpiFlash:
     """The cells. `protection`: the part's block protection bits; while any is set, programs and erases are ignored.
 
-    `on_mistake` hears what a host did to no avail. `erase_block` and `program` happen at once; the handlers below them let the time pass that
-    they take.
+    `on_mistake` hears what a host did to no avail. `erase_block` and `program` happen at once; the handlers below them
+    let the time pass that they take.
     """
 
     def __init__(self, faults: Faults, content: bytes = b"") -> None:
@@ -143,7 +145,8 @@ class SpiFlash:
     def boot(self, second_copy: bool = False) -> tuple[int, bytes] | None:
         """What the mask ROM starts: a copy's number and its body, None when it stays in its loader.
 
-        UNKNOWN: whether the ROM looks at the second copy. A model that does not is the stricter one; `second_copy` makes it.
+        UNKNOWN: whether the ROM looks at the second copy. A model that does not is the stricter one; `second_copy`
+        makes it.
         """
         for copy in range(COPIES if second_copy else 1):
             body = self.body(copy)

@@ -1,6 +1,8 @@
-"""The bridge's serial flash controller: registers C8A1 to C8AF, which a host may work through XDATA writes under any firmware.
+"""The bridge's serial flash controller: registers C8A1 to C8AF, which a host may work through XDATA writes under any
+firmware.
 
-Source: asm2464pd-firmware handmade/e4_flash.py and src/flash.h (order of registers, switches, limits), registers.h; its issue 83 for USB 2.
+Source: asm2464pd-firmware handmade/e4_flash.py and src/flash.h (order of registers, switches, limits), registers.h; its
+issue 83 for USB 2.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ STALE_READS = 3  # at USB 2 every third read begins with a byte of the one befor
 
 
 class FlashController:
-    """Runs one command of the part when C8A9 is written; data passes through the buffer at 7000. `otp`: the part's one-time area."""
+    """Runs one command of the part when C8A9 is written; data passes through the buffer at 7000. `otp`: the part's
+    one-time area.
+    """
 
     def __init__(self, chip: Chip, flash: SpiFlash, otp: bytes = b"") -> None:
         self._chip, self._flash = chip, flash

@@ -1,6 +1,8 @@
-"""What an ASM2464PD's SPI flash holds: two configuration blocks and a firmware image, twice; how the mask ROM tells good ones from bad.
+"""What an ASM2464PD's SPI flash holds: two configuration blocks and a firmware image, twice; how the mask ROM tells
+good ones from bad.
 
-Source: extra/usbgpu/patch.py (blocks, order, patch), cyrozap asm2464_fw.ksy and asm236x_fw.ksy (containers), the stock image 240417 itself.
+Source: extra/usbgpu/patch.py (blocks, order, patch), cyrozap asm2464_fw.ksy and asm236x_fw.ksy (containers), the stock
+image 240417 itself.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ COPY_BYTES = 0x2_0000  # two copies follow each other; each may hold both blocks
 COPIES = 2
 CONFIG_BYTES = 0x80
 IMAGE_AT = 0x100  # in a copy, behind the two blocks
-PART_ONE_BYTES = (
-    0xFF00  # what a vendor command writes behind the blocks; the rest of an image goes to the copy's second 64 KiB
-)
+# what a vendor command writes behind the blocks; the rest of an image goes to the copy's second 64 KiB
+PART_ONE_BYTES = 0xFF00
 IMAGE_MAGIC = 0xA5  # asm2464_fw.ksy
 BODY_BYTES = 0x1_7ED6  # both known images
 VERSION_AT, VERSION_BYTES = 0x200, 6  # in the body
@@ -40,7 +41,9 @@ def pack_image(body: bytes) -> bytes:
 
 
 def body_of(image: bytes | memoryview) -> bytes | None:
-    """Return the body of the image that begins here, None when length, magic, sum or CRC do not fit. What follows it does not count."""
+    """Return the body of the image that begins here, None when length, magic, sum or CRC do not fit. What follows it
+    does not count.
+    """
     if len(image) < HEAD.size + TAIL.size:
         return None
     (length,) = HEAD.unpack_from(image)
@@ -66,7 +69,9 @@ def version_of(body: bytes) -> bytes:
 
 
 def synthetic_image(kind: str, version: bytes = STOCK_VERSION, seed: int = 0, body_bytes: int = BODY_BYTES) -> bytes:
-    """Make an image of a kind that `kind_of` tells: noise where the vendor's code would be, correct everywhere a loader looks."""
+    """Make an image of a kind that `kind_of` tells: noise where the vendor's code would be, correct everywhere a loader
+    looks.
+    """
     body = bytearray(random.Random(f"{kind} {version.hex()} {seed}").randbytes(body_bytes).replace(OPEN_MARK, b"\0"))
     body[VERSION_AT : VERSION_AT + VERSION_BYTES] = version
     body[WRITE_EXIT_AT] = WRITE_EXIT_FINISH if kind == "patched" else WRITE_EXIT_WAIT
@@ -79,7 +84,9 @@ def synthetic_image(kind: str, version: bytes = STOCK_VERSION, seed: int = 0, bo
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Configuration block 0: what the firmware tells hosts of itself. Strings are as long as their fields at most, in bytes."""
+    """Configuration block 0: what the firmware tells hosts of itself. Strings are as long as their fields at most, in
+    bytes.
+    """
 
     serial: str = "000000000000"  # 20
     usb_maker: str = "ASMedia"  # 36
@@ -129,7 +136,9 @@ def parse_config(block: bytes | memoryview) -> Config | None:
 
 
 def router_block(maker: str = "ASMedia", product: str = "USB4 enclosure") -> bytes:
-    """Configuration block 1, which names the enclosure to a USB4 host; what lies between its strings and its magic nobody explained."""
+    """Configuration block 1, which names the enclosure to a USB4 host; what lies between its strings and its magic
+    nobody explained.
+    """
     return _closed(_padded(maker, 0x28) + _padded(product, CLOSING_AT - 0x2C), ROUTER_MAGIC)
 
 

@@ -1,4 +1,5 @@
-"""Power, reset and training of the slot behind the bridge, as registers switch them and as they show in B450 and page 1 4092.
+"""Power, reset and training of the slot behind the bridge, as registers switch them and as they show in B450 and page 1
+4092.
 
 Source: asm2464pd-firmware main.c (pcie_power_on, pcie_power_off), registers.h, and its pull request 81 (measured).
 """
@@ -26,10 +27,11 @@ EVENT_US = 12_000.0  # GUESS: detection shows quiet and active in turn
 
 
 class Link:
-    """The slot's link. It trains while 3.3 V and lanes are on, training is switched on, reset is released, and a powered card is there.
+    """The slot's link. It trains while 3.3 V and lanes are on, training is switched on, reset is released, and a
+    powered card is there.
 
-    `trained_code`: what B450 shows in L0: 78 with VID ADD1, 48 with a stock 174C. `training_us`: from detection to L0, longer for a slow card.
-    `training_codes`: the values of E764 that train.
+    `trained_code`: what B450 shows in L0: 78 with VID ADD1, 48 with a stock 174C. `training_us`: from detection to L0,
+    longer for a slow card. `training_codes`: the values of E764 that train.
     """
 
     def __init__(self, xdata: Xdata, fabric: Fabric, clock: VirtualClock, faults: Faults, log: EventLog) -> None:

@@ -1,4 +1,6 @@
-"""What any firmware of the bridge is to the model around it: the requests it answers, and what it does when the chip resets it."""
+"""What any firmware of the bridge is to the model around it: the requests it answers, and what it does when the chip
+resets it.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,8 @@ class Descriptors:
 class Firmware(Protocol):
     """What runs on the bridge's CPU. Handlers are `Job`s: each yield keeps the CPU busy for so many microseconds.
 
-    A firmware is made with the `Chip`: `chip.xdata`, `chip.out(0x02)` and `chip.into(0x81)`, `chip.cpu.run(job)` for what an endpoint brings,
-    `chip.tlp`, `chip.link`, `chip.sram_engine`, `chip.speed`.
+    A firmware is made with the `Chip`: `chip.xdata`, `chip.out(0x02)` and `chip.into(0x81)`, `chip.cpu.run(job)` for
+    what an endpoint brings, `chip.tlp`, `chip.link`, `chip.sram_engine`, `chip.speed`.
     """
 
     def descriptors(self, speed: Speed) -> Descriptors:
@@ -69,7 +71,9 @@ class Firmware(Protocol):
         ...
 
     def boot(self) -> Job[bool]:
-        """Start after power-on or a restart of the CPU, registers at their reset values; USB attaches once it returns True."""
+        """Start after power-on or a restart of the CPU, registers at their reset values; USB attaches once it returns
+        True.
+        """
         ...
 
     def bus_reset(self) -> None:

@@ -1,6 +1,8 @@
-"""The bridge's memory that the card reaches: 512 KiB of SRAM and the queue pages of an NVMe host, and the engine between SRAM and USB.
+"""The bridge's memory that the card reaches: 512 KiB of SRAM and the queue pages of an NVMe host, and the engine
+between SRAM and USB.
 
-Source: asm2464pd-firmware README, pcie/test_sram_verify.py (measured), app/README.md (the pages, measured), main.c (request F2).
+Source: asm2464pd-firmware README, pcie/test_sram_verify.py (measured), app/README.md (the pages, measured), main.c
+(request F2).
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ SLOTS = SRAM_BYTES // SLOT_BYTES
 WINDOW_BYTES = 256 << 10
 SUBMISSIONS, COMPLETIONS = 0x82_0000, 0x82_2000
 RELEASE = COMPLETIONS + 12  # a write of the card here lets an armed read go
-# the engine reads what it takes for submission queue entries here. Source: tinygrad commit 756e82e055 (measured); the upper half of the page is
-# written all the time by a driver that works (runtime/ops_amd.py, FENCE), so it is the lower half that matters
+# the engine reads what it takes for submission queue entries here. Source: tinygrad commit 756e82e055 (measured); the
+# upper half of the page is written all the time by a driver that works (runtime/ops_amd.py, FENCE), so it is the lower
+# half that matters
 ENTRIES_END = SUBMISSIONS + 0x800
 
 
@@ -90,10 +93,11 @@ class Sram:
 class SramEngine:
     """Moves sectors between a bulk endpoint and the slots of SRAM.
 
-    Host to SRAM: USB reports the end before the last bytes are in memory, and one more transfer may be armed while one moves (Source: tinygrad
-    runtime/ops_amd.py, which does). SRAM to host: nothing goes out before the card wrote to the completion queue. A count that fits neither
-    slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the worse of two reports here: a window of 16 slots (a half of
-    the memory, as the open firmware's host programs use it) that is filled to its end loses its last slot (`spoils_full_windows`).
+    Host to SRAM: USB reports the end before the last bytes are in memory, and one more transfer may be armed while one
+    moves (Source: tinygrad runtime/ops_amd.py, which does). SRAM to host: nothing goes out before the card wrote to the
+    completion queue. A count that fits neither slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the
+    worse of two reports here: a window of 16 slots (a half of the memory, as the open firmware's host programs use it)
+    that is filled to its end loses its last slot (`spoils_full_windows`).
     """
 
     def __init__(
@@ -107,9 +111,8 @@ class SramEngine:
         self._generation = 0
         self._release: Callable[[], None] | None = None
         self._sends: memoryview | None = None  # what a transfer to the host reads
-        self._next: tuple[int, int, int] | None = (
-            None  # slot, slots and bytes of the transfer that is armed behind the one that moves
-        )
+        # slot, slots and bytes of the transfer that is armed behind the one that moves
+        self._next: tuple[int, int, int] | None = None
         if fabric.card is not None:
             fabric.card.host.watch(RELEASE, RELEASE + 4, self._released)
             fabric.card.host.watch(SUBMISSIONS, ENTRIES_END, self._disturb)

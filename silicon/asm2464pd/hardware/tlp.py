@@ -1,6 +1,8 @@
-"""The TLP engine: XDATA registers B210 to B298 through which firmware, or a host by way of it, sends one-dword PCI Express requests.
+"""The TLP engine: XDATA registers B210 to B298 through which firmware, or a host by way of it, sends one-dword PCI
+Express requests.
 
-Source: usb-to-pcie-re ASM2x6x/tools (working code), asm2464pd-firmware registers.h and pcie_pio.h. Fields are big-endian bytes.
+Source: usb-to-pcie-re ASM2x6x/tools (working code), asm2464pd-firmware registers.h and pcie_pio.h. Fields are
+big-endian bytes.
 """
 
 from __future__ import annotations
@@ -31,9 +33,8 @@ HAS_DATA, WIDE = 0x40, 0x20  # of the format byte
 CONFIG_READS, CONFIG_WRITES = {0x04: 0, 0x05: 1}, {0x44: 0, 0x45: 1}
 MEMORY_READS, MEMORY_WRITES = (0x00, 0x20), (0x40, 0x60)
 CPL, CPLD = 0x0A, 0x4A
-LINGERS_EVERY = (
-    8  # UNKNOWN: whether B296 may hold more than the done bit; here its bit 2 is set in one completion of so many
-)
+# UNKNOWN: whether B296 may hold more than the done bit; here its bit 2 is set in one completion of so many
+LINGERS_EVERY = 8
 REQUIRED = (
     FORMAT,
     ENABLES,
@@ -44,8 +45,8 @@ REQUIRED = (
 class TlpEngine:
     """Sends what the registers hold once B254 = 0F and B296 bit 2 have both been written, in either order.
 
-    Done and error stay until a 1 is written to them; a posted request sets neither. UNKNOWN: what a request does while the slot's link is down;
-    here each that has a completion ends with the error bit.
+    Done and error stay until a 1 is written to them; a posted request sets neither. UNKNOWN: what a request does while
+    the slot's link is down; here each that has a completion ends with the error bit.
     """
 
     def __init__(self, xdata: Xdata, fabric: Fabric, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
@@ -189,8 +190,8 @@ class TlpEngine:
         self._log.note("pci", "unclaimed", "{:#x} was {} and nobody claims it", address, verb)
 
     def fault(self) -> str:
-        """Return the fault that strikes this request, empty for none. For one with a completion: a posted write that the link damages is sent
-        again by the link layer, which its sender does not see. Source: PCI Express 4.0, 3.6.
+        """Return the fault that strikes this request, empty for none. For one with a completion: a posted write that
+        the link damages is sent again by the link layer, which its sender does not see. Source: PCI Express 4.0, 3.6.
         """
         for name in ("tlp_timeout", "tlp_hang", "tlp_glitch", "unsupported_request"):
             if strikes(self._faults, name):
@@ -216,9 +217,11 @@ class TlpEngine:
         self._advance(address + len(data))
 
     def stream_read(self, size_bytes: int) -> bytes | None:
-        """Read memory a dword a request from the address in the registers, which moves on; None: the last request never ends.
+        """Read memory a dword a request from the address in the registers, which moves on; None: the last request never
+        ends.
 
-        QUIRK: the loop does not tell an error from a completion: a request that failed gives what the data registers held before.
+        QUIRK: the loop does not tell an error from a completion: a request that failed gives what the data registers
+        held before.
         """
         xdata, address, parts = self._xdata, self.address(), []
         last = xdata.get_bytes(DATA, 4)[::-1]

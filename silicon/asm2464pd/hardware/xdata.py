@@ -1,4 +1,5 @@
-"""The bridge's CPU as its firmware sees it: 64 KiB of XDATA in two pages, registers among them, and the one 8051 that runs handlers.
+"""The bridge's CPU as its firmware sees it: 64 KiB of XDATA in two pages, registers among them, and the one 8051 that
+runs handlers.
 
 Source: asm2464pd-firmware registers.h and main.c; page 1 is what DPX selects, the PHY and switch registers.
 """
@@ -24,7 +25,9 @@ UNWRITABLE = (0x7000, 0x8000)  # the flash controller's buffer. Source: register
 
 
 class Xdata:
-    """Bytes by page and address, with what a write may change and hooks. `get`, `put`: the chip's own hand; `read`, `write`: the CPU's."""
+    """Bytes by page and address, with what a write may change and hooks. `get`, `put`: the chip's own hand; `read`,
+    `write`: the CPU's.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -90,7 +93,9 @@ class Xdata:
         self._pages[page][first : first + len(data)] = data
 
     def reset(self) -> None:
-        """Return registers to their reset values; firmware's RAM keeps what it holds, as a restart of the CPU leaves it."""
+        """Return registers to their reset values; firmware's RAM keeps what it holds, as a restart of the CPU leaves
+        it.
+        """
         for page, bank in enumerate(self._pages):
             for first, end in BLOCKS if page == 0 else ((0, SIZE),):
                 bank[first:end] = bytes(end - first)

@@ -1,4 +1,5 @@
-"""The bridge as a USB mass storage device: standard and class requests, and which of the two transports has the endpoints.
+"""The bridge as a USB mass storage device: standard and class requests, and which of the two transports has the
+endpoints.
 
 Source: USB 3.2, 9.4 (standard requests); Bulk-Only Transport 1.0, 3 (class requests).
 """

@@ -1,4 +1,5 @@
-"""SCSI on the bridge's CPU: what a command plans, the sense data it leaves, the memory it works on. Commands and transports are elsewhere.
+"""SCSI on the bridge's CPU: what a command plans, the sense data it leaves, the memory it works on. Commands and
+transports are elsewhere.
 
 Source: the stock image 240417: state machine at code 0x0016, ready check at 0x3F4A, sense data at XDATA 0x0201.
 """
@@ -25,9 +26,8 @@ FAULTS = (
     ),
 )
 
-COMMAND_US = (
-    100.0  # GUESS: so that E4 with 128 bytes takes the measured 160 us (usb-to-pcie-re issue 1), its transfers included
-)
+# GUESS: so that E4 with 128 bytes takes the measured 160 us (usb-to-pcie-re issue 1), its transfers included
+COMMAND_US = 100.0
 BYTE_US = 0.35  # GUESS: the loop that copies one byte to the reply buffer
 LONGEST_REPLY = 0x4000  # of commands whose CDB has an allocation length
 
@@ -74,10 +74,11 @@ Ending = Sense | Endless | None  # check condition, none at all, or good
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the firmware does with a command: it sends `send`, or takes `take_bytes` and runs `finish` with them, or neither; then it ends.
+    """What the firmware does with a command: it sends `send`, or takes `take_bytes` and runs `finish` with them, or
+    neither; then it ends.
 
-    An empty `send` is a data stage of no bytes, None is no data stage: a host that sends data meets a phase error with one and not with the
-    other. `after`: what happens once the host has the status.
+    An empty `send` is a data stage of no bytes, None is no data stage: a host that sends data meets a phase error with
+    one and not with the other. `after`: what happens once the host has the status.
     """
 
     ending: Ending = None
@@ -163,7 +164,9 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command as its handler gets it. `asked`: bytes that the host wants to move; `queued`: it came over UAS, where only the CDB says so."""
+    """A command as its handler gets it. `asked`: bytes that the host wants to move; `queued`: it came over UAS, where
+    only the CDB says so.
+    """
 
     cdb: bytes
     lun: int
@@ -172,7 +175,9 @@ class Request:
 
 
 class Command(NamedTuple):
-    """A row of the dispatch table: the handler, where the CDB has its length (a number: that many bytes whatever the CDB says)."""
+    """A row of the dispatch table: the handler, where the CDB has its length (a number: that many bytes whatever the
+    CDB says).
+    """
 
     run: Callable[[Device, Request], Job[Plan]]
     length: slice | int = 0
@@ -188,7 +193,9 @@ class Commands:
         self.device, self._table, self._faults = device, table, faults
 
     def start(self, cdb: bytes, lun: int, host_bytes: int | None) -> Job[Plan]:
-        """Run a command up to its data stage. `host_bytes`: what the host wants to move (BOT), None where only the CDB says so (UAS)."""
+        """Run a command up to its data stage. `host_bytes`: what the host wants to move (BOT), None where only the CDB
+        says so (UAS).
+        """
         yield COMMAND_US
         plan = yield from self._start(cdb, lun, host_bytes)
         if isinstance(plan.ending, Sense):

@@ -1,6 +1,8 @@
-"""The Bulk-Only Transport: a command block wrapper, data, a status wrapper, and what happens when host and device disagree.
+"""The Bulk-Only Transport: a command block wrapper, data, a status wrapper, and what happens when host and device
+disagree.
 
-Source: USB Mass Storage Class, Bulk-Only Transport 1.0 (5, 6.6, 6.7); where it leaves a choice, the stock image 240417, code 0x0016.
+Source: USB Mass Storage Class, Bulk-Only Transport 1.0 (5, 6.6, 6.7); where it leaves a choice, the stock image 240417,
+code 0x0016.
 """
 
 from __future__ import annotations
@@ -30,9 +32,8 @@ class BulkOnly:
         self._wedged = False  # a wrapper was bad: only a reset recovery helps
         self._tag = self._host_bytes = 0
         self._to_host = False
-        self._status: bytes | None = (
-            None  # a status wrapper that waits for the host to clear the halt of the IN endpoint
-        )
+        # a status wrapper that waits for the host to clear the halt of the IN endpoint
+        self._status: bytes | None = None
         self._after: Callable[[], None] | None = None
 
     def start(self, packet_bytes: int) -> None:

@@ -1,6 +1,7 @@
 """Descriptors of the bridge as a mass storage device: Bulk-Only in alternate setting 0, USB Attached SCSI in setting 1.
 
-Source: the stock images 231204 and 240417 (bytes of the tables), cyrozap USB-descriptor-ASM2464-ROM.txt; USB 3.2, 9.6; INCITS 471, "Pipe usage".
+Source: the stock images 231204 and 240417 (bytes of the tables), cyrozap USB-descriptor-ASM2464-ROM.txt; USB 3.2, 9.6;
+INCITS 471, "Pipe usage".
 """
 
 from __future__ import annotations

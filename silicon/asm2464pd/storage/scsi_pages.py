@@ -1,6 +1,8 @@
-"""What the stock firmware says of itself over SCSI: inquiry data, vital product data, mode pages. Nothing here changes anything.
+"""What the stock firmware says of itself over SCSI: inquiry data, vital product data, mode pages. Nothing here changes
+anything.
 
-Source: the tables of the stock image 240417 at code 0x5BC3-0x5C9C and XDATA 0x01B5, named as SPC-4 and SBC-3 name their fields.
+Source: the tables of the stock image 240417 at code 0x5BC3-0x5C9C and XDATA 0x01B5, named as SPC-4 and SBC-3 name their
+fields.
 """
 
 from __future__ import annotations

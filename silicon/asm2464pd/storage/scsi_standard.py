@@ -145,7 +145,9 @@ def _unmap(device: Device, request: Request) -> Job[Plan]:
 
 
 def _read(device: Device, request: Request) -> Job[Plan]:
-    """UNKNOWN: how a READ ends when a medium seems to be there and no SSD answers. It fails here; nobody saw one succeed."""
+    """UNKNOWN: how a READ ends when a medium seems to be there and no SSD answers. It fails here; nobody saw one
+    succeed.
+    """
     yield 0
     return Plan(device.not_ready() or READ_FAILED)
 

@@ -1,7 +1,9 @@
-"""USB Attached SCSI: information units on four pipes, commands told apart by tags, with streams (SuperSpeed) or without (USB 2).
+"""USB Attached SCSI: information units on four pipes, commands told apart by tags, with streams (SuperSpeed) or without
+(USB 2).
 
-Source: USB Attached SCSI (INCITS 471), "IUs" and "Task management"; Linux drivers/usb/storage/uas.c for what a host relies on; `tinygrad`
-`USB3` (stock protocol) for the number of streams. How the image orders commands: its state machine has one at a time and parks those that wait.
+Source: USB Attached SCSI (INCITS 471), "IUs" and "Task management"; Linux drivers/usb/storage/uas.c for what a host
+relies on; `tinygrad` `USB3` (stock protocol) for the number of streams. How the image orders commands: its state
+machine has one at a time and parks those that wait.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Task:
 
 
 class AttachedScsi:
-    """The device server over the four pipes. Tasks run in the order they came; one that never ends lets the next ones pass."""
+    """The device server over the four pipes. Tasks run in the order they came; one that never ends lets the next ones
+    pass.
+    """
 
     def __init__(
         self,

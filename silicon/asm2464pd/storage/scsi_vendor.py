@@ -45,7 +45,9 @@ def _read_config(device: Device, request: Request) -> Job[Plan]:
 
 
 def _write_config(device: Device, request: Request) -> Job[Plan]:
-    """QUIRK: block 0 erases both 64 KiB of its copy first, image and all; block 1 and E3 erase nothing. ORDER: block 0, block 1, image."""
+    """QUIRK: block 0 erases both 64 KiB of its copy first, image and all; block 1 and E3 erase nothing. ORDER: block 0,
+    block 1, image.
+    """
     select, block = request.cdb[1], request.cdb[2]
     yield 0
     if select not in SELECTS:
@@ -94,7 +96,9 @@ def _write_flash(device: Device, request: Request) -> Job[Plan]:
 
 
 def _read_memory(device: Device, request: Request) -> Job[Plan]:
-    """The bytes go to the reply buffer one by one: a register with a side effect has it once, and reading the buffer itself reads copies."""
+    """The bytes go to the reply buffer one by one: a register with a side effect has it once, and reading the buffer
+    itself reads copies.
+    """
     count, select, address = request.cdb[1], request.cdb[2], int.from_bytes(request.cdb[3:5], "big")
     if select not in SELECTS:
         return Plan(BAD_FIELD)

@@ -1,7 +1,9 @@
-"""How the data of a WRITE command gets into the bridge's SRAM: 16 KiB slots in groups of four, counters, marks of who uses them.
+"""How the data of a WRITE command gets into the bridge's SRAM: 16 KiB slots in groups of four, counters, marks of who
+uses them.
 
-Source: tinygrad's stock driver (`ASM24Controller.scsi_write`, its seven pokes); the stock image 240417 for what the pokes mean. Which register
-is which counter nobody has shown; this is the strictest reading under which that driver's copies come out right.
+Source: tinygrad's stock driver (`ASM24Controller.scsi_write`, its seven pokes); the stock image 240417 for what the
+pokes mean. Which register is which counter nobody has shown; this is the strictest reading under which that driver's
+copies come out right.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ ENGINE_STATE = 0xCE6E, 0xCE6F
 class SlotWriter:
     """Takes what WRITE commands carry.
 
-    A command of one slot goes where the counters stand and moves none; of more, each slot goes to its own counter's group and moves that.
-    A command is not taken before marks and engine state of the one before were put back.
+    A command of one slot goes where the counters stand and moves none; of more, each slot goes to its own counter's
+    group and moves that. A command is not taken before marks and engine state of the one before were put back.
     """
 
     def __init__(
         self, xdata: Memory, land: Callable[[int, bytes], None], finishes: bool, complain: Callable[[str], None]
     ) -> None:
-        """`land(offset, data)` stores in SRAM, a moment later; `finishes`: the firmware is patched to end a WRITE with status.
+        """`land(offset, data)` stores in SRAM, a moment later; `finishes`: the firmware is patched to end a WRITE with
+        status.
 
         `complain` hears of a command that can never end.
         """

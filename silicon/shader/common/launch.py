@@ -1,4 +1,5 @@
-"""What SPI does for a compute grid: which waves a group has, what their registers hold at the first instruction, how many fit on a WGP.
+"""What SPI does for a compute grid: which waves a group has, what their registers hold at the first instruction, how
+many fit on a WGP.
 
 Source: RDNA3 ISA reference, "Initial Wave State" and "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel Execution State".
 """
@@ -127,7 +128,9 @@ def scalar_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int, wav
 
 
 def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) -> tuple[NDArray[np.uint32], int]:
-    """Return VGPR 0 of a wave and its EXEC: items are numbered x first, packed into waves, and what is beyond the group is off."""
+    """Return VGPR 0 of a wave and its EXEC: items are numbered x first, packed into waves, and what is beyond the group
+    is off.
+    """
     x, y, _ = shape
     number = np.arange(wave * dispatch.wave_size, (wave + 1) * dispatch.wave_size, dtype=np.uint32)
     active = number < np.prod(shape)
@@ -179,7 +182,8 @@ def start_wave(group: Group, wave: int, scratch_slot: int) -> WaveState:
 def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
     """Return HW_ID1 and HW_ID2 of the wave in resident slot `slot`: it runs on SIMD, WGP and shader array in turn.
 
-    Source: RDNA3 ISA reference, "Hardware Internal Registers": wave_id 4:0, simd_id 9:8, wgp_id 13:10, sa_id 16, se_id 20:18; vm_id 27:24.
+    Source: RDNA3 ISA reference, "Hardware Internal Registers": wave_id 4:0, simd_id 9:8, wgp_id 13:10, sa_id 16, se_id
+    20:18; vm_id 27:24.
     """
     simd, slot = slot % SIMDS, slot // SIMDS
     wave, slot = slot % WAVES_PER_SIMD, slot // WAVES_PER_SIMD

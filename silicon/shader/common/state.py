@@ -1,4 +1,6 @@
-"""What a wave is made of, and what the dispatcher hands to the cores: the contract between CP, interpreter and translator."""
+"""What a wave is made of, and what the dispatcher hands to the cores: the contract between CP, interpreter and
+translator.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,11 @@ RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave siz
 
 
 class Dispatch(NamedTuple):
-    """One grid as SPI starts it. Source: amdgpu COMPUTE_* registers in gc_11_0_0; LLVM AMDGPUUsage, "Initial kernel execution state".
+    """One grid as SPI starts it. Source: amdgpu COMPUTE_* registers in gc_11_0_0; LLVM AMDGPUUsage, "Initial kernel
+    execution state".
 
-    `user_sgprs` go to s0 up; behind them, in this order, what is enabled of: group id x, y, z, tg_size word. VGPR 0 holds the work-item ids
-    packed x 9:0, y 19:10, z 29:20 as far as `tidig_comp_cnt` (0 x, 1 xy, 2 xyz) asks.
+    `user_sgprs` go to s0 up; behind them, in this order, what is enabled of: group id x, y, z, tg_size word. VGPR 0
+    holds the work-item ids packed x 9:0, y 19:10, z 29:20 as far as `tidig_comp_cnt` (0 x, 1 xy, 2 xyz) asks.
     """
 
     pc: int  # gpu_va of the first instruction, 256-byte aligned
@@ -113,7 +116,9 @@ class Events(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule a program broke. `wave` is (group x, y, z, wave in group); `lane` and `gpu_va` are there where the rule has one."""
+    """A rule a program broke. `wave` is (group x, y, z, wave in group); `lane` and `gpu_va` are there where the rule
+    has one.
+    """
 
     kind: str  # hazard, uninitialised, alignment, memory, register, illegal, lds, trap
     pc: int
@@ -165,7 +170,9 @@ class WaveState:
 
 @dataclass(slots=True)
 class Counters:
-    """What a dispatch did. Instruction counts are wave-instructions; `lanes` counts active lanes over all vector instructions."""
+    """What a dispatch did. Instruction counts are wave-instructions; `lanes` counts active lanes over all vector
+    instructions.
+    """
 
     waves: int = 0
     instructions: int = 0
@@ -208,7 +215,9 @@ class Run(Protocol):
         ...
 
     def step(self, instructions: int) -> bool:
-        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations
+        never ends.
+        """
         ...
 
     @property

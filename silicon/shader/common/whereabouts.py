@@ -15,7 +15,9 @@ STATUS_HALT = 1 << 13
 
 
 def whereabouts(run: Run) -> str:
-    """Say where waves are, most of them first: how many, the first one of them, at which PC, and whether at a barrier or halted."""
+    """Say where waves are, most of them first: how many, the first one of them, at which PC, and whether at a barrier
+    or halted.
+    """
     waiting = {wave.name for wave in run.arrived}
     places: Counter[tuple[int, str]] = Counter()
     first: dict[tuple[int, str], WaveState] = {}

@@ -67,7 +67,7 @@ def _cmpswap(code: Code, old: Value, data: Value, second: Value, flush: Flush) -
     return code.select(code.icmp("eq", old, second), data, old)
 
 
-# floats, as integers of their bits ------------------------------------------------------------------------------------------------
+# floats, as integers of their bits ------------------------------------------------------------------------------------
 
 
 def _sign(value: Value) -> int:
@@ -116,7 +116,9 @@ def _order(code: Code, value: Value, nan: int) -> Value:
 
 
 def _extreme(how: str, nan: int) -> Operation:
-    """Return min or max: denormals are flushed for the comparison only, a quiet NaN loses, a signalling one wins and is quieted."""
+    """Return min or max: denormals are flushed for the comparison only, a quiet NaN loses, a signalling one wins and is
+    quieted.
+    """
 
     def chosen(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
         ours, theirs = (_order(code, _flushed(code, one, on=flush.inputs), nan) for one in (data, old))
@@ -158,7 +160,8 @@ OPERATIONS: dict[str, Operation] = {
 def atomic(name: str, kind: str, lanes: int, flush: Flush, *, returns: bool) -> Helper:
     """Return `(host addresses, mask, data, second data) -> answer with old values` (type `kind` a lane).
 
-    Active lanes take their turns, lowest first. Old values of lanes that are off, and all of them if it does not return any, are 0.
+    Active lanes take their turns, lowest first. Old values of lanes that are off, and all of them if it does not return
+    any, are 0.
     """
     vector = f"<{lanes} x {kind}>"
     hosts, mask = Value("%hosts", f"<{lanes} x i64>"), Value("%mask", f"i{lanes}")

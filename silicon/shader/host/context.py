@@ -1,4 +1,6 @@
-"""Memory that translated code, the native scheduler and Python share: words of 64 bits by number, reasons to come back, kinds of faults."""
+"""Memory that translated code, the native scheduler and Python share: words of 64 bits by number, reasons to come back,
+kinds of faults.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ class Leave(IntEnum):
 
 
 class Exit(IntEnum):
-    """Why a program or the scheduler returned: the low byte; what lies above is the entry at which the wave goes on, or a `Leave`."""
+    """Why a program or the scheduler returned: the low byte; what lies above is the entry at which the wave goes on, or
+    a `Leave`.
+    """
 
     NEXT = 0
     END = 1

@@ -1,6 +1,7 @@
 """LLVM IR as text, built quickly: values are a name and a type, an instruction is one line.
 
-The text is as the LLVM language reference has it. No step looks at what was built before, so a translation costs little more than its lines.
+The text is as the LLVM language reference has it. No step looks at what was built before, so a translation costs little
+more than its lines.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def mangled(type_: str) -> str:
 
 
 class Code:
-    """One function under construction; what it needs of its module (declarations, helper functions) is collected beside it."""
+    """One function under construction; what it needs of its module (declarations, helper functions) is collected beside
+    it.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -70,7 +73,7 @@ class Code:
         self.label = "entry"  # the block that lines go to now
         self._count = 0
 
-    # what is said of values -------------------------------------------------------------------------------------------------------
+    # what is said of values -------------------------------------------------------------------------------------------
 
     def const(self, value: int, type_: str) -> Value:
         """Return an integer constant; a vector type gets it in every lane."""
@@ -101,7 +104,7 @@ class Code:
         """Return a value nobody may depend on."""
         return Value("poison", type_)
 
-    # instructions -----------------------------------------------------------------------------------------------------------------
+    # instructions -----------------------------------------------------------------------------------------------------
 
     def emit(self, text: str, type_: str) -> Value:
         """Append an instruction that gives a value; `text` is what stands right of the equals sign."""
@@ -131,7 +134,9 @@ class Code:
         return self.emit(f"icmp {how} {a.type} {a.text}, {b.text}", like("i1", a))
 
     def fcmp(self, how: str, a: Value, b: Value) -> Value:
-        """Compare floats: oeq ogt oge olt ole one ord, ueq ugt uge ult ule une uno (true if either is NaN), true, false."""
+        """Compare floats: oeq ogt oge olt ole one ord, ueq ugt uge ult ule une uno (true if either is NaN), true,
+        false.
+        """
         return self.emit(f"fcmp {how} {a.type} {a.text}, {b.text}", like("i1", a))
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
@@ -139,7 +144,9 @@ class Code:
         return self.emit(f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}", a.type)
 
     def cast(self, how: str, a: Value, kind: str) -> Value:
-        """Convert to element type `kind`: zext sext trunc fpext fptrunc uitofp sitofp fptoui fptosi bitcast ptrtoint inttoptr."""
+        """Convert to element type `kind`: zext sext trunc fpext fptrunc uitofp sitofp fptoui fptosi bitcast ptrtoint
+        inttoptr.
+        """
         to = like(kind, a)
         return a if to == a.type else self.emit(f"{how} {a.type} {a.text} to {to}", to)
 
@@ -155,8 +162,8 @@ class Code:
     def intrinsic(self, name: str, *args: Value, result: str = "", overload: Sequence[str] = ()) -> Value:
         """Call an LLVM intrinsic: `fma`, `ctpop`, `umax`, `sadd.sat`, `fshr`, ... without `llvm.` and type suffixes.
 
-        The result has the first argument's type unless `result` says so; `overload` lists the types in its mangled name where that
-        is not the first argument's alone.
+        The result has the first argument's type unless `result` says so; `overload` lists the types in its mangled name
+        where that is not the first argument's alone.
         """
         result = result or args[0].type
         suffix = ".".join(mangled(one) for one in overload or (args[0].type,))
@@ -176,7 +183,7 @@ class Code:
         """Give the module a helper function once; `text` is its whole definition, name included."""
         self.declarations.setdefault(name, text)
 
-    # vectors ----------------------------------------------------------------------------------------------------------------------
+    # vectors ----------------------------------------------------------------------------------------------------------
 
     def splat(self, a: Value, lanes: int) -> Value:
         """Put a scalar into every lane."""
@@ -203,7 +210,7 @@ class Code:
         to = f"<{len(lanes)} x {a.element}>"
         return self.emit(f"shufflevector {a.type} {a.text}, {a.type} {second}, <{len(lanes)} x i32> <{mask}>", to)
 
-    # memory -----------------------------------------------------------------------------------------------------------------------
+    # memory -----------------------------------------------------------------------------------------------------------
 
     def gep(self, base: Value, index: Value | int, kind: str = "i8") -> Value:
         """Address element `index` of type `kind` behind a pointer; a vector of indices gives a vector of pointers."""
@@ -219,7 +226,7 @@ class Code:
         """Write memory, `align` in bytes."""
         self.line(f"store {value.type} {value.text}, ptr {address.text}, align {align}")
 
-    # control flow -----------------------------------------------------------------------------------------------------------------
+    # control flow -----------------------------------------------------------------------------------------------------
 
     def fresh(self, hint: str) -> str:
         """Return an unused block name."""

@@ -1,6 +1,8 @@
-"""What the LDS does when lanes do not lie side by side: gathers, scatters and the places of atomics, all within the group's allocation.
+"""What the LDS does when lanes do not lie side by side: gathers, scatters and the places of atomics, all within the
+group's allocation.
 
-Source: RDNA3 ISA reference, "LDS/GDS Alignment and Out-of-Range": reads beyond the allocation give 0, of several dwords all, writes are dropped.
+Source: RDNA3 ISA reference, "LDS/GDS Alignment and Out-of-Range": reads beyond the allocation give 0, of several dwords
+all, writes are dropped.
 """
 
 from __future__ import annotations
@@ -29,9 +31,8 @@ if TYPE_CHECKING:
 
 LDS = Value("%lds", "i64")  # host address of the group's
 WRITTEN = 0x0101_0101  # shadow of a dword of LDS whose bytes were all written
-WRITTEN_BYTES = (
-    8  # so far before the end of the shadow stands how many bytes from the beginning of LDS were all written
-)
+# so far before the end of the shadow stands how many bytes from the beginning of LDS were all written
+WRITTEN_BYTES = 8
 
 
 def _checked(
@@ -102,7 +103,9 @@ def lds_scatter(shape: Shape, *, strict: bool) -> Helper:
 
 
 def _advance(code: Code) -> Value:
-    """Move the end of what was all written in LDS, of whose shadow `LDS` is the address, as far as it goes; return it (i64)."""
+    """Move the end of what was all written in LDS, of whose shadow `LDS` is the address, as far as it goes; return it
+    (i64).
+    """
     head, whole, done = code.fresh("scan"), code.fresh("whole"), code.fresh("scanned")
     behind = code.load(code.gep(CONTEXT, Word.LDS_SHADOW, "i64"), "i64", 8)
     place = _pointer(code, code.op("sub", code.op("add", LDS, behind), code.const(WRITTEN_BYTES, "i64")))
@@ -126,7 +129,8 @@ def _pointer(code: Code, host: Value) -> Value:
 def lds_written(shape: Shape, *, by_register: bool) -> Helper:
     """Return `(context, shadow of lds, addresses, mask) -> answer with masks`: lanes with bytes that nobody wrote.
 
-    By register, which may hold two halves, those are meant of which nobody wrote any. Addresses lie within the allocation.
+    By register, which may hold two halves, those are meant of which nobody wrote any. Addresses lie within the
+    allocation.
     """
     count = shape.rows if by_register else 1
     empty = [Value("0", shape.mask)] * count
@@ -154,7 +158,9 @@ def lds_written(shape: Shape, *, by_register: bool) -> Helper:
 
 @cache
 def lds_locate(shape: Shape, *, strict: bool) -> Helper:
-    """Return `(context, lds, addresses, mask) -> answer with host addresses and the lanes to serve`; misaligned atomics are refused always."""
+    """Return `(context, lds, addresses, mask) -> answer with host addresses and the lanes to serve`; misaligned atomics
+    are refused always.
+    """
     places = f"<{shape.lanes} x i64>"
     empty = [Value("zeroinitializer", places), Value("0", shape.mask)]
 

@@ -1,7 +1,8 @@
-"""What vector memory does when lanes do not lie side by side: gathers and scatters, first within the region a site met last, else lane by lane.
+"""What vector memory does when lanes do not lie side by side: gathers and scatters, first within the region a site met
+last, else lane by lane.
 
-Every helper answers (status, detail, rows): a broken rule is told before anything was written. Lanes are accessed lowest first.
-Source: RDNA3 ISA reference, "Memory Alignment and Out-of-Range Behavior", "Alignment".
+Every helper answers (status, detail, rows): a broken rule is told before anything was written. Lanes are accessed
+lowest first. Source: RDNA3 ISA reference, "Memory Alignment and Out-of-Range Behavior", "Alignment".
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ QUAD_BYTES, GROUP = 16, 16  # four dwords; lanes that are transposed at once
 
 
 class Spread(NamedTuple):
-    """How addresses are told in few registers: a base (i64) and an offset a lane of type `kind`, or without one `stride` bytes a lane."""
+    """How addresses are told in few registers: a base (i64) and an offset a lane of type `kind`, or without one
+    `stride` bytes a lane.
+    """
 
     kind: str
     stride: int
@@ -44,7 +47,9 @@ class Spread(NamedTuple):
 
 @cache
 def _reach(*, write: bool) -> Helper:
-    """Return `(context, site, gpu_va) -> answer with host address and bytes left in its region`; 0 bytes: no such memory."""
+    """Return `(context, site, gpu_va) -> answer with host address and bytes left in its region`; 0 bytes: no such
+    memory.
+    """
     gpu_va = Value("%gpu_va", "i64")
 
     def body(code: Code) -> None:
@@ -82,7 +87,9 @@ def _lane(code: Code, values: Value, lane: Value) -> Value:
 def aligned(
     code: Code, address: Value, mask: Value, shape: Shape, *, strict: bool, always: bool, empty: list[Value]
 ) -> Value:
-    """Return addresses as the alignment mode has them: misaligned ones are a fault (strict, or `always` as for atomics), else rounded down."""
+    """Return addresses as the alignment mode has them: misaligned ones are a fault (strict, or `always` as for
+    atomics), else rounded down.
+    """
     if shape.align == 1:
         return address
     unaligned = Value("false", "i1") if always else is_unaligned(code)
@@ -110,7 +117,9 @@ def _outside(code: Code, address: Value, mask: Value, shape: Shape) -> Value:
 def _within(
     code: Code, address: Value, mask: Value, shape: Shape, empty: list[Value], *, write: bool
 ) -> tuple[str, str]:
-    """Emit the search for a region that holds all active lanes; return the blocks for "one region" and "several". Code ends in neither."""
+    """Emit the search for a region that holds all active lanes; return the blocks for "one region" and "several". Code
+    ends in neither.
+    """
     quick, search, several, lost, again = (code.fresh(one) for one in ("quick", "search", "several", "lost", "again"))
     outside = _outside(code, address, mask, shape)
     code.branch(code.icmp("eq", outside, code.const(0, outside.type)), quick, search, likely=True)
@@ -148,7 +157,9 @@ def _bytes_of_lane(
     write: bool,
     access: Callable[[Value, int], None],
 ) -> None:
-    """Emit the accesses of one lane: `access(host pointer, byte)` for each byte if it straddles regions, else once with byte -1."""
+    """Emit the accesses of one lane: `access(host pointer, byte)` for each byte if it straddles regions, else once with
+    byte -1.
+    """
     host, left = reached(code, gpu_va, write=write)
     lost, found, whole, split, done = (code.fresh(one) for one in ("lost", "found", "whole", "split", "done"))
     code.branch(code.icmp("eq", left, code.const(0, "i64")), lost, found, likely=False)
@@ -220,7 +231,9 @@ def gather(shape: Shape, *, strict: bool) -> Helper:
 
 
 def load_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value, places: Value) -> list[Value]:
-    """Return the rows at host addresses (vector of i64) for active lanes: one load if they are all the same; ends in a fresh block."""
+    """Return the rows at host addresses (vector of i64) for active lanes: one load if they are all the same; ends in a
+    fresh block.
+    """
     same, differ, done = code.fresh("same"), code.fresh("differ"), code.fresh("done")
     one = code.extract(host, first_lane(code, mask))
     equal = as_mask(code, code.icmp("eq", host, code.splat(one, shape.lanes)))
@@ -273,8 +286,8 @@ def _load_different(
 def _load_quads(code: Code, host: Value, mask: Value, places: Value, one_host: Value) -> list[Value]:
     """Return four rows: a load a lane and a transposition, which takes hosts a fifth of the time of gathers.
 
-    Lanes that are off load what lies at `one_host`, an address of one that is on, and get 0. Where all groups of lanes load what the first one
-    does, as for a matrix product, they get copies.
+    Lanes that are off load what lies at `one_host`, an address of one that is on, and get 0. Where all groups of lanes
+    load what the first one does, as for a matrix product, they get copies.
     """
     lanes = host.lanes
     active = code.bitcast(mask, f"<{lanes} x i1>")
@@ -305,7 +318,9 @@ def _transposed(code: Code, places: Value, first: int) -> list[Value]:
         return code.load(_pointer(code, code.load(code.gep(places, lane, "i64"), "i64", 8)), "<4 x i32>", 1)
 
     def interleaved(a: Value, b: Value, kind: str, at: int) -> Value:
-        """Return every other element of blocks of four dwords, of `a` and `b` in turn; `at` 0 the low ones, 1 the high ones."""
+        """Return every other element of blocks of four dwords, of `a` and `b` in turn; `at` 0 the low ones, 1 the high
+        ones.
+        """
         size = 4 if kind == "i32" else 2
         to = f"<{size * 4} x {kind}>"
         order = [
@@ -347,7 +362,9 @@ def _halves(code: Code, value: Value) -> list[Value]:
 
 @cache
 def scatter(shape: Shape, *, strict: bool) -> Helper:
-    """Return `(context, site, mask, rows, addresses) -> answer`: store every active lane, nothing if one of them may not."""
+    """Return `(context, site, mask, rows, addresses) -> answer`: store every active lane, nothing if one of them may
+    not.
+    """
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     rows = [Value(f"%row{at}", shape.row) for at in range(shape.rows)]
 
@@ -398,7 +415,9 @@ def store_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value,
 
 @cache
 def locate(shape: Shape) -> Helper:
-    """Return `(context, site, mask, addresses) -> answer with host addresses`: where atomics find memory; misaligned ones are refused always."""
+    """Return `(context, site, mask, addresses) -> answer with host addresses`: where atomics find memory; misaligned
+    ones are refused always.
+    """
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     empty = [Value("zeroinitializer", address.type)]
 

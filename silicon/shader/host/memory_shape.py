@@ -1,4 +1,6 @@
-"""How the dwords of lanes lie in host memory: rows of registers to memory order and back, regions, the results of memory helpers."""
+"""How the dwords of lanes lie in host memory: rows of registers to memory order and back, regions, the results of
+memory helpers.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CONTEXT = Value("%context", "ptr")
-# Helpers keep every register, where the host's ABI has a way to say so: the wave's stay where they are on the way that is taken mostly, and
-# programs compile in half the time.
+# Helpers keep every register, where the host's ABI has a way to say so: the wave's stay where they are on the way that
+# is taken mostly, and programs compile in half the time.
 KEEPS_REGISTERS = '"no_caller_saved_registers"'
 _ATTRIBUTES = f'noinline nounwind {KEEPS_REGISTERS} "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-# what a helper answers; anything but DONE comes with the address that broke the rule, and is one more than the kind's number
+# what a helper answers; anything but DONE comes with the address that broke the rule, and is one more than the kind's
+# number
 DONE = 0
 MEMORY, ALIGNMENT = (FAULT_KINDS.index(one) + 1 for one in ("memory", "alignment"))
 
@@ -124,7 +127,9 @@ def _places(answer: Value, code: Code, types: Sequence[str]) -> list[Value]:
 
 
 def give(code: Code, status: int, detail: Value | None, rows: Sequence[Value]) -> None:
-    """Return from a helper with an answer. It lies in memory: helpers keep all registers, and no two of them run at once."""
+    """Return from a helper with an answer. It lies in memory: helpers keep all registers, and no two of them run at
+    once.
+    """
     values = code.const(status, "i64"), detail or code.const(0, "i64"), *rows
     for place, one in zip(_places(_answer(code), code, [row.type for row in rows]), values, strict=True):
         code.store(one, place, 8)
@@ -180,7 +185,9 @@ def first_lane(code: Code, mask: Value) -> Value:
 
 
 def each_lane(code: Code, mask: Value, body: Callable[[Value], None]) -> None:
-    """Emit a loop over the set bits of a mask, lowest first; `body` gets the lane's number (i64) and may open blocks."""
+    """Emit a loop over the set bits of a mask, lowest first; `body` gets the lane's number (i64) and may open
+    blocks.
+    """
     head, inside, done = code.fresh("lanes"), code.fresh("lane"), code.fresh("end")
     before, rest = code.label, code.fresh("%rest")
     code.jump(head)

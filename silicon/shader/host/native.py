@@ -15,14 +15,17 @@ from ringup.silicon.shader.host.memory_shape import KEEPS_REGISTERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# How far LLVM's register allocator looks for a better region to split a register's life around; its own bound is 10000. That took it a fifth of
-# the time for a program of hundreds of blocks, whose code got no better for it. Functions of few blocks stay below. Holds for the whole process.
+# How far LLVM's register allocator looks for a better region to split a register's life around; its own bound is 10000.
+# That took it a fifth of the time for a program of hundreds of blocks, whose code got no better for it. Functions of
+# few blocks stay below. Holds for the whole process.
 REGION_BUDGET = 50
 
 
 @cache
 def _has(cpu: str, feature: str) -> bool:
-    """Say whether code for a processor may use a feature of x86-64. Of one given by name nothing is known; other families need neither."""
+    """Say whether code for a processor may use a feature of x86-64. Of one given by name nothing is known; other
+    families need neither.
+    """
     llvm.initialize_native_target()
     if llvm.Target.from_default_triple().name != "x86-64":
         return True
@@ -87,9 +90,11 @@ def _object(text: str, level: int, cpu: str) -> bytes:
 
 
 def _combine(*, enabled: bool) -> None:
-    """Have LLVM look for better instructions while it selects them, or not: for code as we write it that is a third of the time, for little.
+    """Have LLVM look for better instructions while it selects them, or not: for code as we write it that is a third of
+    the time, for little.
 
-    Holds for the whole process; whatever is compiled meanwhile comes out right, too. Elsewhere than on x86-64 it was not tried.
+    Holds for the whole process; whatever is compiled meanwhile comes out right, too. Elsewhere than on x86-64 it was
+    not tried.
     """
     llvm.set_option("ringup", f"-combiner-disabled={'false' if enabled else 'true'}")
 
@@ -108,11 +113,14 @@ def _split(declarations: Mapping[str, str], cpu: str) -> list[bytes]:
 class HostCode:
     """A compiled module. Its code lives as long as this object.
 
-    `cpu` is a processor of the host's family by LLVM's name, whose instructions the code keeps to; without one it is the host itself.
+    `cpu` is a processor of the host's family by LLVM's name, whose instructions the code keeps to; without one it is
+    the host itself.
     """
 
     def __init__(self, text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> None:
-        """`declarations`: what `text` needs of its module, as `Code` has it. Its functions are compiled by themselves, and so only once."""
+        """`declarations`: what `text` needs of its module, as `Code` has it. Its functions are compiled by themselves,
+        and so only once.
+        """
         declarations = declarations or {}
         if not level:  # at calls such code has nothing in registers: helpers that kept them all would do it for nothing
             declarations = {name: one.replace(KEEPS_REGISTERS, "") for name, one in declarations.items()}
@@ -123,7 +131,8 @@ class HostCode:
             # globals are the program's: no two of them share one
             own = [_as_declared(one) if one.startswith("define") else _as_shared(one) for one in declarations.values()]
             objects = [_object("\n".join([*own, text, METADATA]), level, cpu), *_split(declarations, cpu)]
-        # an engine that makes code keeps the tables it did so by, 0.7 MB with each module: this one is given objects, and takes 40 KB
+        # an engine that makes code keeps the tables it did so by, 0.7 MB with each module: this one is given objects,
+        # and takes 40 KB
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(level, cpu))
         for one in objects:
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(one))
@@ -137,7 +146,8 @@ class HostCode:
 def _fresh_machine(level: int, cpu: str) -> llvm.TargetMachine:
     """Return a target machine that an engine may own.
 
-    QUIRK: LLVM puts a vzeroupper behind the restored registers of functions that keep all of them (see `memory_shape.helper`).
+    QUIRK: LLVM puts a vzeroupper behind the restored registers of functions that keep all of them (see
+    `memory_shape.helper`).
     """
     target = llvm.Target.from_default_triple()
     features = "" if cpu else llvm.get_host_cpu_features().flatten()

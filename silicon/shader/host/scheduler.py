@@ -1,7 +1,9 @@
-"""The dispatcher and its wave slots as host code: starts groups, gives waves their turns, keeps barriers. Python is asked only in special cases.
+"""The dispatcher and its wave slots as host code: starts groups, gives waves their turns, keeps barriers. Python is
+asked only in special cases.
 
-Written as LLVM IR over the words of `context`. Groups are started when every resident one had its turn and none ended, so that waves which wait
-for each other across groups all make progress, and a grid of short groups uses one slot's memory again and again.
+Written as LLVM IR over the words of `context`. Groups are started when every resident one had its turn and none ended,
+so that waves which wait for each other across groups all make progress, and a grid of short groups uses one slot's
+memory again and again.
 """
 
 from __future__ import annotations
@@ -370,7 +372,8 @@ _NUMBERS = {
 
 
 def scheduler() -> str:
-    """Return the module of `i64 schedule(ptr context)`: runs waves until all have ended, the budget is used up or Python must act.
+    """Return the module of `i64 schedule(ptr context)`: runs waves until all have ended, the budget is used up or
+    Python must act.
 
     Lines that begin with `$` are short forms of an access: a word of the context, of a group slot or of a wave's state.
     """

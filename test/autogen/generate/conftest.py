@@ -97,7 +97,9 @@ def questions(unit: Unit, facts: StructFacts, c_name: str) -> tuple[list[str], l
 
 
 def probe_source(unit: Unit, includes: Sequence[str], prelude: str = "") -> tuple[str, list[tuple[str, int]]]:
-    """A C program that prints every size, alignment, offset and bit position of the unit, and what the facts say of them."""
+    """A C program that prints every size, alignment, offset and bit position of the unit, and what the facts say of
+    them.
+    """
     names = type_names(unit)
     functions, calls, expected = [], [], []
     for at, facts in enumerate(unit.structs.values()):
@@ -123,7 +125,9 @@ def run_gcc(source: str, options: Sequence[str], folder: Path) -> bytes:
 
 
 def judge(unit: Unit, includes: Sequence[str], folder: Path, options: Sequence[str] = (), prelude: str = "") -> Judged:
-    """Ask gcc about every record of `unit`. `includes` are C lines that define them: `#include …` or the structs themselves."""
+    """Ask gcc about every record of `unit`. `includes` are C lines that define them: `#include …` or the structs
+    themselves.
+    """
     source, expected = probe_source(unit, includes, prelude)
     seen = run_gcc(source, options, folder)
     assert len(seen) == 8 * len(expected), f"the probe printed {len(seen) // 8} numbers, {len(expected)} were asked for"
@@ -138,7 +142,9 @@ def judge(unit: Unit, includes: Sequence[str], folder: Path, options: Sequence[s
 
 @pytest.fixture
 def gcc_layout(tmp_path: Path) -> Callable[..., Judged]:
-    """`gcc_layout(unit, headers, include=…, system=…, defines=…, prelude=…)`: every record of a unit as gcc lays it out."""
+    """`gcc_layout(unit, headers, include=…, system=…, defines=…, prelude=…)`: every record of a unit as gcc lays it
+    out.
+    """
 
     def check(
         unit: Unit,
@@ -158,7 +164,9 @@ def gcc_layout(tmp_path: Path) -> Callable[..., Judged]:
 
 @pytest.fixture
 def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
-    """`gcc_constants(unit, headers, …)`: how many integers and bit ranges of a unit were compared, and which differ from gcc's."""
+    """`gcc_constants(unit, headers, …)`: how many integers and bit ranges of a unit were compared, and which differ
+    from gcc's.
+    """
 
     def check(
         unit: Unit,

@@ -64,7 +64,9 @@ def test_no_fact_names_a_folder_of_this_machine():
 
 @pytest.fixture(scope="module")
 def stubs(tmp_path_factory):
-    """The include that the kernel's build strips from its user headers; gcc has the rest from the C library's package."""
+    """The include that the kernel's build strips from its user headers; gcc has the rest from the C library's
+    package.
+    """
     folder = tmp_path_factory.mktemp("stubs")
     (folder / "linux").mkdir()
     (folder / "linux/compiler_types.h").touch()
@@ -119,7 +121,9 @@ def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, g
 
 
 def directives(header, folder):
-    """Copy a header's directives, includes left out, and its enums: what gcc can read of a header whose structs are the kernel's own."""
+    """Copy a header's directives, includes left out, and its enums: what gcc can read of a header whose structs are the
+    kernel's own.
+    """
     text = re.sub(r"/\*.*?\*/", " ", header.read_text("utf-8"), flags=re.DOTALL).replace("\\\n", " ")
     lines = [line for line in text.splitlines() if re.match(r"\s*#(?!\s*include)", line)]
     enums = re.findall(r"^enum\s+\w+\s*\{[^}]*\};", text, re.MULTILINE)

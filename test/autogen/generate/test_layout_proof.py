@@ -150,7 +150,9 @@ class Writer:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
-    """A struct or union with up to nine members: packed, aligned, under `pragma pack`, with a flexible array at the end, or none of it."""
+    """A struct or union with up to nine members: packed, aligned, under `pragma pack`, with a flexible array at the
+    end, or none of it.
+    """
     writer = Writer(draw)
     head = writer.head(0)
     body, members = writer.body(0, draw(st.integers(1, 9)))
@@ -192,7 +194,9 @@ def batches(shapes_found: Sequence[Shape], size: int) -> Iterator[Sequence[Shape
 
 
 def compare(batch: Sequence[Shape], folder: Path, judge: Callable[..., list[str]]) -> tuple[list[str], int]:
-    """Where gcc and we differ on a batch, with the text of each struct concerned, shortest first; and how many we refused."""
+    """Where gcc and we differ on a batch, with the text of each struct concerned, shortest first; and how many we
+    refused.
+    """
     named = {f"T{at}": shape for at, shape in enumerate(batch)}
     text = PRELUDE + "\n".join(shape.named(name) for name, shape in named.items())
     header = folder / "structs.h"
@@ -241,7 +245,9 @@ def test_the_judge_sees_a_member_that_lies_one_bit_off(gcc_judge, tmp_path):
 
 
 def settable(cls: type[Struct]) -> Iterator[tuple[str, str, Row]]:
-    """Members that one scalar fits in, first elements of arrays included: how Python and C reach them, and their row."""
+    """Members that one scalar fits in, first elements of arrays included: how Python and C reach them, and their
+    row.
+    """
     for row in cls.members().values():
         if row.base in SCALARS and 0 not in row.dims and not row.flexible and not row.base.startswith("f"):
             index = "[0]" * len(row.dims)
@@ -260,7 +266,9 @@ def store(view: object, path: str, row: Row, value: int) -> None:
 
 
 def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
-    """Members are set in order, with random values, by our views and by a compiled program; the bytes must be the same."""
+    """Members are set in order, with random values, by our views and by a compiled program; the bytes must be the
+    same.
+    """
     dice = random.Random(7)
     compared = 0
     for batch in batches(collect(1200, 5), 240):

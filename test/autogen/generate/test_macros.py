@@ -233,7 +233,9 @@ REFUSED = {
 
 
 def split(forms: str) -> list[str]:
-    """The table's forms; `|` alone between blanks separates them, so that C's own `|` and `||` are written without blanks."""
+    """The table's forms; `|` alone between blanks separates them, so that C's own `|` and `||` are written without
+    blanks.
+    """
     text = forms.strip().replace("\\\n", "\\\a")
     return [
         form.strip().replace("\\\a", "\\\n") for line in text.split("\n") for form in line.split(" | ") if form.strip()

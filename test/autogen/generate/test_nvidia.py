@@ -1,4 +1,6 @@
-"""NVIDIA's facts judged: every struct by gcc for each driver tree at hand, every bit range by gcc's own reading of the macro."""
+"""NVIDIA's facts judged: every struct by gcc for each driver tree at hand, every bit range by gcc's own reading of the
+macro.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ def parsed(tree, parsed_once):
     return get
 
 
-# ------------------------------------------------------------------------------------------------------------------ generation
+# ----------------------------------------------------------------------------------------------------------- generation
 
 
 def test_any_subset_of_the_sources_gives_the_committed_bytes(tree):
@@ -174,7 +176,7 @@ def test_a_mistake_in_the_list_is_named(old, new, message, tmp_path):
         load(wrong)
 
 
-# -------------------------------------------------------------------------------------------------------------------- structs
+# -------------------------------------------------------------------------------------------------------------- structs
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
@@ -268,7 +270,7 @@ def test_nouveaus_own_copy_of_535_has_the_same_offsets(headers):
     assert len(compared) >= 60
 
 
-# ------------------------------------------------------------------------------------------------------------------ bit ranges
+# ----------------------------------------------------------------------------------------------------------- bit ranges
 
 RANGE = re.compile(r"^[\s()\w+*:-]*:[\s()\w+*:-]*$")
 SUM = re.compile(r"^[\s()\w+*-]+$")
@@ -282,7 +284,9 @@ class Macro:
 
 
 def gcc_reads(header: Path, folder: Path, wanted: re.Pattern[str]) -> tuple[dict[str, Macro], dict[str, Macro]]:
-    """Return the ranges and numbers of a header whose name `wanted` matches, as the preprocessor lists and gcc computes them."""
+    """Return the ranges and numbers of a header whose name `wanted` matches, as the preprocessor lists and gcc computes
+    them.
+    """
     text = re.sub(r"/\*.*?\*/", " ", header.read_text("latin-1"), flags=re.DOTALL).replace("\\\n", " ")
     defines = [line for line in text.splitlines() if re.match(r"\s*#\s*define\b", line)]  # whatever surrounds them
     text = "\n".join(["#define MW(range) range", *defines, ""])
@@ -423,7 +427,9 @@ CHIPS = tuple(WANTED_ROWS.chips.folders)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.sweep(6)
 def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree, tmp_path):
-    """The database has every register, field and value of the chip's own headers; so have the modules, of those they take."""
+    """The database has every register, field and value of the chip's own headers; so have the modules, of those they
+    take.
+    """
     folder = tree(branch) / WANTED_ROWS.chips.root / WANTED_ROWS.chips.folders[chip][0]
     if not folder.is_dir():
         pytest.skip(f"{branch} publishes nothing for {chip}")

@@ -1,4 +1,6 @@
-"""Fingerprints of published firmware: how parts are found in a file, and that the committed ones come from the package."""
+"""Fingerprints of published firmware: how parts are found in a file, and that the committed ones come from the
+package.
+"""
 
 import struct
 from hashlib import sha256

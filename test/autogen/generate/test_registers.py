@@ -1,4 +1,6 @@
-"""amdgpu's register headers: what the reader takes, what it lists, and gcc's own values for every macro of every header."""
+"""amdgpu's register headers: what the reader takes, what it lists, and gcc's own values for every macro of every
+header.
+"""
 
 import json
 import re

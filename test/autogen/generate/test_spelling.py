@@ -1,4 +1,6 @@
-"""Names of headers in generated modules: whatever a header calls its structs and constants, the module imports and its structs work."""
+"""Names of headers in generated modules: whatever a header calls its structs and constants, the module imports and its
+structs work.
+"""
 
 import importlib.util
 import sys

@@ -1,4 +1,6 @@
-"""The facts against the pairs LLVM's own tests state: format and opcode by the bytes, mnemonic and operands by the text."""
+"""The facts against the pairs LLVM's own tests state: format and opcode by the bytes, mnemonic and operands by the
+text.
+"""
 
 import re
 from collections import Counter
@@ -10,7 +12,8 @@ from ringup.autogen.generate.isa.classify import size_bits
 from ringup.autogen.generate.isa.probe import parse
 from ringup.autogen.generate.isa.rows import base_name
 
-# pairs, pairs whose mnemonic agrees, instructions (a dual one counts twice) whose every operand agrees in number and size
+# pairs, pairs whose mnemonic agrees, instructions (a dual one counts twice) whose every operand agrees in number and
+# size
 AGREEING = {
     "gfx1100": (54873, 54872, 37692),
     "gfx1151": (856, 856, 854),

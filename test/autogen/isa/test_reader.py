@@ -137,7 +137,8 @@ def test_no_format_has_a_mnemonic_twice(target):
         assert sorted(set(names)) == sorted(names)
 
 
-# opcode tables of the ISA documents, chapter "Microcode Formats": instructions each format lists (first and last named, and how many)
+# opcode tables of the ISA documents, chapter "Microcode Formats": instructions each format lists (first and last named,
+# and how many)
 DOCUMENTED = [
     ("gfx1100", "SOP2", 52, {0: "s_add_u32", 53: "s_pack_hl_b32_b16"}),
     ("gfx1100", "VOP1", 86, {0: "v_nop", 1: "v_mov_b32"}),

@@ -1,4 +1,6 @@
-"""The committed facts against a fresh enumeration by LLVM 22, and the bit ranges of extension dwords against its text."""
+"""The committed facts against a fresh enumeration by LLVM 22, and the bit ranges of extension dwords against its
+text.
+"""
 
 from importlib import resources
 
@@ -35,7 +37,9 @@ def test_enumerating_every_opcode_again_gives_the_committed_bytes(base, disassem
 
 @pytest.mark.parametrize("target", isa.TARGETS)
 def test_every_word_of_the_opcode_space_is_known_to_both_or_to_neither(target, disassembler):
-    """All opcodes with all other fields zero: what LLVM decodes we name alike; what we call illegal it does not decode."""
+    """All opcodes with all other fields zero: what LLVM decodes we name alike; what we call illegal it does not
+    decode.
+    """
     facts, words, names = isa.target(target), [], []
     for fmt in formats(target).values():
         if fmt.extension or "op" not in fmt.fields:
@@ -54,7 +58,8 @@ def test_every_word_of_the_opcode_space_is_known_to_both_or_to_neither(target, d
     assert wrong == []
 
 
-# extension, base format and opcode (v_add_f32 or image_sample), code in src0, then field -> what its bits change in the text
+# extension, base format and opcode (v_add_f32 or image_sample), code in src0, then field -> what its bits change in the
+# text
 DPP = {
     "src0": "operand", "dpp_ctrl": "control", "bc": "bound_ctrl", "src0_neg": "neg", "src0_abs": "abs", "src1_neg": "neg", "src1_abs": "abs",
     "bank_mask": "bank_mask", "row_mask": "row_mask",

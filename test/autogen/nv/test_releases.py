@@ -1,4 +1,6 @@
-"""What a driver sees of NVIDIA's interface at run time: the layout of its release, and a refusal where nothing is known."""
+"""What a driver sees of NVIDIA's interface at run time: the layout of its release, and a refusal where nothing is
+known.
+"""
 
 import importlib
 

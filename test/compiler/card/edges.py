@@ -39,8 +39,8 @@ BINARY = {
 BINARY["uint"] = BINARY["int"]
 COMPARISONS = [Op.LT, Op.LE, Op.EQ, Op.NE]
 
-# units in the last place of the result's dtype, beyond a rounding of its own; everything else is exact. Narrow dtypes are f32 arithmetic
-# rounded, so that an error of f32's last place moves the result to its neighbour at most
+# units in the last place of the result's dtype, beyond a rounding of its own; everything else is exact. Narrow dtypes
+# are f32 arithmetic rounded, so that an error of f32's last place moves the result to its neighbour at most
 ULPS = {
     (Op.RSQRT, "float32"): 1,
     (Op.RSQRT, "float64"): 0,  # the judge's two roundings are the card's

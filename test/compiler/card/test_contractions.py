@@ -1,4 +1,6 @@
-"""Matrix products and convolutions of every dtype, tile and ragged edge: whole numbers, whose sums are exact in any order."""
+"""Matrix products and convolutions of every dtype, tile and ragged edge: whole numbers, whose sums are exact in any
+order.
+"""
 
 import itertools
 
@@ -67,7 +69,9 @@ FEW_TILES = (*fma.TILES[6::2], *matrix.TILES[4::2])
     ids=lambda tile: f"{type(tile).__name__}-{tile.m}x{tile.n}x{tile.k}-{tile.threads}",
 )
 def test_tiles_and_their_edges(bench, monkeypatch, tile):
-    """One tile and a ragged edge each way, three slices of k; which tile a size would get by itself does not matter here."""
+    """One tile and a ragged edge each way, three slices of k; which tile a size would get by itself does not matter
+    here.
+    """
     way = matrix if tile in matrix.TILES else fma
     monkeypatch.setattr(way, "TILES", (tile,))
     dtype = dtypes.float16 if way is matrix else dtypes.float32
@@ -210,7 +214,9 @@ def test_convolutions(small, channels, out, size, kernel, stride, dilation, padd
 @pytest.mark.parametrize(("m", "n", "k", "other"), [(8, 9, 5, 40), (37, 50, 70, 3), (64, 20, 16, 16)])
 @pytest.mark.sweep(2)
 def test_two_products_in_one_kernel(small, names, m, n, k, other):
-    """The second one turned; narrow factors are widened before they are multiplied, so that f16 and f32 may be added."""
+    """The second one turned; narrow factors are widened before they are multiplied, so that f16 and f32 may be
+    added.
+    """
     first, second = (dtypes.BY_NAME[one] for one in names.split())
     wide = dtypes.float32 if dtypes.float16 in (first, second) else first
     values = [whole(shape, first, i) for i, shape in enumerate([(m, k), (k, n)])]
@@ -391,7 +397,9 @@ def test_what_the_rows_are_made_of_may_lie_in_memory_with_all_columns(small):
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
 @pytest.mark.parametrize("folded", [False, True])
 def test_parts_of_a_tile_may_lie_in_a_pad_as_a_whole(small, monkeypatch, dtype, folded):
-    """Of the columns 0 to 60, filled up to 128, every second: zeros from the 31st on, which is the whole second run of a thread."""
+    """Of the columns 0 to 60, filled up to 128, every second: zeros from the 31st on, which is the whole second run of
+    a thread.
+    """
     monkeypatch.setattr(fma, "TILES", (fma.TILES[3],))
     monkeypatch.setattr(fma, "POOLED", ())
     a, b = whole((32, 9), dtype, 1), whole((9, 200), dtype, 2)
@@ -409,7 +417,9 @@ def test_parts_of_a_tile_may_lie_in_a_pad_as_a_whole(small, monkeypatch, dtype, 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int32], ids=str)
 @pytest.mark.parametrize("spread", ["padded", "joined", "masked"])
 def test_columns_that_only_a_pad_or_a_seam_tells_apart(small, dtype, spread):
-    """The rows' factor is read at the same places for every column, yet it is not the same in all of them: these are no rows and columns."""
+    """The rows' factor is read at the same places for every column, yet it is not the same in all of them: these are no
+    rows and columns.
+    """
     rows, depth, columns = 16, 5, 12
     x, y, z = (whole(shape, dtype, i) for i, shape in enumerate([(rows, depth), (depth, columns), (rows, depth)]))
     left, right, other = (tensor_of(small, value, dtype) for value in (x, y, z))

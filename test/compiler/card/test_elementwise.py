@@ -1,4 +1,6 @@
-"""Every elementwise operation on edge values of every dtype, bit for bit where it is exact. Operations are packed: a kernel has many of them."""
+"""Every elementwise operation on edge values of every dtype, bit for bit where it is exact. Operations are packed: a
+kernel has many of them.
+"""
 
 import edges
 import numpy as np
@@ -51,7 +53,9 @@ def test_operations_of_two_operands(bench, dtype):
 @pytest.mark.parametrize("dtype", edges.FLOATS, ids=str)
 @pytest.mark.sweep(2)
 def test_sums_of_exponentials(small, dtype):
-    """What cancels leaves an error of the size of what cancelled: last places of the greatest operand, not of the result."""
+    """What cancels leaves an error of the size of what cancelled: last places of the greatest operand, not of the
+    result.
+    """
     x, y = edges.pairs(dtype)
     made = elementwise(Op.LOGADDEXP, small.buffer(x, dtype), small.buffer(y, dtype))
     ((found, wanted),) = small.both([made])

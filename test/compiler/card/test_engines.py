@@ -1,4 +1,6 @@
-"""Compiled kernels do the same on both engines of the virtual card: the reference interpreter, instruction by instruction, and the fast core."""
+"""Compiled kernels do the same on both engines of the virtual card: the reference interpreter, instruction by
+instruction, and the fast core.
+"""
 
 import numpy as np
 

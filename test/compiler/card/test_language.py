@@ -1,4 +1,6 @@
-"""What the language is made of beyond single operations, computed by the card as by the judge: sorting, running sums, random numbers."""
+"""What the language is made of beyond single operations, computed by the card as by the judge: sorting, running sums,
+random numbers.
+"""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""Kernels that work along an axis as a whole: running reductions and sorting, of every type, length and direction, in strict mode."""
+"""Kernels that work along an axis as a whole: running reductions and sorting, of every type, length and direction, in
+strict mode.
+"""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""Movement as index arithmetic in kernels: chains of it over every dtype's width, edges that reach outside, sizes of 0, of 1, bound late."""
+"""Movement as index arithmetic in kernels: chains of it over every dtype's width, edges that reach outside, sizes of 0,
+of 1, bound late.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ ROWS_OF_FOUR = np.arange(24, dtype=np.float32).reshape(6, 4)
 
 @st.composite
 def chains(draw):
-    """Return (dtype name, shape, steps): a chain of movements, each a name and what it takes, that fits the shape before it."""
+    """Return (dtype name, shape, steps): a chain of movements, each a name and what it takes, that fits the shape
+    before it.
+    """
     shape = draw(st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 13]), min_size=1, max_size=4))
     steps, at = [], list(shape)
     for _ in range(draw(st.integers(1, 6))):
@@ -108,7 +112,9 @@ BEHIND = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_what_only_spare_threads_would_reach(small, name):
-    """Three elements of a row, for which a row has four threads: the fourth's index is that of the element which no other has."""
+    """Three elements of a row, for which a row has four threads: the fourth's index is that of the element which no
+    other has.
+    """
     behind = BEHIND[name](Tensor(ROWS_OF_FOUR) + 1) * 2
     none_of_it = behind.pad(((0, 0), (2, 2)), 1.0)[:, 0:1].pad(((0, 0), (1, 1)), 0.0)
     np.testing.assert_array_equal(none_of_it.sum(1).numpy(), np.ones(6, np.float32))
@@ -182,7 +188,9 @@ def test_one_or_none(small):
 
 
 def test_assignment_in_place(small):
-    """Parts of memory written again and again, a cache that grows by a size known at run time, a value read before it is overwritten."""
+    """Parts of memory written again and again, a cache that grows by a size known at run time, a value read before it
+    is overwritten.
+    """
     x = np.arange(40, dtype=np.float32).reshape(5, 8)
     t = Tensor(x.copy()).realize()
     t[1:4, ::2] = Tensor(np.full((3, 4), -1.0, np.float32))
@@ -196,7 +204,9 @@ def test_assignment_in_place(small):
 
 
 def test_results_beyond_2_to_the_31_elements_count_right(small):
-    """An operand repeated to 2**33 elements, cut to a few again: places are counted in 64 bits, and few are computed."""
+    """An operand repeated to 2**33 elements, cut to a few again: places are counted in 64 bits, and few are
+    computed.
+    """
     x = np.arange(8, dtype=np.int32)
     wide = Tensor(x).reshape(1, 8).expand(1 << 30, 8).reshape(1 << 33)
     np.testing.assert_array_equal(wide[(1 << 33) - 5 :].numpy(), x[-5:])

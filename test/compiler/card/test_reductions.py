@@ -1,4 +1,6 @@
-"""Reductions of every dtype and layout: axes in any place, short and long rows, few and many, by lanes, by waves, in two steps."""
+"""Reductions of every dtype and layout: axes in any place, short and long rows, few and many, by lanes, by waves, in
+two steps.
+"""
 
 import edges
 import numpy as np
@@ -32,7 +34,9 @@ def rows_of(dtype, count, length, seed=0):
 
 
 def near(found, wanted, dtype, terms):
-    """Hold sums against the judge's, which are nearer to the truth: rounding in the running dtype grows with the root of the terms."""
+    """Hold sums against the judge's, which are nearer to the truth: rounding in the running dtype grows with the root
+    of the terms.
+    """
     if not dtype.is_float:
         return np.testing.assert_array_equal(found, wanted)
     found, wanted = found.astype(np.float64), wanted.astype(np.float64)

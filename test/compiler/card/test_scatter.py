@@ -1,4 +1,6 @@
-"""What is put and added at places known at run time: sorted by place on the card, against the judge that goes through it one by one."""
+"""What is put and added at places known at run time: sorted by place on the card, against the judge that goes through
+it one by one.
+"""
 
 import numpy as np
 import pytest

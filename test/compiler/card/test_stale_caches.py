@@ -1,4 +1,6 @@
-"""Compiled graphs on a card whose caches go stale: every launch, copy and kept stream acquires and releases what it must."""
+"""Compiled graphs on a card whose caches go stale: every launch, copy and kept stream acquires and releases what it
+must.
+"""
 
 import numpy as np
 import pytest

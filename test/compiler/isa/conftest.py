@@ -1,4 +1,6 @@
-"""Fixtures for the instruction sets: LLVM 22's assembler and disassembler asked in bulk, and the pairs LLVM's own tests state."""
+"""Fixtures for the instruction sets: LLVM 22's assembler and disassembler asked in bulk, and the pairs LLVM's own tests
+state.
+"""
 
 import gzip
 import importlib.util

@@ -1,4 +1,6 @@
-"""Code objects: judged by LLVM's readers, by our loader, by descriptors LLVM makes, and by running on the virtual cores."""
+"""Code objects: judged by LLVM's readers, by our loader, by descriptors LLVM makes, and by running on the virtual
+cores.
+"""
 
 import contextlib
 import random
@@ -258,7 +260,9 @@ def test_sources_without_an_operand_read_back_as_compilers_fill_them():
 
 
 def test_a_kernel_that_was_compiled_to_nothing_does_not_spoil_the_others():
-    """AMD's compiler leaves such where a body cannot be reached, as rocPRIM's for other processors; the last one begins where the code ends."""
+    """AMD's compiler leaves such where a body cannot be reached, as rocPRIM's for other processors; the last one begins
+    where the code ends.
+    """
     text = """
       .text
       .p2align 8

@@ -165,7 +165,8 @@ def cores_seen(word):
         return None
 
 
-PLAINER = (  # mnemonics whose text the virtual cores' own writer keeps plainer: numbers for names, addresses without brackets
+# mnemonics whose text the virtual cores' own writer keeps plainer: numbers for names, addresses without brackets
+PLAINER = (
     "exp", "s_getreg_b32", "s_setreg_b32", "s_setreg_imm32_b32", "s_gl1_inv",
 )  # fmt: skip
 
@@ -173,8 +174,8 @@ PLAINER = (  # mnemonics whose text the virtual cores' own writer keeps plainer:
 def test_random_words_mean_the_same_to_the_virtual_cores():
     """Two decoders written apart. Where both see an instruction it is the same one with the same operands.
 
-    Where only one does, the reasons are known: the cores refuse reserved bits and memory forms they do not model, we refuse scalar ranges that
-    begin at odd numbers and registers that the processor lacks.
+    Where only one does, the reasons are known: the cores refuse reserved bits and memory forms they do not model, we
+    refuse scalar ranges that begin at odd numbers and registers that the processor lacks.
     """
     machine, pick = processor("gfx1100"), random.Random(17)
     differing, count = [], Counter()

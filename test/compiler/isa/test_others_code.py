@@ -1,7 +1,8 @@
-"""Code of AMD's own compiler (bitsandbytes' kernels, hipcc of ROCm 6.4 and 7.15): every instruction reads as LLVM 22 reads it, and back.
+"""Code of AMD's own compiler (bitsandbytes' kernels, hipcc of ROCm 6.4 and 7.15): every instruction reads as LLVM 22
+reads it, and back.
 
-`ringup headers fetch bitsandbytes` gets the libraries. All of their code for the processors we know, and that of llama.cpp, ONNX Runtime and XLA
-(40 million instructions), was compared once in the same way; these are samples of it.
+`ringup headers fetch bitsandbytes` gets the libraries. All of their code for the processors we know, and that of
+llama.cpp, ONNX Runtime and XLA (40 million instructions), was compared once in the same way; these are samples of it.
 """
 
 import re
@@ -43,7 +44,9 @@ def member(data, target, source):
 
 
 def same(ours, theirs):
-    """Tell whether two texts are one but for a number below zero in 16 bits, of which LLVM's assembler would drop the sign's bits."""
+    """Tell whether two texts are one but for a number below zero in 16 bits, of which LLVM's assembler would drop the
+    sign's bits.
+    """
     halves = re.sub(r"-0x([0-9a-f]+)\b", lambda found: f"{0x10000 - int(found[1], 16):#x}", ours)
     return LABELLED.sub(r"\1", theirs) in (LABELLED.sub(r"\1", ours), LABELLED.sub(r"\1", halves))
 

@@ -1,4 +1,5 @@
-"""LLVM's own (bytes, text) pairs, both ways: every text assembles to LLVM's bytes, every word's text is what LLVM 22 prints for it today.
+"""LLVM's own (bytes, text) pairs, both ways: every text assembles to LLVM's bytes, every word's text is what LLVM 22
+prints for it today.
 
 What is meant to differ is listed by kind with its reason, and counted.
 """

@@ -103,7 +103,8 @@ def changed(text, pick):
     return f"{mnemonic} {', '.join(parts)}"
 
 
-# refused by LLVM, taken here: what the text looks like and why; LLVM takes our own text of the bytes, and to the same bytes
+# refused by LLVM, taken here: what the text looks like and why; LLVM takes our own text of the bytes, and to the same
+# bytes
 LOOSER = (
     (
         r"v_\w*16\w* (?!.*\.[lh]\b).*op_sel:\[.*",
@@ -145,7 +146,9 @@ MODIFIER = re.compile(
 
 
 def ordered(text):
-    """Return what a text says in whatever order and spelling: its operands, and its modifiers sorted, their numbers as decimals."""
+    """Return what a text says in whatever order and spelling: its operands, and its modifiers sorted, their numbers as
+    decimals.
+    """
     operands, *modifiers = MODIFIER.split(text.replace(".l", ""))
     plain = [
         re.sub(r"(,0)+\]$", "]", re.sub(r"0x[0-9a-f]+", lambda number: str(int(number[0], 16)), one))

@@ -1,8 +1,8 @@
-"""Every form of every instruction with random operands and modifiers, both ways through LLVM 22: our text assembles there to our bytes, and our
-bytes read back there as our text.
+"""Every form of every instruction with random operands and modifiers, both ways through LLVM 22: our text assembles
+there to our bytes, and our bytes read back there as our text.
 
-Whatever differs must be one of `DIFFERENCES`, each of which LLVM itself must show to be its own: it cannot read what it prints, or print what
-it reads.
+Whatever differs must be one of `DIFFERENCES`, each of which LLVM itself must show to be its own: it cannot read what it
+prints, or print what it reads.
 """
 
 import random
@@ -46,7 +46,9 @@ COUNTS = {
 
 
 def how_shown(tool, rows):
-    """Return for each (word, text, LLVM's bytes or refusal, LLVM's text or None) in which way LLVM shows a difference to be its own, or None."""
+    """Return for each (word, text, LLVM's bytes or refusal, LLVM's text or None) in which way LLVM shows a difference
+    to be its own, or None.
+    """
     again = iter(tool.assemble([said for *_, said in rows if said is not None]))
     found = []
     for word, text, code, said in rows:

@@ -39,7 +39,9 @@ class Decoder:
         )
 
     def following(self, tokens):
-        """Return the logits after `count` of tokens (1, most), which stand at `at` and beyond: both are given when it is computed."""
+        """Return the logits after `count` of tokens (1, most), which stand at `at` and beyond: both are given when it
+        is computed.
+        """
         at, end = self.at, self.at + self.count
 
         def attend(i, q, k, v):

@@ -1,7 +1,9 @@
-"""A small decoder-only transformer in NumPy, f64, with gradients by hand and AdamW: the judge of the same model trained on a card.
+"""A small decoder-only transformer in NumPy, f64, with gradients by hand and AdamW: the judge of the same model trained
+on a card.
 
-Rotary positions (Su and others, 2021) on pairs (i, i + width / 2), RMS norms before each half of a layer (Zhang and Sennrich, 2019), SiLU
-between two matrices, a head of its own. Gradients were derived for this file; `test_decoder` holds them against finite differences.
+Rotary positions (Su and others, 2021) on pairs (i, i + width / 2), RMS norms before each half of a layer (Zhang and
+Sennrich, 2019), SiLU between two matrices, a head of its own. Gradients were derived for this file; `test_decoder`
+holds them against finite differences.
 """
 
 import numpy as np

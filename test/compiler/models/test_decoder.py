@@ -1,4 +1,6 @@
-"""A small decoder learns on the card as its reference does in NumPy, and goes on with a text from a cache as it does without one."""
+"""A small decoder learns on the card as its reference does in NumPy, and goes on with a text from a cache as it does
+without one.
+"""
 
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from ringup.compiler.tensor.order import prepared
 TEXT = np.frombuffer((Path(__file__).parents[3] / "README.md").read_bytes(), np.uint8)
 BATCH, POSITIONS, STEPS, RATE = 4, 16, 24, 5e-3
 ROOM, AT_ONCE = 24, 8
-# Both compute the same sums in f32 and f64, the second in another order. Adam turns the smallest gradients, which are rounding in part, into
-# whole steps, so the weights drift: seen 3e-7 at first, 3e-6 within 24 steps
+# Both compute the same sums in f32 and f64, the second in another order. Adam turns the smallest gradients, which are
+# rounding in part, into whole steps, so the weights drift: seen 3e-7 at first, 3e-6 within 24 steps
 FIRST, TOLERANCE = 2e-6, 5e-5
 LOGITS = 1e-5  # of some units; seen 2e-7 before any training
 SEED = 7
@@ -31,7 +33,9 @@ def wide(weights):
 
 
 def trained(decoder, decoder_model, evaluator):
-    """Return a model after its training: (model, losses on the card, the reference's, graphs there were after each step)."""
+    """Return a model after its training: (model, losses on the card, the reference's, graphs there were after each
+    step).
+    """
     weights = decoder.initial(SEED)
     reference = decoder.AdamW(wide(weights), RATE)
     model = decoder_model.Decoder(weights, ROOM, AT_ONCE)

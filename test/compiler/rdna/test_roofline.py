@@ -1,4 +1,6 @@
-"""A launch by the model: turns of blocks, rounds of groups, bytes against arithmetic, on kernels whose figures can be counted by hand."""
+"""A launch by the model: turns of blocks, rounds of groups, bytes against arithmetic, on kernels whose figures can be
+counted by hand.
+"""
 
 import numpy as np
 import pytest
@@ -69,7 +71,9 @@ def test_a_loop_whose_length_is_not_known_counts_as_a_round_number_of_turns():
 
 @pytest.mark.parametrize(("target", "units", "resident"), [("gfx1100", 96, 3), ("gfx1151", 40, 7), ("gfx1201", 64, 4)])
 def test_targets_have_their_own_figures(target, units, resident):
-    """256 groups of two waves, 7 of which fit on each SIMD: all at once, 3 on most of 96 units, 7 on most of 40, 4 on each of 64."""
+    """256 groups of two waves, 7 of which fit on each SIMD: all at once, 3 on most of 96 units, 7 on most of 40, 4 on
+    each of 64.
+    """
     step = step_of(zeros(1024, 1024) @ zeros(1024, 1024), FmaTile(64, 64, 8, 8, 8, 1.0), target)
     cost = modelled(step)
     assert (step.binary.occupancy, step.binary.group_size) == (7, 64)

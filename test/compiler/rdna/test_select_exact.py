@@ -1,4 +1,6 @@
-"""What is promised to be exact, on many operands: roots, quotients, conversions; and the numbers that divisions by constants multiply with."""
+"""What is promised to be exact, on many operands: roots, quotients, conversions; and the numbers that divisions by
+constants multiply with.
+"""
 
 import random
 

@@ -108,7 +108,9 @@ ARITY = dict.fromkeys(
 
 
 def program(makers, types, count, *, uniform, wave_size=32):
-    """A kernel that makes one value of each maker from elements of its inputs and stores it. Uniform: each wave takes its own element."""
+    """A kernel that makes one value of each maker from elements of its inputs and stores it. Uniform: each wave takes
+    its own element.
+    """
     params = [Param(f"in{i}", I64, True) for i in range(len(types))] + [Param("out", I64, True, True)]
     group = wave_size if uniform else 64
     b = Builder("test", params, group, wave_size=wave_size)

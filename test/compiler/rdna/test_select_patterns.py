@@ -1,4 +1,6 @@
-"""Several operations in one instruction: the instruction is there, what it replaces is not, and the result is the evaluator's."""
+"""Several operations in one instruction: the instruction is there, what it replaces is not, and the result is the
+evaluator's.
+"""
 
 import numpy as np
 import pytest

@@ -69,7 +69,8 @@ def shortcut(x, kernel, around):
         ),
         (lambda: block(tensor(1, 32, 64), 64, 4), 9),
         (lambda: tensor(100, 1000)[Tensor(np.zeros(7, np.int32))].sum(1), 1),
-        # a norm in front of a product with a vector is computed again by every row of it; for many products at once it is not
+        # a norm in front of a product with a vector is computed again by every row of it; for many products at once it
+        # is not
         (lambda: tensor(1, 256).layer_norm() @ tensor(256, 1000), 1),
         (lambda: tensor(64, 256).layer_norm() @ tensor(256, 1000), 2),
         # a fold that is longer than the product's own is too much to do again
@@ -80,7 +81,8 @@ def shortcut(x, kernel, around):
         (lambda: sum((tensor(40, 64) @ tensor(64, 48) for _ in range(2)), tensor(40, 64) @ tensor(64, 48)), 2),
         (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(8, 24) @ tensor(24, 48)).repeat(5, 1), 2),
         (lambda: shortcut(tensor(1, 16, 12, 12), tensor(24, 16, 3, 3), tensor(24, 16, 1, 1)), 1),
-        # all columns of a product are folded in its kernel where they are few, not beside other kinds of columns, nor behind an attention
+        # all columns of a product are folded in its kernel where they are few, not beside other kinds of columns, nor
+        # behind an attention
         (lambda: (tensor(40, 64) @ tensor(64, 49) + tensor(49)).relu().sum(1), 1),
         (lambda: (tensor(40, 64) @ tensor(64, 65) + tensor(65)).relu().sum(1), 2),
         (lambda: (tensor(40, 64) @ tensor(64, 49)).sum(), 2),
@@ -202,7 +204,9 @@ def test_the_plan_is_the_same_each_time():
 
 
 def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
-    """A SiLU between two products that are trained: its exponential and its quotient are no use to the second product."""
+    """A SiLU between two products that are trained: its exponential and its quotient are no use to the second
+    product.
+    """
     x, first, second = tensor(64, 96), tensor(96, 128), tensor(128, 80)
     made = (x @ first).silu() @ second
     inner = [one for one in kernels(made, *gradient(made.sum(), [first, second])) if one.root.shape == (64, 128)]
@@ -210,7 +214,9 @@ def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
 
 
 def test_states_of_an_lstm_are_written_once_and_not_made_again_from_the_first():
-    """A state of a step: its gates' kernel, and one for the state and what is shown of it, which read no older gates."""
+    """A state of a step: its gates' kernel, and one for the state and what is shown of it, which read no older
+    gates.
+    """
     shown, state, into, around = tensor(32, 64), tensor(32, 64), tensor(32, 256), tensor(64, 256)
     for _ in range(5):
         gates = into + shown @ around
@@ -296,7 +302,9 @@ def test_much_work_behind_a_reduction_is_a_kernel_of_its_own(before):
 
 
 def test_less_is_much_where_a_thread_writes_many_elements_out():
-    """Behind matrix instructions, which leave 64 results in a thread, and on the scores of an attention; not behind multiply-adds."""
+    """Behind matrix instructions, which leave 64 results in a thread, and on the scores of an attention; not behind
+    multiply-adds.
+    """
     half = tensor(64, 64).cast("float16").contiguous()
     assert [len(one.folds) for one in kernels(heavy(half @ half, 2))] == [0, 1, 0]
     assert len(kernels(heavy(tensor(64, 64) @ tensor(64, 64), 2))) == 1

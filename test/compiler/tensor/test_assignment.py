@@ -1,4 +1,6 @@
-"""Assignments: who reads what, in which order, in one evaluation and over several; played on memory that is really written."""
+"""Assignments: who reads what, in which order, in one evaluation and over several; played on memory that is really
+written.
+"""
 
 import sys
 
@@ -16,8 +18,9 @@ from ringup.errors import CompileError
 class InPlace:
     """An evaluator that writes into the buffers' own bytes, and runs nodes in the worst order that the rule allows.
 
-    Nodes that are neither views nor elementwise are computed once and kept. Views and elementwise nodes are computed anew from memory where they
-    are needed, as a fused kernel would. Before a STORE runs, kernels that read the state it overwrites have run: that is all the rule gives.
+    Nodes that are neither views nor elementwise are computed once and kept. Views and elementwise nodes are computed
+    anew from memory where they are needed, as a fused kernel would. Before a STORE runs, kernels that read the state it
+    overwrites have run: that is all the rule gives.
     """
 
     def __init__(self):
@@ -63,7 +66,9 @@ class InPlace:
         return False
 
     def late(self, node, event, after):
-        """Whether the node needs this event or a later one of the same memory: then the rule says it does not read what is overwritten."""
+        """Whether the node needs this event or a later one of the same memory: then the rule says it does not read what
+        is overwritten.
+        """
         return event in ordered([node])
 
     def value(self, node):
@@ -219,7 +224,9 @@ def test_a_cache_written_at_a_place_known_at_run_time():
 
 
 def test_words_said_one_by_one_are_those_said_at_once():
-    """A decoder's attention over a cache, a few positions at a time at a place known at run time, against all positions at once."""
+    """A decoder's attention over a cache, a few positions at a time at a place known at run time, against all positions
+    at once.
+    """
     rng = np.random.default_rng(0)
     q, k, v = (rng.normal(size=(2, 8, 4)).astype(np.float32) for _ in range(3))
     whole = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), causal=True).numpy()

@@ -1,4 +1,5 @@
-"""Weight files that are damaged are refused by name: GGUF by ringup's own look at its layout, safetensors by its library's and ours.
+"""Weight files that are damaged are refused by name: GGUF by ringup's own look at its layout, safetensors by its
+library's and ours.
 
 GGUF's words are written here from ggml's docs/gguf.md: magic, version, counts, fields, tensors, padding, data.
 """
@@ -124,7 +125,7 @@ def test_tensors_of_no_elements_may_lie_where_another_does(load):
     assert (tensors["none"].shape, tensors["k"].tolist()) == ((0,), [1, 2, 3, 4])
 
 
-# --- safetensors: the length of the header, the header as JSON, the data ------------------------------------------------
+# --- safetensors: the length of the header, the header as JSON, the data ----------------------------------------------
 def safetensors(rows, data=FOUR, header=None):
     head = (json.dumps(rows) if header is None else header).encode()
     return struct.pack("<Q", len(head)) + head + data

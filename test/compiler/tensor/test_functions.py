@@ -1,4 +1,6 @@
-"""Functions are good to a few units in the last place over their whole range; the bounds here are what the docstrings say."""
+"""Functions are good to a few units in the last place over their whole range; the bounds here are what the docstrings
+say.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Contractions and convolutions are what NumPy (and plain loops) make of them, in the graph form that kernels look for."""
+"""Contractions and convolutions are what NumPy (and plain loops) make of them, in the graph form that kernels look
+for.
+"""
 
 import itertools
 

@@ -1,4 +1,6 @@
-"""Mistakes users make are one clear error where they are made: no count or size that is no whole number reaches a graph."""
+"""Mistakes users make are one clear error where they are made: no count or size that is no whole number reaches a
+graph.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Fixtures for the blocks of a Radeon's driver: a virtual card, and the driver's hands on it without what those blocks do not need."""
+"""Fixtures for the blocks of a Radeon's driver: a virtual card, and the driver's hands on it without what those blocks
+do not need.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ MEC_START = 0x1000  # where the micro engine's program begins; the model runs no
 class Hands:
     """A card and the driver's blocks up to where the security processor would have brought it.
 
-    Host memory of `USER_BYTES` lies at `USER` in VMID 8, the first 8 MiB of VRAM at `USER_VRAM`. Page tables are written behind the card's back.
+    Host memory of `USER_BYTES` lies at `USER` in VMID 8, the first 8 MiB of VRAM at `USER_VRAM`. Page tables are
+    written behind the card's back.
     """
 
     VMID, USER, USER_BYTES, USER_VRAM = 8, 0x2_0000_0000, 1 << 20, 0x1_0000_0000
@@ -172,7 +175,9 @@ def up(hands, request):
 
 
 class Boot:
-    """A card and the driver's blocks that bring its processors up; of those only the bus interface and the host data path are started."""
+    """A card and the driver's blocks that bring its processors up; of those only the bus interface and the host data
+    path are started.
+    """
 
     BUFFERS = PspBuffers(message=0x10_0000, ring=0x1000, command=0x2000)
     TABLE_PA, PAGE_PA, TMR_PA = 0x8000, 0x4000, 32 << 20
@@ -247,7 +252,9 @@ __kernel void store(__global uint *out, uint value) { out[__builtin_amdgcn_worki
 
 @pytest.fixture(scope="session")
 def trouble(tmp_path_factory):
-    """`trouble(target)` is a code object with `spin`, which ends when the first dword of a buffer is not 0, and `store`."""
+    """`trouble(target)` is a code object with `spin`, which ends when the first dword of a buffer is not 0, and
+    `store`.
+    """
     folder = tmp_path_factory.mktemp("trouble")
     (folder / "source.cl").write_text(TROUBLE)
     argv = ["clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O2"]
@@ -295,7 +302,9 @@ class Bench:
 
 @pytest.fixture
 def bench(virtual_card, trouble):
-    """`bench(chip, …)` is a card that is up; it is closed at the end, and must have seen no mistake that the test did not clear."""
+    """`bench(chip, …)` is a card that is up; it is closed at the end, and must have seen no mistake that the test did
+    not clear.
+    """
     made = []
 
     def make(chip="navi31", **options):

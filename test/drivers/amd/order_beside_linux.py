@@ -1,7 +1,9 @@
-"""How our driver's bring-up goes beside that of Linux's amdgpu: the same card's log of both, cut into steps, compared by order and by value.
+"""How our driver's bring-up goes beside that of Linux's amdgpu: the same card's log of both, cut into steps, compared
+by order and by value.
 
-The kernel's log is `test/data/amdgpu-ladder/rung_*.log`; `order.toml` beside it names the steps, from amdgpu's source, and says why our driver
-differs where it does. Run as a program it prints what the tables do not explain; with `--page` it writes the tables into docs/amdgpu-ladder.md.
+The kernel's log is `test/data/amdgpu-ladder/rung_*.log`; `order.toml` beside it names the steps, from amdgpu's source,
+and says why our driver differs where it does. Run as a program it prints what the tables do not explain; with `--page`
+it writes the tables into docs/amdgpu-ladder.md.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ _CARRIERS = (  # what they carry is compared instead
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a bring-up does. `does` matches the text of the access that it is told by. `moves`: where it stands does not matter."""
+    """Something that a bring-up does. `does` matches the text of the access that it is told by. `moves`: where it
+    stands does not matter.
+    """
 
     name: str
     does: re.Pattern[str]
@@ -52,7 +56,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """`order.toml`. Names and registers are patterns as of shells, several joined by semicolons; every row ends with its reason."""
+    """`order.toml`. Names and registers are patterns as of shells, several joined by semicolons; every row ends with
+    its reason.
+    """
 
     steps: tuple[Step, ...]
     missing: tuple[tuple[str, str], ...]  # steps that only the kernel has
@@ -94,8 +100,9 @@ class Bringup:
     def pushes(self) -> set[str]:
         """Return the reads that push posted writes, by their place.
 
-        A register that is read right behind its own write, and is not written again as the second half of an update, is one; its place is that
-        write. So is the memory size behind a flush of the host data path, ahead of whatever comes next.
+        A register that is read right behind its own write, and is not written again as the second half of an update, is
+        one; its place is that write. So is the memory size behind a flush of the host data path, ahead of whatever
+        comes next.
         """
         accesses = [found.groups() for act in self.acts if (found := _REGISTER.fullmatch(act))]
         found = set()
@@ -163,7 +170,9 @@ def ours() -> Bringup:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something the two do not share: `kind` is the name of the table that must explain it, `names` what its row must match."""
+    """Something the two do not share: `kind` is the name of the table that must explain it, `names` what its row must
+    match.
+    """
 
     kind: str
     names: tuple[str, ...]

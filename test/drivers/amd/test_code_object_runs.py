@@ -1,4 +1,6 @@
-"""Code objects run on a virtual card as they were read: relocated data, every kind of argument, hidden ones, dynamic LDS, a stack."""
+"""Code objects run on a virtual card as they were read: relocated data, every kind of argument, hidden ones, dynamic
+LDS, a stack.
+"""
 
 import struct
 import subprocess
@@ -190,7 +192,9 @@ def test_the_workbench_tells_a_kernel_what_the_driver_tells_it(navi31, build):
 
 @pytest.mark.parametrize("where", ["code", "constants"])
 def test_a_program_cannot_be_overwritten_on_the_card(build, where):
-    """A store to it is a fault that names it, and what it holds stays; its variables can be written, as `pointers` above does."""
+    """A store to it is a fault that names it, and what it holds stays; its variables can be written, as `pointers`
+    above does.
+    """
     with select.start(card("navi31", vram_bytes=256 << 20)) as device:
         loaded = device.load(build("gfx1100", 5))
         stream = device.compute.stream()

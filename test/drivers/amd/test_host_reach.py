@@ -1,4 +1,6 @@
-"""A card that does not reach the host's memory: said as that, with the address and what is on the way, before any queue is made."""
+"""A card that does not reach the host's memory: said as that, with the address and what is on the way, before any queue
+is made.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A card that falls off the bus while its blocks are brought up and used: told as lost, at whichever read it happens."""
+"""A card that falls off the bus while its blocks are brought up and used: told as lost, at whichever read it
+happens.
+"""
 
 from __future__ import annotations
 

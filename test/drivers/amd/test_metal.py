@@ -1,4 +1,5 @@
-"""What a real card is asked first: it comes up twice, counts on, moves bytes, computes, tells of a fault and of a hang, and works on.
+"""What a real card is asked first: it comes up twice, counts on, moves bytes, computes, tells of a fault and of a hang,
+and works on.
 
 `pytest --card pci:0000:03:00.0` runs these and the other tests marked `metal` on that card; `docs/driver.md` says how.
 """

@@ -1,4 +1,6 @@
-"""Our bring-up beside that of Linux's amdgpu on the same card: every difference of order and value is explained, and no explanation is stale."""
+"""Our bring-up beside that of Linux's amdgpu on the same card: every difference of order and value is explained, and no
+explanation is stale.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ def load(path):
 order = load(HERE / "order_beside_linux.py")
 split_log = load(HERE.parents[1] / "guest" / "split_log.py")
 LOGS = sorted(order.DATA.glob("rung_*.log"))
-# amdgpu_ucode.h, enum AMDGPU_UCODE_ID, those of this chip, as psp_get_fw_type names them; the SMU's comes before the trusted memory.
-# psp_gfx_if.h, GFX_FW_TYPE_: SDMA_UCODE_TH0, TH1, RS64_PFP, ME, MEC, stacks of PFP 0 1, ME 0 1, MEC 0 1 2 3, CP_MES, MES_STACK, MES_KIQ,
-# MES_KIQ_STACK, IMU_I, IMU_D, RLC_RESTORE_LIST_GPM_MEM, SRM_MEM, RLC_IRAM, RLC_DRAM_BOOT, RLC_P, RLC_V, RLC_G;
-# psp_rl_load is last: REG_LIST
+# amdgpu_ucode.h, enum AMDGPU_UCODE_ID, those of this chip, as psp_get_fw_type names them; the SMU's comes before the
+# trusted memory. psp_gfx_if.h, GFX_FW_TYPE_: SDMA_UCODE_TH0, TH1, RS64_PFP, ME, MEC, stacks of PFP 0 1, ME 0 1, MEC 0 1
+# 2 3, CP_MES, MES_STACK, MES_KIQ, MES_KIQ_STACK, IMU_I, IMU_D, RLC_RESTORE_LIST_GPM_MEM, SRM_MEM, RLC_IRAM,
+# RLC_DRAM_BOOT, RLC_P, RLC_V, RLC_G; psp_rl_load is last: REG_LIST
 FIRMWARE = [
     18, 71, 72, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, 8, 67,
 ]  # fmt: skip

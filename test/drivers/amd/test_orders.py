@@ -1,4 +1,6 @@
-"""What the driver does before something else because a card on metal acts in between: each is looked at in that very moment."""
+"""What the driver does before something else because a card on metal acts in between: each is looked at in that very
+moment.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, m
 
 
 def test_a_soft_reset_reads_where_the_kernels_does(hands, monkeypatch):
-    """Three reads that give killed queues time, and one behind each edge of the reset lines. Source: gfx_v11_0.c, gfx_v11_0_soft_reset."""
+    """Three reads that give killed queues time, and one behind each edge of the reset lines. Source: gfx_v11_0.c,
+    gfx_v11_0_soft_reset.
+    """
     card, events = hands().start(), []
     for name, real in (("read", Block.read), ("write", Block.write)):
 
@@ -171,7 +175,9 @@ class Window:
 
 
 def test_a_queues_descriptor_is_in_vram_when_the_queue_becomes_active(hands, monkeypatch):
-    """The engine loads shader registers from it then, which the model keeps elsewhere. Source: amdgpu_gfx_enable_kcq, its flush."""
+    """The engine loads shader registers from it then, which the model keeps elsewhere. Source: amdgpu_gfx_enable_kcq,
+    its flush.
+    """
     card, seen = hands().start(), []
     card.radeon.hdp.drain_us = None
     spec = spec_of(card)
@@ -205,7 +211,9 @@ def test_a_card_that_may_write_again_has_no_interrupt_ring_of_before(virtual_car
 
 
 def test_a_reset_from_the_bus_ends_when_the_boot_loader_is_through(virtual_card, monkeypatch):
-    """Until then it trains memory and sets the hubs up, which no driver may write. Source: amdgpu psp_v13_0_wait_for_bootloader."""
+    """Until then it trains memory and sets the hubs up, which no driver may write. Source: amdgpu
+    psp_v13_0_wait_for_bootloader.
+    """
     radeon = virtual_card(vram_bytes=256 * MIB)
     bare = Bare(ringup.connect(radeon.name, card=radeon))
     cells, power_on = radeon.psp.cells, radeon.psp._power_on

@@ -1,8 +1,9 @@
-"""Kernels of a library that AMD's compiler made run on the virtual navi31: bitsandbytes' quantisers, products and optimisers, against NumPy.
+"""Kernels of a library that AMD's compiler made run on the virtual navi31: bitsandbytes' quantisers, products and
+optimisers, against NumPy.
 
-`ringup headers fetch bitsandbytes` gets it; what the kernels compute is told by bitsandbytes' own documentation and by Dettmers et al. ("8-bit
-Optimizers via Block-wise Quantization", "QLoRA"). They are loaded from the library as it is, by name, with the arguments that their metadata
-lists and those that it hides; strict mode watches.
+`ringup headers fetch bitsandbytes` gets it; what the kernels compute is told by bitsandbytes' own documentation and by
+Dettmers et al. ("8-bit Optimizers via Block-wise Quantization", "QLoRA"). They are loaded from the library as it is, by
+name, with the arguments that their metadata lists and those that it hides; strict mode watches.
 """
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""What the driver does for order alone, on a bus that holds posted writes until a read pushes them and a processor that combines its writes."""
+"""What the driver does for order alone, on a bus that holds posted writes until a read pushes them and a processor that
+combines its writes.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ def test_a_compute_queue_sees_what_went_through_the_window_before_its_doorbell(v
 
 
 class Beside:
-    """Another process's view of the window: its reads push what is on the bus, not what the first one's processor has gathered."""
+    """Another process's view of the window: its reads push what is on the bus, not what the first one's processor has
+    gathered.
+    """
 
     def __init__(self, radeon):
         self.radeon, self.visible_bytes = radeon, radeon.bars[0].size_bytes
@@ -125,7 +129,9 @@ class Beside:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_who_looks_at_published_metrics_at_any_moment_sees_one_table_whole(boot, seed):
-    """Every line of the table says which one it is of; the lines leave the processor in any order that no flush forbids."""
+    """Every line of the table says which one it is of; the lines leave the processor in any order that no flush
+    forbids.
+    """
     card, chance, seen = boot(), random.Random(seed), []
     radeon, page = card.radeon, card.PAGE_PA
     beside = Beside(radeon)

@@ -1,4 +1,6 @@
-"""A card that is on the bus while a window of it reads all ones: no reading is taken for a value, and a reset gets the card back."""
+"""A card that is on the bus while a window of it reads all ones: no reading is taken for a value, and a reset gets the
+card back.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What a start leaves in registers, and in which order, against amdgpu's sequence: what a card needs and no model would miss."""
+"""What a start leaves in registers, and in which order, against amdgpu's sequence: what a card needs and no model would
+miss.
+"""
 
 from __future__ import annotations
 

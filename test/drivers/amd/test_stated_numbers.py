@@ -1,4 +1,6 @@
-"""Numbers that a card states of itself, with sums that are right: each that cannot be is one error that gives it, at once."""
+"""Numbers that a card states of itself, with sums that are right: each that cannot be is one error that gives it, at
+once.
+"""
 
 import contextlib
 import random
@@ -50,7 +52,9 @@ def put(radeon, blob):
 
 
 def gc_field(blob, dword):
-    """Return where a dword behind the header of the graphics core's table lies. Source: discovery.h, struct gc_info_v1_0."""
+    """Return where a dword behind the header of the graphics core's table lies. Source: discovery.h, struct
+    gc_info_v1_0.
+    """
     (at,) = struct.unpack_from("<H", blob, 12 + 8 * GC_TABLE)
     return at + 12 + 4 * dword
 
@@ -126,7 +130,9 @@ def test_patterns_are_named_and_numbers_are_not(value, bits, why):
 # --- page tables ------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def left(radeon):
-    """A card whose driver died; (memory of vmid 8, an address mapped there, the places of the four entries that lead to it)."""
+    """A card whose driver died; (memory of vmid 8, an address mapped there, the places of the four entries that lead to
+    it).
+    """
     card = ringup.open(radeon.name, transport={"card": radeon})
     buffer = card.alloc(1 << 20)
     card.copy.fill(buffer, 7).wait()

@@ -1,4 +1,6 @@
-"""Tables of a card's firmware with random numbers: the VBIOS and the power controller's. An error, or numbers within bounds."""
+"""Tables of a card's firmware with random numbers: the VBIOS and the power controller's. An error, or numbers within
+bounds.
+"""
 
 import dataclasses
 import random

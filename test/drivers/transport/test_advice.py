@@ -113,7 +113,7 @@ def test_locking_pages_at_a_limit_of_nothing_is_about_the_limit(monkeypatch, mac
         physical.Pin(machine.kernel, 0x1000, 2 << 20, huge=True)
 
 
-# --- advice that was followed ---------------------------------------------------------------------------------------------
+# --- advice that was followed -----------------------------------------------------------------------------------------
 def look(machine, what, path):
     return next(one for one in preflight.examine(Function(machine.kernel, ADDRESS), path) if one.what == what)
 

@@ -1,4 +1,6 @@
-"""Handing a card over: plans, and what is left when a step fails, on a kernel of files that hands over as sysfs does."""
+"""Handing a card over: plans, and what is left when a step fails, on a kernel of files that hands over as sysfs
+does.
+"""
 
 import errno
 

@@ -1,4 +1,6 @@
-"""What a path says of the way from the card to the host's memory: the IOMMU, and bridges that let no request through."""
+"""What a path says of the way from the card to the host's memory: the IOMMU, and bridges that let no request
+through.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A function that reads all ones: nothing of what it read as is ever written to it, and nothing that was asked of it is called done."""
+"""A function that reads all ones: nothing of what it read as is ever written to it, and nothing that was asked of it is
+called done.
+"""
 
 import pytest
 

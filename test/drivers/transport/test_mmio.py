@@ -155,8 +155,8 @@ def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp
 class Processor:
     """A processor whose write-combining buffers leave by a locked instruction alone, and the card's memory behind it.
 
-    Those of today drain them at an uncached access as well (Intel SDM volume 3, "Buffering of Write Combining Memory Locations"); the driver
-    does not count on that.
+    Those of today drain them at an uncached access as well (Intel SDM volume 3, "Buffering of Write Combining Memory
+    Locations"); the driver does not count on that.
     """
 
     def __init__(self):
@@ -177,7 +177,9 @@ class Processor:
 
 
 class Stores:
-    """The elements of a window as the processor stores and loads them: combined, or each at once with a look at what has arrived by then."""
+    """The elements of a window as the processor stores and loads them: combined, or each at once with a look at what
+    has arrived by then.
+    """
 
     def __init__(self, processor, width, *, combined):
         self.processor, self.width, self.combined = processor, width, combined

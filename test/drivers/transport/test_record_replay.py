@@ -1,4 +1,6 @@
-"""Sessions recorded on a virtual card and replayed without it: same answers, same memory, and every difference named."""
+"""Sessions recorded on a virtual card and replayed without it: same answers, same memory, and every difference
+named.
+"""
 
 from __future__ import annotations
 

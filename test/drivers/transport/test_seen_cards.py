@@ -1,4 +1,6 @@
-"""What `ringup list` says of cards that nothing drives, and of enclosures whose card has not come up; ids are pci.ids' and amdgpu_drv.c's."""
+"""What `ringup list` says of cards that nothing drives, and of enclosures whose card has not come up; ids are pci.ids'
+and amdgpu_drv.c's.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A USB device of a few lines, which keeps what it is sent and is told what to answer; and virtual enclosures on a host."""
+"""A USB device of a few lines, which keeps what it is sent and is told what to answer; and virtual enclosures on a
+host.
+"""
 
 import random
 import struct
@@ -43,7 +45,9 @@ class Clock:
 
 
 class Wire:
-    """A pyusb backend with one device behind it. `answer(endpoint, stream, data)` is called for what comes in on a bulk endpoint."""
+    """A pyusb backend with one device behind it. `answer(endpoint, stream, data)` is called for what comes in on a bulk
+    endpoint.
+    """
 
     def __init__(self, clock, settings=BOT_SETTING + UAS_SETTING):
         self.clock, self.answer = clock, lambda endpoint, stream, data: None
@@ -223,7 +227,9 @@ COMPILE = ("clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory):
-    """A code object for gfx1100: `twice` doubles dwords, 64 to a group; `spin` ends when the first dword of a buffer is not 0."""
+    """A code object for gfx1100: `twice` doubles dwords, 64 to a group; `spin` ends when the first dword of a buffer is
+    not 0.
+    """
     folder = tmp_path_factory.mktemp("kernels")
     (folder / "source.cl").write_text(SOURCE)
     argv = [*COMPILE, "-mcpu=gfx1100", folder / "source.cl", "-o", folder / "out"]
@@ -232,7 +238,9 @@ def kernels(tmp_path_factory):
 
 
 class Dock:
-    """An enclosure with a card on a port of a virtual host, and what a user does with it. `vram` is the card's memory itself."""
+    """An enclosure with a card on a port of a virtual host, and what a user does with it. `vram` is the card's memory
+    itself.
+    """
 
     def __init__(self, code, speed="super_plus", *, host=None, port="1-1", **options):
         clock = {"clock": host.clock} if host is not None and host.clock is not None else {}
@@ -317,7 +325,9 @@ class Dock:
 
 @pytest.fixture
 def docks(kernels):
-    """`docks(speed, …)` makes an enclosure with a card in it, plugged in; all are closed at the end, and none has seen a mistake."""
+    """`docks(speed, …)` makes an enclosure with a card in it, plugged in; all are closed at the end, and none has seen
+    a mistake.
+    """
     made = []
 
     def make(speed="super_plus", **options):

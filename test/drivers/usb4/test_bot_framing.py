@@ -1,4 +1,6 @@
-"""Bulk-Only Transport on the wire: the bytes are those of the specification, and what is out of step is reset and told."""
+"""Bulk-Only Transport on the wire: the bytes are those of the specification, and what is out of step is reset and
+told.
+"""
 
 import contextlib
 import random

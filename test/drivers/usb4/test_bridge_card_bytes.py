@@ -1,4 +1,6 @@
-"""Any bytes at any place through an enclosure are those of the card's memory; what that takes is counted, and how fast it goes is measured."""
+"""Any bytes at any place through an enclosure are those of the card's memory; what that takes is counted, and how fast
+it goes is measured.
+"""
 
 import random
 
@@ -146,7 +148,9 @@ def test_a_mebibyte_goes_in_within_22_transfers(up):
 
 
 def rates(docks, speed):
-    """16 MiB each way, once all is mapped: parts of the lesser of the link's payload rate and the engine's of the bridge's memory."""
+    """16 MiB each way, once all is mapped: parts of the lesser of the link's payload rate and the engine's of the
+    bridge's memory.
+    """
     dock, size = docks(speed), 16 * MIB
     card = dock.open()
     rate = min(timing.SPEEDS[speed].bytes_per_us, timing.SRAM_BYTES_PER_US)
@@ -169,7 +173,9 @@ def test_copies_go_near_the_rate_of_link_and_memory(docks, speed):
 
 
 def test_a_look_that_shows_more_than_was_sent_is_no_progress(docks, monkeypatch):
-    """The chip reads its bytes one after another: between 0xff and 0x100 it may show 0x1ff. The engine is slow here, so fills have to wait."""
+    """The chip reads its bytes one after another: between 0xff and 0x100 it may show 0x1ff. The engine is slow here, so
+    fills have to wait.
+    """
     dock, torn = docks(), []
     progress = OpenBulk.progress
 

@@ -1,4 +1,6 @@
-"""A drain of the bridge's memory: armed before the card lets it out, in nobody's way meanwhile, and never armed twice."""
+"""A drain of the bridge's memory: armed before the card lets it out, in nobody's way meanwhile, and never armed
+twice.
+"""
 
 import random
 
@@ -15,7 +17,9 @@ REST = ["draining", "request"]
 
 @pytest.mark.parametrize(("size", "drains"), [(4096, 1), (3 * OpenBulk.size_bytes, 3)])
 def test_a_drain_is_armed_between_its_commands_and_the_doorbell_and_nothing_streams_until_it_is_in(docks, size, drains):
-    """A stream meanwhile would take the endpoint's bytes; a doorbell before it might let them out while nobody takes them."""
+    """A stream meanwhile would take the endpoint's bytes; a doorbell before it might let them out while nobody takes
+    them.
+    """
     up, seen = docks(), []
     card = up.open()
     up.download(0, 3 * OpenBulk.size_bytes)

@@ -1,4 +1,6 @@
-"""Every fault of an enclosure, at seeded points of a start, of copies and of kernels: right bytes, or one error in time; then all is well."""
+"""Every fault of an enclosure, at seeded points of a start, of copies and of kernels: right bytes, or one error in
+time; then all is well.
+"""
 
 import random
 
@@ -13,8 +15,8 @@ from ringup.silicon.asm2464pd.hardware.faults import KINDS
 POINTS = range(1000)
 MANY = 1 << 40  # events that no phase has
 PHASES = ("start", "upload", "download", "compute")
-# What one failure may cost beyond a phase's own time: the transfer that fails runs out of its own, and one that waits for its doing; a queue's
-# wait is 10 s; a bridge whose engine was left waiting is restarted and is back within 7 s
+# What one failure may cost beyond a phase's own time: the transfer that fails runs out of its own, and one that waits
+# for its doing; a queue's wait is 10 s; a bridge whose engine was left waiting is restarted and is back within 7 s
 QUEUE_MS, RESTART_MS = 10_000, 7_000
 BOUND_MS = BULK_MS + REQUEST_MS + QUEUE_MS + RESTART_MS + SLACK_MS
 COUNTED = [kind.name for kind in KINDS if kind.name not in ("link_never_trains", "ep0_64")]
@@ -66,5 +68,6 @@ def test_a_fault_at_any_moment_is_right_bytes_or_an_error_in_time_and_all_is_wel
             at = random.Random(f"{fault} {phase} {point}").randrange(events)
             told = strike(dock, phase, fault, at, point, took_us + 1_000 * BOUND_MS)
             assert not told or fault not in LOST or told in ("DeviceLost", "NoSuchCard"), (phase, at, told)
-            dock.radeon.violations.clear()  # a write that is lost on its way makes the next ones mistakes; none may be left behind that
+            # a write that is lost on its way makes the next ones mistakes; none may be left behind that
+            dock.radeon.violations.clear()
             dock.recover()

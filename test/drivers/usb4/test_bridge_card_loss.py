@@ -1,4 +1,6 @@
-"""Enclosures that go, two of them side by side, and those that cannot be opened: told in words, in time, and nobody else notices."""
+"""Enclosures that go, two of them side by side, and those that cannot be opened: told in words, in time, and nobody
+else notices.
+"""
 
 import errno
 import os

@@ -1,4 +1,6 @@
-"""Ctrl-C at any moment, kernels that go wrong, boards that are built oddly or lie, links that stutter: behind an enclosure as in a slot."""
+"""Ctrl-C at any moment, kernels that go wrong, boards that are built oddly or lie, links that stutter: behind an
+enclosure as in a slot.
+"""
 
 import random
 import threading
@@ -19,7 +21,9 @@ MIB = 1 << 20
 
 
 class Pressed:
-    """A host that is interrupted from within its call number `at` from now on, of transfers begun or events waited for."""
+    """A host that is interrupted from within its call number `at` from now on, of transfers begun or events waited
+    for.
+    """
 
     def __init__(self, host):
         self.host, self.calls, self.at, self.begun = host, 0, -1, []
@@ -125,7 +129,9 @@ class Impatient:
 
 @pytest.mark.parametrize("presses", [1, 2, 3])
 def test_a_stream_that_ctrl_c_meets_arrives_whole_or_the_card_is_refused(docks, monkeypatch, presses):
-    """Bytes that were left on their way when the call that sent them had returned; the next ones must not be taken for these."""
+    """Bytes that were left on their way when the call that sent them had returned; the next ones must not be taken for
+    these.
+    """
     dock = docks()
     card, size = dock.open(), 400_000
     window, buffers = card.blocks.device.bars[0], [card.alloc(size) for _ in range(2)]
@@ -325,7 +331,7 @@ def test_an_endless_kernel_runs_out_of_time_and_a_reset_recovers(docks):
     dock.download(2)
 
 
-# --- a bridge of a few lines: what is behind it is a table ---------------------------------------------------------------
+# --- a bridge of a few lines: what is behind it is a table ------------------------------------------------------------
 class Clock:
     now_us = 0
 
@@ -334,7 +340,9 @@ class Clock:
 
 
 class Behind:
-    """A `Bridge` with functions behind it: configuration space as a table of dwords, and which bits hold when ones are written."""
+    """A `Bridge` with functions behind it: configuration space as a table of dwords, and which bits hold when ones are
+    written.
+    """
 
     name = "usb:1-1"
 
@@ -475,7 +483,7 @@ def test_a_card_that_reads_as_ones_while_it_is_looked_at_is_gone_and_none_is_wri
     assert [value for value in written if value & 0xE0 == 0xE0] == []
 
 
-# --- order -------------------------------------------------------------------------------------------------------------
+# --- order ------------------------------------------------------------------------------------------------------------
 def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
     """Index and data pairs: a repeated write of an index behind a read would have the read of another's data."""
     dock = docks()

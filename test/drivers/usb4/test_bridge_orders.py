@@ -1,4 +1,6 @@
-"""What is sent through an enclosure before something else, since the bridge or the card acts in between: looked at in that very moment."""
+"""What is sent through an enclosure before something else, since the bridge or the card acts in between: looked at in
+that very moment.
+"""
 
 import pytest
 

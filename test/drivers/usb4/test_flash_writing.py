@@ -1,4 +1,6 @@
-"""A bridge's flash: what is copied is what is there, what is written is there afterwards, and no interruption takes more than time."""
+"""A bridge's flash: what is copied is what is there, what is written is there afterwards, and no interruption takes
+more than time.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,5 @@
-"""What libusb answers on Linux and on macOS, as its sources say: linux_usbfs.c and darwin_usb.c; and a library that cannot be used.
+"""What libusb answers on Linux and on macOS, as its sources say: linux_usbfs.c and darwin_usb.c; and a library that
+cannot be used.
 
 Numbers are libusb.h's, enum libusb_error; pyusb gives each its errno.
 """
@@ -174,7 +175,7 @@ def test_an_enclosure_that_was_taken_as_a_usb4_device_names_the_way_to_its_card(
         ringup.open("usb:1-1", transport={"backend": virtual, "clock": virtual.clock})
 
 
-# --- events -------------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 class Idle:
     """A libusb whose look for events returns at once, with success, and brings nothing."""
 
@@ -240,7 +241,7 @@ def test_a_transfer_that_the_host_does_not_end_is_a_timeout_with_its_bound(wire)
     assert port.torn
 
 
-# --- a library that cannot be used ----------------------------------------------------------------------------------------
+# --- a library that cannot be used ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("found", "said", "advice"),
     [

@@ -1,4 +1,6 @@
-"""Transfers over libusb, with a library in its place that does as its API reference says; the real one is met in the guest (`make guest`)."""
+"""Transfers over libusb, with a library in its place that does as its API reference says; the real one is met in the
+guest (`make guest`).
+"""
 
 import ctypes
 import errno
@@ -30,7 +32,8 @@ class Function:
 
 
 class Library:
-    """libusb's asynchronous half. `refuse`: its code for submissions; `ends`: (status, bytes moved) of transfers in flight, in turn.
+    """libusb's asynchronous half. `refuse`: its code for submissions; `ends`: (status, bytes moved) of transfers in
+    flight, in turn.
 
     `keeps`: what is cancelled does not end.
     """

@@ -123,7 +123,7 @@ def test_opening_fails_in_our_words(wire, name, error, kind):
         Port(device, None, Place(1, (1,), 0x174C, 0x2464, 1, 10_000), port.clock)
 
 
-# --- looking for devices ------------------------------------------------------------------------------------------------
+# --- looking for devices ----------------------------------------------------------------------------------------------
 ROW = SimpleNamespace(bus=1, port_numbers=(2,), speed=4, idVendor=0x174C, idProduct=0x2464, bcdDevice=1)
 
 

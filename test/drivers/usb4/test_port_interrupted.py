@@ -1,4 +1,6 @@
-"""Ctrl-C between the host taking a transfer and the port having it, or in the midst of closing: nothing is orphaned, nothing half-closed."""
+"""Ctrl-C between the host taking a transfer and the port having it, or in the midst of closing: nothing is orphaned,
+nothing half-closed.
+"""
 
 import random
 from functools import partial
@@ -89,7 +91,7 @@ def test_opening_interrupted_as_a_transfer_was_taken_leaves_nothing_in_flight(do
         dock.upload(point)
 
 
-# --- a port alone ------------------------------------------------------------------------------------------------------
+# --- a port alone -----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def open_port():
     """An enclosure without a card on a host that can be interrupted, and a port to it."""
@@ -243,7 +245,7 @@ def test_a_device_whose_transfers_may_still_run_is_not_closed(open_port, monkeyp
     assert "not every transfer ended, so it stays open until the process ends" in caplog.text
 
 
-# --- the virtual host's own side ----------------------------------------------------------------------------------------
+# --- the virtual host's own side --------------------------------------------------------------------------------------
 def test_a_virtual_host_ends_what_one_handle_submitted():
     enclosure = Enclosure(None, "open")
     host = VirtualUsbHost(enclosure.machine)

@@ -1,4 +1,6 @@
-"""An observer of a port is told of every transfer: what it was for, how much moved, how it ended, in the order in which they ended."""
+"""An observer of a port is told of every transfer: what it was for, how much moved, how it ended, in the order in which
+they ended.
+"""
 
 import pytest
 

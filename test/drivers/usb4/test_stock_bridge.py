@@ -1,4 +1,6 @@
-"""Stock and patched firmware on virtual enclosures with a card: what reaches the card, how many transfers it takes, what befalls it."""
+"""Stock and patched firmware on virtual enclosures with a card: what reaches the card, how many transfers it takes,
+what befalls it.
+"""
 
 import random
 
@@ -140,7 +142,9 @@ def test_an_unplugged_cable_is_a_lost_device_at_any_transfer(stock, transfers):
 
 @pytest.mark.parametrize("name", ["stall", "short_packet", "lost_completion", "scsi_check_condition"])
 def test_a_fault_of_a_transfer_is_an_error_and_the_bridge_works_after_it_or_opened_anew(stock, name):
-    """Five points of a copy each: what is read is right or an error within a bound, and the next program finds a bridge that works."""
+    """Five points of a copy each: what is read is right or an error within a bound, and the next program finds a bridge
+    that works.
+    """
     chance = random.Random(name)
     for _ in range(5):
         data, bridge = chance.randbytes(64), stock.device.bridge

@@ -1,4 +1,6 @@
-"""The vendor's firmware: which bytes of the chip's memory a request writes, in which order, and what is made of each answer."""
+"""The vendor's firmware: which bytes of the chip's memory a request writes, in which order, and what is made of each
+answer.
+"""
 
 import pytest
 
@@ -14,7 +16,9 @@ CLEAR = [(0xB296, 0x01), (0xB296, 0x02)]
 
 
 class Registers:
-    """XDATA behind Attached SCSI. `answers`: for each request that is fired, in turn, what the engine's registers show then."""
+    """XDATA behind Attached SCSI. `answers`: for each request that is fired, in turn, what the engine's registers show
+    then.
+    """
 
     def __init__(self, device):
         self.device, self.memory, self.log, self.reads = device, {}, [], []

@@ -48,14 +48,15 @@ REAL = (  # one of each header that the distribution has and a card of ours load
         "umsch_mm_4_0_0.bin",
     ),
 )
-HEAD_BYTES = (
-    512  # headers, lists of packed parts and power tables lie in the first bytes; damage behind them changes nothing
-)
+# headers, lists of packed parts and power tables lie in the first bytes; damage behind them changes nothing
+HEAD_BYTES = 512
 VALUES = (0, 1, 0x7F, 0xFF, 0x100, 0xFFFF, 0x1_0000, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FF00, 0xFFFF_FFFF)
 
 
 def mutate(blob, chance, reach):
-    """Change up to four fields, cut, extend or join; sometimes the stated size follows, so that damage gets past the first check."""
+    """Change up to four fields, cut, extend or join; sometimes the stated size follows, so that damage gets past the
+    first check.
+    """
     made = bytearray(blob)
     for _ in range(chance.randrange(1, 5)):
         at = chance.randrange(0, max(1, min(len(made), reach) - 4)) & ~chance.choice((3, 3, 1, 0))
@@ -72,7 +73,9 @@ def mutate(blob, chance, reach):
 
 
 def outcome(read, data, *rest):
-    """Read an image; say whether it was taken. Anything but the result or `FirmwareError` fails the test, as does a long time."""
+    """Read an image; say whether it was taken. Anything but the result or `FirmwareError` fails the test, as does a
+    long time.
+    """
     begin = time.process_time()
     try:
         read(data, *rest)

@@ -34,7 +34,9 @@ def test_a_navi31_takes_the_files_that_a_kernel_asked_for():
 
 
 def test_a_kicker_card_has_five_files_of_its_own():
-    """amdgpu_ucode.c: device 0x744b revision 0. Those with a name of their own: psp_v13_0.c, imu_v11_0.c, gfx_v11_0.c, smu_v13_0.c."""
+    """amdgpu_ucode.c: device 0x744b revision 0. Those with a name of their own: psp_v13_0.c, imu_v11_0.c, gfx_v11_0.c,
+    smu_v13_0.c.
+    """
     own = {kind for kind, name in names("navi31", pci_device=0x744B).items() if "_kicker" in name}
     assert own == {"sos", "ta", "smu", "imu", "rlc"}
     assert names("navi31", pci_device=0x744B, pci_revision=0xC8) == names("navi31")

@@ -1,8 +1,10 @@
-"""Writes the models that llama.cpp runs in the guest: FOLDER/embedding.gguf, a sentence transformer, and FOLDER/language.gguf, a small decoder.
+"""Writes the models that llama.cpp runs in the guest: FOLDER/embedding.gguf, a sentence transformer, and
+FOLDER/language.gguf, a small decoder.
 
-The sentence transformer is the published all-MiniLM-L6-v2, from the Python package that carries its weights. The decoder is of random weights,
-of every kind that quantised models of that family are made of: what it says means nothing, but two computers must say the same.
-Runs in an environment of its own, which has gguf, safetensors and that package. Source: gguf-py's constants, for names and keys.
+The sentence transformer is the published all-MiniLM-L6-v2, from the Python package that carries its weights. The
+decoder is of random weights, of every kind that quantised models of that family are made of: what it says means
+nothing, but two computers must say the same. Runs in an environment of its own, which has gguf, safetensors and that
+package. Source: gguf-py's constants, for names and keys.
 """
 
 import json
@@ -91,7 +93,9 @@ def embedding(path: Path) -> None:
 
 
 def language(path: Path) -> None:
-    """Write the decoder: grouped queries, rotary positions, gated feed-forward, matrices of four kinds of quantisation."""
+    """Write the decoder: grouped queries, rotary positions, gated feed-forward, matrices of four kinds of
+    quantisation.
+    """
     draw = np.random.default_rng(16)
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *LETTERS.replace(" ", WORD)]
     types = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]

@@ -38,7 +38,9 @@ FIRMWARE = (87, 88, 89, *range(90, 98), 33, 34, 0x51, 0x52, 68, 69, 20, 21, 26, 
 
 
 class FlatHub:
-    """A VM hub of flat memory: a gpu_va is an offset, the same in all VMIDs; pages of `unmapped` fault. `vmids` are those of all accesses."""
+    """A VM hub of flat memory: a gpu_va is an offset, the same in all VMIDs; pages of `unmapped` fault. `vmids` are
+    those of all accesses.
+    """
 
     PAGE = 4096
 
@@ -214,7 +216,9 @@ class Feeder:
 
 
 class AqlQueue:
-    """A runtime's side of one AQL queue: amd_queue_t, packets, signals. Layouts by hand from ROCR-Runtime's hsa.h and amd_hsa_*.h."""
+    """A runtime's side of one AQL queue: amd_queue_t, packets, signals. Layouts by hand from ROCR-Runtime's hsa.h and
+    amd_hsa_*.h.
+    """
 
     SHARED, SIGNALS, EVENTS, SLOTS = 0xA0_0000, 0xA1_0000, 0xA2_0000, 16
     # as kfd_mqd_manager_v11.c: 256 dwords, rptr_block_size 5, queue full, slots, no rptr, unordered

@@ -1,4 +1,5 @@
-"""Kernel dispatches in AQL queues: clang's code objects, their descriptors and what the packets ask of them, seen in memory.
+"""Kernel dispatches in AQL queues: clang's code objects, their descriptors and what the packets ask of them, seen in
+memory.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor"; hsa.h; amd_hsa_queue.h; amd_aql_queue.cpp.
 """
@@ -190,7 +191,9 @@ def test_group_memory_is_what_the_packet_asks_for(core, aql, kernels):
 
 
 def lend(aql, lane_bytes, wave_size, waves=32):
-    """As InitScratchSRD: the size of a wave in units of 256 bytes, waves by shader engine, what a lane of a wave64 has."""
+    """As InitScratchSRD: the size of a wave in units of 256 bytes, waves by shader engine, what a lane of a wave64
+    has.
+    """
     wave = -(-lane_bytes * wave_size // 256)
     aql.put(140, struct.pack("<I", waves | wave << 12))
     aql.put(160, struct.pack("<QQI", SCRATCH, wave * 256 * waves * 6, wave * 256 // 64))

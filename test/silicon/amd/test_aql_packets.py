@@ -1,6 +1,7 @@
 """AQL queues without kernels: pointers and doorbells, barriers, signals, the vendor's packets, errors, preemption.
 
-Source: hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_hsa_signal.h, amd_aql_queue.cpp of ROCR-Runtime; kfd_int_process_v11.c, kfd_ioctl.h.
+Source: hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_hsa_signal.h, amd_aql_queue.cpp of ROCR-Runtime;
+kfd_int_process_v11.c, kfd_ioctl.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The graphics core's caches alone: what kernels, CP and SDMA, and the host see of a page, by LLVM's AMDGPUUsage and GCR_CNTL."""
+"""The graphics core's caches alone: what kernels, CP and SDMA, and the host see of a page, by LLVM's AMDGPUUsage and
+GCR_CNTL.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from ringup.silicon.amd.board.chips import CHIPS
 
 MEMSIZE = 0xDE3 * 4
 SCRATCH_0 = 0x4C * 4
-FB_LOCATIONS = {  # regMMMC_VM_FB_LOCATION_BASE and regGCMC_VM_FB_LOCATION_BASE of each chip's headers, behind 0x1a000 and 0x1260
+# regMMMC_VM_FB_LOCATION_BASE and regGCMC_VM_FB_LOCATION_BASE of each chip's headers, behind 0x1a000 and 0x1260
+FB_LOCATIONS = {
     "navi31": (0x1A8EC * 4, 0x28D8 * 4),  # mmhub_3_0_0, gc_11_0_0
     "navi32": (0x1A8EC * 4, 0x28E8 * 4),  # gc_11_0_3
     "navi33": (0x1A86C * 4, 0x28D8 * 4),  # mmhub_3_0_2
@@ -262,7 +263,8 @@ def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(
 
 
 def test_a_driver_with_one_header_for_a_generation_may_dump_what_a_chip_lacks(radeon):
-    # gc_11_0_0_offset.h, of which gfx_v11_0.c dumps these on every chip: regGRBM_STATUS_SE3 to 5, regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR
+    # gc_11_0_0_offset.h, of which gfx_v11_0.c dumps these on every chip: regGRBM_STATUS_SE3 to 5,
+    # regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR
     dwords = (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842)
     values = [radeon.bars[5].read32(dword * 4) for dword in dwords]
     assert values[3] == 0

@@ -1,4 +1,6 @@
-"""The discovery binary, read by a parser of its own written from amdgpu's discovery.h: plain offsets, no generated layout."""
+"""The discovery binary, read by a parser of its own written from amdgpu's discovery.h: plain offsets, no generated
+layout.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def test_every_checksum_and_length_is_right(parsed):
 
 
 SHARED = {4: (13, 0, 6), 41: (6, 0, 0), 46: (4, 3, 0), 150: (8, 10, 0)}
-VERSIONS = {  # by number of soc15_hw_ip.h; graphics, copies, security, power, display: the kernel's dgpu-asic-info-table.csv
+# by number of soc15_hw_ip.h; graphics, copies, security, power, display: the kernel's dgpu-asic-info-table.csv
+VERSIONS = {
     "navi31": {11: (11, 0, 0), 42: (6, 0, 0), 43: (6, 0, 0), 255: (13, 0, 0), 1: (13, 0, 0), 34: (3, 0, 0), 108: (4, 3, 0),
                40: (6, 0, 0), 271: (3, 2, 0), 91: (6, 0, 0)},
     "navi32": {11: (11, 0, 3), 42: (6, 0, 3), 43: (6, 0, 3), 255: (13, 0, 10), 1: (13, 0, 10), 34: (3, 0, 0), 108: (4, 3, 0),

@@ -1,6 +1,7 @@
 """Compute dispatch: registers become grids, grids run on the cores, and what metal never finishes hangs.
 
-Code is assembled by clang 19 for gfx1100; the captured buffers are what Mesa 25's RADV submits for a dispatch of 5 x 3 x 2 groups on a navi31.
+Code is assembled by clang 19 for gfx1100; the captured buffers are what Mesa 25's RADV submits for a dispatch of 5 x 3
+x 2 groups on a navi31.
 """
 
 from __future__ import annotations
@@ -258,7 +259,9 @@ def test_busy_time_is_what_the_waves_took(core, mec):
 
 
 def test_the_buffers_of_radv_execute(core, mec):
-    """Its shader binary was not captured: s_endpgm stands at address 0 for it; the prefetch of it reads from there too."""
+    """Its shader binary was not captured: s_endpgm stands at address 0 for it; the prefetch of it reads from there
+    too.
+    """
     core.put(0, *[0xBFB0_0000] * 64)
     for number, text in enumerate(RADV):
         words = [int(text.replace(" ", "")[at : at + 8], 16) for at in range(0, len(text.replace(" ", "")), 8)]

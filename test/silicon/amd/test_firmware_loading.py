@@ -1,4 +1,6 @@
-"""Debian's own amdgpu images and the card's made ones on the whole card, cut as amdgpu_psp.c and amdgpu_ucode.c cut them, and damaged ones."""
+"""Debian's own amdgpu images and the card's made ones on the whole card, cut as amdgpu_psp.c and amdgpu_ucode.c cut
+them, and damaged ones.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ SUFFIXES = {
 
 @pytest.fixture(params=["distribution", "card"])
 def firmware(request, radeon):
-    """`firmware("gc", "mec")`: a file for the card's chip, from the distribution's package (missing fails) or the card itself."""
+    """`firmware("gc", "mec")`: a file for the card's chip, from the distribution's package (missing fails) or the card
+    itself.
+    """
     if request.param == "card":
         read = radeon.firmware
     else:
@@ -54,7 +58,9 @@ def parts(data):
 
 
 def images(firmware):
-    """(type, bytes) in the order of a driver. Offsets of header members: amdgpu_ucode.h, as its structs are laid out."""
+    """(type, bytes) in the order of a driver. Offsets of header members: amdgpu_ucode.h, as its structs are laid
+    out.
+    """
     rlc, imu = firmware("gc", "rlc"), firmware("gc", "imu")
     sdma = firmware("sdma")
     yield 71, sdma[word(sdma, 24) :][: word(sdma, 36)]
@@ -296,7 +302,9 @@ def test_an_upload_that_waits_for_a_flush_has_not_arrived(navi31):
 
 
 def test_a_cards_own_files_keep_the_containers_rules(radeon):
-    """Sizes and offsets of common_firmware_header, as amdgpu_ucode_validate and those who cut insist on; the sum, as in Debian's files."""
+    """Sizes and offsets of common_firmware_header, as amdgpu_ucode_validate and those who cut insist on; the sum, as in
+    Debian's files.
+    """
     names = [
         "_".join(filter(None, [VERSIONS[radeon.chip.name][block], end]))
         for block in SUFFIXES

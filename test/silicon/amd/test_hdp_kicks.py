@@ -1,4 +1,6 @@
-"""Bytes that nobody flushed when an engine is told to work: marked, and a mistake when an engine reads them, however much time has passed."""
+"""Bytes that nobody flushed when an engine is told to work: marked, and a mistake when an engine reads them, however
+much time has passed.
+"""
 
 from __future__ import annotations
 

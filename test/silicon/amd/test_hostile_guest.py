@@ -1,4 +1,6 @@
-"""A guest that writes anything anywhere gets answers, refusals or nothing: never an exception of the model's own, never an endless step."""
+"""A guest that writes anything anywhere gets answers, refusals or nothing: never an exception of the model's own, never
+an endless step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hardware queues: activation, ring and pointers, doorbells, disconnecting, engines that halt. Source: gfx_v11_0.c, mes_v11_0.c."""
+"""Hardware queues: activation, ring and pointers, doorbells, disconnecting, engines that halt. Source: gfx_v11_0.c,
+mes_v11_0.c.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The interrupt handler from ih_v6_0.c and amdgpu_ih.c: entries, pointers, overflow, write-back, messages, routing to ring 1."""
+"""The interrupt handler from ih_v6_0.c and amdgpu_ih.c: entries, pointers, overflow, write-back, messages, routing to
+ring 1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A card that is gone: all ones, writes that vanish, a host left alone; of what is asked of it a reset alone raises, whatever was under way."""
+"""A card that is gone: all ones, writes that vanish, a host left alone; of what is asked of it a reset alone raises,
+whatever was under way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Schedulers and the graphics ring: the kernel interface queue's packets, MES frames, start-up of the graphics ring as amdgpu does it."""
+"""Schedulers and the graphics ring: the kernel interface queue's packets, MES frames, start-up of the graphics ring as
+amdgpu does it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The bus interface: sizes, indirect windows, HDP flushes, doorbell routing. Dword offsets as amdgpu uses them on NBIO 4.3."""
+"""The bus interface: sizes, indirect windows, HDP flushes, doorbell routing. Dword offsets as amdgpu uses them on NBIO
+4.3.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Packets of a compute queue: what each leaves in memory, registers and interrupts, and what the engine refuses.
 
-Headers are 0xC0000000 | count << 16 | opcode << 8 with nvd.h's opcodes; fields as PAL's f32_mec_pm4_packets.h places them.
+Headers are 0xC0000000 | count << 16 | opcode << 8 with nvd.h's opcodes; fields as PAL's f32_mec_pm4_packets.h places
+them.
 """
 
 from __future__ import annotations

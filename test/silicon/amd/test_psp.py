@@ -1,7 +1,8 @@
 """The PSP from psp_v13_0.c and psp_gfx_if.h: order of components, sign of life, ring, commands, everything it refuses.
 
-Frames and command buffers are packed here by hand, at the offsets of psp_gfx_if.h: a frame holds command buffer (0), fence address (12) and
-value (20); a command buffer holds the id (8), operands (28) and the response (864: status, session, address, 16 further on the TMR size).
+Frames and command buffers are packed here by hand, at the offsets of psp_gfx_if.h: a frame holds command buffer (0),
+fence address (12) and value (20); a command buffer holds the id (8), operands (28) and the response (864: status,
+session, address, 16 further on the TMR size).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ USAGES = {0x0A: 0, 0x09: 0, 0x56: 0, 0x4F: 0, 0x3B: 0x8B, 0x3C: 0x8B, 1: 0x2F, 0
 def image(size=0x1000, kind=0x48, *, words=None, key=None, body=None, magic=b"$PS1", resign=True):
     """A signed image as the files have them, by PSPTool's header_file.py.
 
-    `$PS1` at 0x10, size of the body at 0x14, signed at 0x30, key at 0x38, kind at 0x58, version at 0x60, size at 0x6c, SHA-256 of the body at
-    0xd0, signature behind. `resign=False`: the header is changed after the signature.
+    `$PS1` at 0x10, size of the body at 0x14, signed at 0x30, key at 0x38, kind at 0x58, version at 0x60, size at 0x6c,
+    SHA-256 of the body at 0xd0, signature behind. `resign=False`: the header is changed after the signature.
     """
     full = {1: 0x1001, 0: 0x0000, 0x0A: 0x000A, 0x09: 0x0009, 0x56: 0x0056, 0x4F: 0x004F, 0x35: 0x0135}.get(
         kind, 0x2000 | kind
@@ -213,7 +214,8 @@ def test_components_out_of_order_are_refused(rig, order):
     assert "must come before" in rig.refusals[-1]
 
 
-MISTAKES = {  # answers of the boot loader and of the secure OS are those of GlobalPlatform's TEE client API where it has one
+# answers of the boot loader and of the secure OS are those of GlobalPlatform's TEE client API where it has one
+MISTAKES = {
     "zeros": (lambda good: bytes(len(good)), "nothing has arrived", images.Status.NO_DATA),
     "noise": (lambda good: shake_128(good).digest(len(good)), "no signed header", images.Status.BAD_FORMAT),
     "whole file": (

@@ -1,4 +1,5 @@
-"""SDMA from its packet header and sdma_v6_0.c: what each packet leaves in memory, rings and pointers, mistakes that stop a queue.
+"""SDMA from its packet header and sdma_v6_0.c: what each packet leaves in memory, rings and pointers, mistakes that
+stop a queue.
 
 Packets are dwords written out: `op | sub_op << 8`, then the fields as sdma_v6_0_0_pkt_open.h places them.
 """

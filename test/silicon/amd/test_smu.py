@@ -1,4 +1,5 @@
-"""The SMU from smu_cmn.c and smu_v13_0_0_ppsmc.h: mailbox, features, clocks, limits, tables; and power that follows the work.
+"""The SMU from smu_cmn.c and smu_v13_0_0_ppsmc.h: mailbox, features, clocks, limits, tables; and power that follows the
+work.
 
 Message numbers are the header's; table offsets are those of smu13_driver_if_v13_0_0.h as gcc lays it out.
 """
@@ -410,7 +411,9 @@ def test_the_table_tells_drivers_how_far_the_power_limit_may_go(rig):
         assert (mask, ppt) == (1 << 2, percent)
 
 
-BOARDS = {  # row, interface and table version, memory clocks, lanes as the table codes them and as metrics tell them, advertised clocks
+# row, interface and table version, memory clocks, lanes as the table codes them and as metrics tell them, advertised
+# clocks
+BOARDS = {
     "navi31": (smu_tables.NAVI31, 0x3D, 0x2B, (96, 456, 772, 1249), 6, 16, (1855, 2269, 2499)),
     "navi32": (smu_tables.NAVI32, 0x3D, 0x2B, (96, 456, 772, 1218), 6, 16, (1295, 2124, 2430)),
     "navi33": (smu_tables.NAVI33, 0x35, 0x27, (96, 456, 772, 1124), 4, 8, (1720, 2250, 2655)),

@@ -1,4 +1,6 @@
-"""The VBIOS by the rules that amdgpu's atom.c and amdgpu_bios.c insist on, and those of the PCI Firmware Specification."""
+"""The VBIOS by the rules that amdgpu's atom.c and amdgpu_bios.c insist on, and those of the PCI Firmware
+Specification.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""VM hubs from the documents: every level's fault, huge pages, fragments, apertures, stale translations and their invalidation.
+"""VM hubs from the documents: every level's fault, huge pages, fragments, apertures, stale translations and their
+invalidation.
 
-Page-table entries are literals as amdgpu_vm.h defines the bits: valid 0, system 1, snooped 2, executable 4, readable 5, writable 6,
-fragment 11:7, PRT 51, leaf 54.
+Page-table entries are literals as amdgpu_vm.h defines the bits: valid 0, system 1, snooped 2, executable 4, readable 5,
+writable 6, fragment 11:7, PRT 51, leaf 54.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A host's side of USB mass storage by the books, over pyusb and the virtual host: Bulk-Only and USB Attached SCSI without any driver."""
+"""A host's side of USB mass storage by the books, over pyusb and the virtual host: Bulk-Only and USB Attached SCSI
+without any driver.
+"""
 
 import struct
 from dataclasses import dataclass
@@ -24,7 +26,9 @@ class Done:
 
 
 class StorageHost:
-    """One enclosure and the host that talks to it. `bot` sends a command over Bulk-Only, `uas` over USB Attached SCSI."""
+    """One enclosure and the host that talks to it. `bot` sends a command over Bulk-Only, `uas` over USB Attached
+    SCSI.
+    """
 
     def __init__(self, enclosure):
         self.enclosure = enclosure
@@ -142,7 +146,9 @@ class StorageHost:
 
 @pytest.fixture
 def storage():
-    """Make a `StorageHost` with an enclosure of that firmware, with a card in its slot or without; options are the enclosure's."""
+    """Make a `StorageHost` with an enclosure of that firmware, with a card in its slot or without; options are the
+    enclosure's.
+    """
 
     def make(firmware="stock", speed="super", card=False, **options):
         inside = make_card("navi31", vram_bytes=64 << 20, enumerated=False) if card else None
@@ -151,7 +157,7 @@ def storage():
     return make
 
 
-# --- the open firmware --------------------------------------------------------------------------------------------------
+# --- the open firmware ------------------------------------------------------------------------------------------------
 CONFIG_READ, CONFIG_WRITE, MEMORY_READ, MEMORY_WRITE = (
     0x04,
     0x44,
@@ -218,7 +224,9 @@ class OpenBridge:
         assert (status, result) == (0, 0)
 
     def set_up_buses(self, command=7):
-        """Number the buses and open the windows as pcie/pcie_probe.py of the firmware does, and give the GPU's BARs addresses."""
+        """Number the buses and open the windows as pcie/pcie_probe.py of the firmware does, and give the GPU's BARs
+        addresses.
+        """
         for bus in range(GPU_BUS):
             self.config_write(bus, 0x18, bus | bus + 1 << 8 | GPU_BUS << 16)
             self.config_write(bus, 0x20, WINDOW_32 >> 16 | 0xFFF0_0000)
@@ -263,7 +271,9 @@ class OpenBridge:
 
 @pytest.fixture
 def bridge():
-    """Make an `OpenBridge` with a navi31 in its slot; options are the enclosure's. Tests look at violations themselves."""
+    """Make an `OpenBridge` with a navi31 in its slot; options are the enclosure's. Tests look at violations
+    themselves.
+    """
 
     def make(speed="super_plus", card=True, **options):
         inside = make_card("navi31", vram_bytes=64 << 20, enumerated=False) if card else None

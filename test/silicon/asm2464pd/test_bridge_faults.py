@@ -1,4 +1,6 @@
-"""Every fault of the way through an enclosure strikes when it is told to, as it does on metal, and is over when it is over."""
+"""Every fault of the way through an enclosure strikes when it is told to, as it does on metal, and is over when it is
+over.
+"""
 
 import random
 

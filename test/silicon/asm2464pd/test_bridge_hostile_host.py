@@ -1,4 +1,6 @@
-"""A host that keeps no rule: random requests, pokes and bulk transfers end as USB ends them, and the bridge comes back after a new start."""
+"""A host that keeps no rule: random requests, pokes and bulk transfers end as USB ends them, and the bridge comes back
+after a new start.
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""Transfers between USB and the bridge's SRAM (request F2), and what the card sees of them. Source: main.c, test_sram_verify.py, ops_amd.py."""
+"""Transfers between USB and the bridge's SRAM (request F2), and what the card sees of them. Source: main.c,
+test_sram_verify.py, ops_amd.py.
+"""
 
 import random
 import struct

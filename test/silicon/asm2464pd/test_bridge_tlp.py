@@ -1,4 +1,6 @@
-"""The TLP engine by its registers, and the way of requests through the ports. Source: usb-to-pcie-re, registers.h, PCI Express 4.0."""
+"""The TLP engine by its registers, and the way of requests through the ports. Source: usb-to-pcie-re, registers.h, PCI
+Express 4.0.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The enclosure's SPI flash: cells behave as NOR cells, containers are told good from bad as a loader does, faults strike where they say."""
+"""The enclosure's SPI flash: cells behave as NOR cells, containers are told good from bad as a loader does, faults
+strike where they say.
+"""
 
 import zlib
 

@@ -1,4 +1,6 @@
-"""The stock firmware's Bulk-Only Transport against the class specification: wrappers, the thirteen cases, reset recovery."""
+"""The stock firmware's Bulk-Only Transport against the class specification: wrappers, the thirteen cases, reset
+recovery.
+"""
 
 import struct
 
@@ -17,7 +19,8 @@ def read_memory(count):
 
 def test_wrappers_look_as_the_specification_prints_them(storage):
     s = storage()
-    # Bulk-Only Transport 1.0, table 5.1: signature, tag, length, flags (to host), LUN, length of the block, block padded to 16
+    # Bulk-Only Transport 1.0, table 5.1: signature, tag, length, flags (to host), LUN, length of the block, block
+    # padded to 16
     cbw = bytes.fromhex("55534243 78563412 24000000 80 00 06 120000002400 00000000000000000000")
     assert s.dev.write(0x02, cbw) == 31
     assert len(s.dev.read(0x81, 36)) == 36

@@ -1,4 +1,6 @@
-"""The stock firmware's commands: what a host's disk driver asks, chip memory through E4 and E5, what it looks like on USB."""
+"""The stock firmware's commands: what a host's disk driver asks, chip memory through E4 and E5, what it looks like on
+USB.
+"""
 
 import struct
 
@@ -54,7 +56,7 @@ def test_with_a_bad_block_it_shows_what_is_built_in(storage):
     assert usb.util.get_string(s.dev, s.dev.iProduct) == "AS2462"
 
 
-# --- what a disk driver asks -------------------------------------------------------------------------------------------
+# --- what a disk driver asks ------------------------------------------------------------------------------------------
 def test_inquiry_names_the_maker_and_the_chip(storage):
     data = storage().bot(bytes.fromhex("120000004c00"), 76).data
     assert data[:8] == bytes.fromhex("0080060247000000")  # removable disk, SPC-4, 76 bytes
@@ -125,7 +127,7 @@ def test_an_opcode_that_is_not_in_the_table_is_refused(storage, opcode):
     assert refused(storage(), bytes([opcode]) + bytes(5)) == BAD_OPCODE
 
 
-# --- chip memory --------------------------------------------------------------------------------------------------------
+# --- chip memory ------------------------------------------------------------------------------------------------------
 def test_memory_is_read_by_255_bytes_and_written_by_one(storage):
     s = storage()
     s.poke(0x3000, *range(255))
@@ -205,7 +207,7 @@ def test_a_configuration_read_over_tlp_registers_reaches_the_first_port(storage)
     assert int.from_bytes(s.peek(0xB220, 4), "big") & 0xFFFF == 0x1B21
 
 
-# --- faults --------------------------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 def test_a_check_condition_strikes_the_command_it_was_told_to(storage):
     s = storage()
     s.enclosure.faults.inject("scsi_check_condition", 2)

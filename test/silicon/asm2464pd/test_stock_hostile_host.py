@@ -1,4 +1,6 @@
-"""A host that keeps no rule: whatever it sends, the stock firmware neither breaks nor stays broken after the recovery of the books."""
+"""A host that keeps no rule: whatever it sends, the stock firmware neither breaks nor stays broken after the recovery
+of the books.
+"""
 
 import random
 import struct

@@ -1,4 +1,6 @@
-"""The stock firmware's USB Attached SCSI: units by the specification, with streams and without, tags, task management, 31 commands at once."""
+"""The stock firmware's USB Attached SCSI: units by the specification, with streams and without, tags, task management,
+31 commands at once.
+"""
 
 import pytest
 

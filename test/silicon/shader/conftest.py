@@ -111,7 +111,9 @@ class Machine:
         return raw.view(dtype)
 
     def start(self, text, *, engine=None, strict=True, **dispatch):
-        """Assemble `text` and begin its dispatch: by default one wave32 of 32 work-items, s[0:1] up are `user_sgprs`."""
+        """Assemble `text` and begin its dispatch: by default one wave32 of 32 work-items, s[0:1] up are
+        `user_sgprs`.
+        """
         values = {"wave_size": 32, "group_size": (32, 1, 1), "group_count": (1, 1, 1), "vgpr_count": 48} | dispatch
         code = self.assemble(text, values["wave_size"])
         pc = self.code_end
@@ -181,7 +183,9 @@ def _rule_of(ins):
 
 
 def _translated(ins, name, lanes, vgprs, mode):
-    """Return the IR of one instruction as a function of the wave's words and what it declares, None if its rule bails."""
+    """Return the IR of one instruction as a function of the wave's words and what it declares, None if its rule
+    bails.
+    """
     code = Code()
     wave = _OneRule(code, lanes, vgprs, strict=False, counting=False, in_state=True)
     wave.mode = Mode(mode)
@@ -201,7 +205,9 @@ def _translated(ins, name, lanes, vgprs, mode):
 
 @pytest.fixture(scope="session")
 def translated():
-    """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each: a list of functions of a `WaveState`, None where it bails."""
+    """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each: a list of functions of a `WaveState`,
+    None where it bails.
+    """
     kept = []  # owns the code that functions point into
 
     def build(instructions, lanes, vgprs, mode):

@@ -1,4 +1,6 @@
-"""What decoded instructions say: registers, values, halves, permutations. Encodings are LLVM's own tests' (gfx1100) unless noted."""
+"""What decoded instructions say: registers, values, halves, permutations. Encodings are LLVM's own tests' (gfx1100)
+unless noted.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Decoding against LLVM 22: the same bytes are instructions, with the same mnemonic and operands; every difference has a reason."""
+"""Decoding against LLVM 22: the same bytes are instructions, with the same mnemonic and operands; every difference has
+a reason.
+"""
 
 import gzip
 import random

@@ -1,4 +1,6 @@
-"""Dot products that add to an f32, of both engines, against whole numbers of any size and what the cards were measured to give."""
+"""Dot products that add to an f32, of both engines, against whole numbers of any size and what the cards were measured
+to give.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from ringup.silicon.shader.common.state import MODE, WaveState
 from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, NONE = 32, 8, -2000
-# S2, the factors of both products; the result. Source: github.com/ROCm/rocm-systems, issue 12056: all positive is exact; of S2's other sign
-# each product is a unit too far from zero, which for 55 is one f32 step in all (worked out by hand: a unit of 2**-19, twice)
+# S2, the factors of both products; the result. Source: github.com/ROCm/rocm-systems, issue 12056: all positive is
+# exact; of S2's other sign each product is a unit too far from zero, which for 55 is one f32 step in all (worked out by
+# hand: a unit of 2**-19, twice)
 MEASURED = [
     (1.0, (3.0, 8.0), (8.0, 4.0), 0x4264_0000),
     (-1.0, (3.0, 8.0), (8.0, 4.0), 0x425C_0001),

@@ -1,4 +1,6 @@
-"""How the dispatcher fills waves: RDNA3 ISA reference, "CS SGPR Load", "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel Execution State"."""
+"""How the dispatcher fills waves: RDNA3 ISA reference, "CS SGPR Load", "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel
+Execution State".
+"""
 
 import pytest
 

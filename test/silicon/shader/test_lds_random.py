@@ -1,4 +1,6 @@
-"""Random LDS instructions, both engines: places beyond the allocation, misaligned, or shared by lanes; strict mode on and off."""
+"""Random LDS instructions, both engines: places beyond the allocation, misaligned, or shared by lanes; strict mode on
+and off.
+"""
 
 import random
 

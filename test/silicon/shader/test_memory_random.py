@@ -1,6 +1,8 @@
-"""Random programs of memory instructions, translator against interpreter: the same bytes, also where an instruction runs again.
+"""Random programs of memory instructions, translator against interpreter: the same bytes, also where an instruction
+runs again.
 
-Every instruction runs `ROUNDS` times with other addresses, ranges and records each time: at first it knows no memory, later it remembers some.
+Every instruction runs `ROUNDS` times with other addresses, ranges and records each time: at first it knows no memory,
+later it remembers some.
 """
 
 import numpy as np
@@ -48,7 +50,7 @@ class Program:
     def pick(self, values):
         return values[int(self.random.integers(len(values)))]
 
-    # what an instruction takes ------------------------------------------------------------------------------------------------
+    # what an instruction takes ----------------------------------------------------------------------------------------
 
     def put(self, make):
         """Put words into memory, made anew for every round; return the text that makes s[20:21] their address."""
@@ -67,7 +69,9 @@ class Program:
         self.lines += [*self.put(make), f"s_load_{kind} {name}, s[20:21], null", "s_waitcnt lgkmcnt(0)"]
 
     def offsets(self, size, room):
-        """Lane offsets: most side by side, some strided, all the same, backwards, or anywhere; lanes that begin anywhere."""
+        """Lane offsets: most side by side, some strided, all the same, backwards, or anywhere; lanes that begin
+        anywhere.
+        """
         lane, unit = np.arange(self.lanes), min(size, 4)
         start = int(self.random.integers(0, room // 8)) // unit * unit
         how = int(self.random.integers(8))
@@ -82,7 +86,9 @@ class Program:
         return self.random.integers(0, (room - 16) // unit, self.lanes) * unit
 
     def resource(self, stride, *, plain=False):
-        """A buffer resource of any range; one in eight swizzled, some with the lane's number added to the index, some unbound."""
+        """A buffer resource of any range; one in eight swizzled, some with the lane's number added to the index, some
+        unbound.
+        """
         oob = int(self.random.integers(4))
         records = int(self.random.integers(0, 70 if oob < 2 or (stride and self.random.integers(2)) else 2048))
         swizzle = self.pick([0] * 7 + [1, 3]) if not (self.strict or plain) else 0
@@ -92,7 +98,7 @@ class Program:
             word3 &= ~(0x3F << 12)
         return WORK & 0xFFFF_FFFF, WORK >> 32 | stride << 16 | swizzle << 30, records, int(word3)
 
-    # instructions -------------------------------------------------------------------------------------------------------------
+    # instructions -----------------------------------------------------------------------------------------------------
 
     def step(self):
         """Return one instruction with its lines: its data, EXEC, itself, what it returned."""
@@ -217,7 +223,7 @@ class Program:
             return f"ds_{head}_rtn_{kind} {span(20, size)}, v2, {span(10, size)}{second}"
         return f"ds_{name} v2, {span(10, size)}{second}"
 
-    # the whole ----------------------------------------------------------------------------------------------------------------
+    # the whole --------------------------------------------------------------------------------------------------------
 
     def text(self, steps):
         parts = range(0, LDS_BYTES, 4 * self.lanes)

@@ -1,4 +1,6 @@
-"""The translator's memory against the reference interpreter's: the same program, the same bytes, whatever the lanes do."""
+"""The translator's memory against the reference interpreter's: the same program, the same bytes, whatever the lanes
+do.
+"""
 
 import itertools
 
@@ -92,7 +94,9 @@ def agree(machine, family, **dispatch):
 
 
 def places(family, size, room=WORK_BYTES - 64):
-    """Lane offsets of every sort: side by side, all the same, strided, backwards, random, misaligned, over a region's end."""
+    """Lane offsets of every sort: side by side, all the same, strided, backwards, random, misaligned, over a region's
+    end.
+    """
     lane = np.arange(family.lanes)
     yield 64 + lane * size
     yield 128 + lane * 0

@@ -1,4 +1,6 @@
-"""Every value rule of the translator gives what the reference interpreter gives: random instructions of every opcode, random registers."""
+"""Every value rule of the translator gives what the reference interpreter gives: random instructions of every opcode,
+random registers.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def random_word(rng: random.Random) -> int:
             return rng.getrandbits(32)
 
 
-# random instructions --------------------------------------------------------------------------------------------------------------
+# random instructions --------------------------------------------------------------------------------------------------
 
 
 def random_source(rng: random.Random, kinds: tuple[str, ...], bits: int, *, literal: bool) -> int:
@@ -186,7 +188,7 @@ def is_usable(ins: Instruction, lanes: int) -> bool:
     return True
 
 
-# waves ----------------------------------------------------------------------------------------------------------------------------
+# waves ----------------------------------------------------------------------------------------------------------------
 
 
 def random_wave(rng: random.Random, lanes: int, mode: int) -> WaveState:
@@ -210,7 +212,7 @@ def copied(wave: WaveState) -> WaveState:
     return twin
 
 
-# comparing ------------------------------------------------------------------------------------------------------------------------
+# comparing ------------------------------------------------------------------------------------------------------------
 
 SHAPES = {"f16": (16, 10), "f32": (32, 23), "f64": (64, 52), "bf16": (16, 7)}
 

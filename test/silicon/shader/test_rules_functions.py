@@ -1,4 +1,6 @@
-"""The transcendental rules against extended precision and the document's examples; halves without the host's help; a division as compiled."""
+"""The transcendental rules against extended precision and the document's examples; halves without the host's help; a
+division as compiled.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ TURN = 2 * np.longdouble("3.14159265358979323846264338327950288")
 
 
 def vop1(mnemonic, target=1, source=0):
-    """`mnemonic` of one VGPR into another. Source: RDNA3 ISA reference, "VOP1": 0x7e at bit 31, vdst 24:17, op 16:9, src0 8:0."""
+    """`mnemonic` of one VGPR into another. Source: RDNA3 ISA reference, "VOP1": 0x7e at bit 31, vdst 24:17, op 16:9,
+    src0 8:0.
+    """
     (op,) = (one.op for one in isa.target("gfx1100").by_mnemonic(mnemonic) if one.format == "VOP1")
     return decode((0x7E00_0000 | target << 17 | op << 9 | 256 + source).to_bytes(4, "little"))
 
@@ -112,12 +116,14 @@ def test_examples_of_the_document_hold(mnemonic, pairs, evaluate):
     assert found == pairs
 
 
-# halves ---------------------------------------------------------------------------------------------------------------------------
+# halves ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def converted(translated):
-    """`converted(mnemonic, bits)` as `evaluate`, converting halves by integers as hosts without instructions for them do."""
+    """`converted(mnemonic, bits)` as `evaluate`, converting halves by integers as hosts without instructions for them
+    do.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "HOST_CONVERTS_HALF", False)
         names = ("v_cvt_f32_f16", "v_cvt_f16_f32")
@@ -158,7 +164,7 @@ def test_floats_are_narrowed_to_the_nearest_half_without_the_hosts_help(converte
     assert ((found[nan] & 0x7FFF) > 0x7C00).all()
 
 
-# division: the sequence that LLVM's AMDGPU backend expands fdiv to ------------------------------------------------------------------
+# division: the sequence that LLVM's AMDGPU backend expands fdiv to ----------------------------------------------------
 
 DIVIDE_F32 = """
 v_div_scale_f32 v2, null, v1, v1, v0

@@ -1,4 +1,6 @@
-"""Integer, packing, dot-product and conversion rules against the document's pseudo-code on Python's integers and floats."""
+"""Integer, packing, dot-product and conversion rules against the document's pseudo-code on Python's integers and
+floats.
+"""
 
 from __future__ import annotations
 
@@ -256,7 +258,7 @@ def test_integer_rules_compute_the_documents_pseudo_code(results):
     assert not wrong, "\n".join(wrong)
 
 
-# floats to integers and back ------------------------------------------------------------------------------------------------------
+# floats to integers and back ------------------------------------------------------------------------------------------
 
 
 def whole(value, bits, is_signed):

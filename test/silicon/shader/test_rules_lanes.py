@@ -47,7 +47,7 @@ def on(wave):
     return np.array([wave.exec_mask >> lane & 1 for lane in range(wave.wave_size)], bool)
 
 
-# one lane -------------------------------------------------------------------------------------------------------------------------
+# one lane -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("active", "lane"), [(0xFFFF_FFFF, 0), (0x0010_0100, 8), (0, 0)])
@@ -76,7 +76,7 @@ def test_masked_bit_count_numbers_the_active_lanes(lanes, run):
     assert np.array_equal(wave.vgprs[1][active], np.arange(active.sum()))
 
 
-# all lanes ------------------------------------------------------------------------------------------------------------------------
+# all lanes ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lanes", [32, 64])
@@ -153,7 +153,7 @@ def test_a_register_beyond_the_allocation_reads_as_v0_and_is_not_written(run):
     assert np.array_equal(wave.vgprs, true)
 
 
-# carries --------------------------------------------------------------------------------------------------------------------------
+# carries --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lanes", [32, 64])
@@ -197,7 +197,7 @@ def test_wide_multiply_adds_give_the_65th_bit(run):
         assert int(wave.sgprs[place]) == sum((one >> 64 & 1) << lane for lane, one in enumerate(total))
 
 
-# halves, packed and mixed ---------------------------------------------------------------------------------------------------------
+# halves, packed and mixed ---------------------------------------------------------------------------------------------
 
 
 def half_pairs(rng, count=32):
@@ -241,7 +241,7 @@ def test_mixed_multiply_adds_take_each_source_as_asked(run):
     assert np.array_equal(wave.vgprs[12].view(np.float32), second + np.float32(1))
 
 
-# matrices -------------------------------------------------------------------------------------------------------------------------
+# matrices -------------------------------------------------------------------------------------------------------------
 
 N = 16
 

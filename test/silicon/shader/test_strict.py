@@ -1,4 +1,6 @@
-"""Each rule of strict mode: the program that breaks it, and the one that is right. Source: docs/silicon.md, "Strict mode"."""
+"""Each rule of strict mode: the program that breaks it, and the one that is right. Source: docs/silicon.md, "Strict
+mode".
+"""
 
 import re
 
@@ -463,7 +465,9 @@ def test_an_undefined_value_may_be_passed_on(buffers, name):
 
 
 def products(rows, columns, lanes):
-    """Return code of two products into v24 up, one added to the other, where only these lanes of A and B are written."""
+    """Return code of two products into v24 up, one added to the other, where only these lanes of A and B are
+    written.
+    """
     half = 256 // lanes
     code = []
     for mask, names in ((rows, (8, 9)), (columns, (10, 11)), ((1 << lanes) - 1, range(24, 24 + half))):

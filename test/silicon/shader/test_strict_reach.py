@@ -1,4 +1,6 @@
-"""What strict mode makes of instructions whose registers or bytes are known only at run time: moves by M0, FLAT, direct loads, LDS, scratch."""
+"""What strict mode makes of instructions whose registers or bytes are known only at run time: moves by M0, FLAT, direct
+loads, LDS, scratch.
+"""
 
 import numpy as np
 import pytest
@@ -31,9 +33,8 @@ MIXED_FLAT = (
 )
 LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"  # 16 of 32 dwords are written
 
-OWN_FLAT = (
-    "v_lshlrev_b32_e32 v6, 2, v0\n v_and_b32_e32 v6, 12, v6\n v_mov_b32_e32 v7, "  # and the aperture's high dword
-)
+# and the aperture's high dword
+OWN_FLAT = "v_lshlrev_b32_e32 v6, 2, v0\n v_and_b32_e32 v6, 12, v6\n v_mov_b32_e32 v7, "
 KEEP_V2 = "\n global_store_b32 v1, v2, s[2:3]"
 
 BROKEN = {
@@ -62,7 +63,8 @@ BROKEN = {
     ),
     "scalar pair that begins at an odd number": (".long 0xbe840101", "alignment", "s1"),  # s_mov_b64 s[4:5], s[1:2]
     "jump through a pair that begins at an odd number": (".long 0xbe804801", "alignment", "s1"),  # s_setpc_b64 s[1:2]
-    "call that returns through one": ("s_mov_b64 s[4:5], 0\n .long 0xbe874904", "alignment", "s7"),  # s_swappc_b64 s[7:8], s[4:5]
+    # s_swappc_b64 s[7:8], s[4:5]
+    "call that returns through one": ("s_mov_b64 s[4:5], 0\n .long 0xbe874904", "alignment", "s7"),
     "direct call that returns through one": (".long 0xba070001", "alignment", "s7"),  # s_call_b64 s[7:8]
     "scratch beyond a lane's part": (
         "v_mov_b32_e32 v2, 0\n scratch_store_b32 off, v2, off offset:16", "memory", "lane 0 reaches scratch 0x10; 0x10 bytes",

@@ -1,4 +1,6 @@
-"""The translating engine: groups, barriers, calls, slices and translations that are kept, on programs whose results are known."""
+"""The translating engine: groups, barriers, calls, slices and translations that are kept, on programs whose results are
+known.
+"""
 
 from pathlib import Path
 
@@ -29,7 +31,9 @@ def out(machine):
 
 @pytest.mark.parametrize("wave_size", [32, 64])
 def test_every_work_item_of_full_and_partial_groups_runs_once(machine, out, engine, wave_size):
-    """Groups of 12x3x2, the last along x has 5 items, along y 1: item (x, y, z) adds 1 to its place in a 64x8x8 grid."""
+    """Groups of 12x3x2, the last along x has 5 items, along y 1: item (x, y, z) adds 1 to its place in a 64x8x8
+    grid.
+    """
     program = """
         v_and_b32_e32 v1, 0x3ff, v0
         v_bfe_u32 v2, v0, 10, 10

@@ -1,4 +1,6 @@
-"""Translations made beside the caller: steps do nothing until they are there, and what comes then is what comes without."""
+"""Translations made beside the caller: steps do nothing until they are there, and what comes then is what comes
+without.
+"""
 
 import threading
 from concurrent.futures import Executor, Future

@@ -1,4 +1,6 @@
-"""Strict mode of the translating engine: what analysis clears, what is checked while a program runs, and what must not be reported."""
+"""Strict mode of the translating engine: what analysis clears, what is checked while a program runs, and what must not
+be reported.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Random programs that compute with registers nobody wrote: both engines stop at the same instruction, for the same lane or bits."""
+"""Random programs that compute with registers nobody wrote: both engines stop at the same instruction, for the same
+lane or bits.
+"""
 
 import numpy as np
 import pytest
@@ -38,7 +40,9 @@ SCALAR_WIDE = ("s_and_b64", "s_or_b64", "s_cselect_b64", "s_xnor_b64")
 
 
 class Program:
-    """Straight code; some of its registers are written before it, some in a part of the lanes, and what comes of them is stored behind it."""
+    """Straight code; some of its registers are written before it, some in a part of the lanes, and what comes of them
+    is stored behind it.
+    """
 
     def __init__(self, seed):
         self.random = np.random.default_rng(seed)

@@ -1,4 +1,6 @@
-"""Kernels by themselves: an object file of llvmlite, laid out here, run on both engines, and every mistake told in one line."""
+"""Kernels by themselves: an object file of llvmlite, laid out here, run on both engines, and every mistake told in one
+line.
+"""
 
 from __future__ import annotations
 

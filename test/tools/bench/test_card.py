@@ -1,4 +1,6 @@
-"""The benches of a card's driver: that each runs, quick and alone, and what comes out on the page. No figure is compared with a clock here."""
+"""The benches of a card's driver: that each runs, quick and alone, and what comes out on the page. No figure is
+compared with a clock here.
+"""
 
 import json
 import random

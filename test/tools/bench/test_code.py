@@ -1,4 +1,6 @@
-"""The code bench: machine IR through LLVM computes what our back end's code does, bit by bit; and a listing counts what stands there."""
+"""The code bench: machine IR through LLVM computes what our back end's code does, bit by bit; and a listing counts what
+stands there.
+"""
 
 import json
 
@@ -88,7 +90,9 @@ def both(build, *arrays):
 
 
 def started(group_size=64, count=3, lds_bytes=0):
-    """Return a builder of a kernel over `count` buffers of 4 kB, the first written, and the byte offset of its thread's dword."""
+    """Return a builder of a kernel over `count` buffers of 4 kB, the first written, and the byte offset of its thread's
+    dword.
+    """
     params = [Param(f"m{i}", I64, True, i == 0, 4096) for i in range(count)]
     build = Builder("made", params, group_size)
     build.function.lds_bytes = lds_bytes

@@ -1,4 +1,6 @@
-"""The benches of compile time and schedules: the graphs, what a side answers, the figures made of it. No time is compared with anything."""
+"""The benches of compile time and schedules: the graphs, what a side answers, the figures made of it. No time is
+compared with anything.
+"""
 
 import json
 import sys

@@ -1,4 +1,6 @@
-"""The bench of a card behind a USB bridge: that it runs alone, what the peer's side gives and its door counts. No clock decides."""
+"""The bench of a card behind a USB bridge: that it runs alone, what the peer's side gives and its door counts. No clock
+decides.
+"""
 
 import json
 import shutil
@@ -97,7 +99,8 @@ def test_the_peers_side_boots_computes_and_copies_and_marks_each_piece(tmp_path)
         answer = peer.call("bridge", job)
     assert answer == {"right": True, "same": True, "chip": "gfx1100"}
     assert list(door.costs) == ["cold boot", "first kernel", "warm kernel 0", f"in {64 * KIB}", f"out {64 * KIB}"]
-    # on its own model of the bridge it makes 4,285 transfers to boot; here it waits longer for the secure OS, which it asks all the time
+    # on its own model of the bridge it makes 4,285 transfers to boot; here it waits longer for the secure OS, which it
+    # asks all the time
     assert 4_000 < door.costs["cold boot"].transfers < 9_000
     assert not enclosure.violations
     assert not enclosure.card.violations

@@ -1,4 +1,6 @@
-"""A card that leaves the bus at any access of a small command: the right answer, or one line and the exit status of a lost card."""
+"""A card that leaves the bus at any access of a small command: the right answer, or one line and the exit status of a
+lost card.
+"""
 
 import pytest
 

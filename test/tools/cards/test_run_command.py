@@ -23,7 +23,9 @@ define amdgpu_kernel void @put(ptr addrspace(1) %out, float %value) {
 
 
 def escapes(items):
-    """What the kernel computes, by NumPy: how many steps each point takes to leave the circle of radius 2, in single precision."""
+    """What the kernel computes, by NumPy: how many steps each point takes to leave the circle of radius 2, in single
+    precision.
+    """
     index = np.arange(items)
     single = np.float32
     cx = (single(LEFT) + (index % WIDTH).astype(single) * single(PIXEL)).astype(single)

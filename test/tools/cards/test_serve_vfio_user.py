@@ -1,4 +1,6 @@
-"""`ringup serve vfio-user`: what is said when all is ready, how it ends, what is written down of it, and what that is read as."""
+"""`ringup serve vfio-user`: what is said when all is ready, how it ends, what is written down of it, and what that is
+read as.
+"""
 
 import errno
 import json

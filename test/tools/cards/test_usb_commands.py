@@ -1,4 +1,6 @@
-"""Commands on a card in an enclosure on USB: what is special of it is told, what goes wrong is one line and its own exit code."""
+"""Commands on a card in an enclosure on USB: what is special of it is told, what goes wrong is one line and its own
+exit code.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""`ringup compile`, `explain` and `tune`: what they make of a user's file, what they show, and how they say what is wrong in it."""
+"""`ringup compile`, `explain` and `tune`: what they make of a user's file, what they show, and how they say what is
+wrong in it.
+"""
 
 import html.parser
 import json

@@ -1,4 +1,6 @@
-"""What a command says when something goes wrong that nobody expected: one line, a status of its own, a report; and no file half-written."""
+"""What a command says when something goes wrong that nobody expected: one line, a status of its own, a report; and no
+file half-written.
+"""
 
 import errno
 import importlib
@@ -346,7 +348,9 @@ def test_a_pipe_is_written_itself(tmp_path):
 
 
 def test_commands_write_files_through_one_place():
-    """Others are logs that grow in place, packages fetched into a folder of their own, and the benches' own scratch files."""
+    """Others are logs that grow in place, packages fetched into a folder of their own, and the benches' own scratch
+    files.
+    """
     others = {"access_log.py", "fetch.py", "files.py", "failure.py", "environment.py", "shader.py", "usb.py"}
     texts = {path.name: path.read_text() for path in Path(cli.__file__).parent.rglob("*.py")}
     writing = re.compile(r"(?<!draft)\.(write_text|write_bytes)\(|(?<!draft\.)open\(\"[wax]")

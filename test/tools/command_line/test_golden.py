@@ -1,7 +1,8 @@
 """What commands print, to the letter, as text and as JSON; times and the driver's own use of memory left out.
 
-The files are the program's own output: they prove that it prints what somebody read and took for right, and show each change of it. Whether it
-is right other tests say: of `info`, `regs`, `stats`, `mem` beside the model's state, of `decode` beside the headers' words.
+The files are the program's own output: they prove that it prints what somebody read and took for right, and show each
+change of it. Whether it is right other tests say: of `info`, `regs`, `stats`, `mem` beside the model's state, of
+`decode` beside the headers' words.
 
 After a change that is meant: `pytest test/tools/command_line/test_golden.py --update-golden`, and read the difference.
 """

@@ -1,4 +1,6 @@
-"""Every command, with no card, with one that is busy, with one that is lost: one line that says so, and the exit code of its kind."""
+"""Every command, with no card, with one that is busy, with one that is lost: one line that says so, and the exit code
+of its kind.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The command on a system that has none of Linux's nodes: nothing asks for one to list, look and reach a card on USB."""
+"""The command on a system that has none of Linux's nodes: nothing asks for one to list, look and reach a card on
+USB.
+"""
 
 import subprocess
 import sys

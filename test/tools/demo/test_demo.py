@@ -1,4 +1,6 @@
-"""The demonstration shows what it says: kernels judged by NumPy, a cable that is pulled and comes back, files that hold what ran."""
+"""The demonstration shows what it says: kernels judged by NumPy, a cable that is pulled and comes back, files that hold
+what ran.
+"""
 
 import html
 import json
@@ -23,7 +25,9 @@ from ringup.tools.embedder import files as sentence_files
 PICTURE = Path(__file__).parents[3] / "docs/demo.svg"
 README = Path(__file__).parents[3] / "README.md"
 TRACK_NAMES = (b"bring-up", b"host", b"demo", b"control", b"bulk out", b"bulk in", b"compute 0", b"copy 0.0")
-INSIDE = 10_800  # pixels: 1.5066 (area of the set, OEIS A098403) of the 9 units that 256 x 256 pixels show, 10,971, less what 200 steps miss
+# pixels: 1.5066 (area of the set, OEIS A098403) of the 9 units that 256 x 256 pixels show, 10,971, less what 200 steps
+# miss
+INSIDE = 10_800
 
 
 @pytest.fixture(scope="module")

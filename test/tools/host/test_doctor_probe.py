@@ -1,4 +1,6 @@
-"""`ringup doctor --probe`: an enclosure is opened and asked for the link to its card, whatever the system lists it by."""
+"""`ringup doctor --probe`: an enclosure is opened and asked for the link to its card, whatever the system lists it
+by.
+"""
 
 import pytest
 

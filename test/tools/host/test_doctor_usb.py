@@ -194,7 +194,8 @@ def test_a_probe_of_an_enclosure_that_went_away_says_so(machine):
     assert (line.state, line.todo) == (WRONG, "plug it in again")
 
 
-# --- Thunderbolt, USB4, billboards: Linux ABI sysfs-bus-thunderbolt; the Billboard class's bDeviceClass is 0x11 ------------
+# --- Thunderbolt, USB4, billboards: Linux ABI sysfs-bus-thunderbolt; the Billboard class's bDeviceClass is 0x11
+# ------------
 TB, PCI = "sys/bus/thunderbolt/devices", "sys/bus/pci/devices"
 
 

@@ -105,7 +105,9 @@ def llvm():
 
 @pytest.fixture
 def unpacked(llvm, tmp_path):
-    """A root whose loader lists the libraries and whose programs end with the status that `unpacked(lines, status)` is told."""
+    """A root whose loader lists the libraries and whose programs end with the status that `unpacked(lines, status)` is
+    told.
+    """
 
     def make(lines="", status=0, names=llvm.programs):
         for path in [*(f"{llvm.folder}/{name}" for name in names), "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"]:

@@ -1,4 +1,6 @@
-"""Starts of a card, cold and warm, in fresh interpreters: CPU and register accesses, by stage; beside the peer on the same virtual card."""
+"""Starts of a card, cold and warm, in fresh interpreters: CPU and register accesses, by stage; beside the peer on the
+same virtual card.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ names = {name.partition('.')[0] for name in set(sys.modules) - before} - set(sys
 print(json.dumps(sorted(name for name in names if getattr(sys.modules.get(name), '__spec__', None) and sys.modules[name].__spec__.origin)))
 """
 REMOTE = {"DEV": "PCI+AMD:LLVM", "REMOTE_TIMEOUT": "60"}
-# Without a power limit it asks for the highest clock, and its mock's answer to how many clocks there are makes that 400,000 messages
+# Without a power limit it asks for the highest clock, and its mock's answer to how many clocks there are makes that
+# 400,000 messages
 MOCK = {"DEV": "MOCKPCI+AMD", "AM_POWER_LIMIT": "300"}
 CPU_NOTE = "ours has the card's model in the same process; peer: its process alone, the same virtual card behind its protocol for remote cards"
 ACCESS_NOTE = (

@@ -1,7 +1,9 @@
-"""Compiled code beside LLVM's: the machine IR of a kernel goes through our back end and through LLVM -O3, and both results are measured alike.
+"""Compiled code beside LLVM's: the machine IR of a kernel goes through our back end and through LLVM -O3, and both
+results are measured alike.
 
-Both code objects are run on the virtual cores with the same data, which must give the same output and tells how often each block runs. What is
-counted is counted in the decoded bytes of both. Cycles are those of `compiler/rdna/model.py`, at the occupancy that each code's registers allow.
+Both code objects are run on the virtual cores with the same data, which must give the same output and tells how often
+each block runs. What is counted is counted in the decoded bytes of both. Cycles are those of `compiler/rdna/model.py`,
+at the occupancy that each code's registers allow.
 """
 
 from __future__ import annotations
@@ -49,9 +51,8 @@ MOST_GROUPS = 4  # run of each kernel: enough to know how often loops go round
 NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
 WITH_POWERS = ("attention f16",)  # what stands between its products keeps them from the peak, whoever compiles it
 NO_SLOWER = Goal("ratio", 0.995)  # what is less than half a percent apart is the same to the model
-TOLERANCE = (
-    1e-5  # of values about 1; the same operations in the same order leave no more than the two quotients of a division
-)
+# of values about 1; the same operations in the same order leave no more than the two quotients of a division
+TOLERANCE = 1e-5
 LOOP_NOTE = "of one wave in the innermost loop that runs most, of the whole kernel where there is none"
 CYCLE_NOTE = (
     "modelled cycles of a wave (compiler/rdna/model.py) with as many waves on the SIMD as its registers and LDS allow"
@@ -61,7 +62,9 @@ Arrays = list[NDArray[Any]]
 
 @dataclass(frozen=True)
 class Counted:
-    """One kernel's code in numbers. What `loop_` counts is of the hot loop, of the whole kernel where there is no loop; cycles are a wave's."""
+    """One kernel's code in numbers. What `loop_` counts is of the hot loop, of the whole kernel where there is no loop;
+    cycles are a wave's.
+    """
 
     vgprs: int
     sgprs: int
@@ -137,7 +140,9 @@ def compared(step: Step) -> tuple[Counted, Counted]:
 
 
 def difference(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return by how much two arrays differ at most, relative to values above 1; infinity where one is no number and the other is."""
+    """Return by how much two arrays differ at most, relative to values above 1; infinity where one is no number and the
+    other is.
+    """
     with np.errstate(invalid="ignore"):
         x, y = a.astype(np.float64), b.astype(np.float64)
         apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y) / np.maximum(1.0, np.abs(y)))
@@ -161,7 +166,9 @@ def data_for(step: Step) -> Arrays:
 
 
 def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
-    """Run some groups of a kernel on the virtual cores, in strict mode; return how often a wave went through each byte offset of the code."""
+    """Run some groups of a kernel on the virtual cores, in strict mode; return how often a wave went through each byte
+    offset of the code.
+    """
     binary, program = step.binary, load(elf)
     x, y, z = (bounds(size)[1] for size in step.lowered.groups)
     groups = (

@@ -1,4 +1,6 @@
-"""Compile time: graphs of tensors to a code object, first run in a fresh process, beside the peer compiling the same graphs through LLVM."""
+"""Compile time: graphs of tensors to a code object, first run in a fresh process, beside the peer compiling the same
+graphs through LLVM.
+"""
 
 from __future__ import annotations
 

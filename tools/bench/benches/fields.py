@@ -1,4 +1,6 @@
-"""Struct fields and bit-fields: get, set, construction, first touch, filling a whole struct; the same statements on every side."""
+"""Struct fields and bit-fields: get, set, construction, first touch, filling a whole struct; the same statements on
+every side.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ FILL_GOAL = Goal("ratio", 5)
 
 @dataclass(frozen=True)
 class Loop:
-    """A statement, how many accesses it makes, how often a round runs it, and the goal beside ctypes. `ours` replaces it on our side."""
+    """A statement, how many accesses it makes, how often a round runs it, and the goal beside ctypes. `ours` replaces
+    it on our side.
+    """
 
     statement: str
     accesses: int = 1
@@ -116,7 +120,9 @@ def run_loops(names: Mapping[str, Any], side: str) -> dict[str, float]:
 
 
 def first_touch_ns(new: Callable[[], Any]) -> tuple[float, float]:
-    """Time the first read of a field of a type nobody has used, and all from making the type to it; the clock's own cost is taken off."""
+    """Time the first read of a field of a type nobody has used, and all from making the type to it; the clock's own
+    cost is taken off.
+    """
     clock = time.perf_counter_ns
     touches, wholes, clocks = [], [], []
     for _ in range(FIRST_TOUCHES):

@@ -1,4 +1,6 @@
-"""Generating facts from headers: the same files through our readers and through the peer's generator, in CPU seconds of fresh processes."""
+"""Generating facts from headers: the same files through our readers and through the peer's generator, in CPU seconds of
+fresh processes.
+"""
 
 from __future__ import annotations
 

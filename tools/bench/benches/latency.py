@@ -26,7 +26,9 @@ WAIT_NOTE = "an empty submission, from the call that rings the doorbell to the r
 
 
 def measure(bench: Bench) -> Iterator[Figure | Plot]:
-    """Time both kinds of queue with empty submissions, then dispatches, submissions and kept streams of a tiny kernel."""
+    """Time both kinds of queue with empty submissions, then dispatches, submissions and kept streams of a tiny
+    kernel.
+    """
     samples, rounds = (SAMPLES // 10, 1) if bench.quick else (SAMPLES, ROUNDS)
     about = note(bench.card)
     with open_card(bench) as card:

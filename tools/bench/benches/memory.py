@@ -1,4 +1,6 @@
-"""A Radeon's memory: the range allocator at several fillings, page tables mapped and unmapped; in plain memory, the peer's beside ours."""
+"""A Radeon's memory: the range allocator at several fillings, page tables mapped and unmapped; in plain memory, the
+peer's beside ours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Building and submitting work over plain memory: no card and no model of one, only what the host does; the peer in the same run."""
+"""Building and submitting work over plain memory: no card and no model of one, only what the host does; the peer in the
+same run.
+"""
 
 from __future__ import annotations
 

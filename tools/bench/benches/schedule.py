@@ -1,4 +1,6 @@
-"""Schedules: into how many kernels graphs of tensors are cut, and how many bytes these move, beside the peer's schedule of the same graphs."""
+"""Schedules: into how many kernels graphs of tensors are cut, and how many bytes these move, beside the peer's schedule
+of the same graphs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The shader cores: kernels that clang compiled for gfx1100, in strict mode and not, beside the peer's emulator on the same code and data."""
+"""The shader cores: kernels that clang compiled for gfx1100, in strict mode and not, beside the peer's emulator on the
+same code and data.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,8 @@ from ringup.tools.bench.timing import median
 Arrays = list[NDArray[Any]]
 RUNS = 7
 PEER_RUNS = 3
-PEER_INSTRUCTIONS = (
-    600_000  # wave-instructions of one run of the peer, 1 to 3 s; from a larger grid it runs so many groups
-)
+# wave-instructions of one run of the peer, 1 to 3 s; from a larger grid it runs so many groups
+PEER_INSTRUCTIONS = 600_000
 CHECKOUT = "tinygrad"  # beside the peer's environment
 COMPILE_TIMEOUT_S = 120  # TIMEOUT: a second of an idle core
 FLAGS = (
@@ -121,7 +122,9 @@ KERNEL(256, 1, mix, float) {
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with its arguments: `size` is its `n`; `inputs` draws a and b; `wanted` gives the output, within `tolerance` of it."""
+    """A kernel with its arguments: `size` is its `n`; `inputs` draws a and b; `wanted` gives the output, within
+    `tolerance` of it.
+    """
 
     name: str
     kernel: str

@@ -1,5 +1,5 @@
-"""A card behind a USB bridge: transfers and waits of its work, its start and its copies at three USB speeds; beside the peer on the same virtual
-enclosure. Counts are exact and times are of the model's clock, so each is measured once.
+"""A card behind a USB bridge: transfers and waits of its work, its start and its copies at three USB speeds; beside the
+peer on the same virtual enclosure. Counts are exact and times are of the model's clock, so each is measured once.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _chip(bench: Bench) -> str:
 
 
 def _firmware(bench: Bench, folder: Path) -> dict[str, list[Path]]:
-    """Return folders of firmware files by what they are: the virtual card's, put into `folder`; the published ones where they are at hand."""
+    """Return folders of firmware files by what they are: the virtual card's, put into `folder`; the published ones
+    where they are at hand.
+    """
     from ringup.silicon.amd.board import images  # as all of the model, only for who runs this bench
     from ringup.silicon.amd.board.chips import CHIPS
 
@@ -99,7 +101,9 @@ def _firmware(bench: Bench, folder: Path) -> dict[str, list[Path]]:
 
 
 def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequence[int]) -> Iterator[Figure | Plot]:
-    """Give what the open firmware makes possible: counts and copies with the small files, the start with all and at every speed."""
+    """Give what the open firmware makes possible: counts and copies with the small files, the start with all and at
+    every speed.
+    """
     runs = {}
     for which, paths in firmware.items():
         for speed, model in SPEEDS.items():
@@ -126,7 +130,9 @@ def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequ
 
 
 def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: str, times: str) -> Iterator[Figure]:
-    """Give transfers, waits, turns and time of each piece of work; `about` and `times` are what is noted of counts and of times."""
+    """Give transfers, waits, turns and time of each piece of work; `about` and `times` are what is noted of counts and
+    of times.
+    """
     mib = size_text(COUNTED_BYTES)
     works = {
         COLD: COLD,
@@ -178,7 +184,7 @@ def _shares(
             )
 
 
-# --- both sides ---------------------------------------------------------------------------------------------------------
+# --- both sides -------------------------------------------------------------------------------------------------------
 def _enclosure(bench: Bench, speed: str, firmware: str = "open", **options: Any) -> Enclosure:
     """Return a new enclosure with a card on a new host."""
     from ringup.silicon import card
@@ -198,7 +204,9 @@ def _payload_rate(speed: Speed) -> float:
 
 
 def _virtual(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[int]) -> tuple[dict[str, Cost], float]:
-    """Let ours work on a new virtual enclosure; return what each piece cost, and the payload rate. Raises `RingupError` for a mistake it saw."""
+    """Let ours work on a new virtual enclosure; return what each piece cost, and the payload rate. Raises `RingupError`
+    for a mistake it saw.
+    """
     enclosure = _enclosure(bench, speed)
     transport = {"enclosure": enclosure}
     host = enclosure.host
@@ -223,7 +231,9 @@ def _work(
     sizes: Sequence[int],
     turns: Callable[[], int],
 ) -> dict[str, Cost]:
-    """Start the card, compute and copy; return what each piece cost. `turns` counts the host's. Raises `RingupError` for a wrong result."""
+    """Start the card, compute and copy; return what each piece cost. `turns` counts the host's. Raises `RingupError`
+    for a wrong result.
+    """
     from ringup.tools.bench.usb_door import Cost
 
     costs: dict[str, Cost] = {}
@@ -296,7 +306,9 @@ def _compute(card: Any, cost: Callable[[str, Callable[[], Any]], Any], costs: di
 
 
 def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[int]) -> dict[str, Cost] | None:
-    """Let the peer work on such an enclosure; None without a peer. Raises `RingupError` where the model broke, or it made a mistake."""
+    """Let the peer work on such an enclosure; None without a peer. Raises `RingupError` where the model broke, or it
+    made a mistake.
+    """
     clang = next(filter(None, map(shutil.which, CLANGS)), None)
     if bench.peer.python is not None and clang is None:
         bench.peer.say("no figure of the peer: it makes code with clang, and there is none")
@@ -304,7 +316,8 @@ def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[in
         return None
     from ringup.tools.bench.usb_door import UsbDoor
 
-    # it fills windows to their end, and works on metal: of the two reports of what happens then, the one that is true for it
+    # it fills windows to their end, and works on metal: of the two reports of what happens then, the one that is true
+    # for it
     enclosure = _enclosure(bench, speed, spoils_full_windows=False)
     assert enclosure.host is not None  # it was plugged in
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as folder, UsbDoor(enclosure.host) as door:
@@ -326,7 +339,7 @@ def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[in
     return costs
 
 
-# --- the vendor's firmware, and metal ---------------------------------------------------------------------------------------
+# --- the vendor's firmware, and metal ---------------------------------------------------------------------------------
 def _vendor(bench: Bench) -> Iterator[Figure]:
     """Give what opening costs under the vendor's firmware, and bytes on the ways that it has."""
     single = QUICK_SINGLE_BYTES if bench.quick else SINGLE_BYTES
@@ -386,7 +399,9 @@ def _ways(device: Any, single: int) -> Iterator[tuple[str, int, Callable[[], Any
 
 
 def _real(bench: Bench, sizes: Sequence[int]) -> Iterator[Figure]:
-    """Give the same of an enclosure of metal, whose clock is the wall's: ours alone, nothing known of what the way could carry."""
+    """Give the same of an enclosure of metal, whose clock is the wall's: ours alone, nothing known of what the way
+    could carry.
+    """
     costs, about = _work(bench.card, {}, bench.firmware, HostClock(), sizes, lambda: 0), REAL_NOTE.format(bench.card)
     yield from _counts(costs, None, about, about)
     for way in ("in", "out"):

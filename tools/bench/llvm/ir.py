@@ -1,9 +1,9 @@
 """Machine IR as LLVM IR for the same processor: the very same program for another back end, to be compared with ours.
 
-Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses to a buffer of known size are made with a
-descriptor (`llvm.amdgcn.raw.ptr.buffer.*`), the best there is for them; others are branched around. Unrolling of loops is off: both sides have
-the same loops.
-Source: LLVM LangRef; AMDGPUUsage, "Address Spaces", "LLVM IR Attributes", "Memory Scopes".
+Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses to a buffer of
+known size are made with a descriptor (`llvm.amdgcn.raw.ptr.buffer.*`), the best there is for them; others are branched
+around. Unrolling of loops is off: both sides have the same loops. Source: LLVM LangRef; AMDGPUUsage, "Address Spaces",
+"LLVM IR Attributes", "Memory Scopes".
 """
 
 from __future__ import annotations
@@ -240,7 +240,9 @@ class _Module:
         return ""
 
     def base(self, value: Value) -> tuple[int, list[Value]] | None:
-        """Return the buffer that an address counts from, and what is added to it (i64); None for an address of unknown origin."""
+        """Return the buffer that an address counts from, and what is added to it (i64); None for an address of unknown
+        origin.
+        """
         if value.op == "param" and self.function.params[value.imm].is_buffer:
             return value.imm, []
         if value.op == "add":
@@ -269,7 +271,9 @@ class _Module:
         return self.line(f"getelementptr i8, ptr addrspace(3) {place}, i32 {added}") if added else place
 
     def buffer_operands(self, v: Value, size_bytes: int) -> str | None:
-        """Return descriptor and offset of a masked access whose idle lanes get an offset out of range; None where it cannot be one."""
+        """Return descriptor and offset of a masked access whose idle lanes get an offset out of range; None where it
+        cannot be one.
+        """
         mask, offset, added = self.mask(v), v.args[1], int(v.imm or 0)
         known = self.base(v.args[0])
         if (

@@ -1,7 +1,8 @@
 """Operations of the machine IR as LLVM IR: a line of text each, or a small function where one line does not do.
 
-Source: LLVM LangRef (instructions, `llvm.*` intrinsics); IntrinsicsAMDGPU.td (`llvm.amdgcn.*`). Where the machine IR asks for the hardware's own
-approximation (`rcp`, `exp2`), the target's intrinsic is named; where it asks for correct rounding, LLVM's generic one.
+Source: LLVM LangRef (instructions, `llvm.*` intrinsics); IntrinsicsAMDGPU.td (`llvm.amdgcn.*`). Where the machine IR
+asks for the hardware's own approximation (`rcp`, `exp2`), the target's intrinsic is named; where it asks for correct
+rounding, LLVM's generic one.
 """
 
 from __future__ import annotations
@@ -214,7 +215,8 @@ def _by_dwords(w: Writer, value: Value, move: Callable[[str], str]) -> str:
     return w.line(f"bitcast <{count} x i32> {made} to {text}")
 
 
-ROW_XMASK = 0x160  # DPP control: the lane of the row of 16 whose number differs in these bits. Source: RDNA3 ISA reference, "DPP16"
+# DPP control: the lane of the row of 16 whose number differs in these bits. Source: RDNA3 ISA reference, "DPP16"
+ROW_XMASK = 0x160
 ROW_SHR = 0x110  # the lane of the row that many below
 
 
@@ -265,7 +267,8 @@ def _first_lane(w: Writer, v: Value) -> str:
     return _by_dwords(w, v.args[0], lambda number: w.line(f"call i32 @llvm.amdgcn.readfirstlane.i32(i32 {number})"))
 
 
-# Source: IntrinsicsAMDGPU.td, "WMMA (Wave Matrix Multiply-Accumulate) intrinsics": {x} and {y} as dwords or i16 where the types are not floats
+# Source: IntrinsicsAMDGPU.td, "WMMA (Wave Matrix Multiply-Accumulate) intrinsics": {x} and {y} as dwords or i16 where
+# the types are not floats
 _MATRIX = {
     "f16": ("<16 x half>", "<8 x float> @llvm.amdgcn.wmma.f32.16x16x16.f16.v8f32.v16f16(<16 x half> {x}, <16 x half> {y}, <8 x float> {c})"),
     "bf16": ("<16 x i16>", "<8 x float> @llvm.amdgcn.wmma.f32.16x16x16.bf16.v8f32.v16i16(<16 x i16> {x}, <16 x i16> {y}, <8 x float> {c})"),

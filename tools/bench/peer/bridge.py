@@ -1,7 +1,8 @@
-"""Runs inside the peer's environment: its driver brings up a card behind a USB bridge, computes, copies. Job on stdin, answer on stdout, JSON.
+"""Runs inside the peer's environment: its driver brings up a card behind a USB bridge, computes, copies. Job on stdin,
+answer on stdout, JSON.
 
-Its libusb is replaced by calls to a virtual USB host behind a socket, above which nothing of it is changed. What it sleeps passes on that
-host's clock. What it does is marked there by name.
+Its libusb is replaced by calls to a virtual USB host behind a socket, above which nothing of it is changed. What it
+sleeps passes on that host's clock. What it does is marked there by name.
 """
 
 from __future__ import annotations

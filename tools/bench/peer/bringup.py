@@ -1,4 +1,5 @@
-"""Runs inside the peer's environment: its driver brings a card up. One job on standard input, one answer on standard output, both JSON.
+"""Runs inside the peer's environment: its driver brings a card up. One job on standard input, one answer on standard
+output, both JSON.
 
 The card is its own mock where the job names a checkout of its source, else one behind its protocol for remote cards.
 """

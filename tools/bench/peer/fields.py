@@ -1,4 +1,6 @@
-"""Runs inside the peer's environment: its struct type under the field bench's statements. One job on stdin, one answer on stdout, both JSON."""
+"""Runs inside the peer's environment: its struct type under the field bench's statements. One job on stdin, one answer
+on stdout, both JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Runs inside the peer's environment: one graph compiled through LLVM, no card. One job on stdin, one answer on stdout, both JSON.
+"""Runs inside the peer's environment: one graph compiled through LLVM, no card. One job on stdin, one answer on stdout,
+both JSON.
 
-The peer's null device takes any of its renderers; the target is named by the environment, which is read when the peer is imported.
+The peer's null device takes any of its renderers; the target is named by the environment, which is read when the peer
+is imported.
 """
 
 from __future__ import annotations

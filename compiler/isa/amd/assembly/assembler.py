@@ -1,7 +1,8 @@
-"""The text assembler: LLVM's syntax of AMD's shader instructions, labels, expressions and directives; a `Program` comes out.
+"""The text assembler: LLVM's syntax of AMD's shader instructions, labels, expressions and directives; a `Program` comes
+out.
 
-Two passes over statements that are parsed once: sizes and places first, then what needed a label's place. Every error says file, line and
-column, shows the line, and the first twenty are reported together.
+Two passes over statements that are parsed once: sizes and places first, then what needed a label's place. Every error
+says file, line and column, shows the line, and the first twenty are reported together.
 """
 
 from __future__ import annotations
@@ -281,7 +282,9 @@ class Assembler:
         return units
 
     def _relative(self, operand: Expression, value: Value, section: str, offset: int, half: Parsed) -> int:
-        """Return the value of `label@rel32@lo+4`: the distance from the literal's own place, as the loader's relocation would have it."""
+        """Return the value of `label@rel32@lo+4`: the distance from the literal's own place, as the loader's relocation
+        would have it.
+        """
         if value.section != section or not operand.relative.startswith("rel"):
             raise Complaint(f"@{operand.relative} of a label outside this section needs a linker", operand.at)
         form = self.machine.form(

@@ -242,7 +242,9 @@ class Directives:
             raise Complaint(f"the text is for {name}; it is assembled for {self._asm.machine.name}", token.at)
 
     def _unused_sources(self, reader: Reader) -> None:
-        """Say what the source fields hold from here on that instructions have no operand for: 0, or 128 as newer compilers have it."""
+        """Say what the source fields hold from here on that instructions have no operand for: 0, or 128 as newer
+        compilers have it.
+        """
         at = reader.token.at
         code = self._number(reader)
         if not 0 <= code <= MAX_SOURCE:

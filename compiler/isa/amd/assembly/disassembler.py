@@ -1,4 +1,6 @@
-"""Whole programs back to text that assembles to the same bytes: labels at branch targets, symbols, descriptors as directives, metadata."""
+"""Whole programs back to text that assembles to the same bytes: labels at branch targets, symbols, descriptors as
+directives, metadata.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,9 @@ def branch_target(offset: int, instruction: Instruction | None) -> int | None:
 
 
 def of_object(found: Object, kernel: str = "") -> tuple[Processor, Listing]:
-    """Return the code of a code object, or that of one of its kernels alone: waves as wide as that kernel's, or as its first one's."""
+    """Return the code of a code object, or that of one of its kernels alone: waves as wide as that kernel's, or as its
+    first one's.
+    """
     limits = LIMITS[found.processor]
     wave = limits.wave_sizes[0]
     for data in [found.descriptors[kernel]] if kernel else found.descriptors.values():

@@ -56,7 +56,9 @@ class _Branch(NamedTuple):
 
 
 class Code:
-    """A piece of shader code in the making. With `waits`, each instruction is preceded by the waits its operands need."""
+    """A piece of shader code in the making. With `waits`, each instruction is preceded by the waits its operands
+    need.
+    """
 
     def __init__(self, target: str | Processor = "gfx1100", *, wave_size: int = 0, waits: bool = False) -> None:
         self.machine = target if isinstance(target, Processor) else processor(target, wave_size)
@@ -173,8 +175,9 @@ class Code:
     ) -> Image:
         """Return a code object with this code as its one kernel.
 
-        `args` are (name, type) of `ARGUMENT_TYPES`; their segment's address is in s[0:1]. `dimensions` says how many workgroup ids and
-        work-item ids it takes (x; x, y; x, y, z). `directives` are more of `.amdhsa_*`, without that prefix.
+        `args` are (name, type) of `ARGUMENT_TYPES`; their segment's address is in s[0:1]. `dimensions` says how many
+        workgroup ids and work-item ids it takes (x; x, y; x, y, z). `directives` are more of `.amdhsa_*`, without that
+        prefix.
         """
         rows, offset = [], 0
         for argument, type_ in args:

@@ -47,7 +47,9 @@ class Parsed(NamedTuple):
 
 
 class InstructionParser:
-    """Parses instructions of one generation; `aliases` are register names that the program set, `constants` its absolute symbols."""
+    """Parses instructions of one generation; `aliases` are register names that the program set, `constants` its
+    absolute symbols.
+    """
 
     def __init__(self, generation: int, aliases: dict[str, Register], constants: dict[str, int]) -> None:
         self._generation, self._aliases, self._constants = generation, aliases, constants

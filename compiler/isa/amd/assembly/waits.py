@@ -1,7 +1,8 @@
 """Waits for hand-written code: before a register is used that memory has yet to deliver, the counter is waited for.
 
-Straight code waits as late and as little as the counters allow; labels, branches, barriers and calls wait for everything, so loops are right
-whichever way they are entered. Overwriting a register whose load is under way waits, too.
+Straight code waits as late and as little as the counters allow; labels, branches, barriers and calls wait for
+everything, so loops are right whichever way they are entered. Overwriting a register whose load is under way waits,
+too.
 """
 
 from __future__ import annotations

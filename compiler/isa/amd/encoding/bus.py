@@ -1,4 +1,5 @@
-"""Rules about what a vector instruction may read at once: scalar values over the constant bus, banks of a dual instruction.
+"""Rules about what a vector instruction may read at once: scalar values over the constant bus, banks of a dual
+instruction.
 
 Source: RDNA3 ISA, "Constant Bus" ("at most two"), "VOPD" (restrictions); CDNA3 ISA, "VOP operands" (one).
 """

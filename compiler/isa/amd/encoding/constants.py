@@ -1,6 +1,7 @@
 """Constants in instructions: which values the encoding holds by itself, and the dword that follows for all others.
 
-Source: ISA documents, "Inline Constants" and "Literal Constants"; LLVM AMDGPUOperandSyntax, "Constants" and "Conversion".
+Source: ISA documents, "Inline Constants" and "Literal Constants"; LLVM AMDGPUOperandSyntax, "Constants" and
+"Conversion".
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _FORMATS = {"f16": "e", "f32": "f", "f64": "d"}
 
 
 def float_bits(value: float, kind: str) -> int:
-    """Return the bits of a float rounded to `kind` (f16, bf16, f32, f64); a `CompileError` for a value beyond its numbers."""
+    """Return the bits of a float rounded to `kind` (f16, bf16, f32, f64); a `CompileError` for a value beyond its
+    numbers.
+    """
     if kind == "bf16":
         bits = float_bits(value, "f32")
         if not math.isnan(value):
@@ -51,7 +54,9 @@ CODE_VALUES |= {code: value for value, code in INLINE_FLOATS.items()} | {INVERSE
 
 
 def float_kind(type_: str, size_bits: int) -> str:
-    """Return the float format in which an operand reads an inline float: by its type, else by its size; empty for 16-bit integers."""
+    """Return the float format in which an operand reads an inline float: by its type, else by its size; empty for
+    16-bit integers.
+    """
     if type_ in ("f16", "bf16", "f32", "f64"):
         return type_
     if size_bits == 16 and type_ in ("fp8", "bf8"):
@@ -62,7 +67,9 @@ def float_kind(type_: str, size_bits: int) -> str:
 
 
 def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
-    """Return the code of a value that an operand of that type and size reads without a literal, None if it needs one."""
+    """Return the code of a value that an operand of that type and size reads without a literal, None if it needs
+    one.
+    """
     if isinstance(value, float):
         if value == 0 and math.copysign(1, value) > 0:
             return 128

@@ -70,7 +70,9 @@ def choose(forms: tuple[Form, ...], word: int) -> Form | None:
 
 
 def read(form: Form, word: int, available: int, limits: Limits, wave_size: int) -> Instruction | None:
-    """Read one instruction of a known form from `word`, of which `available` bytes exist; None for what is no legal instruction."""
+    """Read one instruction of a known form from `word`, of which `available` bytes exist; None for what is no legal
+    instruction.
+    """
     size = form.width // 8
     if available < size:
         return None

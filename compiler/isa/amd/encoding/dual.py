@@ -1,7 +1,8 @@
 """Dual instructions (VOPD): two vector operations in one word, and the rules that let them run together.
 
-Source: RDNA3 ISA, "VOPD: Dual-Issue"; RDNA4 ISA, the same. The rules: different destinations' parity, each pair of sources from different
-register banks (or, on RDNA4, the same register), at most two scalar values and one literal shared by both.
+Source: RDNA3 ISA, "VOPD: Dual-Issue"; RDNA4 ISA, the same. The rules: different destinations' parity, each pair of
+sources from different register banks (or, on RDNA4, the same register), at most two scalar values and one literal
+shared by both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ PORTS = {
 
 
 class _Pair(NamedTuple):
-    """The plans of two halves, the bits below the literal, the bytes of both, and what `_meetings` says of their operands."""
+    """The plans of two halves, the bits below the literal, the bytes of both, and what `_meetings` says of their
+    operands.
+    """
 
     x: Plan
     y: Plan
@@ -129,7 +132,9 @@ def _shapes(operands: Sequence[Operand]) -> list[object]:
 def _meetings(
     x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand]
 ) -> tuple[tuple[int, int, int], ...] | None:
-    """Return which operands of both halves must differ in which bits of their numbers, where no more than that can be wrong; None otherwise."""
+    """Return which operands of both halves must differ in which bits of their numbers, where no more than that can be
+    wrong; None otherwise.
+    """
     for form, operands in ((x, x_operands), (y, y_operands)):
         if form.implicit_reads or not all(isinstance(one, Register) and one.kind == "v" for one in operands):
             return None
@@ -143,7 +148,9 @@ def _meetings(
 
 
 def _meet(first: Sequence[Operand], second: Sequence[Operand], meetings: Sequence[tuple[int, int, int]]) -> bool:
-    """Return whether registers that must differ do not, by what `_meetings` says of operands of these shapes: all are registers."""
+    """Return whether registers that must differ do not, by what `_meetings` says of operands of these shapes: all are
+    registers.
+    """
     one, two = cast("Sequence[Register]", first), cast("Sequence[Register]", second)
     return any((one[i].code ^ two[j].code) & mask == 0 for i, j, mask in meetings)
 
@@ -179,7 +186,8 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
     for place, mask in PORTS.items():
         one, two = sides[0].get(place), sides[1].get(place)
         if one is None or two is None or (generation == 12 and one == two and mask == 3):
-            continue  # RDNA4 reads one register for both. QUIRK: LLVM 22 refuses that; AMD's compiler of ROCm 7.14 makes it
+            # RDNA4 reads one register for both. QUIRK: LLVM 22 refuses that; AMD's compiler of ROCm 7.14 makes it
+            continue
         if (one.code ^ two.code) & mask == 0:
             banks = "banks (register number modulo 4)" if mask == 3 else "parities"
             raise CompileError(f"{name}: the {place}s {one} and {two} must lie in different {banks}")

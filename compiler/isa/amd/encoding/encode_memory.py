@@ -1,4 +1,6 @@
-"""Operands of memory instructions into a plan: those that may be off, and image addresses that lie in several registers."""
+"""Operands of memory instructions into a plan: those that may be off, and image addresses that lie in several
+registers.
+"""
 
 from __future__ import annotations
 

@@ -98,7 +98,9 @@ def _buffer_offset(given: Any) -> int:
 
 
 def _put_offset_register(plan: Plan, slot: Slot, register: Register, i: int, limits: Limits) -> None:
-    """Put gfx9's offset of a scalar load: a register alone lies in the offset field, one beside an immediate in its own."""
+    """Put gfx9's offset of a scalar load: a register alone lies in the offset field, one beside an immediate in its
+    own.
+    """
     if register.kind not in slot.kinds or register.count != 1 or register.neg or register.abs:
         raise CompileError(f"{register}: here stands {describe(slot)}")
     place = slot.shift
@@ -243,7 +245,9 @@ def _put_literal(plan: Plan, slot: Slot, i: int) -> None:
 
 
 def _tail_type(type_: str, value: int | float) -> str:
-    """Return the type as which a literal that always follows is written: an integer keeps its sign above a half. Source: llvm-mc 22."""
+    """Return the type as which a literal that always follows is written: an integer keeps its sign above a half.
+    Source: llvm-mc 22.
+    """
     return "i16" if isinstance(value, int) and type_ == "f16" else type_
 
 

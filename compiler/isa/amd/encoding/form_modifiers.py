@@ -29,7 +29,9 @@ VECTORS = frozenset(("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "neg"))
 
 
 class Modifier:
-    """One modifier: `kind` is flag, number, vector (one bit an operand) or the name of a spelling of its own; `bits` are positions."""
+    """One modifier: `kind` is flag, number, vector (one bit an operand) or the name of a spelling of its own; `bits`
+    are positions.
+    """
 
     __slots__ = ("bits", "default", "kind", "name", "shift", "signed", "width")
 

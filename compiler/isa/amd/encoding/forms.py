@@ -1,7 +1,7 @@
 """Encodings of one instruction, built from its row of facts.
 
-A row gives one form for its own format and one for every extension dword it takes (DPP16, DPP8, SDWA). Encoder, decoder and text work from
-forms alone. Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats".
+A row gives one form for its own format and one for every extension dword it takes (DPP16, DPP8, SDWA). Encoder, decoder
+and text work from forms alone. Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats".
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _OTHER_ORDER: dict[str, dict[str, float]] = {
 
 
 class Form:
-    """One encoding of one instruction. `base` holds its opcode and identifying bits, `mask` the bits that tell it apart."""
+    """One encoding of one instruction. `base` holds its opcode and identifying bits, `mask` the bits that tell it
+    apart.
+    """
 
     __slots__ = (
         "base", "ext", "format", "implicit_reads", "mask", "mnemonic", "modifiers", "name", "needs", "row", "slots", "sources",

@@ -1,8 +1,8 @@
 """Immediates of scalar instructions that texts spell with names: waits, hardware registers, messages, delays.
 
-Every kind has `text(value, ...)` and a reader that takes (name, numbers) calls as the parser found them. Where the names cannot say all
-bits of a value the text is the plain number: LLVM drops such bits, and a text must give its word back.
-Source: LLVM AMDGPUOperandSyntax, "waitcnt", "hwreg", "sendmsg"; RDNA3 ISA, "S_DELAY_ALU", "S_WAITCNT_DEPCTR".
+Every kind has `text(value, ...)` and a reader that takes (name, numbers) calls as the parser found them. Where the
+names cannot say all bits of a value the text is the plain number: LLVM drops such bits, and a text must give its word
+back. Source: LLVM AMDGPUOperandSyntax, "waitcnt", "hwreg", "sendmsg"; RDNA3 ISA, "S_DELAY_ALU", "S_WAITCNT_DEPCTR".
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _DELAY_FIELDS = (("instid0", 0, 4, DELAYS), ("instskip", 4, 3, SKIPS), ("instid1
 
 
 def waitcnt(generation: int, **counts: int) -> int:
-    """Return the immediate of `s_waitcnt` that waits for `vmcnt`, `expcnt`, `lgkmcnt` to be at most the given; others are not waited for."""
+    """Return the immediate of `s_waitcnt` that waits for `vmcnt`, `expcnt`, `lgkmcnt` to be at most the given; others
+    are not waited for.
+    """
     word = 0
     for name, parts in COUNTERS[generation].items():
         width = sum(part[1] for part in parts)
@@ -219,7 +221,9 @@ def read_message(arguments: Sequence[int | str], generation: int) -> int:
 
 
 def version_text(value: int) -> str:
-    """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have, bracketed as LLVM does."""
+    """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have, bracketed as
+    LLVM does.
+    """
     if value & _NO_VERSION_BITS:
         return f"{value:#x}"
     text = VERSIONS.get(value & 0xFF, str(value & 0xFF))

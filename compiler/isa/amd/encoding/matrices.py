@@ -1,6 +1,8 @@
-"""Rules of gfx942 and gfx950 that no field of the encoding says: matrices that overlap, files of registers, halves of dot products.
+"""Rules of gfx942 and gfx950 that no field of the encoding says: matrices that overlap, files of registers, halves of
+dot products.
 
-Source: CDNA3 ISA, "Dependency Resolution: Required Independent Instructions", "LDS"; what is refused was checked with llvm-mc 22.
+Source: CDNA3 ISA, "Dependency Resolution: Required Independent Instructions", "LDS"; what is refused was checked with
+llvm-mc 22.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def check_dot(form: Form, modifiers: Mapping[str, Any], limits: Limits) -> None:
 
 
 def check_accumulation(form: Form, placed: Sequence[tuple[Slot, int, int]], operands: Sequence[Operand]) -> None:
-    """Raise a `CompileError` where operands that one bit puts into accumulation registers are not all there or all elsewhere."""
+    """Raise a `CompileError` where operands that one bit puts into accumulation registers are not all there or all
+    elsewhere.
+    """
     seen: dict[int, Register] = {}
     for slot, _, i in placed:
         operand = operands[i]

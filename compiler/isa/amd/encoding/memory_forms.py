@@ -1,7 +1,8 @@
-"""What operands a memory instruction has, which its modifiers decide: addresses that may be absent, data as wide as a mask, image coordinates.
+"""What operands a memory instruction has, which its modifiers decide: addresses that may be absent, data as wide as a
+mask, image coordinates.
 
-Source: ISA documents, "Vector Memory Buffer Instructions", "Vector Memory Image Instructions", "Flat, Scratch, Global"; LLVM
-AMDGPUOperandSyntax, "vaddr", "vdata".
+Source: ISA documents, "Vector Memory Buffer Instructions", "Vector Memory Image Instructions", "Flat, Scratch, Global";
+LLVM AMDGPUOperandSyntax, "vaddr", "vdata".
 """
 
 from __future__ import annotations

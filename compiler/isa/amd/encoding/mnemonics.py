@@ -1,6 +1,7 @@
 """Spellings of mnemonics: suffixes that choose an encoding, and older names that assemblers still take.
 
-Source: LLVM AMDGPUOperandSyntax, "Instruction mnemonics"; names that differ between generations were checked with llvm-mc 22.
+Source: LLVM AMDGPUOperandSyntax, "Instruction mnemonics"; names that differ between generations were checked with
+llvm-mc 22.
 """
 
 from __future__ import annotations

@@ -163,7 +163,9 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
 
 
 def _unified_format(value: Any) -> int | None:
-    """Return the code of a buffer format given by its name, or by the names of its data and number formats as older texts have them."""
+    """Return the code of a buffer format given by its name, or by the names of its data and number formats as older
+    texts have them.
+    """
     name = str(value)
     if isinstance(value, tuple):
         parts = {str(part).split("_FORMAT_")[0]: str(part).partition("_FORMAT_")[2] for part in value}
@@ -252,7 +254,9 @@ def dpp_control(code: int, generation: int) -> tuple[str, Any] | None:
 
 
 def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] | None:
-    """Return the modifiers that a word says, without those at their default; None where a field holds what means nothing."""
+    """Return the modifiers that a word says, without those at their default; None where a field holds what means
+    nothing.
+    """
     found: dict[str, Any] = {}
     for name, modifier in form.modifiers.items():
         kind = modifier.kind

@@ -1,7 +1,8 @@
-"""Names that instruction texts use for numbers: hardware registers, messages, buffer formats, export targets, image dimensions, cache policies.
+"""Names that instruction texts use for numbers: hardware registers, messages, buffer formats, export targets, image
+dimensions, cache policies.
 
-Source: LLVM AMDGPUUsage and AMDGPUOperandSyntax ("hwreg", "msg", "fmt", "tgt", "dim", "th", "scope"), ISA documents; the numbers of each
-processor were read off llvm-mc 22, one value at a time.
+Source: LLVM AMDGPUUsage and AMDGPUOperandSyntax ("hwreg", "msg", "fmt", "tgt", "dim", "th", "scope"), ISA documents;
+the numbers of each processor were read off llvm-mc 22, one value at a time.
 """
 
 from __future__ import annotations

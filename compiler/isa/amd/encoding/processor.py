@@ -1,7 +1,7 @@
 """One processor's instruction set: `processor("gfx1100")` encodes, decodes and prints its instructions.
 
-`encode` finds its way once for each mnemonic and shape of operands (register or constant, how many dwords, halves, signs) and keeps the
-plan; the same instruction with other registers takes a few microseconds.
+`encode` finds its way once for each mnemonic and shape of operands (register or constant, how many dwords, halves,
+signs) and keeps the plan; the same instruction with other registers takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Processor:
         return f"processor({self.name!r}, wave_size={self.wave_size})"
 
     def encode(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> bytes:
-        """Return the bytes of one instruction; operands in the order of the text, modifiers by LLVM's names (`offset=16`, `op_sel=(0, 1)`).
+        """Return the bytes of one instruction; operands in the order of the text, modifiers by LLVM's names
+        (`offset=16`, `op_sel=(0, 1)`).
 
         Raises `CompileError` naming the mnemonic, the operand and what the encoding can hold.
         """
@@ -119,7 +120,9 @@ class Processor:
         return found
 
     def _restricted(self, forms: tuple[Form, ...]) -> tuple[Form, ...]:
-        """Take from DPP forms what their sources cannot be. Source: RDNA3 ISA, "DPP"; RDNA3.5 lets the second be scalar."""
+        """Take from DPP forms what their sources cannot be. Source: RDNA3 ISA, "DPP"; RDNA3.5 lets the second be
+        scalar.
+        """
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
                 for slot in form.slots:
@@ -180,7 +183,8 @@ class Processor:
                 )
             raise best
         finally:
-            best = None  # an error knows its frame: kept there it would keep all that the callers hold until the collector comes
+            # an error knows its frame: kept there it would keep all that the callers hold until the collector comes
+            best = None
 
     def _did_you_mean(self, name: str) -> str:
         close = self.suggestions(name)
@@ -267,7 +271,9 @@ def _own_suffix(form: Form) -> tuple[str, ...]:
 
 @cache
 def processor(name: str, wave_size: int = 0) -> Processor:
-    """Return the instruction set of a processor such as gfx1100; waves of 32 lanes where it has them, unless `wave_size` is 64."""
+    """Return the instruction set of a processor such as gfx1100; waves of 32 lanes where it has them, unless
+    `wave_size` is 64.
+    """
     limits = LIMITS.get(name)
     if limits is None:
         raise CompileError(f"no instruction set {name}; there are {', '.join(LIMITS)}")

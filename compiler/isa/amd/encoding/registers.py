@@ -1,7 +1,9 @@
-"""Operands of AMD's shader instructions as Python objects: register ranges, registers with a name, halves, signs, literals.
+"""Operands of AMD's shader instructions as Python objects: register ranges, registers with a name, halves, signs,
+literals.
 
-`v[5]`, `v[4:7]` (both ends included, as the assembly text has it), `s[2:3]`, `v[1].h`, `neg(v[1])`, `VCC`. Integers and floats stand for
-themselves; `lit(1)` insists on a literal dword. Source: LLVM AMDGPUOperandSyntax, "Operands"; ISA documents, "Scalar Source Operands".
+`v[5]`, `v[4:7]` (both ends included, as the assembly text has it), `s[2:3]`, `v[1].h`, `neg(v[1])`, `VCC`. Integers and
+floats stand for themselves; `lit(1)` insists on a literal dword. Source: LLVM AMDGPUOperandSyntax, "Operands"; ISA
+documents, "Scalar Source Operands".
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ ALIASES: Final = {
 
 
 class Register:
-    """One register operand. `code` is its number in the 9-bit source space; `shape` is all that decides which encodings can hold it."""
+    """One register operand. `code` is its number in the 9-bit source space; `shape` is all that decides which encodings
+    can hold it.
+    """
 
     __slots__ = ("_hash", "abs", "code", "count", "half", "kind", "name", "neg", "sext", "shape")
 
@@ -190,7 +194,9 @@ class Bank:
         raise CompileError(f"{self._kind}{which}: this file has registers 0 to {self._size - 1}")
 
     def span(self, first: int, count: int) -> Register:
-        """Return `count` registers from `first` on. Scalar pairs begin at even numbers, larger scalar ranges at multiples of four."""
+        """Return `count` registers from `first` on. Scalar pairs begin at even numbers, larger scalar ranges at
+        multiples of four.
+        """
         found = self._ranges.get((first, count))
         if found is None:
             last = first + count - 1

@@ -23,9 +23,9 @@ LETTERS = {
 class Slot:
     """One operand of the text: the bits that hold it and the kinds of operand they can hold.
 
-    `codec` is how: `src` (a code of the 9-bit source space), `vgpr` (8 bits), `imm` (a number), `literal`, `implied` (in no bits),
-    `compare` (a compare's result in SDWA: VCC, or a register where a bit says so), `attr`, `target`, `address` (an image's, several
-    registers). `scale` is log2 of the registers one unit of the field counts.
+    `codec` is how: `src` (a code of the 9-bit source space), `vgpr` (8 bits), `imm` (a number), `literal`, `implied`
+    (in no bits), `compare` (a compare's result in SDWA: VCC, or a register where a bit says so), `attr`, `target`,
+    `address` (an image's, several registers). `scale` is log2 of the registers one unit of the field counts.
     """
 
     __slots__ = (
@@ -64,7 +64,9 @@ class Slot:
         return max(1, self.size // 32)
 
     def registers(self, wave_size: int) -> int:
-        """Return the dword registers in waves of that size: lane masks widen with it, matrices spread over its lanes."""
+        """Return the dword registers in waves of that size: lane masks widen with it, matrices spread over its
+        lanes.
+        """
         if self.type == "mask":
             return wave_size // 32
         return max(1, self.count // 2) if self.spread and wave_size == 64 else self.count
@@ -120,7 +122,9 @@ def slots_of(
 
 
 def _is_spread(row: InstructionFacts, fmt: FormatFacts, field: str) -> bool:
-    """Tell whether an operand is a matrix that waves of 64 lanes hold in half the registers. Source: RDNA3, RDNA4 ISA, "WMMA"."""
+    """Tell whether an operand is a matrix that waves of 64 lanes hold in half the registers. Source: RDNA3, RDNA4 ISA,
+    "WMMA".
+    """
     if row.mnemonic.startswith("global_load_tr"):
         return field == "vdst"
     if not row.mnemonic.startswith(("v_wmma", "v_swmmac")):
@@ -131,7 +135,9 @@ def _is_spread(row: InstructionFacts, fmt: FormatFacts, field: str) -> bool:
 
 
 def _accumulation_field(field: str, fmt: FormatFacts, mnemonic: str) -> int:
-    """Return the bit that makes a vector operand an accumulation register, -1 where there is none. Source: CDNA3 ISA, "ACC"."""
+    """Return the bit that makes a vector operand an accumulation register, -1 where there is none. Source: CDNA3 ISA,
+    "ACC".
+    """
     if mnemonic == "v_mfma_ld_scale_b32" or mnemonic.startswith("v_accvgpr"):
         return -1
     if fmt.name in ("VOP3P-MAI", "VOP3PX2"):
@@ -157,7 +163,9 @@ def _codec(facts: OperandFacts, kinds: str, width: int) -> str:
 
 
 def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
-    """Add kinds that the enumeration does not show because the disassembler prints another operand of the same kind first."""
+    """Add kinds that the enumeration does not show because the disassembler prints another operand of the same kind
+    first.
+    """
     if facts.field in ("implied", "literal"):
         return kinds
     if facts.field == "ssrc0" and "s" not in kinds and "m" in kinds:
@@ -229,7 +237,9 @@ def _extend(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFacts, sig
 
 
 def _let_be_scalar(slot: Slot, bit: int, kinds: str) -> None:
-    """Let an operand of SDWA be a scalar register or a constant, which `bit` says; no literal. Source: CDNA3 ISA, "SDWA", S0 and S1."""
+    """Let an operand of SDWA be a scalar register or a constant, which `bit` says; no literal. Source: CDNA3 ISA,
+    "SDWA", S0 and S1.
+    """
     if slot.type in HALVES[1:]:
         kinds = kinds.replace("f", "")
     slot.codec, slot.kinds, slot.scalar_bit = "src", kinds, bit

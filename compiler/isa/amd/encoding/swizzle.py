@@ -14,7 +14,9 @@ MODES = ("QUAD_PERM", "BITMASK_PERM", "BROADCAST", "SWAP", "REVERSE", "ROTATE", 
 
 
 def swizzle_text(value: int) -> str:
-    """Return the text of a non-zero offset of `ds_swizzle_b32`; the plain number where no permutation says all its bits."""
+    """Return the text of a non-zero offset of `ds_swizzle_b32`; the plain number where no permutation says all its
+    bits.
+    """
     text = _describe(value)
     if text is None or read_swizzle(*_arguments(text)) != value:
         return str(value)

@@ -1,6 +1,7 @@
 """What differs between processors and is no instruction: codes of registers, sizes, limits. One row a processor.
 
-Source: LLVM AMDGPUUsage, "Processors", "Kernel Descriptor" (granules); ISA documents, "Kernel State", "Scalar Source Operands".
+Source: LLVM AMDGPUUsage, "Processors", "Kernel Descriptor" (granules); ISA documents, "Kernel State", "Scalar Source
+Operands".
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from ringup.compiler.isa.amd.encoding.names import GENERATIONS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One processor. Register counts are of one wave; granules are what allocation is rounded up to, for waves of 32 and 64 lanes."""
+    """One processor. Register counts are of one wave; granules are what allocation is rounded up to, for waves of 32
+    and 64 lanes.
+    """
 
     name: str
     instructions: str  # the processor of `autogen.isa` that has the same ones

@@ -101,7 +101,9 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
 
 
 def literal_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
-    """Return the text of a literal that gives the same dword again: what alone would become an inline constant, or be too wide, is said so."""
+    """Return the text of a literal that gives the same dword again: what alone would become an inline constant, or be
+    too wide, is said so.
+    """
     half = slot.size == 16 and slot.type not in constants.HALF_FLOATS
     if value >= NEGATIVE_HALVES and (half or (slot.codec == "literal" and slot.type == "f16")):
         return f"-{(1 << 32) - value:#x}"  # compilers fill the upper half with the sign

@@ -1,7 +1,8 @@
-"""Which registers an instruction reads and writes, and which counters it raises: what waits and register counts are worked out from.
+"""Which registers an instruction reads and writes, and which counters it raises: what waits and register counts are
+worked out from.
 
-Source: the rows' directions; RDNA3 ISA, "Data Dependency Resolution" (VMCNT, LGKMCNT, EXPCNT, VSCNT); RDNA4 ISA, the same chapter
-(LOADCNT, SAMPLECNT, BVHCNT, DSCNT, KMCNT, STORECNT); CDNA3 ISA, "Manually Inserted Wait States".
+Source: the rows' directions; RDNA3 ISA, "Data Dependency Resolution" (VMCNT, LGKMCNT, EXPCNT, VSCNT); RDNA4 ISA, the
+same chapter (LOADCNT, SAMPLECNT, BVHCNT, DSCNT, KMCNT, STORECNT); CDNA3 ISA, "Manually Inserted Wait States".
 """
 
 from __future__ import annotations

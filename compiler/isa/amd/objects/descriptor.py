@@ -120,7 +120,9 @@ def check_directive(name: str, value: int, limits: Limits) -> None:
 
 
 def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size: int) -> bytes:
-    """Return the descriptor that directives describe; `entry_offset` is the distance in bytes from it to the kernel's entry."""
+    """Return the descriptor that directives describe; `entry_offset` is the distance in bytes from it to the kernel's
+    entry.
+    """
     words = dict.fromkeys(WORDS, 0)
     words["entry"] = entry_offset
     table = directives_of(limits)
@@ -162,7 +164,8 @@ def _sgprs(given: Mapping[str, int], limits: Limits) -> int:
 
 
 def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
-    """Return the directives that a descriptor's bytes say and its entry's offset; counts are the greatest that give the same field.
+    """Return the directives that a descriptor's bytes say and its entry's offset; counts are the greatest that give the
+    same field.
 
     Raises `CompileError` where bits are set that no directive says.
     """

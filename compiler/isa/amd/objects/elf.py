@@ -1,6 +1,7 @@
 """Code objects: programs as the AMDHSA loader takes them, an ELF shared object of version 5.
 
-Source: LLVM AMDGPUUsage, "ELF Code Object", "Note Records"; the System V ABI (gABI), "Object Files" and "Dynamic Linking".
+Source: LLVM AMDGPUUsage, "ELF Code Object", "Note Records"; the System V ABI (gABI), "Object Files" and "Dynamic
+Linking".
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ class _Strings:
 
 
 class _Layout:
-    """Places sections one after another and fills in what depends on places: symbols, descriptors, the dynamic section."""
+    """Places sections one after another and fills in what depends on places: symbols, descriptors, the dynamic
+    section.
+    """
 
     def __init__(self, program: Program, note: bytes) -> None:
         self._program, self._limits = program, LIMITS[program.processor]
@@ -192,7 +195,9 @@ class _Layout:
         return made
 
     def _all_symbols(self, pieces: list[Piece], places: dict[str, tuple[int, int]]) -> tuple[bytes, bytes, int]:
-        """Return the symbol table with local labels in front of the public symbols, its strings, and the number of the first public one."""
+        """Return the symbol table with local labels in front of the public symbols, its strings, and the number of the
+        first public one.
+        """
         order = [piece.name for piece in pieces]
         strings = _Strings()
         made, count = bytes(_SYMBOL.size), 1

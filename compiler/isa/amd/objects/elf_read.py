@@ -1,4 +1,5 @@
-"""What a disassembler needs of an ELF file: code, symbols, kernel descriptors, metadata. Bytes in, a frozen row out; damage is a `CompileError`.
+"""What a disassembler needs of an ELF file: code, symbols, kernel descriptors, metadata. Bytes in, a frozen row out;
+damage is a `CompileError`.
 
 Source: the System V ABI (gABI), "Object Files"; LLVM AMDGPUUsage, "ELF Code Object".
 """

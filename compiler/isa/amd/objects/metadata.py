@@ -1,6 +1,8 @@
-"""Metadata of code objects: kernels, their arguments and sizes; as MessagePack in the object's note, as YAML in assembly text.
+"""Metadata of code objects: kernels, their arguments and sizes; as MessagePack in the object's note, as YAML in
+assembly text.
 
-Source: LLVM AMDGPUUsage, "Code Object Metadata"; only the YAML that compilers print there is read: maps, lists, plain scalars.
+Source: LLVM AMDGPUUsage, "Code Object Metadata"; only the YAML that compilers print there is read: maps, lists, plain
+scalars.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def unpack(data: bytes) -> dict[str, Any]:
 
 
 def _check_plain(value: Any, depth: int) -> None:
-    """Raise a `CompileError` for what metadata has no place for: keys that are no text, byte strings, other kinds, maps in maps without end."""
+    """Raise a `CompileError` for what metadata has no place for: keys that are no text, byte strings, other kinds, maps
+    in maps without end.
+    """
     if depth > MAX_DEPTH:
         raise CompileError(f"metadata is nested more than {MAX_DEPTH} deep; build the object again")
     if isinstance(value, dict):
@@ -55,7 +59,9 @@ def _check_plain(value: Any, depth: int) -> None:
 def complete(
     document: Mapping[str, Any] | None, kernels: Sequence[Kernel], limits: Limits, wave_size: int
 ) -> dict[str, Any]:
-    """Return metadata that names the target and describes every kernel, adding what directives know and the document lacks."""
+    """Return metadata that names the target and describes every kernel, adding what directives know and the document
+    lacks.
+    """
     made = dict(document or {})
     described = {str(one.get(".name")): dict(one) for one in made.get("amdhsa.kernels", ()) if isinstance(one, dict)}
     for kernel in kernels:

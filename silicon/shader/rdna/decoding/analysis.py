@@ -1,6 +1,7 @@
 """What instructions read and write, as sets of registers in one integer, and liveness over a program's blocks.
 
-Bit r of a set is scalar r of the encoding for r < 128, SCC is bit 128, VGPR r is bit 256 + r. Source: RDNA3 ISA reference, "Instructions".
+Bit r of a set is scalar r of the encoding for r < 128, SCC is bit 128, VGPR r is bit 256 + r. Source: RDNA3 ISA
+reference, "Instructions".
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def numbers(found: int) -> Iterator[int]:
 def live_at_entry(blocks: dict[Key, Block], full: dict[Key, list[bool]], everything: int) -> dict[Key, int]:
     """Return by block the registers whose values at its start may be read later.
 
-    `full` tells for each instruction whether EXEC is known to be all ones: only there a VGPR's old value is lost by a write. A block that may
-    leave for an unknown address needs `everything`.
+    `full` tells for each instruction whether EXEC is known to be all ones: only there a VGPR's old value is lost by a
+    write. A block that may leave for an unknown address needs `everything`.
     """
     gen: dict[Key, int] = {}
     kill: dict[Key, int] = {}
@@ -166,7 +167,9 @@ def _reads_and_kills(step: Step, *, all_lanes: bool) -> tuple[int, int]:
 
 
 def live_before(block: Block, full: list[bool], out: int) -> list[int]:
-    """Return for every instruction of a block the registers whose values there may be read later; `out` are those behind the block."""
+    """Return for every instruction of a block the registers whose values there may be read later; `out` are those
+    behind the block.
+    """
     found = []
     for step, all_lanes in zip(reversed(block.code), reversed(full), strict=True):
         reads, killed = _reads_and_kills(step, all_lanes=all_lanes)
@@ -176,9 +179,11 @@ def live_before(block: Block, full: list[bool], out: int) -> list[int]:
 
 
 def full_exec(blocks: dict[Key, Block], entries: dict[Key, bool], lanes: int) -> dict[Key, list[bool]]:
-    """Return by block, for every instruction, whether EXEC is known to be all ones before it; `entries` says so of the ways in.
+    """Return by block, for every instruction, whether EXEC is known to be all ones before it; `entries` says so of the
+    ways in.
 
-    Follows which scalars hold all ones: structured code saves EXEC before it narrows it, and brings it back by `s_or` or `s_mov`.
+    Follows which scalars hold all ones: structured code saves EXEC before it narrows it, and brings it back by `s_or`
+    or `s_mov`.
     """
     width = (1 << lanes // 32) - 1
     wanted = width << state.EXEC_LO

@@ -1,7 +1,7 @@
 """Control flow of a program, recovered from its machine code: blocks from the ways in, by following branches.
 
-A block is known by the byte offset of its first instruction from the program's base and by MODE there: code that runs under two modes is
-two blocks.
+A block is known by the byte offset of its first instruction from the program's base and by MODE there: code that runs
+under two modes is two blocks.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ class Step(NamedTuple):
 class Block:
     """Instructions that run one after the other. The last step's `what` says how it ends:
 
-    `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (go on at successor 0 when woken),
-    `indirect` (to the address in its operand), `leave` (interpreted; goes on at successor 0 or anywhere), `illegal`.
+    `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (go on at
+    successor 0 when woken), `indirect` (to the address in its operand), `leave` (interpreted; goes on at successor 0 or
+    anywhere), `illegal`.
     """
 
     key: Key
@@ -131,7 +132,9 @@ class Program:
         return found
 
     def _decoded(self, offset: int) -> Instruction:
-        """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on the card."""
+        """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault
+        on the card.
+        """
         near = self._part(offset, LONGEST_BYTES)
         try:
             return decode(near)
@@ -141,7 +144,9 @@ class Program:
         return decode(self._bytes(offset, LONGEST_BYTES))
 
     def _find(self) -> None:
-        """Walk from the entries until nothing new is reached; a call's return makes new ways in, so indirect blocks are linked last."""
+        """Walk from the entries until nothing new is reached; a call's return makes new ways in, so indirect blocks are
+        linked last.
+        """
         starts = set(self.entries)
         while True:
             runs = self._runs(starts)
@@ -226,7 +231,9 @@ def mode_after(ins: Instruction, mode: int) -> int | None:
 
 
 def is_release(ins: Instruction) -> bool:
-    """Say whether a message gives the wave's VGPRs back; it may only end behind it, so that needs no help of the interpreter."""
+    """Say whether a message gives the wave's VGPRs back; it may only end behind it, so that needs no help of the
+    interpreter.
+    """
     return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS
 
 

@@ -1,4 +1,6 @@
-"""Machine code to `Instruction`s: what interpreter and translator share. Facts come from `autogen.isa`, no meaning is given here."""
+"""Machine code to `Instruction`s: what interpreter and translator share. Facts come from `autogen.isa`, no meaning is
+given here.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ class IllegalInstruction(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand. Scalar registers of every sort are `sgpr` by encoding number (vcc 106, ttmp0 108, null 124, m0 125, exec 126).
+    """One operand. Scalar registers of every sort are `sgpr` by encoding number (vcc 106, ttmp0 108, null 124, m0 125,
+    exec 126).
 
-    `bits` is a constant's value as the operand's type takes it: inline integers sign-extended to `size_bits`, inline floats in the
-    operand's own float type, literals as the ISA widens them; for `imm` fields (simm16, offsets) the sign-extended integer, masked to 64 bits.
-    Special sources have negative `index` and kind `constant`: SCC, apertures, see SPECIAL.
+    `bits` is a constant's value as the operand's type takes it: inline integers sign-extended to `size_bits`, inline
+    floats in the operand's own float type, literals as the ISA widens them; for `imm` fields (simm16, offsets) the
+    sign-extended integer, masked to 64 bits. Special sources have negative `index` and kind `constant`: SCC, apertures,
+    see SPECIAL.
     """
 
     kind: Kind
@@ -63,7 +67,9 @@ class Dpp:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One decoded instruction. A dual instruction (VOPD) has two `parts` that read their sources before either writes."""
+    """One decoded instruction. A dual instruction (VOPD) has two `parts` that read their sources before either
+    writes.
+    """
 
     mnemonic: str
     format: str
@@ -365,7 +371,9 @@ def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields:
 
 
 def _check_range(row: isa.InstructionFacts, operand: Operand) -> None:
-    """Refuse registers beyond the end of their file. A misaligned scalar register is judged as the aligned one that hardware reads."""
+    """Refuse registers beyond the end of their file. A misaligned scalar register is judged as the aligned one that
+    hardware reads.
+    """
     count = (operand.size_bits + 31) // 32
     if operand.kind == "vgpr":
         fits = operand.index + count <= 256
@@ -477,12 +485,16 @@ def waitcnt(simm16: int) -> tuple[int, int, int]:
 
 
 def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction:
-    """Decode the instruction at byte `offset` of `data`; IllegalInstruction when there is none. Repeated bytes cost a dictionary access."""
+    """Decode the instruction at byte `offset` of `data`; IllegalInstruction when there is none. Repeated bytes cost a
+    dictionary access.
+    """
     return _decode(bytes(data[offset : offset + LONGEST_BYTES]), target)
 
 
 def of_wave(ins: Instruction, wave_size: int) -> Instruction:
-    """Return an instruction as a wave of that size sees it: a sum of matrices is four registers of 64 lanes, or eight of 32."""
+    """Return an instruction as a wave of that size sees it: a sum of matrices is four registers of 64 lanes, or eight
+    of 32.
+    """
     if wave_size == 32 or not ins.mnemonic.startswith("v_wmma_"):
         return ins
     operands = tuple(replace(one, size_bits=128) if one.field in ("vdst", "src2") else one for one in ins.operands)

@@ -46,7 +46,9 @@ def _address_count(mnemonic: str, fields: Mapping[str, int]) -> int:
 
 
 def data_dwords(mnemonic: str, fields: Mapping[str, int], has_d16: bool) -> int:
-    """Return the dwords of vdata: those dmask selects, four of a gather, half as many with d16, and the status that tfe adds."""
+    """Return the dwords of vdata: those dmask selects, four of a gather, half as many with d16, and the status that tfe
+    adds.
+    """
     if mnemonic.endswith("intersect_ray"):
         return 4
     count = max(fields["dmask"].bit_count(), 1)

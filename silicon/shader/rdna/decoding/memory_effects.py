@@ -1,4 +1,5 @@
-"""What a memory instruction does to registers and wait counters: which it reads at issue, which it fills later, what says that it has.
+"""What a memory instruction does to registers and wait counters: which it reads at issue, which it fills later, what
+says that it has.
 
 Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM AMDGPUUsage, "Memory Model GFX10-GFX11".
 """
@@ -39,8 +40,9 @@ _WHOLE = ("_xy", "_xyzw")
 # stores that take the low half of their register, or a byte of it
 _NARROW = ("_b8", "_b16", "_d16_format_x")
 
-# A D16 load has one half of its register in flight; the other half can be read and written meanwhile. Source: RDNA3 ISA reference, "LDS
-# Indexed Load/Store": "into low-half of VGPR"; LLVM's waits follow the halves apart. What is in flight is numbered so far above its register.
+# A D16 load has one half of its register in flight; the other half can be read and written meanwhile. Source: RDNA3 ISA
+# reference, "LDS Indexed Load/Store": "into low-half of VGPR"; LLVM's waits follow the halves apart. What is in flight
+# is numbered so far above its register.
 LOW_HALF, HIGH_HALF = 256, 512
 HALVES = (LOW_HALF, HIGH_HALF)
 

@@ -1,4 +1,5 @@
-"""Source and destination encodings of the shader cores: what an encoding number means, and the value of inline and literal constants.
+"""Source and destination encodings of the shader cores: what an encoding number means, and the value of inline and
+literal constants.
 
 Source: RDNA3 ISA reference, "Scalar ALU Operands", "VALU Instruction Operands", "Inline Constants with Packed Math".
 """
@@ -54,7 +55,8 @@ def signed(value: int, bits: int) -> int:
 
 
 def inline(mnemonic: str, code: int, size_bits: int, type_: str) -> int | None:
-    """Return the value of an inline constant, None for another encoding. Packed and matrix operands get one dword of it.
+    """Return the value of an inline constant, None for another encoding. Packed and matrix operands get one dword of
+    it.
 
     A bf16 is the high half of an f32 constant; f16 constants are in the low half of their dword.
     """

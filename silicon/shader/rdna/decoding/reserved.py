@@ -1,7 +1,7 @@
 """Bits of an instruction that must hold one value because nothing of its opcode uses them.
 
-Source: RDNA3 ISA reference, "Microcode Formats", for the fields. Which of them a decoder insists on was measured with LLVM 22 by flipping every
-bit of every opcode; hardware ignores most of them.
+Source: RDNA3 ISA reference, "Microcode Formats", for the fields. Which of them a decoder insists on was measured with
+LLVM 22 by flipping every bit of every opcode; hardware ignores most of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _FIXED = {"FLAT": {"saddr": 124}}
 _RAYS = dict.fromkeys(("glc", "dlc", "slc", "dim", "lwe", "tfe"), 0) | {"dmask": 15}  # of image_bvh*_intersect_ray
 _ZERO_BITS = {"VOP3P": 1 << 23, "LDSDIR": 3 << 22}  # in no field
 
-# sources of VOP3 whose neg and abs bits may be set without meaning; other opcodes: those that neg or op_sel means something for
+# sources of VOP3 whose neg and abs bits may be set without meaning; other opcodes: those that neg or op_sel means
+# something for
 _SIGNS_TAKEN = {
     "v_cmpx_class_f32": 3, "v_cmpx_class_f64": 3, "v_ldexp_f32": 3, "v_ldexp_f64": 3, "v_trig_preop_f64": 3, "v_cvt_pk_u8_f32": 7,
     "v_permlane16_b32": 0, "v_permlanex16_b32": 0, "v_cndmask_b16": 3,

@@ -1,4 +1,6 @@
-"""Operands of the scalar and vector ALUs: fetched, checked, modified, handed to `VALUES`, and the results written back."""
+"""Operands of the scalar and vector ALUs: fetched, checked, modified, handed to `VALUES`, and the results written
+back.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,11 @@ MOVES = frozenset(
         "v_movrelsd_2_b32", "v_swaprel_b32",
     )
 )  # fmt: skip
-# How the selectors of v_perm_b32 name bytes of S0 and S1, and signs of theirs. Source: RDNA3 ISA reference, "V_PERM_B32".
+# How the selectors of v_perm_b32 name bytes of S0 and S1, and signs of theirs. Source: RDNA3 ISA reference,
+# "V_PERM_B32".
 BYTES_OF_FIRST, BYTES_OF_SECOND, LAST_BYTE_TAKEN = (4, 5, 6, 7, 10, 11), (0, 1, 2, 3, 8, 9), 11
-# A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of the sum.
+# A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of
+# the sum.
 HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 BITWISE = re.compile(r"s_(?:not|(?:and|or)(?:_not[01])?|xor|nand|nor|xnor)(?:_(?:save|wr)exec)?_b(?:32|64)")
 READS_SCC = (
@@ -381,7 +385,9 @@ def _computes(step: Step, mnemonic: str) -> bool:
 
 
 def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes:
-    """Return where a permutation takes bytes that nobody wrote and no others. Constants are others, unless neither source was written."""
+    """Return where a permutation takes bytes that nobody wrote and no others. Constants are others, unless neither
+    source was written.
+    """
     octets = selectors.view(np.uint8).reshape(-1, 4)
     takes_first, takes_second = (np.isin(octets, one).any(axis=1) for one in (BYTES_OF_FIRST, BYTES_OF_SECOND))
     constant = (octets > LAST_BYTE_TAKEN).any(axis=1) & ~(first & second)
@@ -389,7 +395,9 @@ def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes
 
 
 def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -> list[Lanes | None]:
-    """Return where dwords of the result are undefined: the high one where only that of the last source is, which may be unused."""
+    """Return where dwords of the result are undefined: the high one where only that of the last source is, which may be
+    unused.
+    """
     *others, last = ins.uses
     low = np.zeros(lanes.size, np.bool_)
     undefined = [(operand, flag) for operand, flag in zip(others, known, strict=False)]
@@ -427,7 +435,9 @@ def _undefined_words(step: Step, operand: Operand, known: Lanes) -> list[Lanes]:
 
 
 def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
-    """Return by lane and register what is undefined of a matrix product; stop at elements of C that nobody wrote but there."""
+    """Return by lane and register what is undefined of a matrix product; stop at elements of C that nobody wrote but
+    there.
+    """
     c, d = ins.uses[2], ins.defs[0]
     undefined = undefined_elements(known[0], known[1])
     for at in range(d.size_bits // 32) if c.kind == "vgpr" else ():
@@ -486,7 +496,9 @@ def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: L
 
 
 def _of_register(undefined: Lanes | None, at: int) -> Lanes | None:
-    """Return a register's part of what is undefined of a result: by lane and register, or the same for all registers."""
+    """Return a register's part of what is undefined of a result: by lane and register, or the same for all
+    registers.
+    """
     return undefined if undefined is None or undefined.ndim == 1 else undefined[:, at]
 
 

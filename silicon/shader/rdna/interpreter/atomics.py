@@ -1,4 +1,5 @@
-"""What memory and LDS do with one value for an atomic operation: (old, source, compare) to new, on integers of `bits` bits.
+"""What memory and LDS do with one value for an atomic operation: (old, source, compare) to new, on integers of `bits`
+bits.
 
 Source: RDNA3 ISA reference, "LDS & GDS Instructions", "Global Instructions", "Float Memory Atomics".
 """
@@ -100,7 +101,9 @@ INTEGER_OPERATIONS: dict[str, Operation] = (
 
 
 def float_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
-    """Add to nearest even. The first NaN of (source, memory) passes, made quiet; infinities of unlike sign give -QNaN."""
+    """Add to nearest even. The first NaN of (source, memory) passes, made quiet; infinities of unlike sign give
+    -QNaN.
+    """
     if flush.inputs:
         old, src = kind.flushed(old), kind.flushed(src)
     for one in (src, old):
@@ -119,7 +122,9 @@ def float_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
 
 
 def float_select(kind: FloatFormat, flush: Flush, old: int, src: int, *, largest: bool) -> int:
-    """Return the smaller or larger, unchanged. A signalling NaN wins and becomes quiet; a quiet one loses against a number."""
+    """Return the smaller or larger, unchanged. A signalling NaN wins and becomes quiet; a quiet one loses against a
+    number.
+    """
     for one in (src, old):
         if kind.is_nan(one) and not one & kind.quiet:
             return one | kind.quiet

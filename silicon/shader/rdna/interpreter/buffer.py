@@ -108,7 +108,9 @@ class _Access:
         return start + within + low * element + offset % element
 
     def inside(self, at: int, size_bytes: int) -> Lanes:
-        """Say which lanes may access `size_bytes` from byte `at` of their data. Source: "Buffer Out Of Bounds Selection"."""
+        """Say which lanes may access `size_bytes` from byte `at` of their data. Source: "Buffer Out Of Bounds
+        Selection".
+        """
         buffer, end = self.buffer, self.offset + at + size_bytes
         records = buffer.num_records
         if buffer.oob == OOB_STRUCTURED or (
@@ -161,7 +163,9 @@ def _bound(access: _Access, lanes: Lanes, at: int, size_bytes: int) -> Lanes:
 
 
 def _bound_units(access: _Access, lanes: Lanes, size_bytes: int, unit: int) -> Lanes:
-    """Say of each dword (or less) of each lane whether it may be accessed, a lane after the other: where lanes overlap the highest wins."""
+    """Say of each dword (or less) of each lane whether it may be accessed, a lane after the other: where lanes overlap
+    the highest wins.
+    """
     units = [_bound(access, lanes, at, unit) for at in range(0, size_bytes, unit)]
     some: Lanes = np.stack(units, axis=1).reshape(-1)
     return some

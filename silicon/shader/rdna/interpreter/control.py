@@ -1,4 +1,6 @@
-"""Program flow, waits, messages and hardware registers. Source: RDNA3 ISA reference, chapter 5, "Wave State Registers", "SOPP Instructions"."""
+"""Program flow, waits, messages and hardware registers. Source: RDNA3 ISA reference, chapter 5, "Wave State Registers",
+"SOPP Instructions".
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,9 @@ def _trap(step: Step) -> Exit:
 
 
 def enter_trap(step: Step, trap_id: int) -> None:
-    """Save the PC of the present instruction and the trap's number in TTMP 0 and 1, and go to the handler with privilege."""
+    """Save the PC of the present instruction and the trap's number in TTMP 0 and 1, and go to the handler with
+    privilege.
+    """
     words = step.regs.words
     saved = step.pc | trap_id << 48
     words[TTMP0], words[TTMP0 + 1] = saved & 0xFFFF_FFFF, saved >> 32
@@ -258,7 +262,9 @@ def _call(step: Step) -> Exit:
 
 
 def _subvector_begin(step: Step) -> Exit:
-    """Run the loop for the low half of a wave64 first. Source: RDNA2 ISA reference, "S_SUBVECTOR_LOOP_BEGIN"; the RDNA3 one omits it."""
+    """Run the loop for the low half of a wave64 first. Source: RDNA2 ISA reference, "S_SUBVECTOR_LOOP_BEGIN"; the RDNA3
+    one omits it.
+    """
     regs, first = step.regs, step.field["sdst"]
     low, high = regs.scalar(EXEC_LO), regs.scalar(EXEC_LO + 1)
     if not low and not high:
@@ -300,7 +306,9 @@ def _related(step: Step, base: int, by: int, count: int) -> int | None:
 
 
 def _move_relative(step: Step) -> Exit:
-    """s_movrels, s_movreld, s_movrelsd_2: source, destination or both are moved by M0. Out of range: s0 is read, nothing is written."""
+    """s_movrels, s_movreld, s_movrelsd_2: source, destination or both are moved by M0. Out of range: s0 is read,
+    nothing is written.
+    """
     regs, mnemonic = step.regs, step.ins.mnemonic
     count = 2 if mnemonic.endswith("b64") else 1
     m0 = regs.scalar(M0)

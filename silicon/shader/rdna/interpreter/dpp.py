@@ -1,7 +1,7 @@
 """Data parallel primitives: from which lane a vector instruction takes its first source, and which lanes it writes.
 
-Source: RDNA3 ISA reference, "Data Parallel Processing". Where its table of BC and FI and its text differ (a source beyond the row), the text
-is followed: BC alone decides.
+Source: RDNA3 ISA reference, "Data Parallel Processing". Where its table of BC and FI and its text differ (a source
+beyond the row), the text is followed: BC alone decides.
 """
 
 from __future__ import annotations

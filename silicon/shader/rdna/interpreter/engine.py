@@ -1,4 +1,6 @@
-"""The reference engine: one instruction of one wave at a time, by the ISA document, every rule checked as it happens."""
+"""The reference engine: one instruction of one wave at a time, by the ISA document, every rule checked as it
+happens.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +88,9 @@ def unit(ins: Instruction) -> tuple[Callable[[Step], Exit], str]:
 def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
     """Execute exactly the instruction at the wave's PC on the wave's own words.
 
-    The group's LDS and `machine.memory` are accessed at once and results land at once; rules that need a wave's history (in-flight loads,
-    uninitialised registers) are checked only by `Interpreter`, which keeps it. Memory faults, alignment, illegal code are always found.
+    The group's LDS and `machine.memory` are accessed at once and results land at once; rules that need a wave's history
+    (in-flight loads, uninitialised registers) are checked only by `Interpreter`, which keeps it. Memory faults,
+    alignment, illegal code are always found.
     """
     return _step(Registers(wave, None, strict=machine.strict), group, machine)
 
@@ -123,7 +126,9 @@ def _fetch(machine: Machine, pc: int) -> tuple[Instruction, Callable[[Step], Exi
 
 
 def _decoded(machine: Machine, pc: int) -> Instruction:
-    """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on the card."""
+    """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on
+    the card.
+    """
     code = machine.fetch(pc, LONGEST_BYTES)
     try:
         return decode(code)
@@ -230,7 +235,9 @@ class InterpreterRun:
         return False
 
     def step(self, instructions: int) -> bool:
-        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations
+        never ends.
+        """
         left, idle = instructions, 0
         while left > 0:
             self._admit()
@@ -256,7 +263,9 @@ class InterpreterRun:
         self._next = None
 
     def _admit(self) -> None:
-        """Start another group when there is none, or when all had a turn and none ended: somebody may wait for one not started yet."""
+        """Start another group when there is none, or when all had a turn and none ended: somebody may wait for one not
+        started yet.
+        """
         while (
             self._next is not None and len(self._residents) < self._limit and self._since_change >= len(self._residents)
         ):

@@ -1,6 +1,7 @@
 """Buffer data formats: what the texture unit makes of memory on a typed load, and of registers on a typed store.
 
-Source: RDNA3 ISA reference, "Data Formats", "D16 Instructions". A format's name lists components from the highest bit down; X is the lowest.
+Source: RDNA3 ISA reference, "Data Formats", "D16 Instructions". A format's name lists components from the highest bit
+down; X is the lowest.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def small_float_to_f32(bits: int, width: int) -> int:
 
 
 def f32_to_small_float(bits: int, width: int, *, truncates: bool = False) -> int:
-    """Narrow an f32 to 16, 11 or 10 bits, to nearest even or towards zero. The unsigned ones make 0 of what is negative."""
+    """Narrow an f32 to 16, 11 or 10 bits, to nearest even or towards zero. The unsigned ones make 0 of what is
+    negative.
+    """
     fraction_bits = {16: 10, 11: 6, 10: 5}[width]
     infinity, sign = 0x1F << fraction_bits, bits >> 31
     top = 0x8000 * sign if width == 16 else 0
@@ -129,7 +132,9 @@ def component_to_register(value: int, width: int, kind: str) -> int:
 
 
 def register_to_component(bits: int, width: int, kind: str) -> int:
-    """Turn the 32 bits of a register to one component in memory. UNKNOWN: integers that do not fit lose their high bits."""
+    """Turn the 32 bits of a register to one component in memory. UNKNOWN: integers that do not fit lose their high
+    bits.
+    """
     mask = (1 << width) - 1
     if kind in ("uint", "sint"):
         return bits & mask
@@ -165,7 +170,9 @@ def pack(fmt: BufferFormat, registers: list[int]) -> bytes:
 
 
 def to_d16(fmt: BufferFormat, bits: int) -> int:
-    """Narrow a loaded component to 16 bits: of a 32-bit float by truncation, else to nearest even; integers lose their high bits."""
+    """Narrow a loaded component to 16 bits: of a 32-bit float by truncation, else to nearest even; integers lose their
+    high bits.
+    """
     if fmt.is_integer:
         return bits & 0xFFFF
     return f32_to_small_float(bits, 16, truncates=fmt.kind == "float" and fmt.widths[0] == 32)

@@ -1,7 +1,7 @@
 """What the vector ALU does not interlock, and what a clause may hold: rules about instructions that follow each other.
 
-Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM GCNHazardRecognizer, hazards of gfx11
-(VALUTransUse, VcmpxPermlane).
+Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM GCNHazardRecognizer, hazards
+of gfx11 (VALUTransUse, VcmpxPermlane).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
 
 _VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "VINTERP"))
-# They leave when every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause va_vdst==0"; Mesa
-# aco_insert_NOPs.cpp, parse_vdst_wait
+# They leave when every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause
+# va_vdst==0"; Mesa aco_insert_NOPs.cpp, parse_vdst_wait
 _BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")

@@ -147,7 +147,9 @@ def _atomic(step: Step, name: str) -> None:
 
 
 def _conditional_exchange(step: Step) -> None:
-    """ds_condxchg32_rtn_b64: each dword of a pair is replaced where bit 31 of its new value is set, and that bit is stored as 0."""
+    """ds_condxchg32_rtn_b64: each dword of a pair is replaced where bit 31 of its new value is set, and that bit is
+    stored as 0.
+    """
     lanes = step.regs.exec_lanes()
     at = byte_addresses(_addresses(step, lanes, step.ins.offset) & 0xFFF8, 8)
 
@@ -165,7 +167,8 @@ def _conditional_exchange(step: Step) -> None:
 
 
 def _count_lanes(step: Step) -> None:
-    """ds_append and ds_consume: add or subtract the number of active lanes at M0 + offset; all of them get the old value.
+    """ds_append and ds_consume: add or subtract the number of active lanes at M0 + offset; all of them get the old
+    value.
 
     UNKNOWN: the document gives M0's layout for GDS; for LDS compilers put the byte address there as it is.
     """
@@ -184,7 +187,9 @@ def _count_lanes(step: Step) -> None:
 
 
 def swizzled_lane(offset: int, lane: int) -> int:
-    """Return the lane that ds_swizzle_b32 reads for `lane` (0..31 of a half). Source: RDNA3 ISA reference, "DS_SWIZZLE_B32"."""
+    """Return the lane that ds_swizzle_b32 reads for `lane` (0..31 of a half). Source: RDNA3 ISA reference,
+    "DS_SWIZZLE_B32".
+    """
     low = offset & 0x1F
     if offset >= 0xE000:  # FFT
         reverse = int(f"{lane:05b}"[::-1], 2)
@@ -228,7 +233,9 @@ def _backward(step: Step) -> None:
 
 
 def _forward(step: Step) -> None:
-    """ds_permute_b32: lanes push their data; of several for one lane the highest wins, a lane that gets none reads zero."""
+    """ds_permute_b32: lanes push their data; of several for one lane the highest wins, a lane that gets none reads
+    zero.
+    """
     regs, lanes, first = step.regs, step.regs.exec_lanes(), step.field["data0"]
     targets = _chosen(step, lanes)
     values, unknown = regs.vector(first, lanes, decides=False), regs.vector_undefined(first)

@@ -39,8 +39,9 @@ TRANSFERS = {
 }  # fmt: skip
 LOADS, STORES = {"vm": "vmem"}, {"vs": "store"}
 FLAT_LOADS, FLAT_STORES = {"vm": "vmem", "lgkm": "lds"}, {"vs": "store", "lgkm": "lds"}
-# A FLAT load counts in both, and returns in that of the memory it reached. Source: LLVM SIInsertWaitcnts.cpp, mayAccessLDSThroughFlat (global
-# memory through FLAT is waited for in vmcnt alone); ROCR-Runtime blit_copyAligned.s does so. UNKNOWN: whether LDS alone needs no vmcnt
+# A FLAT load counts in both, and returns in that of the memory it reached. Source: LLVM SIInsertWaitcnts.cpp,
+# mayAccessLDSThroughFlat (global memory through FLAT is waited for in vmcnt alone); ROCR-Runtime blit_copyAligned.s
+# does so. UNKNOWN: whether LDS alone needs no vmcnt
 WITHOUT_LDS = frozenset({"vm"})
 FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero
 APERTURE_SHIFT = 32  # an aperture is 4 GiB: its high dword is SH_MEM_BASES' half, moved up
@@ -96,7 +97,8 @@ def _load(
 
 
 def memory_flush(step: Step, name: str) -> Flush:
-    """Return which denormals a memory atomic flushes: an add all inputs, others what MODE says of inputs; results never.
+    """Return which denormals a memory atomic flushes: an add all inputs, others what MODE says of inputs; results
+    never.
 
     Source: RDNA3 ISA reference, "Float Memory Atomics", "Denormals".
     """
@@ -243,7 +245,9 @@ def force_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lane
 
 
 def lds_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
-    """Align LDS addresses to the native size unless unaligned accesses are on. Source: "LDS/GDS Alignment and Out-of-Range"."""
+    """Align LDS addresses to the native size unless unaligned accesses are on. Source: "LDS/GDS Alignment and
+    Out-of-Range".
+    """
     if step.machine.dispatch.mtype_unaligned or size_bytes == 1:
         return addresses
     return force_aligned(step, addresses, 16 if size_bytes > 8 else size_bytes, lanes)
@@ -255,7 +259,9 @@ _SCALAR_ORDER = {"lgkm": "scalar"}
 
 
 def scalar_memory(step: Step) -> None:
-    """Execute an SMEM instruction: loads of 1 to 16 dwords, plain or bounded by a buffer resource; cache invalidation."""
+    """Execute an SMEM instruction: loads of 1 to 16 dwords, plain or bounded by a buffer resource; cache
+    invalidation.
+    """
     mnemonic = step.ins.mnemonic
     if "load" not in mnemonic:
         step.issue(_SCALAR_ORDER)

@@ -1,4 +1,6 @@
-"""The places where vector memory instructions end: global memory, and the LDS of a work-group. Bytes at addresses, lane by lane."""
+"""The places where vector memory instructions end: global memory, and the LDS of a work-group. Bytes at addresses, lane
+by lane.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,9 @@ def deliver(
 def stored(
     step: Step, first: int, transfer: Transfer, lanes: Lanes, *, check: bool = True
 ) -> tuple[Bytes, NDArray[np.bool_] | None]:
-    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote: `check_stored` unless told not to."""
+    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote:
+    `check_stored` unless told not to.
+    """
     regs, count = step.regs, transfer.register_count
     words = np.stack([regs.vector(first + at, lanes, decides=False) for at in range(count)], axis=1)
     if transfer.half == "high":
@@ -185,7 +189,9 @@ def stored(
 
 
 def check_stored(step: Step, first: int, count: int, lanes: Lanes) -> None:
-    """Refuse to store undefined lanes where others read them. Of a wide store a part may be: the fourth of three numbers is padding."""
+    """Refuse to store undefined lanes where others read them. Of a wide store a part may be: the fourth of three
+    numbers is padding.
+    """
     regs = step.regs
     if regs.tracker is None or step.ins.format in OWN_MEMORY:
         return

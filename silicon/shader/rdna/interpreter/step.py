@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 class Exit(Enum):
-    """What a wave does after an instruction. Its PC is that of the next instruction, except after FAULT: of the one that broke a rule."""
+    """What a wave does after an instruction. Its PC is that of the next instruction, except after FAULT: of the one
+    that broke a rule.
+    """
 
     NEXT = "goes on, at once"
     YIELD = "goes on; others should run first"
@@ -66,7 +68,9 @@ class Machine:
     _epoch: int = -1
 
     def find(self, gpu_va: int, *, write: bool = False, execute: bool = False, lane: int | None = None) -> Mapped:
-        """Return the memory around an address; a fault of translation breaks the rule `memory`, one of fetching `illegal`."""
+        """Return the memory around an address; a fault of translation breaks the rule `memory`, one of fetching
+        `illegal`.
+        """
         if self._epoch != self.memory.epoch:
             self._mapped.clear()
             self.code.clear()
@@ -154,7 +158,9 @@ class Step:
         sgprs: range = range(0),
         guards: frozenset[str] | None = None,
     ) -> None:
-        """Count an operation that completes later; its registers are out of bounds until a wait covers it, in the counters `guards`."""
+        """Count an operation that completes later; its registers are out of bounds until a wait covers it, in the
+        counters `guards`.
+        """
         if self.regs.tracker is not None:
             half = loaded_half(self.ins) if len(vgprs) == 1 else 0
             vgprs = range(vgprs.start + half, vgprs.stop + half)

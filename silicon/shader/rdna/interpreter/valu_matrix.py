@@ -1,12 +1,12 @@
 """WMMA: D = A x B + C of 16 x 16 matrices spread over the lanes of a wave, EXEC ignored.
 
-Lane n (0…15) holds row n of A and column n of B, packed along K through its registers; lanes 16 up hold copies, which are not read. Lane n
-of C and D is column n % 16; row r is in register r // groups, lanes 16 * (r % groups) up, where a wave32 has two groups of lanes and a
-wave64 four. 16-bit C and D are half a dword each, the half by OPSEL[2]; D's other half stays.
-Float sums go along K by pairs: both products are added, then what was summed so far, each step rounded to nearest even.
-QUIRK: cards add each pair as v_dot2_f32_* does (`interp_valu_dots`), measured on gfx1151 and gfx1100, so that sums of both signs differ from
-these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit sums.
-Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
+Lane n (0…15) holds row n of A and column n of B, packed along K through its registers; lanes 16 up hold copies, which
+are not read. Lane n of C and D is column n % 16; row r is in register r // groups, lanes 16 * (r % groups) up, where a
+wave32 has two groups of lanes and a wave64 four. 16-bit C and D are half a dword each, the half by OPSEL[2]; D's other
+half stays. Float sums go along K by pairs: both products are added, then what was summed so far, each step rounded to
+nearest even. QUIRK: cards add each pair as v_dot2_f32_* does (`interp_valu_dots`), measured on gfx1151 and gfx1100, so
+that sums of both signs differ from these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056.
+UNKNOWN: the 16-bit sums. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _float(form: Format, source: Format) -> Vector:
 
 
 def undefined_elements(a: Lanes, b: Lanes) -> Lanes:
-    """Return by (lane, register) which elements of D are undefined, from the lanes of A and B that are: whole rows and columns.
+    """Return by (lane, register) which elements of D are undefined, from the lanes of A and B that are: whole rows and
+    columns.
 
     The copies in the upper lanes are held to the rule too, since the document wants them.
     """

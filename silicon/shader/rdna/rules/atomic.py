@@ -71,7 +71,9 @@ def put_old(wave: Wave, to: Operand, old: Value) -> None:
 def cache_atomic(
     wave: Wave, where: Addresses, operation: str, size_bytes: int, source: Operand, active: Value
 ) -> Value:
-    """Emit an atomic on memory for the lanes of a mask; return the old values (vector of i32 or i64). A comparand follows the data."""
+    """Emit an atomic on memory for the lanes of a mask; return the old values (vector of i32 or i64). A comparand
+    follows the data.
+    """
     code = wave.code
     shape = Shape(size_bytes, size_bytes, wave.lanes)
     data = _data(wave, source, size_bytes)

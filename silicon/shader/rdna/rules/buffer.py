@@ -1,4 +1,5 @@
-"""MUBUF loads, stores and atomics without formats, on linear buffers; swizzled and formatted ones are the interpreter's.
+"""MUBUF loads, stores and atomics without formats, on linear buffers; swizzled and formatted ones are the
+interpreter's.
 
 Source: RDNA3 ISA reference, "Buffer Addressing", "Range Checking", "Buffer Resource".
 """

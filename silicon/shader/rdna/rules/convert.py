@@ -1,4 +1,5 @@
-"""Conversions of the vector ALU between floats, integers and packed integers. Floats to integers truncate and saturate; NaN becomes 0.
+"""Conversions of the vector ALU between floats, integers and packed integers. Floats to integers truncate and saturate;
+NaN becomes 0.
 
 Source: RDNA3 ISA reference, "VOP1 Instructions", "VOP3 & VOP3SD Instructions", V_CVT_*.
 """
@@ -34,7 +35,7 @@ def pack(wave: Wave, low: Value, high: Value) -> Value:
     return code.op("or", code.resize(low, "i32"), top)
 
 
-# floats to integers ---------------------------------------------------------------------------------------------------------------
+# floats to integers ---------------------------------------------------------------------------------------------------
 
 
 def _nearest(f: Float, value: Value) -> Value:
@@ -66,7 +67,7 @@ for _name, _row in FROM_FLOAT.items():
     rule(_name)(_from_float(*_row))
 
 
-# integers to floats ---------------------------------------------------------------------------------------------------------------
+# integers to floats ---------------------------------------------------------------------------------------------------
 
 TO_FLOAT = {  # source's bits: lowest, count, signed; result
     "v_cvt_f64_i32": (0, 32, True, "f64"), "v_cvt_f64_u32": (0, 32, False, "f64"), "v_cvt_f32_i32": (0, 32, True, "f32"),
@@ -102,7 +103,7 @@ def _offset(wave: Wave, ins: Instruction) -> None:
     wave.put(ins.defs[0], unit.result(number, ins), ins)
 
 
-# between floats -------------------------------------------------------------------------------------------------------------------
+# between floats -------------------------------------------------------------------------------------------------------
 
 
 def _between(source: str, target: str, how: str) -> Rule:
@@ -153,7 +154,7 @@ def _pack_truncated(wave: Wave, ins: Instruction) -> None:
     wave.put(ins.defs[0], pack(wave, *parts), ins)
 
 
-# packed integers ------------------------------------------------------------------------------------------------------------------
+# packed integers ------------------------------------------------------------------------------------------------------
 
 
 def _normalised(*, signed: bool) -> Step:

@@ -1,7 +1,7 @@
 """The steps of a division: scaling of the operands, the last multiply-add, the special cases.
 
-A quotient is computed as v_div_scale (both operands), v_rcp, multiply-adds, v_div_fmas, v_div_fixup. Source: RDNA3 ISA reference,
-"V_DIV_SCALE_F32", "V_DIV_FMAS_F32", "V_DIV_FIXUP_F32".
+A quotient is computed as v_div_scale (both operands), v_rcp, multiply-adds, v_div_fmas, v_div_fixup. Source: RDNA3 ISA
+reference, "V_DIV_SCALE_F32", "V_DIV_FMAS_F32", "V_DIV_FIXUP_F32".
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
     from ringup.silicon.shader.rdna.writer.wave import Rule, Wave
 
-# by format: power of two that operands are scaled by, exponent difference that calls for it, exponent of a tiny numerator
+# by format: power of two that operands are scaled by, exponent difference that calls for it, exponent of a tiny
+# numerator
 SCALES = {"f32": (64, 96, 23), "f64": (128, 768, 53)}
 
 
@@ -29,7 +30,8 @@ def _is_denormal(f: Float, value: Value) -> Value:
 
 
 def _is_far_below(f: Float, top: Value, bottom: Value) -> Value:
-    """Tell whether the quotient is below the smallest normal number: compare the top with the bottom times that, both scaled up.
+    """Tell whether the quotient is below the smallest normal number: compare the top with the bottom times that, both
+    scaled up.
 
     Where the scaled bottom is rounded for being denormal the quotient is large.
     """
@@ -44,9 +46,10 @@ def _is_far_below(f: Float, top: Value, bottom: Value) -> Value:
 def _div_scale(type_: str) -> Rule:
     """Scale one operand; the mask is set where v_div_fmas has to undo it.
 
-    UNKNOWN: where reciprocal and quotient are both denormal the document scales the denominator, then above 2**126, up, which makes it
-    infinite; the quotient comes out right only if it is scaled down. Its test `1.0 / 64'F(S1)` of single precision asks whether the
-    reciprocal is denormal in single precision, or large denominators would lose their quotient to v_rcp_f32's flush.
+    UNKNOWN: where reciprocal and quotient are both denormal the document scales the denominator, then above 2**126, up,
+    which makes it infinite; the quotient comes out right only if it is scaled down. Its test `1.0 / 64'F(S1)` of single
+    precision asks whether the reciprocal is denormal in single precision, or large denominators would lose their
+    quotient to v_rcp_f32's flush.
     """
     power, apart, tiny = SCALES[type_]
 
@@ -90,7 +93,9 @@ def _div_scale(type_: str) -> Rule:
 
 
 def _fused_single(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value:
-    """Return 2**shift * (a * b + c) with one rounding: in double precision the product is exact and the sum is rounded to odd."""
+    """Return 2**shift * (a * b + c) with one rounding: in double precision the product is exact and the sum is rounded
+    to odd.
+    """
     code = f.code
     x, y, z = (code.cast("fpext", one, "double") for one in (a, b, c))
     total = f.odd_sum(code.op("fmul", x, y), z)
@@ -102,8 +107,9 @@ def _fused_single(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value
 def _fused_double(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value:
     """Return 2**shift * (a * b + c) with one rounding.
 
-    Only a denormal result would be rounded twice. It is rounded before it is scaled, by a sum with a number whose last bit weighs as much as
-    that of denormals then. Product and sum go into it exactly: as pairs of numbers, the last of them rounded to odd.
+    Only a denormal result would be rounded twice. It is rounded before it is scaled, by a sum with a number whose last
+    bit weighs as much as that of denormals then. Product and sum go into it exactly: as pairs of numbers, the last of
+    them rounded to odd.
     """
     code = f.code
     plain, power = f.fma(a, b, c), SCALES["f64"][0]
@@ -130,8 +136,8 @@ def _fused_double(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value
 def _div_fmas(type_: str) -> Rule:
     """Multiply, add and undo the scaling where VCC says so, rounding once. Denormal inputs are kept.
 
-    UNKNOWN: the document prints 2**32 (f64: 2**64) as the factor. v_div_scale scales by 2**64 (2**128), one operand up or the other, so the
-    quotient is right only if that is undone: up for quotients above 1, else down.
+    UNKNOWN: the document prints 2**32 (f64: 2**64) as the factor. v_div_scale scales by 2**64 (2**128), one operand up
+    or the other, so the quotient is right only if that is undone: up for quotients above 1, else down.
     """
     power = SCALES[type_][0]
     fused = _fused_single if type_ == "f32" else _fused_double
@@ -168,7 +174,8 @@ def _div_fixup(f: Float, quotient: Value, bottom: Value, top: Value) -> Value:
 
     result = signed(code.op("and", closed[0], f.const(f.fmt.sign - 1)))
     if f.fmt.kind != "half":
-        # UNKNOWN: the document asks the denominator's exponent, which cannot be that of infinity here; a quotient that went over is meant
+        # UNKNOWN: the document asks the denominator's exponent, which cannot be that of infinity here; a quotient that
+        # went over is meant
         over = code.fcmp("ueq", code.intrinsic("fabs", quotient), infinity)
         result = code.select(over, signed(f.const(f.fmt.infinity)), result)
         # the quotient is below half the smallest denormal

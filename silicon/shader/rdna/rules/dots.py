@@ -1,10 +1,11 @@
-"""Dot products of 16-bit floats that add to an f32: three terms in one sum of integers, as cards were measured to do it.
+"""Dot products of 16-bit floats that add to an f32: three terms in one sum of integers, as cards were measured to do
+it.
 
-A term is a whole number of 24 bits at most times a power of two. All are cut to whole multiples of one unit, below the largest by so much
-that the sum fits 32 bits; a term against S2's sign counts as the complement of its bits, even a zero. The sum is rounded once, to
-nearest even. MODE has no say: f16 denormals count, those of bf16, of S2 and of the result do not. One helper function of the module for
-each format. Source: github.com/ROCm/rocm-systems, issue 12056 (gfx1151) and rocjitsu's notes on DOT2 (gfx1100); LLVM SIISelLowering.cpp,
-performFMACombine, on the denormals of f32.
+A term is a whole number of 24 bits at most times a power of two. All are cut to whole multiples of one unit, below the
+largest by so much that the sum fits 32 bits; a term against S2's sign counts as the complement of its bits, even a
+zero. The sum is rounded once, to nearest even. MODE has no say: f16 denormals count, those of bf16, of S2 and of the
+result do not. One helper function of the module for each format. Source: github.com/ROCm/rocm-systems, issue 12056
+(gfx1151) and rocjitsu's notes on DOT2 (gfx1100); LLVM SIISelLowering.cpp, performFMACombine, on the denormals of f32.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class _Sum:
         return self.op("lshr", left, down)
 
     def finite(self, terms: list[tuple[Value, Value, Value]], places: list[Value]) -> Value:
-        """Return the sum of (number, unit, negative), S2 first; `places` are the products' exponents by their factors' bits."""
+        """Return the sum of (number, unit, negative), S2 first; `places` are the products' exponents by their factors'
+        bits.
+        """
         code = self.code
         bounds = [self.op("sub", self.leading(number, unit), 26) for number, unit, _ in terms]
         for (number, _, _), place in zip(terms[1:], places, strict=True):
@@ -181,7 +184,9 @@ def _name(form: str, lanes: int) -> str:
 
 
 def dot_step(code: Code, form: str, a: Value, b: Value, c: Value) -> Value:
-    """Return the bits of a.lo * b.lo + a.hi * b.hi + c for dwords of halves and bits of f32, in vectors of any length."""
+    """Return the bits of a.lo * b.lo + a.hi * b.hi + c for dwords of halves and bits of f32, in vectors of any
+    length.
+    """
     for name, text in _function(form, c.lanes).items():
         code.define(name, text)
     return code.call(_name(form, c.lanes), c.type, a, b, c)

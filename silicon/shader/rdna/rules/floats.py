@@ -1,4 +1,5 @@
-"""Float arithmetic of the vector ALU in all three formats: sums and products, order, rounding to integers, exponents, cube maps.
+"""Float arithmetic of the vector ALU in all three formats: sums and products, order, rounding to integers, exponents,
+cube maps.
 
 Source: RDNA3 ISA reference, "VOP2 Instructions", "VOP1 Instructions", "VOP3 & VOP3SD Instructions".
 """
@@ -69,7 +70,7 @@ for _type, _names in FORMS.items():
         rule(f"v_{_name}_{_type}")(float_rule(_type, _function, rounds=False))
 
 
-# order ----------------------------------------------------------------------------------------------------------------------------
+# order ----------------------------------------------------------------------------------------------------------------
 
 
 def _median(f: Float, a: Value, b: Value, c: Value) -> Value:
@@ -99,7 +100,7 @@ for _name, _function in ORDER.items():
         rule(f"v_{_name}_{_type}")(bits_rule(_type, _function))
 
 
-# exponents ------------------------------------------------------------------------------------------------------------------------
+# exponents ------------------------------------------------------------------------------------------------------------
 
 
 def _is_odd(f: Float, raw: Value) -> Value:
@@ -145,7 +146,7 @@ for _type in ("f16", "f32", "f64"):
     rule(f"v_ldexp_{_type}")(_ldexp_rule(_type))
 
 
-# cube maps and lighting -----------------------------------------------------------------------------------------------------------
+# cube maps and lighting -----------------------------------------------------------------------------------------------
 
 
 def _cube(along_x: Combine, along_y: Combine, along_z: Combine) -> Combine:

@@ -1,7 +1,9 @@
-"""The transcendental unit: reciprocals, roots, exponentials, logarithms, sine and cosine, each within 1 ulp of the true value.
+"""The transcendental unit: reciprocals, roots, exponentials, logarithms, sine and cosine, each within 1 ulp of the true
+value.
 
-Exponentials, logarithms, sine and cosine are polynomials in double precision, rounded once: their errors, below 2**-40, are out of sight.
-The coefficients are minimax fits of the functions named. Source: RDNA3 ISA reference, "VOP1 Instructions", with their notes on denormals.
+Exponentials, logarithms, sine and cosine are polynomials in double precision, rounded once: their errors, below 2**-40,
+are out of sight. The coefficients are minimax fits of the functions named. Source: RDNA3 ISA reference, "VOP1
+Instructions", with their notes on denormals.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ EXP2 = (  # 2**x for x in -0.5..0.5, relative error 2**-46
     "0x1.0000000000039p+0", "0x1.62e42fefa3752p-1", "0x1.ebfbdff81570fp-3", "0x1.c6b08d70d2012p-5", "0x1.3b2ab72a108f2p-7",
     "0x1.5d87fd9012841p-10", "0x1.43088fca83a3fp-13", "0x1.ffce245c2b576p-17", "0x1.63edf1393bf27p-20", "0x1.b3f4279eaa21bp-24",
 )  # fmt: skip
-LOG2 = (  # log2((1 + s) / (1 - s)) / s as a polynomial of s**2, for quotients of sqrt(1/2) up to sqrt(2); relative error 2**-45
+# log2((1 + s) / (1 - s)) / s as a polynomial of s**2, for quotients of sqrt(1/2) up to sqrt(2); relative error 2**-45
+LOG2 = (
     "0x1.71547652b8251p+1", "0x1.ec709dc53c311p-1", "0x1.2776c293812fbp-1", "0x1.a61a2e9155e91p-2", "0x1.47955fd269790p-2",
     "0x1.21b0597d18dafp-2",
 )  # fmt: skip

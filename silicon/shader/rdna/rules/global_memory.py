@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def addresses(wave: Wave, ins: Instruction) -> Addresses:
-    """Return the addresses of a GLOBAL or FLAT instruction: VGPR pair, or SGPR pair and VGPR offset, or (ADDTID) SGPR pair and lane."""
+    """Return the addresses of a GLOBAL or FLAT instruction: VGPR pair, or SGPR pair and VGPR offset, or (ADDTID) SGPR
+    pair and lane.
+    """
     code = wave.code
     offset = code.const(ins.offset, "i64")
     scalar = next((one for one in ins.operands if one.field == "saddr" and one.kind == "sgpr"), None)
@@ -60,7 +62,9 @@ def in_aperture(wave: Wave, lanes: Value) -> Value:
 
 
 def global_only(wave: Wave, ins: Instruction) -> AbstractContextManager[None]:
-    """Guard a body that is right for global memory: the interpreter serves FLAT instructions that meet LDS or scratch."""
+    """Guard a body that is right for global memory: the interpreter serves FLAT instructions that meet LDS or
+    scratch.
+    """
     if ins.format != "FLAT":
         return nullcontext()
     return wave.unless(in_aperture(wave, wave.src(operand(ins, "addr"), "i64")), ins)

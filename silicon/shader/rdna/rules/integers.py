@@ -1,6 +1,7 @@
 """Integer arithmetic of the vector ALU: sums, products, order, bit fields, shifts, carries, bytes.
 
-Source: RDNA3 ISA reference, "VOP2 Instructions", "VOP1 Instructions", "VOP3 & VOP3SD Instructions". With CLAMP, results saturate.
+Source: RDNA3 ISA reference, "VOP2 Instructions", "VOP1 Instructions", "VOP3 & VOP3SD Instructions". With CLAMP, results
+saturate.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ for _sign in "iu":
     SIMPLE |= {f"v_minmax_{_sign}32": _then(_low, _high), f"v_maxmin_{_sign}32": _then(_high, _low)}
 
 
-# bytes ----------------------------------------------------------------------------------------------------------------------------
+# bytes ----------------------------------------------------------------------------------------------------------------
 
 
 def _bytes(code: Code, a: Value) -> Value:
@@ -300,7 +301,7 @@ for _name, (_function, _clamped) in SATURATING.items():
     rule(_name)(_integer(_function, _clamped))
 
 
-# 24-bit third operands of v_mad_*24 are whole dwords ------------------------------------------------------------------------------
+# 24-bit third operands of v_mad_*24 are whole dwords ------------------------------------------------------------------
 
 
 def _mad24(*, signed: bool) -> Rule:
@@ -318,7 +319,7 @@ rule("v_mad_i32_i24")(_mad24(signed=True))
 rule("v_mad_u32_u24")(_mad24(signed=False))
 
 
-# sums of differences at four offsets ----------------------------------------------------------------------------------------------
+# sums of differences at four offsets ----------------------------------------------------------------------------------
 
 
 def _quad_distance(*, masked: bool, wide: bool) -> Rule:
@@ -355,7 +356,7 @@ rule("v_mqsad_pk_u16_u8")(_quad_distance(masked=True, wide=False))
 rule("v_mqsad_u32_u8")(_quad_distance(masked=True, wide=True))
 
 
-# carries --------------------------------------------------------------------------------------------------------------------------
+# carries --------------------------------------------------------------------------------------------------------------
 
 
 def _carrying(name: str, *, swapped: bool, carry_in: bool) -> Rule:

@@ -1,6 +1,7 @@
 """Moves between lanes, and between vector and scalar registers; selection and exchange.
 
-Source: RDNA3 ISA reference, "V_READLANE_B32", "V_PERMLANE16_B32", "V_MBCNT_LO_U32_B32", "V_CNDMASK_B32" and their neighbours.
+Source: RDNA3 ISA reference, "V_READLANE_B32", "V_PERMLANE16_B32", "V_MBCNT_LO_U32_B32", "V_CNDMASK_B32" and their
+neighbours.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _swap(wave: Wave, ins: Instruction) -> None:
     wave.put(b, first)
 
 
-# one lane -------------------------------------------------------------------------------------------------------------------------
+# one lane -------------------------------------------------------------------------------------------------------------
 
 
 @rule("v_readfirstlane_b32")
@@ -85,7 +86,7 @@ def _mbcnt_hi(wave: Wave, ins: Instruction) -> None:
     _below(wave, ins, 32)
 
 
-# all lanes ------------------------------------------------------------------------------------------------------------------------
+# all lanes ------------------------------------------------------------------------------------------------------------
 
 
 @rule("v_permlane64_b32")
@@ -127,9 +128,10 @@ def _permlane16(wave: Wave, ins: Instruction) -> None:
     wave.put(ins.defs[0], result, ins, enable)
 
 
-# registers by number --------------------------------------------------------------------------------------------------------------
+# registers by number --------------------------------------------------------------------------------------------------
 
-# how M0 moves the numbers of source and destination: lowest bit and count of bits. Source: RDNA3 ISA reference, "VGPR Indexing"
+# how M0 moves the numbers of source and destination: lowest bit and count of bits. Source: RDNA3 ISA reference, "VGPR
+# Indexing"
 RELATIVE: dict[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
     "v_movreld_b32": (None, (0, 32)), "v_movrels_b32": ((0, 32), None), "v_movrelsd_b32": ((0, 32), (0, 32)),
     "v_movrelsd_2_b32": ((0, 10), (16, 10)), "v_swaprel_b32": ((0, 10), (16, 10)),

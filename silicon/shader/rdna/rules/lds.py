@@ -115,7 +115,7 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
         lds_store(wave, place, shape(wave, size_bytes), rows)
 
 
-# lanes exchange values ------------------------------------------------------------------------------------------------------------
+# lanes exchange values ------------------------------------------------------------------------------------------------
 
 
 def _targets(wave: Wave, ins: Instruction) -> Value:
@@ -128,7 +128,9 @@ def _targets(wave: Wave, ins: Instruction) -> Value:
 
 @cache
 def _permute(lanes: int, *, forward: bool) -> Helper:
-    """Return `(values, lane numbers, mask) -> answer`: each lane fetches from the lane it names, or (forward) sends to it, lowest first."""
+    """Return `(values, lane numbers, mask) -> answer`: each lane fetches from the lane it names, or (forward) sends to
+    it, lowest first.
+    """
     row = f"<{lanes} x i32>"
     values, numbers, mask = Value("%values", row), Value("%numbers", row), Value("%mask", f"i{lanes}")
 

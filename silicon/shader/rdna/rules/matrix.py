@@ -1,12 +1,14 @@
 """Matrix products of a wave: D = A * B + C of 16x16 matrices.
 
-Lane l of A holds row l mod 16, of B column l mod 16, the 16 elements along K packed into consecutive VGPRs; lanes from 16 up repeat them. Lane l
-of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A product is one helper function of the module. EXEC counts as
-all ones. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)".
+Lane l of A holds row l mod 16, of B column l mod 16, the 16 elements along K packed into consecutive VGPRs; lanes from
+16 up repeat them. Lane l of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A product is
+one helper function of the module. EXEC counts as all ones. Source: RDNA3 ISA reference, "Wave Matrix Multiply
+Accumulate (WMMA)".
 
-Float sums go along K by pairs: both products are added, then what was summed so far, every step rounded to nearest even. QUIRK: cards add
-pairs as v_dot2 does (`rules_dots`), measured for f32 on gfx1151 and gfx1100; sums of both signs differ from these in their last bits.
-Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit sums.
+Float sums go along K by pairs: both products are added, then what was summed so far, every step rounded to nearest
+even. QUIRK: cards add pairs as v_dot2 does (`rules_dots`), measured for f32 on gfx1151 and gfx1100; sums of both signs
+differ from these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit
+sums.
 """
 
 from __future__ import annotations
@@ -89,10 +91,11 @@ def _rounded(code: Code, value: Value, kind: Kind) -> Value:
 
 
 def _flushes(kind: Kind, k: int, denormals: int) -> tuple[bool, bool]:
-    """Say whether a row of the result is flushed before the pair at `k` is added, and behind it. `denormals` are MODE's bits of f32.
+    """Say whether a row of the result is flushed before the pair at `k` is added, and behind it. `denormals` are MODE's
+    bits of f32.
 
-    What the step before has flushed needs it no more. Pairs of f16 products are 0 or at least 2**-48, next to which a denormal is nothing:
-    their sum with what is no denormal is none, so only C can be one.
+    What the step before has flushed needs it no more. Pairs of f16 products are 0 or at least 2**-48, next to which a
+    denormal is nothing: their sum with what is no denormal is none, so only C can be one.
     """
     if kind.result != "f32":
         return False, False
@@ -121,7 +124,9 @@ def _add_pair(
 
 
 def _rows_of(code: Code, columns: list[Value]) -> Callable[[int, int], Value]:
-    """Put the columns of A into memory, where hosts find an element for all lanes at once; return what reads one by column and row."""
+    """Put the columns of A into memory, where hosts find an element for all lanes at once; return what reads one by
+    column and row.
+    """
     shape = columns[0].type
     table = code.emit(f"alloca [{N} x {shape}], align 64", "ptr")
     # else LLVM would make shuffles of it
@@ -155,7 +160,9 @@ class Variant(NamedTuple):
 
 @cache
 def _function(variant: Variant) -> Mapping[str, str]:
-    """Write the helper and what it declares, by name: dword vectors of A, B and C in, those of D out, in the order of registers."""
+    """Write the helper and what it declares, by name: dword vectors of A, B and C in, those of D out, in the order of
+    registers.
+    """
     kind, lanes, code = KINDS[variant.mnemonic], variant.lanes, Code()
     inputs, outputs = N * kind.width // 32, N * N // lanes
     row = f"<{lanes} x i32>"
@@ -204,7 +211,8 @@ def _function(variant: Variant) -> Mapping[str, str]:
 
 
 def undefined_elements(code: Code, a: Value, b: Value, lanes: int, place: int) -> Value:
-    """Return as a lane mask which elements in register `place` of D are undefined, from the undefined lanes of A and B: rows and columns.
+    """Return as a lane mask which elements in register `place` of D are undefined, from the undefined lanes of A and B:
+    rows and columns.
 
     The upper lanes of A and B have copies; one that is undefined makes the row or column so.
     """

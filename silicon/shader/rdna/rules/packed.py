@@ -1,7 +1,7 @@
 """Packed math: two 16-bit results a lane, dot products, multiply-adds of mixed precision.
 
-Source: RDNA3 ISA reference, "Packed Math", "VOP3P Instructions". op_sel and op_sel_hi choose the half of a source that feeds the low and the
-high result; here the halves of all lanes are one vector of twice as many elements.
+Source: RDNA3 ISA reference, "Packed Math", "VOP3P Instructions". op_sel and op_sel_hi choose the half of a source that
+feeds the low and the high result; here the halves of all lanes are one vector of twice as many elements.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _joined(wave: Wave, value: Value) -> Value:
     return wave.code.bitcast(value, wave.row)
 
 
-# integers -------------------------------------------------------------------------------------------------------------------------
+# integers -------------------------------------------------------------------------------------------------------------
 
 PACKED_SIMPLE: dict[str, Compute] = {
     f"v_pk_{name}": SIMPLE[f"v_{name}"]
@@ -73,7 +73,7 @@ for _name, _pair in PACKED_SATURATING.items():
     rule(_name)(_integers(*_pair))
 
 
-# halves ---------------------------------------------------------------------------------------------------------------------------
+# halves ---------------------------------------------------------------------------------------------------------------
 
 
 def _half_sources(wave: Wave, ins: Instruction, unit: Float) -> list[Value]:
@@ -116,7 +116,7 @@ rule("v_pk_min_f16")(_half_order(Float.minimum))
 rule("v_pk_max_f16")(_half_order(Float.maximum))
 
 
-# dot products of floats -----------------------------------------------------------------------------------------------------------
+# dot products of floats -----------------------------------------------------------------------------------------------
 
 
 def _half_of(wave: Wave, whole: Value, *, high: bool) -> Value:
@@ -125,7 +125,9 @@ def _half_of(wave: Wave, whole: Value, *, high: bool) -> Value:
 
 
 def _products(wave: Wave, ins: Instruction, *, is_brain: bool, denormals: int) -> list[Value]:
-    """Return the two products of a dot product as floats, exact; factors that are denormal count as zero unless bit 0 of `denormals` is set."""
+    """Return the two products of a dot product as floats, exact; factors that are denormal count as zero unless bit 0
+    of `denormals` is set.
+    """
     code = wave.code
     half = Float(wave, "f16", denormals=denormals)
     factors = []
@@ -174,7 +176,7 @@ def _dot_brain(wave: Wave, ins: Instruction) -> None:
     wave.put(ins.defs[0], to_brain(code, total), ins)
 
 
-# dot products of integers ---------------------------------------------------------------------------------------------------------
+# dot products of integers ---------------------------------------------------------------------------------------------
 
 
 def _elements(wave: Wave, operand: Operand, ins: Instruction, width: int) -> list[Value]:
@@ -210,7 +212,7 @@ for _name, _width, _signed in (
     rule(f"v_dot{_name}")(_dot_integer(_width, signed=_signed))
 
 
-# mixed precision ------------------------------------------------------------------------------------------------------------------
+# mixed precision ------------------------------------------------------------------------------------------------------
 
 
 def _mixed(wave: Wave, operand: Operand, ins: Instruction) -> Value:

@@ -272,7 +272,7 @@ def _with_carry(wave: Wave, ins: Instruction) -> None:
     wave.set_scc(_nonzero(code, code.op("lshr", total, code.const(32, "i64"))))
 
 
-# conditional moves and compares ---------------------------------------------------------------------------------------------------
+# conditional moves and compares ---------------------------------------------------------------------------------------
 
 
 @rule("s_cselect_b32", "s_cselect_b64", "s_cmov_b32", "s_cmov_b64", "s_cmovk_i32")
@@ -316,7 +316,7 @@ for _value in (0, 1):
     rule(f"s_bitcmp{_value}_b32", f"s_bitcmp{_value}_b64")(_test_bit(_value))
 
 
-# the exec mask --------------------------------------------------------------------------------------------------------------------
+# the exec mask --------------------------------------------------------------------------------------------------------
 
 # new EXEC from the operand and the old one
 MASKS: dict[str, Compute] = {

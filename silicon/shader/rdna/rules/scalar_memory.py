@@ -1,6 +1,7 @@
 """Scalar loads: consecutive dwords through the constant cache into SGPRs.
 
-Source: RDNA3 ISA reference, "Scalar Memory Operations": the low two address bits do not count; dwords beyond a buffer's end read 0.
+Source: RDNA3 ISA reference, "Scalar Memory Operations": the low two address bits do not count; dwords beyond a buffer's
+end read 0.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def _misaligned(wave: Wave, gpu_va: Value) -> Value:
 
 
 def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
-    """Load through a buffer resource, of which base, stride and num_records count; the interpreter serves what leaves its bounds."""
+    """Load through a buffer resource, of which base, stride and num_records count; the interpreter serves what leaves
+    its bounds.
+    """
     code = wave.code
     resource = operand(ins, "sbase").index
     low, high, records = (wave.sgpr(resource + at) for at in range(3))

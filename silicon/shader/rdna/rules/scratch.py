@@ -1,6 +1,7 @@
 """SCRATCH loads and stores: a wave's private memory, swizzled so that a dword of all lanes lies side by side.
 
-Source: RDNA3 ISA reference, "Scratch Addressing": address = FLAT_SCRATCH + (offset / 4) * 4 * lanes + offset % 4 + lane * 4.
+Source: RDNA3 ISA reference, "Scratch Addressing": address = FLAT_SCRATCH + (offset / 4) * 4 * lanes + offset % 4 + lane
+* 4.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def _offset(wave: Wave, ins: Instruction) -> Value:
 
 
 def _in_dwords(wave: Wave, ins: Instruction, offset: Value, size_bytes: int) -> AbstractContextManager[None]:
-    """Guard a body for accesses within dwords: the interpreter serves those that cross a dword's end, their parts lie apart."""
+    """Guard a body for accesses within dwords: the interpreter serves those that cross a dword's end, their parts lie
+    apart.
+    """
     code, last = wave.code, 4 - min(size_bytes, 4)
     if size_bytes == 1 or (offset.is_constant and ins.offset & 3 <= last):
         return nullcontext()
@@ -79,7 +82,9 @@ class _Place:
             self.near = code.op("and", self.near, self._allocated(self.first))
 
     def far(self, helper: Helper, rows: Sequence[Value] = ()) -> list[Value]:
-        """Call a helper for every row, `rows` to store or none to load; the wave stops where a lane breaks a rule, and accesses no more."""
+        """Call a helper for every row, `rows` to store or none to load; the wave stops where a lane breaks a rule, and
+        accesses no more.
+        """
         code = self.wave.code
         if not self.offset.lanes:
             helper = spread(helper, Spread("", 4), self.shape, min(len(rows), 1))
@@ -112,7 +117,9 @@ class _Place:
         return code.op("and", code.invert(fits), code.icmp("ne", self.active, code.const(0, self.active.type)))
 
     def _allocated(self, offset: Value) -> Value:
-        """Return whether an access at an offset (i32 or a vector) lies in a lane's part of the wave's scratch memory."""
+        """Return whether an access at an offset (i32 or a vector) lies in a lane's part of the wave's scratch
+        memory.
+        """
         code = self.wave.code
         of_lane = code.op("udiv", self.wave.context("scratch_bytes"), code.const(self.wave.lanes, "i64"))
         spare = code.intrinsic("usub.sat", of_lane, code.const(self.size_bytes - 1, "i64"))

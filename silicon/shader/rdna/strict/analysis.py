@@ -1,10 +1,12 @@
-"""Strict rules proven before a program runs: registers written before they decide something, loads waited for before they are used.
+"""Strict rules proven before a program runs: registers written before they decide something, loads waited for before
+they are used.
 
-What holds on every path needs no code. What does not is listed for the instruction, and code that follows just those registers checks it there.
+What holds on every path needs no code. What does not is listed for the instruction, and code that follows just those
+registers checks it there.
 
-A VGPR is written lane by lane, under masks. So for every scalar that is a lane mask (EXEC, what saved it, comparison results) the VGPRs
-known to be written in all of its lanes are followed: narrowing a mask keeps them, `a | b` has what both have, and what is written under EXEC is
-written in EXEC.
+A VGPR is written lane by lane, under masks. So for every scalar that is a lane mask (EXEC, what saved it, comparison
+results) the VGPRs known to be written in all of its lanes are followed: narrowing a mask keeps them, `a | b` has what
+both have, and what is written under EXEC is written in EXEC.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 SCALARS = (1 << FIRST_VGPR) - 1
 MOST_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
-# Among whom an operation returns in order, by counter and unit; FLAT may reach both memory and LDS and keeps the order of each.
+# Among whom an operation returns in order, by counter and unit; FLAT may reach both memory and LDS and keeps the order
+# of each.
 _KINDS = {"smem": "scalar", "gds": "gds"}
 _KINDS_OF_COUNTER = {"vmcnt": "vmem", "vscnt": "store", "lgkmcnt": "lds"}
 # What only passes values on: an undefined one is no mistake yet.
@@ -44,7 +47,8 @@ PASSES = frozenset(
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
-# Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where every bit decides.
+# Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where
+# every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
 # the high half of their last source only gets into the high half of the result
@@ -61,7 +65,9 @@ LDS_STORED = FIRST_VGPR + 3 * LOW_HALF
 
 
 class Pending(NamedTuple):
-    """One reason why a register is in flight: a counter, and the kind of operation, among which it may return in order."""
+    """One reason why a register is in flight: a counter, and the kind of operation, among which it may return in
+    order.
+    """
 
     counter: str
     kind: str
@@ -143,7 +149,8 @@ class Findings:
 def analyse(
     blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, list[bool]], lanes: int, *, tracked: bool = False
 ) -> Findings:
-    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there, ALL if nobody knows.
+    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there,
+    ALL if nobody knows.
 
     What comes from LDS counts as written, unless it is `tracked`.
     """
@@ -429,7 +436,9 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
 
 
 def limits(ins: Instruction) -> dict[str, int]:
-    """Return what a wait instruction waits for: counter, most operations left. Source: RDNA3 ISA reference, "S_WAITCNT"."""
+    """Return what a wait instruction waits for: counter, most operations left. Source: RDNA3 ISA reference,
+    "S_WAITCNT".
+    """
     name = ins.mnemonic
     if name == "s_waitcnt":
         word = ins.fields["simm16"]

@@ -1,7 +1,8 @@
-"""Where an undefined value began: from the register that decided something back to one that was never written, or to LDS.
+"""Where an undefined value began: from the register that decided something back to one that was never written, or to
+LDS.
 
-Translated code follows whether registers are written, not where values come from; so this is found out once a rule is broken, from the
-code alone.
+Translated code follows whether registers are written, not where values come from; so this is found out once a rule is
+broken, from the code alone.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ def register_name(register: int) -> str:
 
 
 def birth(program: Program, base: int, lanes: int, pc: int, register: int, written: int) -> str:
-    """Return where the undefined value began that the instruction at `pc` finds in a register; empty if that was never written.
+    """Return where the undefined value began that the instruction at `pc` finds in a register; empty if that was never
+    written.
 
     `base` is the program's gpu_va, `written` the registers that are written where it begins.
     """
     vectors = -1 << FIRST_VGPR
-    # what writes some lanes of a VGPR leaves the others as they were: looked into last, of the register itself last of all
+    # what writes some lanes of a VGPR leaves the others as they were: looked into last, of the register itself last of
+    # all
     for kept in (0, vectors & ~(1 << register), vectors):
         found = _search(program, base, lanes, pc - base, register, written, kept)
         if found is not None:
@@ -87,7 +90,9 @@ def _picked_by_m0(step: Step, register: int, lanes: int) -> bool:
 
 
 def _sources(step: Step, register: int, lanes: int) -> tuple[int, ...]:
-    """Return the registers of which an instruction makes what it writes to another one, as far as the code alone says it."""
+    """Return the registers of which an instruction makes what it writes to another one, as far as the code alone says
+    it.
+    """
     if is_indirect(step.ins):
         known = [source for _, source in moves(step.ins) if source is not None and source.bits is None]
         return tuple(source.first for source in known)

@@ -1,7 +1,9 @@
-"""Checks of strict mode in translated code, for the registers that analysis could not clear: which lanes are written, what is in flight.
+"""Checks of strict mode in translated code, for the registers that analysis could not clear: which lanes are written,
+what is in flight.
 
-Followed registers have shadows: bank `m` the written lanes of a VGPR, bank `d` whether a scalar is written, bank `h` how many operations of
-a kind were issued since the load of a register, itself counted (0: not in flight). They travel with the wave behind its VGPRs.
+Followed registers have shadows: bank `m` the written lanes of a VGPR, bank `d` whether a scalar is written, bank `h`
+how many operations of a kind were issued since the load of a register, itself counted (0: not in flight). They travel
+with the wave behind its VGPRs.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ _BY_SELECTOR = (0x0CF0, 0x030F, 1 << _CONSTANT_BYTE)
 
 
 def shadow_slots(vgpr_count: int) -> int:
-    """Return how many shadows a wave's state has room for, 8 bytes each; what does not fit is forgotten when a wave lets others run."""
+    """Return how many shadows a wave's state has room for, 8 bytes each; what does not fit is forgotten when a wave
+    lets others run.
+    """
     return vgpr_count + 160
 
 
@@ -87,10 +91,12 @@ class Guard:
         room = shadow_slots(wave.vgpr_count)
         wave.shadow_words = {one: rows + 2 * slot for slot, one in enumerate(self.shadows[:room])}
 
-    # ways in and out --------------------------------------------------------------------------------------------------------------
+    # ways in and out --------------------------------------------------------------------------------------------------
 
     def start(self, written: int) -> None:
-        """Set the shadows where a program begins: `written` registers are written in all lanes, nothing is in flight."""
+        """Set the shadows where a program begins: `written` registers are written in all lanes, nothing is in
+        flight.
+        """
         for one in numbers(self.findings.shadowed):
             register = _shadow(one)
             self._set(register, self._all(register) if written >> one & 1 else self._none(register))
@@ -112,7 +118,7 @@ class Guard:
             if register in self.wave.dirty or not self.wave.in_state:
                 self.wave.save_register(register)
 
-    # an instruction ---------------------------------------------------------------------------------------------------------------
+    # an instruction ---------------------------------------------------------------------------------------------------
 
     def before(self, key: Key, index: int, step: Step) -> None:
         """Check what an instruction touches."""
@@ -241,7 +247,9 @@ class Guard:
         return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
-        """Return the lanes of a VGPR that decide something and that nobody wrote; with DPP the lanes that read such ones."""
+        """Return the lanes of a VGPR that decide something and that nobody wrote; with DPP the lanes that read such
+        ones.
+        """
         missing = self.code.invert(self._get(_shadow(one)))
         if ins.mnemonic.startswith(MATRIX):
             place = one - FIRST_VGPR - ins.uses[2].index
@@ -281,7 +289,9 @@ class Guard:
         return code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
 
     def _missing_bits(self, one: int, ins: Instruction) -> tuple[Value, bool]:
-        """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into EXEC."""
+        """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into
+        EXEC.
+        """
         code, wave = self.code, self.wave
         for operand in ins.uses:
             at = one - operand.index
@@ -296,7 +306,9 @@ class Guard:
         return code.invert(self._get(_shadow(one))), False
 
     def _known_bits(self, logic: str, ins: Instruction, word: int) -> tuple[Value, Value]:
-        """Return which bits of a word of a bitwise result are known, and the word: one written 0 settles an `and`, one written 1 an `or`."""
+        """Return which bits of a word of a bitwise result are known, and the word: one written 0 settles an `and`, one
+        written 1 an `or`.
+        """
         code = self.code
         operands = list(ins.uses[:2])
         values = [self._word(one, word) for one in operands]
@@ -417,7 +429,9 @@ class Guard:
         return code.op("or", kept, code.op("and", new, active))
 
     def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
-        """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other lanes are 0."""
+        """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other
+        lanes are 0.
+        """
         code, wave = self.code, self.wave
         if ins.mnemonic in WIDE_SHIFTS:
             return self._merged(_shadow(target), code.invert(self._wide_shift(target, ins)), ins)
@@ -452,7 +466,9 @@ class Guard:
         return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
 
     def _wide_shift(self, target: int, ins: Instruction) -> Value:
-        """Return the lanes in which a word of a shift of 64 bits has nothing that is known, as `interpreter/alu.py` says it."""
+        """Return the lanes in which a word of a shift of 64 bits has nothing that is known, as `interpreter/alu.py`
+        says it.
+        """
         code, wave = self.code, self.wave
         distance, source = ins.uses
         low, high = self._missing_words(source)
@@ -510,7 +526,9 @@ class Guard:
         return found[0], found[1]
 
     def _known_bytes(self, ins: Instruction) -> Value:
-        """Return the lanes where not all bytes that a permutation takes are undefined, as `interpreter/alu.py` says it."""
+        """Return the lanes where not all bytes that a permutation takes are undefined, as `interpreter/alu.py` says
+        it.
+        """
         code, wave = self.code, self.wave
         *sources, last = ins.uses
         selectors = wave.src(last, "i32", ins)
@@ -676,7 +694,9 @@ class Guard:
                     self._set(register, code.select(still, before, code.const(0, "i32")))
 
     def _aged(self, before: Value, new: Issue, pending: Pending) -> Value:
-        """Return the shadow of a load behind an issue. A full counter waits by itself: what it cannot count any more is done."""
+        """Return the shadow of a load behind an issue. A full counter waits by itself: what it cannot count any more is
+        done.
+        """
         code = self.code
         if pending not in new.waits or not pending.in_order:
             return before
@@ -688,7 +708,7 @@ class Guard:
         )
         return code.select(done, code.const(0, "i32"), more)
 
-    # shadows ----------------------------------------------------------------------------------------------------------------------
+    # shadows ----------------------------------------------------------------------------------------------------------
 
     def _get(self, register: Register) -> Value:
         return self.wave.read(register, self.wave.base_type(register))

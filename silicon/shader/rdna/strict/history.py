@@ -1,7 +1,8 @@
 """Rules that need a wave's history: loads in flight behind the wait counters, and registers and LDS bytes nobody wrote.
 
-A counter says how many operations may still be under way; what it proves of one operation depends on who returns in order.
-Source: RDNA3 ISA reference, "Data Dependency Resolution", "Dependency Checking" of scalar memory, "Ordering" of flat memory.
+A counter says how many operations may still be under way; what it proves of one operation depends on who returns in
+order. Source: RDNA3 ISA reference, "Data Dependency Resolution", "Dependency Checking" of scalar memory, "Ordering" of
+flat memory.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: most that it coun
 # What returns in the order of issue among its own kind. Scalar loads and messages do not.
 IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
 
-# Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks at. What is known of
-# a VGPR is known of its lanes, not of their bytes; so the result is one that was written. A permutation may take nothing that was.
+# Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks
+# at. What is known of a VGPR is known of its lanes, not of their bytes; so the result is one that was written. A
+# permutation may take nothing that was.
 PART_SOURCES = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
@@ -38,11 +40,11 @@ GATHERED = {
     "v_lshl_or_b32": ("src0", "src2"), "v_bfi_b32": ("src1", "src2"), "v_alignbit_b32": ("src0", "src1"), "v_alignbyte_b32": ("src0", "src1"),
 }  # fmt: skip
 HALVES_OF_TWO = "v_cvt_pk_"
-# Shifts of two registers. One by whole bytes puts bytes of both together, as compilers do with arrays of them that lie in registers; by other
-# distances the lowest bit counts of what comes down, and all that goes up.
+# Shifts of two registers. One by whole bytes puts bytes of both together, as compilers do with arrays of them that lie
+# in registers; by other distances the lowest bit counts of what comes down, and all that goes up.
 WIDE_SHIFTS = ("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64")
-# Scalar instructions by where undefined bits of their sources get to: from the lowest of them up, or as far as a known distance moves
-# them. Of bitwise ones each bit has its own; of all others every bit of the result is undefined.
+# Scalar instructions by where undefined bits of their sources get to: from the lowest of them up, or as far as a known
+# distance moves them. Of bitwise ones each bit has its own; of all others every bit of the result is undefined.
 UPWARDS = (
     "s_add_",
     "s_addc_",
@@ -75,7 +77,9 @@ _STATE = (
 
 
 class RuleBroken(Exception):
-    """An instruction broke a rule; the wave stops before it has changed anything. `lane` and `gpu_va` say where, if known."""
+    """An instruction broke a rule; the wave stops before it has changed anything. `lane` and `gpu_va` say where, if
+    known.
+    """
 
     def __init__(self, kind: str, detail: str, *, lane: int | None = None, gpu_va: int | None = None) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -95,7 +99,9 @@ def unsettled_lds(by: str, waits: str) -> str:
 
 
 def scalar_computes(ins: Instruction) -> bool:
-    """Say whether a scalar instruction only computes: what it makes of undefined bits is undefined, and no mistake yet."""
+    """Say whether a scalar instruction only computes: what it makes of undefined bits is undefined, and no mistake
+    yet.
+    """
     return ins.format in SCALAR_ALU and not ins.mnemonic.startswith(_STATE)
 
 
@@ -157,7 +163,8 @@ class Waits:
     def wait(self, counter: str, limit: int) -> None:
         """Wait until `counter` is at most `limit`, and retire what is then certainly done.
 
-        One that is not done keeps all later ones of its order waiting too; so it is done if those alone are more than the counter allows.
+        One that is not done keeps all later ones of its order waiting too; so it is done if those alone are more than
+        the counter allows.
         """
         bound = min(self.bound[counter], limit)
         behind: dict[str, int] = {}
@@ -184,12 +191,13 @@ class Waits:
 
 
 class Tracker:
-    """What strict mode knows of one wave: `scalars` has the undefined bits of the scalar file's words and SCC, `vgprs` the written lanes.
+    """What strict mode knows of one wave: `scalars` has the undefined bits of the scalar file's words and SCC, `vgprs`
+    the written lanes.
 
-    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made. Undefined values may be
-    computed with: compilers do so where what comes of it is selected away. They may not decide a branch, EXEC, an address or what gets into
-    memory. `births` says by register (as `analysis` numbers it) and lane where an undefined value began, a scalar's under lane 0;
-    what it does not name was never written.
+    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made.
+    Undefined values may be computed with: compilers do so where what comes of it is selected away. They may not decide
+    a branch, EXEC, an address or what gets into memory. `births` says by register (as `analysis` numbers it) and lane
+    where an undefined value began, a scalar's under lane 0; what it does not name was never written.
     """
 
     def __init__(self, wave: WaveState, group: Group) -> None:
@@ -208,7 +216,9 @@ class Tracker:
         return self.births.get(register, {}).get(lane, "")
 
     def check_vector(self, index: int, order: dict[str, str] | None, ins: Instruction | None) -> None:
-        """Refuse to let an instruction touch a VGPR, or the half of it that it touches, which a load will still write."""
+        """Refuse to let an instruction touch a VGPR, or the half of it that it touches, which a load will still
+        write.
+        """
         held = self.waits.vgprs
         self.check_flight(held, index, f"v{index}", order)
         for half in HALVES:
@@ -218,7 +228,9 @@ class Tracker:
     def check_flight(
         self, held: dict[int, InFlight], register: int, name: str, same_order: dict[str, str] | None
     ) -> None:
-        """Refuse to touch a register that a load will still write, unless the toucher returns behind it in the same order."""
+        """Refuse to touch a register that a load will still write, unless the toucher returns behind it in the same
+        order.
+        """
         operation = held.get(register)
         if operation is None or (
             same_order is not None and operation.order == same_order and set(same_order.values()) <= IN_ORDER

@@ -1,7 +1,8 @@
-"""Strict rules of moves whose registers M0 picks while the program runs: which they may touch, and what undefined ones among them mean.
+"""Strict rules of moves whose registers M0 picks while the program runs: which they may touch, and what undefined ones
+among them mean.
 
-A move passes its value on. What it may have written stays as unsure as it was, and becomes unsure where one that it may have read is so.
-Source: RDNA3 ISA reference, "VGPR Indexing", "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32", "V_SWAPREL_B32".
+A move passes its value on. What it may have written stays as unsure as it was, and becomes unsure where one that it may
+have read is so. Source: RDNA3 ISA reference, "VGPR Indexing", "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32", "V_SWAPREL_B32".
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Side(NamedTuple):
-    """A register operand of a move, and the bits of M0 (lowest, count) that are added to its number; None if none are."""
+    """A register operand of a move, and the bits of M0 (lowest, count) that are added to its number; None if none
+    are.
+    """
 
     operand: Operand
     bits: tuple[int, int] | None

@@ -1,4 +1,6 @@
-"""The registers of one wave as an instruction reaches them: ranges, privilege, alignment, and what strict mode watches."""
+"""The registers of one wave as an instruction reaches them: ranges, privilege, alignment, and what strict mode
+watches.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class Registers:
     def set_scalar(
         self, index: int, value: int, count: int = 1, *, undefined: int = 0, order: dict[str, str] | None = None
     ) -> None:
-        """Write `count` words, of which nobody made the bits `undefined`; null and, outside a trap handler, trap registers drop it."""
+        """Write `count` words, of which nobody made the bits `undefined`; null and, outside a trap handler, trap
+        registers drop it.
+        """
         if index == NULL:
             return
         if count > 1:

@@ -1,4 +1,6 @@
-"""The fast engine: programs translated to host vector code, waves given their turns by host code, Python only where a wave asks for it."""
+"""The fast engine: programs translated to host vector code, waves given their turns by host code, Python only where a
+wave asks for it.
+"""
 
 from __future__ import annotations
 
@@ -96,11 +98,12 @@ _MISS = ctypes.CFUNCTYPE(
 class Translator:
     """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts.
 
-    `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose instructions translations keep to;
-    empty for all that this host has. `beside` executes translations while the caller goes on: steps of a dispatch that needs one return at once
-    and have run nothing until it is made. Without it they wait for their translations, and every step is the same each time. A program is
-    translated quickly at first, or as `level` says, and thoroughly once it has run so often that this would have been worth it. The `most_kept`
-    used last are kept.
+    `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose
+    instructions translations keep to; empty for all that this host has. `beside` executes translations while the caller
+    goes on: steps of a dispatch that needs one return at once and have run nothing until it is made. Without it they
+    wait for their translations, and every step is the same each time. A program is translated quickly at first, or as
+    `level` says, and thoroughly once it has run so often that this would have been worth it. The `most_kept` used last
+    are kept.
     """
 
     wgp_count: int = NAVI31_WGPS
@@ -118,7 +121,9 @@ class Translator:
         return TranslatedRun(self, Machine(dispatch, memory, events, strict))
 
     def plan(self, machine: Machine) -> Plan:
-        """Return what a dispatch has in common with others, made now or before. Raises a `ValueError` for groups that do not fit."""
+        """Return what a dispatch has in common with others, made now or before. Raises a `ValueError` for groups that
+        do not fit.
+        """
         key = machine.strict, key_of(machine.dispatch)
         known = self._plans.get(key)
         if known is None:
@@ -129,7 +134,9 @@ class Translator:
         return known
 
     def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
-        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises `Pending`."""
+        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises
+        `Pending`.
+        """
         known = self.cache.setdefault((variant, mode), [])
         # the latest has the most ways in, or the better code: which is worth no waiting
         job = latest = next((one for one in reversed(known) if one.suits(machine, extra)), None)
@@ -152,7 +159,9 @@ class Translator:
         return job.made.result()
 
     def _keep(self, job: Job, known: list[Job]) -> None:
-        """Keep a translation, and no more than so many: what was not used for longest goes. Who runs it still has it."""
+        """Keep a translation, and no more than so many: what was not used for longest goes. Who runs it still has
+        it.
+        """
         known.append(job)
         self._used[job] = known
         if len(self._used) > self.most_kept:
@@ -229,7 +238,7 @@ class TranslatedRun:
         except Pending as pending:
             self._waits = pending.made
 
-    # what the contract asks for ---------------------------------------------------------------------------------------------------
+    # what the contract asks for ---------------------------------------------------------------------------------------
 
     @property
     def violations(self) -> list[Violation]:
@@ -261,8 +270,8 @@ class TranslatedRun:
     def stopped(self) -> list[WaveState]:
         """Waves that have halted or broke a rule.
 
-        The state of the latter has the registers that its instruction takes, and those that may be read later: in strict mode of VGPRs only the
-        former. What else it has may be older.
+        The state of the latter has the registers that its instruction takes, and those that may be read later: in
+        strict mode of VGPRs only the former. What else it has may be older.
         """
         slots = range(int(self._context[Word.HIGH]) * self._plan.group_waves)
         return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] == Status.STOPPED]
@@ -273,7 +282,9 @@ class TranslatedRun:
         return not self._ended and self._waits is not None and not self._waits.done()
 
     def step(self, instructions: int) -> bool:
-        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations never ends."""
+        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations
+        never ends.
+        """
         if self._ended or self.waiting:
             return self._ended
         try:
@@ -326,7 +337,7 @@ class TranslatedRun:
                 one.translation.work += int(one.counts @ one.translation.lengths)
         self._ended = True
 
-    # beginning --------------------------------------------------------------------------------------------------------------------
+    # beginning --------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         words = self._context
@@ -370,7 +381,9 @@ class TranslatedRun:
             _aim(wave, self._active(full=full), BEGINNING)
 
     def _active(self, *, full: bool, tracked: bool = False) -> _Active:
-        """Return the program for waves that begin with all lanes active, or with any; `tracked` once they met LDS that nobody wrote."""
+        """Return the program for waves that begin with all lanes active, or with any; `tracked` once they met LDS that
+        nobody wrote.
+        """
         if (full, tracked) not in self._current:
             self._current[full, tracked] = self._translate(full=full, tracked=tracked)
         return self._current[full, tracked]
@@ -390,7 +403,7 @@ class TranslatedRun:
         self._all.append(active)
         return active
 
-    # what waves ask for -----------------------------------------------------------------------------------------------------------
+    # what waves ask for -----------------------------------------------------------------------------------------------
 
     def _check_epoch(self) -> None:
         if self._epoch != self.machine.memory.epoch:
@@ -488,7 +501,9 @@ class TranslatedRun:
         self._left = None
 
     def _carry(self, wave: WaveState, before: tuple[Register, ...], after: tuple[Register, ...]) -> None:
-        """Put what one translation followed of a wave where another one expects it; loads in flight count as done, what is new as written."""
+        """Put what one translation followed of a wave where another one expects it; loads in flight count as done, what
+        is new as written.
+        """
         first = 4 * (state.RESERVED_WORDS + wave.vgprs.size)
         room = shadow_slots(wave.vgprs.shape[0])
         start = wave.address - self._states_at + first
@@ -502,7 +517,9 @@ class TranslatedRun:
         return next(one for one in self._all if one.counts_at == address)
 
     def _broken(self, slot: int, wave: WaveState) -> StepExit:
-        """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its own words."""
+        """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its
+        own words.
+        """
         words, machine = self._context, self.machine
         kind, detail = FAULT_KINDS[words[Word.FAULT_KIND]], int(words[Word.FAULT_DETAIL])
         noted = bool(detail & NOTE) and kind not in _ADDRESSED

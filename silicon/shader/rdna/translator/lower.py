@@ -1,9 +1,11 @@
-"""A program's blocks as one function of LLVM IR: blocks become blocks, and registers variables, which each way in reads from the wave's state.
+"""A program's blocks as one function of LLVM IR: blocks become blocks, and registers variables, which each way in reads
+from the wave's state.
 
 Code that is to be made quickly keeps registers in the wave's state instead, see `registers`.
 
-`i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it has to come back, see `context.Exit`. Entry 0 is
-the program's beginning: registers that SPI does not write are zero there. Every other entry follows an exit that stored what is live.
+`i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it has to come back, see
+`context.Exit`. Entry 0 is the program's beginning: registers that SPI does not write are zero there. Every other entry
+follows an exit that stored what is live.
 """
 
 from __future__ import annotations
@@ -219,7 +221,7 @@ class _Writer:
             declared["translate"] = TRANSLATE.strip()
         return "\n".join([*lines, ""])
 
-    # ways in and between ----------------------------------------------------------------------------------------------------------
+    # ways in and between ----------------------------------------------------------------------------------------------
 
     def _enter(self, number: int, key: Key) -> None:
         """Read what is live; at the beginning only what SPI wrote, all else is zero."""
@@ -295,7 +297,8 @@ class _Writer:
         self._ending(block)
 
     def _out_of_sequence(self, key: Key) -> dict[int, list[tuple[RuleBroken, Value]]]:
-        """Return by number the instructions of a block that follow others too closely: the rule, and whether it was those (i1).
+        """Return by number the instructions of a block that follow others too closely: the rule, and whether it was
+        those (i1).
 
         Writes what the block leaves to those behind it, if that matters to any.
         """
@@ -350,7 +353,8 @@ class _Writer:
             return
         rules = [_rule(one) for one in ins.parts or (ins,)]
         found = [one for one in rules if one is not None]
-        # a rule cannot leave its part of a dual instruction to the interpreter, as it does under other roundings than to nearest
+        # a rule cannot leave its part of a dual instruction to the interpreter, as it does under other roundings than
+        # to nearest
         if len(found) < len(rules) or (ins.parts and wave.mode.round_f32):
             self.bailed.add(ins.mnemonic)
             wave.bail(ins)
@@ -362,7 +366,9 @@ class _Writer:
             found[0](wave, ins)
 
     def _is_interpreters(self, ins: Instruction) -> bool:
-        """Say whether an instruction is left to the interpreter whatever its registers hold: it breaks a rule, or is not modelled."""
+        """Say whether an instruction is left to the interpreter whatever its registers hold: it breaks a rule, or is
+        not modelled.
+        """
         if ins.format in UNMODELLED:
             return True
         for one in ins.operands:

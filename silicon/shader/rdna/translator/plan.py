@@ -1,4 +1,6 @@
-"""What the runs of dispatches have in common that differ in PC and user SGPRs alone: sizes of what they need, first words of waves."""
+"""What the runs of dispatches have in common that differ in PC and user SGPRs alone: sizes of what they need, first
+words of waves.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """The words of a group's waves up to VGPR 1 (wave, word), without PC and user SGPRs; and which begin with all lanes active."""
+    """The words of a group's waves up to VGPR 1 (wave, word), without PC and user SGPRs; and which begin with all lanes
+    active.
+    """
 
     words: NDArray[np.uint32]
     full: tuple[bool, ...]

@@ -1,4 +1,5 @@
-"""Rules about instructions that follow each other, over the blocks of a program: what a block begins behind is known by the way into it.
+"""Rules about instructions that follow each other, over the blocks of a program: what a block begins behind is known by
+the way into it.
 
 A `State` is what a wave's last instructions leave to look back at; most blocks leave nothing.
 """

@@ -1,4 +1,6 @@
-"""Translations of programs: the code that they are of, making them, now or beside whoever asks, and whether memory has that code still."""
+"""Translations of programs: the code that they are of, making them, now or beside whoever asks, and whether memory has
+that code still.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.interpreter.engine import Machine
 
 
-# levels of LLVM's code generation: a translation by the first takes two fifths of the second's time, its code runs up to 1.8 times as long
+# levels of LLVM's code generation: a translation by the first takes two fifths of the second's time, its code runs up
+# to 1.8 times as long
 QUICK, THOROUGH = 0, 1
 MOST_KEPT = 2048  # translations of a card: some 0.8 MB each
-# How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to make: some 0.2 ms an
-# instruction, for 12 ns saved each time a wave executes it.
+# How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to
+# make: some 0.2 ms an instruction, for 12 ns saved each time a wave executes it.
 OUTGROWN = 16_000
 
 Arguments = ParamSpec("Arguments")
@@ -102,7 +105,9 @@ class Pending(Exception):
 
 
 class Beside(ThreadPoolExecutor):
-    """A thread that translates while cards go on: LLVM lets other threads run. Closing it takes until it has finished what it began."""
+    """A thread that translates while cards go on: LLVM lets other threads run. Closing it takes until it has finished
+    what it began.
+    """
 
     def __init__(self) -> None:
         # a second thread would wait for the first: in a process LLVM does one thing at a time

@@ -1,4 +1,5 @@
-"""Vector comparisons: v_cmp_* and v_cmpx_* of floats and integers, and the class test. A NaN compares false; the n- forms are negations.
+"""Vector comparisons: v_cmp_* and v_cmpx_* of floats and integers, and the class test. A NaN compares false; the n-
+forms are negations.
 
 Source: RDNA3 ISA reference, "VOPC Instructions".
 """

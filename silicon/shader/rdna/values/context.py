@@ -1,7 +1,8 @@
-"""What an ALU sees besides its operands (float mode, active lanes, the wave's register file) and the modifiers around it.
+"""What an ALU sees besides its operands (float mode, active lanes, the wave's register file) and the modifiers around
+it.
 
-Values travel as bits: `uint32` lanes for operands of up to 32 bits (16-bit values in the low half), `uint64` lanes for 64-bit ones,
-(lane, dword) `uint32` for wider ones, `bool` lanes for masks.
+Values travel as bits: `uint32` lanes for operands of up to 32 bits (16-bit values in the low half), `uint64` lanes for
+64-bit ones, (lane, dword) `uint32` for wider ones, `bool` lanes for masks.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ KEEP_INPUTS, KEEP_RESULTS = 1, 2  # bits of `Ctx.denorm_*`
 class Ctx:
     """The state an instruction depends on besides its operands.
 
-    `round_*`: 0 nearest even, 1 up, 2 down, 3 towards zero. `denorm_*`: bit 0 keeps denormal inputs, bit 1 denormal results; the others
-    become zeros of their sign. Source: RDNA3 ISA reference, "MODE register".
+    `round_*`: 0 nearest even, 1 up, 2 down, 3 towards zero. `denorm_*`: bit 0 keeps denormal inputs, bit 1 denormal
+    results; the others become zeros of their sign. Source: RDNA3 ISA reference, "MODE register".
     """
 
     ins: Instruction
@@ -73,7 +74,9 @@ class Ctx:
         return bits if self.denormals(form) & KEEP_RESULTS else floats.flushed(form, bits)
 
     def result(self, form: Format, values: Wide, *sources: Bits) -> Bits:
-        """Return f64 values rounded to `form`; NaN lanes get the first NaN of `sources` made quiet, or that of an invalid operation."""
+        """Return f64 values rounded to `form`; NaN lanes get the first NaN of `sources` made quiet, or that of an
+        invalid operation.
+        """
         bits = self.given(form, floats.rounded(form, values, self.rounding(form)))
         return with_nans(form, bits, np.isnan(values), sources)
 
@@ -104,9 +107,11 @@ def _is_packed(operand: Operand, ins: Instruction) -> bool:
 
 
 def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
-    """Return a source with the operand's abs, neg and, in packed instructions, half selection applied; masks and integers as they are.
+    """Return a source with the operand's abs, neg and, in packed instructions, half selection applied; masks and
+    integers as they are.
 
-    fma_mix sources are left alone: the instruction reads `sel`, `abs` and `neg` itself. So do dot and matrix instructions on iu8 and iu4.
+    fma_mix sources are left alone: the instruction reads `sel`, `abs` and `neg` itself. So do dot and matrix
+    instructions on iu8 and iu4.
     """
     if operand.type == "mask" or ins.mnemonic.startswith("v_fma_mix"):
         return value

@@ -1,7 +1,8 @@
 """What division and argument reduction are made of: div_scale, div_fmas, div_fixup and trig_preop.
 
-Source: RDNA3 ISA reference, "V_DIV_SCALE_F32" ... "V_TRIG_PREOP_F64". The document's constants do not divide right where they meet; they are
-read so that the division a compiler emits (scale, reciprocal, two Newton steps, fmas, fixup) is IEEE's: see `_fused_scaled` and `_scale`.
+Source: RDNA3 ISA reference, "V_DIV_SCALE_F32" ... "V_TRIG_PREOP_F64". The document's constants do not divide right
+where they meet; they are read so that the division a compiler emits (scale, reciprocal, two Newton steps, fmas, fixup)
+is IEEE's: see `_fused_scaled` and `_scale`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def _below_normal(form: Format, numerator: tuple[int, int, int], denominator: tu
 def _scale_one(form: Format, value: int, denominator: int, numerator: int) -> tuple[int | None, bool]:
     """Return the power of two for `value` (None: the result is NaN), and whether the quotient needs scaling back.
 
-    QUIRK: where the reciprocal alone would be denormal the denominator is huge: it is scaled down, although the document says up in one place.
+    QUIRK: where the reciprocal alone would be denormal the denominator is huge: it is scaled down, although the
+    document says up in one place.
     """
     limits, mask = LIMITS[form], form.magnitude
     if not denominator & mask or not numerator & mask:
@@ -94,8 +96,9 @@ def _scale(form: Format) -> Vector:
 def _fused_scaled(form: Format) -> Vector:
     """Fused multiply-add; where VCC is set, scaled by what div_scale scaled an operand by, back towards the quotient.
 
-    QUIRK: the document gives 2**32 (f64: 2**64) up. div_scale scales by the square of that, the denominator up when the quotient is large and
-    the numerator up when it is small, so the way back depends on the size of the quotient, which is the third source.
+    QUIRK: the document gives 2**32 (f64: 2**64) up. div_scale scales by the square of that, the denominator up when the
+    quotient is large and the numerator up when it is small, so the way back depends on the size of the quotient, which
+    is the third source.
     """
 
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits, needs_scale: Mask) -> Bits:
@@ -112,7 +115,8 @@ def _fused_scaled(form: Format) -> Vector:
 def _fix_up(form: Format) -> Vector:
     """Put right what a quotient cannot be: NaN, zero, infinity, overflow and underflow.
 
-    QUIRK: the document has overflow where the denominator's exponent is that of infinity, which was dealt with before; it is the quotient's.
+    QUIRK: the document has overflow where the denominator's exponent is that of infinity, which was dealt with before;
+    it is the quotient's.
     """
 
     def run(ctx: Ctx, quotient: Bits, denominator: Bits, numerator: Bits) -> Bits:

@@ -1,12 +1,14 @@
-"""Dot products of two pairs of 16-bit floats and an f32, as the cards were measured to add them: three terms at once, in one sum of integers.
+"""Dot products of two pairs of 16-bit floats and an f32, as the cards were measured to add them: three terms at once,
+in one sum of integers.
 
-The products are exact. Every term is cut, toward zero, to multiples of one unit: 2**-24 of the larger exponent of the products, taken from the
-exponent fields of their factors, or 2**-26 of the largest term's leading bit if that is more. The sum is counted in the direction of S2's
-sign; a term of the other sign is the complement of its bits, one unit further from zero than its negation, which zeros are held to as well. It
-is rounded to nearest even once. MODE has no say: denormals of f16 count, those of bf16 and of S2 are zero, results below the normal
-numbers are +0. The VOP3P, VOP2 and VOPD encodings (v_dot2, v_dot2acc) add alike.
-Source: github.com/ROCm/rocm-systems, issue 12056 (measured on gfx1151, 12 million sums) and rocjitsu's notes on gfx11's DOT2 (measured on
-gfx1100, with the NaNs); that f32 denormals are flushed whatever MODE says: LLVM SIISelLowering.cpp, performFMACombine.
+The products are exact. Every term is cut, toward zero, to multiples of one unit: 2**-24 of the larger exponent of the
+products, taken from the exponent fields of their factors, or 2**-26 of the largest term's leading bit if that is more.
+The sum is counted in the direction of S2's sign; a term of the other sign is the complement of its bits, one unit
+further from zero than its negation, which zeros are held to as well. It is rounded to nearest even once. MODE has no
+say: denormals of f16 count, those of bf16 and of S2 are zero, results below the normal numbers are +0. The VOP3P, VOP2
+and VOPD encodings (v_dot2, v_dot2acc) add alike. Source: github.com/ROCm/rocm-systems, issue 12056 (measured on
+gfx1151, 12 million sums) and rocjitsu's notes on gfx11's DOT2 (measured on gfx1100, with the NaNs); that f32 denormals
+are flushed whatever MODE says: LLVM SIISelLowering.cpp, performFMACombine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Vector float arithmetic: sums, products, fused multiply-adds, minima and maxima, integral parts, exponents, cube maps; f16, f32, f64.
+"""Vector float arithmetic: sums, products, fused multiply-adds, minima and maxima, integral parts, exponents, cube
+maps; f16, f32, f64.
 
 Every result is rounded once. Source: RDNA3 ISA reference, "VOP1", "VOP2" and "VOP3 Instructions".
 """
@@ -19,7 +20,9 @@ FORMS = (F16, F32, F64)
 
 
 def _exactly(ctx: Ctx, compute: Callable[..., tuple[int, int, int]], shaped: Wide, *sources: Bits) -> Bits:
-    """Return f64 lanes of `compute` on (sign, mantissa, exponent) triples, rounded once; `shaped` has the lanes where nothing is finite."""
+    """Return f64 lanes of `compute` on (sign, mantissa, exponent) triples, rounded once; `shaped` has the lanes where
+    nothing is finite.
+    """
     values = shaped.view(np.uint64).copy()
     is_finite = np.isfinite(np.stack([one.view(np.float64) for one in sources])).all(axis=0)
     for lane in np.flatnonzero(is_finite):
@@ -92,7 +95,8 @@ def fused_unflushed(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits, power: in
         sign, mantissa, exponent = _exact_sum(_exact_product(x, y), z, is_down)
         return sign, mantissa, exponent + power
 
-    # lanes that are not all finite: a product that overflowed although its factors are finite must not meet an infinite addend
+    # lanes that are not all finite: a product that overflowed although its factors are finite must not meet an infinite
+    # addend
     shaped = np.where(
         np.isfinite(floats.widened(F64, a)) & np.isfinite(floats.widened(F64, b)), addend, product + addend
     )
@@ -115,7 +119,9 @@ def _subtract(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
 
 
 def _select(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
-    """Return the smaller or larger of two; -0 is less than +0, a quiet NaN loses, a signalling one too unless MODE.ieee quiets it."""
+    """Return the smaller or larger of two; -0 is less than +0, a quiet NaN loses, a signalling one too unless MODE.ieee
+    quiets it.
+    """
     a, b = ctx.taken(form, a), ctx.taken(form, b)
     left, right = floats.widened(form, a), floats.widened(form, b)
     first, second = (left, right) if wants_less else (right, left)

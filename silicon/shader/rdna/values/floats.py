@@ -1,8 +1,9 @@
-"""Float formats of the vector ALU and exact arithmetic on them: rounding modes, denormals, NaNs, sums without double rounding.
+"""Float formats of the vector ALU and exact arithmetic on them: rounding modes, denormals, NaNs, sums without double
+rounding.
 
-Lanes of f16, bf16 and f32 are computed in f64. A product of two of them is exact there; a sum is brought to "round to odd" (a sticky last
-bit), from which any rounding to the narrow format is right, since f64 has more than two bits to spare. f64 itself is added and multiplied by
-the host when the mode is nearest even, and by integers else.
+Lanes of f16, bf16 and f32 are computed in f64. A product of two of them is exact there; a sum is brought to "round to
+odd" (a sticky last bit), from which any rounding to the narrow format is right, since f64 has more than two bits to
+spare. f64 itself is added and multiplied by the host when the mode is nearest even, and by integers else.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Format:
 
     @property
     def invalid(self) -> int:
-        """The NaN of an invalid operation. Source: RDNA3 ISA reference, V_SQRT_F32 and V_DIV_FIXUP_F64 name 0xffc00000, 0xfff8000000000000."""
+        """The NaN of an invalid operation. Source: RDNA3 ISA reference, V_SQRT_F32 and V_DIV_FIXUP_F64 name 0xffc00000,
+        0xfff8000000000000.
+        """
         return self.sign | self.infinity | self.quiet
 
     @property

@@ -41,7 +41,9 @@ def given(ctx: Ctx, values: Bits, type_: str) -> Bits:
 
 
 def _wide(type_: str, compute: Callable[..., Bits], *inputs: str) -> Vector:
-    """An instruction on i64 lanes, whose sums and products cannot overflow; `inputs` are the types of sources (default: the result's)."""
+    """An instruction on i64 lanes, whose sums and products cannot overflow; `inputs` are the types of sources (default:
+    the result's).
+    """
 
     def run(ctx: Ctx, *sources: Bits) -> Bits:
         types = inputs or (type_,) * len(sources)

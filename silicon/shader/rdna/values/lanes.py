@@ -1,6 +1,7 @@
 """What moves values between lanes: single lanes, rows, halves of a wave, and counts of lanes below one's own.
 
-Source: RDNA3 ISA reference, "V_READFIRSTLANE_B32", "V_READLANE_B32", "V_WRITELANE_B32", "V_PERMLANE16_B32" ... "V_MBCNT_HI_U32_B32".
+Source: RDNA3 ISA reference, "V_READFIRSTLANE_B32", "V_READLANE_B32", "V_WRITELANE_B32", "V_PERMLANE16_B32" ...
+"V_MBCNT_HI_U32_B32".
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def _write(ctx: Ctx, old: Bits, value: Bits, lane: Bits) -> Bits:
 def _permute_rows(other_row: int) -> Vector:
     """Each lane reads the lane of its row (or the neighbour row) that four bits of the scalar selectors name.
 
-    op_sel[0] reads inactive lanes too, op_sel[1] writes 0 for those that may not be read; without either nothing is written.
+    op_sel[0] reads inactive lanes too, op_sel[1] writes 0 for those that may not be read; without either nothing is
+    written.
     """
 
     def run(ctx: Ctx, old: Bits, a: Bits, low: Bits, high: Bits) -> Bits:

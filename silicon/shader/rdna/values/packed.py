@@ -1,8 +1,9 @@
 """Packed 16-bit arithmetic, dot products, and multiply-adds of mixed precision.
 
-Float dot products with 16-bit results are computed as the document writes them: every product and every sum is rounded in the type of the
-accumulator. UNKNOWN: whether the hardware rounds as often; those with f32 results, which were measured, are in `interp_valu_dots`. Source:
-RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding Modes".
+Float dot products with 16-bit results are computed as the document writes them: every product and every sum is rounded
+in the type of the accumulator. UNKNOWN: whether the hardware rounds as often; those with f32 results, which were
+measured, are in `interp_valu_dots`. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding
+Modes".
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def own_mode(ctx: Ctx) -> Ctx:
 
 
 def _factor(ctx: Ctx, form: Format, source: Format, a: Bits) -> Bits:
-    """Return 16-bit floats as those of the accumulator; a bf16 is the high half of an f32, its denormals are zeros in any mode."""
+    """Return 16-bit floats as those of the accumulator; a bf16 is the high half of an f32, its denormals are zeros in
+    any mode.
+    """
     if source is form:
         return a
     return ctx.taken(BF16, a) << U32(16) if source is BF16 else resized(ctx, form, source, a)
@@ -96,7 +99,8 @@ def _dot_integers(bits: int, type_: str) -> Vector:
 def _mixed(ctx: Ctx, *sources: Bits) -> Bits:
     """Return the f32 fused multiply-add of sources that are each an f32 or half a dword.
 
-    Source: RDNA3 ISA reference, "OPSEL for MIX instructions": op_sel_hi says f16, op_sel which half; NEG_HI is the absolute value.
+    Source: RDNA3 ISA reference, "OPSEL for MIX instructions": op_sel_hi says f16, op_sel which half; NEG_HI is the
+    absolute value.
     """
     taken = []
     operands = [one for one in ctx.ins.uses if one.field in ("src0", "src1", "src2")]

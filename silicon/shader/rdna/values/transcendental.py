@@ -1,9 +1,8 @@
 """Reciprocals, roots, exponentials, logarithms and circular functions.
 
-The hardware's tables are within 1 ulp (f16: 0.51 ulp; f64: 2**29 ulp). Here results are computed in f64 and rounded to nearest even,
-whatever the rounding mode: what a program must not rely on is the last bit. QUIRK: the f32 functions but sine and cosine flush denormals
-in any mode.
-Source: RDNA3 ISA reference, "V_EXP_F32" ... "V_COS_F16".
+The hardware's tables are within 1 ulp (f16: 0.51 ulp; f64: 2**29 ulp). Here results are computed in f64 and rounded to
+nearest even, whatever the rounding mode: what a program must not rely on is the last bit. QUIRK: the f32 functions but
+sine and cosine flush denormals in any mode. Source: RDNA3 ISA reference, "V_EXP_F32" ... "V_COS_F16".
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Building blocks of the float rules: formats by their bits, denormals by MODE, one rounding to half precision, output modifiers.
+"""Building blocks of the float rules: formats by their bits, denormals by MODE, one rounding to half precision, output
+modifiers.
 
-Half precision is computed in single precision and rounded once: single has more than twice its bits, so sums, products, quotients and
-square roots round the same as if computed at once; `Float.fma` sees to the one case where that fails.
+Half precision is computed in single precision and rounded once: single has more than twice its bits, so sums, products,
+quotients and square roots round the same as if computed at once; `Float.fma` sees to the one case where that fails.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ OUTPUT_SCALES = {1: 2.0, 2: 4.0, 3: 0.5}  # omod. Source: RDNA3 ISA reference, "
 
 
 def reads(ins: Instruction) -> list[Operand]:
-    """Return the sources in the order of the document's S0, S1, S2: a destination that is read too comes last, immediates as they stand."""
+    """Return the sources in the order of the document's S0, S1, S2: a destination that is read too comes last,
+    immediates as they stand.
+    """
     return [one for one in ins.operands if one.direction == "use"] + [
         one for one in ins.operands if one.direction == "both"
     ]
@@ -192,7 +195,7 @@ class Float:
         self.work = f"<{self.lanes} x {self.fmt.work}>"
         self.denormals = wave.mode.denorm(self.fmt.kind) if denormals is None else denormals
 
-    # sources and results ----------------------------------------------------------------------------------------------------------
+    # sources and results ----------------------------------------------------------------------------------------------
 
     def raw(self, operand: Operand, ins: Instruction) -> Value:
         """Return the bits of a source, denormals flushed as MODE says."""
@@ -220,14 +223,18 @@ class Float:
         return raw if self.denormals & 2 else flushed(self.code, raw, self.fmt)
 
     def result_bits(self, raw: Value, ins: Instruction) -> Value:
-        """Return the bits to write for a result that is one of the sources: nothing is rounded, and only omod flushes denormals."""
+        """Return the bits to write for a result that is one of the sources: nothing is rounded, and only omod flushes
+        denormals.
+        """
         if not (ins.omod or ins.clamp):
             return raw
         value = self._scaled_output(self.opened(raw), ins)
         return self.closed(self.clamped(value) if ins.clamp else value)
 
     def _scaled_output(self, value: Value, ins: Instruction) -> Value:
-        """Apply omod. Source: RDNA3 ISA reference, "Output Operand Modifiers": ignored where denormal results are kept and with MODE.ieee."""
+        """Apply omod. Source: RDNA3 ISA reference, "Output Operand Modifiers": ignored where denormal results are kept
+        and with MODE.ieee.
+        """
         code = self.code
         if not ins.omod or self.denormals & 2 or self.wave.mode.ieee:
             return value
@@ -252,7 +259,7 @@ class Float:
         """Return a constant of the format's bits."""
         return self.code.const(value, f"<{self.lanes} x {self.fmt.bits}>")
 
-    # arithmetic -------------------------------------------------------------------------------------------------------------------
+    # arithmetic -------------------------------------------------------------------------------------------------------
 
     def op(self, name: str, a: Value, b: Value) -> Value:
         """Two operands: fadd, fsub, fmul, fdiv."""
@@ -265,13 +272,17 @@ class Float:
         return self.odd_sum(self.op("fmul", a, b), c)
 
     def two_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Add floats; return the rounded sum and its error, which is a float itself: what both lose on their way into the sum."""
+        """Add floats; return the rounded sum and its error, which is a float itself: what both lose on their way into
+        the sum.
+        """
         total = self.op("fadd", a, b)
         came = self.op("fsub", total, a)
         return total, self.op("fadd", self.op("fsub", a, self.op("fsub", total, came)), self.op("fsub", b, came))
 
     def odd_sum(self, a: Value, b: Value) -> Value:
-        """Add floats, the last bit set if the sum is inexact: rounding that to fewer bits gives what a single rounding would have given."""
+        """Add floats, the last bit set if the sum is inexact: rounding that to fewer bits gives what a single rounding
+        would have given.
+        """
         code = self.code
         total, lost = self.two_sum(a, b)
         raw, error = as_bits(code, total), as_bits(code, lost)
@@ -282,10 +293,11 @@ class Float:
         odd = code.op("and", even, code.fcmp("one", lost, code.real(0.0, lost.type)))
         return code.bitcast(code.op("add", raw, code.select(odd, code.op("or", sign, one), zero)), total.type)
 
-    # order ------------------------------------------------------------------------------------------------------------------------
+    # order ------------------------------------------------------------------------------------------------------------
 
     def extreme(self, a: Value, b: Value, *, larger: bool) -> Value:
-        """Return the bits of the smaller or larger of two values given as bits; -0 is below +0, a NaN loses to a number.
+        """Return the bits of the smaller or larger of two values given as bits; -0 is below +0, a NaN loses to a
+        number.
 
         Source: RDNA3 ISA reference, "V_MIN_F32": with MODE.ieee a signalling NaN wins, quieted.
         """
@@ -314,7 +326,7 @@ class Float:
         fill = code.op("ashr", raw, self.const(fmt.width - 1))
         return code.op("xor", raw, code.op("and", fill, self.const(fmt.sign - 1)))
 
-    # parts ------------------------------------------------------------------------------------------------------------------------
+    # parts ------------------------------------------------------------------------------------------------------------
 
     def exponent(self, raw: Value) -> Value:
         """Return the biased exponent field as i32 a lane."""
@@ -323,7 +335,9 @@ class Float:
         return code.resize(field, "i32")
 
     def split(self, raw: Value) -> tuple[Value, Value]:
-        """Return significand bits (sign kept, magnitude 1 up to 2) and exponent (i32) of nonzero finite values, denormals too."""
+        """Return significand bits (sign kept, magnitude 1 up to 2) and exponent (i32) of nonzero finite values,
+        denormals too.
+        """
         code, fmt = self.code, self.fmt
         magnitude = code.op("and", raw, self.const(fmt.sign - 1))
         tiny = code.icmp("ult", magnitude, self.const(1 << fmt.mantissa))
@@ -377,11 +391,11 @@ class Float:
 def float_rule(
     name: str, function: Combine, *, rounds: bool = True, selects: bool = False, denormals: int | None = None
 ) -> Rule:
-    """Make the rule of an opcode whose sources and result have one format: `function` takes a `Float` and the sources as S0, S1, S2.
+    """Make the rule of an opcode whose sources and result have one format: `function` takes a `Float` and the sources
+    as S0, S1, S2.
 
-    What rounds, as omod does, is left to the interpreter under any other rounding than to nearest even; the result of what only selects is not
-    flushed.
-    `denormals` as in `Float`.
+    What rounds, as omod does, is left to the interpreter under any other rounding than to nearest even; the result of
+    what only selects is not flushed. `denormals` as in `Float`.
     """
 
     def emit(wave: Wave, ins: Instruction) -> None:

@@ -34,8 +34,8 @@ def source_lane(dpp: Dpp, lane: int) -> int:
 def permute(code: Code, value: Value, dpp: Dpp, active: Value) -> Value:
     """Return `value` (`<lanes x i32>`) as the lanes of `dpp` see it: 0 where the source lane is invalid.
 
-    `active` is EXEC; without fetch_inactive an inactive source lane is as invalid as one beyond the row. Lanes that are not written at all
-    (`writable`) may hold anything.
+    `active` is EXEC; without fetch_inactive an inactive source lane is as invalid as one beyond the row. Lanes that are
+    not written at all (`writable`) may hold anything.
     """
     lanes = [source_lane(dpp, i) for i in range(value.lanes)]
     zero = code.const(0, value.type)
@@ -47,7 +47,9 @@ def permute(code: Code, value: Value, dpp: Dpp, active: Value) -> Value:
 
 
 def writable(code: Code, dpp: Dpp, active: Value) -> Value | None:
-    """Return the lanes (vector of i1) whose result is written: row and bank masks, invalid sources without bound_ctrl; None for all."""
+    """Return the lanes (vector of i1) whose result is written: row and bank masks, invalid sources without bound_ctrl;
+    None for all.
+    """
     count = active.lanes
     if dpp.lanes:
         return None
@@ -56,8 +58,8 @@ def writable(code: Code, dpp: Dpp, active: Value) -> Value | None:
     found = None if all(chosen) else code.lane_const(chosen, "i1")
     if dpp.bound_ctrl:
         return found
-    # UNKNOWN: of fetch_inactive without bound_ctrl the document's table says that a lane beyond the row reads 0, its text that bound_ctrl
-    # decides. Compilers count on the text in scans.
+    # UNKNOWN: of fetch_inactive without bound_ctrl the document's table says that a lane beyond the row reads 0, its
+    # text that bound_ctrl decides. Compilers count on the text in scans.
     valid = (
         code.lane_const([int(one >= 0) for one in lanes], "i1") if dpp.fetch_inactive else _valid(code, lanes, active)
     )

@@ -62,7 +62,9 @@ def _lines(lanes: int, size_bytes: int) -> Helper:
 
 @cache
 def _conflicts(size_bytes: int) -> Helper:
-    """Return `(mask, addresses) -> answer with cycles lost` for half a wave: those of the busiest bank beyond what the dwords need."""
+    """Return `(mask, addresses) -> answer with cycles lost` for half a wave: those of the busiest bank beyond what the
+    dwords need.
+    """
     mask, address = Value("%mask", "i32"), Value("%address", "<32 x i32>")
     dwords = (size_bytes + 3) // 4 + 1  # a misaligned access touches one more
     room = 256
@@ -118,7 +120,9 @@ def count_scalar(wave: Wave, gpu_va: Value, size_bytes: int) -> None:
 
 
 def count_conflicts(wave: Wave, address: Value, active: Value, size_bytes: int) -> None:
-    """Count what an LDS access of `size_bytes` at addresses (vector of i32) loses to bank conflicts, 32 lanes at a time."""
+    """Count what an LDS access of `size_bytes` at addresses (vector of i32) loses to bank conflicts, 32 lanes at a
+    time.
+    """
     code = wave.code
     for first in range(0, wave.lanes, 32):
         half = code.shuffle(address, None, range(first, first + 32))

@@ -1,4 +1,5 @@
-"""What loads and stores move, by the end of their mnemonic: bytes, sign, half of the register. Shared by every vector memory family.
+"""What loads and stores move, by the end of their mnemonic: bytes, sign, half of the register. Shared by every vector
+memory family.
 
 Source: RDNA3 ISA reference, "Data format in VGPRs and Memory".
 """

@@ -1,7 +1,8 @@
-"""Vector memory of a wave as IR: one contiguous access where lanes lie side by side in one region, helper functions for everything else.
+"""Vector memory of a wave as IR: one contiguous access where lanes lie side by side in one region, helper functions for
+everything else.
 
-Each memory instruction has a site: the region it met last. Rules of the families (global, scratch, buffer, LDS) give addresses and rows of
-registers and get rows back; faults leave the wave here, before any register was written.
+Each memory instruction has a site: the region it met last. Rules of the families (global, scratch, buffer, LDS) give
+addresses and rows of registers and get rows back; faults leave the wave here, before any register was written.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ ALL_LANES = "-1"  # the text of a lane mask that is constant
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Addresses of the lanes: a scalar i64, plus an offset a lane that is unsigned (vector of i32 or i64), or `stride` times the lane."""
+    """Addresses of the lanes: a scalar i64, plus an offset a lane that is unsigned (vector of i32 or i64), or `stride`
+    times the lane.
+    """
 
     base: Value
     offsets: Value | None = None
@@ -140,7 +143,9 @@ def pointer(wave: Wave, host: Value) -> Value:
 
 
 def load(wave: Wave, addresses: Addresses, shape: Shape, active: Value | None = None) -> list[Value]:
-    """Load every lane of `active` (a mask of `mask_type`; EXEC if left out); return rows, lanes that are off hold anything."""
+    """Load every lane of `active` (a mask of `mask_type`; EXEC if left out); return rows, lanes that are off hold
+    anything.
+    """
     code = wave.code
     active = active or wave.exec_bits()
     if wave.counting:
@@ -208,7 +213,8 @@ def lds_address(wave: Wave) -> Value:
 def lds_load(
     wave: Wave, address: Value, shape: Shape, active: Value | None = None, *, halves: bool = False
 ) -> list[Value]:
-    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops, and bytes that nobody wrote are noted).
+    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops, and bytes that nobody
+    wrote are noted).
 
     `halves`: these are two accesses of half the size that lie side by side.
     """
@@ -240,7 +246,9 @@ def lds_load(
 
 
 def lds_unwritten(wave: Wave, address: Value, shape: Shape, active: Value) -> list[Value]:
-    """Return the lanes (masks) that read LDS bytes nobody wrote: by register where they are followed, else of all. Addresses are good."""
+    """Return the lanes (masks) that read LDS bytes nobody wrote: by register where they are followed, else of all.
+    Addresses are good.
+    """
     code = wave.code
     shadow = code.op("add", lds_address(wave), wave.context("lds_shadow"))
     written = code.load(_written_bytes(wave, shadow), "i64", 8)
@@ -264,7 +272,9 @@ def _written_bytes(wave: Wave, shadow: Value) -> Value:
 
 
 def _parts(wave: Wave, address: Value, shape: Shape, *, halves: bool) -> list[tuple[Value, Shape, int]]:
-    """Return the accesses that lanes make one after the other where they do not lie side by side: addresses, shape, registers."""
+    """Return the accesses that lanes make one after the other where they do not lie side by side: addresses, shape,
+    registers.
+    """
     if not halves:
         return [(address, shape, shape.rows)]
     half = Shape(shape.size_bytes // 2, shape.align, shape.lanes)
@@ -281,7 +291,9 @@ def lds_store(
     *,
     halves: bool = False,
 ) -> None:
-    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops). `halves` as for `lds_load`."""
+    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops). `halves` as for
+    `lds_load`.
+    """
     code = wave.code
     active = active or wave.exec_bits()
     if wave.counting:
@@ -321,7 +333,9 @@ def lds_store(
 
 
 def _shadow_row(wave: Wave, written: Value | None) -> Value:
-    """Return what the bytes of a register that is stored to LDS have in its shadow: `written` are the lanes that somebody wrote, None all."""
+    """Return what the bytes of a register that is stored to LDS have in its shadow: `written` are the lanes that
+    somebody wrote, None all.
+    """
     whole = wave.const(WRITTEN, "i32")
     if written is None:
         return whole

@@ -1,7 +1,8 @@
 """Registers of a wave while its program is being written: values by operand, kept in SSA within a block.
 
-Between blocks they lie in variables, of which LLVM makes values of the whole program where it takes the time to; or in the wave's state, where
-every way in and out finds them: that is less code, and slower only where LLVM would have taken that time.
+Between blocks they lie in variables, of which LLVM makes values of the whole program where it takes the time to; or in
+the wave's state, where every way in and out finds them: that is less code, and slower only where LLVM would have taken
+that time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def _is_trap(index: int) -> bool:
 class Mode:
     """HW_REG_MODE as far as it changes what instructions mean; fixed for the code that is being written.
 
-    Rounding: 0 to nearest even, 1 up, 2 down, 3 to zero. Denormals: bit 0 keeps those of inputs, bit 1 those of results.
+    Rounding: 0 to nearest even, 1 up, 2 down, 3 to zero. Denormals: bit 0 keeps those of inputs, bit 1 those of
+    results.
     """
 
     word: int
@@ -101,9 +103,9 @@ class Known(NamedTuple):
 class Registers:
     """Registers of the wave, at the instruction being translated.
 
-    `lanes` is 32 or 64, `bools` the type `<lanes x i1>`, `mask_type` the integer of as many bits; `full` is True where EXEC is known to be all
-    ones; `mode` the MODE register; `strict` asks for checks; `offset` is the instruction's byte offset from the program's base; `in_state` says
-    that registers lie in the wave's state between blocks.
+    `lanes` is 32 or 64, `bools` the type `<lanes x i1>`, `mask_type` the integer of as many bits; `full` is True where
+    EXEC is known to be all ones; `mode` the MODE register; `strict` asks for checks; `offset` is the instruction's byte
+    offset from the program's base; `in_state` says that registers lie in the wave's state between blocks.
     """
 
     def __init__(self, code: Code, lanes: int, vgpr_count: int, *, in_state: bool = False) -> None:
@@ -117,11 +119,10 @@ class Registers:
         self.views: dict[Register, dict[str, Value]] = {}  # values of registers in this block, by LLVM type
         self.pairs: dict[Register, Value] = {}  # 64-bit values of a register and the next one
         self.dirty: dict[Register, None] = {}  # changed since the block began
-        self._later: list[tuple[Register, Value]] | None = (
-            None  # writes of a dual instruction, until both parts have read
-        )
+        # writes of a dual instruction, until both parts have read
+        self._later: list[tuple[Register, Value]] | None = None
 
-    # types ------------------------------------------------------------------------------------------------------------------------
+    # types ------------------------------------------------------------------------------------------------------------
 
     def vec(self, kind: str) -> str:
         """Return the type of one `kind` a lane."""
@@ -143,17 +144,21 @@ class Registers:
         """Return 0, 1, 2, ... in the lanes."""
         return self.code.lane_const(range(self.lanes), kind)
 
-    # registers by number ----------------------------------------------------------------------------------------------------------
+    # registers by number ----------------------------------------------------------------------------------------------
 
     def sgpr(self, index: int) -> Value:
-        """Return a word of the scalar file (i32), by encoding number; null reads 0, and so do trap registers outside the trap handler."""
+        """Return a word of the scalar file (i32), by encoding number; null reads 0, and so do trap registers outside
+        the trap handler.
+        """
         if index == state.NULL:
             return Value("0", "i32")
         value = self.read(("s", index), "i32")
         return self.code.select(self._privileged(), value, Value("0", "i32")) if _is_trap(index) else value
 
     def set_sgpr(self, index: int, value: Value) -> None:
-        """Write a word of the scalar file (i32); a write of null, or outside the trap handler of a trap register, is dropped."""
+        """Write a word of the scalar file (i32); a write of null, or outside the trap handler of a trap register, is
+        dropped.
+        """
         if index == state.NULL:
             return
         if _is_trap(index):
@@ -188,7 +193,9 @@ class Registers:
         return self.read(("v", index), self.row)
 
     def set_vgpr(self, index: int, value: Value, enable: Value | None = None, *, masked: bool = True) -> None:
-        """Write a VGPR (32-bit elements) in the lanes of EXEC and of `enable`; in all lanes if not `masked` and without `enable`."""
+        """Write a VGPR (32-bit elements) in the lanes of EXEC and of `enable`; in all lanes if not `masked` and without
+        `enable`.
+        """
         if element(value.type) == "i1":
             raise ValueError("a mask is no VGPR value")
         keep = self._keep(enable, masked=masked)
@@ -228,13 +235,14 @@ class Registers:
         """Write SCC (i1)."""
         self.write(SCC, value)
 
-    # operands ---------------------------------------------------------------------------------------------------------------------
+    # operands ---------------------------------------------------------------------------------------------------------
 
     def src(self, operand: Operand, kind: str, ins: Instruction | None = None) -> Value:
-        """Return a VALU source as one `kind` a lane (i16 i32 i64 half float double), scalars and constants in every lane.
+        """Return a VALU source as one `kind` a lane (i16 i32 i64 half float double), scalars and constants in every
+        lane.
 
-        neg and abs are applied, 16-bit kinds take the half that op_sel chose; lanes are permuted when `ins` has a DPP and this is its src0.
-        An `i32` of a 16-bit operand is the whole register.
+        neg and abs are applied, 16-bit kinds take the half that op_sel chose; lanes are permuted when `ins` has a DPP
+        and this is its src0. An `i32` of a 16-bit operand is the whole register.
         """
         whole = _FLOATS.get(kind, kind)
         is_vector = operand.kind == "vgpr"
@@ -322,7 +330,7 @@ class Registers:
         if operand.index != state.NULL:
             self.views[("s", operand.index)]["mask"] = active
 
-    # how registers are kept -------------------------------------------------------------------------------------------------------
+    # how registers are kept -------------------------------------------------------------------------------------------
 
     def variable(self, register: Register) -> str:
         """Return the name of the variable that holds a register between blocks."""
@@ -334,7 +342,9 @@ class Registers:
         return self.code.gep(Value("%wave", "ptr"), word, "i32")
 
     def state_word(self, register: Register) -> int | None:
-        """Return which word of the wave's state is a register's, the first one; None: a shadow for which it has no room."""
+        """Return which word of the wave's state is a register's, the first one; None: a shadow for which it has no
+        room.
+        """
         bank, index = register
         if bank == "v":
             return state.RESERVED_WORDS + index * self.lanes
@@ -369,7 +379,9 @@ class Registers:
         self.views, self.pairs, self.dirty = {}, {}, {}
 
     def flush(self, found: int = ALL) -> None:
-        """Store what changed of these registers (a set of `analysis`), and of what strict mode follows: the block of the program ends."""
+        """Store what changed of these registers (a set of `analysis`), and of what strict mode follows: the block of
+        the program ends.
+        """
         for register in self.dirty:
             kind = as_set(register)
             if kind and not kind & found:
@@ -494,7 +506,9 @@ class Registers:
         return code.resize(value, kind)
 
     def context(self, name: str) -> Value:
-        """Return a word (i64) of the dispatch's context, by its name in `context.Word`: shared, private (apertures >> 48), lds_size, ..."""
+        """Return a word (i64) of the dispatch's context, by its name in `context.Word`: shared, private (apertures >>
+        48), lds_size, ...
+        """
         return self.context_word(Word[name.upper()])
 
     def context_word(self, word: int) -> Value:
@@ -505,7 +519,9 @@ class Registers:
         return self.code.gep(Value("%context", "ptr"), word, "i64")
 
     def _special(self, operand: Operand, kind: str) -> Value:
-        """Return a source that is a value of the wave or of the card (SCC, apertures). Source: RDNA3 ISA reference, "Aperture Registers"."""
+        """Return a source that is a value of the wave or of the card (SCC, apertures). Source: RDNA3 ISA reference,
+        "Aperture Registers".
+        """
         code, index = self.code, operand.index
         if index == dec.SCC:
             return code.cast("zext", self.scc(), kind)

@@ -1,11 +1,13 @@
-"""A wave as the translator sees it while it writes a program: its registers, its exits, its memory. Rules are written against `Wave`.
+"""A wave as the translator sees it while it writes a program: its registers, its exits, its memory. Rules are written
+against `Wave`.
 
 A rule is a function `rule(wave, ins)` that emits the IR of one instruction. What it must know:
 
-- `src`, `scalar`, `mask` read operands; `put`, `put_scalar`, `put_mask`, `set_scc` write them. EXEC masks writes of VGPRs here, not in the rule.
+- `src`, `scalar`, `mask` read operands; `put`, `put_scalar`, `put_mask`, `set_scc` write them. EXEC masks writes of
+  VGPRs here, not in the rule.
 - All reads of a rule come before its writes, as hardware reads operands before it writes results.
-- Registers are known by value within a block of the program. A rule that opens blocks itself must not touch registers in a block that does
-  not dominate its end; `unless` and `when` are the ways to do so.
+- Registers are known by value within a block of the program. A rule that opens blocks itself must not touch registers
+  in a block that does not dominate its end; `unless` and `when` are the ways to do so.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class _Stop(NamedTuple):
 
 
 class Wave(Registers):
-    """Registers, exits and memory of the wave, at the instruction being translated; see `Registers` for the attributes."""
+    """Registers, exits and memory of the wave, at the instruction being translated; see `Registers` for the
+    attributes.
+    """
 
     def __init__(
         self,
@@ -71,7 +75,8 @@ class Wave(Registers):
     ) -> None:
         super().__init__(code, lanes, vgpr_count, in_state=in_state)
         self.tracked = tracked  # undefined values from LDS are followed
-        # lanes (mask_type) by register: loaded from LDS and written by nobody; stored to LDS and written by somebody, None for all
+        # lanes (mask_type) by register: loaded from LDS and written by nobody; stored to LDS and written by somebody,
+        # None for all
         self.undefined_rows: list[Value] = []
         self.reaches_lds: Value | None = None  # whether a lane of the FLAT instruction does (i1)
         self.written_rows: list[Value | None] = []
@@ -87,7 +92,7 @@ class Wave(Registers):
         self._faults: list[_Stop] = []
         self._stops: list[tuple[Value, str]] = []
 
-    # what is common to the dispatch -----------------------------------------------------------------------------------------------
+    # what is common to the dispatch -----------------------------------------------------------------------------------
 
     def set_context_word(self, word: int, value: Value) -> None:
         """Write a word of the dispatch's context (i64)."""
@@ -102,43 +107,51 @@ class Wave(Registers):
         self.code.store(value, self.state_place(index), 4)
 
     def lds(self) -> Value:
-        """Return the host address of the group's LDS; it has `context("lds_size")` bytes, and 64 spare zeroed ones behind."""
+        """Return the host address of the group's LDS; it has `context("lds_size")` bytes, and 64 spare zeroed ones
+        behind.
+        """
         return self.code.emit(f"inttoptr i64 {self.wave_word(state.LDS_BASE_LO, 'i64').text} to ptr", "ptr")
 
     def count(self, name: str, amount: Value) -> None:
-        """Add `amount` (i64) to a counter: lanes memory_transactions cache_lines lds_conflicts. Only where `counting` is set."""
+        """Add `amount` (i64) to a counter: lanes memory_transactions cache_lines lds_conflicts. Only where `counting`
+        is set.
+        """
         word = _COUNTERS[name]
         self.set_context_word(word, self.code.op("add", self.context_word(word), amount))
 
-    # memory -----------------------------------------------------------------------------------------------------------------------
+    # memory -----------------------------------------------------------------------------------------------------------
 
     def site(self) -> Value:
-        """Return the address of this memory instruction's region cache, made of four i64: gpu_va of the first byte, size in bytes, host address
-        minus gpu_va, spare. All 0 at first and after the memory's epoch changed. A site of a write holds writable regions only.
+        """Return the address of this memory instruction's region cache, made of four i64: gpu_va of the first byte,
+        size in bytes, host address minus gpu_va, spare. All 0 at first and after the memory's epoch changed. A site of
+        a write holds writable regions only.
         """
         self.sites += 1
         return self.code.gep(Value("%sites", "ptr"), 4 * (self.sites - 1), "i64")
 
     def translate(self, site: Value, gpu_va: Value, *, write: bool) -> Value:
-        """Fill the site's cache with the region that holds `gpu_va` (i64); return i1: False if there is none, the memory was told, and `fault`
-        with kind "memory" must follow. A call; costs tens of nanoseconds for regions met before, microseconds else.
+        """Fill the site's cache with the region that holds `gpu_va` (i64); return i1: False if there is none, the
+        memory was told, and `fault` with kind "memory" must follow. A call; costs tens of nanoseconds for regions met
+        before, microseconds else.
         """
         return self.code.call(
             "translate", "i1", Value("%context", "ptr"), site, gpu_va, Value("true" if write else "false", "i1")
         )
 
-    # ways out ---------------------------------------------------------------------------------------------------------------------
+    # ways out ---------------------------------------------------------------------------------------------------------
 
     def fault(self, condition: Value, kind: str | Value, detail: Value | None = None) -> None:
-        """Where `condition` (i1) holds the wave stops at this instruction with a `Violation` of `kind`; `detail` (i64) is told with it, such as
-        an address. Nothing this instruction wrote counts. Code goes on in a fresh block. A kind found out at run time is a number (i64) in
-        `context.FAULT_KINDS`.
+        """Where `condition` (i1) holds the wave stops at this instruction with a `Violation` of `kind`; `detail` (i64)
+        is told with it, such as an address. Nothing this instruction wrote counts. Code goes on in a fresh block. A
+        kind found out at run time is a number (i64) in `context.FAULT_KINDS`.
         """
         which = self.code.const(FAULT_KINDS.index(kind), "i64") if isinstance(kind, str) else kind
         self._stop(condition, self.told, which, detail or self.code.const(0, "i64"))
 
     def met_unwritten(self, undefined: list[Value]) -> None:
-        """Take note of lanes (masks, by register) that loaded LDS bytes nobody wrote: the wave goes on where those are followed."""
+        """Take note of lanes (masks, by register) that loaded LDS bytes nobody wrote: the wave goes on where those are
+        followed.
+        """
         code = self.code
         if self.tracked:
             self.undefined_rows += undefined
@@ -149,7 +162,9 @@ class Wave(Registers):
         self._stop(code.icmp("ne", some, code.const(0, some.type)), self.alive)
 
     def _stop(self, condition: Value, saved: int, kind: Value | None = None, detail: Value | None = None) -> None:
-        """Leave before this instruction where `condition` holds, with a set of registers stored; the block that does so is written later."""
+        """Leave before this instruction where `condition` holds, with a set of registers stored; the block that does so
+        is written later.
+        """
         code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
         dirty = self.dirty | self._dirty_outside
         goes_on = kind is None  # where what is followed is to be known
@@ -189,10 +204,12 @@ class Wave(Registers):
             self.leave(code.phi(*self._stops))
 
     def _ways_out(self, stops: list[_Stop], done: int, after: str) -> None:
-        """Write the blocks of stops in one block of the program, apart from the registers `done`, which blocks from `after` on store.
+        """Write the blocks of stops in one block of the program, apart from the registers `done`, which blocks from
+        `after` on store.
 
-        Stops are many and most registers have the same value at most of them: each half of them stores together what its stops have in common.
-        Stored one by one, this would be most of a strict program's code, and of the time that LLVM takes for it.
+        Stops are many and most registers have the same value at most of them: each half of them stores together what
+        its stops have in common. Stored one by one, this would be most of a strict program's code, and of the time that
+        LLVM takes for it.
         """
         first, common = stops[0], ~done
         for one in stops:
@@ -210,7 +227,9 @@ class Wave(Registers):
                 self._ways_out(half, done | common, after)
 
     def _way_out(self, label: str, stops: list[_Stop], saved: int) -> None:
-        """Write a block that stores registers as they are at these stops; where it is of one stop alone, what is told of it too."""
+        """Write a block that stores registers as they are at these stops; where it is of one stop alone, what is told
+        of it too.
+        """
         one = stops[0]
         self.code.block(label)
         self.begin()
@@ -248,7 +267,9 @@ class Wave(Registers):
                 self.write(register, self.restore_register(register))
 
     def bail(self, ins: Instruction) -> None:
-        """Let the interpreter execute the instruction: its registers go through the wave's state. For rare things: microseconds each."""
+        """Let the interpreter execute the instruction: its registers go through the wave's state. For rare things:
+        microseconds each.
+        """
         code = self.code
         found = effects(ins, self.lanes)
         self.save(found.uses | found.defs, self.offset)
@@ -262,7 +283,8 @@ class Wave(Registers):
 
     @contextmanager
     def unless(self, condition: Value, ins: Instruction) -> Iterator[None]:
-        """Emit a fast path: where `condition` (i1) holds, the interpreter executes the whole instruction instead of the `with` body.
+        """Emit a fast path: where `condition` (i1) holds, the interpreter executes the whole instruction instead of the
+        `with` body.
 
         The body may write what `ins` writes; nothing may have been written before.
         """
@@ -317,7 +339,9 @@ class Wave(Registers):
         ]
 
     def _values(self, registers: list[Register]) -> list[tuple[Value, str]]:
-        """Return values of registers, to be merged with those that they have when control comes from another block than this one."""
+        """Return values of registers, to be merged with those that they have when control comes from another block than
+        this one.
+        """
         values = [self.read(one, self.base_type(one)) for one in registers]
         return [(one, self.code.label) for one in values]
 

@@ -1,4 +1,6 @@
-"""Fixtures for the passes behind selection: an evaluator of virtual-register code, a maker of random programs, runs on the virtual cores."""
+"""Fixtures for the passes behind selection: an evaluator of virtual-register code, a maker of random programs, runs on
+the virtual cores.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ M32 = 0xFFFF_FFFF
 
 
 class Evaluator:
-    """One wave32 of virtual-register code, by each instruction's meaning in the RDNA3 ISA reference; registers have no limits and no delays."""
+    """One wave32 of virtual-register code, by each instruction's meaning in the RDNA3 ISA reference; registers have no
+    limits and no delays.
+    """
 
     def __init__(self, code, memory, lanes=LANES):
         self.code, self.memory, self.lds = code, memory, {}
@@ -214,7 +218,9 @@ class Evaluator:
         return table[name]()
 
     def matrix(self, ops):
-        """v_wmma_f32_16x16x16_f16: rows of A in lanes 0-15 (again in 16-31), columns of B too; C's element i of lane l is row 2i + l // 16."""
+        """v_wmma_f32_16x16x16_f16: rows of A in lanes 0-15 (again in 16-31), columns of B too; C's element i of lane l
+        is row 2i + l // 16.
+        """
 
         def halves(operand):
             words = np.stack([self.vector(operand, k) for k in range(8)], axis=1)

@@ -1,4 +1,6 @@
-"""Dual issue: two instructions are joined exactly where LLVM's assembler takes some order of them, and never where one needs the other."""
+"""Dual issue: two instructions are joined exactly where LLVM's assembler takes some order of them, and never where one
+needs the other.
+"""
 
 import random
 from itertools import product

@@ -1,4 +1,6 @@
-"""What instructions read and write beyond their text, for every mnemonic of every processor; liveness and masks built on it."""
+"""What instructions read and write beyond their text, for every mnemonic of every processor; liveness and masks built
+on it.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Branches over more code than they reach: islands on the way, with the reach made short so that small programs need many, and as it is."""
+"""Branches over more code than they reach: islands on the way, with the reach made short so that small programs need
+many, and as it is.
+"""
 
 import re
 import subprocess

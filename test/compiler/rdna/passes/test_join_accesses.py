@@ -1,4 +1,6 @@
-"""Several accesses by one instruction: what is joined and what is not, and that the same lies in registers and memory afterwards."""
+"""Several accesses by one instruction: what is joined and what is not, and that the same lies in registers and memory
+afterwards.
+"""
 
 import random
 
@@ -322,7 +324,9 @@ def test_data_of_stores_waits_only_where_there_is_room(live, joins):
 
 
 class RandomAccesses:
-    """A seeded program of loads and stores: LDS and memory of each lane's own, addresses that change, masks, barriers, tied registers."""
+    """A seeded program of loads and stores: LDS and memory of each lane's own, addresses that change, masks, barriers,
+    tied registers.
+    """
 
     WORDS = sorted({*range(0, 128, 4), *range(1024, 1152, 4), *range(1920, 2048, 4)})
 

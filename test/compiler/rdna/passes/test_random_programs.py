@@ -1,4 +1,6 @@
-"""Random programs through the whole back end: the virtual cores, strict, store what the direct evaluation says. Seeds are the names."""
+"""Random programs through the whole back end: the virtual cores, strict, store what the direct evaluation says. Seeds
+are the names.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The graphics core: boot, its shape, compute queues of a VMID mapped by the host, and the rungs that take a hung one off."""
+"""The graphics core: boot, its shape, compute queues of a VMID mapped by the host, and the rungs that take a hung one
+off.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Queue:
         return self.card.get(self.at + FENCE)
 
     def endless(self):
-        """Dispatch one wave of a program that never ends (SET_SH_REG, DISPATCH_DIRECT: soc15d.h; registers: gc_11_0_0_offset.h)."""
+        """Dispatch one wave of a program that never ends (SET_SH_REG, DISPATCH_DIRECT: soc15d.h; registers:
+        gc_11_0_0_offset.h).
+        """
         self.card.put(self.at + CODE, ENDLESS, *[0xBF9F_0000] * 64)  # s_code_end behind it
         program = self.card.USER + self.at + CODE >> 8
         self.submit(

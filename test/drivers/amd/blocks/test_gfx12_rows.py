@@ -1,4 +1,6 @@
-"""Rows that no virtual card has yet: gfx12, MMHUB 4.1 and SDMA 7 start on registers that are memory, and touch what those versions have."""
+"""Rows that no virtual card has yet: gfx12, MMHUB 4.1 and SDMA 7 start on registers that are memory, and touch what
+those versions have.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Window:
 
 
 class Rig:
-    """Blocks of a gfx12 card. Bases are navi31's: no public source gives those of gfx12, and nothing here depends on them."""
+    """Blocks of a gfx12 card. Bases are navi31's: no public source gives those of gfx12, and nothing here depends on
+    them.
+    """
 
     def __init__(self):
         self.window = Window()
@@ -92,7 +96,8 @@ def test_both_hubs_start(rig):
         (rig.gc, gc_vm.GCVM_CONTEXT0_PAGE_TABLE_BASE_ADDR_LO32, gc_vm.GCVM_L2_CNTL3),
     ):
         assert rig.value(block, base, 8 * 2) == 0x10_0001
-        # mmhub_v4_1_0.c: 0x80100007, gfxhub_v12_0.c: 0x80120007; both with bank_select 9, l2_cache_bigk_fragment_size 6 (bits 19:15)
+        # mmhub_v4_1_0.c: 0x80100007, gfxhub_v12_0.c: 0x80120007; both with bank_select 9, l2_cache_bigk_fragment_size 6
+        # (bits 19:15)
         assert rig.value(block, cntl3) == 0x8013_0009
     rig.window.answers[rig.gc.address(gc_vm.GCVM_L2_PROTECTION_FAULT_STATUS_LO32)] = 8 << 20 | 20 << 9
     assert gmc.read_fault("gfxhub").client == "PA"  # gfxhub_v12_0.c

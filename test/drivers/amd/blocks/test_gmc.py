@@ -123,7 +123,8 @@ def test_clients_have_the_names_of_their_hub_and_direction():
 
 
 def test_a_status_word_is_decoded_field_by_field():
-    # mmhub_3_0_0_sh_mask.h: MORE_FAULTS 0, WALKER_ERROR 3:1, PERMISSION_FAULTS 7:4, MAPPING_ERROR 8, CID 17:9, RW 18, VMID 23:20
+    # mmhub_3_0_0_sh_mask.h: MORE_FAULTS 0, WALKER_ERROR 3:1, PERMISSION_FAULTS 7:4, MAPPING_ERROR 8, CID 17:9, RW 18,
+    # VMID 23:20
     status = MMVM_L2_PROTECTION_FAULT_STATUS.at((3, 0, 0))(1 | 2 << 1 | 3 << 4 | 1 << 8 | 15 << 9 | 1 << 18 | 9 << 20)
     fault = gmc_faults.decode("mmhub", (3, 0, 0), status, 0x7_FFF0_0012)
     assert (fault.client, fault.vmid, fault.write) == ("OSSSYS", 9, True)

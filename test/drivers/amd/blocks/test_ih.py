@@ -1,4 +1,6 @@
-"""The interrupt ring: entries of the card's own blocks, decoded; wraps, overflow, and both ways to say what was read."""
+"""The interrupt ring: entries of the card's own blocks, decoded; wraps, overflow, and both ways to say what was
+read.
+"""
 
 from __future__ import annotations
 

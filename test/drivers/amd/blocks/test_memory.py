@@ -1,4 +1,6 @@
-"""Buffers on a virtual card whose window may hold writes back until it is flushed, and whose hub walks the tables and caches what it found."""
+"""Buffers on a virtual card whose window may hold writes back until it is flushed, and whose hub walks the tables and
+caches what it found.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ STATE_BYTES = 2 * MIB  # lowest VRAM, the driver's own
 
 
 class Rig:
-    """A virtual card with MMHUB up, and a memory of VMID 8 on it. `mapped`: the driver maps its window, which holds nothing back then."""
+    """A virtual card with MMHUB up, and a memory of VMID 8 on it. `mapped`: the driver maps its window, which holds
+    nothing back then.
+    """
 
     def __init__(self, vram_bytes=64 * MIB, bar0_bytes=256 * MIB, va=None, mapped=True):
         self.card = card("navi31", vram_bytes=vram_bytes, bar0_bytes=bar0_bytes)

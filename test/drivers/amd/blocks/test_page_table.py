@@ -1,4 +1,6 @@
-"""Page tables judged by a walker of its own, written from the entry formats in gmc_v11_0.c and gmc_v12_0.c and the bits of amdgpu_vm.h."""
+"""Page tables judged by a walker of its own, written from the entry formats in gmc_v11_0.c and gmc_v12_0.c and the bits
+of amdgpu_vm.h.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,8 @@ def test_two_mebibytes_of_vram_are_one_entry_as_amdgpu_writes_it():
     space = Space(GFX11)
     space.tables.map(0x1_0000_0000, [(2 * MIB, 2 * MIB)], "vram")
     ((va, span, entry),) = space.walker.leaves()
-    # 0x4f1: the flags a kernel was seen to write for VRAM (fragment 9, write, read, execute, valid); bit 54: a page in a directory
+    # 0x4f1: the flags a kernel was seen to write for VRAM (fragment 9, write, read, execute, valid); bit 54: a page in
+    # a directory
     assert (va, span, entry) == (0x1_0000_0000, 2 * MIB, 1 << 54 | 2 * MIB | 0x4F1)
 
 

@@ -12,9 +12,11 @@ from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 CHIPS = ("navi31", "navi32", "navi33")
 RLC_G, SMU, REG_LIST = 8, 18, 67  # psp_gfx_if.h, GFX_FW_TYPE_*
-# amdgpu.ko on a navi31, firmware 20250410: SMU, then SDMA, PFP ME MEC and stacks, MES, IMU, RLC lists and codes; the register list last
+# amdgpu.ko on a navi31, firmware 20250410: SMU, then SDMA, PFP ME MEC and stacks, MES, IMU, RLC lists and codes; the
+# register list last
 ORDER = [SMU, 71, 72, 87, 88, 89, *range(90, 98), 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, RLC_G, REG_LIST]
-STEPS = {  # boot-loader parts of Debian's psp_*_sos.bin 20250410, in the kernel's order; the ring and the table of contents follow
+# boot-loader parts of Debian's psp_*_sos.bin 20250410, in the kernel's order; the ring and the table of contents follow
+STEPS = {
     "navi31": ["kdb", "spl", "sys_drv", "sos", "ring", "toc", "smu", "tmr"],
     "navi32": [
         "kdb",

@@ -1,4 +1,6 @@
-"""SDMA engines: queues of a VMID mapped by registers copy, store fences and interrupt; a hung one costs its engine alone."""
+"""SDMA engines: queues of a VMID mapped by registers copy, store fences and interrupt; a hung one costs its engine
+alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables of the power controller as bytes: offsets are the headers', proven by gcc; values with their units come out."""
+"""Tables of the power controller as bytes: offsets are the headers', proven by gcc; values with their units come
+out.
+"""
 
 import struct
 
@@ -8,8 +10,9 @@ from ringup.drivers.amd.smu.rows import ROWS, row
 from ringup.drivers.amd.smu.tables import decode_limits, decode_metrics, metrics_bytes, with_board
 from ringup.errors import NotSupported
 
-# byte offsets in SmuMetrics_t of smu13_driver_if_v13_0_0.h, v13_0_7.h and smu14_driver_if_v14_0.h: clocks, averages before and after deep
-# sleep, counter, voltage, activity, power, temperatures (hot spot and memory), PCIe, fan, throttling of the hot spot, serial number
+# byte offsets in SmuMetrics_t of smu13_driver_if_v13_0_0.h, v13_0_7.h and smu14_driver_if_v14_0.h: clocks, averages
+# before and after deep sleep, counter, voltage, activity, power, temperatures (hot spot and memory), PCIe, fan,
+# throttling of the hot spot, serial number
 PLACES = {
     (13, 0, 0): {
         "pre": 54,
@@ -145,8 +148,8 @@ def test_the_boards_part_replaces_its_bytes_alone():
 
 
 def test_allowed_features_are_the_kernels():
-    # a trace of amdgpu.ko: all ones with this firmware; less FEATURE_DPM_LINK_BIT 7 and FEATURE_DS_LCLK_BIT 14 where the host bears no change
-    # of the link's speed (smu_v13_0_0_get_allowed_feature_mask, PP_PCIE_DPM_MASK)
+    # a trace of amdgpu.ko: all ones with this firmware; less FEATURE_DPM_LINK_BIT 7 and FEATURE_DS_LCLK_BIT 14 where
+    # the host bears no change of the link's speed (smu_v13_0_0_get_allowed_feature_mask, PP_PCIE_DPM_MASK)
     assert row((13, 0, 0)).features(0x004E_8100) == 0xFFFF_FFFF_FFFF_BF7F
     assert row((13, 0, 0)).features(0x004E_3900) == 0xFFFF_FFFF_FFF7_BF7F  # before 78.58 no FEATURE_GFXOFF_BIT, 19
     assert row((13, 0, 10)).features(0x0050_5300) == 0xFFFE_FFFF_FFFF_BF7F  # soc21.c: no gating of ATHUB and MMHUB, 48

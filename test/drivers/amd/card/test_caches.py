@@ -1,4 +1,6 @@
-"""The driver on a card whose caches go stale: right as it is, and wrong, with a note that says why, where a packet lacks a bit."""
+"""The driver on a card whose caches go stale: right as it is, and wrong, with a note that says why, where a packet
+lacks a bit.
+"""
 
 import struct
 from dataclasses import replace
@@ -53,7 +55,9 @@ def stale(radeon):
 
 
 def mutate(patch, *, acquire=None, release=None):
-    """Let the card find packets that lack bits, a copy engine's too: those of streams are made once, when a card comes up."""
+    """Let the card find packets that lack bits, a copy engine's too: those of streams are made once, when a card comes
+    up.
+    """
     asked = pm4_sync.from_gcr
 
     def fewer(bits, **kind):

@@ -1,4 +1,6 @@
-"""Processors that do not answer, and firmware whose tables the driver was not written for: said wherever a user looks."""
+"""Processors that do not answer, and firmware whose tables the driver was not written for: said wherever a user
+looks.
+"""
 
 import logging
 import re

@@ -1,4 +1,6 @@
-"""Hand-overs between the host and the engines: what the host stored through the window is there when the engines look."""
+"""Hand-overs between the host and the engines: what the host stored through the window is there when the engines
+look.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ DATA = bytes(range(256)) * 16
 
 @pytest.fixture
 def card(virtual_card):
-    """A card whose host data path keeps what it is given until it is flushed; the path maps nothing, so all goes through it."""
+    """A card whose host data path keeps what it is given until it is flushed; the path maps nothing, so all goes
+    through it.
+    """
     radeon = virtual_card("navi31", vram_bytes=256 << 20)
     radeon.hdp.drain_us = None
     with Recorder(radeon, "/dev/null") as recorder, select.start(recorder) as opened:

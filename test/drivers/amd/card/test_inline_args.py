@@ -1,4 +1,6 @@
-"""Arguments in the ring, where each store into the card's memory is a round trip: aligned, whole, right at every place of the ring."""
+"""Arguments in the ring, where each store into the card's memory is a round trip: aligned, whole, right at every place
+of the ring.
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""A process that dies at any moment, as by kill -9, leaves a card that the next one takes over: it says how it was found and what it did."""
+"""A process that dies at any moment, as by kill -9, leaves a card that the next one takes over: it says how it was
+found and what it did.
+"""
 
 import random
 
@@ -128,7 +130,9 @@ def test_a_card_is_taken_over_from_processes_that_died_at_any_access(chip, sampl
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_card_is_taken_over_from_processes_that_died_while_they_reset_it(sample):
-    """The run's number is its seed; the accesses are those that a rung and the start behind it take, roughly: a few live on."""
+    """The run's number is its seed; the accesses are those that a rung and the start behind it take, roughly: a few
+    live on.
+    """
     radeon, died, runs = virtual("navi31", vram_bytes=VRAM), 0, 0
     for seed in sample(SEEDS, few=ENOUGH, spread=False):
         runs += 1

@@ -1,4 +1,6 @@
-"""A card that somebody left: what it tells, what its memory holds, how it is brought to rest, without starting anything."""
+"""A card that somebody left: what it tells, what its memory holds, how it is brought to rest, without starting
+anything.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A card that falls off the bus at any moment of its use: told as lost, nothing hangs, nothing stays behind, other cards go on."""
+"""A card that falls off the bus at any moment of its use: told as lost, nothing hangs, nothing stays behind, other
+cards go on.
+"""
 
 import random
 import time
@@ -32,7 +34,9 @@ def connect(radeon):
 
 
 def arm(radeon, rng, cause, reads, data_bytes, time_us):
-    """Let the link fail at some point of the next so many register reads, bytes or microseconds; half of the points are early ones."""
+    """Let the link fail at some point of the next so many register reads, bytes or microseconds; half of the points are
+    early ones.
+    """
     most = {"reads": reads, "bytes": data_bytes, "time": time_us}[cause]
     when = rng.randrange(1, most) if rng.random() < 0.5 else int(most ** rng.random())
     if cause == "reads":

@@ -1,4 +1,6 @@
-"""Memory of a whole card at its limits: what is exhausted is told and costs nothing, faults are named by buffer, cycles leak nothing."""
+"""Memory of a whole card at its limits: what is exhausted is told and costs nothing, faults are named by buffer, cycles
+leak nothing.
+"""
 
 import gc
 from collections import Counter
@@ -52,7 +54,7 @@ def radeon(virtual_card):
     return virtual_card("navi31", vram_bytes=512 * MIB)
 
 
-# --- nothing left ------------------------------------------------------------------------------------------------------
+# --- nothing left -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("visible", "place"), [(False, "VRAM beyond the CPU window"), (True, "VRAM in the CPU window")]
 )
@@ -160,7 +162,7 @@ def test_a_start_without_host_memory_leaves_nothing_and_the_next_one_works(radeo
         assert works(card)
 
 
-# --- faults ------------------------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 def behind_the_end(card, program, write):
     buffer = card.alloc(3 * 4096, name="weights")
     return buffer.gpu_va + 3 * 4096 + 64, r"0x0 bytes behind the end of <Buffer 'weights', 12288 bytes of vram at 0x"
@@ -215,7 +217,7 @@ def test_a_fault_names_client_direction_and_buffer_and_the_card_works_on(chip, p
     radeon.violations.clear()  # the faults were wanted
 
 
-# --- cycles ------------------------------------------------------------------------------------------------------------
+# --- cycles -----------------------------------------------------------------------------------------------------------
 def objects():
     """How many Python objects of each of the driver's types live; the card itself keeps a log, which grows."""
     gc.collect()
@@ -224,7 +226,9 @@ def objects():
 
 
 def grown(before, after):
-    """What there is more of. Points stay in rings until their bytes are wanted again: no more than fit a ring, and a staging memory."""
+    """What there is more of. Points stay in rings until their bytes are wanted again: no more than fit a ring, and a
+    staging memory.
+    """
     assert after.pop("Point", 0) < 4096
     return {name: after[name] - before[name] for name in after if after[name] - before[name] > 3}
 

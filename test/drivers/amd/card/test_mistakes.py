@@ -1,4 +1,6 @@
-"""A broken rule is told where the user looks: the error of `wait`, the first lines of the report, also behind a bridge and in a recording."""
+"""A broken rule is told where the user looks: the error of `wait`, the first lines of the report, also behind a bridge
+and in a recording.
+"""
 
 import logging
 import re
@@ -54,7 +56,8 @@ class Kinds:
         self.card.copy.submit(stream).wait(0.005)
 
 
-# What is done; the error's class; what its message says; where a second line tells more, that. Behind the instruction: kernel, buffer.
+# What is done; the error's class; what its message says; where a second line tells more, that. Behind the instruction:
+# kernel, buffer.
 MISTAKES = {
     "a store into no buffer": (
         lambda it: it.dispatch("store", 32, [it.flag.gpu_va + 8192, 1]),

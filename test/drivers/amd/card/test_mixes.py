@@ -1,4 +1,6 @@
-"""Random mixes of copies and dispatches over several buffers and queues end as NumPy says, whatever waits for whatever."""
+"""Random mixes of copies and dispatches over several buffers and queues end as NumPy says, whatever waits for
+whatever.
+"""
 
 import random
 

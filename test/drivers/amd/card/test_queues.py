@@ -1,4 +1,6 @@
-"""Queues of a whole card at their edges: rings and counters that wrap, all slots in use, kept streams under way, threads, launches."""
+"""Queues of a whole card at their edges: rings and counters that wrap, all slots in use, kept streams under way,
+threads, launches.
+"""
 
 import mmap
 import struct
@@ -54,7 +56,9 @@ def connect(radeon):
 
 @pytest.fixture
 def up(card_name, open_metal, opencl):
-    """A card of every chip in turn with the kernels above: (virtual card, card, program); tests marked `metal` ask the first nothing."""
+    """A card of every chip in turn with the kernels above: (virtual card, card, program); tests marked `metal` ask the
+    first nothing.
+    """
     with open_metal(card_name) as card:
         yield card.device, card, card.load(opencl(SOURCE, card.info.target))
 

@@ -1,4 +1,6 @@
-"""A whole session of the driver recorded on a virtual card and replayed without one; a path that maps nothing and polls VRAM."""
+"""A whole session of the driver recorded on a virtual card and replayed without one; a path that maps nothing and polls
+VRAM.
+"""
 
 import numpy as np
 import pytest

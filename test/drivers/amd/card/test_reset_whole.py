@@ -1,4 +1,6 @@
-"""Resets that take a card's memory: what was in it says so, queues go on, other cards notice nothing; and cards that no reset helps."""
+"""Resets that take a card's memory: what was in it says so, queues go on, other cards notice nothing; and cards that no
+reset helps.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Bytes between host and card: what may be given, rectangles, overlaps, fills, pinned memory, two engines; judged by NumPy."""
+"""Bytes between host and card: what may be given, rectangles, overlaps, fills, pinned memory, two engines; judged by
+NumPy.
+"""
 
 import mmap
 import random

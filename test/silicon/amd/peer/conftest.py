@@ -122,7 +122,9 @@ class Remote:
 
 @pytest.fixture
 def remote():
-    """`remote(**options)` is a virtual card with a driver's door; it fails the test when the door broke or the card saw a mistake."""
+    """`remote(**options)` is a virtual card with a driver's door; it fails the test when the door broke or the card saw
+    a mistake.
+    """
     made = []
 
     def make(name="navi31", **options):
@@ -146,7 +148,9 @@ def python():
 
 @pytest.fixture
 def drive(python, tmp_path):
-    """`drive(remote, firmware, work)` is one session of the other driver, from opening to closing: what it answers, and what it `said`."""
+    """`drive(remote, firmware, work)` is one session of the other driver, from opening to closing: what it answers, and
+    what it `said`.
+    """
 
     def session(remote, firmware, work, fault=False):
         job = {"firmware": str(firmware), "work": {}, "fault": fault}

@@ -1,4 +1,6 @@
-"""A driver written for the real chip by somebody else, unmodified, brings the virtual card up and computes on it; the card sees no mistake."""
+"""A driver written for the real chip by somebody else, unmodified, brings the virtual card up and computes on it; the
+card sees no mistake.
+"""
 
 import numpy as np
 import pytest
@@ -58,7 +60,8 @@ def test_a_second_session_finds_the_card_up_and_a_card_that_was_reset_is_booted_
         check(one, *few)
 
 
-# of a navi32 it takes the SMU's tables for another generation's, after its hubs, its firmware and its graphics core are up
+# of a navi32 it takes the SMU's tables for another generation's, after its hubs, its firmware and its graphics core are
+# up
 @pytest.mark.parametrize(("name", "target"), [("navi31", "gfx1100"), ("navi33", "gfx1102")])
 def test_it_loads_the_distributions_firmware(remote, drive, real_firmware, name, target):
     door = remote(name, bar0_bytes=BAR0["small"])

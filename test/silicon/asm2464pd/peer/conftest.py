@@ -1,4 +1,6 @@
-"""A virtual USB host behind a socket, for a driver in an interpreter of its own, and the firmware files that it wants."""
+"""A virtual USB host behind a socket, for a driver in an interpreter of its own, and the firmware files that it
+wants.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ FIELDS = ("idVendor", "idProduct", "iProduct", "iSerialNumber")
 
 
 class Door:
-    """The far side of the driver's libusb: one host, one handle. `marks` are the driver's: (name, transfers, waits, time in us) so far."""
+    """The far side of the driver's libusb: one host, one handle. `marks` are the driver's: (name, transfers, waits,
+    time in us) so far.
+    """
 
     def __init__(self, host, enclosure):
         self.host, self.enclosure = host, enclosure
@@ -126,7 +130,8 @@ class Door:
 def door():
     """A door to a navi31 in an enclosure with the open firmware at 10 Gb/s; neither may see a mistake."""
     radeon = card("navi31", vram_bytes=1 << 30, enumerated=False)
-    # this driver fills windows to their end, and works on metal: the safer of the two reports of what happens then is the true one for it
+    # this driver fills windows to their end, and works on metal: the safer of the two reports of what happens then is
+    # the true one for it
     enclosure, host = Enclosure(radeon, spoils_full_windows=False), VirtualUsbHost()
     host.plug(enclosure)
     made = Door(host, enclosure)

@@ -1,4 +1,6 @@
-"""A driver written for the real bridge by somebody else, unmodified above libusb, brings the card behind the virtual one up and computes."""
+"""A driver written for the real bridge by somebody else, unmodified above libusb, brings the card behind the virtual
+one up and computes.
+"""
 
 import random
 
@@ -9,8 +11,8 @@ def test_it_boots_the_card_computes_and_copies_both_ways(door, drive):
     answer = drive(door, DATA)
     assert answer == {"sums": [[11.0, 22.0, 33.0, 44.0]] * 3, "same": True, "arch": "gfx1100"}
     phases = door.phases()
-    # on its own model of the bridge it needs 4,285 transfers for the boot, and 24 and 18 for a copy of 1 MiB in and out; here it waits longer
-    # for the card's secure OS, which it asks all the time
+    # on its own model of the bridge it needs 4,285 transfers for the boot, and 24 and 18 for a copy of 1 MiB in and
+    # out; here it waits longer for the card's secure OS, which it asks all the time
     assert 4_000 < phases["cold boot"][0] < 9_000
     assert phases["large copy in"][0] < 60
     assert phases["large copy out"][0] < 30

@@ -1,4 +1,5 @@
-"""Runs in an interpreter of its own: the other driver, unmodified, with a libusb whose calls go to a virtual host over a socket.
+"""Runs in an interpreter of its own: the other driver, unmodified, with a libusb whose calls go to a virtual host over
+a socket.
 
 One job on standard input, one answer on standard output, both JSON. What it sleeps passes on the virtual host's clock.
 """

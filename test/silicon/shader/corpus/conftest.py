@@ -1,4 +1,6 @@
-"""Other people's compiler as the judge: one C source for the GPU (clang 19, gfx1100) and for this computer, run on the same data."""
+"""Other people's compiler as the judge: one C source for the GPU (clang 19, gfx1100) and for this computer, run on the
+same data.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def cases(pattern: str = "[!b]*.c*") -> list[Case]:
 
 
 def compiled(source: str | Path, flags: tuple[str, ...], folder: Path | None = None) -> Path:
-    """Compile a source of this folder, or any other into `folder`, or find what was compiled before; no clang is a failure."""
+    """Compile a source of this folder, or any other into `folder`, or find what was compiled before; no clang is a
+    failure.
+    """
     text = (HERE / source).read_bytes() + (HERE / "common.h").read_bytes()
     name = hashlib.sha256(repr(flags).encode() + text).hexdigest()[:32]
     path = (folder or cache_folder() / "corpus") / name
@@ -199,7 +203,9 @@ def _module(name):
 
 
 def _same(found, wanted):
-    """Compare bit for bit; NaNs count as equal: neither machine's document says which payload a NaN made by arithmetic has."""
+    """Compare bit for bit; NaNs count as equal: neither machine's document says which payload a NaN made by arithmetic
+    has.
+    """
     if found.dtype.kind != "f":
         return found == wanted
     return (found == wanted) | (np.isnan(found) & np.isnan(wanted))

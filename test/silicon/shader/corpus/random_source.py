@@ -1,7 +1,9 @@
-"""Random kernels in the C that both machines read: what they compute is defined, though not every variable has a value on every path.
+"""Random kernels in the C that both machines read: what they compute is defined, though not every variable has a value
+on every path.
 
-`Source(seed).text` has kernels over two arrays of u32: loops whose length only the data knows, arrays in registers or in memory by an index,
-switches, early ends, calls, values that are made on some paths and read on those alone, and LDS that a whole group fills.
+`Source(seed).text` has kernels over two arrays of u32: loops whose length only the data knows, arrays in registers or
+in memory by an index, switches, early ends, calls, values that are made on some paths and read on those alone, and LDS
+that a whole group fills.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Source:
     def _pick(self, *what: str) -> str:
         return self.random.choice(what)
 
-    # expressions ------------------------------------------------------------------------------------------------------------------
+    # expressions ------------------------------------------------------------------------------------------------------
 
     def _term(self) -> str:
         """Return something that has a value here."""
@@ -65,7 +67,7 @@ class Source:
         kind = self._pick("u32", "i32", "u64")
         return f"({kind})({left}) {self._pick('<', '>', '<=', '==', '!=')} ({kind})({right})"
 
-    # statements -------------------------------------------------------------------------------------------------------------------
+    # statements -------------------------------------------------------------------------------------------------------
 
     def _block(self, depth: int, *, loop: bool = False) -> str:
         known = len(self.values)
@@ -142,7 +144,7 @@ class Source:
         self.count += 1
         return self.count
 
-    # functions --------------------------------------------------------------------------------------------------------------------
+    # functions --------------------------------------------------------------------------------------------------------
 
     def _begin(self, values: list[str], *, kernel: bool) -> str:
         self.kernel, self.count = kernel, 0

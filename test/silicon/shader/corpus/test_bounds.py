@@ -1,4 +1,6 @@
-"""Kernels whose loops end where the data says, at every level: what LLVM computes and selects away later is no mistake."""
+"""Kernels whose loops end where the data says, at every level: what LLVM computes and selects away later is no
+mistake.
+"""
 
 
 def test_loops_of_run_time_length_at_every_level(check, case_of_bounds, way):

@@ -1,4 +1,6 @@
-"""Random C: what clang makes of it computes on the cores what the same source computes on this computer, and breaks no rule there."""
+"""Random C: what clang makes of it computes on the cores what the same source computes on this computer, and breaks no
+rule there.
+"""
 
 import ctypes
 

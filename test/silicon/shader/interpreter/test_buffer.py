@@ -1,4 +1,6 @@
-"""Buffer resources: addressing, range checks, swizzling, formats. Source: RDNA3 ISA reference, "Vector Memory Buffer Instructions"."""
+"""Buffer resources: addressing, range checks, swizzling, formats. Source: RDNA3 ISA reference, "Vector Memory Buffer
+Instructions".
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ def descriptor(stride=0, records=256, *, swizzle=0, index_stride=0, add_tid=0, o
 
 
 def run(machine, program, words, **args):
-    """Run with the resource in s[4:7]; v1 is 4 * lane, v[2:5] start as 0xAAAAAAAA and are returned as (lane, register)."""
+    """Run with the resource in s[4:7]; v1 is 4 * lane, v[2:5] start as 0xAAAAAAAA and are returned as (lane,
+    register).
+    """
     out = machine.buffer(OUT, np.zeros(128))
     fills = "".join(f"v_mov_b32_e32 v{at}, {NONE:#x}\n" for at in range(2, 6))
     machine.run(
@@ -99,7 +103,9 @@ def test_atomics_are_in_range_or_not_as_a_whole(machine):
 
 @pytest.mark.parametrize(("swizzle", "element"), [(1, 4), (3, 16)])
 def test_swizzled_buffers_interleave_records(machine, swizzle, element):
-    """Stride 32, eight records interleaved: element e of record r lies at ((r / 8) * 32 + e * size) * 8 + (r % 8) * size."""
+    """Stride 32, eight records interleaved: element e of record r lies at ((r / 8) * 32 + e * size) * 8 + (r % 8) *
+    size.
+    """
     memory = machine.buffer(IN, np.zeros(32 * 8))
     program = "v_mov_b32_e32 v6, v0\n v_mov_b32_e32 v7, 20\n buffer_store_b32 v0, v[6:7], s[4:7], 0 idxen offen"
     run(machine, program, descriptor(32, 32, swizzle=swizzle, oob=STRUCTURED))

@@ -1,4 +1,6 @@
-"""The local data share. Source: RDNA3 ISA reference, "Data Share Indexed and Atomic Access", "LDS & GDS Instructions"."""
+"""The local data share. Source: RDNA3 ISA reference, "Data Share Indexed and Atomic Access", "LDS & GDS
+Instructions".
+"""
 
 import numpy as np
 import pytest

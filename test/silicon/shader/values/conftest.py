@@ -17,7 +17,9 @@ NEAREST, UP, DOWN, ZERO = range(4)
 
 @pytest.fixture
 def alu():
-    """`alu(mnemonic, *sources, lanes=…, mode…)` is the value function's answer; lists become arrays, scalar mnemonics get their ints."""
+    """`alu(mnemonic, *sources, lanes=…, mode…)` is the value function's answer; lists become arrays, scalar mnemonics
+    get their ints.
+    """
 
     def run(
         mnemonic,
@@ -63,7 +65,9 @@ def operand():
 
 @pytest.fixture
 def make_instruction():
-    """`make_instruction(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3")`: one with a result of that type."""
+    """`make_instruction(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3")`: one with a result of that
+    type.
+    """
 
     def make(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3"):
         target = Operand("vgpr", 0, size_bits, type_, "def", "vdst")

@@ -15,7 +15,9 @@ CASES = [(lanes, mask) for lanes in SIZES for mask in MASKS[lanes]]
 
 @pytest.fixture(scope="module")
 def run(assemble, interpreted):
-    """`run(text, lanes, mask, **scalars)` executes one instruction on random registers: the wave, and its VGPRs as they were."""
+    """`run(text, lanes, mask, **scalars)` executes one instruction on random registers: the wave, and its VGPRs as they
+    were.
+    """
 
     def execute(text, lanes, mask=-1, **scalars):
         wave = WaveState(lanes, 40)

@@ -1,4 +1,6 @@
-"""Matrix multiplications of the reference ALU against NumPy's own, element places as AMD's article on WMMA draws them."""
+"""Matrix multiplications of the reference ALU against NumPy's own, element places as AMD's article on WMMA draws
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Minima, medians, integral parts, exponents, cube maps: by the document's pseudo-code on single lanes, and by Python's math."""
+"""Minima, medians, integral parts, exponents, cube maps: by the document's pseudo-code on single lanes, and by Python's
+math.
+"""
 
 import math
 import struct
