@@ -20,13 +20,9 @@ def test_every_target_is_of_one_family():
     assert sorted(one for base in FAMILIES if base not in BASE_TARGETS for one in FAMILIES[base]) == sorted(isa.TARGETS)
 
 
-# A family that no virtual core runs; `make fuzz` asks about it. Every word of its opcode space is asked about below.
-LONG = {"gfx942": pytest.mark.fuzz, "gfx1201": pytest.mark.fuzz}
-
-
-@pytest.mark.parametrize(
-    "base", [pytest.param(base, marks=LONG.get(base, ())) for base in FAMILIES if base not in BASE_TARGETS]
-)
+# Tens of seconds a family; every word of the opcode space is asked about below, in each run.
+@pytest.mark.fuzz
+@pytest.mark.parametrize("base", [base for base in FAMILIES if base not in BASE_TARGETS])
 def test_enumerating_every_opcode_again_gives_the_committed_bytes(base, disassembler):
     """A target and those that are written as what differs from it: asked about once, in one process."""
     surveys = {target: survey(disassembler(target), target) for target in FAMILIES[base]}

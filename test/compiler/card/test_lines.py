@@ -62,7 +62,7 @@ def test_every_fold_of_every_type(small, kind):
 @pytest.mark.parametrize(
     ("kind", "axis"), [("float32", 0), ("float32", 1), ("int8", 1), ("int64", 0), ("float16", 1), ("bool", 0)]
 )
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 def test_runs_of_equal_keys(small, kind, axis):
     """Runs of one element, of a whole row, across the borders of lanes, waves, tiles and stretches."""
     dtype = getattr(dtypes, "bool_" if kind == "bool" else kind)
@@ -80,7 +80,7 @@ def test_runs_of_equal_keys(small, kind, axis):
 
 @pytest.mark.parametrize(("shape", "axis"), [((9000,), 0), ((2, 9001), 1), ((700, 33), 0), ((2, 600, 3), 1)])
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 def test_long_rows_go_in_stretches(small, shape, axis, keyed):
     x = np.random.default_rng(2).integers(-3, 4, shape).astype(np.float32)
     keys = np.cumsum(np.random.default_rng(3).random(shape) < 0.002, axis).astype(np.int32)

@@ -30,7 +30,11 @@ NOT_TAKEN = {  # texts that LLVM takes and we do not, with the reason
 }
 
 
-@pytest.mark.parametrize("target", WAVES)
+# `make fuzz` assembles 52,000 texts of a second family.
+LONG = {"gfx1201": pytest.mark.fuzz}
+
+
+@pytest.mark.parametrize("target", [pytest.param(target, marks=LONG.get(target, ())) for target in WAVES])
 def test_every_text_assembles_to_the_same_bytes(target, llvm, mc_pairs):
     texts = sorted({text for _, text in mc_pairs(target)})
     halves = (True, False) if target.startswith("gfx1") else (True,)  # .l and .h, or none

@@ -100,7 +100,7 @@ def test_no_place_for_an_island_is_an_error(monkeypatch):
 @pytest.mark.parametrize("engine", ["interpreter", "translator"])
 def test_random_programs_over_islands_store_what_is_meant(tools, engine, monkeypatch, sample):
     lengths = {}
-    for seed in sample(range(2000, 2200), few=6 if engine == "interpreter" else 2, spread=False):
+    for seed in sample(range(2000, 2200), few=3 if engine == "interpreter" else 2, spread=False):
         for reach in (1 << 15, SHORT):
             monkeypatch.setattr(islands, "FARTHEST", reach)
             program = tools.random_program(seed, size=400, nests=6)
