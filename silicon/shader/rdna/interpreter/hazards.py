@@ -54,9 +54,8 @@ def is_vector(ins: Instruction) -> bool:
 class State(NamedTuple):
     """What the instructions before leave to look back at."""
 
-    pending: tuple[
-        tuple[int, int, int], ...
-    ] = ()  # VGPR of a transcendental result, instructions and transcendentals since
+    # VGPR of a transcendental result, instructions and transcendentals since
+    pending: tuple[tuple[int, int, int], ...] = ()
     matrix: frozenset[int] = frozenset()  # result of the WMMA just before
     compared: bool = False  # the vector instruction just before wrote EXEC
     left: int = 0  # instructions of the clause still to come
@@ -75,8 +74,8 @@ class Sequence:
     @property
     def state(self) -> State:
         """Return what is left to look back at."""
-        pending = tuple((one, *since) for one, since in sorted(self._pending.items()))
-        return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")  # type: ignore[arg-type]
+        pending = tuple((one, since[0], since[1]) for one, since in sorted(self._pending.items()))
+        return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")
 
     def check(self, ins: Instruction) -> None:
         """Take the next instruction; one that comes too early breaks a rule."""
