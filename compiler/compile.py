@@ -36,7 +36,7 @@ from ringup.errors import CompileError
 
 DEFAULT_TARGET = "gfx1100"
 DEEPEST = 1_000_000  # calls: three for each operation of a chain that is one kernel
-MOST_KEPT = 4096  # kernels that a process remembers
+MAX_KEPT = 4096  # kernels that a process remembers
 
 
 class Slot(NamedTuple):
@@ -191,7 +191,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
     if made is None or watch:
         step = compile_kernel(kernel, signature, target, choice)
         made = Kept(step.binary, tuple((str(one), one.hi) for one in step.lowered.sizes), step.lowered.groups)
-        if len(_kernels) >= MOST_KEPT:
+        if len(_kernels) >= MAX_KEPT:
             _kernels.pop(next(iter(_kernels)))
         _kernels[signature, target, choice] = made
         if watch:
@@ -237,7 +237,7 @@ def _check(function: Function, chip: Traits, target: str) -> None:
     """Refuse what no group of the target can hold."""
     for has, most, what in (
         (function.lds_bytes, chip.lds_bytes, "bytes of LDS"),
-        (function.group_size, chip.most_threads, "threads"),
+        (function.group_size, chip.max_threads, "threads"),
     ):
         if has > most:
             raise CompileError(

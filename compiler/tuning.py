@@ -26,7 +26,7 @@ VERSION: Final = 1  # of the file and of what its names mean; another one is an 
 # How a file begins, without spaces; and how many of those there may be.
 BEGINNING: Final = b'{"version":'
 SPACES: Final = 64
-MOST_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 Judge = Literal["card", "model", "virtual"]
 RANK: Final = {
     "virtual": 0,
@@ -114,15 +114,15 @@ def key_of(signature: Signature, target: str) -> str:
 def _read(path: Path) -> dict[str, Entry]:
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}
     except OSError as error:
         LOG.warning("%s: cannot be read (%s); kernels get their heuristic shapes", path, error.strerror)
         return {}
     try:
-        if len(data) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES >> 20} MiB")  # noqa: TRY301
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES >> 20} MiB")  # noqa: TRY301
         document = json.loads(data)
         if document["version"] != VERSION:
             LOG.info("%s: written by another version; not used", path)

@@ -17,7 +17,7 @@ from ringup.compiler.isa.common.expression import Value
 from ringup.compiler.rdna.emit import CACHE_LINE, Binary
 
 ENTRY_ALIGN: Final = 256
-MOST_PREFETCHED: Final = 63  # lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11
+MAX_PREFETCHED: Final = 63  # lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11
 
 
 def object_of(binaries: Sequence[Binary]) -> bytes:
@@ -58,7 +58,7 @@ def _directives(one: Binary) -> dict[str, int]:
         "next_free_vgpr": one.vgprs, "next_free_sgpr": max(one.sgprs, 1),
         "float_round_mode_32": one.float_mode & 3, "float_round_mode_16_64": one.float_mode >> 2 & 3,
         "float_denorm_mode_32": one.float_mode >> 4 & 3, "float_denorm_mode_16_64": one.float_mode >> 6 & 3,
-        "workgroup_processor_mode": 0, "inst_pref_size": min(MOST_PREFETCHED, -(-len(one.code) // CACHE_LINE)),
+        "workgroup_processor_mode": 0, "inst_pref_size": min(MAX_PREFETCHED, -(-len(one.code) // CACHE_LINE)),
     }  # fmt: skip
     if not one.target.startswith("gfx12"):
         found |= {"ieee_mode": 0, "dx10_clamp": 1}

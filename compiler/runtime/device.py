@@ -19,7 +19,7 @@ from ringup.compiler.runtime.programs import Programs
 from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.errors import CompileError
 
-MOST_GRAPHS = 1024  # whose streams are kept
+MAX_GRAPHS = 1024  # whose streams are kept
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Device:
         signature, buffers = of_graph(nodes)
         loaded = self._loaded.pop(signature, None) or self._load(self.compile(nodes))
         self._loaded[signature] = loaded  # the latest last
-        while len(self._loaded) > MOST_GRAPHS:
+        while len(self._loaded) > MAX_GRAPHS:
             self._drop(self._loaded.pop(next(iter(self._loaded))))
         return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ringup.errors import OutOfMemory
 
 TIMEOUT_S = 60.0  # TIMEOUT: ours, by the card's clock; a graph takes milliseconds to seconds
-LEAST_BYTES = 256
+MIN_BYTES = 256
 STEPS = 4  # sizes between two powers of two
 
 
@@ -141,6 +141,6 @@ def rounded(size_bytes: int) -> int:
     """Return the size that is taken for one: one of four steps between two powers of two, so that freed pieces fit
     again.
     """
-    size = max(size_bytes, LEAST_BYTES)
-    step = max(LEAST_BYTES, (1 << (size - 1).bit_length()) // (2 * STEPS))
+    size = max(size_bytes, MIN_BYTES)
+    step = max(MIN_BYTES, (1 << (size - 1).bit_length()) // (2 * STEPS))
     return -(-size // step) * step

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.index import Int, atom_of, axis, bounds, product, substitute
 from ringup.compiler.graph.nodes import Node, Op, Shape
-from ringup.compiler.schedule.cut import MOST_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
+from ringup.compiler.schedule.cut import MAX_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
 from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.views import flat, in_shape, squeezed, written
 from ringup.compiler.schedule.work import HEAVY
 
-MOST_ROOTS = 8  # of one kernel: each has code of its own, and memory
-MOST_INPUTS = 24
+MAX_ROOTS = 8  # of one kernel: each has code of its own, and memory
+MAX_INPUTS = 24
 # instructions of other roots for an element of a contraction: few threads do many elements, one after the other
-MOST_BEHIND = 50
-MOST_MATES = 16  # kernels of a shape, the latest, that one is held beside
-FEW_ELEMENTS = 8192  # so few are done in less time than it takes to start a kernel: they need share nothing
+MAX_DISTANCE = 50
+MAX_COMPARED = 16  # kernels of a shape, the latest, that one is held beside
+SMALL_KERNEL_LIMIT = 8192  # so few are done in less time than it takes to start a kernel: they need share nothing
 Before = Mapping[Kernel, Mapping[Kernel, None]]  # kernels that run before each
 
 
@@ -63,7 +63,7 @@ def joined(kernels: Sequence[Kernel], before: Before, outputs: Collection[Node])
         mates: list[_Group] = []
         if kernel.attention is None and kernel.line is None and kernel.pool is None:
             mates = by_shape.setdefault(squeezed(kernel.shape), [])
-        for group in reversed(() if multiplies else mates[-MOST_MATES:]):
+        for group in reversed(() if multiplies else mates[-MAX_COMPARED:]):
             between = [one for one in needed if one is not group]
             if any(one.above >> group.number & 1 for one in between):
                 continue  # one that needs the group comes before the kernel
@@ -111,14 +111,14 @@ def _put_below(group: _Group, needed: Sequence[_Group], groups: Sequence[_Group]
 def _together(group: _Group, kernel: Kernel) -> Kernel | None:
     """Return a group's kernel with one root more, None where it may not be or is not worth it."""
     first = group.kernel
-    if len(first.roots) >= MOST_ROOTS or (group.multiplies and kernel.folds):
+    if len(first.roots) >= MAX_ROOTS or (group.multiplies and kernel.folds):
         return None
     targets = {memory_of(_target(root)): root for root in first.roots}
     uses = any(memory_of(node) in targets for node in kernel.inputs)
     work = first.work + kernel.work
     if work >= HEAVY and (first.folds or kernel.folds or not uses):
         return None
-    if group.multiplies and (not uses or work - group.members[0].work > MOST_BEHIND):
+    if group.multiplies and (not uses or work - group.members[0].work > MAX_DISTANCE):
         return None
     if not uses and not _may_share(first, kernel):
         return None
@@ -135,7 +135,7 @@ def _together(group: _Group, kernel: Kernel) -> Kernel | None:
         return None
     known = {fold.node for fold in first.folds}
     inputs = list(dict.fromkeys([*first.inputs, *(node for node in kernel.inputs if node not in forwarded)]))
-    if len(inputs) > MOST_INPUTS:
+    if len(inputs) > MAX_INPUTS:
         return None
     return replace(
         first,
@@ -153,7 +153,7 @@ def _target(root: Node) -> Node:
 
 def _are_few(first: Kernel, second: Kernel) -> bool:
     """Return whether two kernels without folds have so few elements that they go together whatever they read."""
-    return not first.folds and not second.folds and bounds(product(first.shape))[1] <= FEW_ELEMENTS
+    return not first.folds and not second.folds and bounds(product(first.shape))[1] <= SMALL_KERNEL_LIMIT
 
 
 def _may_share(first: Kernel, second: Kernel) -> bool:
@@ -180,7 +180,7 @@ def _moved(kernel: Kernel, first: Kernel) -> Kernel | None:
         else:
             made.append(Fold(fold.node, point, _variables(fold, [*first.folds, *made])))
     if kernel.folds and first.folds:
-        if rows != first.rows or len({*known, *(fold.node for fold in made)}) > MOST_FOLDS:
+        if rows != first.rows or len({*known, *(fold.node for fold in made)}) > MAX_FOLDS:
             return None
         if kernel.folds[0].count != first.folds[0].count:
             return None

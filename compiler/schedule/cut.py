@@ -27,23 +27,23 @@ from ringup.compiler.schedule.attention import Attention, find
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
 from ringup.compiler.schedule.views import Point, in_shape, source_point, within
 from ringup.compiler.schedule.wide import find_wide
-from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, most_behind
+from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
 
 ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
-MOST_FOLDS = 8  # of one kernel: registers hold a row's share for each
-FEW_QUERIES = 8  # of a head of keys: up to so many, threads share the keys and not the queries
-MOST_DEEP = 128  # elements of a query, and of a value, that an attention's tile has room for
-MOST_DEEP_FEW = 512  # the same for few queries
-MOST_LOOKED = 4 * MOST_FOLDS  # reductions below a node that are asked whether they may join
-MOST_GATES = 256  # nodes behind a reduction that it may be put into memory with
-MANY_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
-LEAST_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
-MOST_POOLED = 64  # columns that one tile has all of
+MAX_FOLDS = 8  # of one kernel: registers hold a row's share for each
+FEW_QUERIES_LIMIT = 8  # of a head of keys: up to so many, threads share the keys and not the queries
+MAX_DEPTH = 128  # elements of a query, and of a value, that an attention's tile has room for
+MAX_DEPTH_OF_FEW_QUERIES = 512  # the same for few queries
+MAX_CANDIDATES = 4 * MAX_FOLDS  # reductions below a node that are asked whether they may join
+MAX_GATES = 256  # nodes behind a reduction that it may be put into memory with
+ONE_GROUP_A_ROW_MIN_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
+MIN_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
+MAX_POOLED = 64  # columns that one tile has all of
 POOLED_DEPTH = 16  # of a contraction for each of its rows: deeper ones want more groups than there are then
 POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, of all kernels, is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
 # or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
-FEW_EVALUATIONS = 1 << 15
+CHEAP_EVALUATIONS_LIMIT = 1 << 15
 COSTLY = frozenset(
     (Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.RSQRT, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD)
 )
@@ -226,7 +226,7 @@ class Cut:
                 continue
             most = bounds((node if self._contractions[node] else node.sources[0]).size)[1]
             gate = after[node]
-            for _ in range(MOST_GATES):
+            for _ in range(MAX_GATES):
                 if gate is None or gate.op is Op.REDUCE or gate.op is Op.STORE:
                     break
                 if gate.op in ELEMENTWISE and bounds(gate.size)[1] <= most and not self._is_term(gate):
@@ -260,7 +260,7 @@ class Cut:
         """Return whether a kernel does too much for each element of its root to compute a reduction too."""
         if kernel.work < HEAVY_UNROLLED:
             return False
-        return kernel.work >= most_behind(reduction, is_contraction=self._contractions[reduction])
+        return kernel.work >= max_distance(reduction, is_contraction=self._contractions[reduction])
 
     def _is_term(self, node: Node) -> bool:
         """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
@@ -374,7 +374,7 @@ class Cut:
 
         for node, point in roots:
             need(node, point)
-        while waiting and left and looked < MOST_LOOKED and len(kernel.folds) + len(found) < MOST_FOLDS:
+        while waiting and left and looked < MAX_CANDIDATES and len(kernel.folds) + len(found) < MAX_FOLDS:
             current = self._nodes[-heappop(waiting)]
             points = uses.pop(current)
             if current.op is Op.REDUCE and current is not kernel.root:
@@ -404,7 +404,7 @@ class Cut:
         """
         if node not in self._costly:
             return False
-        most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], FEW_EVALUATIONS)
+        most = max(RECOMPUTED_LIMIT * bounds(node.size)[1], CHEAP_EVALUATIONS_LIMIT)
         return any(_evaluations(kernel, point) > most for kernel, point in accesses)
 
     def _kernel(self, root: Node) -> Kernel:
@@ -513,7 +513,7 @@ class Cut:
             or self._is_heavy(kernel, node)
             or kernel.attention is not None
             or kernel.line is not None
-            or len(kernel.folds) >= MOST_FOLDS
+            or len(kernel.folds) >= MAX_FOLDS
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
@@ -531,13 +531,13 @@ class Cut:
             return False
         whole = bounds(product(kernel.shape))[1]
         count, length = _points(kernel, own if rows is None else rows.axes), _length(node)
-        if rows is not None and own != rows.axes and length > max(rows.length, FEW_EVALUATIONS // count):
+        if rows is not None and own != rows.axes and length > max(rows.length, CHEAP_EVALUATIONS_LIMIT // count):
             return False
         if self._contractions[node]:
             return count == whole and self._is_beside(kernel, node, point)
         if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
-        return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= MANY_ROWS
+        return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= ONE_GROUP_A_ROW_MIN_ROWS
 
     def _is_beside(self, kernel: Kernel, node: Node, point: Point) -> bool:
         """Return whether a contraction may be computed in a kernel: as its only fold, or beside another of the same
@@ -579,7 +579,7 @@ class Cut:
         if _points(kernel, own) * wide > bounds(node.size)[1]:
             return None
         is_deep = _length(node) > POOLED_DEPTH * rows
-        return Pool(fold, sides) if rows >= LEAST_TILED and LEAST_TILED <= wide <= MOST_POOLED and not is_deep else None
+        return Pool(fold, sides) if rows >= MIN_TILED and MIN_TILED <= wide <= MAX_POOLED and not is_deep else None
 
 
 def _has_room(found: Attention, factor: Node, values: Node) -> bool:
@@ -593,8 +593,10 @@ def _has_room(found: Attention, factor: Node, values: Node) -> bool:
     depth = product(scores.shape[i] for i in found.scores.arg[1])
     if not isinstance(depth, int) or not isinstance(columns, int):
         return False
-    is_few = bounds(queries)[1] <= FEW_QUERIES
-    return max(depth, columns) <= (MOST_DEEP_FEW if is_few else MOST_DEEP) and (is_few or is_contraction(found.result))
+    is_few = bounds(queries)[1] <= FEW_QUERIES_LIMIT
+    return max(depth, columns) <= (MAX_DEPTH_OF_FEW_QUERIES if is_few else MAX_DEPTH) and (
+        is_few or is_contraction(found.result)
+    )
 
 
 def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:

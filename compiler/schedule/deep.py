@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.nodes import Node, Op, contiguous, elementwise, node, reduce, reshape
 from ringup.compiler.schedule.attention import find
-from ringup.compiler.schedule.cut import LEAST_TILED
+from ringup.compiler.schedule.cut import MIN_TILED
 from ringup.compiler.schedule.identity import kept
 from ringup.compiler.schedule.needs import depends
 
 GROUPS_ENOUGH = 192  # two for each compute unit of a large card
 TILE = 256  # results of the smallest tile
-LEAST_DEPTH = 256  # of a part
+MIN_DEPTH = 256  # of a part
 # steps along the depth that are worth another kernel: waves of a group share them, and do as many in 6 us by the model
-LEAST_SAVED = 4096
+MIN_SAVED = 4096
 
 
 class Piece(NamedTuple):
@@ -41,8 +41,8 @@ def in_parts(fold: Node) -> Node:
         return fold
     depth = prod(sizes[axis] for axis in axes)
     results = prod(sizes) // depth
-    wanted = min(GROUPS_ENOUGH // -(-results // TILE), depth // LEAST_DEPTH)
-    if wanted < 2 or depth - depth // wanted < LEAST_SAVED or _least_side(fold, sizes) < LEAST_TILED or find(fold):
+    wanted = min(GROUPS_ENOUGH // -(-results // TILE), depth // MIN_DEPTH)
+    if wanted < 2 or depth - depth // wanted < MIN_SAVED or _min_side(fold, sizes) < MIN_TILED or find(fold):
         return fold
     pieces = _pieces([sizes[axis] for axis in axes], wanted)
     apart = [Piece(1, size) for size in sizes]
@@ -54,7 +54,7 @@ def in_parts(fold: Node) -> Node:
     return reshape(reduce(op, partial, [2 * axis for axis in axes]), fold.shape)
 
 
-def _least_side(fold: Node, sizes: Sequence[int]) -> int:
+def _min_side(fold: Node, sizes: Sequence[int]) -> int:
     """Return the rows or the columns of a contraction, whichever are fewer."""
     first, second = (depends(factor) - {*fold.arg[1]} for factor in fold.sources[0].sources)
     return min(prod(sizes[axis] for axis in one) for one in (first - second, second - first))

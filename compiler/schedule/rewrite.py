@@ -27,16 +27,16 @@ from ringup.compiler.graph.nodes import (
     reduce,
     reshape,
 )
-from ringup.compiler.schedule.cut import MANY_ROWS, ROW_LIMIT
+from ringup.compiler.schedule.cut import ONE_GROUP_A_ROW_MIN_ROWS, ROW_LIMIT
 from ringup.compiler.schedule.deep import in_parts
 from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
 from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.scatter import scattered
 
-MOST_PARTS = 256
-LEAST_PART = 2048  # elements
-LEAST_COLUMN = 128  # elements of a stretch where memory runs across
+MAX_PARTS = 256
+MIN_PART = 2048  # elements
+MIN_COLUMN = 128  # elements of a stretch where memory runs across
 GROUPS_ENOUGH = 256  # groups that keep a card busy
 SORTED_BYTES = 32 << 10  # of LDS that a group sorts a row in
 LANES = 32  # rows that lie side by side and share a group
@@ -70,10 +70,10 @@ def _reduced(fold: Node) -> Node:
     if is_contraction(fold):
         return in_parts(fold)
     count, results = bounds(product(sizes))[1], bounds(fold.size)[1]
-    if count <= ROW_LIMIT or results >= MANY_ROWS // 4:
+    if count <= ROW_LIMIT or results >= ONE_GROUP_A_ROW_MIN_ROWS // 4:
         return fold
-    parts = MOST_PARTS
-    while parts > 1 and (count // parts < LEAST_PART or results * parts > 4 * MANY_ROWS):
+    parts = MAX_PARTS
+    while parts > 1 and (count // parts < MIN_PART or results * parts > 4 * ONE_GROUP_A_ROW_MIN_ROWS):
         parts //= 2
     if parts < 2:
         return fold
@@ -133,7 +133,7 @@ def _stretch(scan: Node) -> int | None:
         return None
     inner = bounds(product(scan.shape[axis + 1 :]))[1]
     outer = bounds(product(scan.shape[:axis]))[1]
-    groups, least = (outer, LEAST_PART) if inner == 1 else (outer * -(-inner // LANES), LEAST_COLUMN)
+    groups, least = (outer, MIN_PART) if inner == 1 else (outer * -(-inner // LANES), MIN_COLUMN)
     count = min(-(-GROUPS_ENOUGH // groups), bounds(size)[1] // least)
     if count < 2 or groups * 2 > GROUPS_ENOUGH:
         return None
@@ -182,7 +182,7 @@ def _sorted(sort: Node) -> Node:
     """Return a SORT of rows too long for a group as sorted stretches of which neighbours merge, two by two."""
     axis, stretch = sort.arg
     size, (source,) = sort.shape[axis], sort.sources
-    length = most_sorted(sort.dtype)
+    length = max_sorted(sort.dtype)
     if not isinstance(size, int) or (stretch or size) <= length:
         return sort
     if stretch is not None:
@@ -194,7 +194,7 @@ def _sorted(sort: Node) -> Node:
     return made
 
 
-def most_sorted(dtype: DType) -> int:
+def max_sorted(dtype: DType) -> int:
     """Return how many elements a group sorts, a power of two."""
     return SORTED_BYTES // max(4, dtype.size_bytes)
 

@@ -36,7 +36,7 @@ Rewrite = Callable[[Node], Node]
 # pairs of a place and what is put there that are looked at one by one: by the model 12 us, as long as some launches
 # take
 LOOKED_FOR = 1 << 24
-FEW = 8  # things put, so few that looking through them is no work
+UNROLLED_LIMIT = 8  # things put, so few that looking through them is no work
 
 
 def scattered(scatter: Node, sorted_: Rewrite, scanned: Rewrite) -> Node:
@@ -45,7 +45,7 @@ def scattered(scatter: Node, sorted_: Rewrite, scanned: Rewrite) -> Node:
     axis, op = scatter.arg
     index, values = _as_wide(target, index, values, axis)
     count, size = index.shape[axis], target.shape[axis]
-    is_long = isinstance(count, int) and isinstance(size, int) and count > FEW
+    is_long = isinstance(count, int) and isinstance(size, int) and count > UNROLLED_LIMIT
     if not is_long or bounds(target.size)[1] * bounds(count)[1] <= LOOKED_FOR:
         return _looked_for(target, index, values, axis, op)
     runs = _Runs(index, axis, bounds(size)[1], sorted_)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ringup.compiler.graph.nodes import ELEMENTWISE, MOVEMENT, Node, Op
 
 WIDE = 4  # times its own elements
-MOST_PARTS = 2 * WIDE  # that are told of a value: more make no difference
+MAX_PARTS = 2 * WIDE  # that are told of a value: more make no difference
 Parts = frozenset[
     tuple[Node, Node | None]
 ]  # what a value is made of: something that is no arithmetic, or a part of it that a SHRINK shows
@@ -46,9 +46,9 @@ def _joined(below: Sequence[Parts]) -> Parts:
     all.
     """
     most = max(below, key=len)
-    if len(most) >= MOST_PARTS:
+    if len(most) >= MAX_PARTS:
         others = [part for one in below for part in one if part not in most]
-        return frozenset([*others, *most][:MOST_PARTS]) if others else most
+        return frozenset([*others, *most][:MAX_PARTS]) if others else most
     return most if all(one <= most for one in below) else most.union(*below)
 
 

@@ -39,7 +39,7 @@ def cost(op: Op, dtype: DType) -> int:
     return COSTS.get(op, (PLAIN, PLAIN))[dtype.bits == 64] + ROUNDED.get(dtype.name, 0)
 
 
-def most_behind(reduction: Node, *, is_contraction: bool) -> int:
+def max_distance(reduction: Node, *, is_contraction: bool) -> int:
     """Return how much work for an element goes together with a reduction."""
     if not is_contraction:
         return HEAVY

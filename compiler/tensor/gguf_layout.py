@@ -63,10 +63,10 @@ class _Cursor:
     def number(self, code: str, what: str) -> int:
         return int(struct.unpack(f"<{code}", self.take(struct.calcsize(code), what))[0])
 
-    def count(self, least_bytes: int, what: str) -> int:
-        """Read a 64-bit count of things that have at least `least_bytes` each."""
+    def count(self, min_bytes: int, what: str) -> int:
+        """Read a 64-bit count of things that have at least `min_bytes` each."""
         count = self.number("Q", f"the number of {what}")
-        if count * least_bytes > len(self._data) - self.at:
+        if count * min_bytes > len(self._data) - self.at:
             raise self.fail(f"{count} {what} are claimed and the file has {len(self._data) - self.at} more bytes")
         return count
 

@@ -92,7 +92,7 @@ class Radeon:
         self.interrupts: deque[Interrupt] = deque(maxlen=INTERRUPTS_KEPT)
         self.fault: RingupError | None = None
         self.rungs: list[Rung] = []
-        self._befell: deque[str] = deque(maxlen=CAUSES_KEPT)
+        self._errors_so_far: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._counts = Counts()
         self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()  # by address
         self._closed = False
@@ -114,7 +114,7 @@ class Radeon:
             if not self._bringup.warm:
                 raise
             LOG.info("%s; the card is reset as a whole", error)
-            self._befell.append(str(error))
+            self._errors_so_far.append(str(error))
             before = self.stages
             self._start_once(replaced, whole=True)
             self.stages[:0] = before
@@ -348,7 +348,7 @@ class Radeon:
             post_mortem.Known(
                 name=self.name,
                 cause=self.fault,
-                befell=list(self._befell),
+                errors_so_far=list(self._errors_so_far),
                 unreachable=unreachable,
                 found=self._bringup.found.value,
                 blocks=self.blocks,
@@ -457,7 +457,7 @@ class Radeon:
         return "; ".join(parts)
 
     def _examine(self, last: bool) -> None:
-        """Take in interrupts; raise what befell the card. `last`: nobody looks again, so the link is looked at for
+        """Take in interrupts; raise the error it reports. `last`: nobody looks again, so the link is looked at for
         certain.
         """
         self.owner.check()
@@ -488,7 +488,7 @@ class Radeon:
         """Keep the first cause; take no work from now on."""
         if self.fault is None:
             self._explain(cause)
-            self._befell.append(f"{type(cause).__name__}: {cause}")
+            self._errors_so_far.append(f"{type(cause).__name__}: {cause}")
             self.fault = cause
             self.owner.refuse(cause)
 

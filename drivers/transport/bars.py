@@ -25,7 +25,7 @@ class Needed(NamedTuple):
 
     number: int
     holds: str
-    least_bytes: int
+    min_bytes: int
 
 
 AMD = 0x1002
@@ -44,8 +44,8 @@ def trouble(vendor: int, sizes: Mapping[int, int]) -> str:
 def _wrong(row: Needed, size_bytes: int) -> str:
     if not size_bytes:
         return f"BAR {row.number} ({row.holds}) has no address"
-    if size_bytes < row.least_bytes:
-        return f"BAR {row.number} ({row.holds}) shows {size_bytes} bytes, {row.least_bytes} are the least"
+    if size_bytes < row.min_bytes:
+        return f"BAR {row.number} ({row.holds}) shows {size_bytes} bytes, {row.min_bytes} are the least"
     return ""
 
 

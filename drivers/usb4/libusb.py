@@ -29,7 +29,7 @@ from ringup.errors import NotSupported
 LOG = logging.getLogger(__name__)
 CONTROL, BULK, BULK_STREAM = 0, 2, 4  # enum libusb_transfer_type
 SETUP_BYTES = 8
-MOST_BYTES = 0x7FFF_FFFF  # libusb_transfer.length is an int
+MAX_BYTES = 0x7FFF_FFFF  # libusb_transfer.length is an int
 INTERRUPTED, NOT_FOUND, NO_DEVICE, NOT_SUPPORTED, TIMEOUT, INVALID = -10, -5, -4, -12, -7, -2  # enum libusb_error
 ENDED = (
     "completed",
@@ -318,7 +318,7 @@ def _cancel(lib: Any, transfer: LibusbTransfer) -> None:
 
 def _check_shape(endpoint: int, reads: bool, size: int, setup: bytes) -> None:
     """Refuse a caller's nonsense before libusb sees it."""
-    if not 0 <= size <= MOST_BYTES - SETUP_BYTES:
+    if not 0 <= size <= MAX_BYTES - SETUP_BYTES:
         raise ValueError(f"a transfer of {size} bytes")
     if endpoint:
         if setup:

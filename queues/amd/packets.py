@@ -109,7 +109,7 @@ class Waits:
     `build(gpu_va, value)` makes one from new.
     """
 
-    MOST = 256  # addresses; a card has fewer timelines
+    MAX_WAITS = 256  # addresses; a card has fewer timelines
 
     def __init__(self, build: Callable[[int, int], Sequence[int]]) -> None:
         self._build = build
@@ -122,7 +122,7 @@ class Waits:
         """Return the packet that waits for `value`, 32 bits, at `gpu_va`."""
         packet = self._known.get(gpu_va)
         if packet is None:
-            if len(self._known) >= self.MOST:
+            if len(self._known) >= self.MAX_WAITS:
                 self._known.clear()
             packet = self._known[gpu_va] = bytearray(to_bytes(self._build(gpu_va, 0)))
         PACK_DWORD(packet, self._value_byte, value)

@@ -10,7 +10,7 @@ import stat
 
 from ringup.errors import CardBusy, PermissionNeeded, TransportError
 
-MOST_PATH_BYTES = 107  # of a socket's path (unix(7), sun_path, less its end)
+MAX_PATH_BYTES = 107  # of a socket's path (unix(7), sun_path, less its end)
 
 
 def listen(path: str) -> socket.socket:
@@ -20,8 +20,8 @@ def listen(path: str) -> socket.socket:
     Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
     """
     doing = f"taking connections at {path or 'a path without a name'}"
-    if not 0 < len(os.fsencode(path)) <= MOST_PATH_BYTES:
-        raise TransportError(f"{doing}: a socket's path has 1 to {MOST_PATH_BYTES} bytes; name another one")
+    if not 0 < len(os.fsencode(path)) <= MAX_PATH_BYTES:
+        raise TransportError(f"{doing}: a socket's path has 1 to {MAX_PATH_BYTES} bytes; name another one")
     sock = socket.socket(socket.AF_UNIX)
     try:
         _make_way(path, doing)

@@ -48,8 +48,8 @@ CATCH_UP_MS = 1000.0  # what passes at most after one wait
 HOUSEKEEPING_S = 0.25
 LOOK_FIRST_S, LOOK_LAST_S = 0.001, 0.016  # how often pending transfers are looked at while nothing happens
 PATIENCE_S = 10.0  # TIMEOUT: a peer asks for something within this, and takes its last answer within this
-MOST_CONNECTIONS = 32
-MOST_TRANSFER_BYTES = 16 << 20  # what Linux's usbfs takes in all (usbfs_memory_mb)
+MAX_CONNECTIONS = 32
+MAX_TRANSFER_BYTES = 16 << 20  # what Linux's usbfs takes in all (usbfs_memory_mb)
 RECEIVE_BYTES = 1 << 20
 FULL_BYTES = 32 << 20  # a peer that leaves this much unread is read no further
 
@@ -227,7 +227,7 @@ class UsbipServer:
 
     def _take_peer(self, sock: socket.socket, address: Any) -> None:
         name = ":".join(map(str, address[:2])) if isinstance(address, tuple) else "unix"
-        if len(self._connections) >= MOST_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS:
             LOG.warning("%s is turned away: %d connections are open", name, len(self._connections))
             sock.close()
             return
@@ -296,7 +296,7 @@ class UsbipServer:
             header = _cut(connection.inbox, wire.HEADER_BYTES)
             if header is None:
                 return False
-            parsed = wire.parse_command(header, MOST_TRANSFER_BYTES)
+            parsed = wire.parse_command(header, MAX_TRANSFER_BYTES)
             if parsed.devid != session.record.devid:
                 raise TransportError(f"a transfer for device {parsed.devid:#x}; this is {session.record.devid:#x}")
             if not isinstance(parsed, Submit):

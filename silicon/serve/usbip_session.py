@@ -28,8 +28,8 @@ SPEEDS = {
     5: Speed.SUPER,
     6: Speed.SUPER,
 }  # by libusb's number
-MOST_PENDING = 1024
-MOST_PENDING_BYTES = 64 << 20
+MAX_PENDING = 1024
+MAX_PENDING_BYTES = 64 << 20
 CANCEL_MS = 1000.0  # TIMEOUT: of the device's own time; a host ends a cancelled transfer within a frame or so
 SET_ADDRESS, CLEAR_HALT, SET_CONFIGURATION, SET_INTERFACE = (
     (0x00, 5),
@@ -184,7 +184,7 @@ class Session:
             raise ValueError(f"transfer {command.seqnum} is in flight already")
         if self.gone:
             self._send(wire.ret_submit(command, Status.ESHUTDOWN, 0))
-        elif self.pending >= MOST_PENDING or self._pending_bytes + command.size_bytes > MOST_PENDING_BYTES:
+        elif self.pending >= MAX_PENDING or self._pending_bytes + command.size_bytes > MAX_PENDING_BYTES:
             self._send(wire.ret_submit(command, Status.ENOMEM, 0))
         elif command.endpoint:
             self._bulk(command, payload)

@@ -133,8 +133,8 @@ def parse_bus_id(data: bytes) -> str:
     return data.partition(b"\0")[0].decode("ascii", "replace")
 
 
-def parse_command(header: bytes, most_bytes: int) -> Submit | Unlink:
-    """Read a header of 48 bytes. Raises `TransportError` for what cannot be one, or a transfer beyond `most_bytes`."""
+def parse_command(header: bytes, max_bytes: int) -> Submit | Unlink:
+    """Read a header of 48 bytes. Raises `TransportError` for what cannot be one, or a transfer beyond `max_bytes`."""
     command, seqnum, devid, direction, endpoint = BASIC.unpack_from(header)
     if command == CMD_UNLINK:
         return Unlink(seqnum, devid, UNLINK.unpack(header)[5])
@@ -143,8 +143,8 @@ def parse_command(header: bytes, most_bytes: int) -> Submit | Unlink:
     flags, size, _, packets, _, setup = SUBMIT.unpack(header)[5:]
     if packets not in NOT_ISOCHRONOUS:
         raise TransportError(f"an isochronous transfer of {packets} packets; none of these devices has such endpoints")
-    if size > most_bytes:
-        raise TransportError(f"a transfer of {size} bytes; {most_bytes} are the most")
+    if size > max_bytes:
+        raise TransportError(f"a transfer of {size} bytes; {max_bytes} are the most")
     into_host = direction == DIR_IN
     address = endpoint | (0x80 if into_host and endpoint else 0)
     return Submit(seqnum, devid, address, into_host, flags, size, packets, setup)

@@ -156,16 +156,16 @@ class VfioUserServer:
 
     def _wait(self, timeout_s: float) -> float:
         # Who only lets go of Python for a moment has it back before the other thread is awake
-        least_s = YIELD_S if self._beside is not None and self._beside.busy else 0.0
+        min_s = YIELD_S if self._beside is not None and self._beside.busy else 0.0
         if any(
             slot.peer is not None and slot.peer.pending and slot.peer.channel.outbox_bytes < FULL_BYTES
             for slot in self._slots
         ):
-            return least_s
+            return min_s
         due_ns = self._clock.due_ns
         if due_ns is None:
             return timeout_s
-        return min(timeout_s, max(least_s, (due_ns - self._target_ns()) / 1e9))
+        return min(timeout_s, max(min_s, (due_ns - self._target_ns()) / 1e9))
 
     def _pass_time(self) -> None:
         """Let the cards' time come up to ours, as far as that can be computed in `SLICE_S`."""

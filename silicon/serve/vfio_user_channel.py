@@ -25,10 +25,10 @@ ANSWER_S = 1.0
 PROMPT_S = 0.01  # an answer within this is not slow
 REGAINED = 0.05  # how much of that time a peer gets back, of the time that passes
 RECEIVE_BYTES = 256 << 10
-MOST_WAITING = 4096  # commands that come while an answer is awaited
-MOST_WAITING_BYTES = 16 << 20
-MOST_HELD_DESCRIPTORS = 256  # of commands that are not served yet
-ANCILLARY_BYTES = socket.CMSG_SPACE(wire.MOST_DESCRIPTORS * array.array("i").itemsize)
+MAX_WAITING = 4096  # commands that come while an answer is awaited
+MAX_WAITING_BYTES = 16 << 20
+MAX_HELD_DESCRIPTORS = 256  # of commands that are not served yet
+ANCILLARY_BYTES = socket.CMSG_SPACE(wire.MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 class Channel:
@@ -60,9 +60,9 @@ class Channel:
             self._descriptors.append((self._taken + len(self._inbox), came.tolist()))
         if flags & socket.MSG_CTRUNC:
             raise TransportError(
-                f"more than {wire.MOST_DESCRIPTORS} descriptors at once, or more than there is room for"
+                f"more than {wire.MAX_DESCRIPTORS} descriptors at once, or more than there is room for"
             )
-        if sum(len(held) for _, held in self._descriptors) > MOST_HELD_DESCRIPTORS:
+        if sum(len(held) for _, held in self._descriptors) > MAX_HELD_DESCRIPTORS:
             raise TransportError("descriptors without the messages that they belong to")
         return bool(data)
 
@@ -200,9 +200,9 @@ class Connection:
             if channel is self.back:
                 raise TransportError("a command on the socket for answers")
             if (
-                len(self._waiting) > MOST_WAITING
-                or self._waiting_bytes > MOST_WAITING_BYTES
-                or sum(len(one.descriptors) for one in self._waiting) > MOST_HELD_DESCRIPTORS
+                len(self._waiting) > MAX_WAITING
+                or self._waiting_bytes > MAX_WAITING_BYTES
+                or sum(len(one.descriptors) for one in self._waiting) > MAX_HELD_DESCRIPTORS
             ):
                 raise TransportError("too many commands while an answer is awaited")
         return None

@@ -22,10 +22,10 @@ import numpy as np
 
 from ringup.autogen.linux import vfio
 from ringup.silicon.common.memory import HostMemory, RemoteSpan, Span
-from ringup.silicon.serve.vfio_user_wire import MOST_DMA_MAPS, PAGE_BYTES, UNMAP_ALL, Refused
+from ringup.silicon.serve.vfio_user_wire import MAX_DMA_MAPS, PAGE_BYTES, UNMAP_ALL, Refused
 
 ADDRESS_END = 1 << 64
-MOST_MAPPINGS = 256  # of files, of one peer: each takes a descriptor of this process, and one of its mappings
+MAX_MAPPINGS = 256  # of files, of one peer: each takes a descriptor of this process, and one of its mappings
 
 
 def _possible(address: int, size_bytes: int) -> bool:
@@ -81,7 +81,7 @@ class PeerMemory:
             raise Refused(errno.EINVAL, f"a DMA map with flags {flags:#x}")
         if not _possible(address, size_bytes) or offset % PAGE_BYTES:
             raise Refused(errno.EINVAL, f"a DMA map of {size_bytes:#x} bytes at {address:#x} from {offset:#x} on")
-        if len(self._pieces) >= MOST_DMA_MAPS:
+        if len(self._pieces) >= MAX_DMA_MAPS:
             raise Refused(errno.ENOSPC, f"{len(self._pieces)} DMA maps are all there can be")
         place = bisect.bisect_right(self._bases, address)
         before = self._pieces[place - 1] if place else None
@@ -169,7 +169,7 @@ class PeerMemory:
         key = seen.st_dev, seen.st_ino, may_write
         file = self._files.get(key)
         if file is None or len(file.view) < end:
-            if self._mappings >= MOST_MAPPINGS:
+            if self._mappings >= MAX_MAPPINGS:
                 raise Refused(errno.ENOSPC, f"{self._mappings} mapped files are all there can be")
             try:
                 access = mmap.ACCESS_WRITE if may_write else mmap.ACCESS_READ

@@ -31,7 +31,7 @@ class Session:
     def __init__(self, function: ServedFunction, peer: Peer) -> None:
         self.function, self._peer = function, peer
         self.agreed = False  # on a version
-        self.most_bytes = wire.MOST_DATA_BYTES
+        self.max_bytes = wire.MAX_DATA_BYTES
         self.takes_descriptors, self.takes_twin = True, False
         self.irqs = Irqs(function.irq_counts)
         self.memory = PeerMemory(function.host, self._fetch, self._send)
@@ -70,8 +70,8 @@ class Session:
         if self.agreed:
             raise Refused(errno.EINVAL, "a version was agreed on already")
         payload, capabilities = wire.agree(message.payload)
-        most_bytes = wire.number(capabilities, "max_data_xfer_size", wire.MOST_DATA_BYTES)
-        self.most_bytes = min(most_bytes, wire.MOST_DATA_BYTES)
+        max_bytes = wire.number(capabilities, "max_data_xfer_size", wire.MAX_DATA_BYTES)
+        self.max_bytes = min(max_bytes, wire.MAX_DATA_BYTES)
         self.takes_descriptors = wire.number(capabilities, "max_msg_fds", 1) > 0
         twin = capabilities.get("twin_socket")
         self.takes_twin = isinstance(twin, dict) and twin.get("supported") is True and self.takes_descriptors
@@ -120,8 +120,8 @@ class Session:
 
     def _span(self, payload: bytes) -> tuple[int, int, int]:
         offset, region, count = fields(wire.ACCESS, payload)
-        if count > wire.MOST_DATA_BYTES:
-            raise Refused(errno.EINVAL, f"a transfer of {count} bytes; {wire.MOST_DATA_BYTES} are the most")
+        if count > wire.MAX_DATA_BYTES:
+            raise Refused(errno.EINVAL, f"a transfer of {count} bytes; {wire.MAX_DATA_BYTES} are the most")
         return offset, region, count
 
     def _read(self, message: Message) -> Answer:
@@ -183,8 +183,8 @@ class Session:
     def _fetch(self, address: int, size_bytes: int) -> bytes:
         """Ask the peer for bytes of its memory. Raises `OSError`."""
         parts = []
-        for at in range(0, size_bytes, self.most_bytes):
-            count = min(self.most_bytes, size_bytes - at)
+        for at in range(0, size_bytes, self.max_bytes):
+            count = min(self.max_bytes, size_bytes - at)
             answer = self._peer.ask(Command.DMA_READ, wire.DMA_ACCESS.pack(address + at, count))
             data = answer[wire.DMA_ACCESS.size :]
             if len(data) != count:
@@ -194,8 +194,8 @@ class Session:
 
     def _send(self, address: int, data: bytes) -> None:
         """Give the peer bytes for its memory. Raises `OSError`."""
-        for at in range(0, len(data), self.most_bytes):
-            piece = data[at : at + self.most_bytes]
+        for at in range(0, len(data), self.max_bytes):
+            piece = data[at : at + self.max_bytes]
             answer = self._peer.ask(Command.DMA_WRITE, wire.DMA_ACCESS.pack(address + at, len(piece)) + piece)
             if answer and wire.dma_written(answer) != len(piece):  # QUIRK: QEMU (11) answers with a header alone
                 raise OSError(errno.EIO, f"fewer bytes of memory were written than the {len(piece)} that were sent")

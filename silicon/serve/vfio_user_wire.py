@@ -19,14 +19,14 @@ from ringup.autogen.linux import vfio
 from ringup.errors import TransportError
 
 MAJOR, MINOR = 0, 1
-MOST_DATA_BYTES = 1 << 20  # of one transfer: the protocol's default
-MOST_MESSAGE_BYTES = MOST_DATA_BYTES + 4096
-MOST_DESCRIPTORS = 16  # that come with one message
-MOST_DMA_MAPS = 65_535  # the protocol's default
+MAX_DATA_BYTES = 1 << 20  # of one transfer: the protocol's default
+MAX_MESSAGE_BYTES = MAX_DATA_BYTES + 4096
+MAX_DESCRIPTORS = 16  # that come with one message
+MAX_DMA_MAPS = 65_535  # the protocol's default
 PAGE_BYTES = 4096
 REPLY, TYPE_MASK, NO_REPLY, ERROR = 0x1, 0xF, 0x10, 0x20
 UNMAP_ALL = 1 << 1  # VFIO_DMA_UNMAP_FLAG_ALL
-LEAST_DATA_BYTES = PAGE_BYTES  # of one transfer, that a peer has to take: memory is asked for in such pieces
+MIN_DATA_BYTES = PAGE_BYTES  # of one transfer, that a peer has to take: memory is asked for in such pieces
 
 HEADER = Struct("=HHIII")
 VERSION = Struct("=HH")
@@ -116,8 +116,8 @@ def parse_header(data: bytes | bytearray | memoryview) -> tuple[int, int, int, i
     the start of a message.
     """
     number, command, size_bytes, flags, error = HEADER.unpack_from(data)
-    if not HEADER.size <= size_bytes <= MOST_MESSAGE_BYTES:
-        raise TransportError(f"a message of {size_bytes} bytes; one has {HEADER.size} to {MOST_MESSAGE_BYTES}")
+    if not HEADER.size <= size_bytes <= MAX_MESSAGE_BYTES:
+        raise TransportError(f"a message of {size_bytes} bytes; one has {HEADER.size} to {MAX_MESSAGE_BYTES}")
     if flags & TYPE_MASK > REPLY:
         raise TransportError(f"a message of type {flags & TYPE_MASK}, which is neither command nor reply")
     return number, command, size_bytes, flags, error
@@ -175,15 +175,15 @@ def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
     if not isinstance(capabilities, dict):
         raise Refused(errno.EINVAL, "capabilities that are no JSON object")
     ours: dict[str, object] = {
-        "max_msg_fds": MOST_DESCRIPTORS,
-        "max_data_xfer_size": MOST_DATA_BYTES,
-        "max_dma_maps": MOST_DMA_MAPS,
+        "max_msg_fds": MAX_DESCRIPTORS,
+        "max_data_xfer_size": MAX_DATA_BYTES,
+        "max_dma_maps": MAX_DMA_MAPS,
         "pgsizes": PAGE_BYTES,
         "write_multiple": True,
     }
-    most_bytes = number(capabilities, "max_data_xfer_size", MOST_DATA_BYTES)
-    if most_bytes < LEAST_DATA_BYTES:
-        raise Refused(errno.EINVAL, f"a max_data_xfer_size of {most_bytes}; {LEAST_DATA_BYTES} is the least")
+    max_bytes = number(capabilities, "max_data_xfer_size", MAX_DATA_BYTES)
+    if max_bytes < MIN_DATA_BYTES:
+        raise Refused(errno.EINVAL, f"a max_data_xfer_size of {max_bytes}; {MIN_DATA_BYTES} is the least")
     number(capabilities, "max_msg_fds", 1)
     head = VERSION.pack(MAJOR, min(minor, MINOR))
     return head + (_json({name: ours[name] for name in ours if name in names}) if text else b""), capabilities

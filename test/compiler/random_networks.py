@@ -20,7 +20,7 @@ from ringup.compiler.tensor import Tensor, gradient
 KINDS = ("float32", "float32", "float32", "float16", "bfloat16")
 NUMPY = {"bfloat16": ml_dtypes.bfloat16}
 SHAKES = 3  # times that a network is computed with its sums a little off
-MOST = 40_000  # elements of a value on the way: the reference interpreter computes all of this
+MAX_ELEMENTS = 40_000  # elements of a value on the way: the reference interpreter computes all of this
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Builder:
             table = PLANES if x.ndim == 4 else TOKENS
             name = self.random.choice(list(table))
             made = table[name](self, x)
-            if made is not None and 0 < made.size <= MOST:
+            if made is not None and 0 < made.size <= MAX_ELEMENTS:
                 self.trail.append(name)
                 x = made
         return x

@@ -18,14 +18,14 @@ from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 WINDOW = 1 << 12  # elements on each side of a place that hold something
-BYTES_MOST = 40 << 30
+MAX_BYTES = 40 << 30
 NORESERVE = 0x4000  # MAP_NORESERVE. Source: Linux, asm-generic/mman-common.h
 
 
 def sparse(count, dtype):
     """Return zeros of which no page is there until it is touched."""
     size = count * np.dtype(dtype).itemsize
-    assert size <= BYTES_MOST
+    assert size <= MAX_BYTES
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
     return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype)
 

@@ -39,15 +39,15 @@ from ringup.tools.common.numbers import size
 
 VIRTUAL = "virtual:"
 DEFAULT = "virtual:navi31"
-LEAST_MEMORY_MIB, MOST_MEMORY_MIB = 512, 1 << 20
+MIN_MEMORY_MIB, MAX_MEMORY_MIB = 512, 1 << 20
 LONGEST_PATH_BYTES = 90  # of the folder: the name of a socket in it has 108
 BOUND_S = 30 * 24 * 3600.0  # TIMEOUT: a user's shell or command is ended by the user
 LOOK_S = 0.25  # how soon a change of the window, or the shell's end, is seen
 SETTLE_S = 0.3  # what the terminal still shows when the shell has ended comes within
 LEAVE = b"\x1d"  # ctrl-]
-MOST_TYPED_BYTES = 1 << 16  # that the guest has not taken yet
+MAX_TYPED_BYTES = 1 << 16  # that the guest has not taken yet
 LAST_BYTES = 256  # of the console, where the power going down is told
-MOST_MISTAKES = 10  # of a driver's that are told
+MAX_MISTAKES = 10  # of a driver's that are told
 TERMINAL = "/dev/hvc0"
 TERMINFO = "/run/guest/terminfo"  # seen in either root
 
@@ -102,8 +102,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"{path} is no socket; `ringup serve vfio-user {path} {DEFAULT}` makes one")
     if len(args.card) + len(args.socket) > SLOTS:
         parser.error(f"a guest has {SLOTS} slots, not {len(args.card) + len(args.socket)}")
-    if not LEAST_MEMORY_MIB <= args.memory >> 20 <= MOST_MEMORY_MIB or args.memory % (1 << 20):
-        parser.error(f"a guest has {LEAST_MEMORY_MIB}M of memory or more, in whole MiB")
+    if not MIN_MEMORY_MIB <= args.memory >> 20 <= MAX_MEMORY_MIB or args.memory % (1 << 20):
+        parser.error(f"a guest has {MIN_MEMORY_MIB}M of memory or more, in whole MiB")
     if args.folder is not None:
         args.folder = args.folder.resolve()
         if args.folder.exists() and not (args.folder.is_dir() and not any(args.folder.iterdir())):
@@ -127,10 +127,10 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
             return _boot(args, folder, (*served.sockets, *args.socket))
         finally:
             mistakes = [f"{name}: {seen}" for place, name in enumerate(args.card) for seen in served.violations(place)]
-            for line in mistakes[:MOST_MISTAKES]:
+            for line in mistakes[:MAX_MISTAKES]:
                 _tell(f"a mistake of its driver's that the card saw: {line}")
-            if len(mistakes) > MOST_MISTAKES:
-                _tell(f"... and {len(mistakes) - MOST_MISTAKES} more mistakes")
+            if len(mistakes) > MAX_MISTAKES:
+                _tell(f"... and {len(mistakes) - MAX_MISTAKES} more mistakes")
 
 
 def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
@@ -224,7 +224,7 @@ class Session:
         typed, looked = b"", time.monotonic()
         while self._thread.is_alive():
             sources: list[int | socket.socket] = [self._far]
-            if len(typed) < MOST_TYPED_BYTES:
+            if len(typed) < MAX_TYPED_BYTES:
                 sources.append(0)
             readable, writable, _ = select.select(sources, [self._far] if typed else [], [], LOOK_S)
             if self._far in readable and not self._show():

@@ -54,8 +54,8 @@ def test_a_signal_stores_as_much_as_its_timeline_s_word_has(word_bits, fences):
 
 def test_waits_are_the_builder_s_packets_however_many_timelines_there_are():
     sdma, pm4 = SdmaCommands((6, 0, 0), 8), Pm4Commands((11, 0, 0))
-    for number in range(3 * Waits.MOST):
-        gpu_va, value = 0x1_0000_0000 + 4 * (number % (2 * Waits.MOST)), number << 28
+    for number in range(3 * Waits.MAX_WAITS):
+        gpu_va, value = 0x1_0000_0000 + 4 * (number % (2 * Waits.MAX_WAITS)), number << 28
         assert sdma.wait(gpu_va, value) == to_bytes(sdma.sdma.wait_mem(gpu_va, value & 0xFFFF_FFFF))
         assert pm4.wait(gpu_va, value) == to_bytes(pm4.pm4.wait_mem(gpu_va, value & 0xFFFF_FFFF))
     with pytest.raises(ValueError, match="aligned to 4 bytes"):

@@ -456,7 +456,7 @@ def test_random_bytes_never_stop_the_server(server, peer):
 
 
 def test_a_peer_with_too_much_in_flight_is_told_so(peer, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.serve.usbip_session.MOST_PENDING", 4)
+    monkeypatch.setattr("ringup.silicon.serve.usbip_session.MAX_PENDING", 4)
     peer.attach()
     peer.configure()
     for _ in range(4):

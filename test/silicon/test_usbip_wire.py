@@ -13,19 +13,22 @@ CAPTURED_IN = bytes.fromhex(
 CAPTURED_OUT = bytes.fromhex(
     "00000001 00000d06 0001000f 00000000 00000001 00000000 00000040 ffffffff 00000000 00000004 00000000 00000000"
 )
-MOST = 1 << 20
+MAX_TRANSFER_BYTES = 1 << 20
 RECORD = Record("1-2", 1, 9, Speed.SUPER, 0x1209, 0x0001, 0x0100, (0, 0, 0), 1, 1, ((255, 255, 255), (8, 6, 80)))
 
 
 def test_captured_commands_are_read_as_the_text_explains_them():
-    incoming, outgoing = wire.parse_command(CAPTURED_IN, MOST), wire.parse_command(CAPTURED_OUT, MOST)
+    incoming, outgoing = (
+        wire.parse_command(CAPTURED_IN, MAX_TRANSFER_BYTES),
+        wire.parse_command(CAPTURED_OUT, MAX_TRANSFER_BYTES),
+    )
     assert incoming == Submit(0xD05, 0x1000F, 0x81, True, 0x200, 64, 0, bytes(8))
     assert outgoing == Submit(0xD06, 0x1000F, 0x01, False, 0, 64, 0, bytes(8))
     assert (incoming.payload_bytes, outgoing.payload_bytes) == (0, 64)
 
 
 def test_an_answer_has_zeros_where_the_text_wants_them():
-    command = wire.parse_command(CAPTURED_IN, MOST)
+    command = wire.parse_command(CAPTURED_IN, MAX_TRANSFER_BYTES)
     answer = wire.ret_submit(command, Status.OK, 3, b"abc")
     assert answer == bytes.fromhex("00000003 00000d05" + "00000000" * 3 + "00000000 00000003" + "00000000" * 5) + b"abc"
     assert wire.ret_submit(command, Status.EPIPE, 0)[20:24] == bytes.fromhex("ffffffe0")  # -32
@@ -33,12 +36,14 @@ def test_an_answer_has_zeros_where_the_text_wants_them():
 
 def test_a_peer_that_marks_plain_transfers_as_the_text_says_gets_its_mark_back():
     marked = CAPTURED_IN[:32] + bytes.fromhex("ffffffff") + CAPTURED_IN[36:]
-    assert wire.ret_submit(wire.parse_command(marked, MOST), Status.OK, 0)[32:36] == bytes.fromhex("ffffffff")
+    assert wire.ret_submit(wire.parse_command(marked, MAX_TRANSFER_BYTES), Status.OK, 0)[32:36] == bytes.fromhex(
+        "ffffffff"
+    )
 
 
 def test_unlink_and_its_answer():
     data = bytes.fromhex("00000002 00000d07 0001000f 00000000 00000000 00000d05") + bytes(24)
-    command = wire.parse_command(data, MOST)
+    command = wire.parse_command(data, MAX_TRANSFER_BYTES)
     assert command == Unlink(0xD07, 0x1000F, 0xD05)
     assert wire.ret_unlink(command, Status.ECONNRESET) == bytes.fromhex(
         "00000004 00000d07" + "00000000" * 3 + "ffffff98" + "00000000" * 6  # -104
@@ -52,7 +57,7 @@ def test_unlink_and_its_answer():
         (0, 0, "command 0"),
         (12, 2, "direction 2"),
         (16, 16, "endpoint 16"),
-        (24, MOST + 1, "1048577 bytes"),
+        (24, MAX_TRANSFER_BYTES + 1, "1048577 bytes"),
         (24, 0x8000_0000, "2147483648 bytes"),
         (32, 1, "isochronous"),
     ],
@@ -61,7 +66,7 @@ def test_what_cannot_be_a_command_is_refused(at, word, what):
     data = bytearray(CAPTURED_IN)
     data[at : at + 4] = word.to_bytes(4, "big")
     with pytest.raises(TransportError, match=what):
-        wire.parse_command(bytes(data), MOST)
+        wire.parse_command(bytes(data), MAX_TRANSFER_BYTES)
 
 
 def test_a_list_has_every_field_at_the_texts_offset():

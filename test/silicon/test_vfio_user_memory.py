@@ -273,7 +273,7 @@ def test_a_file_that_grows_is_mapped_again_and_its_pieces_stay(bench, peer, card
 
 
 def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MOST_MAPPINGS", 3)
+    monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MAX_MAPPINGS", 3)
     fd, _ = bench.memfd(PAGE)
     for number in range(3):  # one file that grows is as many
         os.ftruncate(fd, (number + 1) * PAGE)
@@ -286,7 +286,7 @@ def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, m
 
 
 def test_a_peer_has_no_more_maps_than_was_agreed(bench, peer, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MOST_DMA_MAPS", 2)
+    monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MAX_DMA_MAPS", 2)
     assert [peer.map(number * PAGE, PAGE) for number in range(3)] == [0, 0, errno.ENOSPC]
     assert peer.unmap(0, PAGE) == 0
     assert peer.map(2 * PAGE, PAGE) == 0
@@ -610,7 +610,7 @@ def test_the_other_socket_takes_answers_only(bench, card):
 
 
 def test_a_peer_that_only_asks_when_it_is_asked_is_gone(bench, card, monkeypatch):
-    monkeypatch.setattr(vfio_user_channel, "MOST_WAITING", 50)
+    monkeypatch.setattr(vfio_user_channel, "MAX_WAITING", 50)
     peer = bench.peer()
     peer.master()
     assert peer.map(AT, PAGE) == 0

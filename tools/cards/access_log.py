@@ -20,9 +20,9 @@ from ringup.tools.common import files
 LOG = logging.getLogger(__name__)
 HEAD = "ringup access log 1"
 LINE = re.compile(r" *(\d+\.\d) us  card (\d+)  (\S+) +(\S+) +(.*?)(?:  \(x(\d+)\))?\n?")
-MOST_LINES = 4_000_000
-MOST_LINE_CHARACTERS = 4096
-MOST_TEXT_CHARACTERS = 3900  # of an event; with what else is in its line
+MAX_LINES = 4_000_000
+MAX_LINE_CHARACTERS = 4096
+MAX_TEXT_CHARACTERS = 3900  # of an event; with what else is in its line
 UNPRINTABLE = dict.fromkeys((*range(32), 127, 133, 8232, 8233), " ")  # a text is one line, whoever reads it
 
 
@@ -65,10 +65,10 @@ class AccessLog:
     def mark(self, text: str) -> None:
         """Write a line of somebody's own, such as what the guest is doing."""
         self.flush()
-        self._write(f"# {text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS]}", at_once=True)
+        self._write(f"# {text.translate(UNPRINTABLE)[:MAX_TEXT_CHARACTERS]}", at_once=True)
 
     def _note(self, card: int, event: Event) -> None:
-        text = event.text.translate(UNPRINTABLE)[:MOST_TEXT_CHARACTERS].rstrip()
+        text = event.text.translate(UNPRINTABLE)[:MAX_TEXT_CHARACTERS].rstrip()
         last = self._last
         if last is not None and (last.card, last.block, last.kind, last.text) == (card, event.block, event.kind, text):
             self._last = Entry(last.time_us, card, event.block, event.kind, text, last.count + 1)
@@ -133,15 +133,15 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
     entries: list[Entry] = []
     remarks: list[str] = []
     with path.open(encoding="utf-8", errors="replace") as stream:
-        for number in range(1, MOST_LINES + 2):
-            line = stream.readline(MOST_LINE_CHARACTERS)
+        for number in range(1, MAX_LINES + 2):
+            line = stream.readline(MAX_LINE_CHARACTERS)
             if not line:
                 return entries, remarks
             if number == 1 and line.rstrip("\n") == HEAD:
                 continue
             if line.startswith("#"):
                 remarks.append(line[1:].strip())
-            elif not line.endswith("\n") and len(line) < MOST_LINE_CHARACTERS and line.isprintable():
+            elif not line.endswith("\n") and len(line) < MAX_LINE_CHARACTERS and line.isprintable():
                 return entries, [*remarks, f"the last line is not whole: {line.strip()}"]
             elif match := LINE.fullmatch(line):
                 time_us, card, block, kind, text, count = match.groups()
@@ -150,4 +150,4 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
                 raise TransportError(
                     f"access log {path}: line {number} is no event: {line[:60].rstrip()!r}; it is damaged or was edited"
                 )
-    raise TransportError(f"access log {path} has more than {MOST_LINES} lines; cut it into pieces")
+    raise TransportError(f"access log {path} has more than {MAX_LINES} lines; cut it into pieces")

@@ -20,7 +20,7 @@ from ringup.tools.common.json_text import json_text
 TITLES = {  # keys of a report: how they are headed on a page, in their order
     "mistakes": "Mistakes that a real card punishes",
     "unfinished": "What stands still or waits",
-    "befell": "What befell it",
+    "errors_so_far": "Errors so far",
     "rungs": "Resets",
     "faults": "Faults",
     "queues": "Queues",
@@ -41,7 +41,7 @@ TITLES = {  # keys of a report: how they are headed on a page, in their order
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "report",
-        help="say what befell a card that was left, or that another process drives",
+        help="say what went wrong on a card that was left, or that another process drives",
         description="Say in what state a card is: who holds it, what runs on it, faults, queues, waves, registers that only tell, metrics. "
         "Nothing is started and nothing is reset, so it may be asked of a card that hangs. With --up the card is brought up and reports "
         "itself.",

@@ -20,7 +20,7 @@ from ringup.tools.common.json_text import json_text
 from ringup.tools.common.stages import StageView, stage_rows
 from ringup.tools.common.usb_side import counts_of, plain
 
-TEST_BYTES, LEAST_BYTES = 1 << 20, 4096
+TEST_BYTES, MIN_BYTES = 1 << 20, 4096
 TEST_US = 10_000_000  # TIMEOUT: ours; a MiB through a window that is mapped takes milliseconds
 
 
@@ -111,7 +111,7 @@ def bytes_to_move(device: Device) -> int:
         return TEST_BYTES
     bulk = device.remote.bulk if device.remote else None
     if bulk is None:
-        return LEAST_BYTES
+        return MIN_BYTES
     return TEST_BYTES if len(bulk.windows) > 1 else min(TEST_BYTES, bulk.size_bytes)
 
 

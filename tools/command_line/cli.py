@@ -53,7 +53,10 @@ COMMANDS = {  # name: (module, help); the order of `ringup --help`
     "bind": ("ringup.tools.cards.bind", "give a card to VFIO, with its whole IOMMU group"),
     "unbind": ("ringup.tools.cards.unbind", "give a card back to the kernel's own driver"),
     "reset": ("ringup.tools.cards.reset", "reset a whole card, gently first"),
-    "report": ("ringup.tools.cards.report", "say what befell a card that was left, or that another process drives"),
+    "report": (
+        "ringup.tools.cards.report",
+        "say what went wrong on a card that was left, or that another process drives",
+    ),
     "serve": ("ringup.tools.cards.serve", "lend virtual devices to a kernel, here or in a virtual machine"),
     "completion": ("ringup.tools.command_line.completion", "print a completion script for a shell"),
 }

@@ -143,14 +143,14 @@ class UsbTracks:
     direction.
     """
 
-    MOST = 100_000  # stock firmware takes many times that
+    MAX_STEPS = 100_000  # stock firmware takes many times that
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
 
     def __call__(self, seen: Seen) -> None:
-        """Take in a transfer that ended; those beyond `MOST` are passed over."""
-        if len(self.seen) < self.MOST:
+        """Take in a transfer that ended; those beyond `MAX_STEPS` are passed over."""
+        if len(self.seen) < self.MAX_STEPS:
             self.seen.append(seen)
 
     def add_to(self, trace: Trace) -> None:

@@ -27,12 +27,12 @@ from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction.contraction import Problem, Run
 from ringup.compiler.kernel.contraction.matrix import FRAGMENT, uncast
 from ringup.compiler.machine.ir import F32, I32, Value
-from ringup.compiler.schedule.cut import FEW_QUERIES
+from ringup.compiler.schedule.cut import FEW_QUERIES_LIMIT
 from ringup.compiler.schedule.views import Point, Within, within
 
 WORD = 4  # bytes of what goes through LDS
-MOST_HELD = 256  # elements of queries, of results, of keys or of values that a thread has registers for
-MOST_QUERIES, MANY_KEYS = 32, 512  # more queries than a group has rows for are worth it over so many keys
+MAX_HELD = 256  # elements of queries, of results, of keys or of values that a thread has registers for
+MAX_QUERIES, MIN_MANY_KEYS = 32, 512  # more queries than a group has rows for are worth it over so many keys
 BUSY_WAVES = 16  # waves a compute unit that keep the card busy: more groups than that need fewer waves each
 TRIED = (  # waves, own keys: worth a try, good ones first
     (16, 4), (8, 4), (4, 4), (8, 2), (4, 2), (2, 4), (1, 4), (1, 2), (16, 2), (32, 2),
@@ -312,10 +312,10 @@ def suits(problem: Problem, traits: Traits) -> bool:
     """Return whether keys are better shared than queries: few queries, or tiles of them that leave most of the card
     idle over many keys.
     """
-    if problem.m <= FEW_QUERIES:
+    if problem.m <= FEW_QUERIES_LIMIT:
         return True
     idle = -(-problem.m // FRAGMENT) * most(problem.batch.size) * 4 <= traits.compute_units
-    return problem.m <= MOST_QUERIES and idle and most(problem.depth.size) >= MANY_KEYS
+    return problem.m <= MAX_QUERIES and idle and most(problem.depth.size) >= MIN_MANY_KEYS
 
 
 def _distances(first: int, end: int) -> list[int]:
@@ -335,14 +335,14 @@ def candidates(problem: Problem, traits: Traits) -> list[FewTile]:
     parts = min(WAVE, power_of_two(-(-max(sources.deep, problem.n) // vector)))
     keys, groups, rows = most(problem.depth.size), most(problem.batch.size), power_of_two(problem.m)
     # queries of a group share its loads; as long as compute units are idle, they are better apart, and share a cache
-    shares = [m for m in (FEW_QUERIES, 4, 2, 1) if m <= rows]
+    shares = [m for m in (FEW_QUERIES_LIMIT, 4, 2, 1) if m <= rows]
     share = next((m for m in shares if -(-problem.m // m) * groups >= traits.compute_units), 1)
     tiles = [
         FewTile(m, problem.n, sources.deep, waves, parts, vector, own)
         for m in (share, *(m for m in shares if m != share))
         for waves, own in (TRIED if m == share else TRIED[:2])
     ]
-    fitting = [one for one in tiles if one.held <= MOST_HELD and one.lds_bytes <= traits.lds_bytes] or tiles[-1:]
+    fitting = [one for one in tiles if one.held <= MAX_HELD and one.lds_bytes <= traits.lds_bytes] or tiles[-1:]
     groups *= -(-problem.m // share)
 
     def is_busy(tile: FewTile) -> bool:

@@ -27,7 +27,7 @@ THREADS = 128
 ROW_THREADS = 8  # neighbouring threads on one row
 RUN = 4
 PAD = 4  # elements behind each row in LDS
-MOST_LDS = 60 << 10
+MAX_LDS = 60 << 10
 SHAPES = (
     (64, 4, 1.0),
     (64, 2, 0.8),
@@ -240,4 +240,4 @@ def candidates(problem: Problem, traits: Traits) -> list[AttentionTile]:
     n = -(-problem.n // (ROW_THREADS * RUN)) * ROW_THREADS * RUN
     deep = -(-most(problem.inner.size) // RUN) * RUN
     tiles = [AttentionTile(m, n, ROW_THREADS * own, deep, speed) for m, own, speed in SHAPES]
-    return by_speed([one for one in tiles if one.lds_bytes <= MOST_LDS], problem, traits.compute_units)
+    return by_speed([one for one in tiles if one.lds_bytes <= MAX_LDS], problem, traits.compute_units)

@@ -34,7 +34,7 @@ SHAPES = (  # waves, fragments of queries of a wave, keys of a turn: worth a try
     (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16), (1, 1, 16), (8, 1, 64), (4, 1, 64), (1, 1, 32), (4, 2, 32), (2, 2, 32),
 )  # fmt: skip
 WIDE_VALUES = 64  # elements of a query above which a wave's registers hold one fragment of queries
-MOST_STAGED = 64  # elements of a turn's keys and values that a thread has on the way
+MAX_STAGED = 64  # elements of a turn's keys and values that a thread has on the way
 BUSY = 2  # groups a compute unit that keep a card busy
 ENOUGH_WAVES = 8  # of a group that has a compute unit's LDS for itself
 
@@ -316,11 +316,11 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
     if traits.matrix is None or narrow not in NARROW or factors != {narrow} or narrow.name not in traits.matrix.kinds:
         return []
     n, deep = (-(-size // FRAGMENT) * FRAGMENT for size in (problem.n, sources.deep))
-    most_fragments = 1 if max(n, deep) > WIDE_VALUES else 2
+    max_fragments = 1 if max(n, deep) > WIDE_VALUES else 2
     tiles = [
         MatrixAttentionTile(waves * fragments * FRAGMENT, n, k, deep, waves)
         for waves, fragments, k in SHAPES
-        if fragments <= most_fragments
+        if fragments <= max_fragments
     ]
     tiles = [one for one in tiles if 2 * one.slices_bytes <= traits.lds_bytes]
 
@@ -328,7 +328,7 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
         groups = -(-problem.m // tile.m) * most(problem.batch.size)
         is_busy = tile.waves <= 2 or groups >= BUSY * traits.compute_units
         has_company = tile.waves >= ENOUGH_WAVES or 2 * 2 * tile.slices_bytes <= traits.lds_bytes
-        return is_busy and has_company and tile.k * (deep + n) <= MOST_STAGED * tile.threads
+        return is_busy and has_company and tile.k * (deep + n) <= MAX_STAGED * tile.threads
 
     shared = [one for one in tiles if one.m <= max(FRAGMENT, problem.m)]
     first = next((one for one in shared if is_good(one)), min(shared, key=lambda one: (one.m, one.k)))

@@ -31,9 +31,9 @@ UNROLLED = 4  # chunks of a loop's turn
 GROUP = 256
 SHARE = 4  # vectors of a row that a thread should have before more threads share the row
 LANE_WIDE = 32  # rows side by side, where memory runs across rows
-FEW_GROUPS = 512  # with fewer groups than this, more threads share a row
-MOST_PARTS_ACROSS = 16
-MOST_THREADS = 512  # of a group, that are worth a try
+FEW_GROUPS_LIMIT = 512  # with fewer groups than this, more threads share a row
+MAX_PARTS_ACROSS = 16
+MAX_THREADS = 512  # of a group, that are worth a try
 
 
 class Shape(Sharing):
@@ -119,10 +119,14 @@ class Rows:
         if self.across:
             own = min(LANE_WIDE, power_of_two(count))
             parts = WAVE // own
-            while parts < MOST_PARTS_ACROSS and count * parts // WAVE < FEW_GROUPS and parts * 2 * UNROLLED <= longest:
+            while (
+                parts < MAX_PARTS_ACROSS
+                and count * parts // WAVE < FEW_GROUPS_LIMIT
+                and parts * 2 * UNROLLED <= longest
+            ):
                 parts *= 2
             return Shape(parts, own, 1, True)
-        share = SHARE if count >= FEW_GROUPS else 1
+        share = SHARE if count >= FEW_GROUPS_LIMIT else 1
         parts = min(GROUP, power_of_two(-(-longest // (vector * share))))
         own = max(1, min(GROUP // 2 // parts, power_of_two(count)))
         return Shape(parts, own, vector, False)
@@ -139,13 +143,13 @@ class Rows:
         if self.across:
             for own in (first.own, max(8, first.own // 2)):
                 for parts in (1, 2, 4, 8, 16, 32):
-                    if own <= rows and WAVE <= own * parts <= MOST_THREADS and parts <= power_of_two(self.longest):
+                    if own <= rows and WAVE <= own * parts <= MAX_THREADS and parts <= power_of_two(self.longest):
                         found.append(Shape(parts, own, 1, True))
             return list(dict.fromkeys(found))
         for vector in dict.fromkeys((first.vector, max(1, first.vector // 2), 1)):
             needed = power_of_two(-(-self.longest // vector))
             for parts in (first.parts // 4, first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
-                if not 1 <= parts <= min(needed, MOST_THREADS):
+                if not 1 <= parts <= min(needed, MAX_THREADS):
                     continue
                 for group in (WAVE, 128, GROUP):
                     own = max(1, min(group // parts, rows))

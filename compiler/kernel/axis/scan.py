@@ -32,8 +32,8 @@ from ringup.compiler.schedule.views import Within, within
 ROW = 16  # lanes of a wave within which `shuffle_up` moves
 GROUP = 256
 PIECE = 4  # neighbours of a thread; twice as many of what is narrower than 32 bits, and across rows
-MOST_UNITS = 16  # whose totals each thread reads
-MOST_THREADS = 1024
+MAX_UNITS = 16  # whose totals each thread reads
+MAX_THREADS = 1024
 
 
 class Shape(Sharing):
@@ -111,7 +111,7 @@ class Scan(Lines):
         if self.across:
             own = min(WAVE, power_of_two(most(self.rows.sizes[-1])))
             vector = min(2 * PIECE, power_of_two(length))
-            parts = max(WAVE // own, min(MOST_UNITS // 2, power_of_two(-(-length // vector))))
+            parts = max(WAVE // own, min(MAX_UNITS // 2, power_of_two(-(-length // vector))))
             return Shape(parts, own, vector, True)
         vector = PIECE if size >= 4 else 2 * PIECE
         vector = min(vector, power_of_two(length))
@@ -128,10 +128,10 @@ class Scan(Lines):
         for vector in dict.fromkeys((first.vector, first.vector * 2, max(1, first.vector // 2), 1)):
             for parts in (first.parts // 2, first.parts, first.parts * 2, first.parts * 4):
                 if self.across:
-                    if 1 <= parts <= MOST_UNITS and WAVE <= parts * first.own <= MOST_THREADS:
+                    if 1 <= parts <= MAX_UNITS and WAVE <= parts * first.own <= MAX_THREADS:
                         found.append(Shape(parts, first.own, vector, True))
                     continue
-                if parts < 1 or parts > WAVE * MOST_UNITS or parts // 2 * vector >= length:
+                if parts < 1 or parts > WAVE * MAX_UNITS or parts // 2 * vector >= length:
                     continue
                 if parts < WAVE and parts * vector < length:
                     continue

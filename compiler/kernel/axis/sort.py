@@ -27,8 +27,8 @@ from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.views import Within, within
 
 GROUP = 128  # threads worth having where rows are short
-MOST_THREADS = 1024
-MOST_VECTOR = 8
+MAX_THREADS = 1024
+MAX_VECTOR = 8
 SHORT = 1024  # elements of a row up to which a thread holds four
 
 
@@ -65,14 +65,14 @@ class Sort(Lines):
 
     def choose(self) -> Shape:
         """Return the shape that suits: as few elements a thread as groups of threads allow."""
-        return self._shape(MOST_VECTOR // 2 if self.padded <= SHORT else MOST_VECTOR, GROUP)
+        return self._shape(MAX_VECTOR // 2 if self.padded <= SHORT else MAX_VECTOR, GROUP)
 
     def candidates(self) -> list[Shape]:
         """Return every shape worth a try, the one that `choose` takes first."""
         found = [self.choose()]
         for vector in (2, 4, 8, 16):
             shapes = [self._shape(vector, group) for group in (WAVE, GROUP, 2 * GROUP)]
-            found += [one for one in shapes if one.group <= MOST_THREADS]
+            found += [one for one in shapes if one.group <= MAX_THREADS]
         return list(dict.fromkeys(found))
 
     def axes(self) -> list[Axis]:

@@ -30,10 +30,10 @@ class MatrixTraits:
 
 @dataclass(frozen=True)
 class Traits:
-    """One target. A wave has `wave_size` lanes, a group `most_threads` threads and `lds_bytes` of LDS at most."""
+    """One target. A wave has `wave_size` lanes, a group `max_threads` threads and `lds_bytes` of LDS at most."""
 
     wave_size: int
     compute_units: int
     lds_bytes: int
-    most_threads: int
+    max_threads: int
     matrix: MatrixTraits | None

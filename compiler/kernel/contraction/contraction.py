@@ -28,11 +28,11 @@ from ringup.compiler.kernel.common.space import Space, at, merged, most, places,
 from ringup.compiler.kernel.common.staging import Operand, Staging, masked
 from ringup.compiler.kernel.contraction.pooling import Pooling
 from ringup.compiler.machine.ir import I32, Value
-from ringup.compiler.schedule.cut import LEAST_TILED, MOST_POOLED, Access, Fold, Kernel, accesses
+from ringup.compiler.schedule.cut import MAX_POOLED, MIN_TILED, Access, Fold, Kernel, accesses
 from ringup.compiler.schedule.needs import axes_of, is_contraction, used
 from ringup.compiler.schedule.views import Point, Within, source_point, within
 
-MOST_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
+MAX_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
 AnyTile = TypeVar("AnyTile", bound="Tile")
 Pieces: TypeAlias = Mapping[Atom, Int]  # axes that were cut, as sums of what they were cut into
 
@@ -90,7 +90,7 @@ def fits(kernel: Kernel) -> bool:
     splits = [split_axes(kernel, fold) for fold in kernel.folds]
     sides = {None if one is None else frozenset(one) for one in splits}
     (first,) = sides if len(sides) == 1 else (None,)
-    return first is not None and min(_size(kernel, one) for one in first) >= LEAST_TILED
+    return first is not None and min(_size(kernel, one) for one in first) >= MIN_TILED
 
 
 def _size(kernel: Kernel, atoms: frozenset[Atom]) -> int:
@@ -186,7 +186,7 @@ def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> 
     """
     m, n, batch = problem.m, problem.n, most(problem.batch.size)
     if problem.kernel.pool is not None:
-        tiles = [tile for tile in tiles if n <= tile.n <= MOST_POOLED]
+        tiles = [tile for tile in tiles if n <= tile.n <= MAX_POOLED]
 
     def turns(tile: AnyTile) -> float:
         groups = -(-m // tile.m) * -(-n // tile.n) * batch
@@ -522,7 +522,7 @@ class Contraction(Tiled):
                 build.barrier()  # ORDER: the slices lie where the ones before are read
             values, runs = self.results(self._product(problem))
             products.append(values)
-        is_rolled = self.rolled_rows > len(products) and self._epilogue_size() * len(products[0]) > MOST_EPILOGUE
+        is_rolled = self.rolled_rows > len(products) and self._epilogue_size() * len(products[0]) > MAX_EPILOGUE
         if self._pool is not None:
             base = self._waiting_bytes(products) if is_rolled else 0
             pieces = -(-self.problem.n // runs[0].length)

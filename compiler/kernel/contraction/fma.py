@@ -80,12 +80,12 @@ POOLED = (
     FmaTile(8, 64, 2, 4, 16, 0.48),
     FmaTile(4, 64, 1, 4, 16, 0.28),
 )
-MOST_SHARING = 512  # threads of a group whose waves share k
-MOST_SHARED = 16  # results of a thread that are added up over ways: each is an access of LDS for every way
-LEAST_TURNS, MANY_TURNS = 4, 32  # of the loop that ways leave
+MAX_SHARING = 512  # threads of a group whose waves share k
+MAX_SHARED = 16  # results of a thread that are added up over ways: each is an access of LDS for every way
+MIN_TURNS, MAX_TURNS = 4, 32  # of the loop that ways leave
 # waves of a unit that ways may come to, by the model as good as more: where turns are few, and where they are many
-FEW_WAVES, BUSY_WAVES = 4, 8
-MOST_WIDE = 16  # results of 8 bytes that a thread holds
+FEW_WAVES_LIMIT, BUSY_WAVES = 4, 8
+MAX_WIDE = 16  # results of 8 bytes that a thread holds
 
 
 class FmaContraction(Contraction):
@@ -231,7 +231,7 @@ def _usual(problem: Problem) -> Sequence[FmaTile]:
 
 def _allowed(tiles: Sequence[FmaTile], problem: Problem, traits: Traits) -> list[FmaTile]:
     wide = problem.dtype.bits > 32
-    found = [one for one in tiles if not wide or one.thread_m * one.thread_n <= MOST_WIDE]
+    found = [one for one in tiles if not wide or one.thread_m * one.thread_n <= MAX_WIDE]
     return by_speed(found, problem, traits.compute_units)
 
 
@@ -239,15 +239,15 @@ def _shared(tile: FmaTile, problem: Problem, traits: Traits) -> FmaTile:
     """Return a tile with as many ways as its groups leave waves idle, each with turns enough and room for its
     slices.
     """
-    if tile.thread_m * tile.thread_n > MOST_SHARED:
+    if tile.thread_m * tile.thread_n > MAX_SHARED:
         return tile
     groups = -(-problem.m // tile.m) * -(-problem.n // tile.n) * most(problem.batch.size)
     waves, line_bytes = groups * tile.own_threads / (WAVE * traits.compute_units), problem.dtype.size_bytes
     line_bytes *= 2 * (tile.m + tile.n + 2 * PAD)  # of a step along the depth, in two slices
     ways = 1
-    while tile.own_threads * ways * 2 <= MOST_SHARING and tile.k * ways * 2 * line_bytes <= traits.lds_bytes:
+    while tile.own_threads * ways * 2 <= MAX_SHARING and tile.k * ways * 2 * line_bytes <= traits.lds_bytes:
         turns = most(problem.depth.size) // (tile.k * ways * 2)
-        if turns < LEAST_TURNS or waves * ways * 2 > (BUSY_WAVES if turns >= MANY_TURNS else FEW_WAVES):
+        if turns < MIN_TURNS or waves * ways * 2 > (BUSY_WAVES if turns >= MAX_TURNS else FEW_WAVES_LIMIT):
             break
         ways *= 2
     return replace(tile, k=tile.k * ways, ways=ways)

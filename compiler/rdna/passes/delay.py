@@ -20,7 +20,7 @@ VALU_DEP, TRANS_DEP, SALU_DEP = (
     4,
     8,
 )  # the code before the first of each group. Source: table "S_DELAY_ALU Instruction Codes"
-MOST_SKIPPED: Final = 5
+MAX_SKIPPED: Final = 5
 
 
 class _Result(NamedTuple):
@@ -54,8 +54,8 @@ def insert_delays(program: Program) -> int:
                 codes, until = _needs(step, written, vector, trans, cycle)
                 cycle = max(cycle, until)
                 for code in codes[:2]:
-                    skipped = len(made) - open_at - 1 if open_at >= 0 else MOST_SKIPPED + 1
-                    if skipped <= MOST_SKIPPED:
+                    skipped = len(made) - open_at - 1 if open_at >= 0 else MAX_SKIPPED + 1
+                    if skipped <= MAX_SKIPPED:
                         instr = made[open_at].instr
                         instr.operands[0] |= skipped << 4 | code << 7  # type: ignore[operator]
                         open_at = -1

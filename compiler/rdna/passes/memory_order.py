@@ -14,7 +14,7 @@ from ringup.compiler.rdna.instructions.code import Instr
 from ringup.compiler.rdna.instructions.steps import FIRST, Program, Step
 
 _SIZE = re.compile(r"_[biuf](8|16|32|64|96|128)(?:_|$)|_(2addr)")
-MANY = 64  # accesses of a kind kept apart; beyond, the oldest stand for all
+MAX_KEPT = 64  # accesses of a kind kept apart; beyond, the oldest stand for all
 
 
 class Place(NamedTuple):
@@ -157,7 +157,7 @@ def memory_edges(accesses: list[tuple[int, Place]]) -> list[tuple[int, int]]:
                         found.append((i, j))
         kept = (writes if place.writes else reads).setdefault(owner, [])
         kept.append((j, place))
-        if len(kept) >= MANY:
+        if len(kept) >= MAX_KEPT:
             found += [(i, j) for i, _ in kept[:-1]]
             kept[:] = [(j, place._replace(address=("all of them",), first=-(1 << 40), end=1 << 40))]
     return found

@@ -14,7 +14,7 @@ from ringup.drivers.amd.gfx.core import Gfx
 from ringup.drivers.amd.gfx.sdma import SdmaEngine
 from ringup.drivers.amd.gfx.shape import Design
 from ringup.drivers.amd.gmc.controller import Gmc
-from ringup.drivers.amd.memory.firmware_door import LEAST_BYTES, FirmwareDoor
+from ringup.drivers.amd.memory.firmware_door import MIN_BYTES, FirmwareDoor
 from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.memory.spaces import SYSTEM_VMID, USER_VMID
 from ringup.drivers.amd.psp.processor import Psp
@@ -100,6 +100,6 @@ def _door(
 ) -> FirmwareDoor | None:
     """Return the way for firmware through a bridge's memory, None where there is none that is worth it."""
     bulk = device.remote.bulk if device.remote is not None else None
-    if bulk is None or bulk.size_bytes < LEAST_BYTES:
+    if bulk is None or bulk.size_bytes < MIN_BYTES:
         return None
     return FirmwareDoor(bulk, window, gmc, hdp, generation, layout.tables)

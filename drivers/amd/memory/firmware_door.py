@@ -18,7 +18,7 @@ from ringup.drivers.transport.seam import Bulk
 
 MIB = 1 << 20
 TABLE_PAGES = 16
-LEAST_BYTES = 256 << 10  # of a bridge's memory that has room for the parts of firmware
+MIN_BYTES = 256 << 10  # of a bridge's memory that has room for the parts of firmware
 
 
 class FirmwareDoor:

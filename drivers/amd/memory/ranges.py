@@ -16,7 +16,7 @@ from ringup.errors import OutOfMemory
 GRANULE_BYTES = 4096
 HUGE_BYTES = 2 << 20  # a directory entry's page: alignment beyond it gains nothing
 CLASSES = 8  # to a power of two
-FEW = 4  # pieces of one class that are tried before a larger class is
+MAX_TRIED = 4  # pieces of one class that are tried before a larger class is
 TOP_HOLDERS = 3
 
 
@@ -99,7 +99,7 @@ class Ranges:
             align = natural_align(size)
         elif align & align - 1 or align <= 0:
             raise ValueError(f"{self.name}: an alignment is a power of two, not {align:#x}")
-        piece = self._fitting(size, align, FEW)
+        piece = self._fitting(size, align, MAX_TRIED)
         if piece is None:
             piece = self._fitting(size, align, 1 << 62)
             if piece is None:
@@ -193,7 +193,7 @@ class Ranges:
         heappush(pieces, start)
         self._counts[number] = count
         self._filled |= 1 << number
-        if len(pieces) > 2 * count + FEW:  # more than half of them mean nothing
+        if len(pieces) > 2 * count + MAX_TRIED:  # more than half of them mean nothing
             free = self._free
             pieces[:] = {start for start in pieces if start in free and _class_of(free[start]) == number}
             heapify(pieces)

@@ -1,4 +1,4 @@
-"""A post-mortem of a card: what befell it first, and where everything stood when it was asked.
+"""A post-mortem of a card: its errors in their order, and where everything stood when it was asked.
 
 Made from memory and from registers that only tell; where the card is gone or does not answer, that part says so and the
 rest is told.
@@ -55,7 +55,7 @@ class Report:
     cause: str = ""
     mistakes: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
-    befell: list[str] = field(default_factory=list)
+    errors_so_far: list[str] = field(default_factory=list)
     unreachable: str = ""
     stage: str = ""
     found: str = ""
@@ -96,7 +96,7 @@ class Report:
             yield f"  and {len(self.mistakes) - 1 - MISTAKES} more"
         yield from _section("what stands still or waits", self.unfinished)
         yield f"  {self.unreachable or 'the card is on the bus'}; it was found {self.found}; it was at: {self.stage}"
-        yield from _section("what befell it so far", self.befell if self.befell != [self.cause] else [])
+        yield from _section("errors so far", self.errors_so_far if self.errors_so_far != [self.cause] else [])
         yield from _section("processors that do not answer", self.silent[0 if self.cause or self.mistakes else 1 :])
         yield from _section("not what the driver was written for", self.doubts)
         yield from _section("resets", self.rungs)
@@ -142,7 +142,7 @@ class Known:
 
     name: str
     cause: Exception | None
-    befell: list[str]
+    errors_so_far: list[str]
     unreachable: str  # why registers cannot be read; empty when they can
     found: str
     blocks: Blocks
@@ -167,7 +167,7 @@ def make(known: Known) -> Report:
         cause=_cause(known),
         mistakes=known.mistakes.seen(),
         unfinished=known.mistakes.unfinished() if not known.unreachable else [],
-        befell=known.befell,
+        errors_so_far=known.errors_so_far,
         unreachable=known.unreachable,
         stage=failed or "work",
         found=known.found,

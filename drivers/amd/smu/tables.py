@@ -16,7 +16,7 @@ from ringup.firmware.stated import named
 METRICS, MAY_HAVE_MOVED = "the table of metrics", "values of its tables may have moved"
 V = TypeVar("V", "Metrics", "Limits")
 MAX_MHZ, MAX_W = 10_000, 2_000  # bounds of ours, far above any card: what lies beyond is no clock and no power
-MOST = {"_mhz": MAX_MHZ, "_w": MAX_W, "_c": 200, "_rpm": 30_000}
+MAX_BY_UNIT = {"_mhz": MAX_MHZ, "_w": MAX_W, "_c": 200, "_rpm": 30_000}
 BUSY_PERCENT = 15  # above it averages leave deep sleep out: SMU_13_0_0_BUSY_THRESHOLD, SMU_14_0_2_BUSY_THRESHOLD
 PLANES = ("SVI_PLANE_GFX", "SVI_PLANE_VDD_GFX")  # the graphics core's supply, as 13 and as 14 call it
 
@@ -80,7 +80,7 @@ def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
     doubts: list[str] = []
     changed: dict[str, Any] = {}
     for one in fields(values):
-        most = next((most for unit, most in MOST.items() if one.name.endswith(unit)), None)
+        most = next((most for unit, most in MAX_BY_UNIT.items() if one.name.endswith(unit)), None)
         value = getattr(values, one.name)
         if most is not None and not 0 <= value <= most:
             doubts.append(

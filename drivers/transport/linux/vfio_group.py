@@ -16,7 +16,7 @@ from ringup.drivers.transport.linux.kernel import Nodes
 from ringup.errors import CardBusy, NotSupported, TransportError
 
 REPLY_BYTES = 4096  # of calls whose answer ends in a chain of capabilities; the kernel says when it needs more
-REPLY_MOST = 1 << 20
+MAX_REPLY = 1 << 20
 READ_WRITE = vfio.VFIO_DMA_MAP_FLAG_READ | vfio.VFIO_DMA_MAP_FLAG_WRITE
 
 
@@ -143,9 +143,9 @@ def asked_again(ask: Callable[[bytearray], object]) -> bytearray:
         wanted = int.from_bytes(reply[:4], "little")
         if wanted <= size:
             return reply
-        if wanted > REPLY_MOST:
+        if wanted > MAX_REPLY:
             raise TransportError(
-                f"the kernel wants to answer with {wanted} bytes, {REPLY_MOST} are the most that make sense"
+                f"the kernel wants to answer with {wanted} bytes, {MAX_REPLY} are the most that make sense"
             )
         size = wanted
 

@@ -20,7 +20,7 @@ from ringup.silicon.asm2464pd.storage.scsi import ABORTED, NEVER, Commands, Endi
 
 COMMAND_IU, SENSE_IU, RESPONSE_IU, TASK_IU, READ_READY_IU, WRITE_READY_IU = 1, 3, 4, 5, 6, 7
 COMMAND_BYTES, TASK_BYTES = 32, 16
-MOST = 31  # commands at once: one for each stream but the one that is not used
+MAX_COMMANDS = 31  # commands at once: one for each stream but the one that is not used
 GOOD, CHECK_CONDITION, TASK_SET_FULL = 0x00, 0x02, 0x28
 TASK_COMPLETE, INVALID_IU, TASK_UNKNOWN, TASK_SUCCEEDED, WRONG_LUN, OVERLAPPED_TAG = 0x00, 0x02, 0x04, 0x08, 0x09, 0x0A
 ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET, UNIT_RESET, NEXUS_RESET, QUERY_TASK = 0x01, 0x02, 0x04, 0x08, 0x10, 0x80
@@ -106,13 +106,13 @@ class AttachedScsi:
             self._respond(tag, INVALID_IU)
 
     def _usable(self, tag: int) -> bool:
-        return 0 < tag <= MOST if self._streams else 0 < tag < 0xFFFF
+        return 0 < tag <= MAX_COMMANDS if self._streams else 0 < tag < 0xFFFF
 
     def _got_command(self, tag: int, unit: bytes) -> None:
         if tag in self._tasks:
             self._drop_all()
             self._respond(tag, OVERLAPPED_TAG)
-        elif len(self._tasks) >= MOST:
+        elif len(self._tasks) >= MAX_COMMANDS:
             self._send_sense(tag, TASK_SET_FULL, b"")
         else:
             task = Task(tag, _lun(unit), unit[16:COMMAND_BYTES])

@@ -10,7 +10,7 @@ from ringup.silicon.shader.common.state import STATUS
 if TYPE_CHECKING:
     from ringup.silicon.shader.common.state import Run, WaveState
 
-MOST_TOLD = 4  # places
+MAX_REPORTED = 4  # places
 STATUS_HALT = 1 << 13
 
 
@@ -28,7 +28,7 @@ def whereabouts(run: Run) -> str:
         first.setdefault((wave.pc, doing), wave)
     told = [
         f"{count} {doing} {pc:#x}, such as wave {first[pc, doing].name}"
-        for (pc, doing), count in places.most_common(MOST_TOLD)
+        for (pc, doing), count in places.most_common(MAX_REPORTED)
     ]
     others = len(places) - len(told)
     return (

@@ -97,13 +97,13 @@ def values(dtype):
     tiny = np.array([1], f"uint{dtype.bits}").view(kind)[0]
     top = float(dtype.greatest) if dtype is dtypes.float8_e4m3 else float(np.finfo(np.float64).max)
     mantissa = dtype.mantissa_bits
-    least_normal = 2.0 ** (2 - (1 << dtype.exponent_bits - 1))
+    min_normal = 2.0 ** (2 - (1 << dtype.exponent_bits - 1))
     greatest = (
         448.0 if dtype is dtypes.float8_e4m3 else (2 - 2.0**-mantissa) * 2.0 ** ((1 << dtype.exponent_bits - 1) - 1)
     )
     del top
     plain = [0.0, 1.0, 0.5, 1.5, 2.5, 2.0, 3.0, 7.0, 0.1, 10.0, 100.3, 1 + 2.0**-mantissa, 1 - 2.0 ** (-mantissa - 1),
-             greatest, greatest / 2, least_normal, least_normal * 0.75, float(tiny), 3 * float(tiny), np.pi, 126.5]  # fmt: skip
+             greatest, greatest / 2, min_normal, min_normal * 0.75, float(tiny), 3 * float(tiny), np.pi, 126.5]  # fmt: skip
     if dtype.bits >= 16:
         plain += [0.49999997, 255.5, 1000.25, 2.0**mantissa + 1, 2.0 ** (mantissa - 1) + 0.5]
     if dtype.bits >= 32:

@@ -127,7 +127,7 @@ def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
 @pytest.mark.sweep(1)
 def test_what_follows_two_products_whose_depth_waves_share(small, monkeypatch, makes):
     """A long epilogue rolls over rows, its results waiting in LDS."""
-    monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
+    monkeypatch.setattr(contraction, "MAX_EPILOGUE", 20)
     kind = dtypes.float32
     a, b, c, d = (
         tensor_of(small, whole(shape, kind, i, 1), kind) * 0.125
@@ -260,7 +260,7 @@ def test_gradients_of_a_gated_product(small):
 @pytest.mark.fuzz
 def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_rows(small, monkeypatch, tile):
     monkeypatch.setattr(fma, "TILES", (tile,))
-    monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
+    monkeypatch.setattr(contraction, "MAX_EPILOGUE", 20)
     random = np.random.default_rng(tile.m)
     a, b = (Tensor(random.standard_normal((34, 34)).astype(np.float32) * 0.1) for _ in range(2))
     made = (a @ b).gelu("none") * (b @ a).gelu("none")
@@ -355,7 +355,7 @@ def test_the_mean_of_a_convolution_its_norm_and_the_way_around_it(small, kind, s
 def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, monkeypatch, tile):
     monkeypatch.setattr(fma, "TILES", (tile,))
     monkeypatch.setattr(fma, "POOLED", ())
-    monkeypatch.setattr(contraction, "MOST_EPILOGUE", 20)
+    monkeypatch.setattr(contraction, "MAX_EPILOGUE", 20)
     random = np.random.default_rng(tile.m)
     a, b = (Tensor(random.standard_normal(shape).astype(np.float32) * 0.1) for shape in ((70, 40), (40, 51)))
     made = (a @ b).gelu("none").sum(1).exp()

@@ -267,7 +267,7 @@ def test_what_gfx9_decodes_and_does_not_have_is_refused(text, message):
 
 def test_plans_do_not_grow_without_bound(monkeypatch):
     for module in ("processor", "dual"):
-        monkeypatch.setattr(sys.modules[f"ringup.compiler.isa.amd.encoding.{module}"], "MOST_PLANS", 20)
+        monkeypatch.setattr(sys.modules[f"ringup.compiler.isa.amd.encoding.{module}"], "MAX_PLANS", 20)
     machine = Processor("gfx1100", 32)
     fresh = processor("gfx1100")
     for number in range(100):

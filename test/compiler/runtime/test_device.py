@@ -9,7 +9,7 @@ import pytest
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.runtime import device as runtime
 from ringup.compiler.runtime.device import Device
-from ringup.compiler.runtime.memory import LEAST_BYTES, Pool, rounded
+from ringup.compiler.runtime.memory import MIN_BYTES, Pool, rounded
 from ringup.compiler.tensor import Size, Tensor, device
 from ringup.errors import DeviceLost, OutOfMemory
 
@@ -75,7 +75,7 @@ def test_a_stream_is_kept_over_runs(on_card):
 
 
 def test_the_graphs_used_last_are_kept(on_card, monkeypatch):
-    monkeypatch.setattr(runtime, "MOST_GRAPHS", 3)
+    monkeypatch.setattr(runtime, "MAX_GRAPHS", 3)
 
     def run(count):
         return Tensor(X[:count]).sum(0).numpy()
@@ -91,7 +91,7 @@ def test_the_graphs_used_last_are_kept(on_card, monkeypatch):
 
 
 def test_kernels_go_with_the_last_graph_that_needs_them(card, monkeypatch):
-    monkeypatch.setattr(runtime, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(runtime, "MAX_GRAPHS", 2)
     evaluator = Device(card)
     loaded = []
 
@@ -259,12 +259,12 @@ def test_a_card_that_is_lost_in_a_run_is_told_and_is_no_hang(own_card):
 
 
 def test_sizes_are_taken_in_steps_so_that_freed_pieces_fit_again():
-    assert rounded(1) == LEAST_BYTES
+    assert rounded(1) == MIN_BYTES
     for size in (1, 255, 256, 257, 1000, 4096, 5000, 1 << 20, (1 << 20) + 1, 123_456_789):
         found = rounded(size)
         assert found >= size
-        assert found % LEAST_BYTES == 0
-        assert found <= max(LEAST_BYTES, size * 1.25 + LEAST_BYTES)
+        assert found % MIN_BYTES == 0
+        assert found <= max(MIN_BYTES, size * 1.25 + MIN_BYTES)
         assert rounded(found) == found
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.schedule.beside import MOST_ROOTS
+from ringup.compiler.schedule.beside import MAX_ROOTS
 from ringup.compiler.schedule.cut import memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_kernel
@@ -139,7 +139,7 @@ def test_what_was_written_is_used_at_the_very_places_or_by_another_kernel_behind
 
 def test_roots_are_no_more_than_a_kernel_has_room_for():
     x = tensor(*BIG)
-    assert roots(*(x * float(i) for i in range(MOST_ROOTS + 2))) == [MOST_ROOTS, 2]
+    assert roots(*(x * float(i) for i in range(MAX_ROOTS + 2))) == [MAX_ROOTS, 2]
 
 
 def test_kernels_that_differ_in_which_values_are_stored_are_not_the_same():

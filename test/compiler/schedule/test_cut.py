@@ -7,7 +7,7 @@ from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.schedule import cut
-from ringup.compiler.schedule.cut import MOST_FOLDS, Cut, memory_of
+from ringup.compiler.schedule.cut import MAX_FOLDS, Cut, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
 from ringup.compiler.schedule.work import HEAVY
@@ -265,7 +265,7 @@ def test_planning_a_chain_takes_steps_in_proportion_to_its_length(monkeypatch, s
 def test_a_chain_of_softmaxes_fills_kernels_with_whole_ones():
     found = kernels(chain(lambda x: x.softmax(-1), 12))
     assert sum(len(one.folds) for one in found) == 24
-    assert all(len(one.folds) in range(4, MOST_FOLDS + 1, 2) for one in found)
+    assert all(len(one.folds) in range(4, MAX_FOLDS + 1, 2) for one in found)
 
 
 def heavy(x, count=6):

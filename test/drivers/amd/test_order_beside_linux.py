@@ -14,7 +14,7 @@ import pytest
 from ringup.tools.cards import access_log
 
 HERE = Path(__file__).parent
-MOST_BYTES = 350_000
+MAX_BYTES = 350_000
 
 
 def load(path):
@@ -130,7 +130,7 @@ def test_the_page_shows_the_tables_as_they_are(known):
 
 def test_there_is_a_log_for_every_rung_and_they_are_small():
     assert [path.stem for path in LOGS] == [f"rung_{rung:02}" for rung in split_log.TITLES]
-    assert sum(path.stat().st_size for path in LOGS) < MOST_BYTES
+    assert sum(path.stat().st_size for path in LOGS) < MAX_BYTES
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)

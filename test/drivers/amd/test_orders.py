@@ -129,8 +129,8 @@ def pulses(radeon, monkeypatch):
     return times
 
 
-@pytest.mark.parametrize(("make", "least_us"), [("core", CP_RESET_US), ("engine", RESET_STEP_US)])
-def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, make, least_us):
+@pytest.mark.parametrize(("make", "min_us"), [("core", CP_RESET_US), ("engine", RESET_STEP_US)])
+def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, make, min_us):
     """The write that raises it has arrived before the sleep, not after it."""
     card = hands().start()
     block = SdmaEngine(card.gc, card.radeon.chip.external_ips[0][2], 0)
@@ -142,7 +142,7 @@ def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, m
         block.reset()
     card.radeon.settle()
     assert len(times) == 2
-    assert times[1] - times[0] >= least_us
+    assert times[1] - times[0] >= min_us
 
 
 def test_a_soft_reset_reads_where_the_kernels_does(hands, monkeypatch):

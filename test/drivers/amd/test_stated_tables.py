@@ -10,7 +10,7 @@ import pytest
 
 from ringup.drivers.amd.psp import vbios as driver
 from ringup.drivers.amd.smu.rows import ROWS
-from ringup.drivers.amd.smu.tables import MOST, decode_limits, decode_metrics, metrics_bytes, power_table, sifted
+from ringup.drivers.amd.smu.tables import MAX_BY_UNIT, decode_limits, decode_metrics, metrics_bytes, power_table, sifted
 from ringup.errors import FirmwareError
 from ringup.firmware.amd import vbios
 from ringup.silicon import card as virtual
@@ -54,6 +54,6 @@ def test_random_tables_of_the_power_controller_give_numbers_that_can_be(seed):
         table = (fill * (size // 4 + 1))[:size] if fill else rng.randbytes(size)
         values, doubts = sifted(decode(row, table), "a table")
         for one in dataclasses.fields(values):
-            most = next((most for unit, most in MOST.items() if one.name.endswith(unit)), None)
+            most = next((most for unit, most in MAX_BY_UNIT.items() if one.name.endswith(unit)), None)
             assert most is None or 0 <= getattr(values, one.name) <= most, one.name
         assert bool(doubts) == (sifted(values, "a table")[0] != decode(row, table))

@@ -227,7 +227,7 @@ def test_a_program_is_translated_once_and_again_when_its_code_changes(machine, o
 
 def test_what_was_used_last_is_kept_and_no_more_than_so_many(machine, out, monkeypatch):
     """A session that compiles all day must not hold every program it has run; those it still runs it has."""
-    engine = Translator(most_kept=2)
+    engine = Translator(max_kept=2)
     begun = []
     begin = translations.Job.begin
     monkeypatch.setattr(translations.Job, "begin", lambda *words: begun.append(1) or begin(*words))

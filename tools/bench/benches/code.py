@@ -47,7 +47,7 @@ MEASURED = (
     "attention of one query",
     "attention of one query f16",
 )
-MOST_GROUPS = 4  # run of each kernel: enough to know how often loops go round
+MAX_GROUPS = 4  # run of each kernel: enough to know how often loops go round
 NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
 WITH_POWERS = ("attention f16",)  # what stands between its products keeps them from the peak, whoever compiles it
 NO_SLOWER = Goal("ratio", 0.995)  # what is less than half a percent apart is the same to the model
@@ -172,9 +172,9 @@ def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
     binary, program = step.binary, load(elf)
     x, y, z = (bounds(size)[1] for size in step.lowered.groups)
     groups = (
-        min(x, MOST_GROUPS),
-        min(y, max(1, MOST_GROUPS // min(x, MOST_GROUPS))),
-        1 if x * y >= MOST_GROUPS else min(z, MOST_GROUPS),
+        min(x, MAX_GROUPS),
+        min(y, max(1, MAX_GROUPS // min(x, MAX_GROUPS))),
+        1 if x * y >= MAX_GROUPS else min(z, MAX_GROUPS),
     )
     counters = workbench.run(
         Translator(counting=True),

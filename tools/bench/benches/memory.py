@@ -20,7 +20,7 @@ VRAM_BYTES = 64 << 30
 TABLE_BYTES = 16 << 20
 BASE = 1 << 32  # where the mappings go
 MIB, GIB = 1 << 20, 1 << 30
-MOST_PAGES = 128  # of a random range
+MAX_PAGES = 128  # of a random range
 QUICK_LIVE = 10_000  # filling more takes both sides seconds
 LIVE = {"100 live": 100, "10,000 live": 10_000, "100,000 live": 100_000}
 MAPPINGS: dict[str, tuple[Kind, list[Run]]] = {
@@ -64,7 +64,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     }
     bench.say("the peer's memory")
     job = {
-        "live": live, "steps": steps, "rounds": ROUNDS, "vram_bytes": VRAM_BYTES, "page_bytes": PAGE_BYTES, "most_pages": MOST_PAGES,
+        "live": live, "steps": steps, "rounds": ROUNDS, "vram_bytes": VRAM_BYTES, "page_bytes": PAGE_BYTES, "max_pages": MAX_PAGES,
         "base": BASE, "mappings": {name: (*mapping, times[name]) for name, mapping in MAPPINGS.items()},
     }  # fmt: skip
     peer = bench.peer.call("memory", job) or {}
@@ -100,7 +100,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def _ranges_us(count: int, steps: int) -> float:
     rnd = random.Random(count)
     ranges = Ranges(0, VRAM_BYTES, "bench")
-    sizes = [PAGE_BYTES * rnd.randint(1, MOST_PAGES) for _ in range(count)]
+    sizes = [PAGE_BYTES * rnd.randint(1, MAX_PAGES) for _ in range(count)]
     live = [ranges.alloc(size) for size in sizes]
     rnd.shuffle(live)
     order = iter(rnd.choices(range(count), k=steps * ROUNDS))

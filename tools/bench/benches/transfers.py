@@ -14,7 +14,7 @@ from ringup.tools.bench.timing import median
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
-QUICK_MOST = MIB
+QUICK_MAX_BYTES = MIB
 ROUNDS = 5
 PARALLEL_BYTES = 16 * MIB
 UP_NOTE = "through staging memory that the host fills or empties"
@@ -22,7 +22,7 @@ UP_NOTE = "through staging memory that the host fills or empties"
 
 def measure(bench: Bench) -> Iterator[Figure | Plot]:
     """Move every size in every direction, then the same bytes on one engine and on all."""
-    sizes = [size for size in SIZES if size <= QUICK_MOST or not bench.quick]
+    sizes = [size for size in SIZES if size <= QUICK_MAX_BYTES or not bench.quick]
     rounds, about = 1 if bench.quick else ROUNDS, note(bench.card)
     walls: dict[str, list[tuple[float, float]]] = {}
     clocks: dict[str, list[tuple[float, float]]] = {}

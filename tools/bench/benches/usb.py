@@ -36,7 +36,7 @@ USUAL = "10 Gb/s"  # where counts are told: of speed they hardly depend
 SMALL, PUBLISHED = "the card's own small firmware", "the published firmware"
 PACKAGE = "firmware-amd"
 SIZES = (64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
-COUNTED_BYTES, QUICK_MOST = MIB, MIB
+COUNTED_BYTES, QUICK_MAX_BYTES = MIB, MIB
 BULK_BYTES = 4 * MIB  # from here on a copy is one in bulk, and held against the goal
 SHARE_GOAL = Goal("ours", 90)
 TRANSFERS_GOAL, WAITS_GOAL, WARM_GOAL = Goal("ratio", 2), Goal("ratio", 10), Goal("ours", 6)
@@ -70,7 +70,7 @@ REAL_NOTE = "on {}, by the wall's clock"
 
 def measure(bench: Bench) -> Iterator[Figure | Plot]:
     """Start a card, compute and copy on every firmware of the bridge; on an enclosure of metal, ours alone and once."""
-    sizes = [size for size in SIZES if size <= QUICK_MOST or not bench.quick]
+    sizes = [size for size in SIZES if size <= QUICK_MAX_BYTES or not bench.quick]
     if bench.card.startswith("usb:"):
         bench.say(bench.card)
         yield from _real(bench, sizes)

@@ -37,7 +37,7 @@ def ranges_us(job: dict[str, Any], count: int) -> float:
     memory = importlib.import_module("tinygrad.runtime.support.memory")
     rnd = random.Random(count)
     ranges = memory.TLSFAllocator(job["vram_bytes"])
-    sizes = [job["page_bytes"] * rnd.randint(1, job["most_pages"]) for _ in range(count)]
+    sizes = [job["page_bytes"] * rnd.randint(1, job["max_pages"]) for _ in range(count)]
     live = [ranges.alloc(size, job["page_bytes"]) for size in sizes]
     rnd.shuffle(live)
     order = iter(rnd.choices(range(count), k=job["steps"] * job["rounds"]))

@@ -22,7 +22,7 @@ from ringup.compiler.isa.common.program import TEXT, Program
 from ringup.errors import CompileError
 
 MAX_ERRORS = 20
-BRANCH_UNIT, BRANCH_LEAST, BRANCH_MOST = 4, -0x8000, 0x7FFF
+BRANCH_UNIT, BRANCH_MIN, BRANCH_MAX = 4, -0x8000, 0x7FFF
 
 
 class Fixup(NamedTuple):
@@ -275,9 +275,9 @@ class Assembler:
             raise Complaint(
                 "a label's address is known when the code is loaded; write label@rel32@lo+4 (and @hi+12)", operand.at
             )
-        if not BRANCH_LEAST <= units <= BRANCH_MOST:
+        if not BRANCH_MIN <= units <= BRANCH_MAX:
             raise Complaint(
-                f"the label is {units} dwords away; a branch reaches {BRANCH_LEAST} to {BRANCH_MOST}", operand.at
+                f"the label is {units} dwords away; a branch reaches {BRANCH_MIN} to {BRANCH_MAX}", operand.at
             )
         return units
 

@@ -26,7 +26,7 @@ from ringup.compiler.isa.common.program import FILL, TEXT, Kernel, Program
 from ringup.errors import CompileError
 
 Image = bytes  # the name of a method below hides the type
-BRANCH_LEAST, BRANCH_MOST = -0x8000, 0x7FFF
+BRANCH_MIN, BRANCH_MAX = -0x8000, 0x7FFF
 # type of an argument: size in bytes, kind in the metadata
 ARGUMENT_TYPES = {
     "ptr": (8, "global_buffer"), "i8": (1, "by_value"), "u8": (1, "by_value"), "i16": (2, "by_value"), "u16": (2, "by_value"),
@@ -146,10 +146,10 @@ class Code:
             if branch.label.place is None:
                 raise CompileError(f"{branch.mnemonic} at byte {branch.at:#x}: {branch.label} is placed nowhere")
             units = (branch.label.place - branch.at - 4) // 4
-            if not BRANCH_LEAST <= units <= BRANCH_MOST:
+            if not BRANCH_MIN <= units <= BRANCH_MAX:
                 raise CompileError(
                     f"{branch.mnemonic} at byte {branch.at:#x}: {branch.label} is {units} dwords away, a branch reaches"
-                    f" {BRANCH_LEAST} to {BRANCH_MOST}"
+                    f" {BRANCH_MIN} to {BRANCH_MAX}"
                 )
             code = self.machine.encode(
                 branch.mnemonic, [units if isinstance(one, Label) else one for one in branch.operands]

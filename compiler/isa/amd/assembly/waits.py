@@ -13,7 +13,7 @@ from typing import Any
 from ringup.compiler.isa.amd.encoding.forms import Form
 from ringup.compiler.isa.amd.encoding.immediates import waitcnt
 from ringup.compiler.isa.amd.encoding.registers import NULL, Operand
-from ringup.compiler.isa.amd.encoding.usage import IN_ORDER, MOST, Key, counters_of, kind_of, reads_and_writes
+from ringup.compiler.isa.amd.encoding.usage import IN_ORDER, MAX_COUNTS, Key, counters_of, kind_of, reads_and_writes
 
 Wait = tuple[str, list[Operand]]  # mnemonic and operands
 _BARRIERS = ("s_branch", "s_cbranch", "s_barrier", "s_setpc", "s_swappc", "s_call", "s_rfe")
@@ -59,7 +59,7 @@ class Waits:
                 later = self._open.get(counter, [])
                 after = self._issued[counter] - number
                 count = after if ordered and all(later) else 0
-                needed[counter] = min(needed.get(counter, count), count, MOST[counter])
+                needed[counter] = min(needed.get(counter, count), count, MAX_COUNTS[counter])
         for counter, count in needed.items():
             self._settle(counter, count)
         return self._waits(needed)

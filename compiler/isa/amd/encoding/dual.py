@@ -14,7 +14,7 @@ from ringup.compiler.isa.amd.encoding import constants, decode, encode
 from ringup.compiler.isa.amd.encoding.bus import BUS_KINDS
 from ringup.compiler.isa.amd.encoding.decode import Instruction
 from ringup.compiler.isa.amd.encoding.forms import Form
-from ringup.compiler.isa.amd.encoding.plan import MOST_PLANS, Plan
+from ringup.compiler.isa.amd.encoding.plan import MAX_PLANS, Plan
 from ringup.compiler.isa.amd.encoding.registers import Literal, Operand, Register
 from ringup.errors import CompileError
 
@@ -80,7 +80,7 @@ class DualEncoder:
             x = encode.bind(self.form(first[0], "X"), first[1], {}, limits, wave)
             y = encode.bind(self.form(second[0], "Y"), second[1], {}, limits, wave)
             x.check = y.check = None
-            if len(self._plans) >= MOST_PLANS:
+            if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
             meetings = _meetings(x.form, first[1], y.form, second[1])
             plans = self._plans[key] = _Pair(x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes), meetings)

@@ -10,7 +10,7 @@ from ringup.compiler.isa.amd.encoding.registers import Operand
 from ringup.errors import CompileError
 
 Value = Callable[[Any], int]
-MOST_PLANS = (
+MAX_PLANS = (
     1 << 14
 )  # that are kept: each float and literal in an instruction has a plan of its own, so there is no end of them
 

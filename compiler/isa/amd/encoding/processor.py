@@ -19,7 +19,7 @@ from ringup.compiler.isa.amd.encoding.encode import bind
 from ringup.compiler.isa.amd.encoding.forms import Form, forms_of
 from ringup.compiler.isa.amd.encoding.mnemonics import aliases_of, split_suffix
 from ringup.compiler.isa.amd.encoding.modifiers import DPP16_NAMES
-from ringup.compiler.isa.amd.encoding.plan import MOST_PLANS, Plan, Refused
+from ringup.compiler.isa.amd.encoding.plan import MAX_PLANS, Plan, Refused
 from ringup.compiler.isa.amd.encoding.registers import Operand, Register
 from ringup.compiler.isa.amd.encoding.target import LIMITS
 from ringup.errors import CompileError
@@ -105,7 +105,7 @@ class Processor:
         key = tuple(shapes)
         plan = self._plans.get(key)
         if plan is None:
-            if len(self._plans) >= MOST_PLANS:
+            if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()  # those in use are made again in microseconds
             plan = self._plans[key] = self._plan(mnemonic, operands, modifiers)
         return plan

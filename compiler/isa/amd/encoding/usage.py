@@ -29,7 +29,7 @@ COUNTERS: dict[int, dict[str, tuple[str, ...]]] = {
 IN_ORDER = frozenset(
     ("vmcnt", "loadcnt", "samplecnt", "vscnt", "storecnt", "dscnt")
 )  # results come in the order asked for
-MOST = {
+MAX_COUNTS = {
     "vmcnt": 63,
     "loadcnt": 63,
     "samplecnt": 63,

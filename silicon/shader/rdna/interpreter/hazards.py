@@ -19,7 +19,7 @@ _VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "V
 _BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")
-MOST_BETWEEN, MOST_TRANS_BETWEEN = 5, 1  # a transcendental result is safe behind more instructions than these
+MAX_BETWEEN, MAX_TRANS_BETWEEN = 5, 1  # a transcendental result is safe behind more instructions than these
 DEPCTR_VA_VDST = 0xF000  # of s_waitcnt_depctr: vector results still to be written; 0 waits for all
 CLAUSE_LENGTH = 0x3F
 _INTERNAL = ("s_nop", "s_waitcnt", "s_sleep", "s_delay_alu")
@@ -118,7 +118,7 @@ class Sequence:
         for register, since in tuple(self._pending.items()):
             since[0] += 1
             since[1] += is_trans
-            if register in written or since[0] > MOST_BETWEEN or since[1] > MOST_TRANS_BETWEEN:
+            if register in written or since[0] > MAX_BETWEEN or since[1] > MAX_TRANS_BETWEEN:
                 del self._pending[register]
         if is_trans:
             self._pending.update((register, [0, 0]) for register in written)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
 
 SCALARS = (1 << FIRST_VGPR) - 1
-MOST_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
+MAX_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
 # Among whom an operation returns in order, by counter and unit; FLAT may reach both memory and LDS and keeps the order
 # of each.
 _KINDS = {"smem": "scalar", "gds": "gds"}
@@ -443,7 +443,7 @@ def limits(ins: Instruction) -> dict[str, int]:
     if name == "s_waitcnt":
         word = ins.fields["simm16"]
         found = {"vmcnt": word >> 10 & 0x3F, "lgkmcnt": word >> 4 & 0x3F, "expcnt": word & 7}
-        return {counter: limit for counter, limit in found.items() if limit < MOST_COUNTED[counter]}
+        return {counter: limit for counter, limit in found.items() if limit < MAX_COUNTED[counter]}
     if name == "s_wait_idle" or name in ("s_trap",):
         return {"vmcnt": 0, "lgkmcnt": 0, "vscnt": 0, "expcnt": 0}
     if name.startswith("s_waitcnt_") and name != "s_waitcnt_depctr":
@@ -580,7 +580,7 @@ def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
     for one, why in list(facts.flying.items()):
         for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
             why[pending] += new.cost
-            if why[pending] > MOST_COUNTED[pending.counter]:  # a full counter waits by itself
+            if why[pending] > MAX_COUNTED[pending.counter]:  # a full counter waits by itself
                 del why[pending]
         if not why:
             del facts.flying[one]

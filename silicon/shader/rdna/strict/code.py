@@ -25,7 +25,7 @@ from ringup.silicon.shader.rdna.strict.analysis import (
     LDS_STORED,
     LOGIC,
     MATRIX,
-    MOST_COUNTED,
+    MAX_COUNTED,
     PASSES,
     Findings,
     Issue,
@@ -687,7 +687,7 @@ class Guard:
                         after = young if filled is None else code.select(filled, young, after)
                     self._set(register, after)
                     continue
-                most = MOST_COUNTED[pending.counter]
+                most = MAX_COUNTED[pending.counter]
                 limit = waits.get(pending.counter, most)
                 if limit < most and (pending.in_order or not limit):
                     still = code.icmp("ule", before, code.const(limit, "i32"))
@@ -704,7 +704,7 @@ class Guard:
         done = code.op(
             "or",
             code.icmp("eq", before, code.const(0, "i32")),
-            code.icmp("ugt", more, code.const(MOST_COUNTED[pending.counter], "i32")),
+            code.icmp("ugt", more, code.const(MAX_COUNTED[pending.counter], "i32")),
         )
         return code.select(done, code.const(0, "i32"), more)
 

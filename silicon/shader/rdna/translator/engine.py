@@ -69,7 +69,7 @@ from ringup.silicon.shader.rdna.strict.history import unsettled_lds
 from ringup.silicon.shader.rdna.strict.registers import undefined_text
 from ringup.silicon.shader.rdna.translator.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.rdna.translator.plan import Part, Plan, Template, key_of
-from ringup.silicon.shader.rdna.translator.translations import MOST_KEPT, QUICK, THOROUGH, Job, Pending, Translation
+from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, QUICK, THOROUGH, Job, Pending, Translation
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -102,7 +102,7 @@ class Translator:
     instructions translations keep to; empty for all that this host has. `beside` executes translations while the caller
     goes on: steps of a dispatch that needs one return at once and have run nothing until it is made. Without it they
     wait for their translations, and every step is the same each time. A program is translated quickly at first, or as
-    `level` says, and thoroughly once it has run so often that this would have been worth it. The `most_kept` used last
+    `level` says, and thoroughly once it has run so often that this would have been worth it. The `max_kept` used last
     are kept.
     """
 
@@ -110,7 +110,7 @@ class Translator:
     counting: bool = False
     host_cpu: str = ""
     beside: Executor | None = None
-    most_kept: int = MOST_KEPT
+    max_kept: int = MAX_KEPT
     level: int = QUICK
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     _used: dict[Job, list[Job]] = field(default_factory=dict)  # by its last use, with the list it is in
@@ -164,7 +164,7 @@ class Translator:
         """
         known.append(job)
         self._used[job] = known
-        if len(self._used) > self.most_kept:
+        if len(self._used) > self.max_kept:
             oldest = next((one for one in self._used if one.made.done() and one is not job), None)
             if oldest is not None:
                 self._used.pop(oldest).remove(oldest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ringup.silicon.shader.rdna.interpreter.hazards import MOST_BETWEEN, Sequence, State, is_vector
+from ringup.silicon.shader.rdna.interpreter.hazards import MAX_BETWEEN, Sequence, State, is_vector
 from ringup.silicon.shader.rdna.strict.history import RuleBroken
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _take(found: Ways, key: Key, block: Block, before: State) -> None:
     """Go through a block; what was before it counts for a few vector instructions, or to the end of a clause."""
     sequence, vectors = Sequence(before), 0
     for index, step in enumerate(block.code):
-        if before is not FRESH and vectors > MOST_BETWEEN and index > before.left:
+        if before is not FRESH and vectors > MAX_BETWEEN and index > before.left:
             found.behind[key][before] = found.behind[key][FRESH]
             if FRESH in found.broken[key]:
                 found.broken[key][before] = found.broken[key][FRESH]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # levels of LLVM's code generation: a translation by the first takes two fifths of the second's time, its code runs up
 # to 1.8 times as long
 QUICK, THOROUGH = 0, 1
-MOST_KEPT = 2048  # translations of a card: some 0.8 MB each
+MAX_KEPT = 2048  # translations of a card: some 0.8 MB each
 # How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to
 # make: some 0.2 ms an instruction, for 12 ns saved each time a wave executes it.
 OUTGROWN = 16_000

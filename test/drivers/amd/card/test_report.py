@@ -1,4 +1,4 @@
-"""The post-mortem: what befell a card first, and where everything stood, on every kind of wreck."""
+"""The post-mortem: the errors of a card in their order, and where everything stood, on every kind of wreck."""
 
 import json
 import re
@@ -73,9 +73,9 @@ def test_a_fault_names_buffer_and_cause_and_stays_known_behind_a_reset(bench):
     card.reset()
     report = card.report()
     assert report.cause == ""
-    assert report.befell == [f"DeviceFault: {caught.value}"]
+    assert report.errors_so_far == [f"DeviceFault: {caught.value}"]
     assert report.rungs == ["queue: verified; survived: firmware, VRAM, clocks"]
-    assert "what befell it so far:\n  DeviceFault" in str(report)
+    assert "errors so far:\n  DeviceFault" in str(report)
     bench.radeon.violations.clear()
 
 
@@ -123,7 +123,7 @@ def test_a_lost_card_is_reported_from_memory(bench):
     assert "registers: the card is gone" in report.unknown
 
 
-def test_a_closed_card_still_tells_what_befell_it(bench):
+def test_a_closed_card_still_reports_its_errors(bench):
     bench = bench()
     with pytest.raises(DeviceFault):
         bench.store(0xDEAD_0000, 1).wait(1)
