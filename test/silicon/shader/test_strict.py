@@ -222,11 +222,11 @@ ARRAY = "s_mov_b32 m0, 1\n v_movreld_b32 v4, v0\n"
 UNINITIALISED = {
     "stored": ("global_store_b32 v1, v5, s[2:3]", "lane 0 of v5 was never written"),
     "stored whole": ("global_store_b64 v1, v[5:6], s[2:3]", "lane 0 of v5 was never written"),
-    "shift that keeps undefined bits": ("s_lshr_b32 s8, s20, 31" + STORE_S8, "comes of s20, which was never written"),
+    "shift that keeps undefined bits": ("s_lshr_b32 s8, s20, 31" + STORE_S8, "comes from s20, which was never written"),
     "scalar that becomes EXEC": ("s_mov_b32 exec_lo, s20", "EXEC would get bits"),
     "scalar comparison": (
         "s_cmp_eq_u32 s20, 0\n s_cbranch_scc1 .Lend\n.Lend:",
-        "scc is undefined: it comes of s20, which",
+        "scc is undefined: it comes from s20, which",
     ),
     "sum of a loop": (
         "s_mov_b32 s8, 2\n.L: v_add_nc_u32_e32 v2, v2, v0\n s_sub_u32 s8, s8, 1\n s_cmp_lg_u32 s8, 0\n s_cbranch_scc1 .L"
@@ -235,18 +235,18 @@ UNINITIALISED = {
     ),
     "lanes exchanged": (
         "ds_bpermute_b32 v2, v1, v5\n s_waitcnt lgkmcnt(0)" + STORE_V2,
-        "comes of v5, which was never written",
+        "comes from v5, which was never written",
     ),
     "lanes swizzled": (
         "ds_swizzle_b32 v2, v5 offset:0x401f\n s_waitcnt lgkmcnt(0)" + STORE_V2,
-        "comes of v5, which was",
+        "comes from v5, which was",
     ),
-    "ALU operand": ("v_add_nc_u32_e32 v2, v0, v5" + STORE_V2, "lane 0 of v2 is undefined: it comes of v5, which was"),
+    "ALU operand": ("v_add_nc_u32_e32 v2, v0, v5" + STORE_V2, "lane 0 of v2 is undefined: it comes from v5, which was"),
     "address": ("global_load_b32 v2, v5, s[0:1]", "lane 0 of v5"),
-    "scalar operand": ("s_add_u32 s8, s0, s20" + STORE_S8, "comes of s20, which was never written"),
+    "scalar operand": ("s_add_u32 s8, s0, s20" + STORE_S8, "comes from s20, which was never written"),
     "scalar operand of a vector instruction": (
         "v_add_nc_u32_e32 v2, s20, v0" + STORE_V2,
-        "comes of s20, which was never written",
+        "comes from s20, which was never written",
     ),
     "vcc as a condition": ("s_cbranch_vccz .Lend\n.Lend:", "vcc_lo was never written"),
     "scc as a condition": ("s_cbranch_scc1 .Lend\n.Lend:", "scc was never written"),
@@ -255,23 +255,23 @@ UNINITIALISED = {
     "one lane": (
         "s_mov_b32 exec_lo, 0xfffffffe\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n v_add_nc_u32_e32 v3, v2, v2"
         + STORE_V3,
-        "comes of v2, which was never written",
+        "comes from v2, which was never written",
     ),
     "moved on": (
         "v_mov_b32_e32 v2, v5\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 0 of v3 is undefined: it comes of v5",
+        "lane 0 of v3 is undefined: it comes from v5",
     ),
     "scalar moved on": (
         "s_mov_b64 s[8:9], s[20:21]\n s_add_u32 s8, s9, s9" + STORE_S8,
-        "comes of s2",
+        "comes from s2",
     ),
     "through readfirstlane": (
         "v_readfirstlane_b32 s8, v5\n s_add_u32 s8, s8, s8" + STORE_S8,
-        "comes of v5, which was never written",
+        "comes from v5, which was never written",
     ),
     "LDS that nobody wrote": (
         "ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n global_store_b32 v1, v2, s[2:3]",
-        "lane 0 of v2 is undefined: it comes of LDS that was never written, loaded at 0x100004",
+        "lane 0 of v2 is undefined: it comes from LDS that was never written, loaded at 0x100004",
     ),
     "undefined value through LDS": (
         "ds_store_b32 v1, v5\n s_waitcnt lgkmcnt(0)\n ds_load_b32 v2, v1\n s_waitcnt lgkmcnt(0)\n"
@@ -281,28 +281,28 @@ UNINITIALISED = {
     "atomic on LDS that nobody wrote": ("ds_add_u32 v1, v0", "LDS 0x0 was never written"),
     "high half of a sum": (
         "v_mov_b32_e32 v4, 0\n v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]\n v_add_nc_u32_e32 v3, v3, v3" + STORE_V3,
-        "comes of v5, which was never written",
+        "comes from v5, which was never written",
     ),
     "low half of an addend": (
         "v_mad_u64_u32 v[2:3], null, s0, s0, v[4:5]" + STORE_V2,
-        "comes of v4, which was never written",
+        "comes from v4, which was never written",
     ),
     "bits of a lane mask": (
         "s_mov_b32 exec_lo, 3\n s_and_not1_b32 s8, s20, exec_lo\n s_add_u32 s8, s8, s8" + STORE_S8,
-        "comes of s20, which was never written",
+        "comes from s20, which was never written",
     ),
     "bits that become EXEC": ("s_and_saveexec_b32 s8, s20", "EXEC would get bits"),
     "the high word of what a wide shift moves by bits": (
         "v_mov_b32_e32 v4, v0\n v_lshlrev_b64 v[2:3], 2, v[4:5]" + STORE_V3,
-        "comes of v5, which was never written",
+        "comes from v5, which was never written",
     ),
     "the word that a wide shift brings down": (
         "v_mov_b32_e32 v4, v0\n v_lshrrev_b64 v[2:3], 33, v[4:5]" + STORE_V2,
-        "comes of v5, which was never written",
+        "comes from v5, which was never written",
     ),
     "how far a wide shift goes": (
         "v_lshrrev_b64 v[2:3], v5, v[0:1]" + STORE_V2,
-        "comes of v5, which was never written",
+        "comes from v5, which was never written",
     ),
     "EXEC by M0": ("s_mov_b32 m0, 0\n s_movreld_b32 exec_lo, s20", "EXEC would get bits"),
     "the higher word of EXEC by M0": (
@@ -311,27 +311,30 @@ UNINITIALISED = {
     ),
     "EXEC by M0, from a source of M0's": ("s_mov_b32 m0, 2\n s_movrelsd_2_b32 exec_lo, s18", "EXEC would get bits"),
     "what an interrupt tells the host": ("s_sendmsg 1", "m0 was never written"),
-    "which bytes a permutation takes": ("v_perm_b32 v2, v0, v0, v5" + STORE_V2, "comes of v5, which was never written"),
+    "which bytes a permutation takes": (
+        "v_perm_b32 v2, v0, v0, v5" + STORE_V2,
+        "comes from v5, which was never written",
+    ),
     "a permutation of nothing but undefined bytes": (
         "s_mov_b32 s8, 0x0c0c0601\n v_perm_b32 v2, v5, v6, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 0 of v3 is undefined: it comes of v5",
+        "lane 0 of v3 is undefined: it comes from v5",
     ),
     "a permutation that takes one source only, the undefined one": (
         "s_mov_b32 s8, 0x04050607\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 0 of v3 is undefined: it comes of v5",
+        "lane 0 of v3 is undefined: it comes from v5",
     ),
     "a permutation that takes but the second source": (
         "s_mov_b32 s8, 0x09080203\n v_perm_b32 v2, v0, v5, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 0 of v3 is undefined: it comes of v5",
+        "lane 0 of v3 is undefined: it comes from v5",
     ),
     "signs that a permutation takes": (
         "s_mov_b32 s8, 0x0b0a0b0a\n v_perm_b32 v2, v5, v0, s8\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 0 of v3 is undefined: it comes of v5",
+        "lane 0 of v3 is undefined: it comes from v5",
     ),
     "the lane whose selector takes the undefined source": (
         "v_cmp_eq_u32_e32 vcc_lo, 3, v0\n v_cndmask_b32_e64 v2, 0, -1, vcc_lo\n v_and_b32_e32 v2, 0x04040404, v2\n"
         " v_perm_b32 v2, v5, v0, v2\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 3 of v3 is undefined: it comes of v5",
+        "lane 3 of v3 is undefined: it comes from v5",
     ),
     "which byte a conversion writes": (
         "v_cvt_f32_u32_e32 v2, v0\n v_cvt_pk_u8_f32 v5, v2, v5, v6" + STORE_V5,
@@ -349,7 +352,7 @@ UNINITIALISED = {
     ),
     "an element that got an undefined value": (
         ARRAY + " v_movreld_b32 v4, v9\n v_mov_b32_e32 v2, v5" + STORE_V2,
-        "lane 0 of v2 is undefined: it comes of v9, which was never written",
+        "lane 0 of v2 is undefined: it comes from v9, which was never written",
     ),
     "an element that was exchanged": (
         ARRAY + " s_mov_b32 m0, 0x10002\n v_swaprel_b32 v4, v4" + STORE_V5,
@@ -357,11 +360,11 @@ UNINITIALISED = {
     ),
     "an array of scalars": (
         "s_mov_b32 m0, 1\n s_movrels_b32 s8, s19" + STORE_S8,
-        "lane 0 of v2 is undefined: it comes of ",
+        "lane 0 of v2 is undefined: it comes from ",
     ),
     "select of the undefined side": (
         "s_mov_b32 vcc_lo, 1\n v_cndmask_b32_e32 v2, v0, v5, vcc_lo\n v_add_nc_u32_e32 v3, v2, v2" + STORE_V3,
-        "lane 0 of v3 is undefined: it comes of v5",
+        "lane 0 of v3 is undefined: it comes from v5",
     ),
 }
 
@@ -534,7 +537,7 @@ DPP = {
     "inactive lanes that are moved": (FEW + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS} fi:1" + USE, "lane 0 of v3"),
     "inactive lanes that decide": (
         FEW + f"v_add_nc_u32_dpp v3, v2, v0 row_ror:4 {ROWS} fi:1" + STORE_V3,
-        "comes of v2",
+        "comes from v2",
     ),
     "second source": (
         EIGHT

@@ -200,12 +200,12 @@ DECIDES = {
     "stored to a buffer": ("v_not_b32_e32 v3, v2\n buffer_store_b32 v3, v1, s[4:7], 0 offen", "lane 16 of v3"),
     "added in memory": ("v_not_b32_e32 v3, v2\n global_atomic_add_u32 v1, v3, s[2:3]", "lane 16 of v3"),
     "address": ("v_and_b32_e32 v3, 4, v2\n global_load_b32 v4, v3, s[0:1]", "lane 16 of v3"),
-    "branch": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_cbranch_vccz .Lend\n.Lend:", "vcc_lo is undefined: it comes of LDS"),
+    "branch": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_cbranch_vccz .Lend\n.Lend:", "vcc_lo is undefined: it comes from LDS"),
     "mask for EXEC": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n s_and_saveexec_b32 s8, vcc_lo", "EXEC would get bits"),
     "comparison to EXEC": ("v_cmpx_eq_u32_e32 0, v2", "lane 16 of v2"),
-    "scalar": ("v_readlane_b32 s8, v2, 16\n s_add_u32 s9, s8, s8\n v_mov_b32_e32 v3, s9" + STORE, "comes of LDS that was never written"),
+    "scalar": ("v_readlane_b32 s8, v2, 16\n s_add_u32 s9, s8, s8\n v_mov_b32_e32 v3, s9" + STORE, "comes from LDS that was never written"),
     "scalar operand": ("v_readlane_b32 s8, v2, 16\n v_add_nc_u32_e32 v3, s8, v0" + STORE, "lane 0 of v3"),
-    "lane number": ("v_readlane_b32 s8, v2, 16\n v_readlane_b32 s9, v0, s8", "s8 is undefined: it comes of LDS"),
+    "lane number": ("v_readlane_b32 s8, v2, 16\n v_readlane_b32 s9, v0, s8", "s8 is undefined: it comes from LDS"),
     "select": ("v_cmp_eq_u32_e32 vcc_lo, 0, v2\n v_cndmask_b32_e32 v3, v0, v1, vcc_lo" + STORE, "lane 16 of v3"),
     "carry": ("v_add_co_u32 v4, s8, v2, v2\n v_add_co_ci_u32_e64 v3, null, v0, v0, s8" + STORE, "lane 16 of v3"),
     "carry of a carry": (
@@ -293,15 +293,15 @@ def test_registers_that_nobody_wrote_may_be_computed_with_and_not_stored(buffers
     """That some LDS is not written excuses no other mistake."""
     buffers.run(LANE + "v_add_nc_u32_e32 v3, v5, v5\n" + HALVES + END, **ARGS)
     violation = buffers.broken(LANE + "v_add_nc_u32_e32 v3, v5, v5\n" + STORE + "\n" + HALVES + END, **ARGS)
-    assert "lane 0 of v3 is undefined: it comes of v5" in violation.detail
+    assert "lane 0 of v3 is undefined: it comes from v5" in violation.detail
 
 
 @pytest.mark.parametrize(
     ("before", "behind", "report"),
     [
-        ("", "v_add_nc_u32_e32 v3, v5, v5" + STORE, "lane 0 of v3 is undefined: it comes of v5"),
-        ("v_mul_u32_u24_e32 v3, v5, v0\n", STORE, "lane 0 of v3 is undefined: it comes of v5"),
-        ("s_add_u32 s8, s9, s0\n", "s_cmp_eq_u32 s8, 0\n s_cbranch_scc1 .Lend\n.Lend:", "it comes of s9"),
+        ("", "v_add_nc_u32_e32 v3, v5, v5" + STORE, "lane 0 of v3 is undefined: it comes from v5"),
+        ("v_mul_u32_u24_e32 v3, v5, v0\n", STORE, "lane 0 of v3 is undefined: it comes from v5"),
+        ("s_add_u32 s8, s9, s0\n", "s_cmp_eq_u32 s8, 0\n s_cbranch_scc1 .Lend\n.Lend:", "it comes from s9"),
         ("s_mov_b32 s20, 3\n", "s_mov_b32 exec_lo, s21", "EXEC would get bits"),
     ],
 )

@@ -63,11 +63,11 @@ BROKEN = {
         s_or_b32 exec_lo, exec_lo, s8
         v_add_nc_u32_e32 v3, v2, v2
         global_store_b32 v1, v3, s[2:3]""",
-        "uninitialised", "lane 20 of v3 is undefined: it comes of v2, which was never written",
+        "uninitialised", "lane 20 of v3 is undefined: it comes from v2, which was never written",
     ),
     "scalar written on the other path": (
         "s_cmp_eq_u32 s0, 0\n s_cbranch_scc0 .L\n s_mov_b32 s8, 1\n.L: s_add_u32 s9, s8, s8\n s_cmp_eq_u32 s9, 0\n s_cbranch_scc1 .Lend\n.Lend:",
-        "uninitialised", "scc is undefined: it comes of s8, which was never written",
+        "uninitialised", "scc is undefined: it comes from s8, which was never written",
     ),
     "lane of a neighbour": (
         """
@@ -76,11 +76,11 @@ BROKEN = {
         s_mov_b32 exec_lo, -1
         v_add_nc_u32_dpp v3, v2, v0 row_ror:4 row_mask:0xf bank_mask:0xf
         global_store_b32 v1, v3, s[2:3]""",
-        "uninitialised", "lane 0 of v3 is undefined: it comes of v2",  # reads lane 12
+        "uninitialised", "lane 0 of v3 is undefined: it comes from v2",  # reads lane 12
     ),
     "undefined lane through a spill": (
         "v_writelane_b32 v5, s20, 3\n v_readlane_b32 s8, v5, 3\n s_load_b32 s9, s[0:1], s8",
-        "uninitialised", "s8 is undefined: it comes of s20, which was never written",
+        "uninitialised", "s8 is undefined: it comes from s20, which was never written",
     ),
 }  # fmt: skip
 
@@ -170,4 +170,4 @@ def test_checks_outlive_a_barrier(translated):
     """
     violation = translated.broken(program, engine=translated.engine, **(ARGS | {"group_size": (64, 1, 1)}))
     assert violation.wave == (0, 0, 0, 0)
-    assert "lane 20 of v3 is undefined: it comes of v2" in violation.detail
+    assert "lane 20 of v3 is undefined: it comes from v2" in violation.detail

@@ -40,7 +40,7 @@ SCALAR_WIDE = ("s_and_b64", "s_or_b64", "s_cselect_b64", "s_xnor_b64")
 
 
 class Program:
-    """Straight code; some of its registers are written before it, some in a part of the lanes, and what comes of them
+    """Straight code; some of its registers are written before it, some in a part of the lanes, and what comes from them
     is stored behind it.
     """
 

@@ -1,4 +1,4 @@
-"""Rules that need a wave's history: undefined values, loads in flight. Proven before a run where they can be.
+"""Strict rules that depend on a wave's history: no use of undefined values, no use of loads in flight.
 
-Imported by both engines.
+Analysis proves what it can before a run. Both engines use this package.
 """

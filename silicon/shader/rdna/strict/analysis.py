@@ -1,12 +1,11 @@
-"""Strict rules proven before a program runs: registers written before they decide something, loads waited for before
-they are used.
+"""Prove strict rules before a program runs: registers are written before use, loads are waited for before use.
 
-What holds on every path needs no code. What does not is listed for the instruction, and code that follows just those
-registers checks it there.
+What holds on every path needs no check at run time. What does not is listed by instruction, and generated code checks
+those registers there.
 
-A VGPR is written lane by lane, under masks. So for every scalar that is a lane mask (EXEC, what saved it, comparison
-results) the VGPRs known to be written in all of its lanes are followed: narrowing a mask keeps them, `a | b` has what
-both have, and what is written under EXEC is written in EXEC.
+A VGPR is written lane by lane, under masks. So the analysis tracks, for every scalar that is a lane mask (EXEC, saved
+copies of it, comparison results), the VGPRs that are written in all of its lanes. Narrowing a mask keeps them, `a | b`
+has those of both, and a write under EXEC adds to those of EXEC.
 """
 
 from __future__ import annotations
@@ -37,36 +36,38 @@ if TYPE_CHECKING:
 
 SCALARS = (1 << FIRST_VGPR) - 1
 MAX_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
-# Among whom an operation returns in order, by counter and unit; FLAT may reach both memory and LDS and keeps the order
-# of each.
+# The kind among which an operation returns in order, by counter and unit. FLAT may reach both memory and LDS and keeps
+# the order of each.
 _KINDS = {"smem": "scalar", "gds": "gds"}
 _KINDS_OF_COUNTER = {"vmcnt": "vmem", "vscnt": "store", "lgkmcnt": "lds"}
-# What only passes values on: an undefined one is no mistake yet.
+# Instructions that only pass values on: an undefined value is not an error there yet.
 PASSES = frozenset(
     ("s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16", "v_readlane_b32",
      "v_readfirstlane_b32", "v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", "v_permlane64_b32", "v_cndmask_b32",
      "v_cndmask_b16", "v_swap_b32", "v_swap_b16", "v_dual_mov_b32", "v_dual_cndmask_b32")
 )  # fmt: skip
-# Bit by bit, so that bits nobody wrote may stand beside others: lane masks of loops begin so. `SAVES` go to EXEC, where
-# every bit decides.
+# Bitwise instructions: each bit is defined on its own, as loop masks need it. Those with `_TO_EXEC` in their names
+# write EXEC, where every bit decides.
 LOGIC = ("and", "or", "xor", "nand", "nor", "xnor", "and_not1", "or_not1", "not")
 _BITWISE = frozenset(f"s_{name}_b{width}" for name in LOGIC for width in (32, 64))
-# the high half of their last source only gets into the high half of the result
+# The high half of their last source affects only the high half of the result.
 _HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 LANE_MOVES = frozenset(("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"))
 _TO_EXEC = tuple(f"{name}exec_b{width}" for name in ("save", "wr") for width in (32, 64))
 EXEC_WORDS = (state.EXEC_LO, state.EXEC_HI)
 MATRIX = "v_wmma"
-ALL_LANES = (MATRIX, "v_readlane", "v_permlane")  # lanes that are off are read too
+# These read inactive lanes too.
+ALL_LANES = (MATRIX, "v_readlane", "v_permlane")
 
 
-# what stands among registers in flight for LDS that is being stored to
+# The entry in `Facts.flying` for stores to LDS in flight.
 LDS_STORED = FIRST_VGPR + 3 * LOW_HALF
 
 
 class Pending(NamedTuple):
-    """One reason why a register is in flight: a counter, and the kind of operation, among which it may return in
-    order.
+    """One reason why a register is in flight: the counter, and the kind of operation.
+
+    `in_order`: operations of this kind return in order.
     """
 
     counter: str
@@ -80,35 +81,36 @@ _MESSAGE = Pending("lgkmcnt", "message", in_order=False)
 
 
 class Issue(NamedTuple):
-    """What a memory instruction has in flight."""
+    """What a memory instruction puts in flight."""
 
-    fills: int  # registers; halves of them by `memory_effects.HALVES` above
+    fills: int  # registers; halves of them offset by `memory_effects.HALVES`
     waits: tuple[Pending, ...]
     cost: int
 
 
 @dataclass(slots=True)
 class Reads:
-    """Registers of an instruction by what undefined ones would mean."""
+    """Registers that an instruction reads, by the effect of undefined ones."""
 
     decide: int  # must be written in the active lanes
-    decide_everywhere: int  # must be written in all lanes, or in those that DPP has read
-    moves: tuple[tuple[int, tuple[int, ...]], ...]  # destination, sources: as defined as those
-    stored: int = 0  # some of them must be written in each active lane: a part of a wide store may be padding
+    decide_everywhere: int  # must be written in all lanes, or in those that DPP reads
+    moves: tuple[tuple[int, tuple[int, ...]], ...]  # target, sources: undefined where a source is undefined
+    # At least one of them must be written in each active lane: part of a wide store may be padding.
+    stored: int = 0
 
 
 @dataclass(slots=True)
 class Facts:
-    """What is known at a point of every path there."""
+    """What holds on every path to a point of the program."""
 
     sure: int  # scalars written, VGPRs written in all lanes
-    masks: dict[
-        int, int
-    ]  # lane mask (number of its first scalar): VGPRs written in all its lanes, where more than in `sure`
-    flying: dict[int, dict[Pending, int]]  # registers that may be in flight, with the least number of operations since
+    # lane mask (number of its first scalar): VGPRs written in all its lanes, if more than in `sure`
+    masks: dict[int, int]
+    # registers that may be in flight, with the smallest number of operations issued since
+    flying: dict[int, dict[Pending, int]]
 
     def written_in(self, mask: int) -> int:
-        """Return the VGPRs written in all lanes of a mask."""
+        """Return the VGPRs that are written in all lanes of a mask."""
         return self.masks.get(mask, 0) | self.sure
 
     def copy(self) -> Facts:
@@ -116,7 +118,7 @@ class Facts:
         return Facts(self.sure, dict(self.masks), {one: dict(why) for one, why in self.flying.items()})
 
     def meet(self, other: Facts) -> bool:
-        """Keep what holds here and there; return whether that is less."""
+        """Keep what holds in both; return whether that changes `self`."""
         sure = self.sure & other.sure
         masks = {}
         for one in self.masks.keys() | other.masks.keys():
@@ -135,24 +137,23 @@ class Facts:
 
 @dataclass(slots=True)
 class Findings:
-    """By block and instruction what could not be proven, and the registers that code must follow for that."""
+    """What could not be proven, by block and instruction, and the registers that generated code must track."""
 
     unproven: dict[Key, list[int]] = field(default_factory=dict)  # may be unwritten where they decide
     unwaited: dict[Key, list[int]] = field(default_factory=dict)  # may be in flight
     shadowed: int = 0
     flying: int = 0
-    sure: dict[tuple[Key, int], int] = field(
-        default_factory=dict
-    )  # what moves read as surely written in the active lanes
+    # registers of moves that are certainly written in the lanes read
+    sure: dict[tuple[Key, int], int] = field(default_factory=dict)
 
 
 def analyse(
     blocks: dict[Key, Block], entries: dict[Key, int], full: dict[Key, list[bool]], lanes: int, *, tracked: bool = False
 ) -> Findings:
-    """Find what must be checked while the program runs. `entries` tells by way in which registers are written there,
-    ALL if nobody knows.
+    """Find what must be checked at run time.
 
-    What comes from LDS counts as written, unless it is `tracked`.
+    `entries` maps each entry block to the registers that are written there, ALL if unknown. Data from LDS counts as
+    written, unless LDS is `tracked`.
     """
     start: dict[Key, Facts] = {key: Facts(sure, {}, {}) for key, sure in entries.items()}
     work = list(entries)
@@ -197,7 +198,7 @@ def analyse(
 
 
 def into_exec(ins: Instruction, lanes: int) -> int:
-    """Return the registers of which M0 may move one to EXEC."""
+    """Return the source registers of moves by M0 that may write EXEC."""
     found = 0
     for target, source in moves(ins):
         if source is not None and any(target.reached(lanes) >> one & 1 for one in EXEC_WORDS):
@@ -206,7 +207,7 @@ def into_exec(ins: Instruction, lanes: int) -> int:
 
 
 def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
-    """Follow also what flows into followed registers."""
+    """Track also the registers whose values flow into tracked registers."""
     before = -1
     while before != found.shadowed:
         before = found.shadowed
@@ -222,7 +223,7 @@ def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
 
 
 def reads(ins: Instruction, lanes: int) -> Reads:
-    """Sort what an instruction reads by what it does with undefined values."""
+    """Classify the registers that an instruction reads by the effect of undefined values."""
     found = Reads(0, 0, ())
     for part in ins.parts or (ins,):
         one = _part_reads(part, lanes)
@@ -239,7 +240,8 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
     if memory is not None:
         return _memory(ins, memory, lanes)
     implicit = _implicit(ins, lanes)
-    if is_indirect(ins):  # what it moves: `moves`
+    # `moves` has what the instruction moves.
+    if is_indirect(ins):
         return Reads(M0_BIT, 0, ())
     if name.startswith("s_subvector_loop"):
         return Reads(0, 0, ())
@@ -261,7 +263,7 @@ def _part_reads(ins: Instruction, lanes: int) -> Reads:
 
 
 def _exchange(ins: Instruction) -> Reads:
-    """Lanes that exchange values through the LDS's crossbar pass them on; which lane takes which is decided."""
+    """Classify a lane exchange through the LDS crossbar: the data is passed on, the lane numbers decide."""
     source = "addr" if ins.mnemonic == "ds_swizzle_b32" else "data0"
     decide = 0
     data: tuple[int, ...] = ()
@@ -274,7 +276,7 @@ def _exchange(ins: Instruction) -> Reads:
 
 
 def _memory(ins: Instruction, memory: MemoryEffects, lanes: int) -> Reads:
-    """Addresses decide, and what others read from memory: what is stored, and what an atomic works with."""
+    """Classify a memory instruction: addresses decide, and so does stored data and the operand of an atomic."""
     wanted = data = kept = 0
     for one in memory.address:
         wanted |= 1 << one
@@ -288,12 +290,12 @@ def _memory(ins: Instruction, memory: MemoryEffects, lanes: int) -> Reads:
 
 
 def is_store(ins: Instruction) -> bool:
-    """Say whether a memory instruction stores registers as they are."""
+    """Return whether a memory instruction stores registers unchanged."""
     return "_store_" in ins.mnemonic
 
 
 def _computed(ins: Instruction, lanes: int) -> Reads:
-    """What a lane computes of undefined values is undefined."""
+    """Classify a vector computation: a lane computed from undefined values is undefined."""
     by_target = {}
     parts = () if ins.mnemonic == "v_perm_b32" else PART_SOURCES.get(ins.mnemonic, ())
     halves = ins.mnemonic in _HIGH_HALF_PASSES
@@ -315,7 +317,7 @@ def _computed(ins: Instruction, lanes: int) -> Reads:
 
 
 def _scalar_computed(ins: Instruction, implicit: int, lanes: int) -> Reads:
-    """What comes of undefined bits is undefined, SCC too."""
+    """Classify a scalar computation: results of undefined bits are undefined, SCC too."""
     sources = implicit
     for operand in ins.uses:
         sources |= registers(operand, lanes)
@@ -325,7 +327,7 @@ def _scalar_computed(ins: Instruction, implicit: int, lanes: int) -> Reads:
 
 
 def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
-    """Tell whether a source is read in lanes that are off."""
+    """Return whether a source is read in inactive lanes."""
     if operand.kind != "vgpr":
         return False
     by_dpp = ins.dpp is not None and ins.dpp.fetch_inactive and operand.field == "src0"
@@ -333,13 +335,15 @@ def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
 
 
 def _moved_surely(ins: Instruction, facts: Facts) -> int:
-    """Return the registers that are written wherever an instruction that moves them reads."""
+    """Return the registers that are written in all lanes in which a move reads them."""
     everywhere = any(_reads_inactive(ins, operand) for operand in ins.uses)
     return facts.sure if everywhere else facts.written_in(state.EXEC_LO)
 
 
 def _matrix(ins: Instruction, lanes: int) -> Reads:
-    """A row of A and a column of B get into their row and column of D; an element of C into its element."""
+    """Classify a matrix product: a row of A and a column of B affect their row and column of D, an element of C its
+    own.
+    """
     a, b, c = (registers(one, lanes) for one in ins.uses)
     sources, added = tuple(numbers(a | b)), tuple(numbers(c))
     moves = tuple((one, sources + added[at : at + 1]) for at, one in enumerate(numbers(registers(ins.defs[0], lanes))))
@@ -364,7 +368,7 @@ def _bitwise(ins: Instruction, lanes: int) -> Reads:
 def _passing(ins: Instruction, implicit: int, lanes: int) -> Reads:
     name, wanted = ins.mnemonic, 0
     sources = []
-    # what selects: a lane mask, SCC
+    # Inputs that select: a lane mask, SCC.
     masks = implicit
     for operand in ins.uses:
         if operand.type == "mask":
@@ -412,7 +416,7 @@ def _implicit(ins: Instruction, lanes: int) -> int:
 
 
 def issue(ins: Instruction, lanes: int) -> Issue | None:
-    """Return what an instruction has in flight, None if nothing."""
+    """Return what an instruction puts in flight; None if nothing."""
     fills = 0
     if ins.mnemonic.startswith("s_sendmsg") or ins.format == "LDSDIR":
         for operand in ins.defs:
@@ -436,8 +440,9 @@ def issue(ins: Instruction, lanes: int) -> Issue | None:
 
 
 def limits(ins: Instruction) -> dict[str, int]:
-    """Return what a wait instruction waits for: counter, most operations left. Source: RDNA3 ISA reference,
-    "S_WAITCNT".
+    """Return, for a wait instruction, the largest number of operations left by counter.
+
+    Source: RDNA3 ISA reference, "S_WAITCNT".
     """
     name = ins.mnemonic
     if name == "s_waitcnt":
@@ -452,7 +457,9 @@ def limits(ins: Instruction) -> dict[str, int]:
 
 
 def _touched(step: Step, facts: Facts, lanes: int) -> int:
-    """Return registers of an instruction that may be in flight, but for loads that return behind in the same order."""
+    """Return the registers of an instruction that may be in flight, except those of loads that return in the same
+    order.
+    """
     if not facts.flying:
         return 0
     if step.what == "barrier":
@@ -460,7 +467,8 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
     found = 0
     touched = reached(step.ins, lanes) if is_indirect(step.ins) else step.effects.uses | step.effects.defs
     own = issue(step.ins, lanes)
-    read = 0  # a half that a D16 load keeps is not read at issue: what it loads is merged when it returns
+    # A D16 load does not read the kept half at issue: hardware merges the loaded half when the load returns.
+    read = 0
     for operand in step.ins.operands:
         read |= registers(operand, lanes) if operand.direction == "use" else 0
     last = max((one for one in facts.flying if one != LDS_STORED), default=0)
@@ -481,30 +489,30 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
 
 
 def split(one: int) -> tuple[int, int]:
-    """Return the register of what is in flight, and which half of it, 0 for all."""
+    """Return the register of an entry in `flying`, and which half of it, 0 for all."""
     half = max(one - FIRST_VGPR, 0) // LOW_HALF * LOW_HALF
     return one - half, half
 
 
 def computes(name: str) -> bool:
-    """Say whether each lane of an instruction computes of its own."""
+    """Return whether each lane of an instruction computes its own result."""
     return name.startswith("v_") and name not in PASSES and not name.startswith(MATRIX)
 
 
 def lds_data(ins: Instruction) -> tuple[int, ...]:
-    """Return the registers that an instruction stores to LDS, in their order."""
+    """Return the registers that an instruction stores to LDS, in order."""
     memory = memory_effects(ins)
     return memory.data if memory is not None and memory.unit == "lds" and "store" in ins.mnemonic else ()
 
 
 def lds_fills(ins: Instruction) -> tuple[int, ...]:
-    """Return the registers that an instruction loads from LDS, in their order."""
+    """Return the registers that an instruction loads from LDS, in order."""
     memory = memory_effects(ins)
     return memory.fills if memory is not None and memory.unit == "lds" and "load" in ins.mnemonic else ()
 
 
 def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: bool) -> None:
-    """Change what is known by one instruction."""
+    """Update `facts` for one instruction."""
     ins, defs = step.ins, step.effects.defs
     if is_indirect(ins):
         _advance_by_m0(facts, ins, all_lanes=all_lanes, lanes=lanes)
@@ -515,7 +523,8 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
     if all_lanes:
         facts.sure |= facts.masks.get(state.EXEC_LO, 0)
     scalars, vectors = defs & SCALARS, defs & ~SCALARS
-    if ins.mnemonic == "v_writelane_b32":  # one lane is none of a mask that is followed
+    # v_writelane writes one lane, whatever the masks are.
+    if ins.mnemonic == "v_writelane_b32":
         vectors = 0
     if ins.dpp is not None and dpp.may_skip(ins.dpp, lanes, full=all_lanes):
         vectors = 0
@@ -543,7 +552,7 @@ def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: b
 
 
 def _advance_by_m0(facts: Facts, ins: Instruction, *, all_lanes: bool, lanes: int) -> None:
-    """What M0 may have picked to be written is unsure where a value is that it may have got."""
+    """Update `facts` for a move by M0: every possible target is undefined if a possible source is."""
     active = facts.written_in(state.EXEC_LO)
     targets = undefined = 0
     for target, source in moves(ins):
@@ -580,7 +589,8 @@ def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
     for one, why in list(facts.flying.items()):
         for pending in [pending for pending in why if pending in new.waits and pending.in_order]:
             why[pending] += new.cost
-            if why[pending] > MAX_COUNTED[pending.counter]:  # a full counter waits by itself
+            # Hardware waits by itself when a counter is full.
+            if why[pending] > MAX_COUNTED[pending.counter]:
                 del why[pending]
         if not why:
             del facts.flying[one]
@@ -589,10 +599,10 @@ def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
 
 
 def _masks_after(facts: Facts, ins: Instruction, lanes: int) -> dict[int, int]:
-    """Return for the lane masks that an instruction writes the VGPRs written in all their lanes."""
+    """Return, for each lane mask that an instruction writes, the VGPRs written in all its lanes."""
     active = facts.written_in(state.EXEC_LO)
     if ins.format not in ("SOP1", "SOP2"):
-        # bits of lanes that are off are 0
+        # Bits of inactive lanes are 0.
         return {one.index: active for one in ins.defs if one.type == "mask" and one.kind == "sgpr"}
     if not ins.mnemonic.endswith(f"_b{lanes}") or not ins.operands or ins.operands[0].kind != "sgpr":
         return {}
@@ -623,7 +633,7 @@ def _written(facts: Facts, operand: Operand, lanes: int) -> int:
 
 
 def _learn(facts: Facts, block: Block, *, taken: bool) -> None:
-    """Where a branch says that a mask is empty, everything is written in all its lanes."""
+    """Record that a mask is empty after a branch on it: every VGPR is written in all of its zero lanes."""
     if block.ending != "branch":
         return
     name = block.code[-1].ins.mnemonic

@@ -1,8 +1,7 @@
-"""Where an undefined value began: from the register that decided something back to one that was never written, or to
-LDS.
+"""Find the origin of an undefined value: a register that was never written, or LDS bytes that were never written.
 
-Translated code follows whether registers are written, not where values come from; so this is found out once a rule is
-broken, from the code alone.
+Translated code tracks whether registers are written, not where their values come from. So the origin is searched after
+a violation, in the program's code alone.
 """
 
 from __future__ import annotations
@@ -17,23 +16,22 @@ from ringup.silicon.shader.rdna.strict.registers import scalar_name
 if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.cfg import Key, Program, Step
 
-    Place = tuple[Key, int, int]  # block, instruction behind the last that may have written it, register
+    Place = tuple[Key, int, int]  # block, index past the last instruction that may have written it, register
 
 
 def register_name(register: int) -> str:
-    """Name a register of `analysis`."""
+    """Return the name of a register numbered as in `analysis`."""
     return f"v{register - FIRST_VGPR}" if register >= FIRST_VGPR else scalar_name(register)
 
 
 def birth(program: Program, base: int, lanes: int, pc: int, register: int, written: int) -> str:
-    """Return where the undefined value began that the instruction at `pc` finds in a register; empty if that was never
-    written.
+    """Return the origin of the undefined value in `register` at `pc`; empty if the register itself was never written.
 
-    `base` is the program's gpu_va, `written` the registers that are written where it begins.
+    `base` is the program's gpu_va, `written` the registers that are written at the program's entry.
     """
     vectors = -1 << FIRST_VGPR
-    # what writes some lanes of a VGPR leaves the others as they were: looked into last, of the register itself last of
-    # all
+    # An instruction that writes some lanes of a VGPR keeps the others. So the search first stops at every write. Then
+    # it passes writes of other VGPRs, and last writes of the register itself.
     for kept in (0, vectors & ~(1 << register), vectors):
         found = _search(program, base, lanes, pc - base, register, written, kept)
         if found is not None:
@@ -42,7 +40,9 @@ def birth(program: Program, base: int, lanes: int, pc: int, register: int, writt
 
 
 def _search(program: Program, base: int, lanes: int, offset: int, register: int, written: int, kept: int) -> str | None:
-    """Walk back over all paths, the nearest first; of the registers `kept` also past what writes them."""
+    """Search backwards over all paths, breadth first. For registers in `kept` the search also goes on past their
+    writes.
+    """
     before: dict[Key, list[Key]] = {key: [] for key in program.blocks}
     work: list[Place] = []
     for key, block in program.blocks.items():
@@ -50,7 +50,7 @@ def _search(program: Program, base: int, lanes: int, offset: int, register: int,
             before[other].append(key)
         work += [(key, at, register) for at, step in enumerate(block.code) if step.offset == offset]
     seen = set(work)
-    # grows meanwhile
+    # The list grows while the loop runs.
     for key, end, one in work:
         at = _written_before(program.blocks[key].code[:end], one, lanes)
         more: list[Place] = []
@@ -73,7 +73,7 @@ def _search(program: Program, base: int, lanes: int, offset: int, register: int,
 
 
 def _written_before(code: list[Step], register: int, lanes: int) -> int | None:
-    """Return the last instruction that writes a register, or may, where M0 picks what it writes."""
+    """Return the index of the last instruction that writes a register, or may write it through M0."""
     for at in reversed(range(len(code))):
         by_m0 = any(target.reached(lanes) >> register & 1 for target, _ in moves(code[at].ins))
         if by_m0 or code[at].effects.defs >> register & 1:
@@ -82,7 +82,7 @@ def _written_before(code: list[Step], register: int, lanes: int) -> int | None:
 
 
 def _picked_by_m0(step: Step, register: int, lanes: int) -> bool:
-    """Say whether a move certainly writes a register, from one that only M0 tells."""
+    """Return whether a move writes a register that the code alone names from a source that M0 selects."""
     return any(
         target.bits is None and target.reached(lanes) >> register & 1 and source is not None and source.bits is not None
         for target, source in moves(step.ins)
@@ -90,9 +90,7 @@ def _picked_by_m0(step: Step, register: int, lanes: int) -> bool:
 
 
 def _sources(step: Step, register: int, lanes: int) -> tuple[int, ...]:
-    """Return the registers of which an instruction makes what it writes to another one, as far as the code alone says
-    it.
-    """
+    """Return the registers from which an instruction computes `register`, as far as the code alone determines them."""
     if is_indirect(step.ins):
         known = [source for _, source in moves(step.ins) if source is not None and source.bits is None]
         return tuple(source.first for source in known)

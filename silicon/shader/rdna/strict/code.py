@@ -1,9 +1,8 @@
-"""Checks of strict mode in translated code, for the registers that analysis could not clear: which lanes are written,
-what is in flight.
+"""Generate strict-mode checks for the registers that analysis could not clear: written lanes, loads in flight.
 
-Followed registers have shadows: bank `m` the written lanes of a VGPR, bank `d` whether a scalar is written, bank `h`
-how many operations of a kind were issued since the load of a register, itself counted (0: not in flight). They travel
-with the wave behind its VGPRs.
+Tracked registers have shadows in three banks. Bank `m` holds the written lanes of a VGPR. Bank `d` holds the defined
+bits of a scalar. Bank `h` holds how many operations of a kind were issued since the load of a register, that load
+included (0: not in flight). The shadows are saved with the wave's state, after its VGPRs.
 """
 
 from __future__ import annotations
@@ -56,20 +55,23 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.writer.registers import Register
     from ringup.silicon.shader.rdna.writer.wave import Wave
 
-_CONSTANT_BYTE = 12  # this and higher selectors of v_perm_b32 take no byte. Source: RDNA3 ISA reference, "V_PERM_B32"
-# bit n: selector n takes a byte, or the sign of one, of S0; of S1; of neither
+# Selectors of v_perm_b32 from this one on take no byte. Source: RDNA3 ISA reference, "V_PERM_B32".
+_CONSTANT_BYTE = 12
+# Three masks of selectors: those that take a byte of S0 or its sign, those that take one of S1, those that take
+# neither.
 _BY_SELECTOR = (0x0CF0, 0x030F, 1 << _CONSTANT_BYTE)
 
 
 def shadow_slots(vgpr_count: int) -> int:
-    """Return how many shadows a wave's state has room for, 8 bytes each; what does not fit is forgotten when a wave
-    lets others run.
+    """Return how many shadows of 8 bytes fit in a wave's state.
+
+    Shadows beyond that are lost when a wave yields.
     """
     return vgpr_count + 160
 
 
 class Guard:
-    """Writes the checks of one program."""
+    """Generates the checks of one program."""
 
     def __init__(self, wave: Wave, program: Program, findings: Findings) -> None:
         self.wave, self.code, self.findings = wave, wave.code, findings
@@ -88,15 +90,13 @@ class Guard:
         self.shadows: list[Register] = [_shadow(one) for one in numbers(findings.shadowed)]
         self.shadows += [one for why in self.flights.values() for one in why.values()]
         rows = state.RESERVED_WORDS + wave.vgpr_count * wave.lanes
-        room = shadow_slots(wave.vgpr_count)
-        wave.shadow_words = {one: rows + 2 * slot for slot, one in enumerate(self.shadows[:room])}
+        limit = shadow_slots(wave.vgpr_count)
+        wave.shadow_words = {one: rows + 2 * slot for slot, one in enumerate(self.shadows[:limit])}
 
-    # ways in and out --------------------------------------------------------------------------------------------------
+    # entry and exit ---------------------------------------------------------------------------------------------------
 
     def start(self, written: int) -> None:
-        """Set the shadows where a program begins: `written` registers are written in all lanes, nothing is in
-        flight.
-        """
+        """Set the shadows at a program's entry: `written` registers are written in all lanes, nothing is in flight."""
         for one in numbers(self.findings.shadowed):
             register = _shadow(one)
             self._set(register, self._all(register) if written >> one & 1 else self._none(register))
@@ -121,7 +121,7 @@ class Guard:
     # an instruction ---------------------------------------------------------------------------------------------------
 
     def before(self, key: Key, index: int, step: Step) -> None:
-        """Check what an instruction touches."""
+        """Check the registers that an instruction accesses."""
         code = self.code
         self.wave.written_rows = [self._get(_shadow(one)) if self._follows(one) else None for one in lds_data(step.ins)]
         moved = sides(step.ins) if is_indirect(step.ins) else ()
@@ -130,7 +130,8 @@ class Guard:
         unproven = self.findings.unproven[key][index]
         everywhere = self._decides_everywhere(step.ins) if unproven else 0
         stored = reads(step.ins, self.wave.lanes).stored & unproven
-        is_flat = step.ins.format == "FLAT"  # whose address says who will read what it stores
+        # The address of a FLAT store decides who can read the data.
+        is_flat = step.ins.format == "FLAT"
         if stored and not is_flat:
             self._check_stored(step.ins, stored, self.wave.exec_bits())
         if moved and unproven & ~M0_BIT:
@@ -148,7 +149,7 @@ class Guard:
             self._check_stored(step.ins, stored, code.op("and", self.wave.exec_bits(), others))
 
     def _check_into_exec(self, ins: Instruction) -> None:
-        """Stop where M0 moves undefined bits to EXEC."""
+        """Check that M0 does not move undefined bits to EXEC."""
         code = self.code
         for target, source in moves(ins):
             for word in range(0 if source is None else max(target.operand.size_bits // 32, 1)):
@@ -164,13 +165,13 @@ class Guard:
         return reads(ins, self.wave.lanes).decide_everywhere
 
     def _detail(self, one: int, bits: Value) -> Value:
-        """Return a fault's detail of a VGPR: its number, and above it the first of these lanes."""
+        """Return a VGPR fault's detail: the register's number, with the first lane of `bits` above it."""
         code = self.code
         lane = code.resize(code.intrinsic("cttz", bits, Value("false", "i1"), overload=(bits.type,)), "i64")
         return code.op("or", code.op("shl", lane, code.const(32, "i64")), code.const(one, "i64"))
 
     def _check_stored(self, ins: Instruction, stored: int, bits: Value) -> None:
-        """Stop where no part of what one of these lanes stores is written."""
+        """Check that each lane in `bits` stores at least one written register."""
         code = self.code
         for one in numbers(stored):
             bits = code.op("and", bits, self._missing_lanes(one, ins, everywhere=False))
@@ -178,7 +179,7 @@ class Guard:
         self.wave.fault(code.icmp("ne", bits, code.const(0, bits.type)), "uninitialised", self._detail(first, bits))
 
     def _check_flight(self, one: int, moved: tuple[Side, ...]) -> None:
-        """Stop where a register is in flight; of a move by M0 only those that it picks."""
+        """Check that a register is not in flight; for a move by M0 only if it selects the register."""
         code = self.code
         total = code.const(0, "i64")
         for pending, register in self.flights[one].items():
@@ -187,7 +188,8 @@ class Guard:
                 "shl", code.cast("zext", busy, "i64"), code.const(32 + COUNTERS.index(pending.counter), "i64")
             )
             total = code.op("or", total, bit)
-        if one == LDS_STORED:  # waves alone in their group have no barrier
+        # Waves alone in their group have no barrier.
+        if one == LDS_STORED:
             status = code.op("and", self.wave.wave_word(state.STATUS), code.const(STATUS_IN_GROUP, "i32"))
             total = code.select(code.icmp("ne", status, code.const(0, "i32")), total, code.const(0, "i64"))
         one, _ = (one, 0) if one == LDS_STORED else split(one)
@@ -198,7 +200,7 @@ class Guard:
         self.wave.fault(broken, "hazard", detail)
 
     def _picked(self, one: int, moved: tuple[Side, ...]) -> Value:
-        """Return whether a move by M0 touches a register (i1)."""
+        """Return whether a move by M0 accesses a register (i1)."""
         code, found = self.code, Value("false", "i1")
         for side in moved:
             for word in range(max(side.operand.size_bits // 32, 1)):
@@ -206,7 +208,7 @@ class Guard:
         return found
 
     def _is_word(self, one: int, side: Side, word: int) -> Value:
-        """Return whether a register is this word of an operand that M0 moves (i1)."""
+        """Return whether a register is word `word` of an operand that M0 selects (i1)."""
         code, distance = self.code, one - side.first - word
         if distance < 0 or (one >= FIRST_VGPR) != (side.operand.kind == "vgpr"):
             return Value("false", "i1")
@@ -214,12 +216,13 @@ class Guard:
             return code.const(int(not distance), "i1")
         by = code.op("lshr", self.wave.sgpr(state.M0), code.const(side.bits[0], "i32"))
         by = code.op("and", by, code.const((1 << side.bits[1]) - 1, "i32"))
-        if side.operand.size_bits == 64:  # an even register
+        # An even register.
+        if side.operand.size_bits == 64:
             by = code.op("and", by, code.const(-2, "i32"))
         return code.icmp("eq", by, code.const(distance, "i32"))
 
     def _moved_by_m0(self, ins: Instruction) -> list[tuple[Register, Value]]:
-        """Return the new shadows behind a move by M0, of all that it may write."""
+        """Return the new shadows of all registers that a move by M0 may write."""
         code = self.code
         changed: dict[Register, Value] = {}
         for target, source in moves(ins):
@@ -240,16 +243,14 @@ class Guard:
         return list(changed.items())
 
     def _picked_shadow(self, source: Side, word: int, kind: Register) -> Value:
-        """Return the shadow of the source that M0 picks."""
+        """Return the shadow of the source that M0 selects."""
         found = self._all(kind)
         for one in numbers(source.reached(self.wave.lanes) & self.findings.shadowed):
             found = self.code.select(self._is_word(one, source, word), self._source(one, kind), found)
         return found
 
     def _missing_lanes(self, one: int, ins: Instruction, *, everywhere: bool) -> Value:
-        """Return the lanes of a VGPR that decide something and that nobody wrote; with DPP the lanes that read such
-        ones.
-        """
+        """Return the undefined lanes of a VGPR that decide something; with DPP the lanes that read such lanes."""
         missing = self.code.invert(self._get(_shadow(one)))
         if ins.mnemonic.startswith(MATRIX):
             place = one - FIRST_VGPR - ins.uses[2].index
@@ -265,14 +266,14 @@ class Guard:
         return self.code.op("and", found, self._target_lanes(ins))
 
     def _through_dpp(self, missing: Value, how: Dpp) -> Value:
-        """Return unwritten lanes by the lanes that read them; an invalid one reads 0."""
+        """Return which lanes read a lane in `missing` through DPP; an invalid lane reads 0."""
         code, wave = self.code, self.wave
         lanes = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
         read = dpp.permute(code, lanes, how, wave.exec())
         return code.bitcast(code.icmp("ne", read, code.const(0, read.type)), wave.mask_type)
 
     def _target_lanes(self, ins: Instruction) -> Value:
-        """Return the lanes in which a VGPR is written."""
+        """Return the lanes in which an instruction writes a VGPR."""
         active = self.wave.exec_bits()
         enabled = dpp.writable(self.code, ins.dpp, self.wave.exec()) if ins.dpp is not None else None
         return (
@@ -280,7 +281,7 @@ class Guard:
         )
 
     def _permuted(self, lanes: Value, ins: Instruction) -> Value:
-        """Return a lane mask as DPP reads it, if it does."""
+        """Return a lane mask as the instruction reads it, through DPP if it has DPP."""
         if ins.dpp is None:
             return lanes
         code, wave = self.code, self.wave
@@ -289,9 +290,7 @@ class Guard:
         return code.bitcast(code.icmp("ne", read, wave.const(0, "i32")), wave.mask_type)
 
     def _missing_bits(self, one: int, ins: Instruction) -> tuple[Value, bool]:
-        """Return the bits of a scalar that decide something and that nobody wrote, and whether they would get into
-        EXEC.
-        """
+        """Return the undefined bits of a scalar that decide something, and whether they would be written to EXEC."""
         code, wave = self.code, self.wave
         for operand in ins.uses:
             at = one - operand.index
@@ -306,8 +305,9 @@ class Guard:
         return code.invert(self._get(_shadow(one))), False
 
     def _known_bits(self, logic: str, ins: Instruction, word: int) -> tuple[Value, Value]:
-        """Return which bits of a word of a bitwise result are known, and the word: one written 0 settles an `and`, one
-        written 1 an `or`.
+        """Return the known bits of a word of a bitwise result, and the word.
+
+        A bit known to be 0 settles an `and`, one known to be 1 an `or`.
         """
         code = self.code
         operands = list(ins.uses[:2])
@@ -346,7 +346,9 @@ class Guard:
         return self._source(operand.index + word, ("d", 0))
 
     def defined(self, step: Step) -> list[tuple[Register, Value]]:
-        """Return the new shadows of what an instruction writes, from the state before it: to be given to `after`."""
+        """Return the new shadows of what an instruction writes, computed before it runs. The caller passes them to
+        `after`.
+        """
         if is_indirect(step.ins):
             return self._moved_by_m0(step.ins)
         found = step.effects.defs & self.findings.shadowed
@@ -366,13 +368,14 @@ class Guard:
             elif one < FIRST_VGPR:
                 changed.append((register, self._all(register)))
             elif wave.tracked and lds_fills(step.ins) and _keeps_a_half(step.ins):
-                changed.append((register, self._get(register)))  # `after` knows more
+                # `after` updates it.
+                changed.append((register, self._get(register)))
             else:
                 changed.append((register, code.op("or", self._get(register), self._target_lanes(step.ins))))
         return changed
 
     def after(self, step: Step, changed: list[tuple[Register, Value]]) -> None:
-        """Follow what an instruction has written, issued or waited for."""
+        """Update the shadows after an instruction: registers written, operations issued or waited for."""
         for register, value in changed:
             self._set(register, value)
         for one, undefined in zip(lds_fills(step.ins), self.wave.undefined_rows, strict=False):
@@ -387,7 +390,7 @@ class Guard:
             self._follow_flights(step.ins)
 
     def _moved(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
-        """Return the shadow of a register that takes another one's value, defined or not."""
+        """Return the shadow of a register that takes another register's value."""
         wave, code = self.wave, self.code
         name, kind = ins.mnemonic, _shadow(target)
         if name in ("v_readlane_b32", "v_readfirstlane_b32"):
@@ -404,7 +407,8 @@ class Guard:
             added = ins.uses[2].index + place + FIRST_VGPR
             if added in sources:
                 known = code.op("and", known, self._source(added, kind))
-            keeps = ins.defs[0].type in ("f16", "bf16")  # the other half of each register
+            # The other half of each register is kept.
+            keeps = ins.defs[0].type in ("f16", "bf16")
             return code.op("or", known, self._get(kind)) if keeps else known
         if name == "v_writelane_b32":
             bit = code.op("shl", code.const(1, wave.mask_type), code.resize(self._lane(ins), wave.mask_type))
@@ -417,21 +421,20 @@ class Guard:
             new = code.op("or", code.op("and", chosen, sides[1]), code.op("and", code.invert(chosen), sides[0]))
             new = code.op("and", new, self._mask_shadow(next(one for one in ins.uses if one.type == "mask")))
         elif "permlane" in name:
-            new = self._all(kind)  # which lane went where is not followed
+            # Which lane went where is not tracked.
+            new = self._all(kind)
         elif ins.dpp is not None:
             new = self._side(ins.uses[0], ins)
         return self._merged(kind, new, ins)
 
     def _merged(self, register: Register, new: Value, ins: Instruction) -> Value:
-        """Return the shadow of a VGPR that is written where an instruction writes."""
+        """Return the shadow of a VGPR after a write of the instruction's target lanes."""
         code, active = self.code, self._target_lanes(ins)
         kept = code.op("and", self._get(register), code.invert(active))
         return code.op("or", kept, code.op("and", new, active))
 
     def _computed(self, target: int, sources: tuple[int, ...], ins: Instruction) -> Value:
-        """Return the shadow of what is computed lane by lane: a VGPR, or a word of a lane mask, whose bits of other
-        lanes are 0.
-        """
+        """Return the shadow of a lane-wise result: a VGPR, or a word of a lane mask. Mask bits of other lanes are 0."""
         code, wave = self.code, self.wave
         if ins.mnemonic in WIDE_SHIFTS:
             return self._merged(_shadow(target), code.invert(self._wide_shift(target, ins)), ins)
@@ -466,8 +469,9 @@ class Guard:
         return code.resize(code.op("lshr", known, code.const(32 * (target - first), wave.mask_type)), "i32")
 
     def _wide_shift(self, target: int, ins: Instruction) -> Value:
-        """Return the lanes in which a word of a shift of 64 bits has nothing that is known, as `interpreter/alu.py`
-        says it.
+        """Return the lanes in which a word of a 64-bit shift is undefined.
+
+        The interpreter has the same rule in `interpreter/alu.py`.
         """
         code, wave = self.code, self.wave
         distance, source = ins.uses
@@ -494,19 +498,22 @@ class Guard:
         return code.op("or", word, code.invert(self._side(distance, ins)))
 
     def _missing_words(self, operand: Operand) -> list[Value]:
-        """Return the lanes in which each word of a source of 64 bits is not written."""
+        """Return the lanes in which each word of a 64-bit source is undefined."""
         if operand.kind not in ("vgpr", "sgpr"):
             return [self._none(("m", 0))] * 2
         first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)
         return [self.code.invert(self._source(first + at, ("m", 0))) for at in range(2)]
 
     def _keeps_a_part(self, ins: Instruction) -> bool:
-        """Say whether a result leaves a part of its register as it was: undefined is then what was so before, too."""
+        """Return whether a result keeps part of its register.
+
+        The register stays defined if it was defined before.
+        """
         target = ins.defs[0]
         return target.size_bits == 16 or (ins.mnemonic in PART_SOURCES and ins.mnemonic != "v_perm_b32")
 
     def _mask_shadow(self, operand: Operand) -> Value:
-        """Return which lanes of a lane mask are known."""
+        """Return the lanes of a lane mask whose bits are known."""
         code, type_ = self.code, self.wave.mask_type
         found = code.const(0, type_)
         for word in range(self.wave.lanes // 32):
@@ -526,8 +533,9 @@ class Guard:
         return found[0], found[1]
 
     def _known_bytes(self, ins: Instruction) -> Value:
-        """Return the lanes where not all bytes that a permutation takes are undefined, as `interpreter/alu.py` says
-        it.
+        """Return the lanes in which some byte that a permutation takes is defined.
+
+        The interpreter has the same rule in `interpreter/alu.py`.
         """
         code, wave = self.code, self.wave
         *sources, last = ins.uses
@@ -565,7 +573,7 @@ class Guard:
         return code.cast("sext", bit, "i32")
 
     def _exchanged(self, kind: Register, sources: tuple[int, ...], ins: Instruction) -> Value:
-        """Return the shadow of what lanes take from others; a lane that is off gives 0."""
+        """Return the shadow of a lane exchange; an inactive source lane gives 0."""
         code, wave = self.code, self.wave
         missing = code.op("and", code.invert(self._source(sources[0], kind)), wave.exec_bits())
         row = code.cast("zext", code.bitcast(missing, wave.bools), "i32")
@@ -580,7 +588,7 @@ class Guard:
         return code.cast("sext", code.icmp("eq", found, code.const(-1, "i32")), "i32")
 
     def _shifted(self, ins: Instruction, word: int) -> Value:
-        """Return which bits of a word of a shifted scalar are known; an arithmetic shift fills with the sign."""
+        """Return the known bits of a word of a shifted scalar; an arithmetic shift fills with the sign."""
         code, (value, by) = self.code, ins.uses[:2]
         kind = "i64" if ins.mnemonic.endswith("64") else "i32"
         missing = code.resize(code.invert(self._word_shadow(value, 0)), kind)
@@ -626,7 +634,7 @@ class Guard:
         return found[0] if found else code.const(-1, "i32")
 
     def _settled(self, words: list[tuple[Value, Value]]) -> Value:
-        """Return SCC's shadow: it is known if a bit is known to be 1, or all bits are known."""
+        """Return SCC's shadow: SCC is known if one bit is known to be 1, or if all bits are known."""
         code = self.code
         every: Value | None = None
         one: Value | None = None
@@ -641,7 +649,7 @@ class Guard:
         return code.cast("sext", code.op("or", full, some), "i32")
 
     def _side(self, operand: Operand, ins: Instruction) -> Value:
-        """Return the lanes in which a source is written, as the lanes of the instruction read it."""
+        """Return the lanes in which a source is written, as the instruction reads it."""
         whole = self.code.const(-1, self.wave.mask_type)
         if operand.kind == "constant" or operand.kind == "off":
             return whole
@@ -652,7 +660,7 @@ class Guard:
         return self.code.invert(self._through_dpp(self.code.invert(written), ins.dpp))
 
     def _source(self, one: int, kind: Register) -> Value:
-        """Return a source's shadow as the target's bank has it."""
+        """Return a source's shadow in the form of the target's bank."""
         register = _shadow(one)
         if not self._follows(one):
             return self._all(kind)
@@ -670,7 +678,8 @@ class Guard:
         if not waits and new is None:
             return
         code, wave = self.code, self.wave
-        filled = None  # without an active lane nothing is written
+        # Without an active lane nothing is written.
+        filled = None
         if new is not None and not wave.full and ins.format in VECTOR_FORMATS:
             filled = code.icmp("ne", wave.exec_bits(), code.const(0, wave.mask_type))
         for one, why in self.flights.items():
@@ -680,9 +689,8 @@ class Guard:
                     after = self._aged(before, new, pending)
                     if new.fills >> one & 1:
                         young = code.const(new.cost if pending in new.waits else 0, "i32")
-                        if (
-                            pending.counter == "lgkmcnt" and wave.reaches_lds is not None
-                        ):  # as interpreter/memory.py has it
+                        # The interpreter has the same rule in interpreter/memory.py.
+                        if pending.counter == "lgkmcnt" and wave.reaches_lds is not None:
                             young = code.select(wave.reaches_lds, young, code.const(0, "i32"))
                         after = young if filled is None else code.select(filled, young, after)
                     self._set(register, after)
@@ -694,8 +702,9 @@ class Guard:
                     self._set(register, code.select(still, before, code.const(0, "i32")))
 
     def _aged(self, before: Value, new: Issue, pending: Pending) -> Value:
-        """Return the shadow of a load behind an issue. A full counter waits by itself: what it cannot count any more is
-        done.
+        """Return the shadow of a load after `new` is issued.
+
+        Hardware waits by itself when a counter is full: a load that the counter no longer counts is done.
         """
         code = self.code
         if pending not in new.waits or not pending.in_order:
@@ -724,13 +733,13 @@ class Guard:
 
 
 def _keeps_a_half(ins: Instruction) -> bool:
-    """Say whether a load leaves half of its register as it was."""
+    """Return whether a load keeps half of its register."""
     memory = memory_effects(ins)
     return memory is not None and memory.keeps
 
 
 def _logic(ins: Instruction) -> str:
-    """Return what a bitwise scalar instruction does, with its suffix where EXEC takes part; empty for others."""
+    """Return the operation of a bitwise scalar instruction, with its EXEC suffix; empty for other instructions."""
     name = ins.mnemonic.removeprefix("s_").rsplit("_b", 1)[0]
     return name if ins.format in ("SOP1", "SOP2") and (name in LOGIC or name.endswith(("saveexec", "wrexec"))) else ""
 

@@ -1,8 +1,8 @@
-"""Rules that need a wave's history: loads in flight behind the wait counters, and registers and LDS bytes nobody wrote.
+"""Track a wave's history for strict mode: loads in flight, and registers and LDS bytes that were never written.
 
-A counter says how many operations may still be under way; what it proves of one operation depends on who returns in
-order. Source: RDNA3 ISA reference, "Data Dependency Resolution", "Dependency Checking" of scalar memory, "Ordering" of
-flat memory.
+A wait counter bounds how many operations may still be in flight. What it proves about one operation depends on which
+operations return in order. Source: RDNA3 ISA reference, "Data Dependency Resolution", "Dependency Checking" of scalar
+memory, "Ordering" of flat memory.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
 
 ALL_BITS = 0xFFFF_FFFF
-COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: most that it counts
-# What returns in the order of issue among its own kind. Scalar loads and messages do not.
+COUNTERS = {"vm": 63, "vs": 63, "lgkm": 63, "exp": 7}  # name: largest value
+# Kinds of operation that return in the order of issue among their own kind. Scalar loads and messages do not.
 IN_ORDER = frozenset({"vmem", "store", "lds", "direct", "reply"})
 
-# Sources that give the result some of their bits, or leave it its own: undefined ones may be those that nobody looks
-# at. What is known of a VGPR is known of its lanes, not of their bytes; so the result is one that was written. A
-# permutation may take nothing that was.
+# Sources that give the result only some of its bits, or keep bits of the result's register. Their undefined bits may be
+# bits that the program never uses. Definedness of a VGPR is tracked by lane, not by byte, so such a result counts as
+# written. For v_perm_b32 all bytes taken may be undefined: then the result is undefined too.
 PART_SOURCES = {
     "v_fma_mixlo_f16": ("vdst",), "v_fma_mixhi_f16": ("vdst",), "v_cvt_pk_u8_f32": ("src2",), "v_perm_b32": ("src0", "src1"),
 }  # fmt: skip
-TWO_SOURCES = ("src0", "src1", "vsrc1")  # the short encodings call the second one `vsrc1`
-# Sources of which parts are put together: all of a result is undefined only if all of these are.
+TWO_SOURCES = ("src0", "src1", "vsrc1")  # the short encodings name the second one `vsrc1`
+# Sources whose parts are combined: the result is undefined only if all of these sources are.
 GATHERED = {
     "v_pack_b32_f16": TWO_SOURCES, "v_or_b32": TWO_SOURCES, "v_or3_b32": ("src0", "src1", "src2"), "v_and_or_b32": ("src0", "src2"),
     "v_lshl_or_b32": ("src0", "src2"), "v_bfi_b32": ("src1", "src2"), "v_alignbit_b32": ("src0", "src1"), "v_alignbyte_b32": ("src0", "src1"),
 }  # fmt: skip
 HALVES_OF_TWO = "v_cvt_pk_"
-# Shifts of two registers. One by whole bytes puts bytes of both together, as compilers do with arrays of them that lie
-# in registers; by other distances the lowest bit counts of what comes down, and all that goes up.
+# Shifts of two registers. A shift by whole bytes combines bytes of both, as compilers do with byte arrays in registers.
+# For other distances the lowest bit that is shifted right decides, and every bit that is shifted left.
 WIDE_SHIFTS = ("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64")
-# Scalar instructions by where undefined bits of their sources get to: from the lowest of them up, or as far as a known
-# distance moves them. Of bitwise ones each bit has its own; of all others every bit of the result is undefined.
+# Scalar instructions by where undefined source bits go: UPWARDS from the lowest of them up, SHIFTS by a known distance.
+# In bitwise instructions each bit stays in its place. In all others every bit of the result is undefined.
 UPWARDS = (
     "s_add_",
     "s_addc_",
@@ -60,7 +60,7 @@ UPWARDS = (
 )
 SHIFTS = ("s_lshl_b", "s_lshr_b", "s_ashr_i")
 SCALAR_ALU = ("SOP1", "SOP2", "SOPC", "SOPK")
-# They take or change other state than registers, which an undefined value would decide.
+# These read or change state other than registers, which an undefined value would decide.
 _STATE = (
     "s_setreg",
     "s_getreg",
@@ -77,8 +77,9 @@ _STATE = (
 
 
 class RuleBroken(Exception):
-    """An instruction broke a rule; the wave stops before it has changed anything. `lane` and `gpu_va` say where, if
-    known.
+    """An instruction broke a rule. The wave stops before the instruction changes anything.
+
+    `lane` and `gpu_va` are where it happened, if known.
     """
 
     def __init__(self, kind: str, detail: str, *, lane: int | None = None, gpu_va: int | None = None) -> None:
@@ -87,26 +88,27 @@ class RuleBroken(Exception):
 
 
 def misaligned(gpu_va: int) -> RuleBroken:
-    """Return what says that a program counter would be no multiple of an instruction's word."""
+    """Return the error for a program counter that is not a multiple of 4."""
     return RuleBroken(
         "alignment", f"the program counter would be {gpu_va:#x}, which is misaligned: no multiple of 4", gpu_va=gpu_va
     )
 
 
 def unsettled_lds(by: str, waits: str) -> str:
-    """Say that a wave comes to a barrier before others can be sure to read what it stored."""
-    return f"LDS is still being stored to{by}, and other waves read it behind the barrier; wait on {waits}"
+    """Return the message for a wave that reaches a barrier while its stores to LDS are in flight."""
+    return f"LDS is still being stored to{by}, and other waves read it after the barrier; wait on {waits}"
 
 
 def scalar_computes(ins: Instruction) -> bool:
-    """Say whether a scalar instruction only computes: what it makes of undefined bits is undefined, and no mistake
-    yet.
+    """Return whether a scalar instruction only computes.
+
+    Its result of undefined bits is undefined, but that is not an error yet.
     """
     return ins.format in SCALAR_ALU and not ins.mnemonic.startswith(_STATE)
 
 
 def gathered_sources(mnemonic: str) -> tuple[str, ...]:
-    """Return the fields of sources of which parts are put together."""
+    """Return the operand fields whose parts are combined in the result."""
     if mnemonic.startswith(HALVES_OF_TWO) and mnemonic not in PART_SOURCES:
         return TWO_SOURCES
     return GATHERED.get(mnemonic, ())
@@ -114,16 +116,17 @@ def gathered_sources(mnemonic: str) -> tuple[str, ...]:
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """One issued operation. `order` names, for each counter it holds up, the kind with which it returns in order.
+    """One issued operation.
 
-    `guards` are the counters that say when its registers are there; None: all of them.
+    `order` gives, for each counter that the operation holds up, the kind among which it returns in order. `guards` are
+    the counters that show when its registers are written; None means all of them.
     """
 
     text: str
     pc: int
     order: dict[str, str]
     cost: int = 1
-    vgprs: range = range(0)  # of half a register as `memory_effects` numbers it
+    vgprs: range = range(0)  # numbered as `memory_effects` does, halves of registers too
     sgprs: range = range(0)
     guards: frozenset[str] | None = None
     changes_lds: bool = False
@@ -136,7 +139,7 @@ class InFlight:
 
 @dataclass(slots=True)
 class Waits:
-    """The wait counters of one wave: who is in flight, and at most how many can be."""
+    """The wait counters of one wave: the operations in flight, and an upper bound of their number."""
 
     bound: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     queues: dict[str, list[InFlight]] = field(default_factory=lambda: {name: [] for name in COUNTERS})
@@ -144,27 +147,27 @@ class Waits:
     sgprs: dict[int, InFlight] = field(default_factory=dict)
 
     def issue(self, operation: InFlight) -> None:
-        """Count an operation; a full counter makes the hardware wait until it fits."""
+        """Count an operation. Like hardware, first wait if a counter is full."""
         for counter in operation.order:
-            room = COUNTERS[counter] - operation.cost
-            if self.bound[counter] > room:
-                self.wait(counter, room)
+            limit = COUNTERS[counter] - operation.cost
+            if self.bound[counter] > limit:
+                self.wait(counter, limit)
             self.bound[counter] += operation.cost
             self.queues[counter].append(operation)
         self.vgprs.update(dict.fromkeys(operation.vgprs, operation))
         self.sgprs.update(dict.fromkeys(operation.sgprs, operation))
 
     def check_lds(self) -> None:
-        """Refuse a barrier while a store to LDS is in flight."""
+        """Raise at a barrier if a store to LDS is in flight."""
         late = next((one for one in self.queues["lgkm"] if one.changes_lds), None)
         if late is not None:
             raise RuleBroken("hazard", unsettled_lds(f" by {late.text} at {late.pc:#x}", "lgkmcnt"))
 
     def wait(self, counter: str, limit: int) -> None:
-        """Wait until `counter` is at most `limit`, and retire what is then certainly done.
+        """Wait until `counter` is at most `limit`, and retire the operations that are certainly done.
 
-        One that is not done keeps all later ones of its order waiting too; so it is done if those alone are more than
-        the counter allows.
+        An unfinished operation keeps all later ones of its order in flight too. So it is done if those alone exceed the
+        counter's value.
         """
         bound = min(self.bound[counter], limit)
         behind: dict[str, int] = {}
@@ -191,20 +194,22 @@ class Waits:
 
 
 class Tracker:
-    """What strict mode knows of one wave: `scalars` has the undefined bits of the scalar file's words and SCC, `vgprs`
-    the written lanes.
+    """What strict mode knows about one wave.
 
-    Scalars are followed by bit: compilers combine lane masks of which only the bits of active lanes were ever made.
-    Undefined values may be computed with: compilers do so where what comes of it is selected away. They may not decide
-    a branch, EXEC, an address or what gets into memory. `births` says by register (as `analysis` numbers it) and lane
-    where an undefined value began, a scalar's under lane 0; what it does not name was never written.
+    `scalars` holds the undefined bits of the scalar file's words and SCC, `vgprs` the written lanes. Scalars are
+    tracked by bit, because compilers combine lane masks in which only the bits of active lanes are defined. Undefined
+    values may be computed with, because compilers do so where a later select drops the result. They may not decide a
+    branch, EXEC, an address or what is stored to memory. `births` is keyed by register (numbered as in `analysis`) and
+    lane, 0 for scalars. It holds the origin of the undefined value; without an entry the register itself was never
+    written.
     """
 
     def __init__(self, wave: WaveState, group: Group) -> None:
         scalars, vgprs = initialised(group.dispatch)
         self.scalars: NDArray[np.uint32] = np.full(SCC + 1, ALL_BITS, np.uint32)
         self.scalars[list(scalars)] = 0
-        self.scalars[TTMP0 : TTMP0 + 16] = 0  # SPI and the debugger's side fill them; no program of a user sees them
+        # SPI and the debugger fill trap registers; user programs cannot read them.
+        self.scalars[TTMP0 : TTMP0 + 16] = 0
         self.scalars[NULL] = 0
         self.vgprs: NDArray[np.bool_] = np.zeros(wave.vgprs.shape, np.bool_)
         self.vgprs[:vgprs] = True
@@ -212,13 +217,11 @@ class Tracker:
         self.births: dict[int, dict[int, str]] = {}
 
     def born(self, register: int, lane: int) -> str:
-        """Return where the undefined value of a lane began, empty if its register was never written."""
+        """Return the origin of a lane's undefined value; empty if the register itself was never written."""
         return self.births.get(register, {}).get(lane, "")
 
     def check_vector(self, index: int, order: dict[str, str] | None, ins: Instruction | None) -> None:
-        """Refuse to let an instruction touch a VGPR, or the half of it that it touches, which a load will still
-        write.
-        """
+        """Raise if a load will still write a VGPR that an instruction accesses, or the half of it that it accesses."""
         held = self.waits.vgprs
         self.check_flight(held, index, f"v{index}", order)
         for half in HALVES:
@@ -228,9 +231,7 @@ class Tracker:
     def check_flight(
         self, held: dict[int, InFlight], register: int, name: str, same_order: dict[str, str] | None
     ) -> None:
-        """Refuse to touch a register that a load will still write, unless the toucher returns behind it in the same
-        order.
-        """
+        """Raise if a load will still write a register, unless the accessing load returns after it in the same order."""
         operation = held.get(register)
         if operation is None or (
             same_order is not None and operation.order == same_order and set(same_order.values()) <= IN_ORDER

@@ -1,8 +1,9 @@
-"""Strict rules of moves whose registers M0 picks while the program runs: which they may touch, and what undefined ones
-among them mean.
+"""Strict rules for moves whose registers M0 selects at run time.
 
-A move passes its value on. What it may have written stays as unsure as it was, and becomes unsure where one that it may
-have read is so. Source: RDNA3 ISA reference, "VGPR Indexing", "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32", "V_SWAPREL_B32".
+They give the registers that such a move may access, and the effect of undefined ones among them. A move passes its
+value on. A register that the move may have written keeps its state, and becomes undefined if a register that the move
+may have read is undefined. Source: RDNA3 ISA reference, "VGPR Indexing", "S_MOVRELSD_2_B32", "V_MOVRELSD_2_B32",
+"V_SWAPREL_B32".
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class Side(NamedTuple):
-    """A register operand of a move, and the bits of M0 (lowest, count) that are added to its number; None if none
-    are.
+    """A register operand of a move.
+
+    `bits` are the bits of M0 (lowest, count) that are added to its number; None if none are.
     """
 
     operand: Operand
@@ -27,11 +29,11 @@ class Side(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Its first register where M0 is 0, a number of `analysis`."""
+        """The first register when M0 is 0, numbered as in `analysis`."""
         return self.operand.index + (FIRST_VGPR if self.operand.kind == "vgpr" else 0)
 
     def reached(self, lanes: int) -> int:
-        """Return the registers that it may be."""
+        """Return the registers that the operand may be."""
         if self.bits is None or self.operand.index == state.NULL:
             return registers(self.operand, lanes)
         high = (
@@ -43,14 +45,14 @@ class Side(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a move by M0 writes, and of what, None for a constant."""
+    """What a move by M0 writes, and its source; None for a constant."""
 
     target: Side
     source: Side | None
 
 
 def is_indirect(ins: Instruction) -> bool:
-    """Say whether M0 picks registers of an instruction."""
+    """Return whether M0 selects registers of an instruction."""
     return ins.mnemonic.startswith(INDIRECT)
 
 
@@ -69,7 +71,7 @@ def sides(ins: Instruction) -> tuple[Side, ...]:
 
 
 def moves(ins: Instruction) -> tuple[Move, ...]:
-    """Return what a move by M0 writes: an exchange is two of them, any other instruction none."""
+    """Return the moves of an instruction by M0: two for a swap, none for any other instruction."""
     if not is_indirect(ins):
         return ()
     target, *sources = sides(ins)
@@ -81,7 +83,7 @@ def moves(ins: Instruction) -> tuple[Move, ...]:
 
 
 def reached(ins: Instruction, lanes: int) -> int:
-    """Return the registers that a move by M0 may touch."""
+    """Return the registers that a move by M0 may access."""
     found = 1 << state.M0
     for side in sides(ins):
         found |= side.reached(lanes)

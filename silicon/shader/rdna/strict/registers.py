@@ -1,6 +1,4 @@
-"""The registers of one wave as an instruction reaches them: ranges, privilege, alignment, and what strict mode
-watches.
-"""
+"""Access to one wave's registers: ranges, privilege, alignment, and the checks of strict mode."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint32]
 
 TTMP_END = TTMP0 + 16
-# Runs that an operand of several words may not leave. Source: RDNA3 ISA reference, "SGPR Out of Range Behavior".
+# Ranges that a multi-word operand may not leave. Source: RDNA3 ISA reference, "SGPR Out of Range Behavior".
 REGIONS = ((0, TTMP0), (TTMP0, TTMP_END), (NULL, NULL + 1), (M0, M0 + 1), (EXEC_LO, EXEC_LO + 2))
 _SPECIAL = {
     VCC_LO: "vcc_lo",
@@ -36,21 +34,21 @@ _SPECIAL = {
 
 
 def scalar_name(index: int) -> str:
-    """Name a word of the scalar file as assembly does."""
+    """Return the assembly name of a word of the scalar file."""
     if index < SGPR_COUNT:
         return f"s{index}"
     return f"ttmp{index - TTMP0}" if TTMP0 <= index < TTMP_END else _SPECIAL[index]
 
 
 def undefined_text(name: str, birth: str) -> str:
-    """Say that a register, or a lane of one, is undefined where it decides something, and where its value began."""
-    return f"{name} is undefined: it comes of {birth}" if birth else f"{name} was never written"
+    """Return the message for an undefined register, or lane of one, that decides something. `birth` is the origin."""
+    return f"{name} is undefined: it comes from {birth}" if birth else f"{name} was never written"
 
 
 class Registers:
-    """Reads and writes of one wave. Without a `tracker` only what hardware itself does is done.
+    """Reads and writes of one wave. Without a `tracker` they do only what hardware does.
 
-    A read `decides` when its value is used; else it only passes the value on, and may be undefined.
+    A read with `decides` uses the value, so it must be defined. Other reads only pass the value on.
     """
 
     def __init__(self, wave: WaveState, tracker: Tracker | None, *, strict: bool) -> None:
@@ -58,8 +56,10 @@ class Registers:
         self.words = wave.words
         self.vgpr_count = 0 if wave.words[STATUS] & STATUS_NO_VGPRS else wave.vgprs.shape[0]
         self.lane_count = wave.wave_size
-        self.ins: Instruction | None = None  # that reads and writes now
-        self.birth = ""  # where the first undefined value began that it has read in an active lane
+        # The instruction that reads and writes now.
+        self.ins: Instruction | None = None
+        # Origin of the first undefined value that it has read in an active lane.
+        self.birth = ""
         self.inactive_birth = ""
 
     # ---- scalars
@@ -82,8 +82,9 @@ class Registers:
     def set_scalar(
         self, index: int, value: int, count: int = 1, *, undefined: int = 0, order: dict[str, str] | None = None
     ) -> None:
-        """Write `count` words, of which nobody made the bits `undefined`; null and, outside a trap handler, trap
-        registers drop it.
+        """Write `count` words; the bits in `undefined` become undefined.
+
+        Writes to null are dropped, and writes to trap registers outside a trap handler.
         """
         if index == NULL:
             return
@@ -102,13 +103,13 @@ class Registers:
             self.words[index + at] = value >> 32 * at & 0xFFFF_FFFF
 
     def refuse_exec(self, undefined: int) -> NoReturn:
-        """Stop where undefined bits would get into EXEC."""
-        birth = f": they come of {self.birth}" if self.birth else ""
+        """Raise because undefined bits would be written to EXEC."""
+        birth = f": they come from {self.birth}" if self.birth else ""
         undefined &= (1 << 64) - 1
         raise RuleBroken("uninitialised", f"EXEC would get bits {undefined:#x} that were never written{birth}")
 
     def scalar_undefined(self, index: int, count: int = 1) -> int:
-        """Return the bits of these words that nobody made."""
+        """Return the undefined bits of these words."""
         if self.tracker is None or index == NULL:
             return 0
         found = sum(int(self.tracker.scalars[index + at]) << 32 * at for at in range(count))
@@ -119,17 +120,17 @@ class Registers:
 
     @property
     def origin(self) -> str:
-        """Where what the instruction writes of undefined values began; in lanes that are off if no other is."""
+        """Origin of the undefined values that the instruction writes; that of an inactive lane if there is no other."""
         return self.birth or self.inactive_birth
 
     @property
     def scc_undefined(self) -> bool:
-        """Say whether nobody made SCC."""
+        """Whether SCC is undefined."""
         return bool(self.scalar_undefined(SCC))
 
     @property
     def scc(self) -> int:
-        """SCC, as an operand."""
+        """SCC as an operand."""
         if self.tracker is not None:
             self._check_scalar(self.tracker, SCC, decides=True)
         return int(self.words[SCC]) & 1
@@ -142,17 +143,17 @@ class Registers:
 
     @property
     def privileged(self) -> bool:
-        """STATUS.priv: in the trap handler."""
+        """STATUS.priv: whether the wave is in the trap handler."""
         return bool(self.words[STATUS] & STATUS_PRIV)
 
     def _aligned(self, index: int, count: int) -> int:
-        """Bring a group of words to where hardware takes it: low bits of a misaligned register number are ignored."""
+        """Return where hardware reads a group of words: it ignores the low bits of a misaligned register number."""
         step = 2 if count == 2 else 4
         if index % step:
             if self.strict:
                 raise RuleBroken(
                     "alignment",
-                    f"{count} scalar registers begin at {scalar_name(index)}, which is no multiple of {step}",
+                    f"{count} scalar registers begin at {scalar_name(index)}, which is not a multiple of {step}",
                 )
             index -= index % step
         if not any(low <= index and index + count <= high for low, high in REGIONS):
@@ -168,13 +169,13 @@ class Registers:
     # ---- vectors
 
     def exec_lanes(self) -> Lanes:
-        """EXEC as one boolean a lane."""
+        """Return EXEC as one boolean a lane."""
         low = EXEC_LO
         bits = self.words[low : low + self.lane_count // 32].view(np.uint8)
         return np.unpackbits(bits, bitorder="little").view(np.bool_)
 
     def vector_fits(self, first: int, count: int = 1) -> bool:
-        """Say whether VGPRs are allocated. Strict mode stops at one that is not."""
+        """Return whether VGPRs are allocated; strict mode raises if they are not."""
         if first + count <= self.vgpr_count:
             return True
         if self.strict:
@@ -182,7 +183,7 @@ class Registers:
         return False
 
     def vector(self, index: int, lanes: Lanes, *, decides: bool = True) -> Words:
-        """Read a VGPR; only `lanes` are looked at. One beyond the allocation reads as v0."""
+        """Read a VGPR for `lanes`. A VGPR beyond the allocation reads as v0."""
         if not self.vector_fits(index):
             index = 0
         tracker = self.tracker
@@ -195,7 +196,7 @@ class Registers:
         return row
 
     def vector_undefined(self, index: int) -> Lanes:
-        """Say which lanes of a VGPR nobody wrote."""
+        """Return the lanes of a VGPR that are undefined."""
         if self.tracker is None or index >= self.vgpr_count:
             return np.zeros(self.lane_count, np.bool_)
         written: Lanes = self.tracker.vgprs[index]
@@ -212,7 +213,7 @@ class Registers:
         return undefined
 
     def check_lanes(self, index: int, undefined: Lanes) -> None:
-        """Stop where a lane of VGPR `index` decides something and nobody wrote it."""
+        """Raise if an undefined lane of VGPR `index` decides something."""
         if undefined.any():
             lane = int(undefined.argmax())
             born = self.tracker.born(FIRST_VGPR + index, lane) if self.tracker is not None else ""
@@ -227,7 +228,7 @@ class Registers:
         undefined: Lanes | None = None,
         order: dict[str, str] | None = None,
     ) -> None:
-        """Write the `lanes` of a VGPR. `order` is that of a load which writes it."""
+        """Write the `lanes` of a VGPR. `order` is the order of the load that writes it."""
         if not self.vector_fits(index):
             return
         tracker = self.tracker

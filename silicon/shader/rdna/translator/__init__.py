@@ -1,4 +1,4 @@
-"""The fast engine: programs to host code, kept, and run in slices.
+"""The fast engine: translates programs to host code, keeps the translations, and runs waves in time slices.
 
-Imported by the cards and the servers, as the engine that they run.
+The cards and the servers use this engine.
 """

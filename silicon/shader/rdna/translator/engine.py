@@ -1,5 +1,5 @@
-"""The fast engine: programs translated to host vector code, waves given their turns by host code, Python only where a
-wave asks for it.
+"""The fast engine: it translates programs to host vector code. Host code schedules the waves and calls Python only when
+a wave needs it.
 """
 
 from __future__ import annotations
@@ -45,23 +45,25 @@ from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, decode, of
 from ringup.silicon.shader.rdna.decoding.text import text
 from ringup.silicon.shader.rdna.interpreter.engine import NAVI31_WGPS, Machine, step_one, unit
 from ringup.silicon.shader.rdna.interpreter.engine import Exit as StepExit
-from ringup.silicon.shader.rdna.rules import atomic as rules_atomic
-from ringup.silicon.shader.rdna.rules import buffer as rules_buffer
-from ringup.silicon.shader.rdna.rules import compare as rules_compare
-from ringup.silicon.shader.rdna.rules import convert as rules_convert
-from ringup.silicon.shader.rdna.rules import division as rules_division
-from ringup.silicon.shader.rdna.rules import dots as rules_dots
-from ringup.silicon.shader.rdna.rules import floats as rules_float
-from ringup.silicon.shader.rdna.rules import functions as rules_functions
-from ringup.silicon.shader.rdna.rules import global_memory as rules_global
-from ringup.silicon.shader.rdna.rules import integers as rules_int
-from ringup.silicon.shader.rdna.rules import lanes as rules_lanes
-from ringup.silicon.shader.rdna.rules import lds as rules_lds
-from ringup.silicon.shader.rdna.rules import matrix as rules_matrix
-from ringup.silicon.shader.rdna.rules import packed as rules_packed
-from ringup.silicon.shader.rdna.rules import salu as rules_salu
-from ringup.silicon.shader.rdna.rules import scalar_memory as rules_scalar_memory
-from ringup.silicon.shader.rdna.rules import scratch as rules_scratch
+from ringup.silicon.shader.rdna.rules import (
+    atomic,
+    buffer,
+    compare,
+    convert,
+    division,
+    dots,
+    floats,
+    functions,
+    global_memory,
+    integers,
+    lanes,
+    lds,
+    matrix,
+    packed,
+    salu,
+    scalar_memory,
+    scratch,
+)
 from ringup.silicon.shader.rdna.strict.analysis import LDS_STORED
 from ringup.silicon.shader.rdna.strict.birth import birth, register_name
 from ringup.silicon.shader.rdna.strict.code import shadow_slots
@@ -81,13 +83,15 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint64]
     Bytes = NDArray[np.uint8]
 
-RULE_MODULES = (  # importing them fills `wave.RULES`
-    rules_atomic, rules_buffer, rules_compare, rules_convert, rules_division, rules_dots, rules_float, rules_functions, rules_global, rules_int,
-    rules_lanes, rules_lds, rules_matrix, rules_packed, rules_salu, rules_scalar_memory, rules_scratch,
+# Importing these fills `wave.RULES`.
+RULE_MODULES = (
+    atomic, buffer, compare, convert, division, dots, floats, functions, global_memory, integers, lanes, lds, matrix, packed, salu,
+    scalar_memory, scratch,
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
 PLANS_KEPT = 256
-_ADDRESSED = ("memory", "alignment")  # faults whose detail is an address, which may have the bit of NOTE
+# Faults whose detail is an address, which may contain NOTE's bit.
+_ADDRESSED = ("memory", "alignment")
 _INTERPRET = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 _MISS = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64
@@ -96,14 +100,13 @@ _MISS = ctypes.CFUNCTYPE(
 
 @dataclass
 class Translator:
-    """The cores of a card with `wgp_count` work-group processors. Translations are kept for all dispatches it starts.
+    """The shader cores of a card with `wgp_count` work-group processors. It keeps translations for all its dispatches.
 
-    `counting` has the counters of memory kept, at a price. `host_cpu` is LLVM's name of the processor whose
-    instructions translations keep to; empty for all that this host has. `beside` executes translations while the caller
-    goes on: steps of a dispatch that needs one return at once and have run nothing until it is made. Without it they
-    wait for their translations, and every step is the same each time. A program is translated quickly at first, or as
-    `level` says, and thoroughly once it has run so often that this would have been worth it. The `max_kept` used last
-    are kept.
+    `counting` also counts memory transactions, which costs time. `host_cpu` is LLVM's name of the processor to generate
+    code for; empty for this host. `beside` translates in the background: a step of a dispatch that needs a translation
+    returns at once and runs nothing until it is made. Without `beside` a step waits for its translation, so every step
+    does the same each time. A program is first translated quickly, or at `level`, and thoroughly once it has run so
+    often that this pays off. The `max_kept` most recently used translations are kept.
     """
 
     wgp_count: int = NAVI31_WGPS
@@ -113,7 +116,8 @@ class Translator:
     max_kept: int = MAX_KEPT
     level: int = QUICK
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
-    _used: dict[Job, list[Job]] = field(default_factory=dict)  # by its last use, with the list it is in
+    # By last use, oldest first: each job with the list that holds it.
+    _used: dict[Job, list[Job]] = field(default_factory=dict)
     _plans: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
@@ -121,9 +125,7 @@ class Translator:
         return TranslatedRun(self, Machine(dispatch, memory, events, strict))
 
     def plan(self, machine: Machine) -> Plan:
-        """Return what a dispatch has in common with others, made now or before. Raises a `ValueError` for groups that
-        do not fit.
-        """
+        """Return the plan of a dispatch; equal dispatches share it. Raises `ValueError` for groups that do not fit."""
         key = machine.strict, key_of(machine.dispatch)
         known = self._plans.get(key)
         if known is None:
@@ -134,11 +136,12 @@ class Translator:
         return known
 
     def translation(self, machine: Machine, variant: Variant, mode: int, extra: tuple[Key, ...]) -> Translation:
-        """Return the program at the dispatch's PC with ways in at 0 and `extra`, translated now or before. Raises
-        `Pending`.
+        """Return the program at the dispatch's PC with entries at 0 and `extra`, translated now or before.
+
+        Raises `Pending` while the translation is under way.
         """
         known = self.cache.setdefault((variant, mode), [])
-        # the latest has the most ways in, or the better code: which is worth no waiting
+        # The latest has the most entries, or the better code. Better code is not worth waiting for.
         job = latest = next((one for one in reversed(known) if one.suits(machine, extra)), None)
         if latest is not None and not latest.made.done():
             job = next((one for one in reversed(known) if one.made.done() and one.suits(machine, extra)), latest)
@@ -159,9 +162,7 @@ class Translator:
         return job.made.result()
 
     def _keep(self, job: Job, known: list[Job]) -> None:
-        """Keep a translation, and no more than so many: what was not used for longest goes. Who runs it still has
-        it.
-        """
+        """Add a translation, and drop the least recently used one beyond `max_kept`. Runs that use it keep it."""
         known.append(job)
         self._used[job] = known
         if len(self._used) > self.max_kept:
@@ -171,19 +172,22 @@ class Translator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Memory that was asked before: what it refused then it refuses without telling the card once more."""
+class _RememberedFault:
+    """A memory that repeats its last fault.
+
+    It raises that fault again without reporting it to the card a second time.
+    """
 
     memory: Memory
     refused: MemoryFault | None
 
     @property
     def epoch(self) -> int:
-        """As of the memory."""
+        """The memory's epoch."""
         return self.memory.epoch
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Find a region."""
+        """Return the region of an address."""
         if self.refused is not None and (gpu_va, write) == (self.refused.gpu_va, self.refused.write):
             raise self.refused
         return self.memory.region(gpu_va, write, execute)
@@ -191,14 +195,14 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Active:
-    """A translation in use by a run."""
+    """A translation that a run uses."""
 
     translation: Translation
     full: bool
     tracked: bool
-    counts: Words  # by block, how often it ran
+    counts: Words  # by block: how often it ran
     sites: Words
-    counts_at: int  # address; the sites lie behind
+    counts_at: int  # address; the sites follow
 
     @property
     def sites_at(self) -> int:
@@ -213,46 +217,48 @@ class TranslatedRun:
         self.machine = machine
         self._translator = translator
         self._plan = plan = translator.plan(machine)
-        # untouched pages of this cost nothing
+        # Pages that are never written cost nothing.
         self._memory, self._base = _aligned(plan.memory_bytes)
         self._states = self._part(Part.STATES)
         self._lds = self._part(Part.LDS)
         self._groups = self._part(Part.GROUPS).view(np.uint64)
         self._regions = self._part(Part.REGIONS).view(np.uint64)
         self._context = plan.context.copy()
-        self._current: dict[tuple[bool, bool], _Active] = {}  # by whether all lanes are active at the start; tracked
+        # By whether all lanes are active at the start, and whether LDS is tracked.
+        self._current: dict[tuple[bool, bool], _Active] = {}
         self._all: list[_Active] = []
         self._extra: set[Key] = set()
-        self._is_made = False  # what waves begin with
+        self._is_made = False  # whether the templates are made
         self._refused: MemoryFault | None = None  # the last one
         self._table = self._part(Part.TABLE).view(np.uint64)
         self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))
         self._error: BaseException | None = None
         self._epoch = machine.memory.epoch
         self._ended = False
-        self._waits: Future[Translation] | None = None  # for this
-        self._left: tuple[WaveState, bool] | None = None  # a wave that is to go on, in a program that is tracked or not
+        self._waits: Future[Translation] | None = None  # the translation that the next step needs
+        # A wave that continues once that is made, and whether LDS is tracked then.
+        self._suspended: tuple[WaveState, bool] | None = None
         self._prepare()
         try:
             self._make_templates()
         except Pending as pending:
             self._waits = pending.made
 
-    # what the contract asks for ---------------------------------------------------------------------------------------
+    # the engine's interface -------------------------------------------------------------------------------------------
 
     @property
     def violations(self) -> list[Violation]:
-        """The rules that were broken so far."""
+        """The violations so far."""
         return self.machine.violations
 
     @property
     def counters(self) -> Counters:
-        """What was done so far."""
+        """The counters so far."""
         return self._counters()
 
     @property
     def instructions(self) -> int:
-        """How many wave-instructions were executed so far."""
+        """How many wave-instructions have been executed."""
         return sum(int(one.counts @ one.translation.lengths) for one in self._all)
 
     @property
@@ -268,22 +274,23 @@ class TranslatedRun:
 
     @property
     def stopped(self) -> list[WaveState]:
-        """Waves that have halted or broke a rule.
+        """Waves that have halted or broken a rule.
 
-        The state of the latter has the registers that its instruction takes, and those that may be read later: in
-        strict mode of VGPRs only the former. What else it has may be older.
+        The state of a wave that broke a rule has the registers that its instruction reads, and those that may be read
+        later. In strict mode it has only the former of its VGPRs. All else may be out of date.
         """
         slots = range(int(self._context[Word.HIGH]) * self._plan.group_waves)
         return [wave for wave in map(self._wave, slots) if wave.words[STATUS_WORD] == Status.STOPPED]
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for a translation, so that a step does nothing."""
+        """Whether the dispatch waits for a translation, so that a step does nothing."""
         return not self._ended and self._waits is not None and not self._waits.done()
 
     def step(self, instructions: int) -> bool:
-        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations
-        never ends.
+        """Run up to about `instructions` wave-instructions; return True once every wave has ended.
+
+        A dispatch with violations never ends.
         """
         if self._ended or self.waiting:
             return self._ended
@@ -296,12 +303,12 @@ class TranslatedRun:
             return False
 
     def _resume(self) -> None:
-        """Do again what a translation was missing for, up to now: by now memory may have another program."""
+        """Repeat what needed a translation. Memory may hold another program by now."""
         self._check_epoch()
         if not self._is_made:
             self._make_templates()
-        if self._left is not None:
-            self._go_on(*self._left)
+        if self._suspended is not None:
+            self._continue_wave(*self._suspended)
         self._waits = None
 
     def _run(self, instructions: int) -> bool:
@@ -331,13 +338,13 @@ class TranslatedRun:
         self._end()
 
     def _end(self) -> None:
-        """Nothing runs any more: what programs did tells whether they are worth better code."""
+        """End the run, and add its instructions to the work of its translations."""
         if not self._ended:
             for one in self._all:
                 one.translation.work += int(one.counts @ one.translation.lengths)
         self._ended = True
 
-    # beginning --------------------------------------------------------------------------------------------------------
+    # start ------------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         words = self._context
@@ -358,7 +365,8 @@ class TranslatedRun:
 
     def _make_templates(self) -> None:
         """Make the first words of every wave of a group, full or partial along each axis."""
-        self._current, self._all = {}, []  # nothing has run: what an earlier try found may be out of date
+        # Nothing has run yet: what an earlier try found may be out of date.
+        self._current, self._all = {}, []
         at = self._plan.places[Part.TEMPLATES][0]
         for shape, made in self._plan.templates.items():
             end = at + self._plan.template_bytes(made)
@@ -375,14 +383,15 @@ class TranslatedRun:
         words[:, : len(dispatch.user_sgprs)] = dispatch.user_sgprs
         words[:, state.PC_LO], words[:, state.PC_HI] = dispatch.pc & 0xFFFF_FFFF, dispatch.pc >> 32
         if all(made.full):
-            _aim(words, self._active(full=True), BEGINNING)
+            _set_entry(words, self._active(full=True), BEGINNING)
             return
         for wave, full in zip(words, made.full, strict=True):
-            _aim(wave, self._active(full=full), BEGINNING)
+            _set_entry(wave, self._active(full=full), BEGINNING)
 
     def _active(self, *, full: bool, tracked: bool = False) -> _Active:
-        """Return the program for waves that begin with all lanes active, or with any; `tracked` once they met LDS that
-        nobody wrote.
+        """Return the program for waves that begin with all lanes active, or with some.
+
+        `tracked` is for waves that have loaded LDS bytes that were never written.
         """
         if (full, tracked) not in self._current:
             self._current[full, tracked] = self._translate(full=full, tracked=tracked)
@@ -403,7 +412,7 @@ class TranslatedRun:
         self._all.append(active)
         return active
 
-    # what waves ask for -----------------------------------------------------------------------------------------------
+    # requests of waves ------------------------------------------------------------------------------------------------
 
     def _check_epoch(self) -> None:
         if self._epoch != self.machine.memory.epoch:
@@ -413,10 +422,10 @@ class TranslatedRun:
                 one.sites[:] = 0
 
     def _on_miss(self, _: int, site: int, row: int, gpu_va: int, write: int) -> int:
-        """Find a region for a site and its row of the table; what is raised waits until host code has returned."""
+        """Find a region for a site and its row of the table. An error is raised after host code has returned."""
         dispatch = self.machine.dispatch
         if gpu_va >> 48 in {dispatch.shared_aperture, dispatch.private_aperture} - {0}:
-            return 0  # no memory is asked for these
+            return 0  # these address no memory
         try:
             region = self.machine.memory.region(gpu_va, bool(write))
         except MemoryFault as fault:
@@ -447,7 +456,7 @@ class TranslatedRun:
         return step_one(wave, self._group(slot // self._plan.group_waves, wave), self.machine)
 
     def _wave(self, slot: int) -> WaveState:
-        """Return the wave in a slot, on the slot's own words."""
+        """Return the wave in a slot; it shares the slot's words."""
         wave = WaveState.__new__(WaveState)
         dispatch = self.machine.dispatch
         raw = self._states[slot * self._plan.wave_bytes : (slot + 1) * self._plan.wave_bytes]
@@ -462,12 +471,13 @@ class TranslatedRun:
         lds = self._lds[first : first + dispatch.lds_size_bytes]
         behind = first + self._plan.lds_shadow
         shadow = self._lds[behind : behind + dispatch.lds_size_bytes]
-        if not self.machine.strict:  # nobody asks what was written, and there is no room for it
+        # Nothing reads the shadow then, and memory has no space for it.
+        if not self.machine.strict:
             shadow = np.zeros(dispatch.lds_size_bytes, np.uint8)
         return launch.Group(dispatch, wave.name[:3], lds, shadow.view(np.bool_), [wave])
 
     def _serve(self, reason: Exit, detail: int) -> None:
-        """Do for the wave at the head of the round what host code cannot; `detail` of LEAVE is a `Leave`."""
+        """Handle an exit of the wave whose turn it is; `detail` of LEAVE is a `Leave`."""
         slot = int(self._context[Word.SLOT]) * self._plan.group_waves + int(self._context[Word.WAVE])
         wave = self._wave(slot)
         outcome = StepExit.NEXT
@@ -479,37 +489,40 @@ class TranslatedRun:
             wave.words[STATUS_WORD] = Status.STOPPED
             return
         tracked = self._active_of(wave).tracked or (reason is Exit.LEAVE and detail == Leave.TRACK)
-        self._left = (wave, tracked)
-        self._go_on(wave, tracked)
+        self._suspended = (wave, tracked)
+        self._continue_wave(wave, tracked)
 
-    def _go_on(self, wave: WaveState, tracked: bool) -> None:
-        """Have a wave go on at its PC."""
+    def _continue_wave(self, wave: WaveState, tracked: bool) -> None:
+        """Make a wave continue at its PC."""
         before = self._active_of(wave)
         key = Key(wave.pc - self.machine.dispatch.pc, int(wave.words[state.MODE]))
         if (before.full, tracked) not in self._current and key != Key(0, self._plan.mode):
-            self._extra.add(key)  # else it would be translated twice: without this way in, and with it
+            # Without this it would be translated twice: without this entry, and with it.
+            self._extra.add(key)
         active = self._active(full=before.full, tracked=tracked)
         known = active.translation.lowered.entries
-        if active is not before:  # what strict code follows differs: in by a way that expects nothing
+        # Strict code tracks other registers: enter where nothing is expected of shadows.
+        if active is not before:
             known = {one: at for one, at in known.items() if one in active.translation.program.entries}
         if key not in known:
             self._extra.add(key)
             active = self._current[before.full, tracked] = self._translate(full=before.full, tracked=tracked)
         if active is not before and tracked:
             self._carry(wave, before.translation.lowered.shadows, active.translation.lowered.shadows)
-        _aim(wave.words, active, active.translation.lowered.entries[key])
-        self._left = None
+        _set_entry(wave.words, active, active.translation.lowered.entries[key])
+        self._suspended = None
 
     def _carry(self, wave: WaveState, before: tuple[Register, ...], after: tuple[Register, ...]) -> None:
-        """Put what one translation followed of a wave where another one expects it; loads in flight count as done, what
-        is new as written.
+        """Move a wave's shadows from one translation's layout to another's.
+
+        Loads in flight count as done, new registers as written.
         """
         first = 4 * (state.RESERVED_WORDS + wave.vgprs.size)
-        room = shadow_slots(wave.vgprs.shape[0])
+        limit = shadow_slots(wave.vgprs.shape[0])
         start = wave.address - self._states_at + first
-        words = self._states[start : start + 8 * room].view(np.uint64)
+        words = self._states[start : start + 8 * limit].view(np.uint64)
         known = {one: int(value) for one, value in zip(before, words.tolist(), strict=False)}
-        for at, one in enumerate(after[:room]):
+        for at, one in enumerate(after[:limit]):
             words[at] = 0 if one[0] == "h" else known.get(one, ALL_BITS)
 
     def _active_of(self, wave: WaveState) -> _Active:
@@ -517,33 +530,35 @@ class TranslatedRun:
         return next(one for one in self._all if one.counts_at == address)
 
     def _broken(self, slot: int, wave: WaveState) -> StepExit:
-        """Note the rule that an instruction broke; what needs no history the interpreter finds again, and says in its
-        own words.
+        """Record the rule that an instruction broke.
+
+        The interpreter executes the instruction again to report rules that need no history.
         """
         words, machine = self._context, self.machine
         kind, detail = FAULT_KINDS[words[Word.FAULT_KIND]], int(words[Word.FAULT_DETAIL])
         noted = bool(detail & NOTE) and kind not in _ADDRESSED
         if kind not in ("hazard", "uninitialised") and not noted:
             refused, self._refused = self._refused, None
-            again = Machine(machine.dispatch, _Asked(machine.memory, refused), machine.events, machine.strict)
+            again = Machine(machine.dispatch, _RememberedFault(machine.memory, refused), machine.events, machine.strict)
             outcome = step_one(wave, self._group(slot // self._plan.group_waves, wave), again)
             self.violations.extend(again.violations)
-            if again.violations or not machine.strict:  # else hidden from it, and there is no way on
+            # Else the interpreter cannot find it, and the wave cannot continue.
+            if again.violations or not machine.strict:
                 return outcome
         ins = of_wave(decode(machine.fetch(wave.pc, LONGEST_BYTES)), wave.wave_size)
         notes = self._active_of(wave).translation.lowered.notes
         lane = None
         if noted:
-            said = notes[detail & ~NOTE]
+            message = notes[detail & ~NOTE]
         else:
-            said = _said(kind, detail, self._birth(wave, detail) if kind == "uninitialised" else "")
+            message = _fault_text(kind, detail, self._birth(wave, detail) if kind == "uninitialised" else "")
             is_vector = kind == "uninitialised" and detail < LDS_UNWRITTEN and detail & 0xFFFF_FFFF >= FIRST_VGPR
             lane = detail >> 32 if is_vector else None
-        self.violations.append(Violation(kind, wave.pc, text(ins), wave.name, said, lane=lane))
+        self.violations.append(Violation(kind, wave.pc, text(ins), wave.name, message, lane=lane))
         return StepExit.FAULT
 
     def _birth(self, wave: WaveState, detail: int) -> str:
-        """Return where the undefined value began that a fault's detail names."""
+        """Return the origin of the undefined value that a fault's detail names."""
         if detail & LDS_UNWRITTEN:
             return ""
         program, register = self._active_of(wave).translation.program, detail & 0xFFFF_FFFF
@@ -551,7 +566,7 @@ class TranslatedRun:
         return birth(program, dispatch.pc, dispatch.wave_size, wave.pc, register, written_at_start(self._plan.scalars))
 
     def _counters(self) -> Counters:
-        """Add up what blocks did."""
+        """Add up the counts of all blocks."""
         base, words = self.machine.dispatch.pc, self._context
         found = Counters(waves=int(words[Word.STARTED]))
         for active in self._all:
@@ -574,8 +589,8 @@ class TranslatedRun:
         return found
 
 
-def _aim(words: NDArray[np.uint32], active: _Active, entry: int) -> None:
-    """Make a wave, or several (wave, word), go on at an entry of a program."""
+def _set_entry(words: NDArray[np.uint32], active: _Active, entry: int) -> None:
+    """Make a wave, or several (wave, word), continue at an entry of a program."""
     words[..., STATUS_WORD], words[..., ENTRY_WORD] = Status.READY, entry
     for word, address in (
         (CODE_WORD, active.translation.address),
@@ -585,8 +600,8 @@ def _aim(words: NDArray[np.uint32], active: _Active, entry: int) -> None:
         words[..., word], words[..., word + 1] = address & 0xFFFF_FFFF, address >> 32
 
 
-def _said(kind: str, detail: int, birth: str) -> str:
-    """Put a fault that comes of a wave's history into words; `birth` is where an undefined value began."""
+def _fault_text(kind: str, detail: int, birth: str) -> str:
+    """Return the message of a fault that depends on a wave's history; `birth` is an undefined value's origin."""
     if kind not in ("hazard", "uninitialised"):
         return f"{detail:#x}"
     if detail & LDS_UNWRITTEN:
@@ -598,7 +613,7 @@ def _said(kind: str, detail: int, birth: str) -> str:
             return unsettled_lds("", waits)
         return f"{name} is still being loaded; wait on {waits}"
     if detail & EXEC_BITS_UNWRITTEN:
-        return f"EXEC would get bits of {name} that were never written" + (f": they come of {birth}" if birth else "")
+        return f"EXEC would get bits of {name} that were never written" + (f": they come from {birth}" if birth else "")
     is_vector = detail & 0xFFFF_FFFF >= FIRST_VGPR
     return undefined_text(f"lane {above} of {name}" if is_vector else name, birth)
 

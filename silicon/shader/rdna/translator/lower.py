@@ -1,11 +1,11 @@
-"""A program's blocks as one function of LLVM IR: blocks become blocks, and registers variables, which each way in reads
-from the wave's state.
+"""Lower a program to one function of LLVM IR.
 
-Code that is to be made quickly keeps registers in the wave's state instead, see `registers`.
+Each block becomes a block, and each register a variable that every entry reads from the wave's state. Code that must be
+made quickly keeps registers in the wave's state instead, see `registers`.
 
-`i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it has to come back, see
-`context.Exit`. Entry 0 is the program's beginning: registers that SPI does not write are zero there. Every other entry
-follows an exit that stored what is live.
+`i64 program(ptr wave, ptr context, i64 entry)` runs the wave from entry number `entry` until it must return, see
+`context.Exit`. Entry 0 is the program's start: registers that SPI does not write are zero there. Every other entry
+continues after an exit that stored all live registers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.writer.registers import Register
 
 SCALAR_BITS = (1 << state.SCALAR_FILE_WORDS) - 1
-# no effect on results here: caches that are not modelled, hints, and waits, which only strict analysis looks at
+# Instructions without effect on results here: caches that are not modelled, hints, and waits, which only strict
+# analysis uses.
 NOTHING = frozenset(
     ("s_nop", "s_delay_alu", "s_clause", "s_set_inst_prefetch_distance", "s_waitcnt", "s_waitcnt_depctr", "s_wait_idle", "s_wait_event",
      "s_waitcnt_vscnt", "s_waitcnt_vmcnt", "s_waitcnt_expcnt", "s_waitcnt_lgkmcnt", "s_setprio", "s_incperflevel", "s_decperflevel",
@@ -59,42 +60,45 @@ NOTHING = frozenset(
 BEGINNING = 0  # the entry of waves that SPI starts
 UNMODELLED = frozenset(("MIMG", "EXP", "VINTERP"))
 SCALARS = (1 << FIRST_VGPR) - 1
-# whose active lanes are counted
+# Instructions of these formats add to the count of active lanes.
 COUNTED_FORMATS = VECTOR_FORMATS - {"VINTERP", "MIMG"}
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a translation is for, besides its code."""
+    """What a translation depends on besides its code."""
 
     lanes: int
     vgpr_count: int
     scalars: int  # SGPRs that SPI writes, from s0 up
-    full: bool  # every lane is active at the beginning
+    full: bool  # every lane is active at the start
     strict: bool
     counting: bool
-    tracked: bool = False  # what LDS gives is followed too, in strict mode
-    undefined: int = 0  # registers that may be so where waves come from another translation, which has followed them
+    tracked: bool = False  # strict mode tracks data from LDS too
+    # Registers that may be undefined where waves come from another translation, which has tracked them.
+    undefined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The function as text, and what goes with it."""
+    """The function as text, and its tables."""
 
     text: str
-    declarations: Mapping[str, str]  # what it needs of its module
+    declarations: Mapping[str, str]  # what the text needs from its module
     blocks: tuple[Key, ...]  # in the order of their counts
     sites: int
     entries: dict[Key, int]
-    bailed: tuple[str, ...]  # mnemonics that the interpreter runs
-    all_lanes: tuple[int, ...]  # by block: vector instructions that run with every lane, not in the count of lanes
-    notes: tuple[str, ...]  # what a fault's detail says by number, behind NOTE
-    shadows: tuple[Register, ...] = ()  # what strict mode follows, in the order of its places behind a wave's VGPRs
-    shadowed: int = 0  # registers of which it follows whether they are written
+    bailed: tuple[str, ...]  # mnemonics that the interpreter executes
+    # By block: vector instructions that run with all lanes active. They are not in the count of lanes.
+    all_lanes: tuple[int, ...]
+    notes: tuple[str, ...]  # texts of faults, by the number in a detail with NOTE
+    # The shadows that strict mode tracks, in the order in which they are saved after a wave's VGPRs.
+    shadows: tuple[Register, ...] = ()
+    shadowed: int = 0  # registers whose writes it tracks
 
 
 def written_at_start(scalars: int) -> int:
-    """Return the registers that SPI writes; trap registers are the debugger's, no program of a user sees them."""
+    """Return the registers that SPI writes, and trap registers, which only the debugger uses."""
     trap = (1 << state.NULL) - (1 << state.TTMP0)
     return (1 << scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
 
@@ -114,9 +118,9 @@ class _Writer:
             tracked=variant.tracked,
             in_state=in_state,
         )
-        self._behind = 0  # registers that may be read behind the block of the program
+        self._behind = 0  # registers that may be read after the current block
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
-        # BEGINNING is none of them: whoever comes back to the first instruction has registers
+        # BEGINNING is not among them: a wave that returns to the first instruction has registers.
         self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
         self.bailed: set[str] = set()
         self.notes: list[str] = []
@@ -141,24 +145,23 @@ class _Writer:
         self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
 
     def _guard(self) -> Guard | None:
-        """Return the writer of strict mode's checks, None if analysis cleared everything."""
+        """Return the generator of strict mode's checks; None if analysis cleared everything."""
         written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
         written[self.program.entries[0]] = written_at_start(self.variant.scalars)
-        beyond = (
-            ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
-        )  # not allocated: other rules stop that
+        # Not allocated: other rules stop accesses to these.
+        beyond = ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
         written = {key: some | beyond for key, some in written.items()}
         found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
         return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
 
     def _resumed(self) -> list[Key]:
-        """Return where waves go on after they let others run: behind barriers, and where branches go back to."""
+        """Return where waves continue after they yield: after barriers, and at targets of backward branches."""
         found = []
         for key, block in self.program.blocks.items():
             if block.ending in ("barrier", "sleep", "leave"):
                 found += block.successors[:1]
             else:
-                found += [one for one in block.successors if _backwards(key, block, one)]
+                found += [one for one in block.successors if _is_backwards(key, block, one)]
         return found
 
     def run(self) -> Lowered:
@@ -221,10 +224,10 @@ class _Writer:
             declared["translate"] = TRANSLATE.strip()
         return "\n".join([*lines, ""])
 
-    # ways in and between ----------------------------------------------------------------------------------------------
+    # entries and blocks -----------------------------------------------------------------------------------------------
 
     def _enter(self, number: int, key: Key) -> None:
-        """Read what is live; at the beginning only what SPI wrote, all else is zero."""
+        """Read the live registers. At the program's start read only those that SPI wrote; all others are zero."""
         wave, variant, live = self.wave, self.variant, self.live[key]
         if number != BEGINNING:
             wave.restore(live)
@@ -260,7 +263,7 @@ class _Writer:
         fuel = Value("%fuel", "ptr")
         code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
         self._lanes = code.const(0, "i64")
-        self._counted = (self._lanes, self._lanes)  # EXEC, how many lanes that is
+        self._counted = (self._lanes, self._lanes)  # EXEC, and its number of lanes
         wave.rows = self.variant.vgpr_count
         mode = key.mode
         guard = self.guard
@@ -273,7 +276,8 @@ class _Writer:
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
             wave.alive = wave.told = alive[index]
-            if self.variant.strict:  # many ways to stop, and none back: the instruction's own VGPRs will do
+            # A fault needs only the instruction's own VGPRs: nothing reads the others afterwards.
+            if self.variant.strict:
                 wave.told = alive[index] & SCALARS | step.effects.uses
             wave.undefined_rows, wave.written_rows, wave.reaches_lds = [], [], None
             changed = mode_after(step.ins, mode)
@@ -282,7 +286,7 @@ class _Writer:
             for rule_, condition in broken.get(index, ()):
                 wave.fault(condition, rule_.kind, code.const(NOTE | self._note(rule_.detail), "i64"))
             if guard is not None:
-                if not self._is_interpreters(step.ins):
+                if not self._needs_interpreter(step.ins):
                     guard.before(key, index, step)
                 shadows = guard.defined(step)
             if changed is not None:
@@ -297,10 +301,10 @@ class _Writer:
         self._ending(block)
 
     def _out_of_sequence(self, key: Key) -> dict[int, list[tuple[RuleBroken, Value]]]:
-        """Return by number the instructions of a block that follow others too closely: the rule, and whether it was
-        those (i1).
+        """Return, by index, the instructions of a block that follow others too closely: the rule, and its condition
+        (i1).
 
-        Writes what the block leaves to those behind it, if that matters to any.
+        Also writes the code that stores the block's state for its successors, if any of them needs it.
         """
         if self.ways is None:
             return {}
@@ -320,11 +324,11 @@ class _Writer:
         return broken
 
     def _state(self, state: State) -> int:
-        """Number a state of what came before."""
+        """Return the number of a state."""
         return self.states.setdefault(state, len(self.states))
 
     def _active_lanes(self) -> Value:
-        """Return how many lanes are active (i64), counted once for a value of EXEC."""
+        """Return how many lanes are active (i64), computed once for each value of EXEC."""
         active = self.wave.exec_bits()
         if active != self._counted[0]:
             number = self.code.cast("zext", self.code.intrinsic("ctpop", active), "i64")
@@ -340,7 +344,7 @@ class _Writer:
         wave = self.wave
         if ins.mnemonic in NOTHING:
             return
-        if self._is_interpreters(ins):
+        if self._needs_interpreter(ins):
             wave.bail(ins)
             return
         if is_release(ins):
@@ -353,8 +357,8 @@ class _Writer:
             return
         rules = [_rule(one) for one in ins.parts or (ins,)]
         found = [one for one in rules if one is not None]
-        # a rule cannot leave its part of a dual instruction to the interpreter, as it does under other roundings than
-        # to nearest
+        # A rule cannot pass one half of a dual instruction to the interpreter, which it does unless it rounds to
+        # nearest.
         if len(found) < len(rules) or (ins.parts and wave.mode.round_f32):
             self.bailed.add(ins.mnemonic)
             wave.bail(ins)
@@ -365,9 +369,10 @@ class _Writer:
         else:
             found[0](wave, ins)
 
-    def _is_interpreters(self, ins: Instruction) -> bool:
-        """Say whether an instruction is left to the interpreter whatever its registers hold: it breaks a rule, or is
-        not modelled.
+    def _needs_interpreter(self, ins: Instruction) -> bool:
+        """Return whether the interpreter executes an instruction whatever its registers hold.
+
+        That is so if it breaks a rule, or is not modelled.
         """
         if ins.format in UNMODELLED:
             return True
@@ -383,7 +388,7 @@ class _Writer:
         return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))
 
     def _refuse_misaligned(self, target: Value) -> None:
-        """Stop where a program counter is no multiple of an instruction's word."""
+        """Stop the wave if a program counter is not a multiple of 4."""
         code = self.code
         low = code.op("and", target, code.const(3, "i64"))
         self.wave.fault(code.icmp("ne", low, code.const(0, "i64")), "alignment", target)
@@ -425,10 +430,10 @@ class _Writer:
             self._goto(block, block.successors[0])
 
     def _goto(self, block: Block, target: Key) -> None:
-        """Go to a block; backwards only while the wave may still run."""
+        """Go to a block; go backwards only while the wave has fuel."""
         code, wave = self.code, self.wave
         wave.flush(self._behind)
-        if not _backwards(block.key, block, target):
+        if not _is_backwards(block.key, block, target):
             code.jump(self.names[target])
             return
         left = code.load(Value("%fuel", "ptr"), "i64", 8)
@@ -452,7 +457,7 @@ class _Writer:
         return code.icmp("ne" if name.endswith("nz") else "eq", whole, code.const(0, whole.type))
 
     def _indirect(self, block: Block, last: Step) -> None:
-        """Go where a register says: a known place, or out, to have it translated."""
+        """Go to the address in a register: a known block, or out of this code, to be translated."""
         code, wave = self.code, self.wave
         target = wave.scalar(last.ins.operands[-1], "i64")
         self._refuse_misaligned(target)
@@ -471,7 +476,7 @@ class _Writer:
         wave.leave(code.const(Exit.LEAVE, "i64"))
 
 
-def _backwards(key: Key, block: Block, target: Key) -> bool:
+def _is_backwards(key: Key, block: Block, target: Key) -> bool:
     return block.ending in ("jump", "branch", "") and target.offset <= key.offset
 
 
@@ -480,5 +485,5 @@ def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:
 
 
 def lower(program: Program, variant: Variant, *, in_state: bool = False) -> Lowered:
-    """Write the module of a program; `in_state` keeps its registers in the wave's state between blocks."""
+    """Return the module of a program. `in_state` keeps registers in the wave's state between blocks."""
     return _Writer(program, variant, in_state=in_state).run()

@@ -1,6 +1,4 @@
-"""What the runs of dispatches have in common that differ in PC and user SGPRs alone: sizes of what they need, first
-words of waves.
-"""
+"""What dispatches share that differ only in PC and user SGPRs: memory sizes and the first words of waves."""
 
 from __future__ import annotations
 
@@ -22,13 +20,14 @@ from ringup.silicon.shader.rdna.strict.code import shadow_slots
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-OWN = ("pc", "user_sgprs")  # of each dispatch
-QUANTUM = 16384  # instructions of a wave's turn; waves that wait for others burn it, so it bounds what spinning costs
+OWN = ("pc", "user_sgprs")  # differ for each dispatch
+# Instructions in a wave's turn. Waves that wait for others use up whole turns, so this bounds the cost of spinning.
+QUANTUM = 16384
 _shared: Any = attrgetter(*(name for name in Dispatch._fields if name not in OWN))
 
 
 def key_of(dispatch: Dispatch) -> tuple[object, ...]:
-    """Return what two dispatches share that have one plan."""
+    """Return the key of a dispatch's plan: dispatches with equal keys share one."""
     shared: tuple[object, ...] = _shared(dispatch)
     return len(dispatch.user_sgprs), shared
 
@@ -46,8 +45,9 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """The words of a group's waves up to VGPR 1 (wave, word), without PC and user SGPRs; and which begin with all lanes
-    active.
+    """The first words of a group's waves, up to VGPR 1, as (wave, word), without PC and user SGPRs.
+
+    `full` says which waves begin with all lanes active.
     """
 
     words: NDArray[np.uint32]
@@ -56,10 +56,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """Sizes are bytes unless said otherwise. `limit`: groups that are resident at most; `slots`: those of this grid."""
+    """The layout of a run's memory; sizes are in bytes unless noted."""
 
     group_waves: int
-    slots: int
+    slots: int  # group slots: resident groups, at most those of the grid
     row_words: int  # of a wave's registers
     wave_bytes: int
     lds_shadow: int
@@ -68,22 +68,23 @@ class Plan:
     head_bytes: int
     mode: int
     ids: NDArray[np.uint32]  # HW_ID1 and HW_ID2 of each wave slot
-    templates: dict[int, Template]  # by the axes along which a group is the last one, where partial groups are
-    context: NDArray[np.int64]  # as a run begins, without addresses
-    places: list[tuple[int, int]]  # by `Part`, in a run's memory: first byte, the byte behind
+    # By the axes, as bits, along which a group is the last and partial one.
+    templates: dict[int, Template]
+    context: NDArray[np.int64]  # initial contents, without addresses
+    places: list[tuple[int, int]]  # by `Part`: first byte and end in a run's memory
 
     @property
     def memory_bytes(self) -> int:
-        """What a run needs."""
+        """How many bytes a run needs."""
         return self.places[-1][1]
 
     def template_bytes(self, template: Template) -> int:
-        """What a template takes: the number of its waves, and their words."""
+        """Return the size of a template: the number of its waves, and their words."""
         return 64 + self.head_bytes * len(template.full)
 
     @classmethod
     def of(cls, dispatch: Dispatch, *, strict: bool, wgp_count: int) -> Plan:
-        """Make it; a `ValueError` for groups that do not fit."""
+        """Make the plan of a dispatch. Raises `ValueError` for groups that do not fit."""
         fitting = launch.occupancy(dispatch)
         if not fitting:
             raise ValueError(launch.does_not_fit(dispatch))
@@ -115,7 +116,8 @@ class Plan:
         return plan
 
     def _lay_out(self) -> None:
-        sizes = (  # by `Part`
+        # By `Part`.
+        sizes = (
             self.slots * self.group_waves * self.wave_bytes,
             self.slots * self.lds_stride,
             8 * GROUP_WORDS * self.slots,
@@ -149,7 +151,7 @@ class Plan:
 
 
 def _partial(dispatch: Dispatch) -> int:
-    """Return the axes along which the last group is a partial one, as bits."""
+    """Return the axes along which the last group is partial, as bits."""
     partial = 0
     for axis in range(3):
         count, size = dispatch.group_count[axis], dispatch.partial_size[axis]
@@ -165,7 +167,8 @@ def _templates(dispatch: Dispatch, head_words: int) -> dict[int, Template]:
         if shape & ~partial:
             continue
         only = [axis for axis in range(3) if (partial & ~shape) >> axis & 1 and dispatch.group_count[axis] == 1]
-        if only:  # the one group along that axis is the partial one
+        # The only group along that axis is the partial one.
+        if only:
             continue
         x, y, z = (
             start + (count - 1) * (shape >> axis & 1)

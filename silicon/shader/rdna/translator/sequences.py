@@ -1,7 +1,7 @@
-"""Rules about instructions that follow each other, over the blocks of a program: what a block begins behind is known by
-the way into it.
+"""Check the rules about consecutive instructions over all blocks of a program.
 
-A `State` is what a wave's last instructions leave to look back at; most blocks leave nothing.
+What a block follows depends on the path to it. A `State` is what later rules need of a wave's last instructions; it is
+empty after most blocks.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.cfg import Block, Key
 
 FRESH: State = Sequence().state
-Broken = tuple[int, RuleBroken]  # number of the instruction within its block
+Broken = tuple[int, RuleBroken]  # index of the instruction in its block
 
 
 @dataclass(slots=True)
 class Ways:
-    """By block and state before it: the state behind it and the rule that it breaks, if any."""
+    """For each block and state before it: the state after it, and the rule that it breaks, if any."""
 
     behind: dict[Key, dict[State, State]] = field(default_factory=dict)
     broken: dict[Key, dict[State, Broken]] = field(default_factory=dict)
 
     @property
     def tracked(self) -> bool:
-        """Whether a block breaks a rule only after some of the blocks before it."""
+        """Whether some block breaks a rule only after certain predecessors."""
         return any(before is not FRESH for some in self.broken.values() for before in some)
 
 
 def follow(blocks: dict[Key, Block]) -> Ways:
-    """Find what blocks leave and break, by what was before them."""
+    """Find the states after all blocks and the rules that they break, for each state before them."""
     found = Ways({key: {} for key in blocks}, {key: {} for key in blocks})
     for key, block in blocks.items():
-        _take(found, key, block, FRESH)
+        _check_block(found, key, block, FRESH)
     work = [(key, FRESH) for key in blocks]
     while work:
         key, before = work.pop()
@@ -46,13 +46,13 @@ def follow(blocks: dict[Key, Block]) -> Ways:
             continue
         for other in block.successors:
             if after not in found.behind[other]:
-                _take(found, other, blocks[other], after)
+                _check_block(found, other, blocks[other], after)
                 work.append((other, after))
     return found
 
 
-def _take(found: Ways, key: Key, block: Block, before: State) -> None:
-    """Go through a block; what was before it counts for a few vector instructions, or to the end of a clause."""
+def _check_block(found: Ways, key: Key, block: Block, before: State) -> None:
+    """Check a block after `before`, which matters for a few vector instructions, or to the end of a clause."""
     sequence, vectors = Sequence(before), 0
     for index, step in enumerate(block.code):
         if before is not FRESH and vectors > MAX_BETWEEN and index > before.left:

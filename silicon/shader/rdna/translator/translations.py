@@ -1,6 +1,4 @@
-"""Translations of programs: the code that they are of, making them, now or beside whoever asks, and whether memory has
-that code still.
-"""
+"""Translations of programs: make them, now or in a background thread, and check that memory still holds their code."""
 
 from __future__ import annotations
 
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.interpreter.engine import Machine
 
 
-# levels of LLVM's code generation: a translation by the first takes two fifths of the second's time, its code runs up
-# to 1.8 times as long
+# Levels of LLVM's code generation. QUICK translates in two fifths of THOROUGH's time; its code takes up to 1.8 times as
+# long.
 QUICK, THOROUGH = 0, 1
-MAX_KEPT = 2048  # translations of a card: some 0.8 MB each
-# How often the average instruction of a program runs until the time lost by quick code is what thorough code takes to
-# make: some 0.2 ms an instruction, for 12 ns saved each time a wave executes it.
+MAX_KEPT = 2048  # translations of a card, about 0.8 MB each
+# How often the average instruction must run until quick code has cost as much time as thorough code takes to make:
+# about 0.2 ms an instruction, for 12 ns saved each time a wave executes it.
 OUTGROWN = 16_000
 
 Arguments = ParamSpec("Arguments")
@@ -39,11 +37,11 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True)
 class Translation:
-    """A translated program. `work`: wave-instructions of the runs that have ended."""
+    """A translated program. `work` counts the wave-instructions of the runs that have ended."""
 
     program: Program
     lowered: Lowered
-    lengths: NDArray[np.uint64]  # in instructions, of its blocks
+    lengths: NDArray[np.uint64]  # of its blocks, in instructions
     host: HostCode
     address: int
     level: int
@@ -51,13 +49,13 @@ class Translation:
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether it ran so often that thorough code would have been worth its making."""
+        """Whether the program ran so often that thorough code would have paid off."""
         return self.level == QUICK and self.work >= OUTGROWN * int(self.lengths.sum())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Job:
-    """A program that is translated, or is being. Whose memory has the same code may have it."""
+    """A translation that is done or under way. Dispatches whose memory holds the same code may share it."""
 
     program: Program
     ranges: list[tuple[int, bytes]]  # its code, by offset
@@ -73,23 +71,23 @@ class Job:
         executor: Executor | None,
         level: int,
     ) -> Job:
-        """Read the program at a dispatch's PC, and translate it, or have `executor` do so."""
+        """Read the program at a dispatch's PC and translate it, in `executor` if there is one."""
         pc = machine.dispatch.pc
         program = Program(lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes)
         ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
         if executor is not None:
-            return cls(program, ranges, executor.submit(_translated_beside, program, variant, host_cpu, level))
+            return cls(program, ranges, executor.submit(_translated_in_thread, program, variant, host_cpu, level))
         made: Future[Translation] = Future()
         made.set_result(_translated(program, variant, host_cpu, level))
         return cls(program, ranges, made)
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether its translation is."""
+        """Whether its translation is done and outgrown."""
         return self.made.done() and self.made.exception() is None and self.made.result().is_outgrown
 
     def suits(self, machine: Machine, extra: tuple[Key, ...]) -> bool:
-        """Say whether it is the program that memory has, and has those ways in."""
+        """Return whether memory holds this program's code, and `extra` are among its entries."""
         pc = machine.dispatch.pc
         return set(extra) <= set(self.program.entries) and all(
             _holds(machine, pc + offset, code) for offset, code in self.ranges
@@ -97,7 +95,7 @@ class Job:
 
 
 class Pending(Exception):
-    """A translation is under way beside the caller, who is to come again once it is `made`."""
+    """A translation is under way in the background. The caller tries again once `made` is done."""
 
     def __init__(self, made: Future[Translation]) -> None:
         super().__init__("a program is being translated")
@@ -105,24 +103,25 @@ class Pending(Exception):
 
 
 class Beside(ThreadPoolExecutor):
-    """A thread that translates while cards go on: LLVM lets other threads run. Closing it takes until it has finished
-    what it began.
+    """A thread that translates while cards go on: LLVM releases Python's global lock.
+
+    Leaving its context waits until the translation under way has finished.
     """
 
     def __init__(self) -> None:
-        # a second thread would wait for the first: in a process LLVM does one thing at a time
+        # One thread is enough: LLVM handles one translation at a time in a process.
         super().__init__(1, "translation")
         self._latest: Future[Any] | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether something is being translated, or waits for its turn."""
+        """Whether a translation is under way or queued."""
         return self._latest is not None and not self._latest.done()
 
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """Have it done behind what was asked for before."""
+        """Queue a translation."""
         future = super().submit(fn, *args, **kwargs)
         self._latest = future
         return future
@@ -140,13 +139,14 @@ def _translated(program: Program, variant: Variant, host_cpu: str, level: int) -
     )
 
 
-def _translated_beside(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
-    schedule()  # whoever asks for the translation needs it next, and must not wait for LLVM itself
+def _translated_in_thread(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
+    # The caller needs the scheduler next, and must not wait for LLVM for it.
+    schedule()
     return _translated(program, variant, host_cpu, level)
 
 
 def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
-    """Read code; less than asked for where the memory ends that holds the first byte."""
+    """Read code; return fewer bytes if the memory region ends, none if it is not executable."""
     try:
         region = machine.memory.region(gpu_va, write=False, execute=True)
     except MemoryFault:
@@ -156,7 +156,7 @@ def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
 
 
 def _holds(machine: Machine, gpu_va: int, code: bytes) -> bool:
-    """Say whether memory has this code; of what lies behind other code nothing is asked."""
+    """Return whether memory holds this code. Later pieces are checked only as far as earlier ones match."""
     while code:
         found = _fetch(machine, gpu_va, len(code))
         if not found or not code.startswith(found):
