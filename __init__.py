@@ -6,18 +6,51 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # `typing` is loaded for nobody who only wants the version
 if TYPE_CHECKING:
+    from ringup.cards import Found as Found
     from ringup.cards import cards as cards
     from ringup.cards import connect as connect
     from ringup.cards import open as open
+    from ringup.compiler.runtime.front import device as device
+    from ringup.compiler.runtime.front import use as use
+    from ringup.compiler.tensor import SGD as SGD
+    from ringup.compiler.tensor import Adam as Adam
+    from ringup.compiler.tensor import AdamW as AdamW
+    from ringup.compiler.tensor import Size as Size
+    from ringup.compiler.tensor import Tensor as Tensor
+    from ringup.compiler.tensor import gradient as gradient
+    from ringup.compiler.tensor import load_gguf as load_gguf
+    from ringup.compiler.tensor import load_safetensors as load_safetensors
+    from ringup.compiler.tensor import manual_seed as manual_seed
+    from ringup.compiler.tensor import no_grad as no_grad
+    from ringup.compiler.tensor import save_safetensors as save_safetensors
+    from ringup.drivers.amd.card import Radeon as Radeon
+    from ringup.drivers.card import Card as Card
     from ringup.errors import RingupError as RingupError
 
+_TENSORS = "ringup.compiler.tensor"
 _HOME = {
     "open": "ringup.cards",
     "cards": "ringup.cards",
     "connect": "ringup.cards",
     "Found": "ringup.cards",
+    "Card": "ringup.drivers.card",
+    "Radeon": "ringup.drivers.amd.card",
     "RingupError": "ringup.errors",
-}  # public name: module
+    "device": "ringup.compiler.runtime.front",
+    "use": "ringup.compiler.runtime.front",
+    "Tensor": _TENSORS,
+    "Size": _TENSORS,
+    "gradient": _TENSORS,
+    "manual_seed": _TENSORS,
+    "no_grad": _TENSORS,
+    "SGD": _TENSORS,
+    "Adam": _TENSORS,
+    "AdamW": _TENSORS,
+    "load_gguf": _TENSORS,
+    "load_safetensors": _TENSORS,
+    "save_safetensors": _TENSORS,
+}  # public name: module, which is imported when the name is first used
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> object:
@@ -26,3 +59,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, "__version__"])

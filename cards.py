@@ -14,9 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from importlib.metadata import EntryPoint, distributions, entry_points
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ringup.errors import NoSuchCard, NotSupported, RingupError, TransportError
+
+if TYPE_CHECKING:
+    from ringup.drivers.card import Card
+
+C = TypeVar("C")
 
 GROUP = "ringup.transports"
 LOG = logging.getLogger(__name__)
@@ -70,21 +75,31 @@ class Transport(Protocol):
         ...
 
 
-def open(name: str, *, transport: Mapping[str, Any] | None = None, **options: Any) -> Any:
+@overload
+def open(name: str, *, kind: type[C], transport: Mapping[str, Any] | None = None, **options: Any) -> C: ...
+@overload
+def open(name: str, *, transport: Mapping[str, Any] | None = None, **options: Any) -> Card: ...
+def open(
+    name: str, *, kind: type[Any] | None = None, transport: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
     """Bring up the card called `name` and return it.
 
-    `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's (`firmware`,
-    `watch`, …). Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported` for a prefix
-    whose transport is not installed, and whatever bring-up raises.
+    `kind` is the class that it must have, such as `ringup.Radeon`: a card of another is refused, and type checkers know
+    what was returned. `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's
+    (`firmware`, `watch`, …). Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported`
+    for a prefix whose transport is not installed or a card that is not of `kind`, and whatever bring-up raises.
     """
     path = connect(name, **dict(transport or {}))
     from ringup.drivers.transport.seam import Device
 
-    if not isinstance(path, Device):
-        return path
-    from ringup.drivers.select import start
+    if isinstance(path, Device):
+        from ringup.drivers.select import start
 
-    return start(path, **options)
+        return start(path, kind, **options)
+    if kind is not None and not isinstance(path, kind):
+        path.close()
+        raise NotSupported(f"opening {name}: it is a {type(path).__name__}, not a {kind.__name__}")
+    return path
 
 
 def connect(name: str, **options: Any) -> Any:

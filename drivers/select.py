@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
+from ringup.drivers.card import Card
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
@@ -26,21 +28,26 @@ def unsupported(vendor: int, device: int) -> str:
     return reason
 
 
-def start(device: Device, **options: Any) -> Any:
+def start(device: Device, kind: type[Any] | None = None, **options: Any) -> Card:
     """Bring the card behind `device` up and return it; the device is closed when that fails.
 
-    Raises `NotSupported` for a vendor without a driver, and what the driver's bring-up raises.
+    Raises `NotSupported` for a vendor without a driver or, before the card is touched, one whose cards are not of
+    `kind`; and what the driver's bring-up raises.
     """
     try:
-        return import_module(_driver(device)).start(device, **options)
+        card: Card = _driver(device, kind).start(device, **options)
     except BaseException:
         device.close()
         raise
+    return card
 
 
-def _driver(device: Device) -> str:
+def _driver(device: Device, kind: type[Any] | None) -> ModuleType:
     ids = ask(device.config, VENDOR_ID, 4, f"opening {device.name}")
     vendor = ids & 0xFFFF
     if reason := unsupported(vendor, ids >> 16):
         raise NotSupported(f"opening {device.name}: {reason}")
-    return DRIVERS[vendor]
+    driver = import_module(DRIVERS[vendor])
+    if kind not in (None, Card) and not issubclass(driver.CARD, kind):
+        raise NotSupported(f"opening {device.name}: it is a {driver.CARD.__name__}, not a {kind.__name__}")
+    return driver

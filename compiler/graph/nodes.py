@@ -117,13 +117,14 @@ FLOAT_ONLY = frozenset((
 
 class Storage:
     """Memory that a BUFFER node stands for: `dtype`, `size` elements. Identity counts; `data` is the runtime's (None:
-    not there yet).
+    not there yet). `home` evaluates graphs that read this memory where nobody chose another evaluator; None: no home.
     """
 
-    __slots__ = ("__weakref__", "data", "dtype", "name", "size")
+    __slots__ = ("__weakref__", "data", "dtype", "home", "name", "size")
 
     def __init__(self, dtype: DType, size: Int, name: str = "", data: object = None) -> None:
         self.dtype, self.size, self.name, self.data = dtype, size, name, data
+        self.home: object = None
 
     def __repr__(self) -> str:
         return f"Storage({self.name or hex(id(self))}, {self.size} {self.dtype})"

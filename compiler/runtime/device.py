@@ -50,6 +50,11 @@ class Device:
         # intermediates of all graphs: they run one after another, and none outlives its run
         self._arena: Memory | None = None
 
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        return str(self.card.name)
+
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
         return compile_graph(outputs, self.target, tuning=self.tuning)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ringup.compiler.graph import index
@@ -51,7 +51,12 @@ class Overwritten:
         )
 
 
-_current: ContextVar[Evaluator | None] = ContextVar("ringup evaluator", default=None)
+class _Unset:
+    """Stands for an evaluator where nobody chose one, which None, nowhere, would be."""
+
+
+_UNSET = _Unset()
+_current: ContextVar[Evaluator | _Unset | None] = ContextVar("ringup evaluator", default=_UNSET)
 _keeping: ContextVar[bool] = ContextVar("ringup gradients", default=True)
 
 HISTORY: WeakKeyDictionary[Node, Node] = (
@@ -62,7 +67,7 @@ LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()  # tensors that w
 
 @contextmanager
 def device(evaluator: Evaluator | None) -> Iterator[None]:
-    """Evaluate graphs there (nowhere for None) while the block runs."""
+    """Evaluate graphs there (nowhere for None) while the block runs, whatever the home of their memory."""
     token = _current.set(evaluator)
     try:
         yield
@@ -85,13 +90,31 @@ def no_grad() -> Iterator[None]:
         _keeping.reset(token)
 
 
-def current() -> Evaluator:
-    """Return who evaluates; a CompileError says how to choose."""
-    found = _current.get()
-    if found is None:
-        raise CompileError("a tensor is to be computed and no card is chosen: use `with ringup.compiler.tensor.device(...)`; "
-                           "ringup.compiler.runtime makes one of an open card")  # fmt: skip
-    return found
+def current(nodes: Sequence[Node]) -> Evaluator:
+    """Return the evaluator of graphs: the one that was chosen, or else the home of the memory they read.
+
+    Raises CompileError where there is neither, or where memory of two homes meets.
+    """
+    chosen = _current.get()
+    if isinstance(chosen, _Unset):
+        homes = {
+            id(home): home
+            for node in graph.ordered(nodes)
+            if node.op is Op.BUFFER and (home := getattr(node.arg, "home", None)) is not None
+        }
+        if len(homes) > 1:
+            names = " and ".join(sorted(str(getattr(home, "name", home)) for home in homes.values()))
+            raise CompileError(
+                f"tensors of {names} meet in one graph: say where to compute it with `ringup.device(card)`, which copies "
+                "what lies elsewhere"
+            )
+        chosen = cast("Evaluator | None", next(iter(homes.values()), None))
+    if chosen is None:
+        raise CompileError(
+            'a tensor is to be computed and no card is chosen: use `with ringup.device("pci:..."):`, or make a tensor '
+            "of a card with `card.tensor(...)`"
+        )
+    return chosen
 
 
 def bytes_of(data: Any) -> memoryview:
@@ -111,11 +134,11 @@ def is_symbolic(nodes: Sequence[Node]) -> bool:
     return any(node.op is Op.SIZE or order.open_sizes(node) for node in graph.ordered(nodes))
 
 
-def evaluate(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Any]:
+def evaluate(nodes: Sequence[Node], sizes: Mapping[str, int], evaluator: Evaluator | None = None) -> list[Any]:
     """Return the data of nodes without changing any tensor; they hold no assignments."""
     ready = order.prepared(list(nodes))
     order.check_bounds(ready, sizes)
-    return list(current().evaluate(ready, sizes))
+    return list((evaluator or current(ready)).evaluate(ready, sizes))
 
 
 def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
@@ -131,8 +154,9 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
         dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies])
     )
     roots = [graph.node(Op.CONTIGUOUS, one.dtype, one.shape, (one,)) if one in copies else one for one in nodes]
-    made = dict(zip(nodes, evaluate(roots, sizes), strict=True))
-    buffers = {one: _buffer(one, data, sizes) for one, data in made.items()}
+    home = current(roots)
+    made = dict(zip(nodes, evaluate(roots, sizes, home), strict=True))
+    buffers = {one: _buffer(one, data, sizes, home) for one, data in made.items()}
     keep = _keeping.get() and bool(LEAVES)
     leaves = {_origin(one._node) for one in LEAVES.values()} if keep else set()
     owned: set[Node] = set()
@@ -166,10 +190,12 @@ def _reach(node: Node) -> set[Node]:
     return found
 
 
-def _buffer(node: Node, data: Any, sizes: Mapping[str, int]) -> Node:
+def _buffer(node: Node, data: Any, sizes: Mapping[str, int], home: Evaluator) -> Node:
     state = order.state_of(node) if node.op is Op.AFTER else None
     name = state.arg.name if state is not None and isinstance(state.arg, Storage) else ""
-    return graph.buffer(node.dtype, tuple(index.evaluate(size, sizes) for size in node.shape), name, data)
+    made = graph.buffer(node.dtype, tuple(index.evaluate(size, sizes) for size in node.shape), name, data)
+    made.arg.home = home
+    return made
 
 
 def _old_readers(

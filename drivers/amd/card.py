@@ -30,6 +30,7 @@ from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
+from ringup.drivers.tensors import Tensors
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device, Observation
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout, RingupError
@@ -39,6 +40,7 @@ from ringup.queues.queue import Owner
 from ringup.queues.timeline import copy_of
 
 if TYPE_CHECKING:
+    from ringup import Tensor
     from ringup.drivers.amd.observe.report import Report
     from ringup.drivers.amd.profiling import CardProfile
     from ringup.queues.amd.code_object import CodeObject
@@ -104,6 +106,7 @@ class Radeon:
         self._told = 0  # of the mistakes, those that were asked for
         self._late: DeviceTimeout | None = None  # the last wait that ran out
         self._mistakes = Mistakes(device, self._locate)
+        self._tensors = Tensors(self)
         self._start()
 
     def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
@@ -299,6 +302,20 @@ class Radeon:
             self.spaces.user.write_protect(buffer, variables)
             program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
         return program
+
+    @property
+    def tensors(self) -> Tensors:
+        """What makes its tensors and keeps what was compiled for them."""
+        return self._tensors
+
+    def tensor(self, data: object, dtype: Any = None, *, requires_grad: bool = False, name: str = "") -> Tensor:
+        """Return a `ringup.Tensor` of numbers, nested lists, an array or a DLPack object, computed on this card.
+
+        What is made of it is computed here too, unless `ringup.device` chooses another card. Raises `NotSupported`
+        where the compiler's packages are not installed, `ValueError` for a closed card, and what `Tensor` raises.
+        """
+        self._check()
+        return self._tensors.make(data, dtype, requires_grad=requires_grad, name=name)
 
     # --- health -----------------------------------------------------------------------------------------------------
     def _check(self) -> None:
@@ -569,6 +586,9 @@ PROGRAM_ALIGN = 4096
 # Waves fetch instructions beyond the last one: three cache lines, of 128 bytes from gfx11 on. Source: LLVM
 # AMDGPUTargetStreamer.cpp, EmitCodeEnd
 PREFETCH_BYTES = 384
+
+
+CARD = Radeon
 
 
 def start(device: Device, **options: Any) -> Radeon:

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
     """Give what tells a card's numbers, and the clock to wait by between two looks."""
     if name.startswith(PRIVATE):
-        with ringup.open(name, firmware=firmware) as card:
+        with ringup.open(name, kind=ringup.Radeon, firmware=firmware) as card:
             yield card, card.device.clock
     else:
         with watch(name) as eyes:

@@ -1,0 +1,38 @@
+"""Tensors that a card computes. The compiler stands above the drivers and a card does without it until it is asked for
+a tensor: it is loaded then, by name.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ringup.errors import NotSupported
+
+if TYPE_CHECKING:
+    from ringup import Tensor
+    from ringup.drivers.card import Card
+
+RUNTIME = "ringup.compiler.runtime.front"
+
+
+class Tensors:
+    """Makes one card's tensors. `evaluator` computes them, once there was one: what it compiled stays with the card."""
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self.evaluator: object = None
+
+    def make(self, data: object, dtype: Any, *, requires_grad: bool, name: str) -> Tensor:
+        """Return a tensor of numbers, nested lists or an array whose graphs the card computes.
+
+        Raises `NotSupported` where the compiler's packages are missing, and what `Tensor` raises.
+        """
+        try:
+            runtime = import_module(RUNTIME)
+        except ImportError as error:
+            raise NotSupported(
+                f"a tensor on {self._card.name} needs a package that is not installed ({error}): pip install ringup[tensor]"
+            ) from error
+        made: Tensor = runtime.tensor_on(self._card, data, dtype, requires_grad=requires_grad, name=name)
+        return made
