@@ -262,15 +262,15 @@ def unexplained(known: Tables, found: Sequence[Difference]) -> tuple[list[Differ
 # --- the page ---------------------------------------------------------------------------------------------------------
 BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
 HEADINGS = {
-    "steps": ("step", "why it stands where it does"),
-    "missing": ("the kernel's step", "why not ours"),
+    "steps": ("step", "why at this position"),
+    "missing": ("step of the kernel", "why not ours"),
     "added": ("our step", "why"),
-    "swapped": ("the kernel's earlier step", "that comes before it in ours", "why"),
+    "swapped": ("earlier in the kernel", "earlier in ours", "why"),
     "values": ("register", "why"),
     "unwritten": ("register that only the kernel writes", "why"),
     "written": ("register that only we write", "why"),
-    "unpushed": ("read for order alone that only the kernel has", "why not ours"),
-    "pushed": ("read for order alone that only ours has", "why"),
+    "unpushed": ("read for order that only the kernel has", "why not ours"),
+    "pushed": ("read for order that only ours has", "why"),
 }
 
 
