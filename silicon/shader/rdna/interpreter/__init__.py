@@ -1,4 +1,4 @@
-"""The reference engine: one instruction of one wave at a time, every rule checked as it happens.
+"""The reference engine: it executes one instruction of one wave at a time and checks every rule.
 
-Imported by the translator, for what that has no rule for.
+The translator uses it for instructions that have no rule of its own.
 """

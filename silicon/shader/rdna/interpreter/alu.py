@@ -1,6 +1,4 @@
-"""Operands of the scalar and vector ALUs: fetched, checked, modified, handed to `VALUES`, and the results written
-back.
-"""
+"""Operands of the scalar and vector ALUs: fetch, check and modify them, call `VALUES`, and write the results back."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
     from ringup.silicon.shader.rdna.interpreter.step import Lanes, Words
 
-# What only passes values on, so that an undefined one is no mistake yet.
+# Instructions that only pass values on: an undefined value is not an error there yet.
 MOVES = frozenset(
     (
         "s_mov_b32", "s_mov_b64", "s_cmov_b32", "s_cmov_b64", "s_cselect_b32", "s_cselect_b64", "v_mov_b32", "v_mov_b16",
@@ -41,17 +39,16 @@ MOVES = frozenset(
         "v_movrelsd_2_b32", "v_swaprel_b32",
     )
 )  # fmt: skip
-# How the selectors of v_perm_b32 name bytes of S0 and S1, and signs of theirs. Source: RDNA3 ISA reference,
-# "V_PERM_B32".
+# Selectors of v_perm_b32 that take bytes of S0 and of S1, or their signs. Source: RDNA3 ISA reference, "V_PERM_B32".
 BYTES_OF_FIRST, BYTES_OF_SECOND, LAST_BYTE_TAKEN = (4, 5, 6, 7, 10, 11), (0, 1, 2, 3, 8, 9), 11
-# A carry goes upwards only: compilers leave the high dword of an addend undefined where they need but the low one of
-# the sum.
+# A carry only moves up. Compilers leave the high dword of an addend undefined if they need only the low dword of the
+# sum.
 HIGH_HALF_PASSES = frozenset(("v_mad_u64_u32", "v_mad_i64_i32"))
 BITWISE = re.compile(r"s_(?:not|(?:and|or)(?:_not[01])?|xor|nand|nor|xnor)(?:_(?:save|wr)exec)?_b(?:32|64)")
 READS_SCC = (
     "s_addc_", "s_subb_", "s_cselect_", "s_cmov",
 )  # fmt: skip
-# EXEC has no say in these.
+# These ignore EXEC.
 ALL_LANES = ("v_writelane_b32", "v_wmma_")
 NOTHING = frozenset(("v_nop", "v_pipeflush", "v_clrexcp"))
 _ONE_LANE = frozenset(("v_readlane_b32", "v_readfirstlane_b32"))
@@ -59,7 +56,7 @@ _U32, _U64 = np.uint32, np.uint64
 
 
 def context(step: Step, ins: Instruction, lanes: Lanes) -> Ctx:
-    """Gather what an instruction depends on besides its operands."""
+    """Return what an instruction depends on besides its operands."""
     words = step.regs.words
     mode = int(words[MODE])
     return Ctx(
@@ -128,7 +125,7 @@ def _bitwise(mnemonic: str, sources: list[int], undefined: list[int], exec_bits:
 
 
 def _shifted(mnemonic: str, undefined: int, by: int, width: int) -> int:
-    """Return where a shift moves undefined bits to; an arithmetic one fills with the sign."""
+    """Return where a shift moves undefined bits; an arithmetic shift fills with the sign."""
     by &= width - 1
     if mnemonic.startswith("s_lshl"):
         return undefined << by
@@ -137,7 +134,7 @@ def _shifted(mnemonic: str, undefined: int, by: int, width: int) -> int:
 
 
 def _computed_bits(step: Step, mnemonic: str, sources: list[int], bits: list[int], width: int) -> int:
-    """Return the undefined bits of what a scalar instruction computes from sources with the undefined `bits`."""
+    """Return the undefined bits of a scalar instruction's result; `bits` are those of its sources."""
     whole, merged = (1 << width) - 1, 0
     scc_undefined = mnemonic.startswith(READS_SCC) and step.regs.scc_undefined
     for one in bits:
@@ -178,7 +175,8 @@ def scalar_alu(step: Step) -> Exit:
     for index, count in targets:
         if result is not None:
             regs.set_scalar(index, int(result), count, undefined=undefined)
-        elif undefined and reads_scc:  # a move that perhaps is none
+        # A conditional move that may not have moved.
+        elif undefined and reads_scc:
             regs.set_scalar(
                 index, sum(int(regs.words[index + at]) << 32 * at for at in range(count)), count, undefined=undefined
             )
@@ -186,7 +184,7 @@ def scalar_alu(step: Step) -> Exit:
         regs.set_scalar(EXEC_LO, int(more[0]), 2 if mnemonic.endswith("b64") else 1)
     if new_scc is not None:
         regs.scc = int(new_scc)
-        # of a bitwise result SCC says whether it is zero: a known one settles that
+        # SCC of a bitwise instruction says whether the result is nonzero. One defined bit that is set settles that.
         if scc_undefined and tracker is not None and not (BITWISE.fullmatch(mnemonic) and int(result) & ~undefined):
             tracker.scalars[SCC], tracker.births[SCC] = 1, {0: regs.origin}
     return Exit.NEXT
@@ -203,7 +201,7 @@ def _function(step: Step, mnemonic: str) -> Callable[..., Any]:
 
 
 class _Source:
-    """A vector operand as fetched: bits by lane, and which lanes nobody wrote."""
+    """A vector operand as fetched: bits by lane, and its undefined lanes."""
 
     __slots__ = ("undefined", "value")
 
@@ -223,9 +221,11 @@ def _repeated(bits: int, operand: Operand, lanes: int) -> Any:
     """Repeat a scalar or constant in all lanes, as wide as the operand."""
     if operand.size_bits == 64:
         return np.full(lanes, bits & 0xFFFF_FFFF_FFFF_FFFF, _U64)
-    if operand.size_bits > 64:  # matrices: one dword in every register
+    # Matrices: the same dword in every register.
+    if operand.size_bits > 64:
         return np.full((lanes, operand.size_bits // 32), bits & 0xFFFF_FFFF, _U32)
-    if operand.high and operand.size_bits == 16:  # of 32 bits op_sel means nothing, or something else
+    # op_sel means nothing, or something else, for 32 bits.
+    if operand.high and operand.size_bits == 16:
         bits = bits >> 16
     return np.full(lanes, bits & (0xFFFF if operand.size_bits == 16 else 0xFFFF_FFFF), _U32)
 
@@ -272,7 +272,7 @@ def _registers(step: Step, first: int, operand: Operand, lanes: Lanes) -> _Sourc
 
 
 def _permuted(ins: Instruction, source: _Source, lanes: Lanes) -> tuple[_Source, Lanes]:
-    """Move a source's lanes as DPP says; also return which lanes are written at all."""
+    """Permute a source's lanes by DPP; also return which lanes are written."""
     assert ins.dpp is not None
     way = Permutation(ins.dpp, lanes)
     undefined = None if source.undefined is None else way.valid & source.undefined[way.sources]
@@ -326,7 +326,7 @@ def _undefined(
     sources: list[_Source],
     lanes: Lanes,
 ) -> list[Lanes | None]:
-    """Stop where an undefined lane decides something; return which lanes of each result are undefined."""
+    """Raise if an undefined lane decides something; return which lanes of each result are undefined."""
     results: list[Lanes | None] = [None] * len(ins.defs)
     flags = [one.undefined for one in sources]
     if step.regs.tracker is None or not any(flag is not None and flag.any() for flag in flags):
@@ -360,7 +360,7 @@ def _undefined(
         return [known[1], known[0]]
     if mnemonic.startswith("v_mov_"):
         return [known[0]]
-    # lane selectors decide; the flags of the moved registers take the way that values take
+    # Lane selectors decide; the flags of moved registers move as their values do.
     moved = [operand.kind == "vgpr" or operand.field == "src0" for operand in ins.uses]
     for operand, flag, moves in zip(ins.uses, known, moved, strict=True):
         if not moves:
@@ -373,20 +373,21 @@ def _undefined(
 
 
 def _undefined_before(step: Step, target: Operand, mnemonic: str) -> Lanes | bool:
-    """Return where all of a result can be undefined: of what keeps a part of its register, where that was."""
+    """Return where a result can be undefined: if it keeps part of its register, only where that was undefined."""
     keeps = target.kind == "vgpr" and (target.size_bits == 16 or mnemonic in PART_SOURCES)
     return step.regs.vector_undefined(target.index) if keeps and mnemonic != "v_perm_b32" else True
 
 
 def _computes(step: Step, mnemonic: str) -> bool:
-    """Say whether what is computed of undefined operands is undefined, and no mistake yet."""
+    """Return whether undefined operands only make the result undefined, which is not an error yet."""
     tracker = step.regs.tracker
     return tracker is not None and not mnemonic.startswith("v_cmpx")
 
 
 def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes:
-    """Return where a permutation takes bytes that nobody wrote and no others. Constants are others, unless neither
-    source was written.
+    """Return the lanes in which a permutation takes only undefined bytes.
+
+    Constants count as defined, unless neither source is defined.
     """
     octets = selectors.view(np.uint8).reshape(-1, 4)
     takes_first, takes_second = (np.isin(octets, one).any(axis=1) for one in (BYTES_OF_FIRST, BYTES_OF_SECOND))
@@ -395,8 +396,9 @@ def _without_known_bytes(selectors: Words, first: Lanes, second: Lanes) -> Lanes
 
 
 def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -> list[Lanes | None]:
-    """Return where dwords of the result are undefined: the high one where only that of the last source is, which may be
-    unused.
+    """Return where dwords of the result are undefined.
+
+    Only the high one is if only the high dword of the last source is, since it may be unused.
     """
     *others, last = ins.uses
     low = np.zeros(lanes.size, np.bool_)
@@ -412,7 +414,7 @@ def _high_half(step: Step, ins: Instruction, known: list[Lanes], lanes: Lanes) -
 
 
 def _wide_shift(step: Step, ins: Instruction, distances: Words, known: list[Lanes]) -> Lanes:
-    """Return by lane and word where a shift of 64 bits leaves nothing that is known."""
+    """Return by lane and word where a 64-bit shift leaves no defined byte."""
     low, high = _undefined_words(step, ins.uses[1], known[1])
     by = distances & _U32(63)
     near, whole = by < 32, by % 8 == 0
@@ -426,7 +428,7 @@ def _wide_shift(step: Step, ins: Instruction, distances: Words, known: list[Lane
 
 
 def _undefined_words(step: Step, operand: Operand, known: Lanes) -> list[Lanes]:
-    """Return where each word of a source of 64 bits is undefined."""
+    """Return where each word of a 64-bit source is undefined."""
     if operand.kind == "vgpr":
         return [step.regs.vector_undefined(operand.index + at) for at in range(2)]
     if operand.kind == "sgpr":
@@ -435,8 +437,9 @@ def _undefined_words(step: Step, operand: Operand, known: Lanes) -> list[Lanes]:
 
 
 def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
-    """Return by lane and register what is undefined of a matrix product; stop at elements of C that nobody wrote but
-    there.
+    """Return by lane and register what is undefined of a matrix product.
+
+    Raise for undefined elements of C that decide something.
     """
     c, d = ins.uses[2], ins.defs[0]
     undefined = undefined_elements(known[0], known[1])
@@ -444,7 +447,8 @@ def _matrix(step: Step, ins: Instruction, known: list[Lanes]) -> Lanes:
         added = step.regs.vector_undefined(c.index + at)
         if _computes(step, ins.mnemonic):
             undefined[:, at] |= added
-            if d.type in ("f16", "bf16"):  # the other half of each register stays
+            # The other half of each register is kept.
+            if d.type in ("f16", "bf16"):
                 undefined[:, at] &= step.regs.vector_undefined(d.index + at)
         else:
             step.regs.check_lanes(c.index + at, added & ~undefined[:, at])
@@ -475,7 +479,7 @@ def _writer(step: Step, operand: Operand, result: Any, lanes: Lanes, undefined: 
 
 
 def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: Lanes, undefined: Lanes | None) -> None:
-    """Write a result of any width to VGPRs from `first` up; 16 bits keep the register's other half."""
+    """Write a result of any width to VGPRs from `first` up; 16-bit results keep the register's other half."""
     regs = step.regs
     if operand.size_bits == 64:
         regs.vector_fits(first, 2)
@@ -496,14 +500,12 @@ def write_vector(step: Step, operand: Operand, first: int, result: Any, lanes: L
 
 
 def _of_register(undefined: Lanes | None, at: int) -> Lanes | None:
-    """Return a register's part of what is undefined of a result: by lane and register, or the same for all
-    registers.
-    """
+    """Return one register's undefined lanes; `undefined` is by lane and register, or the same for all registers."""
     return undefined if undefined is None or undefined.ndim == 1 else undefined[:, at]
 
 
 def _relative(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[], None]]:
-    """v_movrel* and v_swaprel_b32: M0 moves the register numbers. Source: RDNA3 ISA reference, "VGPR Indexing"."""
+    """v_movrel* and v_swaprel_b32: M0 offsets the register numbers. Source: RDNA3 ISA reference, "VGPR Indexing"."""
     regs, m0 = step.regs, step.regs.scalar(M0)
     by_source, by_target = _RELATIVE[base_mnemonic(ins.mnemonic)](m0)
     operand, target = next(one for one in ins.uses if one.field == "src0"), ins.defs[0]
@@ -528,7 +530,7 @@ def _relative(step: Step, ins: Instruction, lanes: Lanes) -> Sequence[Callable[[
     return writes
 
 
-# How M0 moves source and destination.
+# By mnemonic: how far M0 moves source and destination.
 _RELATIVE: dict[str, Callable[[int], tuple[int, int]]] = {
     "v_movreld_b32": lambda m0: (0, m0),
     "v_movrels_b32": lambda m0: (m0, 0),

@@ -1,5 +1,4 @@
-"""What memory and LDS do with one value for an atomic operation: (old, source, compare) to new, on integers of `bits`
-bits.
+"""Atomic operations on one value in memory or LDS: (old, source, compare) to new, on integers of `bits` bits.
 
 Source: RDNA3 ISA reference, "LDS & GDS Instructions", "Global Instructions", "Float Memory Atomics".
 """
@@ -23,7 +22,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """An IEEE format by its width."""
+    """An IEEE format, by its width."""
 
     bits: int
     fraction_bits: int
@@ -31,7 +30,7 @@ class FloatFormat:
 
     @property
     def magnitude(self) -> int:
-        """All but the sign."""
+        """The bits without the sign."""
         return (1 << self.bits - 1) - 1
 
     @property
@@ -45,11 +44,11 @@ class FloatFormat:
         return 1 << self.fraction_bits - 1
 
     def is_nan(self, value: int) -> bool:
-        """Say whether these bits are a NaN."""
+        """Return whether these bits are a NaN."""
         return value & self.magnitude > self.infinity
 
     def flushed(self, value: int) -> int:
-        """Turn a denormal to a zero of its sign."""
+        """Return a zero of the same sign for a denormal."""
         return value & ~self.magnitude if not value & self.infinity else value
 
     def order(self, value: int) -> int:
@@ -101,8 +100,9 @@ INTEGER_OPERATIONS: dict[str, Operation] = (
 
 
 def float_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
-    """Add to nearest even. The first NaN of (source, memory) passes, made quiet; infinities of unlike sign give
-    -QNaN.
+    """Add, rounding to nearest even.
+
+    The first NaN of (source, memory) is the result, made quiet. Infinities of opposite sign give -QNaN.
     """
     if flush.inputs:
         old, src = kind.flushed(old), kind.flushed(src)
@@ -111,7 +111,7 @@ def float_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
             return one | kind.quiet
     if old & kind.magnitude == src & kind.magnitude == kind.infinity:
         return old if old == src else kind.infinity | kind.quiet | 1 << kind.bits - 1
-    # a sum of two f32 is rounded once more from f64: 53 bits are over twice 24, so that equals one rounding
+    # The f64 sum of two f32 is rounded once more: 53 bits are more than twice 24, so this equals one rounding.
     total = kind.number(old) + kind.number(src)
     try:
         packed = struct.pack(f"<{kind.code}", total)
@@ -122,8 +122,9 @@ def float_add(kind: FloatFormat, flush: Flush, old: int, src: int) -> int:
 
 
 def float_select(kind: FloatFormat, flush: Flush, old: int, src: int, *, largest: bool) -> int:
-    """Return the smaller or larger, unchanged. A signalling NaN wins and becomes quiet; a quiet one loses against a
-    number.
+    """Return the smaller or larger value, unchanged.
+
+    A signalling NaN wins and becomes quiet; a quiet NaN loses against a number.
     """
     for one in (src, old):
         if kind.is_nan(one) and not one & kind.quiet:
@@ -136,7 +137,7 @@ def float_select(kind: FloatFormat, flush: Flush, old: int, src: int, *, largest
 
 
 def float_cmpswap(kind: FloatFormat, flush: Flush, old: int, src: int, compare: int) -> int:
-    """Store `src` if memory equals `compare` as a number."""
+    """Return `src` if memory equals `compare` as a number, else the old value."""
     seen = old
     if flush.inputs:
         seen, src, compare = kind.flushed(old), kind.flushed(src), kind.flushed(compare)
@@ -147,7 +148,7 @@ def float_cmpswap(kind: FloatFormat, flush: Flush, old: int, src: int, compare: 
 
 
 def operation(name: str, flush: Flush) -> Operation:
-    """Return what `name` (add_f32, cmpswap_b64, …) does; `flush` matters to floats."""
+    """Return the operation of `name` (add_f32, cmpswap_b64, …); `flush` applies to floats."""
     if name in INTEGER_OPERATIONS:
         return INTEGER_OPERATIONS[name]
     verb, _, kind_name = name.partition("_")

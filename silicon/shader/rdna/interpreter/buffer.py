@@ -69,12 +69,12 @@ class Resource:
 
     @property
     def is_unbound(self) -> bool:
-        """Say whether loads give zero and stores do nothing: no format, or no buffer at all."""
+        """Whether loads give zero and stores do nothing: the format is invalid, or the resource is no buffer."""
         return (self.format == INVALID and not self.adds_thread) or self.type != 0
 
 
 def resource(words: int) -> Resource:
-    """Take the 128 bits of a descriptor apart. Source: "Buffer Resource Descriptor"."""
+    """Unpack the 128 bits of a descriptor. Source: "Buffer Resource Descriptor"."""
 
     def bits(high: int, low: int) -> int:
         return words >> low & (1 << high - low + 1) - 1
@@ -87,7 +87,7 @@ def resource(words: int) -> Resource:
 
 @dataclass(slots=True)
 class _Access:
-    """Where the lanes of one instruction are in a buffer."""
+    """Which bytes of a buffer the lanes of one instruction access."""
 
     buffer: Resource
     index: Addresses
@@ -95,7 +95,7 @@ class _Access:
     scalar_offset: int
 
     def addresses(self, size_bytes: int) -> Addresses:
-        """Return (lanes, bytes) of addresses. Source: "Swizzled Buffer Addressing", "Structured Buffer"."""
+        """Return addresses (lanes, bytes). Source: "Swizzled Buffer Addressing", "Structured Buffer"."""
         buffer = self.buffer
         offset = self.offset[:, None] + np.arange(size_bytes, dtype=np.int64)
         index = self.index[:, None]
@@ -108,8 +108,9 @@ class _Access:
         return start + within + low * element + offset % element
 
     def inside(self, at: int, size_bytes: int) -> Lanes:
-        """Say which lanes may access `size_bytes` from byte `at` of their data. Source: "Buffer Out Of Bounds
-        Selection".
+        """Return which lanes may access `size_bytes` from byte `at` of their data.
+
+        Source: "Buffer Out Of Bounds Selection".
         """
         buffer, end = self.buffer, self.offset + at + size_bytes
         records = buffer.num_records
@@ -163,8 +164,9 @@ def _bound(access: _Access, lanes: Lanes, at: int, size_bytes: int) -> Lanes:
 
 
 def _bound_units(access: _Access, lanes: Lanes, size_bytes: int, unit: int) -> Lanes:
-    """Say of each dword (or less) of each lane whether it may be accessed, a lane after the other: where lanes overlap
-    the highest wins.
+    """Return, for each dword (or smaller unit) of each lane, lane by lane, whether it may be accessed.
+
+    Lane order makes the highest lane win where lanes overlap.
     """
     units = [_bound(access, lanes, at, unit) for at in range(0, size_bytes, unit)]
     some: Lanes = np.stack(units, axis=1).reshape(-1)
@@ -172,7 +174,7 @@ def _bound_units(access: _Access, lanes: Lanes, size_bytes: int, unit: int) -> L
 
 
 def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addresses:
-    """Return byte addresses, aligned as SH_MEM_CONFIG wants; a swizzled access stays in its element."""
+    """Return byte addresses, aligned as SH_MEM_CONFIG requires. A swizzled access must stay in its element."""
     element = ELEMENT_BYTES.get(access.buffer.swizzle)
     if element is not None and step.machine.strict:
         wrong = lanes & ((access.offset % 4 != 0) | (access.offset % element + size_bytes > element))
@@ -180,7 +182,7 @@ def _check(step: Step, access: _Access, size_bytes: int, lanes: Lanes) -> Addres
             lane = int(wrong.argmax())
             raise RuleBroken(
                 "alignment",
-                f"lane {lane} takes {size_bytes} bytes at offset {int(access.offset[lane]):#x}, out of its swizzled element",
+                f"lane {lane} accesses {size_bytes} bytes at offset {int(access.offset[lane]):#x}, beyond its swizzled element",
             )
     addresses = access.addresses(size_bytes)
     if step.machine.dispatch.mtype_unaligned:
@@ -238,7 +240,7 @@ def _atomic(step: Step, name: str, access: _Access, lanes: Lanes) -> None:
 
 
 def _selected(select: int, components: list[int], fmt: BufferFormat) -> int:
-    """Return what a destination select gives. UNKNOWN: a component that the format lacks reads as 0."""
+    """Return the value of a destination select. UNKNOWN: a component that the format lacks reads as 0."""
     if select >= SELECT_X:
         at = select - SELECT_X
         return components[at] if at < len(components) else 0
@@ -252,7 +254,8 @@ def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) 
     if fmt is None and number != INVALID:
         raise RuleBroken("illegal", f"buffer format {number} is reserved")
     is_d16, is_high, count = "d16" in rest, "_hi_" in rest, len(rest.rpartition("_")[2])
-    if fmt is None:  # no format: nothing is accessed
+    # Without a format nothing is accessed.
+    if fmt is None:
         fmt, some = FORMATS[1], np.zeros_like(lanes)
     else:
         some = _bound(access, lanes, 0, fmt.size_bytes)
@@ -262,7 +265,7 @@ def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) 
     if misaligned.any():
         raise RuleBroken(
             "alignment",
-            f"a typed access at {int(addresses[misaligned][0, 0]):#x}, which is no multiple of {fmt.alignment}",
+            f"a typed access at {int(addresses[misaligned][0, 0]):#x}, which is not a multiple of {fmt.alignment}",
         )
     space, first = GlobalSpace(step), step.field["vdata"]
     if verb == "load":
@@ -279,7 +282,7 @@ def _formatted(step: Step, verb: str, rest: str, access: _Access, lanes: Lanes) 
 
 
 def _arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
-    """Put stored registers where a load with these selects would find them."""
+    """Return the components of stored registers, in the places from which a load with these selects reads them."""
     found = [0] * 4
     for at, select in enumerate(selects):
         if select >= SELECT_X and at < len(registers):
@@ -290,7 +293,7 @@ def _arranged(selects: tuple[int, ...], registers: list[int]) -> list[int]:
 def _loaded(
     fmt: BufferFormat, data: Bytes, some: Lanes, selects: tuple[int, ...], count: int, *, is_d16: bool
 ) -> NDArray[np.uint32]:
-    """Return (components, lanes); out of range everything is 0 but what is selected to be 1."""
+    """Return (components, lanes). Out of range everything is 0, except components selected to be 1."""
     words = np.zeros((count, some.size), np.uint32)
     for lane in range(some.size):
         components = unpack(fmt, data[lane].tobytes()) if some[lane] else [0] * len(fmt.widths)

@@ -1,5 +1,6 @@
-"""Program flow, waits, messages and hardware registers. Source: RDNA3 ISA reference, chapter 5, "Wave State Registers",
-"SOPP Instructions".
+"""Program flow, waits, messages and hardware registers.
+
+Source: RDNA3 ISA reference, chapter 5, "Wave State Registers", "SOPP Instructions".
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ Handler = Callable[[Step], Exit]
 PC_MASK = 0xFFFF_FFFF_FFFF  # 48 bits
 STATUS_CDBG_USER, STATUS_CDBG_SYS = 1 << 20, 1 << 21
 STATUS_FATAL_HALT = 1 << 23
-STATUS_WRITABLE = 0x2A34_211F  # by a trap handler: SCC, priorities, HALT, export and debug bits
-# s_sendmsg: 1 interrupt, 2 tessellation factors, 3 deallocate VGPRs, 9 parameter space
+# Bits that a trap handler may write: SCC, priorities, HALT, export and debug bits.
+STATUS_WRITABLE = 0x2A34_211F
+# s_sendmsg: 1 interrupt, 2 tessellation factors, 3 deallocate VGPRs, 9 parameter space.
 MESSAGES = frozenset((1, 2, 3, 9))
 MESSAGE_INTERRUPT, MESSAGE_DEALLOC_VGPRS = 1, 3
 REPLY_REALTIME, REPLY_TBA = 0x83, 0x85
@@ -58,7 +60,7 @@ def _simm(step: Step) -> int:
     return step.field["simm16"]
 
 
-def _go_on(step: Step) -> Exit:
+def _next(step: Step) -> Exit:
     return Exit.NEXT
 
 
@@ -73,7 +75,7 @@ def _jump(step: Step) -> None:
 
 
 def mask_is_zero(step: Step, first: int) -> bool:
-    """Say whether VCC or EXEC has no bit set, in as many words as the wave is wide."""
+    """Return whether VCC or EXEC has no bit set, in as many words as the wave is wide."""
     return not step.regs.scalar(first, step.regs.lane_count // 32)
 
 
@@ -145,7 +147,9 @@ def _sleep(step: Step) -> Exit:
 
 
 def _trap(step: Step) -> Exit:
-    """Enter the trap handler; without one hardware makes this a NOP, which is hardly what the program wants."""
+    """Enter the trap handler. Without one hardware makes this a NOP; strict mode raises, since a program rarely wants
+    that.
+    """
     if not step.regs.words[STATUS] & STATUS_TRAP_EN:
         if step.machine.strict:
             raise RuleBroken("trap", f"trap {_simm(step) & 0xFF} and no trap handler")
@@ -156,9 +160,7 @@ def _trap(step: Step) -> Exit:
 
 
 def enter_trap(step: Step, trap_id: int) -> None:
-    """Save the PC of the present instruction and the trap's number in TTMP 0 and 1, and go to the handler with
-    privilege.
-    """
+    """Save the instruction's PC and the trap's number in TTMP 0 and 1, and jump to the handler with privilege."""
     words = step.regs.words
     saved = step.pc | trap_id << 48
     words[TTMP0], words[TTMP0 + 1] = saved & 0xFFFF_FFFF, saved >> 32
@@ -192,7 +194,8 @@ def _message(step: Step) -> Exit:
     code, regs = _simm(step) & 0xFF, step.regs
     if code not in MESSAGES:
         raise RuleBroken("illegal", f"message {code:#x} is reserved")
-    if code == MESSAGE_DEALLOC_VGPRS:  # to the SPI, no further
+    # Only the SPI handles this message.
+    if code == MESSAGE_DEALLOC_VGPRS:
         regs.words[STATUS] |= STATUS_NO_VGPRS
         regs.vgpr_count = 0
     else:
@@ -220,7 +223,7 @@ def _message_reply(step: Step) -> Exit:
 
 
 def _illegal(step: Step) -> Exit:
-    raise RuleBroken("illegal", "the end of the code was passed")
+    raise RuleBroken("illegal", "the wave ran past the end of the code")
 
 
 # ---- the program counter
@@ -236,7 +239,7 @@ def _get_pc(step: Step) -> Exit:
 
 
 def _target(step: Step) -> int:
-    """Return where a register says to go on; an address within an instruction's word is refused."""
+    """Return the target address in a register; raise if it is not a multiple of 4."""
     target = _pair(step) & PC_MASK
     if target % 4:
         raise misaligned(target)
@@ -262,8 +265,9 @@ def _call(step: Step) -> Exit:
 
 
 def _subvector_begin(step: Step) -> Exit:
-    """Run the loop for the low half of a wave64 first. Source: RDNA2 ISA reference, "S_SUBVECTOR_LOOP_BEGIN"; the RDNA3
-    one omits it.
+    """Run the loop for the low half of a wave64 first.
+
+    Source: RDNA2 ISA reference, "S_SUBVECTOR_LOOP_BEGIN"; the RDNA3 reference omits it.
     """
     regs, first = step.regs, step.field["sdst"]
     low, high = regs.scalar(EXEC_LO), regs.scalar(EXEC_LO + 1)
@@ -278,7 +282,7 @@ def _subvector_begin(step: Step) -> Exit:
 
 
 def _subvector_end(step: Step) -> Exit:
-    """Turn to the high half, if it was put aside."""
+    """Run the loop for the high half, if it was saved."""
     regs, first = step.regs, step.field["sdst"]
     saved = regs.scalar(first)
     if regs.scalar(EXEC_LO + 1):
@@ -295,7 +299,7 @@ def _subvector_end(step: Step) -> Exit:
 
 
 def _related(step: Step, base: int, by: int, count: int) -> int | None:
-    """Return register `base` + `by` if that stays in the range of `base`."""
+    """Return register `base` + `by` if it stays in the range of `base`."""
     low, high = next(region for region in REGIONS if region[0] <= base < region[1])
     index = base + by - (base + by) % count
     if low <= index and index + count <= high:
@@ -306,8 +310,9 @@ def _related(step: Step, base: int, by: int, count: int) -> int | None:
 
 
 def _move_relative(step: Step) -> Exit:
-    """s_movrels, s_movreld, s_movrelsd_2: source, destination or both are moved by M0. Out of range: s0 is read,
-    nothing is written.
+    """s_movrels, s_movreld, s_movrelsd_2: M0 offsets the source, the destination or both.
+
+    Out of range s0 is read, and nothing is written.
     """
     regs, mnemonic = step.regs, step.ins.mnemonic
     count = 2 if mnemonic.endswith("b64") else 1
@@ -345,7 +350,7 @@ def _bases(step: Step) -> int:
     return step.machine.dispatch.private_aperture | step.machine.dispatch.shared_aperture << 16
 
 
-# HW_REG number: how it is read. Source: RDNA3 ISA reference, "Wave State Registers".
+# HW_REG number: the function that reads it. Source: RDNA3 ISA reference, "Wave State Registers".
 HARDWARE: Mapping[int, Callable[[Step], int]] = {
     1: lambda step: int(step.regs.words[MODE]),
     2: _status,
@@ -355,7 +360,7 @@ HARDWARE: Mapping[int, Callable[[Step], int]] = {
     21: lambda step: int(step.regs.words[FLAT_SCRATCH_HI]),
     23: lambda step: int(step.regs.words[HW_ID1]),
     24: lambda step: int(step.regs.words[HW_ID2]),
-    29: lambda step: step.machine.counters.instructions & CYCLES_MASK,  # a cycle an instruction
+    29: lambda step: step.machine.counters.instructions & CYCLES_MASK,  # counts one cycle for each instruction
 }
 FLUSH_IB = 14
 # HW_REG number: word, bits that a program may write, bits that a trap handler may write
@@ -419,7 +424,7 @@ _NOTHING = (
 )  # fmt: skip
 
 HANDLERS: Mapping[str, Handler] = {
-    **dict.fromkeys(_NOTHING, _go_on),
+    **dict.fromkeys(_NOTHING, _next),
     **dict.fromkeys(CONDITIONS, _branch),
     **dict.fromkeys(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"), _end),
     **dict.fromkeys(("s_waitcnt_vmcnt", "s_waitcnt_vscnt", "s_waitcnt_lgkmcnt", "s_waitcnt_expcnt"), _wait_one),

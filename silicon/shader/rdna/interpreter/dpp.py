@@ -1,7 +1,7 @@
-"""Data parallel primitives: from which lane a vector instruction takes its first source, and which lanes it writes.
+"""Data parallel primitives: the lane from which a vector instruction takes its first source, and the lanes it writes.
 
-Source: RDNA3 ISA reference, "Data Parallel Processing". Where its table of BC and FI and its text differ (a source
-beyond the row), the text is followed: BC alone decides.
+Source: RDNA3 ISA reference, "Data Parallel Processing". Its table of BC and FI and its text differ for a source beyond
+the row. This module follows the text: BC alone decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def source_in_row(ctrl: int, lane: int) -> int:
 
 
 class Permutation:
-    """What one DPP dword makes of the lanes of a wave."""
+    """How one DPP dword permutes the lanes of a wave."""
 
     def __init__(self, dpp: Dpp, active: Lanes) -> None:
         lanes = np.arange(active.size)

@@ -1,5 +1,5 @@
-"""The reference engine: one instruction of one wave at a time, by the ISA document, every rule checked as it
-happens.
+"""The reference engine: it executes one instruction of one wave at a time as the ISA document says, and checks every
+rule.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Exit", "Interpreter", "Machine", "step_one"]
 
 NAVI31_WGPS = 48
-SLICE = 128  # instructions a wave issues before another one of its group has its turn
+SLICE = 128  # instructions that a wave issues before the next one of its group runs
 LONGEST_BYTES = 12
 TRAPSTS_MEMORY, TRAPSTS_ILLEGAL = 1 << 8, 1 << 11
 _TRAPPED = {"memory": TRAPSTS_MEMORY, "alignment": TRAPSTS_MEMORY, "illegal": TRAPSTS_ILLEGAL}
@@ -58,7 +58,7 @@ def _refused(step: Step) -> Exit:
     raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: graphics and images")
 
 
-# Format: who executes it, and the class it is counted in.
+# By format: the function that executes it, and the class in which it is counted.
 UNITS: dict[str, tuple[Callable[[Step], Exit], str]] = {
     **dict.fromkeys(("SOP1", "SOP2", "SOPC", "SOPK"), (scalar_alu, "salu")),
     **dict.fromkeys(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD"), (vector_alu, "valu")),
@@ -74,7 +74,7 @@ _VECTOR_CLASSES = frozenset(("valu", "wmma", "vmem", "flat", "lds"))
 
 
 def unit(ins: Instruction) -> tuple[Callable[[Step], Exit], str]:
-    """Return who executes an instruction, and the class it is counted in."""
+    """Return the function that executes an instruction, and the class in which it is counted."""
     handler = HANDLERS.get(ins.mnemonic)
     if handler is not None:
         if ins.mnemonic in _MESSAGES:
@@ -86,11 +86,11 @@ def unit(ins: Instruction) -> tuple[Callable[[Step], Exit], str]:
 
 
 def step_one(wave: WaveState, group: Group, machine: Machine) -> Exit:
-    """Execute exactly the instruction at the wave's PC on the wave's own words.
+    """Execute exactly the instruction at the wave's PC, on the wave's own words.
 
-    The group's LDS and `machine.memory` are accessed at once and results land at once; rules that need a wave's history
-    (in-flight loads, uninitialised registers) are checked only by `Interpreter`, which keeps it. Memory faults,
-    alignment, illegal code are always found.
+    The group's LDS and `machine.memory` are accessed at once, and results are written at once. Memory faults,
+    misalignment and illegal code are always found. Rules that need a wave's history (loads in flight, undefined
+    registers) are checked only by `Interpreter`, which keeps that history.
     """
     return _step(Registers(wave, None, strict=machine.strict), group, machine)
 
@@ -126,8 +126,10 @@ def _fetch(machine: Machine, pc: int) -> tuple[Instruction, Callable[[Step], Exi
 
 
 def _decoded(machine: Machine, pc: int) -> Instruction:
-    """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault on
-    the card.
+    """Decode an instruction.
+
+    At the end of a memory region the next one is read only if the instruction is incomplete: reading it may be a fault
+    of the card.
     """
     code = machine.fetch(pc, LONGEST_BYTES)
     try:
@@ -149,7 +151,7 @@ def _count(counters: Counters, regs: Registers, pc: int, name: str) -> None:
 
 
 def _broken(broken: RuleBroken, pc: int, step: Step | None, regs: Registers, machine: Machine) -> Exit:
-    """Record a broken rule; outside strict mode what hardware traps goes to the trap handler, if there is one."""
+    """Record a broken rule. Outside strict mode enter the trap handler instead, if there is one and hardware traps."""
     status = int(regs.words[STATUS])
     if (
         not machine.strict
@@ -169,7 +171,7 @@ def _broken(broken: RuleBroken, pc: int, step: Step | None, regs: Registers, mac
 
 @dataclass(slots=True, eq=False)
 class _Issuing:
-    """A wave on the machine; `sequence` is followed in strict mode."""
+    """A wave on the machine. `sequence` is tracked in strict mode."""
 
     regs: Registers
     sequence: Sequence | None
@@ -177,22 +179,24 @@ class _Issuing:
 
 @dataclass(slots=True)
 class _Resident:
-    """A group on the machine. `waiting` are the waves at its barrier, `running` the others that can go on."""
+    """A group on the machine. `waiting` are the waves at its barrier, `running` those that can continue."""
 
     group: Group
     first_slot: int
     running: list[_Issuing] = field(default_factory=list)
     waiting: list[_Issuing] = field(default_factory=list)
-    stopped: list[_Issuing] = field(default_factory=list)  # waves that halted or broke a rule
+    stopped: list[_Issuing] = field(default_factory=list)  # waves that have halted or broken a rule
 
     @property
     def has_ended(self) -> bool:
-        """Say whether every wave is done."""
+        """Whether every wave has ended."""
         return not self.running and not self.waiting and not self.stopped
 
 
 class InterpreterRun:
-    """A dispatch under way. Groups take turns, so do their waves: those that wait for each other all make progress."""
+    """A dispatch under way. Groups take turns, and so do their waves, so waves that wait for each other make
+    progress.
+    """
 
     def __init__(self, machine: Machine, resident_limit: int) -> None:
         self.machine = machine
@@ -202,21 +206,21 @@ class InterpreterRun:
         self._residents: deque[_Resident] = deque()
         self._free_slots: list[int] = []
         self._slots_made = 0
-        self._since_change = 0  # turns since a group came or went
+        self._since_change = 0  # turns since a group started or ended
 
     @property
     def counters(self) -> Counters:
-        """What was done so far."""
+        """The counters so far."""
         return self.machine.counters
 
     @property
     def instructions(self) -> int:
-        """How many wave-instructions were executed so far."""
+        """How many wave-instructions have been executed."""
         return self.machine.counters.instructions
 
     @property
     def violations(self) -> list[Violation]:
-        """The rules that were broken so far."""
+        """The violations so far."""
         return self.machine.violations
 
     @property
@@ -231,12 +235,13 @@ class InterpreterRun:
 
     @property
     def waiting(self) -> bool:
-        """Never: all that it needs is here."""
+        """Always False: nothing here needs waiting."""
         return False
 
     def step(self, instructions: int) -> bool:
-        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations
-        never ends.
+        """Run up to about `instructions` wave-instructions; return True once every wave has ended.
+
+        A dispatch with violations never ends.
         """
         left, idle = instructions, 0
         while left > 0:
@@ -254,7 +259,8 @@ class InterpreterRun:
                 self._residents.append(resident)
             idle = 0 if used else idle + 1
             if idle > len(self._residents) and (self._next is None or len(self._residents) >= self._limit):
-                break  # all that is left has halted or waits for what has
+                # All waves left have halted, or wait for a wave that has.
+                break
         return not self._residents and self._next is None
 
     def kill(self) -> None:
@@ -263,9 +269,7 @@ class InterpreterRun:
         self._next = None
 
     def _admit(self) -> None:
-        """Start another group when there is none, or when all had a turn and none ended: somebody may wait for one not
-        started yet.
-        """
+        """Start another group if none runs, or if all had a turn and none ended: one of them may wait for it."""
         while (
             self._next is not None and len(self._residents) < self._limit and self._since_change >= len(self._residents)
         ):
@@ -311,7 +315,9 @@ class InterpreterRun:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The cores of a card with `wgp_count` work-group processors, as an engine that is right rather than fast."""
+    """The shader cores of a card with `wgp_count` work-group processors: the engine that is correct rather than
+    fast.
+    """
 
     wgp_count: int = NAVI31_WGPS
 
@@ -326,7 +332,7 @@ class Interpreter:
 
 
 def resident_limit(dispatch: Dispatch, fitting: int, wgp_count: int) -> int:
-    """Return how many groups are resident at most: what fits on all WGPs, and what scratch memory has room for."""
+    """Return the largest number of resident groups: as many as fit on all WGPs and in scratch memory."""
     if not (dispatch.scratch_wave_bytes and dispatch.scratch_waves):
         return fitting * wgp_count
     return min(fitting * wgp_count, max(dispatch.scratch_waves // waves_in_group(dispatch), 1))

@@ -1,7 +1,7 @@
-"""Buffer data formats: what the texture unit makes of memory on a typed load, and of registers on a typed store.
+"""Buffer data formats: how the texture unit converts memory on a typed load, and registers on a typed store.
 
-Source: RDNA3 ISA reference, "Data Formats", "D16 Instructions". A format's name lists components from the highest bit
-down; X is the lowest.
+Source: RDNA3 ISA reference, "Data Formats", "D16 Instructions". A format's name lists its components from the highest
+bit down; X is the lowest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-# By number; runs of formats that share their component widths.
+# (first number, component widths, number types): runs of formats that share their component widths.
 _RUNS: tuple[tuple[int, str, str], ...] = (
     (1, "8", "unorm snorm uscaled sscaled uint sint"),
     (7, "16", "unorm snorm uscaled sscaled uint sint float"),
@@ -33,24 +33,24 @@ F32_ONE = 0x3F80_0000
 
 @dataclass(frozen=True, slots=True)
 class BufferFormat:
-    """Component widths, X first, and how their numbers are meant."""
+    """Component widths, X first, and their number type."""
 
     widths: tuple[int, ...]
     kind: str
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of an element."""
+        """Size of an element."""
         return sum(self.widths) // 8
 
     @property
     def is_integer(self) -> bool:
-        """Say whether registers hold integers."""
+        """Whether registers hold integers."""
         return self.kind in ("uint", "sint")
 
     @property
     def alignment(self) -> int:
-        """Bytes that an element is aligned to: its component's or its own size, at most a dword."""
+        """Alignment of an element in bytes: its component's or its own size, at most a dword."""
         return min(self.size_bytes & -self.size_bytes, 4)
 
 
@@ -87,8 +87,8 @@ def small_float_to_f32(bits: int, width: int) -> int:
 
 
 def f32_to_small_float(bits: int, width: int, *, truncates: bool = False) -> int:
-    """Narrow an f32 to 16, 11 or 10 bits, to nearest even or towards zero. The unsigned ones make 0 of what is
-    negative.
+    """Narrow an f32 to 16, 11 or 10 bits, to nearest even or towards zero. Unsigned formats turn negative values into
+    0.
     """
     fraction_bits = {16: 10, 11: 6, 10: 5}[width]
     infinity, sign = 0x1F << fraction_bits, bits >> 31
@@ -116,7 +116,7 @@ def _signed(value: int, width: int) -> int:
 
 
 def component_to_register(value: int, width: int, kind: str) -> int:
-    """Turn one component in memory to the 32 bits of its register."""
+    """Convert one component in memory to its 32-bit register."""
     signed = _signed(value, width)
     if kind == "float":
         return value if width == 32 else small_float_to_f32(value, width)
@@ -132,9 +132,7 @@ def component_to_register(value: int, width: int, kind: str) -> int:
 
 
 def register_to_component(bits: int, width: int, kind: str) -> int:
-    """Turn the 32 bits of a register to one component in memory. UNKNOWN: integers that do not fit lose their high
-    bits.
-    """
+    """Convert a 32-bit register to one component in memory. UNKNOWN: integers that do not fit lose their high bits."""
     mask = (1 << width) - 1
     if kind in ("uint", "sint"):
         return bits & mask
@@ -160,7 +158,7 @@ def unpack(fmt: BufferFormat, element: bytes) -> list[int]:
 
 
 def pack(fmt: BufferFormat, registers: list[int]) -> bytes:
-    """Return the element of components; those that are missing are 0."""
+    """Return the element of components; missing ones are 0."""
     whole, at = 0, 0
     for number, width in enumerate(fmt.widths):
         bits = registers[number] if number < len(registers) else 0
@@ -170,8 +168,9 @@ def pack(fmt: BufferFormat, registers: list[int]) -> bytes:
 
 
 def to_d16(fmt: BufferFormat, bits: int) -> int:
-    """Narrow a loaded component to 16 bits: of a 32-bit float by truncation, else to nearest even; integers lose their
-    high bits.
+    """Narrow a loaded component to 16 bits.
+
+    A 32-bit float is truncated, other floats round to nearest even, integers lose their high bits.
     """
     if fmt.is_integer:
         return bits & 0xFFFF

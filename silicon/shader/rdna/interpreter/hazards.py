@@ -1,4 +1,4 @@
-"""What the vector ALU does not interlock, and what a clause may hold: rules about instructions that follow each other.
+"""Rules about consecutive instructions: hazards that the vector ALU does not interlock, and the contents of clauses.
 
 Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate", "Instruction Clauses"; LLVM GCNHazardRecognizer, hazards
 of gfx11 (VALUTransUse, VcmpxPermlane).
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
 
 _VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "VINTERP"))
-# They leave when every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause
+# These issue once every vector result is written. Source: LLVM GCNHazardRecognizer, "Instructions which cause
 # va_vdst==0"; Mesa aco_insert_NOPs.cpp, parse_vdst_wait
 _BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
 _PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")
-MAX_BETWEEN, MAX_TRANS_BETWEEN = 5, 1  # a transcendental result is safe behind more instructions than these
-DEPCTR_VA_VDST = 0xF000  # of s_waitcnt_depctr: vector results still to be written; 0 waits for all
+# A transcendental result is safe to read after more instructions than these.
+MAX_BETWEEN, MAX_TRANS_BETWEEN = 5, 1
+# Field of s_waitcnt_depctr: vector results still to be written; 0 waits for all.
+DEPCTR_VA_VDST = 0xF000
 CLAUSE_LENGTH = 0x3F
 _INTERNAL = ("s_nop", "s_waitcnt", "s_sleep", "s_delay_alu")
 
@@ -34,7 +36,7 @@ def _registers(ins: Instruction, fields: tuple[str, ...] | None, *, written: boo
 
 
 def clause_type(ins: Instruction) -> str:
-    """Return what kind of clause an instruction may stand in; empty for none."""
+    """Return the kind of clause in which an instruction may be; empty for none."""
     if ins.format in _VALU:
         return "VALU"
     if ins.format in ("SMEM", "DS"):
@@ -47,23 +49,23 @@ def clause_type(ins: Instruction) -> str:
 
 
 def is_vector(ins: Instruction) -> bool:
-    """Say whether the vector ALU executes an instruction."""
+    """Return whether the vector ALU executes an instruction."""
     return ins.format in _VALU
 
 
 class State(NamedTuple):
-    """What the instructions before leave to look back at."""
+    """What the rules need of the instructions before."""
 
-    # VGPR of a transcendental result, instructions and transcendentals since
+    # VGPR of a transcendental result, instructions and transcendentals issued since.
     pending: tuple[tuple[int, int, int], ...] = ()
-    matrix: frozenset[int] = frozenset()  # result of the WMMA just before
-    compared: bool = False  # the vector instruction just before wrote EXEC
-    left: int = 0  # instructions of the clause still to come
+    matrix: frozenset[int] = frozenset()  # result of the previous instruction, if that is a WMMA
+    compared: bool = False  # the previous vector instruction wrote EXEC
+    left: int = 0  # instructions left in the clause
     type_: str = ""
 
 
 class Sequence:
-    """The instructions a wave issued last, as far as one of the rules looks back."""
+    """The last instructions of a wave, as far as the rules need them."""
 
     def __init__(self, before: State | None = None) -> None:
         start = before or State()
@@ -73,12 +75,12 @@ class Sequence:
 
     @property
     def state(self) -> State:
-        """Return what is left to look back at."""
+        """The state for the instructions that follow."""
         pending = tuple((one, since[0], since[1]) for one, since in sorted(self._pending.items()))
         return State(pending, frozenset(self._matrix), self._compared, self._left, self._type if self._left else "")
 
     def check(self, ins: Instruction) -> None:
-        """Take the next instruction; one that comes too early breaks a rule."""
+        """Add the next instruction; raise if it comes too early."""
         if self._left:
             self._in_clause(ins)
         if ins.mnemonic == "s_clause":
@@ -104,15 +106,15 @@ class Sequence:
     def _vector(self, ins: Instruction) -> None:
         is_matrix = ins.mnemonic.startswith("v_wmma")
         read = _registers(ins, None, written=False)
-        late = sorted(read & self._pending.keys())
-        if late:
+        early = sorted(read & self._pending.keys())
+        if early:
             raise RuleBroken(
-                "hazard", f"v{late[0]} of a transcendental instruction is read too early; wait with s_waitcnt_depctr"
+                "hazard", f"v{early[0]} of a transcendental instruction is read too early; wait with s_waitcnt_depctr"
             )
         if is_matrix and self._matrix & _registers(ins, ("src0", "src1"), written=False):
-            raise RuleBroken("hazard", "matrix A or B is the result of the WMMA just before; put a v_nop between")
+            raise RuleBroken("hazard", "matrix A or B is the result of the previous WMMA; put a v_nop between")
         if self._compared and ins.mnemonic.startswith(_PERMLANES):
-            raise RuleBroken("hazard", "a lane permutation right behind v_cmpx; put a vector instruction between")
+            raise RuleBroken("hazard", "a lane permutation right after v_cmpx; put a vector instruction between")
         is_trans = ins.mnemonic.startswith(_TRANSCENDENTAL)
         written = _registers(ins, None, written=True)
         for register, since in tuple(self._pending.items()):

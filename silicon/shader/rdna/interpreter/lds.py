@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.interpreter.step import Addresses, Lanes, Step, Words
 
 ORDER = {"lgkm": "lds"}
-# By what follows `ds_load_` and `ds_store_`.
+# By the suffix after `ds_load_` and `ds_store_`.
 TRANSFERS = {
     "u8": Transfer(1), "i8": Transfer(1, signed=True), "u16": Transfer(2), "i16": Transfer(2, signed=True),
     "b8": Transfer(1), "b16": Transfer(2), "b32": Transfer(4), "b64": Transfer(8), "b96": Transfer(12), "b128": Transfer(16),
@@ -45,11 +45,11 @@ TRANSFERS = {
 _TWO = re.compile(r"ds_(load|store|storexchg)_2addr(_stride64)?(?:_rtn)?_b(32|64)")
 _ATOMIC = re.compile(r"ds_(\w+?)_(?:rtn_)?([iufb](?:32|64))")
 _VERBS = {"cmpstore": "cmpswap", "storexchg": "swap"}  # names that memory atomics spell differently
-_LANES = 32  # permutations never leave a half of a wave64
+_LANES = 32  # permutations stay within a half of a wave64
 
 
 def data_share(step: Step) -> None:
-    """Execute a DS instruction on LDS. GDS, and what only graphics uses, is not modelled."""
+    """Execute a DS instruction on LDS. GDS and instructions for graphics are not modelled."""
     mnemonic = step.ins.mnemonic
     if step.field["gds"] or mnemonic.startswith(("ds_gws", "ds_ordered", "ds_bvh")):
         raise Unmodelled(f"{mnemonic} at {step.pc:#x}: the global data share and ray tracing stacks")
@@ -102,7 +102,7 @@ def _single(step: Step, verb: str, transfer: Transfer) -> None:
 
 
 def _two_addresses(step: Step, verb: str, size: int, stride: int) -> None:
-    """Access two places of an array at once; each offset counts elements, or 64 of them."""
+    """Access two elements of an array at once; each offset counts elements, or 64 of them."""
     lanes, space, transfer = step.regs.exec_lanes(), LdsSpace(step), Transfer(size)
     first, count = step.field["vdst"], size // 4
     if verb != "store" and not step.regs.vector_fits(first, 2 * count):
@@ -124,7 +124,7 @@ def _two_addresses(step: Step, verb: str, size: int, stride: int) -> None:
 
 
 def lds_flush(step: Step, name: str) -> Flush:
-    """Return which denormals an LDS atomic flushes, as MODE says. Source: "Float Memory Atomics", "Denormals"."""
+    """Return which denormals an LDS atomic flushes, from MODE. Source: "Float Memory Atomics", "Denormals"."""
     mode = int(step.regs.words[MODE]) >> (6 if name.endswith("f64") else 4)
     return Flush(inputs=not mode & 1, outputs=not mode & 2)
 
@@ -147,8 +147,8 @@ def _atomic(step: Step, name: str) -> None:
 
 
 def _conditional_exchange(step: Step) -> None:
-    """ds_condxchg32_rtn_b64: each dword of a pair is replaced where bit 31 of its new value is set, and that bit is
-    stored as 0.
+    """ds_condxchg32_rtn_b64: replace each dword of a pair if bit 31 of its new value is set; that bit is stored as
+    0.
     """
     lanes = step.regs.exec_lanes()
     at = byte_addresses(_addresses(step, lanes, step.ins.offset) & 0xFFF8, 8)
@@ -167,10 +167,10 @@ def _conditional_exchange(step: Step) -> None:
 
 
 def _count_lanes(step: Step) -> None:
-    """ds_append and ds_consume: add or subtract the number of active lanes at M0 + offset; all of them get the old
+    """ds_append and ds_consume: add or subtract the number of active lanes at M0 + offset; every lane gets the old
     value.
 
-    UNKNOWN: the document gives M0's layout for GDS; for LDS compilers put the byte address there as it is.
+    UNKNOWN: the document gives M0's layout for GDS. For LDS compilers put the plain byte address there.
     """
     lanes = step.regs.exec_lanes()
     active = int(lanes.sum())
@@ -187,8 +187,9 @@ def _count_lanes(step: Step) -> None:
 
 
 def swizzled_lane(offset: int, lane: int) -> int:
-    """Return the lane that ds_swizzle_b32 reads for `lane` (0..31 of a half). Source: RDNA3 ISA reference,
-    "DS_SWIZZLE_B32".
+    """Return the lane that ds_swizzle_b32 reads for `lane` (0..31 of a half).
+
+    Source: RDNA3 ISA reference, "DS_SWIZZLE_B32".
     """
     low = offset & 0x1F
     if offset >= 0xE000:  # FFT
@@ -203,7 +204,7 @@ def swizzled_lane(offset: int, lane: int) -> int:
 
 
 def _gather(step: Step, first: int, sources: NDArray[np.int64], lanes: Lanes) -> None:
-    """Give every active lane what its source lane has in VGPR `first`; a source that is off gives zero."""
+    """Give every active lane the value of its source lane in VGPR `first`; an inactive source lane gives zero."""
     values = step.regs.vector(first, lanes, decides=False)
     unknown = step.regs.vector_undefined(first)
     valid = lanes[sources]
@@ -220,7 +221,8 @@ def _swizzle(step: Step) -> None:
     lanes = step.regs.exec_lanes()
     pattern = [swizzled_lane(step.ins.offset, lane) for lane in range(_LANES)]
     sources = np.resize(np.array(pattern, np.int64), lanes.size) + _half_bases(lanes)
-    _gather(step, step.field["addr"], sources, lanes)  # its one source is encoded as an address
+    # Its one source is encoded as an address.
+    _gather(step, step.field["addr"], sources, lanes)
 
 
 def _chosen(step: Step, lanes: Lanes) -> NDArray[np.int64]:
@@ -233,9 +235,7 @@ def _backward(step: Step) -> None:
 
 
 def _forward(step: Step) -> None:
-    """ds_permute_b32: lanes push their data; of several for one lane the highest wins, a lane that gets none reads
-    zero.
-    """
+    """ds_permute_b32: lanes push their data. The highest of several wins; a lane that gets none reads zero."""
     regs, lanes, first = step.regs, step.regs.exec_lanes(), step.field["data0"]
     targets = _chosen(step, lanes)
     values, unknown = regs.vector(first, lanes, decides=False), regs.vector_undefined(first)
@@ -247,7 +247,7 @@ def _forward(step: Step) -> None:
 
 
 def _nothing(step: Step) -> None:
-    """ds_nop counts nothing and does nothing."""
+    """ds_nop does nothing, and no counter counts it."""
 
 
 _SPECIAL: dict[str, Callable[[Step], None]] = {
@@ -255,20 +255,20 @@ _SPECIAL: dict[str, Callable[[Step], None]] = {
     "ds_append": _count_lanes, "ds_consume": _count_lanes, "ds_condxchg32_rtn_b64": _conditional_exchange,
 }  # fmt: skip
 
-# What M0 17:16 say of an lds_direct_load. Source: RDNA3 ISA reference, "LDS Direct Load".
+# M0 17:16 of an lds_direct_load. Source: RDNA3 ISA reference, "LDS Direct Load".
 _DIRECT = {
     0: Transfer(1), 1: Transfer(2), 2: Transfer(4), 4: Transfer(1, signed=True), 5: Transfer(2, signed=True),
 }  # fmt: skip
 
 
 def direct_load(step: Step) -> None:
-    """lds_direct_load: one value of LDS to every lane of each quad that has an active one."""
+    """lds_direct_load: load one value of LDS to every lane of each quad that has an active lane."""
     if step.ins.mnemonic != "lds_direct_load":
         raise Unmodelled(f"{step.ins.mnemonic} at {step.pc:#x}: parameters of pixel shaders")
     m0 = step.regs.scalar(M0)
     transfer = _DIRECT.get(m0 >> 16 & 7)
     if transfer is None or m0 & 3:
-        raise RuleBroken("alignment", f"M0 {m0:#x} gives no type or no dword address for a direct load")
+        raise RuleBroken("alignment", f"M0 {m0:#x} has no valid type or dword address for a direct load")
     lanes = np.repeat(step.regs.exec_lanes().reshape(-1, 4).any(axis=1), 4)
     at = np.repeat(byte_addresses(np.array([m0 & 0xFFFF], np.int64), transfer.size_bytes), lanes.size, axis=0)
     data, undefined = LdsSpace(step).read(at, lanes)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ringup.silicon.shader.rdna.interpreter.step import Addresses, Bytes, Lanes, Step
 
-# By what follows `global_load_` and `global_store_`.
+# By the suffix after `global_load_` and `global_store_`.
 TRANSFERS = {
     "u8": Transfer(1), "i8": Transfer(1, signed=True), "u16": Transfer(2), "i16": Transfer(2, signed=True),
     "b8": Transfer(1), "b16": Transfer(2), "b32": Transfer(4), "b64": Transfer(8), "b96": Transfer(12), "b128": Transfer(16),
@@ -39,18 +39,19 @@ TRANSFERS = {
 }  # fmt: skip
 LOADS, STORES = {"vm": "vmem"}, {"vs": "store"}
 FLAT_LOADS, FLAT_STORES = {"vm": "vmem", "lgkm": "lds"}, {"vs": "store", "lgkm": "lds"}
-# A FLAT load counts in both, and returns in that of the memory it reached. Source: LLVM SIInsertWaitcnts.cpp,
-# mayAccessLDSThroughFlat (global memory through FLAT is waited for in vmcnt alone); ROCR-Runtime blit_copyAligned.s
-# does so. UNKNOWN: whether LDS alone needs no vmcnt
+# A FLAT load counts in both counters, and returns in the one of the memory that it accessed. Source: LLVM
+# SIInsertWaitcnts.cpp, mayAccessLDSThroughFlat (a wait for global memory through FLAT uses vmcnt alone); ROCR-Runtime
+# blit_copyAligned.s does so. UNKNOWN: whether LDS alone needs no vmcnt
 WITHOUT_LDS = frozenset({"vm"})
 FLAT_OFFSET_MASK = 0xFFF  # the sign bit is forced to zero
-APERTURE_SHIFT = 32  # an aperture is 4 GiB: its high dword is SH_MEM_BASES' half, moved up
+# An aperture is 4 GiB: its high dword is its half of SH_MEM_BASES, shifted left by 16.
+APERTURE_SHIFT = 32
 
 Part = tuple[Space, "Lanes", "Addresses"]
 
 
 def split(mnemonic: str) -> tuple[str, str, str]:
-    """Take `global_atomic_add_u32` apart: global, atomic, add_u32."""
+    """Split `global_atomic_add_u32` into global, atomic, add_u32."""
     unit, verb, rest = mnemonic.split("_", 2)
     return unit, verb, rest
 
@@ -72,7 +73,8 @@ def vector_memory(step: Step) -> None:
         _load(step, first, transfer, places(step, transfer.size_bytes, lanes), lanes, order)
         return
     data, undefined = stored(step, step.field["data"], transfer, lanes, check=not is_flat)
-    if is_flat:  # its address says who will read what it stores
+    # The address decides who can read the stored data.
+    if is_flat:
         _, private = _apertures(step, _wide(step, step.field["addr"], lanes))
         check_stored(step, step.field["data"], transfer.register_count, lanes & ~private)
     for space, some, addresses in places(step, transfer.size_bytes, lanes):
@@ -97,17 +99,17 @@ def _load(
 
 
 def memory_flush(step: Step, name: str) -> Flush:
-    """Return which denormals a memory atomic flushes: an add all inputs, others what MODE says of inputs; results
-    never.
+    """Return which denormals a memory atomic flushes.
 
-    Source: RDNA3 ISA reference, "Float Memory Atomics", "Denormals".
+    An add flushes all inputs; others flush inputs as MODE says. Results are never flushed. Source: RDNA3 ISA reference,
+    "Float Memory Atomics", "Denormals".
     """
     keeps = bool(step.regs.words[MODE] & (1 << 6 if name.endswith("f64") else 1 << 4))
     return Flush(inputs=name.startswith("add") or not keeps, outputs=False)
 
 
 def atomic_size(name: str) -> int:
-    """Return the bytes that an atomic such as `add_u64` works on."""
+    """Return the size in bytes of an atomic such as `add_u64`."""
     return 8 if name.endswith("64") else 4
 
 
@@ -135,7 +137,7 @@ def _atomic(step: Step, name: str, lanes: Lanes, *, is_flat: bool) -> None:
 
 
 def places(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool = False) -> Iterable[Part]:
-    """Return where each lane's bytes lie: space, its lanes, their byte addresses."""
+    """Return the location of each lane's bytes: the space, its lanes, their byte addresses."""
     if step.ins.format == "SCRATCH":
         offsets = _scratch_offsets(step, lanes)
         return [_scratch(step, offsets, size_bytes, lanes)]
@@ -151,7 +153,7 @@ def places(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool = False
 
 
 def _flat(step: Step, size_bytes: int, lanes: Lanes, *, is_atomic: bool) -> list[Part]:
-    """Sort lanes by aperture; the check is made before the offset is added."""
+    """Split lanes by aperture. The check comes before the offset is added."""
     bases = _wide(step, step.field["addr"], lanes)
     shared, private = _apertures(step, bases)
     offset = step.field["offset"] & FLAT_OFFSET_MASK
@@ -201,7 +203,7 @@ def _signed(address: int) -> int:
 
 
 def _scratch_offsets(step: Step, lanes: Lanes) -> Addresses:
-    """Return offsets in a lane's own scratch: ST, SS, SV and SVS addressing."""
+    """Return offsets in a lane's own scratch, for ST, SS, SV and SVS addressing."""
     offsets = np.full(lanes.size, step.ins.offset, np.int64)
     if step.field["saddr"] != NULL:
         offsets += step.regs.scalar(step.field["saddr"])
@@ -227,26 +229,27 @@ def _scratch(step: Step, offsets: Addresses, size_bytes: int, lanes: Lanes) -> P
 
 
 def _aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
-    """Apply SH_MEM_CONFIG.alignment_mode: unaligned, or dwords (smaller ones to their size) by ignoring low bits."""
+    """Apply SH_MEM_CONFIG.alignment_mode: unaligned, or drop low bits (to a dword, or to a smaller access's size)."""
     if step.machine.dispatch.mtype_unaligned or "_atomic_" in step.ins.mnemonic:
         return addresses
     return force_aligned(step, addresses, min(size_bytes & -size_bytes, 4), lanes)
 
 
 def force_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
-    """Drop the low bits of addresses as hardware does; strict mode stops where there are any."""
+    """Drop the low bits of addresses as hardware does; strict mode raises if any is set."""
     bad = lanes & (addresses % size_bytes != 0)
     if step.machine.strict and bad.any():
         lane = int(bad.argmax())
         raise RuleBroken(
-            "alignment", f"lane {lane} is at {int(addresses[lane]):#x}, which is no multiple of {size_bytes}"
+            "alignment", f"lane {lane} is at {int(addresses[lane]):#x}, which is not a multiple of {size_bytes}"
         )
     return addresses & -size_bytes
 
 
 def lds_aligned(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> Addresses:
-    """Align LDS addresses to the native size unless unaligned accesses are on. Source: "LDS/GDS Alignment and
-    Out-of-Range".
+    """Align LDS addresses to the native size unless unaligned accesses are enabled.
+
+    Source: "LDS/GDS Alignment and Out-of-Range".
     """
     if step.machine.dispatch.mtype_unaligned or size_bytes == 1:
         return addresses
@@ -259,7 +262,7 @@ _SCALAR_ORDER = {"lgkm": "scalar"}
 
 
 def scalar_memory(step: Step) -> None:
-    """Execute an SMEM instruction: loads of 1 to 16 dwords, plain or bounded by a buffer resource; cache
+    """Execute an SMEM instruction: a load of 1 to 16 dwords, plain or through a buffer resource, or a cache
     invalidation.
     """
     mnemonic = step.ins.mnemonic
@@ -300,7 +303,9 @@ def scalar_bytes(step: Step, gpu_va: int, size_bytes: int) -> bytes:
 
 
 def _buffer_words(step: Step, base: int, offset: int, count: int) -> bytes:
-    """Load through a resource: dwords beyond stride * num_records are zero. Only base, stride and num_records count."""
+    """Load through a resource: dwords beyond stride * num_records are zero. Only base, stride and num_records are
+    used.
+    """
     if step.ins.offset < 0:
         raise RuleBroken("memory", "a buffer load with a negative offset")
     resource = step.regs.scalar(base, 4)

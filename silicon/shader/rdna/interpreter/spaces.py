@@ -1,6 +1,4 @@
-"""The places where vector memory instructions end: global memory, and the LDS of a work-group. Bytes at addresses, lane
-by lane.
-"""
+"""Memories that vector memory instructions access, byte by byte: global memory, and the LDS of a work-group."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ LDS_BANKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What moves between memory and a lane: `half` is the 16 bits of the register that a D16 instruction uses."""
+    """What moves between memory and a lane. `half` is the 16 bits of the register that a D16 instruction uses."""
 
     size_bytes: int
     signed: bool = False
@@ -36,42 +34,42 @@ class Transfer:
 
 
 class Space(Protocol):
-    """Bytes at (lanes, bytes) of addresses. A read also says which bytes nobody wrote."""
+    """Bytes at addresses (lanes, bytes). A read also returns which bytes were never written."""
 
     def read(self, addresses: Addresses, lanes: Lanes) -> tuple[Bytes, NDArray[np.bool_] | None]:
-        """Gather."""
+        """Gather bytes."""
         ...
 
     def write(self, addresses: Addresses, lanes: Lanes, data: Bytes, undefined: NDArray[np.bool_] | None) -> None:
-        """Scatter."""
+        """Scatter bytes."""
         ...
 
 
 class GlobalSpace:
-    """Memory behind the VMID's page tables. What is in it counts as written."""
+    """Memory behind the VMID's page tables. All of it counts as written."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
 
     def read(self, addresses: Addresses, lanes: Lanes) -> tuple[Bytes, None]:
-        """Gather."""
+        """Gather bytes."""
         self._step.machine.count_lines(addresses, lanes)
         return self._step.machine.read(addresses, lanes), None
 
     def write(self, addresses: Addresses, lanes: Lanes, data: Bytes, undefined: NDArray[np.bool_] | None) -> None:
-        """Scatter."""
+        """Scatter bytes."""
         self._step.machine.count_lines(addresses, lanes)
         self._step.machine.write(addresses, lanes, data)
 
 
 class LdsSpace:
-    """The LDS of the wave's work-group. A lane that reaches beyond the allocation reads zeroes and writes nothing."""
+    """The LDS of the wave's work-group. A lane beyond the allocation reads zeroes and writes nothing."""
 
     def __init__(self, step: Step) -> None:
         self._step, self._group = step, step.group
 
     def read(self, addresses: Addresses, lanes: Lanes) -> tuple[Bytes, NDArray[np.bool_] | None]:
-        """Gather."""
+        """Gather bytes."""
         inside = self._inside(addresses, lanes)
         found = np.zeros(addresses.shape, np.uint8)
         found[inside] = self._group.lds[addresses[inside]]
@@ -83,14 +81,14 @@ class LdsSpace:
         return found, undefined
 
     def write(self, addresses: Addresses, lanes: Lanes, data: Bytes, undefined: NDArray[np.bool_] | None) -> None:
-        """Scatter."""
+        """Scatter bytes."""
         inside = self._inside(addresses, lanes)
         self._group.lds[addresses[inside]] = data[inside]
         self._group.lds_written[addresses[inside]] = True if undefined is None else ~undefined[inside]
         self._count(addresses, inside)
 
     def changed(self, addresses: Addresses, lanes: Lanes) -> Lanes:
-        """Return the lanes whose atomics change something; refuse those that work with bytes nobody wrote."""
+        """Return the lanes whose atomics change LDS; raise for lanes that operate on bytes that were never written."""
         inside = self._inside(addresses, lanes)
         if self._step.machine.strict:
             undefined = np.zeros(addresses.shape, np.bool_)
@@ -110,7 +108,7 @@ class LdsSpace:
         return lanes & ~outside
 
     def _count(self, addresses: Addresses, lanes: Lanes) -> None:
-        """Count the cycles that accesses to one bank by a half wave cost beyond what their number needs."""
+        """Count the extra cycles of bank conflicts, by half wave."""
         for first in range(0, lanes.size, 32):
             half = slice(first, first + 32)
             dwords = np.unique(addresses[half][lanes[half]] >> 2)
@@ -127,7 +125,7 @@ def byte_addresses(addresses: Addresses, size_bytes: int) -> Addresses:
 def load(
     step: Step, space: Space, first: int, transfer: Transfer, addresses: Addresses, lanes: Lanes, order: dict[str, str]
 ) -> None:
-    """Load what lies at (lanes, bytes) of addresses into VGPRs from `first` up."""
+    """Load the bytes at addresses (lanes, bytes) into VGPRs from `first` up."""
     data, undefined = space.read(addresses, lanes)
     deliver(step, first, transfer, data, undefined, lanes, order)
 
@@ -148,7 +146,7 @@ def deliver(
     if size >= 4:
         words = np.ascontiguousarray(data).view("<u4")
         for at in range(size // 4):
-            # a register may hold two halves: what is wrong of one is not of the other
+            # A register may hold two halves, and an undefined one does not affect the other.
             unknown = None if undefined is None else np.asarray(undefined[:, 4 * at : 4 * at + 4].all(axis=1), np.bool_)
             regs.set_vector(first + at, words[:, at], lanes, undefined=unknown, order=order)
         return
@@ -172,8 +170,9 @@ def deliver(
 def stored(
     step: Step, first: int, transfer: Transfer, lanes: Lanes, *, check: bool = True
 ) -> tuple[Bytes, NDArray[np.bool_] | None]:
-    """Return the (lanes, bytes) that a store takes from VGPRs `first` up, and which of them nobody wrote:
-    `check_stored` unless told not to.
+    """Return the bytes (lanes, bytes) that a store takes from VGPRs `first` up, and which of them are undefined.
+
+    `check` also calls `check_stored`.
     """
     regs, count = step.regs, transfer.register_count
     words = np.stack([regs.vector(first + at, lanes, decides=False) for at in range(count)], axis=1)
@@ -189,8 +188,9 @@ def stored(
 
 
 def check_stored(step: Step, first: int, count: int, lanes: Lanes) -> None:
-    """Refuse to store undefined lanes where others read them. Of a wide store a part may be: the fourth of three
-    numbers is padding.
+    """Raise if undefined lanes are stored where others can read them.
+
+    Part of a wide store may be undefined: the fourth of three numbers is padding.
     """
     regs = step.regs
     if regs.tracker is None or step.ins.format in OWN_MEMORY:
@@ -202,7 +202,7 @@ def check_stored(step: Step, first: int, count: int, lanes: Lanes) -> None:
 
 
 def numbers(step: Step, first: int, size_bytes: int, lanes: Lanes) -> list[int]:
-    """Return what VGPRs `first` up hold, an integer a lane, used in arithmetic."""
+    """Return the contents of VGPRs `first` up, one integer a lane, for arithmetic."""
     low = step.regs.vector(first, lanes).astype(np.uint64)
     if size_bytes == 8:
         low = low | step.regs.vector(first + 1, lanes).astype(np.uint64) << np.uint64(32)
@@ -211,7 +211,7 @@ def numbers(step: Step, first: int, size_bytes: int, lanes: Lanes) -> list[int]:
 
 
 def check_atomic(step: Step, addresses: Addresses, size_bytes: int, lanes: Lanes) -> None:
-    """Refuse an atomic that is not aligned to its size: hardware reports a memory violation."""
+    """Raise if an atomic is not aligned to its size: hardware reports a memory violation."""
     bad = lanes & (addresses[:, 0] % size_bytes != 0)
     if bad.any():
         lane = int(bad.argmax())
@@ -231,9 +231,9 @@ def atomic(
     sources: list[int],
     more: list[int],
 ) -> tuple[Bytes, NDArray[np.bool_] | None]:
-    """Read, modify and write lane after lane, lowest first; return what each lane found.
+    """Read, modify and write lane by lane, lowest first; return what each lane found.
 
-    UNKNOWN: the order of lanes that meet at one address; the document leaves it open.
+    UNKNOWN: the order of lanes that access the same address; the document leaves it open.
     """
     check_atomic(step, addresses, size_bytes, lanes)
     before, _ = space.read(addresses, lanes)

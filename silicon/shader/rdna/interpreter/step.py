@@ -1,4 +1,4 @@
-"""One instruction of one wave under execution: what every part of the reference engine is handed."""
+"""State of one instruction of one wave: the argument of every part of the reference engine."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 
 
 class Exit(Enum):
-    """What a wave does after an instruction. Its PC is that of the next instruction, except after FAULT: of the one
-    that broke a rule.
+    """What a wave does after an instruction.
+
+    The wave's PC is the next instruction's, except after FAULT: then it is that of the instruction that broke a rule.
     """
 
-    NEXT = "goes on, at once"
-    YIELD = "goes on; others should run first"
+    NEXT = "continues at once"
+    YIELD = "continues after others have run"
     BARRIER = "waits for its group"
     END = "has ended"
     HALT = "is halted"
-    FAULT = "broke a rule: the last of Machine.violations"
+    FAULT = "broke a rule: the last one in Machine.violations"
 
 
 class Mapped:
@@ -53,7 +54,7 @@ class Mapped:
 
 @dataclass(slots=True)
 class Machine:
-    """What is common to the waves of a dispatch."""
+    """What the waves of a dispatch share."""
 
     dispatch: Dispatch
     memory: Memory
@@ -61,15 +62,15 @@ class Machine:
     strict: bool = True
     counters: Counters = field(default_factory=Counters)
     violations: list[Violation] = field(default_factory=list)
-    code: dict[int, tuple[Instruction, Callable[[Step], Exit], str]] = field(
-        default_factory=dict
-    )  # by PC: the instruction cache
+    # The instruction cache, by PC.
+    code: dict[int, tuple[Instruction, Callable[[Step], Exit], str]] = field(default_factory=dict)
     _mapped: dict[tuple[bool, bool], list[Mapped]] = field(default_factory=dict)
     _epoch: int = -1
 
     def find(self, gpu_va: int, *, write: bool = False, execute: bool = False, lane: int | None = None) -> Mapped:
-        """Return the memory around an address; a fault of translation breaks the rule `memory`, one of fetching
-        `illegal`.
+        """Return the memory around an address.
+
+        A translation fault raises a `memory` violation, or an `illegal` one for a fetch.
         """
         if self._epoch != self.memory.epoch:
             self._mapped.clear()
@@ -82,16 +83,16 @@ class Machine:
         try:
             region = self.memory.region(gpu_va, write, execute)
         except MemoryFault as fault:
-            said = str(fault) if lane is None else f"lane {lane}: {fault}"
+            message = str(fault) if lane is None else f"lane {lane}: {fault}"
             kind = "illegal" if execute else "memory"
-            raise RuleBroken(kind, said, lane=lane, gpu_va=gpu_va) from fault
+            raise RuleBroken(kind, message, lane=lane, gpu_va=gpu_va) from fault
         found = Mapped(region)
         known.insert(0, found)
         del known[16:]
         return found
 
     def fetch(self, gpu_va: int, size_bytes: int) -> bytes:
-        """Read up to `size_bytes` of code; less where the memory ends that holds the first."""
+        """Read up to `size_bytes` of code; return fewer bytes if the memory region ends."""
         mapped = self.find(gpu_va, execute=True)
         at = gpu_va - mapped.start
         return mapped.data[at : at + size_bytes].tobytes()
@@ -104,7 +105,7 @@ class Machine:
         return found
 
     def write(self, addresses: Addresses, lanes: Lanes, data: Bytes) -> None:
-        """Scatter bytes; nothing is written if one address faults. Where lanes collide the highest wins."""
+        """Scatter bytes; nothing is written if one address faults. The highest lane wins at equal addresses."""
         for mapped, at, where in self._pieces(addresses, lanes, write=True):
             mapped.data[at] = data[where]
 
@@ -115,7 +116,7 @@ class Machine:
         pieces = []
         while left.any():
             at = int(left.argmax())
-            # rows are lanes, or parts of lanes; of a scalar access there is one
+            # Rows are lanes, or parts of lanes. A scalar access has one row.
             row, rows = at // addresses.shape[1], addresses.shape[0]
             lane = row * self.dispatch.wave_size // rows if rows > 1 else None
             first = int(addresses.flat[at])
@@ -128,7 +129,7 @@ class Machine:
         return pieces
 
     def count_lines(self, addresses: Addresses, lanes: Lanes) -> None:
-        """Count one memory instruction and the 128-byte lines it touches."""
+        """Count one memory instruction and the 128-byte lines that it accesses."""
         touched = np.unique(addresses[lanes] >> 7)
         self.counters.memory_transactions += bool(touched.size)
         self.counters.cache_lines += int(touched.size)
@@ -136,7 +137,7 @@ class Machine:
 
 @dataclass(slots=True)
 class Step:
-    """The instruction, and all it can reach."""
+    """The instruction, and all that it can access."""
 
     ins: Instruction
     pc: int
@@ -146,7 +147,7 @@ class Step:
 
     @property
     def field(self) -> dict[str, int]:
-        """Encoding fields by name."""
+        """The encoding's fields by name."""
         return self.ins.fields
 
     def issue(
@@ -158,8 +159,9 @@ class Step:
         sgprs: range = range(0),
         guards: frozenset[str] | None = None,
     ) -> None:
-        """Count an operation that completes later; its registers are out of bounds until a wait covers it, in the
-        counters `guards`.
+        """Count an operation that completes later.
+
+        Its registers may not be accessed until a wait covers it, in the counters `guards`.
         """
         if self.regs.tracker is not None:
             half = loaded_half(self.ins) if len(vgprs) == 1 else 0

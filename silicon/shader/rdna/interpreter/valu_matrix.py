@@ -1,12 +1,14 @@
-"""WMMA: D = A x B + C of 16 x 16 matrices spread over the lanes of a wave, EXEC ignored.
+"""WMMA: D = A x B + C of 16 x 16 matrices spread over the lanes of a wave; EXEC is ignored.
 
-Lane n (0…15) holds row n of A and column n of B, packed along K through its registers; lanes 16 up hold copies, which
-are not read. Lane n of C and D is column n % 16; row r is in register r // groups, lanes 16 * (r % groups) up, where a
-wave32 has two groups of lanes and a wave64 four. 16-bit C and D are half a dword each, the half by OPSEL[2]; D's other
-half stays. Float sums go along K by pairs: both products are added, then what was summed so far, each step rounded to
-nearest even. QUIRK: cards add each pair as v_dot2_f32_* does (`interp_valu_dots`), measured on gfx1151 and gfx1100, so
-that sums of both signs differ from these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056.
-UNKNOWN: the 16-bit sums. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
+Lane n (0…15) holds row n of A and column n of B, packed along K through its registers. Lanes from 16 up hold copies,
+which are not read. Lane n of C and D is column n % 16. Row r is in register r // groups, in the lanes from 16 * (r %
+groups) up; a wave32 has two groups of lanes, a wave64 four. 16-bit elements of C and D take half a dword each, selected
+by OPSEL[2]; D's other half is kept.
+
+Float sums run along K by pairs: both products are added, then the sum so far, and each step rounds to nearest even.
+QUIRK: cards add each pair as v_dot2_f32_* does (`values/dots.py`), measured on gfx1151 and gfx1100, so sums of both
+signs differ from these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the
+16-bit sums. Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate".
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def _rows(ctx: Ctx, matrix: Bits) -> Bits:
 
 
 def _registers(groups: int, matrix: NDArray[Element]) -> NDArray[Element]:
-    """Return (16, 16), row first, as (lane, register) of D, for a wave of so many groups of 16 lanes."""
+    """Return (16, 16), row first, as (lane, register) of D, for a wave with `groups` groups of 16 lanes."""
     return matrix.reshape(SIZE // groups, groups, SIZE).transpose(1, 2, 0).reshape(groups * SIZE, SIZE // groups)
 
 
@@ -65,10 +67,9 @@ def _float(form: Format, source: Format) -> Vector:
 
 
 def undefined_elements(a: Lanes, b: Lanes) -> Lanes:
-    """Return by (lane, register) which elements of D are undefined, from the lanes of A and B that are: whole rows and
-    columns.
+    """Return which elements of D are undefined, by (lane, register), from the undefined lanes of A and B.
 
-    The copies in the upper lanes are held to the rule too, since the document wants them.
+    They are whole rows and columns. The copies in the upper lanes count too, since the document requires them.
     """
     groups = a.size // SIZE
     rows, columns = (np.asarray(one.reshape(groups, SIZE).any(axis=0), np.bool_) for one in (a, b))

@@ -1,24 +1,24 @@
 """The ALUs of a shader core as pure functions: `VALUES[mnemonic](ctx, *sources)`.
 
-Sources are `ins.uses` in the order of the assembly text, destinations that are also read (`both`) and implied and
-hidden ones included: v_fmac_f32 gets vdst, src0, src1; v_cndmask_b32 src0, src1, mask; v_add_co_ci_u32 src0, src1,
-mask; v_div_fmas_f32 three sources and VCC; v_fmamk_f32 src0, literal, src1. Each is an array over all lanes, scalars
-and constants repeated: `uint32` with a 16-bit operand's half already moved down (`Operand.high`), `uint64` for 64 bits,
-(lanes, dwords) `uint32` for wider ones, `bool` for masks (operand type `mask`); `modify(ins, operand, value)` was
-applied to it. Integer immediates (simm16) are given as `Operand.bits` is.
+Sources are `ins.uses` in the order of the assembly text. They include destinations that are also read (`both`), and
+implied and hidden operands: v_fmac_f32 gets vdst, src0, src1; v_cndmask_b32 src0, src1, mask; v_add_co_ci_u32 src0,
+src1, mask; v_div_fmas_f32 three sources and VCC; v_fmamk_f32 src0, literal, src1. Each source is an array over all
+lanes, with scalars and constants repeated: `uint32` (a 16-bit operand's half is already moved down, see
+`Operand.high`), `uint64` for 64 bits, (lanes, dwords) `uint32` for wider ones, `bool` for masks (operand type `mask`).
+`modify(ins, operand, value)` has been applied to it. Integer immediates (simm16) are given as in `Operand.bits`.
 
-A vector function returns what `ins.defs` get, a tuple if they are several (v_swap_b32, carries, v_div_scale_f32):
-16-bit results in the low half (the caller keeps the register's other half), a `bool` array for a mask (the caller
-clears inactive lanes; v_cmpx_* writes EXEC). `finish(ctx, value)` then applies omod and clamp of floats; integers were
-clamped already. Inactive lanes hold anything.
+A vector function returns the values of `ins.defs`, a tuple if there are several (v_swap_b32, carries, v_div_scale_f32).
+16-bit results are in the low half, and the caller keeps the register's other half. A mask is a `bool` array, in which
+the caller clears inactive lanes (v_cmpx_* writes EXEC). `finish(ctx, value)` then applies omod and clamp of floats; the
+function has already clamped integers. Inactive lanes hold anything.
 
-A scalar function gets and returns ints: `(result, scc)`, None for what stays as it was; *_saveexec_* and *_wrexec_*
-`(result, scc, exec)`. s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
+A scalar function takes and returns ints: `(result, scc)`, None for what keeps its value; *_saveexec_* and *_wrexec_*
+return `(result, scc, exec)`. s_cmov_* and s_cmovk_i32 return None as the result if SCC is 0.
 
-Lane functions (`interp_valu_lanes`): v_readlane_b32 and v_readfirstlane_b32 return an int; v_writelane_b32 returns vdst
-for all lanes, EXEC ignored; v_permlane* return vdst with EXEC and op_sel (fi, bound_ctrl) honoured. v_wmma_* write all
-lanes, EXEC ignored; matrices C and D of a wave64 are half as many registers as those of a wave32 (`decode.of_wave`).
-DPP, and registers found by M0 (v_movrel*, v_swaprel_b32), are the caller's. A VOPD part is the base mnemonic
+Lane functions (`values/lanes.py`): v_readlane_b32 and v_readfirstlane_b32 return an int. v_writelane_b32 returns vdst
+for all lanes and ignores EXEC. v_permlane* return vdst and apply EXEC and op_sel (fi, bound_ctrl). v_wmma_* write all
+lanes and ignore EXEC; matrices C and D of a wave64 have half as many registers as those of a wave32 (`decode.of_wave`).
+The caller applies DPP, and the registers that M0 selects (v_movrel*, v_swaprel_b32). A VOPD part is the base mnemonic
 (`base_mnemonic`).
 """
 
@@ -40,7 +40,7 @@ from ringup.silicon.shader.rdna.values.transcendental import TRANSCENDENTAL
 
 __all__ = ["VALUES", "Ctx", "base_mnemonic", "finish", "modify"]
 
-# NumPy's warnings are about what the hardware does every day: overflow, 0/0, NaN to integer.
+# NumPy warns about ordinary results of hardware: overflow, 0/0, NaN to integer.
 _quiet = np.errstate(all="ignore")
 VALUES: dict[str, Vector | Scalar] = {
     name: _quiet(run)
@@ -51,5 +51,5 @@ VALUES |= INT | LANES | SALU
 
 
 def base_mnemonic(mnemonic: str) -> str:
-    """Return the mnemonic whose meaning an instruction shares: v_dual_add_f32 adds as v_add_f32."""
+    """Return the mnemonic whose function an instruction uses: v_add_f32 for v_dual_add_f32."""
     return mnemonic.replace("v_dual_", "v_")
