@@ -1,4 +1,4 @@
-"""What instructions compute, as LLVM IR: a family of instructions a module.
+"""The results of instructions as LLVM IR: one module for each family of instructions.
 
-Imported by the translator and by strict mode; shares no meaning with `values`.
+The translator and strict mode use these. They share no code with `values`, which is independent.
 """

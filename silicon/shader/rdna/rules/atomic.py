@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.writer.memory_ir import Addresses
     from ringup.silicon.shader.rdna.writer.wave import Wave
 
-# end of the mnemonic: the operation, the bytes of a lane
+# End of the mnemonic: operation, bytes of a lane.
 CACHE_ATOMICS = {
     f"{name}_{letter}{8 * size}": (operation, size)
     for size in (4, 8)
@@ -40,7 +40,8 @@ CACHE_ATOMICS = {
     "csub_u32": ("csub", 4), "cmpswap_f32": ("cmpswap_float", 4), "min_f32": ("min_float", 4), "max_f32": ("max_float", 4),
     "add_f32": ("add_float", 4),
 }  # fmt: skip
-LDS_ATOMICS = {  # as above, split where `rtn` stands in those that return the old value
+# As above. The key is split where `rtn` is inserted for atomics that return the old value.
+LDS_ATOMICS = {
     (name, f"{letter}{8 * size}"): (operation, size)
     for size in (4, 8)
     for name, letter, operation in (
@@ -56,7 +57,7 @@ LDS_RETURNING = {
 
 
 def _data(wave: Wave, source: Operand, size_bytes: int, at: int = 0) -> Value:
-    """Return the lanes' data: value number `at` of the registers of an operand."""
+    """Return the lanes' data: value number `at` in the registers of an operand."""
     return wave.src(replace(source, index=source.index + at * (size_bytes // 4)), f"i{8 * size_bytes}")
 
 
@@ -71,8 +72,9 @@ def put_old(wave: Wave, to: Operand, old: Value) -> None:
 def cache_atomic(
     wave: Wave, where: Addresses, operation: str, size_bytes: int, source: Operand, active: Value
 ) -> Value:
-    """Emit an atomic on memory for the lanes of a mask; return the old values (vector of i32 or i64). A comparand
-    follows the data.
+    """Emit an atomic on memory for the lanes of a mask; return the old values (vector of i32 or i64).
+
+    A compare value follows the data.
     """
     code = wave.code
     shape = Shape(size_bytes, size_bytes, wave.lanes)

@@ -1,7 +1,7 @@
-"""MUBUF loads, stores and atomics without formats, on linear buffers; swizzled and formatted ones are the
-interpreter's.
+"""MUBUF loads, stores and atomics without formats, on linear buffers.
 
-Source: RDNA3 ISA reference, "Buffer Addressing", "Range Checking", "Buffer Resource".
+The interpreter executes accesses to swizzled and formatted buffers. Source: RDNA3 ISA reference, "Buffer Addressing",
+"Range Checking", "Buffer Resource".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STRUCTURED, BY_INDEX, UNCHECKED, RAW = range(4)  # OOB_SELECT
 class _Places(NamedTuple):
     addresses: Addresses
     inside: Value  # lanes of EXEC whose whole access is in bounds (mask_type)
-    odd: Value  # i1: the interpreter must serve this
+    odd: Value  # i1: the interpreter must execute this
 
 
 def _field(wave: Wave, word: Value, low: int, count: int) -> Value:
@@ -40,7 +40,7 @@ def _field(wave: Wave, word: Value, low: int, count: int) -> Value:
 
 
 def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
-    """Return where the lanes access a buffer. An access of several dwords that is partly in bounds is odd."""
+    """Return where the lanes access a buffer. An access of several dwords that is partly in bounds is `odd`."""
     code = wave.code
     resource = operand(ins, "srsrc").index
     words = [wave.sgpr(resource + at) for at in range(4)]
@@ -57,16 +57,18 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
     is_structured, is_raw = (code.icmp("eq", select, code.const(one, "i32")) for one in (STRUCTURED, RAW))
     index, offset = _index_and_offset(wave, ins)
     some = _when(wave, code.icmp("ne", records, code.const(0, "i32")))
-    if index is None:  # index 0 is in range, if any is
+    # Index 0 is in range if any is.
+    if index is None:
         offsets = measured = offset
     else:
         wide_index, wide_offset = (code.resize(one, "i64") for one in (index, offset))
         offsets = code.op("add", code.op("mul", wide_index, wave.splat(code.resize(stride, "i64"))), wide_offset)
-        measured = code.select(is_raw, offsets, wide_offset)  # a raw buffer is bytes from its base, whatever the stride
+        # A raw buffer is bytes from its base, whatever the stride.
+        measured = code.select(is_raw, offsets, wide_offset)
         free = _when(wave, code.icmp("uge", select, code.const(UNCHECKED, "i32")))
         indexed = code.op("or", as_mask(code, code.icmp("ult", index, wave.splat(records))), free)
         some = code.op("and", some, indexed)
-    # what the end of an access may not exceed: the stride, or what is left of the buffer behind the scalar offset
+    # The end of an access must not exceed this: the stride, or the rest of the buffer after the scalar offset.
     limit = code.select(is_structured, stride, code.intrinsic("usub.sat", records, scalar))
     unlimited = code.invert(_when(wave, code.op("or", is_structured, is_raw)))
     candidates = code.op("and", some, wave.exec_bits())
@@ -88,7 +90,7 @@ def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
 
 
 def _when(wave: Wave, condition: Value) -> Value:
-    """Return every lane (a lane mask) where a condition (i1) holds, else none."""
+    """Return all lanes (a lane mask) if a condition (i1) holds, else none."""
     return wave.code.cast("sext", condition, wave.mask_type)
 
 

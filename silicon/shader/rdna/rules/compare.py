@@ -61,7 +61,8 @@ def _class(type_: str) -> Rule:
         def below(limit: int) -> Value:
             return code.icmp("ult", size, unit.const(limit))
 
-        # bit of the class: those of negative numbers count down, 2 (-inf) to 5 (-0), of positive ones up, 6 (+0) to 9
+        # Bit number of the class: negative numbers count down from 5 (-0) to 2 (-inf), positive ones up from 6 (+0) to
+        # 9.
         rank = wave.const(3, "i32")
         for step, limit in ((2, fmt.infinity), (1, 1 << fmt.mantissa), (0, 1)):
             rank = code.select(below(limit), wave.const(step, "i32"), rank)

@@ -1,7 +1,7 @@
-"""Conversions of the vector ALU between floats, integers and packed integers. Floats to integers truncate and saturate;
-NaN becomes 0.
+"""Conversions of the vector ALU between floats, integers and packed integers.
 
-Source: RDNA3 ISA reference, "VOP1 Instructions", "VOP3 & VOP3SD Instructions", V_CVT_*.
+Floats to integers truncate and saturate; NaN becomes 0. Source: RDNA3 ISA reference, "VOP1 Instructions", "VOP3 &
+VOP3SD Instructions", V_CVT_*.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def pack(wave: Wave, low: Value, high: Value) -> Value:
 
 
 def _nearest(f: Float, value: Value) -> Value:
-    """Round halves up. The sum is taken in double precision: it must not round itself."""
+    """Round halves up. The sum is taken in double precision, so that it does not round."""
     wide = f.code.cast("fpext", value, "double")
     return f.code.intrinsic("floor", f.code.op("fadd", wide, f.code.real(0.5, wide.type)))
 
 
-FROM_FLOAT: dict[str, tuple[str, str, bool, Step]] = {  # source, result, signed, what comes first
+# Name: source, result, signed, the step before the conversion.
+FROM_FLOAT: dict[str, tuple[str, str, bool, Step]] = {
     f"v_cvt_{'iu'[not signed]}{size}_{source}": (source, f"i{size}", signed, lambda f, value: value)
     for source, size in (("f64", 32), ("f32", 32), ("f16", 16))
     for signed in (True, False)
@@ -69,7 +70,8 @@ for _name, _row in FROM_FLOAT.items():
 
 # integers to floats ---------------------------------------------------------------------------------------------------
 
-TO_FLOAT = {  # source's bits: lowest, count, signed; result
+# Name: the source's lowest bit, count of bits, signed; result.
+TO_FLOAT = {
     "v_cvt_f64_i32": (0, 32, True, "f64"), "v_cvt_f64_u32": (0, 32, False, "f64"), "v_cvt_f32_i32": (0, 32, True, "f32"),
     "v_cvt_f32_u32": (0, 32, False, "f32"), "v_cvt_f16_i16": (0, 16, True, "f16"), "v_cvt_f16_u16": (0, 16, False, "f16"),
 } | {f"v_cvt_f32_ubyte{i}": (8 * i, 8, False, "f32") for i in range(4)}  # fmt: skip
@@ -107,7 +109,7 @@ def _offset(wave: Wave, ins: Instruction) -> None:
 
 
 def _between(source: str, target: str, how: str) -> Rule:
-    """Denormals of the source by its format's mode, those of the result by its own."""
+    """Convert between float formats. Denormals of the source follow its format's mode, those of the result its own."""
 
     def emit(wave: Wave, ins: Instruction) -> None:
         if how == "fptrunc" and wave.mode.round(FORMATS[target].kind):
@@ -130,7 +132,7 @@ rule("v_cvt_f32_f64")(_between("f64", "f32", "fptrunc"))
 def truncated_half(wave: Wave, value: Value) -> Value:
     """Convert float to the bits of half, towards zero: round, and step back where that went away from zero.
 
-    A finite value too large rounds to infinity, whose step back is the largest half.
+    A finite value that is too large rounds to infinity; the step back gives the largest half.
     """
     code = wave.code
     near = narrowed(code, value)
@@ -138,7 +140,7 @@ def truncated_half(wave: Wave, value: Value) -> Value:
     back = code.intrinsic("fabs", widened(code, near))
     finite = code.fcmp("one", size, code.real(float("inf"), value.type))
     beyond = code.op("and", finite, code.fcmp("ogt", back, size))
-    # far above the range of half the step back from infinity is still right
+    # Far above the range of half the step back from infinity is still right.
     return code.select(beyond, code.op("sub", near, code.const(1, near.type)), near)
 
 
@@ -148,7 +150,8 @@ def _pack_truncated(wave: Wave, ins: Instruction) -> None:
     parts = []
     for one in ins.uses:
         raw = truncated_half(wave, unit.source(one, ins))
-        if ins.clamp:  # packed results ignore omod
+        # Packed results ignore omod.
+        if ins.clamp:
             raw = half.closed(half.clamped(half.opened(raw)))
         parts.append(raw if half.denormals & 2 else flushed(wave.code, raw, half.fmt))
     wave.put(ins.defs[0], pack(wave, *parts), ins)
@@ -167,9 +170,8 @@ def _normalised(*, signed: bool) -> Step:
         low, high = code.real(-1.0 if signed else 0.0, wide.type), code.real(1.0, wide.type)
         wide = code.select(code.fcmp("olt", wide, low), low, wide)
         wide = code.select(code.fcmp("ogt", wide, high), high, wide)
-        product = code.intrinsic(
-            "roundeven", code.op("fmul", wide, code.real(scale, wide.type))
-        )  # exact in double precision
+        # The product is exact in double precision.
+        product = code.intrinsic("roundeven", code.op("fmul", wide, code.real(scale, wide.type)))
         return code.resize(to_integer(wave, product, "i32", signed=True), "i16")
 
     return convert

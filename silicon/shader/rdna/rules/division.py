@@ -1,7 +1,7 @@
 """The steps of a division: scaling of the operands, the last multiply-add, the special cases.
 
-A quotient is computed as v_div_scale (both operands), v_rcp, multiply-adds, v_div_fmas, v_div_fixup. Source: RDNA3 ISA
-reference, "V_DIV_SCALE_F32", "V_DIV_FMAS_F32", "V_DIV_FIXUP_F32".
+A quotient is computed with v_div_scale (both operands), v_rcp, multiply-adds, v_div_fmas, v_div_fixup. Source: RDNA3
+ISA reference, "V_DIV_SCALE_F32", "V_DIV_FMAS_F32", "V_DIV_FIXUP_F32".
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
     from ringup.silicon.shader.rdna.writer.wave import Rule, Wave
 
-# by format: power of two that operands are scaled by, exponent difference that calls for it, exponent of a tiny
-# numerator
+# By format: power of two by which operands are scaled, exponent difference that requires it, exponent of a tiny
+# numerator.
 SCALES = {"f32": (64, 96, 23), "f64": (128, 768, 53)}
 
 
 def _is_denormal(f: Float, value: Value) -> Value:
-    """Tell denormals other than zero."""
+    """Return whether numbers are denormal and not zero."""
     code = f.code
     size = code.intrinsic("fabs", value)
     least = f.code.bitcast(f.const(1 << f.fmt.mantissa), f.work)
@@ -30,10 +30,10 @@ def _is_denormal(f: Float, value: Value) -> Value:
 
 
 def _is_far_below(f: Float, top: Value, bottom: Value) -> Value:
-    """Tell whether the quotient is below the smallest normal number: compare the top with the bottom times that, both
-    scaled up.
+    """Return whether the quotient is below the smallest normal number.
 
-    Where the scaled bottom is rounded for being denormal the quotient is large.
+    Compares the top with that number times the bottom, both scaled up. If the scaled bottom is denormal and so rounded,
+    the quotient is large.
     """
     code = f.code
     lift = 600 if f.fmt.kind == "double" else 80
@@ -44,17 +44,18 @@ def _is_far_below(f: Float, top: Value, bottom: Value) -> Value:
 
 
 def _div_scale(type_: str) -> Rule:
-    """Scale one operand; the mask is set where v_div_fmas has to undo it.
+    """Scale one operand. The mask is set where v_div_fmas must undo that.
 
-    UNKNOWN: where reciprocal and quotient are both denormal the document scales the denominator, then above 2**126, up,
-    which makes it infinite; the quotient comes out right only if it is scaled down. Its test `1.0 / 64'F(S1)` of single
-    precision asks whether the reciprocal is denormal in single precision, or large denominators would lose their
-    quotient to v_rcp_f32's flush.
+    UNKNOWN: if reciprocal and quotient are both denormal, the document scales the denominator up. It is above 2**126
+    then and becomes infinite; the quotient is right only if it is scaled down. The document's test `1.0 / 64'F(S1)` of
+    single precision must mean that the reciprocal is denormal in single precision, or v_rcp_f32's flush would lose
+    quotients of large denominators.
     """
     power, apart, tiny = SCALES[type_]
 
     def emit(wave: Wave, ins: Instruction) -> None:
-        if wave.mode.round(FORMATS[type_].kind):  # a scaled operand may overflow
+        # A scaled operand may overflow.
+        if wave.mode.round(FORMATS[type_].kind):
             wave.bail(ins)
             return
         f, code = Float(wave, type_), wave.code
@@ -65,16 +66,18 @@ def _div_scale(type_: str) -> Rule:
         up, down = (f.opened(one if f.denormals & 2 else flushed(code, one, f.fmt)) for one in scaled)
         size, low_size, high_size = (code.intrinsic("fabs", one) for one in (value, bottom, top))
         is_bottom, is_top = code.fcmp("oeq", size, low_size), code.fcmp("oeq", size, high_size)
-        largest = code.intrinsic("maximum", low_size, high_size)  # NaN if one is
+        largest = code.intrinsic("maximum", low_size, high_size)  # NaN if one is NaN
         quotient = _is_far_below(f, top, bottom)
         inverse = _is_denormal(f, f.op("fdiv", f.real(1.0), bottom))
         zero = code.op("or", code.fcmp("oeq", top, f.real(0.0)), code.fcmp("oeq", bottom, f.real(0.0)))
         far = code.icmp("sge", code.op("sub", high, low), wave.const(apart, "i32"))
         small = code.icmp("sle", high, wave.const(tiny, "i32"))
         yes, no = code.const(-1, wave.bools), code.const(0, wave.bools)
-        rows = (  # condition, result, flag: the first that holds counts
+        # Condition, result, flag: the first row whose condition holds is used.
+        rows = (
             (zero, f.real(float("nan")), no),
-            (code.fcmp("ueq", largest, f.real(float("inf"))), value, no),  # v_div_fixup decides
+            # v_div_fixup gives the result.
+            (code.fcmp("ueq", largest, f.real(float("inf"))), value, no),
             (far, code.select(is_bottom, up, value), yes),
             (_is_denormal(f, bottom), up, no),
             (code.op("and", inverse, quotient), code.select(is_bottom, down, value), yes),
@@ -93,8 +96,9 @@ def _div_scale(type_: str) -> Rule:
 
 
 def _fused_single(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value:
-    """Return 2**shift * (a * b + c) with one rounding: in double precision the product is exact and the sum is rounded
-    to odd.
+    """Return 2**shift * (a * b + c) with one rounding.
+
+    In double precision the product is exact, and the sum is rounded to odd.
     """
     code = f.code
     x, y, z = (code.cast("fpext", one, "double") for one in (a, b, c))
@@ -107,9 +111,9 @@ def _fused_single(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value
 def _fused_double(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value:
     """Return 2**shift * (a * b + c) with one rounding.
 
-    Only a denormal result would be rounded twice. It is rounded before it is scaled, by a sum with a number whose last
-    bit weighs as much as that of denormals then. Product and sum go into it exactly: as pairs of numbers, the last of
-    them rounded to odd.
+    Only a denormal result would be rounded twice. It is rounded before it is scaled, by adding a number whose last bit
+    has the weight of the denormals' last bit at that scale. Product and sum enter exactly, as pairs of numbers; the
+    last of them is rounded to odd.
     """
     code = f.code
     plain, power = f.fma(a, b, c), SCALES["f64"][0]
@@ -124,7 +128,7 @@ def _fused_double(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value
     whole = f.op("fsub", f.op("fadd", rounded, f.odd_sum(part, f.odd_sum(lost, more))), grid)
     once = f.op("fmul", code.intrinsic("copysign", whole, plain), f.real(2.0**-power))
     denormal = code.fcmp("olt", code.intrinsic("fabs", plain), f.real(2.0 ** (power - 1022)))
-    # a sum beyond the largest number comes back into range
+    # A sum beyond the largest number comes back into range.
     first_is_larger = code.fcmp("ogt", code.intrinsic("fabs", a), code.intrinsic("fabs", b))
     large, small = code.select(first_is_larger, a, b), code.select(first_is_larger, b, a)
     lowered = [f.op("fmul", one, f.real(2.0**-power)) for one in (large, c)]
@@ -134,10 +138,10 @@ def _fused_double(f: Float, a: Value, b: Value, c: Value, shift: Value) -> Value
 
 
 def _div_fmas(type_: str) -> Rule:
-    """Multiply, add and undo the scaling where VCC says so, rounding once. Denormal inputs are kept.
+    """Multiply, add, and undo the scaling where VCC is set, rounding once. Denormal inputs are kept.
 
-    UNKNOWN: the document prints 2**32 (f64: 2**64) as the factor. v_div_scale scales by 2**64 (2**128), one operand up
-    or the other, so the quotient is right only if that is undone: up for quotients above 1, else down.
+    UNKNOWN: the document gives 2**32 (f64: 2**64) as the factor. v_div_scale scales one operand by 2**64 (2**128), up
+    or down, so the quotient is right only if that is undone: up for quotients above 1, else down.
     """
     power = SCALES[type_][0]
     fused = _fused_single if type_ == "f32" else _fused_double
@@ -160,7 +164,7 @@ def _div_fmas(type_: str) -> Rule:
 
 
 def _div_fixup(f: Float, quotient: Value, bottom: Value, top: Value) -> Value:
-    """Return the quotient, or what division gives for zeroes, infinities and NaNs."""
+    """Return the quotient, or the result of division for zeroes, infinities and NaNs."""
     code = f.code
     closed = [f.closed(one) for one in (quotient, bottom, top)]
     sign = code.op("and", code.op("xor", closed[1], closed[2]), f.const(f.fmt.sign))
@@ -174,16 +178,17 @@ def _div_fixup(f: Float, quotient: Value, bottom: Value, top: Value) -> Value:
 
     result = signed(code.op("and", closed[0], f.const(f.fmt.sign - 1)))
     if f.fmt.kind != "half":
-        # UNKNOWN: the document asks the denominator's exponent, which cannot be that of infinity here; a quotient that
-        # went over is meant
+        # UNKNOWN: the document tests the denominator's exponent, which cannot be that of infinity here. It must mean a
+        # quotient that overflowed.
         over = code.fcmp("ueq", code.intrinsic("fabs", quotient), infinity)
         result = code.select(over, signed(f.const(f.fmt.infinity)), result)
-        # the quotient is below half the smallest denormal
+        # The quotient is below half the smallest denormal.
         apart = code.op("sub", f.exponent(closed[2]), f.exponent(closed[1]))
         least = -(f.fmt.bias + f.fmt.mantissa)
         result = code.select(code.icmp("slt", apart, f.wave.const(least, "i32")), signed(f.const(0)), result)
     invalid = code.op("or", code.op("and", no_bottom, no_top), code.op("and", all_bottom, all_top))
-    rows = (  # the first that holds counts
+    # The first row whose condition holds is used.
+    rows = (
         (is_nan(code, closed[2], f.fmt), code.op("or", closed[2], f.const(f.fmt.quiet))),
         (is_nan(code, closed[1], f.fmt), code.op("or", closed[1], f.const(f.fmt.quiet))),
         (invalid, f.const(f.fmt.sign | f.fmt.infinity | f.fmt.quiet)),

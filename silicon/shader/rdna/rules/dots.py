@@ -1,11 +1,11 @@
-"""Dot products of 16-bit floats that add to an f32: three terms in one sum of integers, as cards were measured to do
-it.
+"""Dot products of 16-bit floats that add to an f32: one integer sum of three terms, as measured on cards.
 
-A term is a whole number of 24 bits at most times a power of two. All are cut to whole multiples of one unit, below the
-largest by so much that the sum fits 32 bits; a term against S2's sign counts as the complement of its bits, even a
-zero. The sum is rounded once, to nearest even. MODE has no say: f16 denormals count, those of bf16, of S2 and of the
-result do not. One helper function of the module for each format. Source: github.com/ROCm/rocm-systems, issue 12056
-(gfx1151) and rocjitsu's notes on DOT2 (gfx1100); LLVM SIISelLowering.cpp, performFMACombine, on the denormals of f32.
+A term is an integer of at most 24 bits times a power of two. All terms are truncated to multiples of one unit, which is
+so far below the largest term that the sum fits 32 bits. A term whose sign differs from S2's counts as the complement of
+its bits, even a zero. The sum is rounded once, to nearest even. MODE has no effect: f16 denormals are used; those of
+bf16, of S2 and of the result count as zero. There is one helper function of the module for each format. Source:
+github.com/ROCm/rocm-systems, issue 12056 (gfx1151) and rocjitsu's notes on DOT2 (gfx1100); LLVM SIISelLowering.cpp,
+performFMACombine, on the denormals of f32.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.writer.wave import Wave
 
 SIGN, INFINITY, QUIET = 0x8000_0000, 0x7F80_0000, 0x0040_0000
-BAD_FACTOR, BAD_SUM = 0xFFC0_0A3D, 0xFFC0_0000  # NaNs: of a NaN among the factors; of 0 * inf and inf - inf
+# NaNs: the result of a NaN among the factors; of 0 * inf and inf - inf.
+BAD_FACTOR, BAD_SUM = 0xFFC0_0A3D, 0xFFC0_0000
 ABSENT = -2000  # exponent of a zero
 FRACTIONS = {"f16": (10, 15), "bf16": (7, 127), "f32": (23, 127)}  # bits of the fraction, bias
 
 
 class _Number(NamedTuple):
-    """A float taken apart: number * 2**(place - fraction bits). The rest are lane masks."""
+    """A float taken apart: number * 2**(place - fraction bits). The last three are lane masks."""
 
     number: Value
     place: Value
@@ -61,7 +62,7 @@ class _Sum:
         return self.code.icmp("eq", a, self.const(0))
 
     def opened(self, raw: Value, form: str) -> _Number:
-        """Take a float apart; `raw` has its bits low."""
+        """Take a float apart; `raw` has its bits at the low end."""
         fraction, bias = FRACTIONS[form]
         size = 32 if form == "f32" else 16
         top = (1 << size - 1) - (1 << fraction)
@@ -82,7 +83,7 @@ class _Sum:
         )
 
     def leading(self, number: Value, unit: Value) -> Value:
-        """Return the exponent of a term's leading bit. Its number is exact as a float, whose exponent tells."""
+        """Return the exponent of a term's leading bit: that of its number as a float, which is exact."""
         raw = self.code.cast("bitcast", self.code.cast("uitofp", number, "float"), "i32")
         at = self.op("add", self.op("sub", self.op("lshr", raw, 23), 127), unit)
         return self.code.select(self.is_zero(number), self.const(ABSENT), at)
@@ -96,8 +97,9 @@ class _Sum:
         return self.op("lshr", left, down)
 
     def finite(self, terms: list[tuple[Value, Value, Value]], places: list[Value]) -> Value:
-        """Return the sum of (number, unit, negative), S2 first; `places` are the products' exponents by their factors'
-        bits.
+        """Return the sum of (number, unit, negative), S2 first.
+
+        `places` are the products' exponents, from the exponent fields of their factors.
         """
         code = self.code
         bounds = [self.op("sub", self.leading(number, unit), 26) for number, unit, _ in terms]
@@ -111,7 +113,8 @@ class _Sum:
             size = self.cut(number, self.op("sub", unit, grid))
             against = code.op("xor", negative, frame)
             total = self.op("add", total, self.op("xor", size, code.cast("sext", against, "i32")))
-        value = code.cast("fpext", code.cast("sitofp", total, "float"), "double")  # 24 bits, wherever the number lies
+        # The sum has 24 bits at most after its conversion to float, which is exact in double precision.
+        value = code.cast("fpext", code.cast("sitofp", total, "float"), "double")
         power = self.op("add", grid, 1023)
         power = code.op("shl", code.resize(power, "i64"), code.const(52, like("i64", power)))
         value = code.op("fmul", value, code.bitcast(power, like("double", value)))
@@ -128,7 +131,7 @@ def _products(one: _Sum, form: str, a: Value, b: Value) -> list[tuple[_Number, _
 
 
 def _specials(one: _Sum, pairs: list[tuple[_Number, _Number]], c: Value, addend: _Number, result: Value) -> Value:
-    """Return the result where no infinity and no NaN is involved, else what those make."""
+    """Return `result` if no infinity and no NaN is involved, else what those give."""
     code = one.code
     never = code.icmp("ne", c, c)
     above, below, invalid = never, never, never
@@ -158,7 +161,7 @@ def _specials(one: _Sum, pairs: list[tuple[_Number, _Number]], c: Value, addend:
 
 @cache
 def _function(form: str, lanes: int) -> Mapping[str, str]:
-    """Write the helper and what it declares, by name: dwords of two halves twice and an f32 in, the f32's bits out."""
+    """Return the helper and its declarations, by name: dwords of two halves twice and an f32 in, the f32's bits out."""
     code, row = Code(), f"<{lanes} x i32>"
     one = _Sum(code, row)
     a, b, c = (Value(f"%{letter}", row) for letter in "abc")
@@ -184,7 +187,7 @@ def _name(form: str, lanes: int) -> str:
 
 
 def dot_step(code: Code, form: str, a: Value, b: Value, c: Value) -> Value:
-    """Return the bits of a.lo * b.lo + a.hi * b.hi + c for dwords of halves and bits of f32, in vectors of any
+    """Return the bits of a.lo * b.lo + a.hi * b.hi + c, for dwords of halves and bits of f32, in vectors of any
     length.
     """
     for name, text in _function(form, c.lanes).items():
@@ -193,7 +196,7 @@ def dot_step(code: Code, form: str, a: Value, b: Value, c: Value) -> Value:
 
 
 def _factors(wave: Wave, operand: Operand, ins: Instruction) -> Value:
-    """Return two factors in a dword: the halves op_sel chooses, their signs as abs and neg have them."""
+    """Return two factors in a dword: the halves that op_sel selects, with the signs of abs and neg."""
     code, halves = wave.code, []
     whole = wave.src(replace(operand, neg=False, abs=False), "i32", ins)
     for i in range(2):
@@ -212,7 +215,7 @@ def _factors(wave: Wave, operand: Operand, ins: Instruction) -> Value:
 
 @rule("v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")
 def _dot_single(wave: Wave, ins: Instruction) -> None:
-    """Add both products and S2 (dot2acc: the destination); neither omod nor clamp apply."""
+    """Add both products and S2 (dot2acc: the destination); neither omod nor clamp applies."""
     form = "bf16" if ins.mnemonic.endswith("bf16") else "f16"
     first, second, third = reads(ins)
     addend = wave.src(replace(third, neg=third.neg_halves[0], abs=third.neg_halves[1]), "i32", ins)

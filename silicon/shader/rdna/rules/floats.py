@@ -1,5 +1,4 @@
-"""Float arithmetic of the vector ALU in all three formats: sums and products, order, rounding to integers, exponents,
-cube maps.
+"""Float arithmetic of the vector ALU: sums and products, order, rounding to integers, exponents, cube maps.
 
 Source: RDNA3 ISA reference, "VOP2 Instructions", "VOP1 Instructions", "VOP3 & VOP3SD Instructions".
 """
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _or_zero(f: Float, a: Value, b: Value, product: Value, instead: Value) -> Value:
-    """Take `instead` for `product` where a factor is zero, whatever the other one is."""
+    """Return `instead` if a factor is zero, whatever the other one is, else `product`."""
     code, zero = f.code, f.real(0.0)
     either = code.op("or", code.fcmp("oeq", a, zero), code.fcmp("oeq", b, zero))
     return code.select(either, instead, product)
@@ -27,7 +26,8 @@ def _or_zero(f: Float, a: Value, b: Value, product: Value, instead: Value) -> Va
 
 def _fract(f: Float, a: Value) -> Value:
     value = f.closed(f.op("fadd", a, f.code.neg(f.code.intrinsic("floor", a))))
-    one = f.fmt.bias << f.fmt.mantissa  # the sum rounds up to it for tiny negative numbers
+    # The sum rounds up to 1.0 for tiny negative numbers.
+    one = f.fmt.bias << f.fmt.mantissa
     return f.opened(f.code.select(f.code.icmp("eq", value, f.const(one)), f.const(one - 1), value))
 
 
@@ -38,7 +38,7 @@ def _ldexp(f: Float, ins: Instruction) -> Value:
     return f.scaled(f.raw(number, ins), exponent)
 
 
-# S0, S1, S2 to the value before rounding
+# S0, S1, S2 to the value before rounding.
 ARITHMETIC: dict[str, Combine] = {
     "add": lambda f, a, b: f.op("fadd", a, b),
     "sub": lambda f, a, b: f.op("fsub", a, b),
@@ -53,7 +53,8 @@ ARITHMETIC: dict[str, Combine] = {
     "fmac_dx9_zero": lambda f, a, b, c: _or_zero(f, a, b, f.fma(a, b, c), c),
     "fract": _fract,
 }
-INTEGRAL: dict[str, Combine] = {  # exact, so that MODE's rounding does not matter
+# Exact, so MODE's rounding does not matter.
+INTEGRAL: dict[str, Combine] = {
     "trunc": lambda f, a: f.code.intrinsic("trunc", a),
     "ceil": lambda f, a: f.code.intrinsic("ceil", a),
     "floor": lambda f, a: f.code.intrinsic("floor", a),
@@ -85,7 +86,8 @@ def _median(f: Float, a: Value, b: Value, c: Value) -> Value:
     return code.select(odd, f.minimum(f.minimum(a, b), c), middle)
 
 
-ORDER: dict[str, Combine] = {  # bits to bits
+# Bits to bits.
+ORDER: dict[str, Combine] = {
     "min": Float.minimum,
     "max": Float.maximum,
     "min3": lambda f, a, b, c: f.minimum(f.minimum(a, b), c),
@@ -103,8 +105,8 @@ for _name, _function in ORDER.items():
 # exponents ------------------------------------------------------------------------------------------------------------
 
 
-def _is_odd(f: Float, raw: Value) -> Value:
-    """Tell zeroes, infinities and NaNs: what has no significand."""
+def _lacks_significand(f: Float, raw: Value) -> Value:
+    """Return whether numbers have no significand: zeroes, infinities and NaNs."""
     code = f.code
     magnitude = code.op("and", raw, f.const(f.fmt.sign - 1))
     large = code.icmp("uge", magnitude, f.const(f.fmt.infinity))
@@ -114,7 +116,7 @@ def _is_odd(f: Float, raw: Value) -> Value:
 def _frexp_mant(f: Float, raw: Value) -> Value:
     significand, _ = f.split(raw)
     half = f.code.op("sub", significand, f.const(1 << f.fmt.mantissa))  # 1..2 to 0.5..1
-    return f.code.select(_is_odd(f, raw), raw, half)
+    return f.code.select(_lacks_significand(f, raw), raw, half)
 
 
 def _frexp_exp(type_: str) -> Rule:
@@ -123,7 +125,7 @@ def _frexp_exp(type_: str) -> Rule:
         raw = unit.raw(ins.uses[0], ins)
         _, exponent = unit.split(raw)
         value = code.op("add", exponent, wave.const(1, "i32"))
-        value = code.select(_is_odd(unit, raw), wave.const(0, "i32"), value)
+        value = code.select(_lacks_significand(unit, raw), wave.const(0, "i32"), value)
         wave.put(ins.defs[0], code.resize(value, "i16") if type_ == "f16" else value, ins)
 
     return emit
@@ -150,7 +152,7 @@ for _type in ("f16", "f32", "f64"):
 
 
 def _cube(along_x: Combine, along_y: Combine, along_z: Combine) -> Combine:
-    """Choose by the axis of the largest coordinate: z before y before x. Each function gets x, y, z."""
+    """Select by the axis of the largest coordinate: z before y before x. Each function gets x, y, z."""
 
     def choose(f: Float, x: Value, y: Value, z: Value) -> Value:
         code = f.code

@@ -1,9 +1,8 @@
-"""The transcendental unit: reciprocals, roots, exponentials, logarithms, sine and cosine, each within 1 ulp of the true
-value.
+"""The transcendental unit: reciprocals, roots, exponentials, logarithms, sine and cosine, all within 1 ulp.
 
-Exponentials, logarithms, sine and cosine are polynomials in double precision, rounded once: their errors, below 2**-40,
-are out of sight. The coefficients are minimax fits of the functions named. Source: RDNA3 ISA reference, "VOP1
-Instructions", with their notes on denormals.
+Exponentials, logarithms, sine and cosine are polynomials in double precision, rounded once. Their errors, below 2**-40,
+are invisible in the results. The coefficients are minimax fits of the functions named. Source: RDNA3 ISA reference,
+"VOP1 Instructions", with their notes on denormals.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.host.emitter import Value
     from ringup.silicon.shader.rdna.writer.arithmetic import Combine
 
-EXP2 = (  # 2**x for x in -0.5..0.5, relative error 2**-46
+# 2**x for x in -0.5..0.5, relative error 2**-46
+EXP2 = (
     "0x1.0000000000039p+0", "0x1.62e42fefa3752p-1", "0x1.ebfbdff81570fp-3", "0x1.c6b08d70d2012p-5", "0x1.3b2ab72a108f2p-7",
     "0x1.5d87fd9012841p-10", "0x1.43088fca83a3fp-13", "0x1.ffce245c2b576p-17", "0x1.63edf1393bf27p-20", "0x1.b3f4279eaa21bp-24",
 )  # fmt: skip
@@ -26,7 +26,8 @@ LOG2 = (
     "0x1.71547652b8251p+1", "0x1.ec709dc53c311p-1", "0x1.2776c293812fbp-1", "0x1.a61a2e9155e91p-2", "0x1.47955fd269790p-2",
     "0x1.21b0597d18dafp-2",
 )  # fmt: skip
-SINE = (  # sin(2 pi x) / x as a polynomial of x**2, for x in 0..0.25; relative error 2**-44
+# sin(2 pi x) / x as a polynomial of x**2, for x in 0..0.25; relative error 2**-44
+SINE = (
     "0x1.921fb54442b5fp+2", "-0x1.4abbce6247ec5p+5", "0x1.466bc66dc7dc3p+6", "-0x1.32d2c96c61e00p+6", "0x1.5076fe9f8e91bp+5",
     "-0x1.e297cfdca83b5p+3", "0x1.d4ec6a220eb8ep+1",
 )  # fmt: skip
@@ -50,23 +51,23 @@ def _root(f: Float, a: Value) -> Value:
 
 
 def _inverse_root(f: Float, a: Value) -> Value:
-    """Divide by the root; in single precision one step of Newton's method takes away the second rounding."""
+    """Divide 1 by the root. In single precision one step of Newton's method corrects the second rounding."""
     code = f.code
     near = f.op("fdiv", f.real(1.0), _root(f, a))
     if f.fmt.kind != "float":
         return near
     root = f.op("fmul", a, near)
-    rest = f.fma(a, near, code.neg(root))  # what the product lost
+    rest = f.fma(a, near, code.neg(root))  # the rounding error of the product
     error = f.fma(code.neg(rest), near, f.fma(code.neg(root), near, f.real(1.0)))
     better = f.fma(f.op("fmul", near, f.real(0.5)), error, near)
-    return code.select(code.fcmp("ord", better, better), better, near)  # NaN at 0 and infinity, where `near` is exact
+    # The step gives NaN at 0 and infinity, where `near` is exact.
+    return code.select(code.fcmp("ord", better, better), better, near)
 
 
 def _exp2(f: Float, a: Value) -> Value:
     code, wide = f.code, _double(f, a)
-    wide = code.intrinsic(
-        "minnum", wide, code.real(1000.0, wide.type)
-    )  # beyond both formats, within the exponents of double
+    # Beyond both formats, but within the exponents of double.
+    wide = code.intrinsic("minnum", wide, code.real(1000.0, wide.type))
     wide = code.intrinsic("maxnum", wide, code.real(-1000.0, wide.type))
     whole = code.intrinsic("roundeven", wide)
     part = powers(code, code.op("fsub", wide, whole), EXP2)
@@ -79,7 +80,7 @@ def _exp2(f: Float, a: Value) -> Value:
 def _log2(f: Float, a: Value) -> Value:
     code = f.code
     raw = as_bits(code, _double(f, a))
-    # exponent and significand such that the significand is between sqrt(1/2) and sqrt(2)
+    # Exponent and significand such that the significand is between sqrt(1/2) and sqrt(2).
     above = code.op("sub", raw, code.const(SQRT_HALF, raw.type))
     exponent = code.op("ashr", above, code.const(52, raw.type))
     mantissa = code.op("sub", raw, code.op("shl", exponent, code.const(52, raw.type)))
@@ -97,7 +98,7 @@ def _log2(f: Float, a: Value) -> Value:
 
 
 def _turn(f: Float, a: Value) -> Value:
-    """Return the part of the angle (in turns) that is left of whole turns, -0.5 to 0.5; NaN of infinity."""
+    """Return the fraction of the angle (in turns), -0.5 to 0.5; NaN for infinity."""
     wide = _double(f, a)
     return f.code.op("fsub", wide, f.code.intrinsic("roundeven", wide))
 
@@ -121,7 +122,7 @@ def _cos(f: Float, a: Value) -> Value:
 
 FUNCTIONS: dict[str, Combine] = {"rcp": _reciprocal, "sqrt": _root, "rsq": _inverse_root}
 CURVES: dict[str, Combine] = {"exp": _exp2, "log": _log2, "sin": _sin, "cos": _cos}
-FLUSHING = ("rcp", "sqrt", "rsq", "exp", "log")  # of f32, whatever MODE says
+FLUSHING = ("rcp", "sqrt", "rsq", "exp", "log")  # of f32, in any MODE
 
 for _type in ("f16", "f32", "f64"):
     for _name, _function in (FUNCTIONS | (CURVES if _type != "f64" else {})).items():

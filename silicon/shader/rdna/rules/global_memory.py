@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def addresses(wave: Wave, ins: Instruction) -> Addresses:
-    """Return the addresses of a GLOBAL or FLAT instruction: VGPR pair, or SGPR pair and VGPR offset, or (ADDTID) SGPR
-    pair and lane.
+    """Return the addresses of a GLOBAL or FLAT instruction.
+
+    They come from a VGPR pair, from an SGPR pair and a VGPR offset, or (ADDTID) from an SGPR pair and the lane.
     """
     code = wave.code
     offset = code.const(ins.offset, "i64")
@@ -37,7 +38,9 @@ def addresses(wave: Wave, ins: Instruction) -> Addresses:
 
 
 def _inside(wave: Wave, lanes: Value, name: str) -> Value:
-    """Return the lanes whose flat address (vector of i64) lies in an aperture (vector of i1); one at 0 is none."""
+    """Return the lanes whose flat address (vector of i64) is in an aperture (vector of i1); an aperture at 0 has
+    none.
+    """
     code = wave.code
     aperture = wave.context(name)
     start = code.op("shl", aperture, code.const(16, "i64"))
@@ -47,12 +50,12 @@ def _inside(wave: Wave, lanes: Value, name: str) -> Value:
 
 
 def own_lanes(wave: Wave, ins: Instruction) -> Value:
-    """Return the lanes of a FLAT instruction that reach scratch (mask_type)."""
+    """Return the lanes of a FLAT instruction that access scratch (mask_type)."""
     return as_mask(wave.code, _inside(wave, wave.src(operand(ins, "addr"), "i64"), "private"))
 
 
 def in_aperture(wave: Wave, lanes: Value) -> Value:
-    """Return whether an active lane's flat address (vector of i64) lies in the LDS or the private aperture (i1)."""
+    """Return whether an active lane's flat address (vector of i64) is in the LDS or the private aperture (i1)."""
     code = wave.code
     shared, private = (_inside(wave, lanes, name) for name in ("shared", "private"))
     there = code.op("and", as_mask(code, shared), wave.exec_bits())
@@ -62,8 +65,9 @@ def in_aperture(wave: Wave, lanes: Value) -> Value:
 
 
 def global_only(wave: Wave, ins: Instruction) -> AbstractContextManager[None]:
-    """Guard a body that is right for global memory: the interpreter serves FLAT instructions that meet LDS or
-    scratch.
+    """Guard a body that is right for global memory.
+
+    The interpreter executes FLAT instructions that access LDS or scratch.
     """
     if ins.format != "FLAT":
         return nullcontext()

@@ -1,6 +1,6 @@
 """Integer arithmetic of the vector ALU: sums, products, order, bit fields, shifts, carries, bytes.
 
-Source: RDNA3 ISA reference, "VOP2 Instructions", "VOP1 Instructions", "VOP3 & VOP3SD Instructions". With CLAMP, results
+Source: RDNA3 ISA reference, "VOP2 Instructions", "VOP1 Instructions", "VOP3 & VOP3SD Instructions". With CLAMP results
 saturate.
 """
 
@@ -201,7 +201,7 @@ def _difference(code: Code, a: Value, b: Value) -> Value:
 
 
 def _byte_distance(code: Code, a: Value, b: Value, *, masked: bool = False) -> Value:
-    """Sum the absolute differences of four bytes; masked ones where S1's byte is zero do not count."""
+    """Sum the absolute differences of four bytes; `masked` skips bytes that are zero in S1."""
     first, second = _bytes(code, a), _bytes(code, b)
     apart = _difference(code, first, second)
     if masked:
@@ -237,14 +237,14 @@ DISTANCES: dict[str, Compute] = {
 
 
 def _permute(code: Code, a: Value, b: Value, selectors: Value) -> Value:
-    """Build each byte from those of S1 (0..3) and S0 (4..7), a sign (8..11), 0 (12) or 255, as S2's byte says."""
+    """Build each byte as S2's byte selects: a byte of S1 (0..3) or S0 (4..7), a sign (8..11), 0 (12) or 255."""
     whole = code.op("or", code.op("shl", code.resize(a, "i64"), code.const(32, like64(a))), code.resize(b, "i64"))
     result = code.const(0, a.type)
     for i in range(4):
         chosen = low_bits(code, code.op("lshr", selectors, code.const(8 * i, a.type)), 8, signed=False)
         at = code.op("and", chosen, code.const(7, a.type))
         by_bit = code.op("shl", at, code.const(3, a.type))
-        # sign of bytes 1, 3, 5, 7 for 8, 9, 10, 11
+        # The sign bits of bytes 1, 3, 5, 7 for selectors 8, 9, 10, 11.
         odd = code.op(
             "or",
             code.op("shl", code.op("and", chosen, code.const(3, a.type)), code.const(4, a.type)),
@@ -273,7 +273,7 @@ def like64(a: Value) -> str:
 
 SIMPLE |= {"v_lerp_u8": _lerp, "v_perm_b32": _permute}
 
-# without and with CLAMP
+# Name: the function without and with CLAMP.
 SATURATING: dict[str, tuple[Compute, Compute]] = {
     "v_add_nc_u32": (_add, _call("uadd.sat")), "v_sub_nc_u32": (_op("sub"), _call("usub.sat")),
     "v_subrev_nc_u32": (_swapped(_op("sub")), _swapped(_call("usub.sat"))), "v_add_nc_i32": (_add, _call("sadd.sat")),
@@ -301,7 +301,7 @@ for _name, (_function, _clamped) in SATURATING.items():
     rule(_name)(_integer(_function, _clamped))
 
 
-# 24-bit third operands of v_mad_*24 are whole dwords ------------------------------------------------------------------
+# third operands of v_mad_*24 are whole dwords -------------------------------------------------------------------------
 
 
 def _mad24(*, signed: bool) -> Rule:
@@ -394,7 +394,10 @@ for _name, _kind, _swap in (("add", "add", False), ("sub", "sub", False), ("subr
 
 
 def _multiply_add_64(*, signed: bool) -> Rule:
-    """Multiply dwords and add 64 bits. The mask gets bit 64 of the sum: unsigned the carry, signed the true sign."""
+    """Multiply dwords and add 64 bits.
+
+    The mask gets bit 64 of the sum: the carry if unsigned, the true sign if signed.
+    """
 
     def emit(wave: Wave, ins: Instruction) -> None:
         code, (a, b, c) = wave.code, ins.uses

@@ -1,7 +1,7 @@
 """Moves between lanes, and between vector and scalar registers; selection and exchange.
 
-Source: RDNA3 ISA reference, "V_READLANE_B32", "V_PERMLANE16_B32", "V_MBCNT_LO_U32_B32", "V_CNDMASK_B32" and their
-neighbours.
+Source: RDNA3 ISA reference, "V_READLANE_B32", "V_PERMLANE16_B32", "V_MBCNT_LO_U32_B32", "V_CNDMASK_B32" and related
+instructions.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _readfirstlane(wave: Wave, ins: Instruction) -> None:
         return
     active = wave.exec_bits()
     lane = code.intrinsic("cttz", active, Value("false", "i1"), overload=(active.type,))
-    nobody = code.icmp("eq", active, code.const(0, active.type))
-    wave.put_scalar(ins.defs[0], code.extract(value, code.select(nobody, code.const(0, lane.type), lane)))
+    no_lane = code.icmp("eq", active, code.const(0, active.type))
+    wave.put_scalar(ins.defs[0], code.extract(value, code.select(no_lane, code.const(0, lane.type), lane)))
 
 
 def _lane(wave: Wave, operand: Operand) -> Value:
@@ -69,7 +69,7 @@ def _writelane(wave: Wave, ins: Instruction) -> None:
 
 
 def _below(wave: Wave, ins: Instruction, first: int) -> None:
-    """Count the bits of S0, which stand for lanes `first` up, that are below the own lane; add S1."""
+    """Count the bits of S0 for lanes from `first` up that are below the lane itself; add S1."""
     code, (mask, add) = wave.code, ins.uses
     lower = [(1 << max(0, min(lane - first, 32))) - 1 for lane in range(wave.lanes)]
     found = code.op("and", wave.src(mask, "i32", ins), code.lane_const(lower, "i32"))
@@ -101,7 +101,8 @@ def _permlane64(wave: Wave, ins: Instruction) -> None:
 def _permlane16(wave: Wave, ins: Instruction) -> None:
     """Gather within rows of 16 lanes (x16: from the other row of a pair) by four bits a lane, the same for every row.
 
-    op_sel 0 fetches from inactive lanes, op_sel 1 makes them 0; without both such a lane keeps its old value.
+    op_sel 0 reads inactive lanes, op_sel 1 makes them 0. Without both a lane that selects an inactive lane keeps its
+    old value.
     """
     code, lanes = wave.code, range(wave.lanes)
     source, low, high = (one for one in ins.uses if one.direction == "use")
@@ -128,9 +129,9 @@ def _permlane16(wave: Wave, ins: Instruction) -> None:
     wave.put(ins.defs[0], result, ins, enable)
 
 
-# registers by number --------------------------------------------------------------------------------------------------
+# registers that M0 selects --------------------------------------------------------------------------------------------
 
-# how M0 moves the numbers of source and destination: lowest bit and count of bits. Source: RDNA3 ISA reference, "VGPR
+# How M0 offsets the numbers of source and destination: lowest bit and count of bits. Source: RDNA3 ISA reference, "VGPR
 # Indexing"
 RELATIVE: dict[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
     "v_movreld_b32": (None, (0, 32)), "v_movrels_b32": ((0, 32), None), "v_movrelsd_b32": ((0, 32), (0, 32)),
@@ -139,14 +140,14 @@ RELATIVE: dict[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
 
 
 class _Row(NamedTuple):
-    """A VGPR whose number is known at run time: where it lies in the wave's state, and whether there is one."""
+    """A VGPR whose number is known at run time: its address in the wave's state, and whether it is allocated."""
 
     place: Value
     exists: Value
 
 
 def _row(wave: Wave, operand: Operand, moved: tuple[int, int] | None) -> _Row:
-    """Find the register; one beyond the allocation is VGPR 0, which a source reads then."""
+    """Return the register; one beyond the allocation is VGPR 0, which a source reads then."""
     code = wave.code
     if moved is None:
         number, exists = code.const(operand.index, "i32"), code.const(1, "i1")
@@ -171,7 +172,7 @@ def _store(wave: Wave, row: _Row, value: Value) -> None:
 
 @rule(*RELATIVE)
 def _relative(wave: Wave, ins: Instruction) -> None:
-    """Move by way of the wave's state, which holds a register under its number."""
+    """Move through the wave's state, in which a register's number gives its address."""
     if ins.dpp is not None:
         wave.bail(ins)
         return

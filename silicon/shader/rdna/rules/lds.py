@@ -32,21 +32,16 @@ STORES = {
     "ds_store_b128": Form(16), "ds_store_b8_d16_hi": Form(1, half="high"), "ds_store_b16_d16_hi": Form(2, half="high"),
     "ds_store_addtid_b32": Form(4),
 }  # fmt: skip
-PAIRS = {  # bytes of each access; by how much the offsets are multiplied
+# Suffix: bytes of each access, factor of the offsets.
+PAIRS = {
     "2addr_b32": (4, 4), "2addr_stride64_b32": (4, 256), "2addr_b64": (8, 8), "2addr_stride64_b64": (8, 512),
 }  # fmt: skip
-_ALIGN = {
-    1: 1,
-    2: 2,
-    4: 4,
-    8: 8,
-    12: 16,
-    16: 16,
-}  # what LDS rounds down to where the mode does not let it be misaligned
+# Bytes of an access: the alignment to which LDS rounds down if the mode does not allow misaligned accesses.
+_ALIGN = {1: 1, 2: 2, 4: 4, 8: 8, 12: 16, 16: 16}
 
 
 def shape(wave: Wave, size_bytes: int, align: int = 0) -> Shape:
-    """Return the access of a lane, aligned as LDS wants it unless `align` says so."""
+    """Return the access of a lane, aligned as LDS requires unless `align` is given."""
     return Shape(size_bytes, align or _ALIGN[size_bytes], wave.lanes)
 
 
@@ -63,7 +58,7 @@ def address(wave: Wave, ins: Instruction, offset: int) -> Value:
 
 
 def lds_rule(*mnemonics: str) -> partial[Rule]:
-    """Make a function the rule of DS instructions on LDS; the interpreter has those on GDS."""
+    """Make a function the rule of DS instructions on LDS. The interpreter executes those on GDS."""
     return partial(_lds_rule, mnemonics)
 
 
@@ -94,7 +89,8 @@ def _offsets(ins: Instruction, scale: int) -> tuple[int, int]:
 
 def _load_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> None:
     first, second = _offsets(ins, scale)
-    if second == first + size_bytes:  # side by side, one access of twice the size
+    # Adjacent accesses are one access of twice the size.
+    if second == first + size_bytes:
         rows = lds_load(wave, address(wave, ins, first), shape(wave, 2 * size_bytes, size_bytes), halves=True)
     else:
         one = shape(wave, size_bytes)
@@ -115,11 +111,11 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
         lds_store(wave, place, shape(wave, size_bytes), rows)
 
 
-# lanes exchange values ------------------------------------------------------------------------------------------------
+# lane exchanges -------------------------------------------------------------------------------------------------------
 
 
 def _targets(wave: Wave, ins: Instruction) -> Value:
-    """Return the lanes that the address operand names: one of the same 32."""
+    """Return the lanes that the address operand selects, within the same 32."""
     code = wave.code
     number = code.op("lshr", address(wave, ins, ins.offset), wave.const(2, "i32"))
     half = code.lane_const([lane & 32 for lane in range(wave.lanes)], "i32")
@@ -128,8 +124,9 @@ def _targets(wave: Wave, ins: Instruction) -> Value:
 
 @cache
 def _permute(lanes: int, *, forward: bool) -> Helper:
-    """Return `(values, lane numbers, mask) -> answer`: each lane fetches from the lane it names, or (forward) sends to
-    it, lowest first.
+    """Return `(values, lane numbers, mask) -> answer`.
+
+    Each lane reads from the lane that it selects, or (forward) writes to it, lowest lane first.
     """
     row = f"<{lanes} x i32>"
     values, numbers, mask = Value("%values", row), Value("%numbers", row), Value("%mask", f"i{lanes}")
@@ -178,7 +175,7 @@ def swizzled(offset: int, lane: int) -> int:
 
 
 def exchanged(wave: Wave, ins: Instruction, values: Value) -> Value:
-    """Return what the lanes get of a row of values, in which lanes that are off have 0."""
+    """Return the values that lanes get from a row of values, in which inactive lanes have 0."""
     if ins.mnemonic == "ds_swizzle_b32":
         return wave.code.shuffle(values, None, [swizzled(ins.offset, lane) for lane in range(wave.lanes)])
     name = _permute(wave.lanes, forward=ins.mnemonic == "ds_permute_b32").include(wave.code)

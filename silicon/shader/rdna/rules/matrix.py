@@ -1,12 +1,12 @@
 """Matrix products of a wave: D = A * B + C of 16x16 matrices.
 
-Lane l of A holds row l mod 16, of B column l mod 16, the 16 elements along K packed into consecutive VGPRs; lanes from
-16 up repeat them. Lane l of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A product is
-one helper function of the module. EXEC counts as all ones. Source: RDNA3 ISA reference, "Wave Matrix Multiply
-Accumulate (WMMA)".
+Lane l of A holds row l mod 16, lane l of B column l mod 16, with the 16 elements along K packed into consecutive VGPRs.
+Lanes from 16 up repeat them. Lane l of VGPR i of C and D holds row 2*i + l/16 (wave64: 4*i + l/16), column l mod 16. A
+product is one helper function of the module. EXEC counts as all ones. Source: RDNA3 ISA reference, "Wave Matrix
+Multiply Accumulate (WMMA)".
 
-Float sums go along K by pairs: both products are added, then what was summed so far, every step rounded to nearest
-even. QUIRK: cards add pairs as v_dot2 does (`rules_dots`), measured for f32 on gfx1151 and gfx1100; sums of both signs
+Float sums run along K by pairs: both products are added, then the sum so far, and every step rounds to nearest even.
+QUIRK: cards add pairs as v_dot2 does (`rules/dots.py`), measured for f32 on gfx1151 and gfx1100; sums of both signs
 differ from these in their last bits. Source of that: github.com/ROCm/rocm-systems, issue 12056. UNKNOWN: the 16-bit
 sums.
 """
@@ -52,7 +52,7 @@ KINDS = {
     "v_wmma_i32_16x16x16_iu8": Kind(8, "iu8", "i32"),
     "v_wmma_i32_16x16x16_iu4": Kind(4, "iu4", "i32"),
 }
-SIGNS = 0x8000_8000  # of two halves in a dword
+SIGNS = 0x8000_8000  # the signs of both halves of a dword
 
 
 def _column(code: Code, register: Value, kind: Kind, at: int, *, signed: bool) -> Value:
@@ -66,7 +66,7 @@ def _column(code: Code, register: Value, kind: Kind, at: int, *, signed: bool) -
 
 
 def _opened(code: Code, row: Value, kind: Kind, *, high: bool) -> Value:
-    """Return a row of C as it is added up."""
+    """Return a row of C in the type of the sum."""
     if kind.result == "i32":
         return row
     if kind.result == "f32":
@@ -84,52 +84,51 @@ def _closed(code: Code, total: Value, kind: Kind) -> Value:
 
 
 def _rounded(code: Code, value: Value, kind: Kind) -> Value:
-    """Round a step of a float sum to the result's type. Denormals of f16 stay, those of bf16 do not."""
+    """Round a step of a float sum to the result's type. Denormals of f16 are kept, those of bf16 are flushed."""
     if kind.result == "f16":
         return widened(code, narrowed(code, value))
     return flushed_single(code, from_brain(code, to_brain(code, value))) if kind.result == "bf16" else value
 
 
 def _flushes(kind: Kind, k: int, denormals: int) -> tuple[bool, bool]:
-    """Say whether a row of the result is flushed before the pair at `k` is added, and behind it. `denormals` are MODE's
-    bits of f32.
+    """Return whether a row of the result is flushed before the pair at `k` is added, and after that.
 
-    What the step before has flushed needs it no more. Pairs of f16 products are 0 or at least 2**-48, next to which a
-    denormal is nothing: their sum with what is no denormal is none, so only C can be one.
+    `denormals` are MODE's bits of f32. A row that the previous step has flushed needs no flush. Pairs of f16 products
+    are 0 or at least 2**-48, so their sum with a normal number is never denormal; only C can be.
     """
     if kind.result != "f32":
         return False, False
-    before, behind = not denormals & 1, not denormals & 2
+    before, after = not denormals & 1, not denormals & 2
     if kind.element == "f16":
-        return before and k == 0, behind and k == 0 and not before
-    return before and (k == 0 or not behind), behind
+        return before and k == 0, after and k == 0 and not before
+    return before and (k == 0 or not after), after
 
 
 def _add_pair(
     code: Code, total: Value, factors: list[tuple[Value, Value]], kind: Kind, k: int, denormals: int
 ) -> Value:
-    """Add the products at `k` and behind it to a row of the result, the pair first."""
-    before, behind = _flushes(kind, k, denormals)
+    """Add the products at `k` and `k` + 1 to a row of the result, the two products first."""
+    before, after = _flushes(kind, k, denormals)
     low = _rounded(code, code.op("fmul", *factors[0]), kind)
-    if (
-        kind.element == "f16" and kind.result == "f32" and HOST_FUSES
-    ):  # both products are exact: what is rounded is their sum
+    # Both products are exact, so only their sum is rounded.
+    if kind.element == "f16" and kind.result == "f32" and HOST_FUSES:
         pair = code.intrinsic("fma", *factors[1], low)
     else:
         pair = _rounded(code, code.op("fadd", low, _rounded(code, code.op("fmul", *factors[1]), kind)), kind)
     if before:
         total = flushed_single(code, total)
     total = _rounded(code, code.op("fadd", pair, total), kind)
-    return flushed_single(code, total) if behind else total
+    return flushed_single(code, total) if after else total
 
 
 def _rows_of(code: Code, columns: list[Value]) -> Callable[[int, int], Value]:
-    """Put the columns of A into memory, where hosts find an element for all lanes at once; return what reads one by
-    column and row.
+    """Store the columns of A in memory, from which a host broadcasts an element to all lanes.
+
+    Return the function that reads an element by column and row.
     """
     shape = columns[0].type
     table = code.emit(f"alloca [{N} x {shape}], align 64", "ptr")
-    # else LLVM would make shuffles of it
+    # Otherwise LLVM would turn this into shuffles.
     table = code.emit(f'call ptr asm "", "=r,0"(ptr {table.text})', "ptr")
     for k, column in enumerate(columns):
         code.store(column, code.gep(table, k, shape), 64)
@@ -142,7 +141,7 @@ def _rows_of(code: Code, columns: list[Value]) -> Callable[[int, int], Value]:
 
 
 class Variant(NamedTuple):
-    """What one helper function is for."""
+    """What one helper function depends on."""
 
     mnemonic: str
     lanes: int
@@ -160,8 +159,9 @@ class Variant(NamedTuple):
 
 @cache
 def _function(variant: Variant) -> Mapping[str, str]:
-    """Write the helper and what it declares, by name: dword vectors of A, B and C in, those of D out, in the order of
-    registers.
+    """Return the helper and its declarations, by name.
+
+    It takes dword vectors of A, B and C and returns those of D, in the order of registers.
     """
     kind, lanes, code = KINDS[variant.mnemonic], variant.lanes, Code()
     inputs, outputs = N * kind.width // 32, N * N // lanes
@@ -211,10 +211,9 @@ def _function(variant: Variant) -> Mapping[str, str]:
 
 
 def undefined_elements(code: Code, a: Value, b: Value, lanes: int, place: int) -> Value:
-    """Return as a lane mask which elements in register `place` of D are undefined, from the undefined lanes of A and B:
-    rows and columns.
+    """Return as a lane mask which elements in register `place` of D are undefined, from the undefined lanes of A and B.
 
-    The upper lanes of A and B have copies; one that is undefined makes the row or column so.
+    They are whole rows and columns. The copies in the upper lanes of A and B count too.
     """
     groups, type_ = lanes // N, a.type
     folded = []
@@ -234,7 +233,7 @@ def undefined_elements(code: Code, a: Value, b: Value, lanes: int, place: int) -
 
 
 def _registers(wave: Wave, operand: Operand, count: int, *, negated: bool) -> list[Value]:
-    """Return the dwords of a matrix; halves that neg names change their sign."""
+    """Return the dwords of a matrix, with the signs of halves changed as neg says."""
     found = []
     mask = HALF_SIGNS[operand.neg_halves] if negated else 0
     for i in range(count):
@@ -247,7 +246,7 @@ HALF_SIGNS = {(False, False): 0, (True, False): SIGNS & 0xFFFF, (False, True): S
 
 
 def _matrix_c(wave: Wave, operand: Operand, kind: Kind, count: int) -> list[Value]:
-    """Return C: registers, or a constant that stands in every element; neg_hi is its absolute value, neg its sign."""
+    """Return C: registers, or a constant for every element; neg_hi takes its absolute value, neg changes its sign."""
     code = wave.code
     is_constant = operand.kind == "constant"
     values = [wave.const(operand.bits, "i32") if is_constant else wave.vgpr(operand.index + i) for i in range(count)]
@@ -279,7 +278,8 @@ def _wmma(wave: Wave, ins: Instruction) -> None:
     target = ins.defs[0].index
     for i in range(outputs):
         value = code.emit(f"extractvalue {result} {whole.text}, {i}", wave.row)
-        if is_narrow:  # the other half of each dword stays
+        # The other half of each dword is kept.
+        if is_narrow:
             kept = code.op("and", wave.vgpr(target + i), wave.const(0xFFFF if high else 0xFFFF_0000, "i32"))
             moved = code.op("shl", value, wave.const(16, "i32")) if high else value
             value = code.op("or", kept, moved)

@@ -1,7 +1,7 @@
 """Packed math: two 16-bit results a lane, dot products, multiply-adds of mixed precision.
 
-Source: RDNA3 ISA reference, "Packed Math", "VOP3P Instructions". op_sel and op_sel_hi choose the half of a source that
-feeds the low and the high result; here the halves of all lanes are one vector of twice as many elements.
+Source: RDNA3 ISA reference, "Packed Math", "VOP3P Instructions". op_sel and op_sel_hi select the half of a source that
+feeds the low and the high result. Here the halves of all lanes are one vector of twice as many elements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HALF_SIGN = 0x8000
 
 
 def halves(wave: Wave, operand: Operand, ins: Instruction) -> Value:
-    """Return a packed source as 16-bit integers, those for low and high results by turns."""
+    """Return a packed source as 16-bit integers: the low and the high result's element of each lane, alternating."""
     code, count = wave.code, 2 * wave.lanes
     value = code.bitcast(wave.src(operand, "i32", ins), f"<{count} x i16>")
     if operand.sel != (False, True):
@@ -77,7 +77,7 @@ for _name, _pair in PACKED_SATURATING.items():
 
 
 def _half_sources(wave: Wave, ins: Instruction, unit: Float) -> list[Value]:
-    """Return packed half sources as bits: signs changed, denormals flushed."""
+    """Return packed half sources as bits, with signs changed and denormals flushed."""
     code, found = wave.code, []
     for one in reads(ins):
         value = halves(wave, one, ins)
@@ -125,8 +125,9 @@ def _half_of(wave: Wave, whole: Value, *, high: bool) -> Value:
 
 
 def _products(wave: Wave, ins: Instruction, *, is_brain: bool, denormals: int) -> list[Value]:
-    """Return the two products of a dot product as floats, exact; factors that are denormal count as zero unless bit 0
-    of `denormals` is set.
+    """Return the two products of a dot product as exact floats.
+
+    Denormal factors count as zero unless bit 0 of `denormals` is set.
     """
     code = wave.code
     half = Float(wave, "f16", denormals=denormals)
@@ -152,7 +153,7 @@ def _products(wave: Wave, ins: Instruction, *, is_brain: bool, denormals: int) -
 
 @rule("v_dot2_f16_f16")
 def _dot_half(wave: Wave, ins: Instruction) -> None:
-    """Each product and sum is rounded to half precision, to nearest even whatever MODE says; denormals stay."""
+    """Round each product and sum to half precision, to nearest even in any MODE; denormals are kept."""
     unit, code = Float(wave, "f16", denormals=3), wave.code
     total, second = (unit.opened(unit.closed(one)) for one in _products(wave, ins, is_brain=False, denormals=3))
     for term in (second, unit.source(ins.uses[2], ins)):
@@ -162,7 +163,7 @@ def _dot_half(wave: Wave, ins: Instruction) -> None:
 
 @rule("v_dot2_bf16_bf16")
 def _dot_brain(wave: Wave, ins: Instruction) -> None:
-    """Each product and sum is rounded to bf16, to nearest even whatever MODE says; denormals are flushed."""
+    """Round each product and sum to bf16, to nearest even in any MODE; denormals are flushed."""
     code = wave.code
 
     def rounded(value: Value) -> Value:
@@ -180,7 +181,7 @@ def _dot_brain(wave: Wave, ins: Instruction) -> None:
 
 
 def _elements(wave: Wave, operand: Operand, ins: Instruction, width: int) -> list[Value]:
-    """Return the elements of a dword, extended by sign where neg says that they are signed."""
+    """Return the elements of a dword, sign-extended if neg says that they are signed."""
     code, whole = wave.code, wave.src(operand, "i32", ins)
     signed = operand.neg_halves[0] and "_iu" in ins.mnemonic
     return [

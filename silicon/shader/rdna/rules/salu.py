@@ -44,7 +44,7 @@ def _with_inverse(name: str) -> Compute:
 
 
 def shift(name: str) -> Compute:
-    """Make a shift of `a` by `b`, its count taken modulo the width."""
+    """Return a shift of `a` by `b`, with its count taken modulo the width."""
 
     def compute(code: Code, a: Value, b: Value) -> Value:
         count = code.op("and", code.resize(b, a.element), code.const(bits(a.type) - 1, a.type))
@@ -100,13 +100,13 @@ def _sign_extended(kind: str) -> Compute:
 
 
 def count_or_minus_one(code: Code, count: Value, none: Value) -> Value:
-    """Return a count as i32 a lane, -1 where there was nothing to count up to."""
+    """Return a count as i32 a lane, -1 where `none` holds."""
     narrow = code.resize(count, "i32")
     return code.select(none, code.const(-1, narrow.type), narrow)
 
 
 def first_one(name: str) -> Compute:
-    """Make a count of zeroes before the first one, from the low (cttz) or the high end (ctlz)."""
+    """Return a count of zeroes before the first one, from the low (cttz) or the high end (ctlz)."""
 
     def compute(code: Code, a: Value) -> Value:
         count = code.intrinsic(name, a, Value("false", "i1"), overload=(a.type,))
@@ -116,7 +116,7 @@ def first_one(name: str) -> Compute:
 
 
 def sign_bits(code: Code, a: Value) -> Value:
-    """Count the leading bits equal to the sign, -1 if all are."""
+    """Count the leading bits that equal the sign, -1 if all do."""
     return first_one("ctlz")(code, code.op("xor", a, code.op("ashr", a, code.const(bits(a.type) - 1, a.type))))
 
 
@@ -125,7 +125,7 @@ def _ones(*, inverted: bool) -> Compute:
 
 
 def _quads(code: Code, a: Value) -> Value:
-    """Return the lowest bit of each nibble set where any bit of it is."""
+    """Return each nibble's lowest bit, set if any bit of the nibble is."""
     pairs = code.op("or", a, code.op("lshr", a, code.const(1, a.type)))
     fours = code.op("or", pairs, code.op("lshr", pairs, code.const(2, a.type)))
     return code.op("and", fours, code.const(0x1111_1111_1111_1111, a.type))
@@ -153,7 +153,7 @@ def _bitreplicate(code: Code, a: Value) -> Value:
 
 
 def _bit(value: int) -> Compute:
-    """Set or clear the bit of the old destination (the last source) that the operand numbers."""
+    """Set or clear the bit of the old destination (the last source) whose number is the operand."""
 
     def compute(code: Code, a: Value, old: Value) -> Value:
         one = shift("shl")(code, code.const(1, old.type), a)
@@ -166,7 +166,7 @@ def _absolute(code: Code, a: Value) -> Value:
     return code.intrinsic("abs", a, Value("false", "i1"), overload=(a.type,))
 
 
-# result from the sources; SCC is set if it is not zero
+# Result from the sources; SCC is set if it is not zero.
 LOGIC: dict[str, Compute] = {
     "s_and": _is("and"), "s_or": _is("or"), "s_xor": _is("xor"), "s_nand": _inverse("and"), "s_nor": _inverse("or"),
     "s_xnor": _inverse("xor"), "s_and_not1": _with_inverse("and"), "s_or_not1": _with_inverse("or"), "s_lshl": shift("shl"),
@@ -180,7 +180,7 @@ TESTED: dict[str, Compute] = {f"{name}_b{size}": function for name, function in 
     "s_bcnt0_i32_b32": _ones(inverted=True), "s_bcnt0_i32_b64": _ones(inverted=True), "s_bcnt1_i32_b32": _ones(inverted=False),
     "s_bcnt1_i32_b64": _ones(inverted=False),
 }  # fmt: skip
-# result from the sources; SCC stays
+# Result from the sources; SCC keeps its value.
 PLAIN: dict[str, Compute] = {
     "s_mov_b32": lambda code, a: a, "s_mov_b64": lambda code, a: a, "s_movk_i32": lambda code, a: a,
     "s_brev_b32": lambda code, a: code.intrinsic("bitreverse", a), "s_brev_b64": lambda code, a: code.intrinsic("bitreverse", a),
@@ -196,7 +196,7 @@ PLAIN: dict[str, Compute] = {
 
 
 def _overflowing(name: str) -> ComputeFlag:
-    """Make a sum or difference with its carry or overflow: uadd, usub, sadd, ssub."""
+    """Return a sum or difference with its carry or overflow: uadd, usub, sadd, ssub."""
 
     def compute(code: Code, a: Value, b: Value) -> tuple[Value, Value]:
         both = "{ i32, i1 }"
@@ -225,7 +225,7 @@ def _chosen(how: str) -> ComputeFlag:
     return compute
 
 
-# result and SCC from the sources
+# Result and SCC from the sources.
 FLAGGED: dict[str, ComputeFlag] = {
     "s_add_u32": _overflowing("uadd"), "s_sub_u32": _overflowing("usub"), "s_add_i32": _overflowing("sadd"),
     "s_sub_i32": _overflowing("ssub"), "s_lshl1_add_u32": _scaled_sum(1), "s_lshl2_add_u32": _scaled_sum(2),
@@ -318,7 +318,7 @@ for _value in (0, 1):
 
 # the exec mask --------------------------------------------------------------------------------------------------------
 
-# new EXEC from the operand and the old one
+# The new EXEC from the operand and the old EXEC.
 MASKS: dict[str, Compute] = {
     "and": _is("and"), "or": _is("or"), "xor": _is("xor"), "nand": _inverse("and"), "nor": _inverse("or"), "xnor": _inverse("xor"),
     "and_not0": lambda code, a, b: code.op("and", code.invert(a), b), "or_not0": lambda code, a, b: code.op("or", code.invert(a), b),

@@ -1,6 +1,6 @@
 """Scalar loads: consecutive dwords through the constant cache into SGPRs.
 
-Source: RDNA3 ISA reference, "Scalar Memory Operations": the low two address bits do not count; dwords beyond a buffer's
+Source: RDNA3 ISA reference, "Scalar Memory Operations": the low two address bits are ignored; dwords beyond a buffer's
 end read 0.
 """
 
@@ -27,7 +27,7 @@ DWORDS = {"b32": 1, "b64": 2, "b128": 4, "b256": 8, "b512": 16}
 
 @cache
 def _fetch(count: int) -> Helper:
-    """Return `(context, site, gpu_va) -> answer with dwords`: each from its own region if need be."""
+    """Return `(context, site, gpu_va) -> answer with dwords`; each dword may be in its own region."""
     gpu_va = Value("%gpu_va", "i64")
 
     def body(code: Code) -> None:
@@ -90,8 +90,9 @@ def _misaligned(wave: Wave, gpu_va: Value) -> Value:
 
 
 def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
-    """Load through a buffer resource, of which base, stride and num_records count; the interpreter serves what leaves
-    its bounds.
+    """Load through a buffer resource; only base, stride and num_records are used.
+
+    The interpreter executes loads beyond its bounds.
     """
     code = wave.code
     resource = operand(ins, "sbase").index
@@ -108,9 +109,8 @@ def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
         "add", code.resize(wave.scalar(operand(ins, "soffset"), "i32"), "i64"), code.const(ins.offset, "i64")
     )
     last = code.op("add", offset, code.const(4 * (count - 1), "i64"))
-    beyond = code.op(
-        "or", code.icmp("uge", offset, size), code.icmp("uge", last, size)
-    )  # a negative offset is a huge one
+    # A negative offset is a huge unsigned one.
+    beyond = code.op("or", code.icmp("uge", offset, size), code.icmp("uge", last, size))
     if wave.strict:
         beyond = code.op("or", beyond, _misaligned(wave, code.op("or", base, offset)))
     with wave.unless(beyond, ins):

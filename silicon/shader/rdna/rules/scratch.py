@@ -1,4 +1,4 @@
-"""SCRATCH loads and stores: a wave's private memory, swizzled so that a dword of all lanes lies side by side.
+"""SCRATCH loads and stores: a wave's private memory, swizzled so that the same dword of all lanes is contiguous.
 
 Source: RDNA3 ISA reference, "Scratch Addressing": address = FLAT_SCRATCH + (offset / 4) * 4 * lanes + offset % 4 + lane
 * 4.
@@ -41,8 +41,9 @@ def _offset(wave: Wave, ins: Instruction) -> Value:
 
 
 def _in_dwords(wave: Wave, ins: Instruction, offset: Value, size_bytes: int) -> AbstractContextManager[None]:
-    """Guard a body for accesses within dwords: the interpreter serves those that cross a dword's end, their parts lie
-    apart.
+    """Guard a body for accesses within dwords.
+
+    The interpreter executes accesses that cross the end of a dword, since their parts are not contiguous.
     """
     code, last = wave.code, 4 - min(size_bytes, 4)
     if size_bytes == 1 or (offset.is_constant and ins.offset & 3 <= last):
@@ -56,7 +57,7 @@ def _in_dwords(wave: Wave, ins: Instruction, offset: Value, size_bytes: int) -> 
 
 
 class _Place:
-    """Where an access lies: one offset for all lanes makes rows of dwords, others are looked up lane by lane."""
+    """The location of an access. With one offset for all lanes it is rows of dwords; other accesses go lane by lane."""
 
     def __init__(self, wave: Wave, ins: Instruction, offset: Value, size_bytes: int) -> None:
         code = wave.code
@@ -82,19 +83,20 @@ class _Place:
             self.near = code.op("and", self.near, self._allocated(self.first))
 
     def far(self, helper: Helper, rows: Sequence[Value] = ()) -> list[Value]:
-        """Call a helper for every row, `rows` to store or none to load; the wave stops where a lane breaks a rule, and
-        accesses no more.
+        """Call a helper for every row; `rows` is the data to store, or empty for a load.
+
+        The wave stops if a lane breaks a rule, and later rows are not accessed.
         """
         code = self.wave.code
         if not self.offset.lanes:
             helper = spread(helper, Spread("", 4), self.shape, min(len(rows), 1))
         name = helper.include(code)
-        active, nobody = self.active, code.const(0, self.active.type)
+        active, no_lanes = self.active, code.const(0, self.active.type)
         status, detail = code.const(DONE, "i64"), code.const(0, "i64")
         if self.wave.strict:
             beyond = self._beyond()
             status = code.select(beyond, code.const(MEMORY, "i64"), status)
-            active = code.select(beyond, nobody, active)
+            active = code.select(beyond, no_lanes, active)
         found = []
         for at in range(self.rows):
             data, types = ((rows[at],), []) if rows else ((), [self.wave.row])
@@ -102,13 +104,13 @@ class _Place:
             answer = take(code, name, types, CONTEXT, self.site, active, *data, where)
             broken = code.icmp("ne", answer.status, code.const(DONE, "i64"))
             status, detail = code.select(broken, answer.status, status), code.select(broken, answer.detail, detail)
-            active = code.select(broken, nobody, active)
+            active = code.select(broken, no_lanes, active)
             found += answer.rows
         refuse(self.wave, Answer(status, detail, []))
         return found
 
     def _beyond(self) -> Value:
-        """Return whether a lane reaches beyond what is allocated to it (i1)."""
+        """Return whether a lane accesses more than is allocated to it (i1)."""
         code = self.wave.code
         fits = self._allocated(self.offset)
         if self.offset.lanes:
@@ -117,9 +119,7 @@ class _Place:
         return code.op("and", code.invert(fits), code.icmp("ne", self.active, code.const(0, self.active.type)))
 
     def _allocated(self, offset: Value) -> Value:
-        """Return whether an access at an offset (i32 or a vector) lies in a lane's part of the wave's scratch
-        memory.
-        """
+        """Return whether an access at an offset (i32 or a vector) is in a lane's part of the wave's scratch memory."""
         code = self.wave.code
         of_lane = code.op("udiv", self.wave.context("scratch_bytes"), code.const(self.wave.lanes, "i64"))
         spare = code.intrinsic("usub.sat", of_lane, code.const(self.size_bytes - 1, "i64"))
@@ -138,7 +138,7 @@ class _Place:
         return pointer(self.wave, self.wave.code.op("add", self.host, self.wave.code.const(at * self.row_bytes, "i64")))
 
     def shift(self) -> Value:
-        """Return how far up in its dword a narrow access lies, in every lane."""
+        """Return how many bits up in its dword a narrow access is, in every lane."""
         code = self.wave.code
         low = code.op("and", self.first, code.const(3, "i32"))
         return self.wave.splat(code.op("shl", low, code.const(3, "i32")))

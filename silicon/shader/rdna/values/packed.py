@@ -2,7 +2,7 @@
 
 Float dot products with 16-bit results are computed as the document writes them: every product and every sum is rounded
 in the type of the accumulator. UNKNOWN: whether the hardware rounds as often; those with f32 results, which were
-measured, are in `interp_valu_dots`. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding
+measured, are in `values/dots.py`. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding
 Modes".
 """
 
