@@ -1,4 +1,4 @@
-"""RDNA machine code to instructions, control flow, and what each reads and writes. Both engines share it.
+"""Decode RDNA machine code: instructions, control flow, and what each instruction reads and writes.
 
-Imports no other room of RDNA.
+Both engines use this package. It imports no other package of RDNA.
 """

@@ -1,4 +1,4 @@
-"""What instructions read and write, as sets of registers in one integer, and liveness over a program's blocks.
+"""The registers that instructions read and write, as sets in one integer, and liveness over a program's blocks.
 
 Bit r of a set is scalar r of the encoding for r < 128, SCC is bit 128, VGPR r is bit 256 + r. Source: RDNA3 ISA
 reference, "Instructions".
@@ -32,9 +32,9 @@ _WRITES_SCC = (
     "s_not", "s_wqm", "s_quadmask", "s_bcnt", "s_cmp", "s_bitcmp",
 )  # fmt: skip
 _READS_SCC = ("s_addc", "s_subb", "s_cselect", "s_cmov", "s_cbranch_scc", "s_getreg")
-# registers by a number in M0 or in memory: anything may be read or written
+# M0 selects registers of these, so they may read or write any.
 INDIRECT = ("s_movrel", "v_movrel", "v_swaprel")
-# lanes of EXEC do not bound what is written
+# EXEC does not limit the lanes that these write.
 _ONE_LANE = frozenset(("v_writelane_b32",))
 _NO_EXEC = frozenset(("v_readlane_b32", "v_writelane_b32"))
 _READS_M0 = (
@@ -52,11 +52,11 @@ _SPECIAL_USES = {dec.SCC: SCC_BIT, dec.VCCZ: VCC_BITS, dec.EXECZ: EXEC_BITS, dec
 
 
 class Effects(NamedTuple):
-    """Registers an instruction reads, and those it writes: VGPRs only in the lanes of EXEC."""
+    """Registers that an instruction reads and writes; it writes VGPRs only in the lanes of EXEC."""
 
     uses: int
     defs: int
-    partial: bool  # what is written keeps a part (half, lane) even where every lane is active
+    partial: bool  # it keeps part of what it writes (half, lane) even where every lane is active
 
 
 def registers(operand: Operand, lanes: int) -> int:
@@ -103,7 +103,8 @@ def effects(ins: Instruction, lanes: int) -> Effects:
         uses |= SCC_BIT
     if ins.format in ("SOP1", "SOP2", "SOPC", "SOPK") and mnemonic.startswith(_WRITES_SCC):
         defs |= SCC_BIT
-    if mnemonic.startswith("s_getreg"):  # STATUS tells of them
+    # STATUS includes EXECZ and VCCZ.
+    if mnemonic.startswith("s_getreg"):
         uses |= EXEC_BITS | VCC_BITS
     if ins.format == "LDSDIR":
         uses, partial = uses | EXEC_BITS | M0_BIT, True
@@ -125,10 +126,10 @@ def numbers(found: int) -> Iterator[int]:
 
 
 def live_at_entry(blocks: dict[Key, Block], full: dict[Key, list[bool]], everything: int) -> dict[Key, int]:
-    """Return by block the registers whose values at its start may be read later.
+    """Return by block the registers that may be read later, at its start.
 
-    `full` tells for each instruction whether EXEC is known to be all ones: only there a VGPR's old value is lost by a
-    write. A block that may leave for an unknown address needs `everything`.
+    `full` says for each instruction whether EXEC is known to be all ones: only there a write ends a VGPR's old value. A
+    block that may leave for an unknown address needs `everything`.
     """
     gen: dict[Key, int] = {}
     kill: dict[Key, int] = {}
@@ -167,8 +168,9 @@ def _reads_and_kills(step: Step, *, all_lanes: bool) -> tuple[int, int]:
 
 
 def live_before(block: Block, full: list[bool], out: int) -> list[int]:
-    """Return for every instruction of a block the registers whose values there may be read later; `out` are those
-    behind the block.
+    """Return for every instruction of a block the registers that may be read there or later.
+
+    `out` are those at the end of the block.
     """
     found = []
     for step, all_lanes in zip(reversed(block.code), reversed(full), strict=True):
@@ -179,11 +181,11 @@ def live_before(block: Block, full: list[bool], out: int) -> list[int]:
 
 
 def full_exec(blocks: dict[Key, Block], entries: dict[Key, bool], lanes: int) -> dict[Key, list[bool]]:
-    """Return by block, for every instruction, whether EXEC is known to be all ones before it; `entries` says so of the
-    ways in.
+    """Return by block, for every instruction, whether EXEC is known to be all ones before it; `entries` has it for
+    entries.
 
-    Follows which scalars hold all ones: structured code saves EXEC before it narrows it, and brings it back by `s_or`
-    or `s_mov`.
+    This tracks which scalars hold all ones: structured code saves EXEC before it narrows it, and restores it with
+    `s_or` or `s_mov`.
     """
     width = (1 << lanes // 32) - 1
     wanted = width << state.EXEC_LO

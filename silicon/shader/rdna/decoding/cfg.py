@@ -1,7 +1,7 @@
-"""Control flow of a program, recovered from its machine code: blocks from the ways in, by following branches.
+"""Control flow of a program, recovered from its machine code by following branches from its entries.
 
-A block is known by the byte offset of its first instruction from the program's base and by MODE there: code that runs
-under two modes is two blocks.
+A block's key is the byte offset of its first instruction from the program's base, and MODE there: code that runs under
+two modes is two blocks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, IllegalIns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    Fetch = Callable[
-        [int, int], bytes
-    ]  # offset, size: fewer bytes where the memory ends that holds the first, none where there is none
+    # offset, size: fewer bytes where the memory region ends, none where no code is mapped
+    Fetch = Callable[[int, int], bytes]
 
 PREFETCH_BYTES = 4096
 HW_REG_MODE = 1
@@ -25,7 +24,7 @@ MESSAGE_INTERRUPT, MESSAGE_DEALLOC_VGPRS = 1, 3  # RDNA3 ISA reference, "S_SENDM
 _FIRST_MODE_BITS = {"s_round_mode": (0, 0xF), "s_denorm_mode": (4, 0xF)}
 ENDS = frozenset(("s_endpgm", "s_endpgm_saved", "s_endpgm_ordered_ps_done"))
 _CONDITIONS = ("s_cbranch_scc", "s_cbranch_vcc", "s_cbranch_exec")
-# the interpreter decides what comes next
+# The interpreter decides what comes next.
 _LEAVES = frozenset(
     ("s_trap", "s_rfe_b64", "s_sethalt", "s_sendmsg", "s_sendmsghalt", "s_subvector_loop_begin", "s_subvector_loop_end",
      "s_setreg_b32", "s_setreg_imm32_b32", "s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64")
@@ -42,7 +41,7 @@ class Key(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One instruction at its place; `what` is its part in control flow, empty for most."""
+    """One instruction and its offset. `what` is its part in control flow, empty for most."""
 
     offset: int
     ins: Instruction
@@ -57,11 +56,11 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Block:
-    """Instructions that run one after the other. The last step's `what` says how it ends:
+    """Consecutive instructions. The last step's `what` says how the block ends:
 
-    `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (go on at
-    successor 0 when woken), `indirect` (to the address in its operand), `leave` (interpreted; goes on at successor 0 or
-    anywhere), `illegal`.
+    `` (falls into successor 0), `jump`, `branch` (taken: successor 0, else 1), `end`, `barrier` and `sleep` (continue
+    at successor 0 when woken), `indirect` (to the address in its operand), `leave` (interpreted; continues at
+    successor 0 or anywhere), `illegal`.
     """
 
     key: Key
@@ -72,7 +71,7 @@ class Block:
 
     @property
     def unknown(self) -> bool:
-        """True if it may go on at an address that no analysis knows."""
+        """Whether the block may continue at an address that analysis does not know."""
         return self.ending in ("indirect", "leave")
 
 
@@ -83,15 +82,15 @@ class Program:
         self.entries = list(dict.fromkeys(entries))
         self.lanes = lanes
         self.blocks: dict[Key, Block] = {}
-        self.returns: list[int] = []  # offsets behind calls, where returns go
+        self.returns: list[int] = []  # offsets after calls, where returns go
         self._fetch = fetch
-        self._chunks: list[tuple[int, bytes]] = []  # code read so far, by offset; empty where there is none
+        self._chunks: list[tuple[int, bytes]] = []  # code read so far, by offset; empty where none is mapped
         self._steps: dict[int, Step | str] = {}
         self._find()
 
     @property
     def ranges(self) -> list[tuple[int, bytes]]:
-        """The code as (offset, bytes), for a comparison with what memory holds later."""
+        """The code as (offset, bytes), to compare with memory later."""
         merged: list[tuple[int, bytes]] = []
         for offset, step in sorted(self._steps.items()):
             raw = b"" if isinstance(step, str) else self._bytes(offset, step.ins.size_bytes)
@@ -111,7 +110,7 @@ class Program:
         return data
 
     def _part(self, offset: int, size: int) -> bytes:
-        """Return up to `size` bytes: those of the same memory as the first; nothing is asked twice."""
+        """Return up to `size` bytes of one memory region. No region is read twice."""
         for start, chunk in self._chunks:
             at = offset - start
             if 0 <= at < len(chunk) or not at:
@@ -132,8 +131,10 @@ class Program:
         return found
 
     def _decoded(self, offset: int) -> Instruction:
-        """Decode an instruction. Where its memory ends more is asked for only if it is not whole: asking may be a fault
-        on the card.
+        """Decode an instruction.
+
+        At the end of a memory region the next one is read only if the instruction is incomplete: reading it may be a
+        fault of the card.
         """
         near = self._part(offset, LONGEST_BYTES)
         try:
@@ -144,8 +145,9 @@ class Program:
         return decode(self._bytes(offset, LONGEST_BYTES))
 
     def _find(self) -> None:
-        """Walk from the entries until nothing new is reached; a call's return makes new ways in, so indirect blocks are
-        linked last.
+        """Walk from the entries until nothing new is reached.
+
+        The return of a call makes new entries, so indirect blocks are linked last.
         """
         starts = set(self.entries)
         while True:
@@ -170,7 +172,7 @@ class Program:
             self.blocks[key] = block
 
     def _runs(self, starts: set[Key]) -> dict[Key, tuple[list[Step | str], int]]:
-        """Return for each start its instructions up to a branch or to the next start, and MODE behind them."""
+        """Return for each start its instructions up to a branch or to the next start, and MODE after them."""
         runs = {}
         for key in starts:
             steps: list[Step | str] = []
@@ -231,14 +233,15 @@ def mode_after(ins: Instruction, mode: int) -> int | None:
 
 
 def is_release(ins: Instruction) -> bool:
-    """Say whether a message gives the wave's VGPRs back; it may only end behind it, so that needs no help of the
-    interpreter.
+    """Return whether a message releases the wave's VGPRs.
+
+    The wave may only end after it, so the interpreter is not needed.
     """
     return ins.mnemonic == "s_sendmsg" and ins.fields["simm16"] == MESSAGE_DEALLOC_VGPRS
 
 
 def is_interrupt(ins: Instruction) -> bool:
-    """Say whether a message interrupts the host, who is told M0."""
+    """Return whether a message interrupts the host, which receives M0."""
     return ins.mnemonic in ("s_sendmsg", "s_sendmsghalt") and ins.fields["simm16"] & 0xFF == MESSAGE_INTERRUPT
 
 
@@ -247,7 +250,7 @@ def _part(ins: Instruction) -> str:
     if ins.format not in ("SOPP", "SOPK", "SOP1"):
         return ""
     if name in _BY_PAIRS and any(one.kind == "sgpr" and one.index % 2 for one in ins.operands):
-        return "leave"  # the interpreter says what is wrong with such a pair
+        return "leave"  # the interpreter reports what is wrong with such a pair
     if name in ("s_branch", "s_call_b64"):
         return "jump"
     if name.startswith(_CONDITIONS):

@@ -1,5 +1,6 @@
-"""Machine code to `Instruction`s: what interpreter and translator share. Facts come from `autogen.isa`, no meaning is
-given here.
+"""Decode machine code to `Instruction`s, which interpreter and translator share.
+
+Encodings come from `autogen.isa`. Nothing here says what instructions compute.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from ringup.silicon.shader.rdna.decoding import operands as enc
 from ringup.silicon.shader.rdna.decoding.reserved import required_bits, signs_taken, unused_halves
 
 Kind = Literal["vgpr", "sgpr", "constant", "off"]
-LONGEST_BYTES = 12  # no gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword
+# No gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword.
+LONGEST_BYTES = 12
 SPECIAL = {-code: name for code, name in enc.SPECIAL.items()}  # index of an operand of kind constant
 SCC, VCCZ, EXECZ, LDS_DIRECT = -enc.SCC, -enc.VCCZ, -enc.EXECZ, -enc.LDS_DIRECT
 SHARED_BASE, SHARED_LIMIT = -enc.SHARED_BASE, -enc.SHARED_LIMIT
@@ -24,23 +26,23 @@ PRIVATE_BASE, PRIVATE_LIMIT = -enc.PRIVATE_BASE, -enc.PRIVATE_LIMIT
 
 
 class IllegalInstruction(Exception):
-    """Bytes that are no instruction of the processor."""
+    """Bytes that are not an instruction of the processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand. Scalar registers of every sort are `sgpr` by encoding number (vcc 106, ttmp0 108, null 124, m0 125,
-    exec 126).
+    """One operand.
 
-    `bits` is a constant's value as the operand's type takes it: inline integers sign-extended to `size_bits`, inline
-    floats in the operand's own float type, literals as the ISA widens them; for `imm` fields (simm16, offsets) the
-    sign-extended integer, masked to 64 bits. Special sources have negative `index` and kind `constant`: SCC, apertures,
-    see SPECIAL.
+    Scalar registers of every sort are `sgpr` by encoding number (vcc 106, ttmp0 108, null 124, m0 125, exec 126).
+    `bits` is a constant's value in the operand's type: inline integers are sign-extended to `size_bits`, inline floats
+    are in the operand's own float type, literals are widened as the ISA does. For `imm` fields (simm16, offsets) it is
+    the sign-extended integer, masked to 64 bits. Special sources (SCC, apertures, see SPECIAL) have a negative `index`
+    and kind `constant`.
     """
 
     kind: Kind
     index: int
-    size_bits: int  # 16, 32, 64, 96, ... ; 0 for what is no register
+    size_bits: int  # 16, 32, 64, 96, ... ; 0 if it is not a register
     type: str  # f32, u16, b64, mask, ...; from the mnemonic
     direction: str  # def, use, both
     field: str  # encoding field, or implied
@@ -48,7 +50,7 @@ class Operand:
     neg: bool = False
     abs: bool = False
     high: bool = False  # op_sel: the high half of a 16-bit operand
-    # packed operands (VOP3P): which half feeds each half of the result, and its sign change
+    # Packed operands (VOP3P): the half that feeds each half of the result, and its sign change.
     sel: tuple[bool, bool] = (False, True)
     neg_halves: tuple[bool, bool] = (False, False)
 
@@ -67,8 +69,9 @@ class Dpp:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One decoded instruction. A dual instruction (VOPD) has two `parts` that read their sources before either
-    writes.
+    """One decoded instruction.
+
+    A dual instruction (VOPD) has two `parts` that read their sources before either writes.
     """
 
     mnemonic: str
@@ -88,37 +91,33 @@ class Instruction:
 
     @property
     def uses(self) -> tuple[Operand, ...]:
-        """Operands read, in the order of the text."""
+        """Operands that are read, in the order of the text."""
         return tuple(one for one in self.operands if one.direction != "def")
 
     @property
     def defs(self) -> tuple[Operand, ...]:
-        """Operands written."""
+        """Operands that are written."""
         return tuple(one for one in self.operands if one.direction != "use")
 
 
-# formats whose dword after the first is told by src0: a lane permutation
+# Formats in which src0 may select a second dword with a lane permutation.
 _PERMUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P"))
 _SIGNED_OFFSETS = {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}
 _IMMEDIATES = frozenset(("simm16", "attr", "target"))
 _IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
-_WITHOUT_GDS = frozenset(("ds_append", "ds_consume", "ds_load_addtid_b32", "ds_store_addtid_b32"))  # GDS and LDS
-_SCALAR_RUNS = (
-    (0, 106),
-    (106, 108),
-    (108, 124),
-    (124, 126),
-    (126, 128),
-)  # registers of more than a dword lie within one
-_EXACT_PAIRS = frozenset((106, 124, 126))  # vcc, m0, exec: their second dword begins no pair
-# quad permutations; shifts and rotations of a row; mirrors; shares; xor masks. Source: RDNA3 ISA reference, "DPP16"
+# These are both GDS and LDS instructions.
+_WITHOUT_GDS = frozenset(("ds_append", "ds_consume", "ds_load_addtid_b32", "ds_store_addtid_b32"))
+# A register of more than a dword is in one of these ranges.
+_SCALAR_RUNS = ((0, 106), (106, 108), (108, 124), (124, 126), (126, 128))
+_EXACT_PAIRS = frozenset((106, 124, 126))  # vcc, m0, exec: their second dword does not begin a pair
+# Quad permutations; shifts and rotations of a row; mirrors; shares; xor masks. Source: RDNA3 ISA reference, "DPP16"
 _DPP16_CONTROLS = (
     (0, 0xFF), (0x101, 0x10F), (0x111, 0x11F), (0x121, 0x12F), (0x140, 0x141), (0x150, 0x15F), (0x160, 0x16F),
 )  # fmt: skip
 _MIX_BITS = {"src0": ("opsel_hi", 0), "src1": ("opsel_hi", 1), "src2": ("opsel_hi2", 0)}  # set: the source is an f16
 _PARTIAL_LOAD = re.compile(r"(flat|global|scratch)_load_d16_")
 _EXEC_HI = 127
-_NO_REGISTER = enc.NULL  # saddr of vector memory: there is none
+_NO_REGISTER = enc.NULL  # saddr of vector memory that has no scalar address
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,8 @@ class _Decoder:
         words = sorted(
             (one for one in shapes if one.name not in self._extensions), key=lambda one: -one.mask.bit_count()
         )
-        self._by_top = {  # the top nine bits settle the format, FLAT's three segments but one
+        # The top nine bits determine the format, except for FLAT's three segments.
+        self._by_top = {
             top: tuple(one for one in words if not (top << 23 ^ one.value) & one.mask & 0xFF80_0000)
             for top in range(512)
         }
@@ -332,7 +332,7 @@ def _operand(
             return None
         direction = "use"
     elif name == "vdst" and _PARTIAL_LOAD.match(row.mnemonic):
-        direction = "both"  # the other half of the register stays
+        direction = "both"  # the other half of the register is kept
     if row.format == "EXP" and not fields["en"] >> int(name[-1]) & 1:
         return Operand("off", 0, 0, facts.type, direction, name)
     if facts.kinds == ("vgpr",) and not name.startswith("src"):
@@ -371,8 +371,9 @@ def _image_addresses(row: isa.InstructionFacts, facts: isa.OperandFacts, fields:
 
 
 def _check_range(row: isa.InstructionFacts, operand: Operand) -> None:
-    """Refuse registers beyond the end of their file. A misaligned scalar register is judged as the aligned one that
-    hardware reads.
+    """Raise for registers beyond the end of their file.
+
+    A misaligned scalar register counts as the aligned one that hardware reads.
     """
     count = (operand.size_bits + 31) // 32
     if operand.kind == "vgpr":
@@ -418,26 +419,27 @@ def _wrapped(value: int) -> int:
     return value & 0xFFFF_FFFF_FFFF_FFFF
 
 
-# effect: the operand's attribute, and its place there if it is a pair
+# Effect: the operand's attribute, and the position in it if it is a pair.
 _EFFECTS = {
     "neg": ("neg", None), "abs": ("abs", None), "half": ("high", None), "op_sel": ("high", None), "neg_lo": ("neg_halves", 0),
     "neg_hi": ("neg_halves", 1),
 }  # fmt: skip
 _PACKED_EFFECTS = _EFFECTS | {"op_sel": ("sel", 0), "op_sel_hi": ("sel", 1)}
-NUMBERED = {0: "src0", 1: "src1", 2: "src2", 3: "vdst"}  # operand of bit i of neg, abs and opsel
+NUMBERED = {0: "src0", 1: "src1", 2: "src2", 3: "vdst"}  # by bit of neg, abs and opsel: its operand
 
 
 def _changes(
     row: isa.InstructionFacts, fields: Mapping[str, int], dpp: Dpp | None
 ) -> dict[str, list[tuple[str, int | None, bool]]]:
-    """Return by operand field what its modifier bits say: attribute, place in it, value."""
+    """Return, by operand field, the changes of its modifier bits: attribute, position in it, value."""
     found: dict[str, list[tuple[str, int | None, bool]]] = {}
     effects = _PACKED_EFFECTS if row.format == "VOP3P" else _EFFECTS
     for one in row.modifiers:
         if one.effect not in effects:
             continue
         attribute, place = effects[one.effect]
-        if one.field in ("src0", "vsrc1", "vdst"):  # bit 7 of a register number: its high half
+        # Bit 7 of a register number selects its high half.
+        if one.field in ("src0", "vsrc1", "vdst"):
             found.setdefault(one.field, []).append(("half", None, bool(fields[one.field] & 0x80)))
             continue
         first = 2 if one.field == "opsel_hi2" else 0
@@ -485,15 +487,16 @@ def waitcnt(simm16: int) -> tuple[int, int, int]:
 
 
 def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction:
-    """Decode the instruction at byte `offset` of `data`; IllegalInstruction when there is none. Repeated bytes cost a
-    dictionary access.
+    """Decode the instruction at byte `offset` of `data`; raise `IllegalInstruction` if there is none.
+
+    Results are cached by their bytes.
     """
     return _decode(bytes(data[offset : offset + LONGEST_BYTES]), target)
 
 
 def of_wave(ins: Instruction, wave_size: int) -> Instruction:
-    """Return an instruction as a wave of that size sees it: a sum of matrices is four registers of 64 lanes, or eight
-    of 32.
+    """Return an instruction as a wave of that size executes it: C and D of WMMA have four registers of 64 lanes, or
+    eight of 32.
     """
     if wave_size == 32 or not ins.mnemonic.startswith("v_wmma_"):
         return ins

@@ -1,4 +1,4 @@
-"""Registers of image instructions: how many hold data and addresses follows from dmask, dim, a16, d16, tfe and nsa.
+"""Registers of image instructions: the number of data and address VGPRs, from dmask, dim, a16, d16, tfe and nsa.
 
 Source: RDNA3 ISA reference, "Image Instructions" (address and data VGPRs); LLVM 22's disassembly of the same words.
 """
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 COORDINATES = (1, 2, 3, 3, 2, 3, 3, 4)  # by dim: 1D, 2D, 3D, cube, 1D array, 2D array, 2D MSAA, 2D MSAA array
 GRADIENTS = (2, 4, 6, 4, 2, 4, 4, 4)
-ADDRESS_FIELDS = ("vaddr", "addr1", "addr2", "addr3", "addr4")  # with nsa; the last one holds all that are left
+ADDRESS_FIELDS = ("vaddr", "addr1", "addr2", "addr3", "addr4")  # with nsa; the last one holds the rest
 _WITH_LOD = re.compile(r"_(l|cl|mip)(_|$)")
-# node pointer, ray extent, origin, direction and inverse direction; a16 packs the two directions
+# Node pointer, ray extent, origin, direction and inverse direction; a16 packs the two directions.
 _RAYS = {
     ("image_bvh_intersect_ray", 0): (1, 1, 3, 3, 3), ("image_bvh_intersect_ray", 1): (1, 1, 3, 3),
     ("image_bvh64_intersect_ray", 0): (2, 1, 3, 3, 3), ("image_bvh64_intersect_ray", 1): (2, 1, 3, 3),
@@ -46,8 +46,9 @@ def _address_count(mnemonic: str, fields: Mapping[str, int]) -> int:
 
 
 def data_dwords(mnemonic: str, fields: Mapping[str, int], has_d16: bool) -> int:
-    """Return the dwords of vdata: those dmask selects, four of a gather, half as many with d16, and the status that tfe
-    adds.
+    """Return the dwords of vdata.
+
+    These are the ones that dmask selects or four of a gather, half as many with d16, and the status dword of tfe.
     """
     if mnemonic.endswith("intersect_ray"):
         return 4

@@ -1,5 +1,5 @@
-"""What a memory instruction does to registers and wait counters: which it reads at issue, which it fills later, what
-says that it has.
+"""The effects of memory instructions on registers and wait counters: registers read at issue, filled later, and
+counted.
 
 Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM AMDGPUUsage, "Memory Model GFX10-GFX11".
 """
@@ -20,45 +20,52 @@ Unit = Literal["smem", "vmem", "flat", "lds", "gds"]
 UNITS: dict[str, Unit] = {
     "SMEM": "smem", "GLOBAL": "vmem", "SCRATCH": "vmem", "MUBUF": "vmem", "MTBUF": "vmem", "MIMG": "vmem", "FLAT": "flat", "DS": "lds",
 }  # fmt: skip
-COUNTERS: dict[Unit, tuple[tuple[Counter, ...], tuple[Counter, ...]]] = {  # of what returns something, of what does not
+# By unit: the counters of instructions that return something, and of those that do not.
+COUNTERS: dict[Unit, tuple[tuple[Counter, ...], tuple[Counter, ...]]] = {
     "smem": (("lgkmcnt",), ("lgkmcnt",)),
     "vmem": (("vmcnt",), ("vscnt",)),
     "flat": (("vmcnt", "lgkmcnt"), ("vscnt", "lgkmcnt")),
     "lds": (("lgkmcnt",), ("lgkmcnt",)),
     "gds": (("lgkmcnt",), ("lgkmcnt",)),
 }
-# Invalidations of vector caches have no registers and, as LLVM's SIInsertWaitcnts has it, no counter.
+# Invalidations of vector caches have no registers and no counter, as in LLVM's SIInsertWaitcnts.
 UNCOUNTED = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "ds_nop"))
 _NO_STORES = ("ds_load", "ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop", "ds_gws", "ds_bvh")
-OWN_MEMORY = ("DS", "SCRATCH")  # formats of accesses to what is a wave's or a group's own
+# Formats of accesses to memory that belongs to a wave or a group alone.
+OWN_MEMORY = ("DS", "SCRATCH")
 _DATA_FIELDS = frozenset(("data", "data0", "data1", "vdata"))
 _READS_M0 = frozenset(("ds_load_addtid_b32", "ds_store_addtid_b32", "ds_append", "ds_consume"))
-# their data is compared, so it decides what is stored
+# Their data is compared, so it decides what is stored.
 _COMPARES = ("cmpswap", "cmpstore", "condxchg", "bvh_stack")
-# 16-bit loads that fill both halves of their registers
+# 16-bit loads that fill both halves of their registers.
 _WHOLE = ("_xy", "_xyzw")
-# stores that take the low half of their register, or a byte of it
+# Stores of the low half of their register, or of a byte of it.
 _NARROW = ("_b8", "_b16", "_d16_format_x")
 
 # A D16 load has one half of its register in flight; the other half can be read and written meanwhile. Source: RDNA3 ISA
-# reference, "LDS Indexed Load/Store": "into low-half of VGPR"; LLVM's waits follow the halves apart. What is in flight
-# is numbered so far above its register.
+# reference, "LDS Indexed Load/Store": "into low-half of VGPR"; LLVM's waits track the halves separately. These offsets
+# are added to the register's number.
 LOW_HALF, HIGH_HALF = 256, 512
 HALVES = (LOW_HALF, HIGH_HALF)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEffects:
-    """Registers by source encoding: scalars 0..127, VGPR r as 256 + r. EXEC is read by every unit but smem."""
+    """Registers by source encoding: scalars 0..127, VGPR r as 256 + r.
+
+    Every unit but smem reads EXEC.
+    """
 
     unit: Unit
-    counters: tuple[Counter, ...]  # each goes up by one at issue; by two for scalar loads of more than a dword
+    counters: tuple[Counter, ...]  # each goes up by `increment` at issue
     increment: int
-    fills: tuple[int, ...]  # in flight from issue until every counter in `counters` was waited for
-    address: tuple[int, ...]  # decide where memory is accessed, or whether: must be initialised
-    data: tuple[int, ...]  # stored as they are
-    keeps: bool  # `fills` keep the half of each register that is not loaded, so they are read too
-    in_order: bool  # done in the order of issue by counter, among those that may reach the same unit
+    fills: tuple[int, ...]  # in flight from issue until a wait has covered every counter in `counters`
+    address: tuple[int, ...]  # these decide where memory is accessed, or whether: must be initialised
+    data: tuple[int, ...]  # stored unchanged
+    # Registers in `fills` keep the half that is not loaded, so they are read too.
+    keeps: bool
+    # Operations of the unit complete in the order of issue, by counter.
+    in_order: bool
 
 
 def memory_effects(ins: Instruction) -> MemoryEffects | None:
@@ -85,7 +92,7 @@ def memory_effects(ins: Instruction) -> MemoryEffects | None:
 
 
 def loaded_half(ins: Instruction) -> int:
-    """Return `LOW_HALF` or `HIGH_HALF` of a load that fills one half of one register, 0 of all others."""
+    """Return `LOW_HALF` or `HIGH_HALF` for a load that fills one half of one register, else 0."""
     memory = memory_effects(ins)
     if memory is None or not memory.keeps or len(memory.fills) != 1:
         return 0
@@ -93,12 +100,12 @@ def loaded_half(ins: Instruction) -> int:
 
 
 def changes_lds(ins: Instruction) -> bool:
-    """Say whether an instruction of the LDS's stores there; FLAT ones are not looked at."""
+    """Return whether a DS instruction changes LDS. FLAT instructions are not considered."""
     return ins.format == "DS" and not ins.fields["gds"] and not ins.mnemonic.startswith(_NO_STORES)
 
 
 def touched_halves(ins: Instruction) -> dict[int, int]:
-    """Return the VGPRs of which an instruction touches one half alone, each with `LOW_HALF` or `HIGH_HALF`."""
+    """Return the VGPRs of which an instruction accesses one half only, each with `LOW_HALF` or `HIGH_HALF`."""
     found: dict[int, set[int]] = {}
     for part in ins.parts or (ins,):
         for operand in part.operands:
@@ -121,7 +128,7 @@ def _half_of(ins: Instruction, operand: Operand) -> int:
 
 
 def registers(operand: Operand) -> list[int]:
-    """List the registers of an operand by source encoding; none for constants, NULL and what is off."""
+    """List the registers of an operand by source encoding; none for constants, NULL and unused operands."""
     if operand.kind not in ("vgpr", "sgpr") or (operand.kind == "sgpr" and operand.index == NULL):
         return []
     first = operand.index + (FIRST_VGPR if operand.kind == "vgpr" else 0)

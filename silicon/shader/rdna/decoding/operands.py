@@ -1,5 +1,4 @@
-"""Source and destination encodings of the shader cores: what an encoding number means, and the value of inline and
-literal constants.
+"""Source and destination encodings of the shader cores, and the values of inline and literal constants.
 
 Source: RDNA3 ISA reference, "Scalar ALU Operands", "VALU Instruction Operands", "Inline Constants with Packed Math".
 """
@@ -16,7 +15,7 @@ VCCZ, EXECZ, SCC, LDS_DIRECT = 251, 252, 253, 254
 SHARED_BASE, SHARED_LIMIT, PRIVATE_BASE, PRIVATE_LIMIT = 235, 236, 237, 238
 VCC_LO, NULL, M0, EXEC_LO = 106, 124, 125, 126
 
-# encodings of the scalar file, by the name the facts give them
+# Encodings of the scalar file, with their kind as named in `autogen.isa`.
 SCALARS = (
     [(code, "sgpr") for code in range(106)]
     + [(106, "vcc"), (107, "vcc")]
@@ -25,14 +24,14 @@ SCALARS = (
 )
 SCALAR_KINDS = dict(SCALARS)
 
-# sources that are values of the wave or of the card: `Operand.index` is the negated encoding
+# Sources that are values of the wave or of the card: `Operand.index` is the negated encoding.
 SPECIAL = {
     VCCZ: "src_vccz", EXECZ: "src_execz", SCC: "src_scc", LDS_DIRECT: "src_lds_direct", SHARED_BASE: "src_shared_base",
     SHARED_LIMIT: "src_shared_limit", PRIVATE_BASE: "src_private_base", PRIVATE_LIMIT: "src_private_limit",
 }  # fmt: skip
 
 FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
-INVERSE_TWO_PI = 248  # rounded by AMD, not by IEEE: the bits are given
+INVERSE_TWO_PI = 248  # the bits are given: AMD's rounding is not IEEE's
 FLOAT_BITS = {
     size_bits: {code: int.from_bytes(struct.pack(form, value), "little") for code, value in FLOATS.items()}
     | {INVERSE_TWO_PI: two_pi}
@@ -40,12 +39,12 @@ FLOAT_BITS = {
 }
 INTEGERS = {code: code - 128 for code in range(128, 193)} | {code: 192 - code for code in range(193, 209)}
 
-# instructions that see an inline constant of 16 bits in both halves of the dword
+# Instructions that read a 16-bit inline constant in both halves of the dword.
 _REPLICATED = frozenset((
     "v_pk_fmac_f16", "v_dot2acc_f32_f16", "v_dual_dot2acc_f32_f16", "v_dot2_f16_f16",
     "v_wmma_f16_16x16x16_f16",
 ))  # fmt: skip
-_WIDE_FLOATS = frozenset(("v_dot2_f32_f16",))  # and its f16 sources are given f32 constants
+_WIDE_FLOATS = frozenset(("v_dot2_f32_f16",))  # f16 sources of these are given f32 constants
 
 
 def signed(value: int, bits: int) -> int:
@@ -55,10 +54,10 @@ def signed(value: int, bits: int) -> int:
 
 
 def inline(mnemonic: str, code: int, size_bits: int, type_: str) -> int | None:
-    """Return the value of an inline constant, None for another encoding. Packed and matrix operands get one dword of
-    it.
+    """Return the value of an inline constant, None for another encoding.
 
-    A bf16 is the high half of an f32 constant; f16 constants are in the low half of their dword.
+    Packed and matrix operands get one dword. A bf16 is the high half of an f32 constant; f16 constants are in the low
+    half of their dword.
     """
     width = 64 if size_bits == 64 else 16 if size_bits == 16 else 32
     if type_ == "bf16":
@@ -81,7 +80,9 @@ def _twice(half: int) -> int:
 
 
 def widened(literal: int, size_bits: int, type_: str) -> int:
-    """Return a literal dword as an operand takes it. Source: RDNA3 ISA reference, "Literal Expansion to 64 bits"."""
+    """Return the value of a literal dword for an operand. Source: RDNA3 ISA reference, "Literal Expansion to 64
+    bits".
+    """
     if size_bits != 64:
         return literal & 0xFFFF if size_bits == 16 else literal
     if type_ == "f64":

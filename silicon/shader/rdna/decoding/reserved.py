@@ -1,14 +1,14 @@
-"""Bits of an instruction that must hold one value because nothing of its opcode uses them.
+"""Reserved bits: bits of an instruction that its opcode does not use and that must hold one value.
 
-Source: RDNA3 ISA reference, "Microcode Formats", for the fields. Which of them a decoder insists on was measured with
-LLVM 22 by flipping every bit of every opcode; hardware ignores most of them.
+Source: RDNA3 ISA reference, "Microcode Formats", for the fields. Which of them a decoder requires was measured with
+LLVM 22, by flipping every bit of every opcode. Hardware ignores most of them.
 """
 
 from __future__ import annotations
 
 from ringup.autogen.isa import FormatFacts, InstructionFacts
 
-# per format, the fields that are zero (or the value named) in opcodes that have no use for them
+# By format: the fields that must be zero (or the value in `_FIXED`) in opcodes that do not use them.
 _ZERO_IF_UNUSED = {
     "SOPP": ("simm16",), "SMEM": ("dlc", "glc"), "VOP1": ("vdst",), "VOP3": ("clmp", "omod", "vdst", "neg", "abs", "opsel"),
     "VOP3SD": ("neg", "omod"),
@@ -17,10 +17,10 @@ _ZERO_IF_UNUSED = {
 }  # fmt: skip
 _FIXED = {"FLAT": {"saddr": 124}}
 _RAYS = dict.fromkeys(("glc", "dlc", "slc", "dim", "lwe", "tfe"), 0) | {"dmask": 15}  # of image_bvh*_intersect_ray
-_ZERO_BITS = {"VOP3P": 1 << 23, "LDSDIR": 3 << 22}  # in no field
+_ZERO_BITS = {"VOP3P": 1 << 23, "LDSDIR": 3 << 22}  # not in any field
 
-# sources of VOP3 whose neg and abs bits may be set without meaning; other opcodes: those that neg or op_sel means
-# something for
+# Bit i: the neg and abs bits of VOP3 source i may be set without effect. For other opcodes: the sources for which neg
+# or op_sel has an effect.
 _SIGNS_TAKEN = {
     "v_cmpx_class_f32": 3, "v_cmpx_class_f64": 3, "v_ldexp_f32": 3, "v_ldexp_f64": 3, "v_trig_preop_f64": 3, "v_cvt_pk_u8_f32": 7,
     "v_permlane16_b32": 0, "v_permlanex16_b32": 0, "v_cndmask_b16": 3,
@@ -73,7 +73,9 @@ def signs_taken(row: InstructionFacts) -> int:
 
 
 def unused_halves(row: InstructionFacts) -> int:
-    """Return the op_sel bits that must be zero once a sign bit is set: of 16-bit integers, whose signs mean nothing."""
+    """Return the op_sel bits that must be zero once a sign bit is set: those of 16-bit integers, which have no sign
+    bits.
+    """
     used = _modifier_bits(row)
     if row.format != "VOP3" or "opsel" not in used or "neg" in used:
         return 0

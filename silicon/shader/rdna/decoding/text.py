@@ -1,4 +1,4 @@
-"""Assembly text of decoded instructions, in LLVM's spelling as far as a report needs it."""
+"""Assembly text of decoded instructions for reports, in LLVM's spelling as far as possible."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ringup.silicon.shader.rdna.decoding.decode import NUMBERED, Instruction, Op
 
 _SINGLE = {106: "vcc_lo", 107: "vcc_hi", enc.NULL: "null", enc.M0: "m0", 126: "exec_lo", 127: "exec_hi"}
 _PAIRS = {106: "vcc", 126: "exec", enc.NULL: "null"}
-_INTEGER_HALVES = ("i16", "u16", "b16")  # their inline floats are written as numbers
+_INTEGER_HALVES = ("i16", "u16", "b16")  # inline floats of these are written as numbers
 _TARGETED = ("s_branch", "s_cbranch", "s_call", "s_subvector")
 _OMOD = ("", "mul:2", "mul:4", "div:2")
 _DIMS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
 _FLAGS = ("gds", "idxen", "offen", "done")  # fields whose name is the modifier
 _POLICIES = ("glc", "slc", "dlc", "r128", "a16", "tfe", "lwe", "d16")
-_LANES = (  # dpp_ctrl: first, last, name
+# dpp_ctrl: first, last, name
+_LANES = (
     (0x101, 0x10F, "row_shl"), (0x111, 0x11F, "row_shr"), (0x121, 0x12F, "row_ror"), (0x150, 0x15F, "row_share"),
     (0x160, 0x16F, "row_xmask"),
 )  # fmt: skip
@@ -26,7 +27,7 @@ _EXPORTS = {8: "mrtz", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
 
 
 def text(ins: Instruction) -> str:
-    """Return the instruction as an assembler would take it. Branch targets stay the immediate that the word holds."""
+    """Return the instruction in assembler syntax. Branch targets remain the immediate in the word."""
     if ins.parts:
         return " :: ".join(text(part) for part in ins.parts)
     parts = [shown for shown in (operand_text(ins, one) for one in _shown(ins)) if shown]
@@ -34,7 +35,7 @@ def text(ins: Instruction) -> str:
 
 
 def mnemonic_text(ins: Instruction) -> str:
-    """Return the mnemonic with the suffix that tells its encoding."""
+    """Return the mnemonic with the suffix of its encoding."""
     if not ins.operands:
         return ins.mnemonic
     permuted = "_dpp" if ins.dpp else ""
@@ -103,7 +104,7 @@ def _core(ins: Instruction, one: Operand) -> str:
 
 
 def scalar_text(index: int, size_bits: int) -> str:
-    """Return a scalar register or a run of them by encoding number."""
+    """Return a scalar register, or a range of them, by encoding number."""
     if size_bits <= 32 and index in _SINGLE:
         return _SINGLE[index]
     if index in _PAIRS:
@@ -137,7 +138,7 @@ def _immediate(ins: Instruction, one: Operand) -> str:
 
 @cache
 def _halves(fmt: str, op: int) -> frozenset[str]:
-    """Return the operands of an opcode whose half is spelled out."""
+    """Return the operands of an opcode whose half is written out."""
     row = isa.target("gfx1100").by_opcode(fmt, op)
     found: set[str] = set()
     for one in row.modifiers if row else ():
@@ -149,7 +150,7 @@ def _halves(fmt: str, op: int) -> frozenset[str]:
 
 
 def modifiers(ins: Instruction) -> list[str]:
-    """Return what stands behind the operands."""
+    """Return the modifiers that follow the operands."""
     fields = ins.fields
     found = _permutation(ins)
     if ins.format == "SMEM":
@@ -186,7 +187,7 @@ def _is_used(ins: Instruction, name: str) -> bool:
 
 
 def _selections(ins: Instruction) -> list[str]:
-    """Return op_sel, op_sel_hi, neg_lo and neg_hi as far as they differ from what an assembler assumes."""
+    """Return op_sel, op_sel_hi, neg_lo and neg_hi where they differ from an assembler's defaults."""
     row = isa.target("gfx1100").by_opcode(ins.format, ins.op)
     effects = {one.effect for one in row.modifiers} if row else set()
     sources = [one for one in ins.operands if one.field in ("src0", "src1", "src2")]

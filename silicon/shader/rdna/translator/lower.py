@@ -237,7 +237,7 @@ class _Writer:
                 else:
                     self.guard.restore()
             return
-        wave.offset, wave.told = 0, 0
+        wave.offset, wave.fault_saves = 0, 0
         self._refuse_misaligned(wave.context_word(Word.BASE))
         if self.guard is not None:
             self.guard.start(written_at_start(self.variant.scalars))
@@ -275,10 +275,10 @@ class _Writer:
         alive = live_before(block, self.full[key], out)
         for index, (step, full) in enumerate(zip(block.code, self.full[key], strict=True)):
             wave.offset, wave.full, wave.mode = step.offset, full, Mode(mode)
-            wave.alive = wave.told = alive[index]
+            wave.alive = wave.fault_saves = alive[index]
             # A fault needs only the instruction's own VGPRs: nothing reads the others afterwards.
             if self.variant.strict:
-                wave.told = alive[index] & SCALARS | step.effects.uses
+                wave.fault_saves = alive[index] & SCALARS | step.effects.uses
             wave.undefined_rows, wave.written_rows, wave.reaches_lds = [], [], None
             changed = mode_after(step.ins, mode)
             if not full and step.ins.format in COUNTED_FORMATS:

@@ -1,4 +1,4 @@
-"""What instructions compute, as functions over NumPy lanes, by the ISA document.
+"""The results of instructions as functions over NumPy lanes, by the ISA document.
 
-Imported by the interpreter alone: the translator has rules of its own.
+Only the interpreter uses this package; the translator has its own rules.
 """

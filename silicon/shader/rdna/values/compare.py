@@ -1,7 +1,6 @@
-"""Vector comparisons: v_cmp_* and v_cmpx_* of floats and integers, and the class test. A NaN compares false; the n-
-forms are negations.
+"""Vector comparisons: v_cmp_* and v_cmpx_* of floats and integers, and the class test.
 
-Source: RDNA3 ISA reference, "VOPC Instructions".
+A NaN compares false; the n- forms are negations. Source: RDNA3 ISA reference, "VOPC Instructions".
 """
 
 from __future__ import annotations
@@ -50,12 +49,13 @@ def _integer(type_: str, compare: Callable[[Any, Any], Any]) -> Vector:
 
 
 def _class(form: Format) -> Vector:
-    """Test the class of a float, denormals seen in any mode, against a mask of ten classes."""
+    """Test the class of a float against a mask of ten classes; no mode flushes denormals."""
 
     def run(_: Ctx, a: Bits, classes: Bits) -> Mask:
         magnitude = a & form.lane(form.magnitude)
         is_negative = (a & form.lane(form.sign)) != 0
-        steps = [  # from the most special: its condition, its class if negative and if positive
+        # Most special first: the condition, its class if negative, its class if positive.
+        steps = [
             (floats.is_signalling(form, a), 0, 0),
             (floats.is_nan(form, a), 1, 1),
             (magnitude == form.lane(form.infinity), 2, 9),

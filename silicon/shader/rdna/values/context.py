@@ -1,8 +1,8 @@
-"""What an ALU sees besides its operands (float mode, active lanes, the wave's register file) and the modifiers around
-it.
+"""The state that an ALU depends on besides its operands, and the modifiers of operands and results.
 
-Values travel as bits: `uint32` lanes for operands of up to 32 bits (16-bit values in the low half), `uint64` lanes for
-64-bit ones, (lane, dword) `uint32` for wider ones, `bool` lanes for masks.
+The state is the float mode, the active lanes and the wave's register file. Values are passed as bits: `uint32` lanes
+for operands of up to 32 bits (16-bit values in the low half), `uint64` lanes for 64-bit ones, (lane, dword) `uint32`
+for wider ones, `bool` lanes for masks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEEP_INPUTS, KEEP_RESULTS = 1, 2  # bits of `Ctx.denorm_*`
 
 @dataclass(frozen=True, slots=True)
 class Ctx:
-    """The state an instruction depends on besides its operands.
+    """The state that an instruction depends on besides its operands.
 
     `round_*`: 0 nearest even, 1 up, 2 down, 3 towards zero. `denorm_*`: bit 0 keeps denormal inputs, bit 1 denormal
     results; the others become zeros of their sign. Source: RDNA3 ISA reference, "MODE register".
@@ -37,7 +37,7 @@ class Ctx:
     ins: Instruction
     lanes: int
     exec_mask: Mask  # (lanes,)
-    vgprs: NDArray[np.uint32]  # (register, lane): for what picks its register or lane at run time
+    vgprs: NDArray[np.uint32]  # (register, lane): for instructions that select a register or lane at run time
     round_f32: int = 0
     round_f16_f64: int = 0
     denorm_f32: int = 0
@@ -66,23 +66,24 @@ class Ctx:
         return self.denorm_f32 if form is F32 else self.denorm_f16_f64
 
     def taken(self, form: Format, bits: Bits) -> Bits:
-        """Return an input as arithmetic takes it: denormals flushed if the mode says so."""
+        """Return an input for arithmetic: denormals are flushed if the mode says so."""
         return bits if self.denormals(form) & KEEP_INPUTS else floats.flushed(form, bits)
 
     def given(self, form: Format, bits: Bits) -> Bits:
-        """Return a result as it is given: denormals flushed if the mode says so."""
+        """Return a result: denormals are flushed if the mode says so."""
         return bits if self.denormals(form) & KEEP_RESULTS else floats.flushed(form, bits)
 
     def result(self, form: Format, values: Wide, *sources: Bits) -> Bits:
-        """Return f64 values rounded to `form`; NaN lanes get the first NaN of `sources` made quiet, or that of an
-        invalid operation.
+        """Return f64 values rounded to `form`.
+
+        NaN lanes get the first NaN of `sources` made quiet, or the NaN of an invalid operation.
         """
         bits = self.given(form, floats.rounded(form, values, self.rounding(form)))
         return with_nans(form, bits, np.isnan(values), sources)
 
 
 def with_nans(form: Format, bits: Bits, is_bad: Mask, sources: tuple[Bits, ...]) -> Bits:
-    """Return `bits` with the lanes of `is_bad` replaced by the NaN that `sources` make."""
+    """Return `bits` with the lanes of `is_bad` replaced by the NaN that `sources` give."""
     if not is_bad.any():
         return bits
     nan = np.full_like(bits, form.invalid)
@@ -99,7 +100,7 @@ def _signs(value: Bits, mask: int, is_abs: bool, is_neg: bool) -> Bits:
 
 
 def _is_packed(operand: Operand, ins: Instruction) -> bool:
-    """Return whether `sel` chooses halves of the operand: two 16-bit values in a dword of a packed instruction."""
+    """Return whether `sel` selects halves of the operand: two 16-bit values in a dword of a packed instruction."""
     return (
         ins.format == "VOP3P" and operand.size_bits in (0, 32) and ins.mnemonic.startswith(("v_pk_", "v_dot2"))
         and operand.type in ("f16", "bf16", "i16", "u16", "b16")
@@ -107,11 +108,10 @@ def _is_packed(operand: Operand, ins: Instruction) -> bool:
 
 
 def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
-    """Return a source with the operand's abs, neg and, in packed instructions, half selection applied; masks and
-    integers as they are.
+    """Return a source with the operand's abs and neg applied, and with half selection in packed instructions.
 
-    fma_mix sources are left alone: the instruction reads `sel`, `abs` and `neg` itself. So do dot and matrix
-    instructions on iu8 and iu4.
+    Masks and integers are unchanged. So are fma_mix sources: the instruction reads `sel`, `abs` and `neg` itself. Dot
+    and matrix instructions on iu8 and iu4 do that too.
     """
     if operand.type == "mask" or ins.mnemonic.startswith("v_fma_mix"):
         return value
@@ -121,7 +121,8 @@ def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
         low, high = (value >> np.uint32(16 if one else 0) & np.uint32(0xFFFF) for one in operand.sel)
         masks = [0x8000 if one and operand.type in FORMATS else 0 for one in operand.neg_halves]
         return (low ^ np.uint32(masks[0])) | (high ^ np.uint32(masks[1])) << np.uint32(16)
-    if ins.format == "VOP3P" and operand.type == "f32":  # the third source of a float dot product
+    # The third source of a float dot product.
+    if ins.format == "VOP3P" and operand.type == "f32":
         return _signs(value, F32.sign, operand.neg_halves[1], operand.neg_halves[0])
     if not (operand.abs or operand.neg):
         return value
@@ -131,7 +132,7 @@ def modify(ins: Instruction, operand: Operand, value: Any) -> Any:
 
 
 def _matrix_operand(operand: Operand, value: Bits) -> Bits:
-    """NEG and NEG_HI act on the halves of A and B, and as NEG and ABS on C. Source: RDNA3 ISA reference, "WMMA"."""
+    """Apply NEG and NEG_HI to the halves of A and B; they are NEG and ABS of C. Source: RDNA3 ISA reference, "WMMA"."""
     if operand.type not in FORMATS or not any(operand.neg_halves):
         return value
     low, high = operand.neg_halves
@@ -140,7 +141,7 @@ def _matrix_operand(operand: Operand, value: Bits) -> Bits:
     return value ^ np.uint32((0x8000 if low else 0) | (0x8000_0000 if high else 0))
 
 
-# f32 opcodes without denormal results in any mode: omod works on them in any mode too
+# f32 opcodes that flush denormal results in any mode, so omod works on them in any mode too.
 FLUSHING = frozenset(("v_exp_f32", "v_log_f32", "v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32"))
 _UNCLAMPED = ("v_dot2", "v_wmma", "v_fma_mixlo", "v_fma_mixhi")  # the last two clamp their half themselves
 _SCALES = {1: 2.0, 2: 4.0, 3: 0.5}
@@ -171,7 +172,7 @@ def finish(ctx: Ctx, value: Any) -> Any:
 
 @np.errstate(all="ignore")
 def _scaled(ctx: Ctx, form: Format, bits: Bits) -> Bits:
-    """QUIRK: the output modifier makes +0 of -0."""
+    """Apply the output modifier. QUIRK: it turns -0 into +0."""
     values = floats.widened(form, bits) * _SCALES[ctx.ins.omod]
     scaled = floats.flushed(
         form, floats.rounded(form, values, ctx.rounding(form)) if form is not floats.F64 else values.view(np.uint64)
@@ -181,7 +182,7 @@ def _scaled(ctx: Ctx, form: Format, bits: Bits) -> Bits:
 
 
 def clamped(ctx: Ctx, form: Format, bits: Bits) -> Bits:
-    """Return floats clamped to 0.0 ... 1.0; NaN becomes 0 if MODE.dx10_clamp is set, else it stays."""
+    """Return floats clamped to 0.0 ... 1.0. A NaN becomes 0 if MODE.dx10_clamp is set, else it is kept."""
     one = form.lane(form.bias << form.mantissa_bits)
     is_negative = (bits & form.lane(form.sign)) != 0
     kept = np.where(is_negative, form.lane(0), np.minimum(bits, one))

@@ -33,7 +33,7 @@ def _half_up(values: Wide) -> Wide:
 
 
 def _normalised(form: Format, is_signed: bool) -> Vector:
-    """-1…1 (0…1 unsigned) to the range of a 16-bit integer, to nearest even."""
+    """Convert -1…1 (0…1 unsigned) to the range of a 16-bit integer, to nearest even."""
     type_, scale = ("i16", 32767.0) if is_signed else ("u16", 65535.0)
 
     def run(ctx: Ctx, a: Bits) -> Bits:
@@ -44,7 +44,7 @@ def _normalised(form: Format, is_signed: bool) -> Vector:
 
 
 def _to_float(form: Format, integers: Callable[[Bits], Bits]) -> Vector:
-    """Integers have no more than 32 bits, so f64 holds them."""
+    """Convert integers to floats. Integers have no more than 32 bits, so f64 holds them exactly."""
 
     def run(ctx: Ctx, a: Bits) -> Bits:
         values = integers(a).astype(np.float64)
@@ -53,8 +53,8 @@ def _to_float(form: Format, integers: Callable[[Bits], Bits]) -> Vector:
     return run
 
 
-def _repaid(form: Format, source: Format, nan: Bits) -> Bits:
-    """Return quiet NaNs of `source` as those of `form`: the payload's top bits are kept."""
+def _nan_of(form: Format, source: Format, nan: Bits) -> Bits:
+    """Return quiet NaNs of `source` in the format `form`; the payload's top bits are kept."""
     shift = form.mantissa_bits - source.mantissa_bits
     wide = nan.astype(np.uint64)
     sign = wide >> np.uint64(source.size_bits - 1) << np.uint64(form.size_bits - 1)
@@ -68,9 +68,9 @@ def resized(ctx: Ctx, form: Format, source: Format, a: Bits, mode: int | None = 
     a = ctx.taken(source, a)
     values = floats.widened(source, a)
     if form is F64:
-        return np.where(np.isnan(values), _repaid(form, source, a), values.view(np.uint64))
+        return np.where(np.isnan(values), _nan_of(form, source, a), values.view(np.uint64))
     bits = ctx.given(form, floats.rounded(form, values, ctx.rounding(form) if mode is None else mode))
-    return np.where(np.isnan(values), _repaid(form, source, a), bits)
+    return np.where(np.isnan(values), _nan_of(form, source, a), bits)
 
 
 def _resize(form: Format, source: Format) -> Vector:

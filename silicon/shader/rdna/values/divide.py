@@ -1,8 +1,8 @@
-"""What division and argument reduction are made of: div_scale, div_fmas, div_fixup and trig_preop.
+"""The steps of division and argument reduction: div_scale, div_fmas, div_fixup and trig_preop.
 
-Source: RDNA3 ISA reference, "V_DIV_SCALE_F32" ... "V_TRIG_PREOP_F64". The document's constants do not divide right
-where they meet; they are read so that the division a compiler emits (scale, reciprocal, two Newton steps, fmas, fixup)
-is IEEE's: see `_fused_scaled` and `_scale`.
+Source: RDNA3 ISA reference, "V_DIV_SCALE_F32" ... "V_TRIG_PREOP_F64". The document's constants contradict each other
+and do not divide right. They are interpreted so that the division a compiler emits (scale, reciprocal, two Newton
+steps, fmas, fixup) is IEEE's: see `_fused_scaled` and `_scale`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ringup.silicon.shader.rdna.values.floats import F16, F32, F64, Bits, Format
 class _Limits(NamedTuple):
     """Constants of the pseudo-code; exponents are biased fields."""
 
-    far: int  # numerator over denominator near the largest number: difference of exponents
+    far: int  # exponent difference at which numerator over denominator is near the largest number
     power: int  # of two, by which operands are scaled
     tiny: int  # largest exponent of a tiny numerator
-    underflow: int  # difference of exponents below which the quotient is nothing
+    underflow: int  # exponent difference below which the quotient is zero
 
 
 LIMITS = {F32: _Limits(96, 64, 23, -150), F64: _Limits(768, 128, 53, -1075)}
@@ -39,7 +39,7 @@ def _is_denormal(form: Format, bits: int) -> bool:
 
 
 def _below_normal(form: Format, numerator: tuple[int, int, int], denominator: tuple[int, int, int]) -> bool:
-    """Return whether |numerator / denominator| is less than the least normal number."""
+    """Return whether |numerator / denominator| is less than the smallest normal number."""
     least = form.lowest + form.mantissa_bits
     shift = numerator[2] - denominator[2] - least
     left, right = numerator[1], denominator[1]
@@ -49,8 +49,8 @@ def _below_normal(form: Format, numerator: tuple[int, int, int], denominator: tu
 def _scale_one(form: Format, value: int, denominator: int, numerator: int) -> tuple[int | None, bool]:
     """Return the power of two for `value` (None: the result is NaN), and whether the quotient needs scaling back.
 
-    QUIRK: where the reciprocal alone would be denormal the denominator is huge: it is scaled down, although the
-    document says up in one place.
+    QUIRK: if only the reciprocal would be denormal, the denominator is huge and is scaled down, although the document
+    says up in one place.
     """
     limits, mask = LIMITS[form], form.magnitude
     if not denominator & mask or not numerator & mask:
@@ -61,7 +61,7 @@ def _scale_one(form: Format, value: int, denominator: int, numerator: int) -> tu
         _field(form, denominator) << form.mantissa_bits,
         _field(form, numerator) << form.mantissa_bits,
     ):
-        return 0, False  # div_fixup decides
+        return 0, False  # div_fixup gives the result
     bottom, top = floats.unpacked(form, denominator), floats.unpacked(form, numerator)
     if _field(form, numerator) - _field(form, denominator) >= limits.far:
         return (limits.power if is_denominator else 0), True
@@ -94,11 +94,11 @@ def _scale(form: Format) -> Vector:
 
 
 def _fused_scaled(form: Format) -> Vector:
-    """Fused multiply-add; where VCC is set, scaled by what div_scale scaled an operand by, back towards the quotient.
+    """Return a fused multiply-add that undoes the scaling of div_scale where VCC is set.
 
-    QUIRK: the document gives 2**32 (f64: 2**64) up. div_scale scales by the square of that, the denominator up when the
-    quotient is large and the numerator up when it is small, so the way back depends on the size of the quotient, which
-    is the third source.
+    QUIRK: the document gives 2**32 (f64: 2**64), up. div_scale scales by the square of that: the denominator up if the
+    quotient is large, the numerator up if it is small. So the direction depends on the size of the quotient, which is
+    the third source.
     """
 
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits, needs_scale: Mask) -> Bits:
@@ -113,10 +113,10 @@ def _fused_scaled(form: Format) -> Vector:
 
 
 def _fix_up(form: Format) -> Vector:
-    """Put right what a quotient cannot be: NaN, zero, infinity, overflow and underflow.
+    """Replace the quotient for NaN, zero, infinity, overflow and underflow.
 
-    QUIRK: the document has overflow where the denominator's exponent is that of infinity, which was dealt with before;
-    it is the quotient's.
+    QUIRK: the document reports overflow if the denominator's exponent is that of infinity, a case handled before; it
+    must mean the quotient's.
     """
 
     def run(ctx: Ctx, quotient: Bits, denominator: Bits, numerator: Bits) -> Bits:
@@ -167,7 +167,7 @@ def two_over_pi() -> int:
 
 
 def _segment(ctx: Ctx, a: Bits, select: Bits) -> Bits:
-    """Return the 53 bits of 2 / pi that matter for a number of `a`'s size, segment `select`."""
+    """Return the 53 bits of 2 / pi in segment `select` that matter for a number of the size of `a`."""
     found = np.empty(len(a), np.uint64)
     for lane, (bits, number) in enumerate(zip(a, select, strict=True)):
         field = _field(F64, int(bits))

@@ -1,14 +1,13 @@
-"""Dot products of two pairs of 16-bit floats and an f32, as the cards were measured to add them: three terms at once,
-in one sum of integers.
+"""Dot products of two pairs of 16-bit floats and an f32, as measured on cards: three terms in one integer sum.
 
-The products are exact. Every term is cut, toward zero, to multiples of one unit: 2**-24 of the larger exponent of the
-products, taken from the exponent fields of their factors, or 2**-26 of the largest term's leading bit if that is more.
-The sum is counted in the direction of S2's sign; a term of the other sign is the complement of its bits, one unit
-further from zero than its negation, which zeros are held to as well. It is rounded to nearest even once. MODE has no
-say: denormals of f16 count, those of bf16 and of S2 are zero, results below the normal numbers are +0. The VOP3P, VOP2
-and VOPD encodings (v_dot2, v_dot2acc) add alike. Source: github.com/ROCm/rocm-systems, issue 12056 (measured on
-gfx1151, 12 million sums) and rocjitsu's notes on gfx11's DOT2 (measured on gfx1100, with the NaNs); that f32 denormals
-are flushed whatever MODE says: LLVM SIISelLowering.cpp, performFMACombine.
+The products are exact. Every term is truncated, toward zero, to multiples of one unit. The unit is 2**-24 of the larger
+exponent of the products, taken from the exponent fields of their factors, or 2**-26 of the largest term's leading bit
+if that is more. The sum has S2's sign as its direction. A term of the other sign is the complement of its bits, one
+unit further from zero than its negation; this applies to zeros too. The sum is rounded once, to nearest even. MODE has
+no effect: denormals of f16 are used, those of bf16 and of S2 are zero, and results below the normal numbers are +0. The
+VOP3P, VOP2 and VOPD encodings (v_dot2, v_dot2acc) add alike. Source: github.com/ROCm/rocm-systems, issue 12056
+(measured on gfx1151, 12 million sums) and rocjitsu's notes on gfx11's DOT2 (measured on gfx1100, with the NaNs). Source
+for f32 denormals, which are flushed in any MODE: LLVM SIISelLowering.cpp, performFMACombine.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ Integers = NDArray[np.int64]
 
 FACTOR_NAN = 0xFFC0_0A3D  # a NaN among the factors
 INVALID_NAN = 0xFFC0_0000  # infinity times zero, infinities of both signs
-PRODUCT_BITS, SUM_BITS = 24, 26  # below the exponent of the products, the leading bit of the largest term
-NOWHERE = -2000  # the exponent of what is zero
+PRODUCT_BITS, SUM_BITS = 24, 26  # below the exponent of the products, below the leading bit of the largest term
+NOWHERE = -2000  # the exponent of a zero
 
 
 class Term(NamedTuple):
-    """Lanes of size * 2**unit; `place` is the exponent that the bits of the number or of its factors name."""
+    """Lanes of size * 2**unit; `place` is the exponent in the bits of the number or of its factors."""
 
     size: Integers
     unit: Integers
@@ -70,7 +69,7 @@ def _finite(addend: Term, products: list[Term]) -> Bits:
     total = _cut(addend, unit)
     for one in products:
         total = total + np.where(one.is_negative ^ addend.is_negative, ~_cut(one, unit), _cut(one, unit))
-    value = np.ldexp(total.astype(np.float32).astype(np.float64), unit)  # to 24 bits wherever the number lies
+    value = np.ldexp(total.astype(np.float32).astype(np.float64), unit)  # rounds to 24 bits
     value = np.where(addend.is_negative, -value, value)
     is_zero = (np.abs(value) < 2.0**-126) | (unit < NOWHERE + 2 * SUM_BITS)
     with np.errstate(over="ignore"):

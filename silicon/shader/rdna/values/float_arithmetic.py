@@ -1,7 +1,7 @@
-"""Vector float arithmetic: sums, products, fused multiply-adds, minima and maxima, integral parts, exponents, cube
-maps; f16, f32, f64.
+"""Vector float arithmetic in f16, f32 and f64.
 
-Every result is rounded once. Source: RDNA3 ISA reference, "VOP1", "VOP2" and "VOP3 Instructions".
+Sums, products, fused multiply-adds, minima and maxima, integral parts, exponents, cube maps. Every result is rounded
+once. Source: RDNA3 ISA reference, "VOP1", "VOP2" and "VOP3 Instructions".
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ FORMS = (F16, F32, F64)
 
 
 def _exactly(ctx: Ctx, compute: Callable[..., tuple[int, int, int]], shaped: Wide, *sources: Bits) -> Bits:
-    """Return f64 lanes of `compute` on (sign, mantissa, exponent) triples, rounded once; `shaped` has the lanes where
-    nothing is finite.
+    """Return f64 lanes of `compute` on (sign, mantissa, exponent) triples, rounded once.
+
+    `shaped` has the results of lanes that are not finite.
     """
     values = shaped.view(np.uint64).copy()
     is_finite = np.isfinite(np.stack([one.view(np.float64) for one in sources])).all(axis=0)
@@ -39,7 +40,7 @@ def _exact_sum(a: _Triple, b: _Triple, is_down: bool) -> _Triple:
     left, right = ((-one[1] if one[0] else one[1]) << one[2] - low for one in (a, b))
     total = left + right
     if total == 0:
-        # opposites give +0, or -0 when rounding down
+        # Opposites give +0, or -0 when rounding down.
         return (a[0] if a[0] == b[0] else int(is_down)), 0, low
     return int(total < 0), abs(total), low
 
@@ -48,7 +49,7 @@ def _exact_product(a: _Triple, b: _Triple) -> _Triple:
     return a[0] ^ b[0], a[1] * b[1], a[2] + b[2]
 
 
-# formats that the host computes with, rounding to nearest even
+# Formats that the host computes, rounding to nearest even.
 _NATIVE: dict[Format, Any] = {F32: np.float32, F64: np.float64}
 
 
@@ -85,7 +86,7 @@ def fuse(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
 
 
 def fused_unflushed(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits, power: int = 0) -> Bits:
-    """Return 2**power * (a * b + c), rounded once, denormal inputs kept whatever the mode."""
+    """Return 2**power * (a * b + c), rounded once; denormal inputs are kept in any mode."""
     product, addend = floats.widened(form, a) * floats.widened(form, b), floats.widened(form, c)
     if form is not F64:
         return ctx.result(form, np.ldexp(floats.odd_sum(product, addend, ctx.rounding(form)), power), a, b, c)
@@ -95,8 +96,8 @@ def fused_unflushed(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits, power: in
         sign, mantissa, exponent = _exact_sum(_exact_product(x, y), z, is_down)
         return sign, mantissa, exponent + power
 
-    # lanes that are not all finite: a product that overflowed although its factors are finite must not meet an infinite
-    # addend
+    # Lanes that are not all finite. A product that overflows although its factors are finite must not be added to an
+    # infinite addend.
     shaped = np.where(
         np.isfinite(floats.widened(F64, a)) & np.isfinite(floats.widened(F64, b)), addend, product + addend
     )
@@ -114,13 +115,14 @@ def is_zero(form: Format, a: Bits) -> Mask:
 
 
 def _subtract(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
-    """NaN operands keep their sign: only numbers are negated."""
+    """Return a - b. NaN operands keep their sign: only numbers are negated."""
     return add(ctx, form, a, np.where(floats.is_nan(form, b), b, negated(form, b)))
 
 
 def _select(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
-    """Return the smaller or larger of two; -0 is less than +0, a quiet NaN loses, a signalling one too unless MODE.ieee
-    quiets it.
+    """Return the smaller or larger of two.
+
+    -0 is less than +0. A quiet NaN loses; a signalling one loses too unless MODE.ieee quiets it.
     """
     a, b = ctx.taken(form, a), ctx.taken(form, b)
     left, right = floats.widened(form, a), floats.widened(form, b)
@@ -138,12 +140,12 @@ def _select(ctx: Ctx, form: Format, a: Bits, b: Bits, wants_less: bool) -> Bits:
 
 
 def minimum(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
-    """v_min."""
+    """Return v_min."""
     return _select(ctx, form, a, b, True)
 
 
 def maximum(ctx: Ctx, form: Format, a: Bits, b: Bits) -> Bits:
-    """v_max."""
+    """Return v_max."""
     return _select(ctx, form, a, b, False)
 
 
@@ -158,7 +160,7 @@ def _median(ctx: Ctx, form: Format, a: Bits, b: Bits, c: Bits) -> Bits:
 
 
 def _dx9(form: Format, a: Bits, b: Bits, zero: Bits, other: Bits) -> Bits:
-    """DX9 rule: zero times anything is zero."""
+    """Apply the DX9 rule: zero times anything is zero."""
     return np.where(is_zero(form, a) | is_zero(form, b), zero, other)
 
 
@@ -213,14 +215,14 @@ def _significand(ctx: Ctx, form: Format, a: Bits) -> Bits:
 
 
 def _scale(ctx: Ctx, form: Format, a: Bits, power: Bits) -> Bits:
-    """Return a * 2 ** power; the power is an i32, of f16 an i16."""
+    """Return a * 2 ** power; the power is an i32, for f16 an i16."""
     a = ctx.taken(form, a)
     powers = (power.astype(np.uint16).view(np.int16) if form is F16 else power.view(np.int32)).astype(np.int64)
     return scaled(ctx, form, a, powers)
 
 
 def scaled(ctx: Ctx, form: Format, a: Bits, powers: NDArray[np.int64]) -> Bits:
-    """Return a * 2 ** powers, rounded once, denormal inputs kept."""
+    """Return a * 2 ** powers, rounded once; denormal inputs are kept."""
     values = floats.widened(form, a)
     if form is not F64:
         return ctx.result(form, np.ldexp(values, np.clip(powers, -600, 600).astype(np.int32)), a)
@@ -241,7 +243,7 @@ def _faces(a: Bits, b: Bits, c: Bits) -> tuple[Mask, Mask, tuple[Mask, Mask, Mas
 
 
 def _cube(pick: Callable[..., tuple[Bits, Bits, Bits]]) -> Vector:
-    """`pick` gives the result on the faces of z, of y and of x."""
+    """Return a cube map function; `pick` gives its results on the faces of z, of y and of x."""
 
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
         a, b, c = (ctx.taken(F32, one) for one in (a, b, c))

@@ -1,9 +1,8 @@
-"""Float formats of the vector ALU and exact arithmetic on them: rounding modes, denormals, NaNs, sums without double
-rounding.
+"""Float formats of the vector ALU and exact arithmetic: rounding modes, denormals, NaNs, sums without double rounding.
 
-Lanes of f16, bf16 and f32 are computed in f64. A product of two of them is exact there; a sum is brought to "round to
-odd" (a sticky last bit), from which any rounding to the narrow format is right, since f64 has more than two bits to
-spare. f64 itself is added and multiplied by the host when the mode is nearest even, and by integers else.
+Lanes of f16, bf16 and f32 are computed in f64. A product of two of them is exact there. A sum is "rounded to odd" (its
+last bit is sticky). Any rounding of that to the narrow format is right, since f64 has more than two spare bits. The
+host adds and multiplies f64 if the mode is nearest even; in other modes integers do.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Lanes; the lane type depends on the format, which NumPy's stubs cannot follow.
+# Lanes; the lane type depends on the format, which NumPy's stubs cannot express.
 Bits: TypeAlias = Any  # array of uint32, of uint64 for f64
 Mask: TypeAlias = Any  # array of bool
 Wide = NDArray[np.float64]
@@ -40,7 +39,7 @@ class Format:
 
     @property
     def infinity(self) -> int:
-        """Bits of +infinity, the mask of the exponent too."""
+        """Bits of +infinity, which are also the mask of the exponent."""
         return self.magnitude >> self.mantissa_bits << self.mantissa_bits
 
     @property
@@ -50,8 +49,9 @@ class Format:
 
     @property
     def invalid(self) -> int:
-        """The NaN of an invalid operation. Source: RDNA3 ISA reference, V_SQRT_F32 and V_DIV_FIXUP_F64 name 0xffc00000,
-        0xfff8000000000000.
+        """The NaN of an invalid operation.
+
+        Source: RDNA3 ISA reference, V_SQRT_F32 and V_DIV_FIXUP_F64 give 0xffc00000, 0xfff8000000000000.
         """
         return self.sign | self.infinity | self.quiet
 
@@ -66,7 +66,7 @@ class Format:
 
     @property
     def lane(self) -> Any:
-        """The lane type that carries the bits."""
+        """The lane type that holds the bits."""
         return np.uint64 if self.size_bits == 64 else np.uint32
 
 
@@ -93,7 +93,7 @@ def quieted(form: Format, bits: Bits) -> Bits:
 
 
 def flushed(form: Format, bits: Bits) -> Bits:
-    """Return denormals made zeros of their sign."""
+    """Return zeros of the same sign for denormals."""
     is_small = (bits & form.lane(form.infinity)) == 0
     return np.where(is_small, bits & form.lane(form.sign), bits)
 
@@ -116,14 +116,15 @@ def _nearest(form: Format, values: Wide) -> Bits:
         return values.astype(np.float32).view(np.uint32)
     if form is F16:
         return values.astype(np.float16).view(np.uint16).astype(np.uint32)
-    bits = toward_odd(values).view(np.uint32)  # exact or sticky in 24 bits, so that rounding to 8 is right
+    # Exact or sticky in 24 bits, so rounding to 8 bits is right.
+    bits = toward_odd(values).view(np.uint32)
     half = np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
     rounded = np.where(is_nan(F32, bits), bits | np.uint32(F32.quiet), bits + half)
     return rounded >> np.uint32(16)
 
 
 def toward_odd(values: Wide) -> NDArray[np.float32]:
-    """Return f64 lanes as f32, truncated, with the last bit set where something was cut off."""
+    """Return f64 lanes as f32, truncated, with the last bit set if the lane was inexact."""
     near = values.astype(np.float32)
     bits = near.view(np.uint32)
     back = near.astype(np.float64)
@@ -133,7 +134,7 @@ def toward_odd(values: Wide) -> NDArray[np.float32]:
 
 
 def rounded(form: Format, values: Wide, mode: int = NEAREST) -> Bits:
-    """Return f64 lanes, exact or rounded to odd, in a narrower format. A NaN's payload is of no meaning."""
+    """Return f64 lanes, exact or rounded to odd, in a narrower format. A NaN's payload has no meaning."""
     bits = _nearest(form, values)
     if mode == NEAREST:
         return bits
@@ -142,12 +143,12 @@ def rounded(form: Format, values: Wide, mode: int = NEAREST) -> Bits:
     if mode == ZERO:
         return np.where(np.abs(back) > np.abs(values), bits - lane(1), bits)
     is_wrong = back < values if mode == UP else back > values
-    is_grown = np.signbit(values) if mode == UP else ~np.signbit(values)  # nearest went away from zero
+    is_grown = np.signbit(values) if mode == UP else ~np.signbit(values)  # rounding to nearest went away from zero
     return np.where(is_wrong, np.where(is_grown, bits - lane(1), bits + lane(1)), bits)
 
 
 def odd_sum(a: Wide, b: Wide, mode: int = NEAREST) -> Wide:
-    """Return a + b with the sticky last bit; a zero made of opposites is negative when rounding down."""
+    """Return a + b with the sticky last bit; a zero sum of opposites is negative when rounding down."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)
@@ -184,7 +185,7 @@ def packed(form: Format, sign: int, mantissa: int, exponent: int, mode: int = NE
         half = 1 << drop - 1
         is_nearer = rest > half or (rest == half and mantissa & 1)
         mantissa += bool((is_nearer, rest and not sign, rest and sign, 0)[mode])
-    # the hidden bit adds one to the exponent field, a carry out of the mantissa another
+    # The hidden bit adds one to the exponent field; a carry out of the mantissa adds another.
     bits = (exponent + drop - form.lowest << form.mantissa_bits) + mantissa
     if bits < form.infinity:
         return signed | bits

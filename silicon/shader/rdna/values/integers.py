@@ -1,4 +1,4 @@
-"""Vector integer arithmetic and logic of 16, 24, 32 and 64 bits, with saturation where the clamp bit asks for it.
+"""Vector integer arithmetic and logic of 16, 24, 32 and 64 bits; results saturate if the clamp bit is set.
 
 Source: RDNA3 ISA reference, "VOP1", "VOP2" and "VOP3 Instructions".
 """
@@ -41,8 +41,9 @@ def given(ctx: Ctx, values: Bits, type_: str) -> Bits:
 
 
 def _wide(type_: str, compute: Callable[..., Bits], *inputs: str) -> Vector:
-    """An instruction on i64 lanes, whose sums and products cannot overflow; `inputs` are the types of sources (default:
-    the result's).
+    """Return an instruction on i64 lanes, in which sums and products cannot overflow.
+
+    `inputs` are the types of sources (default: the result's).
     """
 
     def run(ctx: Ctx, *sources: Bits) -> Bits:
@@ -53,7 +54,7 @@ def _wide(type_: str, compute: Callable[..., Bits], *inputs: str) -> Vector:
 
 
 def _bits(compute: Callable[..., Bits]) -> Vector:
-    """An instruction on the bits as they are, wrapping."""
+    """Return an instruction on the plain bits; it wraps."""
     return lambda _, *sources: compute(*sources)
 
 
@@ -104,7 +105,7 @@ def _sum_of_differences(a: Bits, b: Bits) -> Bits:
 
 
 def _masked_differences(a: Bits, b: Bits) -> Bits:
-    """Bytes of the second operand that are 0 count nothing."""
+    """Sum differences of bytes; bytes that are 0 in the second operand do not count."""
     return np.where(_octets(b) == 0, 0, np.abs(_octets(a) - _octets(b))).sum(axis=1)
 
 
@@ -113,7 +114,9 @@ def _half_differences(a: Bits, b: Bits, c: Bits) -> Bits:
 
 
 def _quad(differences: Callable[[Bits, Bits], Bits], bits: int) -> Vector:
-    """Four sums of differences, the first operand moved on by a byte each time; accumulators of `bits` bits."""
+    """Return four sums of differences, for the first operand shifted by one byte more each time; accumulators have
+    `bits` bits.
+    """
 
     def run(ctx: Ctx, a: Bits, b: Bits, c: Bits) -> Bits:
         sums = [differences((a >> U64(8 * step) & U64(0xFFFF_FFFF)).astype(U32), b) for step in range(4)]
@@ -130,13 +133,13 @@ def _quad(differences: Callable[[Bits, Bits], Bits], bits: int) -> Vector:
 
 
 def _average(a: Bits, b: Bits, rounding: Bits) -> Bits:
-    """Average bytes, rounded up where the low bit of the third operand's byte is set."""
+    """Average bytes; round up where the low bit of the third operand's byte is set."""
     octets = (_octets(a) + _octets(b) + (_octets(rounding) & 1)) >> 1
     return np.ascontiguousarray(octets.astype(np.uint8)).view("<u4").ravel().astype(U32)
 
 
 def _byte_permute(a: Bits, b: Bits, select: Bits) -> Bits:
-    """Selectors 0…7 take bytes of {a, b}, 8…11 the signs of its halves, 12 is 0x00, more 0xff."""
+    """Select bytes: 0…7 take bytes of {a, b}, 8…11 the signs of its halves, 12 is 0x00, more is 0xff."""
     pool = np.concatenate([_octets(b), _octets(a)], axis=1)
     signs = np.where(pool[:, 1::2] & 0x80, 0xFF, 0)
     table = np.concatenate([pool, signs, np.zeros((len(a), 1), I64), np.full((len(a), 1), 0xFF)], axis=1)
@@ -162,7 +165,7 @@ def _extract_signed(a: Bits, offset: Bits, width: Bits) -> Bits:
 
 
 def _carry(sign: int, is_reversed: bool) -> Vector:
-    """Sum or difference with a carry (borrow) mask out, and in if there is a third source."""
+    """Return a sum or difference with a carry (borrow) mask out, and in if there is a third source."""
 
     def run(ctx: Ctx, a: Bits, b: Bits, carry: Mask | None = None) -> tuple[Bits, Mask]:
         first, second = (b, a) if is_reversed else (a, b)
@@ -189,7 +192,7 @@ def _multiply_add_64(is_signed: bool) -> Vector:
 
 
 def _shifts(bits: int, half: Callable[[Callable[..., Bits]], Vector]) -> dict[str, Vector]:
-    """The three shifts of a width, the count first."""
+    """Return the three shifts of a width; the count comes first."""
     unsigned, signed = {16: (U32, np.int16), 32: (U32, I32), 64: (U64, I64)}[bits]
 
     def arithmetic(count: Bits, a: Bits) -> Bits:
@@ -271,7 +274,7 @@ INT |= {
     "v_subrev_co_ci_u32": _carry(-1, True),
     "v_mad_u64_u32": _multiply_add_64(False),
     "v_mad_i64_i32": _multiply_add_64(True),
-    # sources may be views of registers that the caller writes before it reads these
+    # Sources may be views of registers that the caller writes before it reads these.
     "v_mov_b32": _bits(np.copy),
     "v_mov_b16": _low_half(lambda a: a),
     "v_cndmask_b32": _bits(lambda a, b, mask: np.where(mask, b, a)),

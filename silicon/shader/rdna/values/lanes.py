@@ -1,4 +1,4 @@
-"""What moves values between lanes: single lanes, rows, halves of a wave, and counts of lanes below one's own.
+"""Moves between lanes: single lanes, rows, halves of a wave, and counts of lower lanes.
 
 Source: RDNA3 ISA reference, "V_READFIRSTLANE_B32", "V_READLANE_B32", "V_WRITELANE_B32", "V_PERMLANE16_B32" ...
 "V_MBCNT_HI_U32_B32".
@@ -33,9 +33,9 @@ def _write(ctx: Ctx, old: Bits, value: Bits, lane: Bits) -> Bits:
 
 
 def _permute_rows(other_row: int) -> Vector:
-    """Each lane reads the lane of its row (or the neighbour row) that four bits of the scalar selectors name.
+    """Return a permutation: four bits of the scalar selectors name the lane of the row (or of the other row) to read.
 
-    op_sel[0] reads inactive lanes too, op_sel[1] writes 0 for those that may not be read; without either nothing is
+    op_sel[0] reads inactive lanes too; op_sel[1] writes 0 for lanes that may not be read. Without either nothing is
     written.
     """
 
@@ -53,14 +53,14 @@ def _permute_rows(other_row: int) -> Vector:
 
 
 def _swap_halves(ctx: Ctx, a: Bits) -> Bits:
-    """Lane n reads lane n ^ 32, active or not; does nothing in a wave32."""
+    """Let lane n read lane n ^ 32, active or not; do nothing in a wave32."""
     if ctx.lanes == HALF:
         return ctx.vgprs[ctx.ins.defs[0].index].copy()
     return a[np.arange(ctx.lanes) ^ HALF]
 
 
 def _count_below(first: int) -> Vector:
-    """Count the mask's bits of lanes `first`…`first` + 31 that lie below one's own lane, and add."""
+    """Count the mask's bits of lanes `first`…`first` + 31 that are below the lane itself, and add."""
 
     def run(ctx: Ctx, mask: Bits, addend: Bits) -> Bits:
         below = np.clip(np.arange(ctx.lanes) - first, 0, HALF).astype(U64)

@@ -1,9 +1,8 @@
 """Packed 16-bit arithmetic, dot products, and multiply-adds of mixed precision.
 
-Float dot products with 16-bit results are computed as the document writes them: every product and every sum is rounded
-in the type of the accumulator. UNKNOWN: whether the hardware rounds as often; those with f32 results, which were
-measured, are in `values/dots.py`. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding
-Modes".
+Float dot products with 16-bit results follow the document: every product and every sum is rounded to the accumulator's
+type. UNKNOWN: whether the hardware rounds as often. Dot products with f32 results, which were measured, are in
+`values/dots.py`. Source: RDNA3 ISA reference, "VOP3P Instructions", "Denormalized and Rounding Modes".
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def halves(a: Bits) -> tuple[Bits, Bits]:
 
 
 def _packed(half: Vector) -> Vector:
-    """Do an instruction on both halves."""
+    """Return an instruction that works on both halves."""
 
     def run(ctx: Ctx, *sources: Bits) -> Bits:
         low, high = (half(ctx, *pair) for pair in zip(*map(halves, sources), strict=True))
@@ -37,13 +36,14 @@ def _packed(half: Vector) -> Vector:
 
 
 def own_mode(ctx: Ctx) -> Ctx:
-    """Return the mode of 16-bit dot products: to nearest even, denormals of f16 kept, whatever MODE says."""
+    """Return the mode of 16-bit dot products: round to nearest even and keep denormals of f16, in any MODE."""
     return replace(ctx, round_f16_f64=floats.NEAREST, denorm_f16_f64=KEEP_INPUTS | KEEP_RESULTS)
 
 
 def _factor(ctx: Ctx, form: Format, source: Format, a: Bits) -> Bits:
-    """Return 16-bit floats as those of the accumulator; a bf16 is the high half of an f32, its denormals are zeros in
-    any mode.
+    """Return 16-bit floats in the accumulator's format.
+
+    A bf16 is the high half of an f32; its denormals are zeros in any mode.
     """
     if source is form:
         return a
@@ -51,7 +51,7 @@ def _factor(ctx: Ctx, form: Format, source: Format, a: Bits) -> Bits:
 
 
 def _inside(ctx: Ctx) -> Ctx:
-    """Return the mode between the steps of an f32 dot product: only what goes in and comes out is flushed."""
+    """Return the mode between the steps of an f32 dot product: only inputs and results are flushed."""
     return replace(ctx, denorm_f32=KEEP_INPUTS | KEEP_RESULTS)
 
 
@@ -99,7 +99,7 @@ def _dot_integers(bits: int, type_: str) -> Vector:
 def _mixed(ctx: Ctx, *sources: Bits) -> Bits:
     """Return the f32 fused multiply-add of sources that are each an f32 or half a dword.
 
-    Source: RDNA3 ISA reference, "OPSEL for MIX instructions": op_sel_hi says f16, op_sel which half; NEG_HI is the
+    Source: RDNA3 ISA reference, "OPSEL for MIX instructions": op_sel_hi selects f16, op_sel the half; NEG_HI is the
     absolute value.
     """
     taken = []

@@ -22,7 +22,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def _with_zero_test(bits: int, compute: Callable[..., int]) -> Scalar:
-    """SCC: the result is not zero."""
+    """Return an operation that sets SCC if the result is not zero."""
 
     def run(_: Ctx, *sources: int) -> _Result:
         result = compute(*sources) & MASKS[bits]
@@ -44,7 +44,7 @@ def _add_sub_unsigned(sign: int, with_scc: bool) -> Scalar:
 
 
 def _add_sub_signed(sign: int) -> Scalar:
-    """SCC: signed overflow."""
+    """Return a sum or difference that sets SCC on signed overflow."""
 
     def run(_: Ctx, a: int, b: int) -> _Result:
         total = signed(a, 32) + sign * signed(b, 32)
@@ -62,7 +62,7 @@ def _shift_add(count: int) -> Scalar:
 
 
 def _choose(is_signed: bool, is_better: Callable[[int, int], bool]) -> Scalar:
-    """SCC: the first source is taken."""
+    """Return a selection that sets SCC if it takes the first source."""
 
     def run(_: Ctx, a: int, b: int) -> _Result:
         first, second = (signed(a, 32), signed(b, 32)) if is_signed else (a, b)
@@ -73,7 +73,7 @@ def _choose(is_signed: bool, is_better: Callable[[int, int], bool]) -> Scalar:
 
 
 def _extract(bits: int, is_signed: bool) -> Scalar:
-    """Take the field at S1[5:0] (S1[4:0] for 32 bits) of S1[22:16] bits."""
+    """Extract the field at S1[5:0] (S1[4:0] for 32 bits) of S1[22:16] bits."""
 
     def run(a: int, b: int) -> int:
         offset, width = b & bits - 1, b >> 16 & 0x7F
@@ -136,7 +136,7 @@ def _replicated(value: int) -> int:
 
 
 def _quads(value: int, bits: int) -> int:
-    """Return a bit per four bits: whether any is set."""
+    """Return one bit for each four bits: whether any is set."""
     return sum(1 << quad for quad in range(bits // 4) if value >> 4 * quad & 0xF)
 
 
@@ -145,11 +145,11 @@ def _whole_quads(value: int, bits: int) -> int:
 
 
 def _absolute_difference(a: int, b: int) -> int:
-    """QUIRK: the difference wraps before its sign is taken: 0x80000000 and 0 give 0x80000000."""
+    """Return |a - b|. QUIRK: the difference wraps before its sign is taken: 0x80000000 and 0 give 0x80000000."""
     return abs(signed(a - b, 32))
 
 
-# of the source and EXEC: which is inverted, the operation, whether the result is
+# Operations on the source and EXEC.
 _LOGIC: dict[str, Callable[[int, int], int]] = {
     "and": operator.and_, "or": operator.or_, "xor": operator.xor, "nand": lambda a, b: ~(a & b), "nor": lambda a, b: ~(a | b),
     "xnor": lambda a, b: ~(a ^ b), "and_not0": lambda a, b: ~a & b, "or_not0": lambda a, b: ~a | b, "and_not1": lambda a, b: a & ~b,
@@ -158,7 +158,7 @@ _LOGIC: dict[str, Callable[[int, int], int]] = {
 
 
 def _on_exec(bits: int, logic: Callable[[int, int], int], gives_new: bool) -> Scalar:
-    """Give the old EXEC (saveexec) or the new one (wrexec); EXEC becomes `logic` of the source and itself."""
+    """Return the old EXEC (saveexec) or the new one (wrexec); EXEC becomes `logic` of the source and itself."""
 
     def run(ctx: Ctx, source: int) -> tuple[int, int, int]:
         old = ctx.exec_bits & MASKS[bits]

@@ -1,8 +1,8 @@
 """Reciprocals, roots, exponentials, logarithms and circular functions.
 
-The hardware's tables are within 1 ulp (f16: 0.51 ulp; f64: 2**29 ulp). Here results are computed in f64 and rounded to
-nearest even, whatever the rounding mode: what a program must not rely on is the last bit. QUIRK: the f32 functions but
-sine and cosine flush denormals in any mode. Source: RDNA3 ISA reference, "V_EXP_F32" ... "V_COS_F16".
+The hardware's tables are within 1 ulp (f16: 0.51 ulp; f64: 2**29 ulp). Results here are computed in f64 and rounded to
+nearest even in any rounding mode: a program must not rely on the last bit. QUIRK: the f32 functions except sine and
+cosine flush denormals in any mode. Source: RDNA3 ISA reference, "V_EXP_F32" ... "V_COS_F16".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _reciprocal(values: Wide) -> Wide:
 
 
 def _reciprocal_root(values: Wide) -> Wide:
-    """QUIRK: -0 gives -infinity."""
+    """Return 1 / sqrt. QUIRK: -0 gives -infinity."""
     return 1.0 / np.sqrt(values)
 
 

@@ -1,4 +1,4 @@
-"""A program while it is translated: registers, lanes, memory as LLVM IR.
+"""A wave while its program is translated: registers, lanes and memory as LLVM IR.
 
-Imported by the rules and the translator.
+The rules and the translator use these.
 """

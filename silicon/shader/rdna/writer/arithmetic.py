@@ -1,8 +1,7 @@
-"""Building blocks of the float rules: formats by their bits, denormals by MODE, one rounding to half precision, output
-modifiers.
+"""Building blocks of the float rules: formats, denormals by MODE, single rounding to half precision, output modifiers.
 
-Half precision is computed in single precision and rounded once: single has more than twice its bits, so sums, products,
-quotients and square roots round the same as if computed at once; `Float.fma` sees to the one case where that fails.
+Half precision is computed in single precision and rounded once. Single precision has more than twice its bits, so sums,
+products, quotients and square roots round correctly. `Float.fma` handles the one case where that fails.
 """
 
 from __future__ import annotations
@@ -56,16 +55,17 @@ FORMATS = {
     "f64": Format("double", "double", "i64", 64, 52, 1023),
 }
 _BITS = {one.kind: one.bits for one in FORMATS.values()}
-# x86 without F16C has no instructions for halves; LLVM would call the compiler's library
+# x86 without F16C has no instructions for halves; LLVM would call the compiler's library.
 HOST_CONVERTS_HALF = platform.machine() not in ("x86_64", "AMD64") or llvm.get_host_cpu_features().get("f16c", False)
-# likewise for a product and a sum that are rounded once
+# The same for a fused multiply-add.
 HOST_FUSES = platform.machine() not in ("x86_64", "AMD64") or llvm.get_host_cpu_features().get("fma", False)
 OUTPUT_SCALES = {1: 2.0, 2: 4.0, 3: 0.5}  # omod. Source: RDNA3 ISA reference, "Table 26", OMOD
 
 
 def reads(ins: Instruction) -> list[Operand]:
-    """Return the sources in the order of the document's S0, S1, S2: a destination that is read too comes last,
-    immediates as they stand.
+    """Return the sources in the order of the document's S0, S1, S2.
+
+    A destination that is also read comes last; immediates keep their place.
     """
     return [one for one in ins.operands if one.direction == "use"] + [
         one for one in ins.operands if one.direction == "both"
@@ -78,19 +78,19 @@ def as_bits(code: Code, a: Value) -> Value:
 
 
 def is_nan(code: Code, raw: Value, fmt: Format) -> Value:
-    """Tell NaNs among the bits of `fmt`."""
+    """Return which bits of `fmt` are NaNs."""
     magnitude = code.op("and", raw, code.const(fmt.sign - 1, raw.type))
     return code.icmp("ugt", magnitude, code.const(fmt.infinity, raw.type))
 
 
 def is_signalling(code: Code, raw: Value, fmt: Format) -> Value:
-    """Tell signalling NaNs among the bits of `fmt`."""
+    """Return which bits of `fmt` are signalling NaNs."""
     quiet = code.op("and", raw, code.const(fmt.quiet, raw.type))
     return code.op("and", is_nan(code, raw, fmt), code.icmp("eq", quiet, code.const(0, raw.type)))
 
 
 def flushed(code: Code, raw: Value, fmt: Format) -> Value:
-    """Turn denormals among the bits of `fmt` into zeroes of their sign."""
+    """Return zeroes of the same sign for denormals among the bits of `fmt`."""
     exponent = code.op("and", raw, code.const(fmt.infinity, raw.type))
     tiny = code.icmp("eq", exponent, code.const(0, raw.type))
     return code.select(tiny, code.op("and", raw, code.const(fmt.sign, raw.type)), raw)
@@ -111,14 +111,14 @@ def narrowed(code: Code, value: Value) -> Value:
 
 
 def widened_by_integers(code: Code, raw: Value) -> Value:
-    """As `widened`, for hosts that would call a library for each lane."""
+    """Convert like `widened`, for hosts that would call a library for each lane."""
 
     def const(value: int) -> Value:
         return code.const(value, wide.type)
 
     wide = code.resize(raw, "i32")
     size = code.op("shl", code.op("and", wide, const(0x7FFF)), const(13))
-    # a half's exponent is 112 less than a float's; the product makes denormals normal
+    # A half's exponent is 112 less than a float's; the product makes denormals normal.
     number = code.op("fmul", code.bitcast(size, like("float", raw)), code.real(2.0**112, like("float", raw)))
     special = code.op("or", size, const(0x7F80_0000))
     special = code.select(
@@ -131,7 +131,7 @@ def widened_by_integers(code: Code, raw: Value) -> Value:
 
 
 def narrowed_by_integers(code: Code, value: Value) -> Value:
-    """As `narrowed`, for hosts that would call a library for each lane."""
+    """Convert like `narrowed`, for hosts that would call a library for each lane."""
 
     def const(number: int) -> Value:
         return code.const(number, raw.type)
@@ -141,7 +141,7 @@ def narrowed_by_integers(code: Code, value: Value) -> Value:
     odd = code.op("and", code.op("lshr", size, const(13)), const(1))
     rounded = code.op("add", code.op("sub", size, const(112 << 23)), code.op("add", odd, const(0xFFF)))
     normal = code.op("lshr", rounded, const(13))
-    # in the sum with 0.5 the last bit weighs as much as that of a denormal half
+    # In the sum with 0.5 the last bit has the weight of a denormal half's last bit.
     total = code.op("fadd", code.bitcast(size, value.type), code.real(0.5, value.type))
     tiny = code.op("sub", as_bits(code, total), const(0x3F00_0000))
     payload = code.op("and", code.op("lshr", size, const(13)), const(0x3FF))
@@ -154,7 +154,7 @@ def narrowed_by_integers(code: Code, value: Value) -> Value:
 
 
 def from_brain(code: Code, raw: Value) -> Value:
-    """Convert bf16 (its bits) to float: it is the high half of one."""
+    """Convert bf16 (its bits) to float: bf16 is the high half of a float."""
     wide = code.resize(raw, "i32")
     return code.bitcast(code.op("shl", wide, code.const(16, wide.type)), like("float", raw))
 
@@ -170,7 +170,7 @@ def to_brain(code: Code, value: Value) -> Value:
 
 
 def flushed_single(code: Code, value: Value) -> Value:
-    """Turn denormal floats into zeroes of their sign."""
+    """Return zeroes of the same sign for denormal floats."""
     return code.bitcast(flushed(code, as_bits(code, value), FORMATS["f32"]), value.type)
 
 
@@ -186,9 +186,10 @@ class Float:
     """Operands and results of one float format under the MODE of the code being written."""
 
     def __init__(self, wave: Wave, name: str, *, denormals: int | None = None, lanes: int = 0) -> None:
-        """`denormals` replaces MODE's two bits (1 keeps those of inputs, 2 of results) for opcodes that do not ask it.
+        """Prepare a format.
 
-        `lanes` is the number of values that are computed with, if it is not the wave's.
+        `denormals` replaces MODE's two bits (1 keeps those of inputs, 2 of results) for opcodes that ignore MODE.
+        `lanes` is the number of values, if it is not the wave's.
         """
         self.wave, self.code, self.fmt = wave, wave.code, FORMATS[name]
         self.lanes = lanes or wave.lanes
@@ -198,7 +199,7 @@ class Float:
     # sources and results ----------------------------------------------------------------------------------------------
 
     def raw(self, operand: Operand, ins: Instruction) -> Value:
-        """Return the bits of a source, denormals flushed as MODE says."""
+        """Return the bits of a source, with denormals flushed as MODE says."""
         raw = self.wave.src(operand, self.fmt.bits, ins)
         if self.denormals & 1 or (operand.kind == "constant" and not self._is_denormal(operand.bits)):
             return raw
@@ -213,7 +214,7 @@ class Float:
         return widened(self.code, raw) if self.fmt.kind == "half" else self.code.bitcast(raw, self.work)
 
     def closed(self, value: Value) -> Value:
-        """Return a computed value as bits of the format: half is rounded, denormals stay."""
+        """Return a computed value as bits of the format: half is rounded, denormals are kept."""
         return narrowed(self.code, value) if self.fmt.kind == "half" else as_bits(self.code, value)
 
     def result(self, value: Value, ins: Instruction) -> Value:
@@ -223,8 +224,9 @@ class Float:
         return raw if self.denormals & 2 else flushed(self.code, raw, self.fmt)
 
     def result_bits(self, raw: Value, ins: Instruction) -> Value:
-        """Return the bits to write for a result that is one of the sources: nothing is rounded, and only omod flushes
-        denormals.
+        """Return the bits to write for a result that is one of the sources.
+
+        Nothing is rounded, and only omod flushes denormals.
         """
         if not (ins.omod or ins.clamp):
             return raw
@@ -232,8 +234,10 @@ class Float:
         return self.closed(self.clamped(value) if ins.clamp else value)
 
     def _scaled_output(self, value: Value, ins: Instruction) -> Value:
-        """Apply omod. Source: RDNA3 ISA reference, "Output Operand Modifiers": ignored where denormal results are kept
-        and with MODE.ieee.
+        """Apply omod.
+
+        Source: RDNA3 ISA reference, "Output Operand Modifiers": it is ignored where denormal results are kept and with
+        MODE.ieee.
         """
         code = self.code
         if not ins.omod or self.denormals & 2 or self.wave.mode.ieee:
@@ -262,7 +266,7 @@ class Float:
     # arithmetic -------------------------------------------------------------------------------------------------------
 
     def op(self, name: str, a: Value, b: Value) -> Value:
-        """Two operands: fadd, fsub, fmul, fdiv."""
+        """Emit fadd, fsub, fmul or fdiv."""
         return self.code.op(name, a, b)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
@@ -272,22 +276,21 @@ class Float:
         return self.odd_sum(self.op("fmul", a, b), c)
 
     def two_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Add floats; return the rounded sum and its error, which is a float itself: what both lose on their way into
-        the sum.
-        """
+        """Add floats; return the rounded sum and its error, which is exactly a float."""
         total = self.op("fadd", a, b)
         came = self.op("fsub", total, a)
         return total, self.op("fadd", self.op("fsub", a, self.op("fsub", total, came)), self.op("fsub", b, came))
 
     def odd_sum(self, a: Value, b: Value) -> Value:
-        """Add floats, the last bit set if the sum is inexact: rounding that to fewer bits gives what a single rounding
-        would have given.
+        """Add floats, and set the last bit if the sum is inexact.
+
+        Rounding that to fewer bits gives the result of a single rounding.
         """
         code = self.code
         total, lost = self.two_sum(a, b)
         raw, error = as_bits(code, total), as_bits(code, lost)
         one, zero = code.const(1, raw.type), code.const(0, raw.type)
-        # towards the error: away from zero if its sign is the sum's, else towards zero
+        # Towards the error: away from zero if its sign is the sum's, else towards zero.
         sign = code.op("ashr", code.op("xor", raw, error), code.const(bits(raw.type) - 1, raw.type))
         even = code.icmp("eq", code.op("and", raw, one), zero)
         odd = code.op("and", even, code.fcmp("one", lost, code.real(0.0, lost.type)))
@@ -296,10 +299,10 @@ class Float:
     # order ------------------------------------------------------------------------------------------------------------
 
     def extreme(self, a: Value, b: Value, *, larger: bool) -> Value:
-        """Return the bits of the smaller or larger of two values given as bits; -0 is below +0, a NaN loses to a
-        number.
+        """Return the bits of the smaller or larger of two values given as bits.
 
-        Source: RDNA3 ISA reference, "V_MIN_F32": with MODE.ieee a signalling NaN wins, quieted.
+        -0 is below +0; a NaN loses to a number. Source: RDNA3 ISA reference, "V_MIN_F32": with MODE.ieee a signalling
+        NaN wins, quieted.
         """
         code, fmt = self.code, self.fmt
         less = code.icmp("sgt" if larger else "slt", self._key(a), self._key(b))
@@ -313,15 +316,15 @@ class Float:
         return best
 
     def minimum(self, a: Value, b: Value) -> Value:
-        """The smaller of two values given as bits."""
+        """Return the smaller of two values given as bits."""
         return self.extreme(a, b, larger=False)
 
     def maximum(self, a: Value, b: Value) -> Value:
-        """The larger of two values given as bits."""
+        """Return the larger of two values given as bits."""
         return self.extreme(a, b, larger=True)
 
     def _key(self, raw: Value) -> Value:
-        """Map bits to signed integers of the same order: negative numbers' magnitudes are complemented."""
+        """Map bits to signed integers of the same order: magnitudes of negative numbers are complemented."""
         code, fmt = self.code, self.fmt
         fill = code.op("ashr", raw, self.const(fmt.width - 1))
         return code.op("xor", raw, code.op("and", fill, self.const(fmt.sign - 1)))
@@ -335,13 +338,14 @@ class Float:
         return code.resize(field, "i32")
 
     def split(self, raw: Value) -> tuple[Value, Value]:
-        """Return significand bits (sign kept, magnitude 1 up to 2) and exponent (i32) of nonzero finite values,
-        denormals too.
+        """Return significand bits (sign kept, magnitude 1 up to 2) and exponent (i32) of nonzero finite values.
+
+        Denormals are normalised.
         """
         code, fmt = self.code, self.fmt
         magnitude = code.op("and", raw, self.const(fmt.sign - 1))
         tiny = code.icmp("ult", magnitude, self.const(1 << fmt.mantissa))
-        # a denormal's leading zeroes beyond those a normal one has: shift them out
+        # Shift out a denormal's leading zeroes beyond those of a normal number.
         zeroes = code.intrinsic("ctlz", magnitude, Value("false", "i1"), overload=(magnitude.type,))
         shift = code.op("sub", zeroes, self.const(fmt.width - 1 - fmt.mantissa))
         mantissa = code.select(tiny, code.op("shl", magnitude, shift), magnitude)
@@ -362,7 +366,7 @@ class Float:
         total = self._limited(code.op("add", exponent, power), fmt.bias + fmt.mantissa + 6)
         first = code.op("ashr", total, self.wave.const(1, "i32"))
         second = code.op("sub", total, first)
-        # in half precision the work type holds every result exactly, so that closing it is the one rounding
+        # In half precision the work type holds every result exactly, so closing it is the only rounding.
         steps = [self._power_of_two(one) for one in (first, second)]
         value = self.op("fmul", self.op("fmul", self.opened(significand), steps[0]), steps[1])
         magnitude = code.op("and", raw, self.const(fmt.sign - 1))
@@ -391,11 +395,11 @@ class Float:
 def float_rule(
     name: str, function: Combine, *, rounds: bool = True, selects: bool = False, denormals: int | None = None
 ) -> Rule:
-    """Make the rule of an opcode whose sources and result have one format: `function` takes a `Float` and the sources
-    as S0, S1, S2.
+    """Return the rule of an opcode whose sources and result have one format.
 
-    What rounds, as omod does, is left to the interpreter under any other rounding than to nearest even; the result of
-    what only selects is not flushed. `denormals` as in `Float`.
+    `function` takes a `Float` and the sources as S0, S1, S2. `rounds` says that the opcode rounds, as omod does; the
+    interpreter executes it unless MODE rounds to nearest even. The result of an opcode that only `selects` is not
+    flushed. `denormals` is as in `Float`.
     """
 
     def emit(wave: Wave, ins: Instruction) -> None:
@@ -411,7 +415,9 @@ def float_rule(
 
 
 def bits_rule(name: str, function: Combine, *, denormals: int | None = None) -> Rule:
-    """Make the rule of an opcode that selects or takes apart: as `float_rule`, with bits in and out and no rounding."""
+    """Return the rule of an opcode that selects a source or part of it: like `float_rule`, on bits and without
+    rounding.
+    """
 
     def emit(wave: Wave, ins: Instruction) -> None:
         if ins.omod and wave.mode.round(FORMATS[name].kind):

@@ -1,4 +1,4 @@
-"""Counters of memory instructions, for programs translated to count: 128-byte lines touched, cycles lost to LDS banks.
+"""Counters of memory instructions, for programs translated with counting: 128-byte lines accessed, LDS bank conflicts.
 
 Source: RDNA3 ISA reference, "Data Share Indexed and Atomic Access": 64 banks of a dword; a wave64 takes two passes.
 """
@@ -18,21 +18,22 @@ LINE_BITS = 7
 BANKS = 64
 
 
-def _note(code: Code, seen: Value, count: Value, room: int, value: Value) -> Value:
-    """Put a value (i64) into a set of `room` values in memory; return whether it is new (i1)."""
-    type_ = f"<{room} x i64>"
-    equal = code.icmp("eq", code.load(seen, type_, 64), code.splat(value, room))
+def _add_to_set(code: Code, seen: Value, count: Value, size: int, value: Value) -> Value:
+    """Add a value (i64) to a set of up to `size` values in memory; return whether it is new (i1)."""
+    type_ = f"<{size} x i64>"
+    equal = code.icmp("eq", code.load(seen, type_, 64), code.splat(value, size))
     known = code.intrinsic("vector.reduce.or", equal, result="i1", overload=(equal.type,))
     have = code.load(count, "i64", 8)
-    code.store(value, code.gep(seen, have, "i64"), 8)  # behind the others it does not count unless `count` grows
+    # Stored after the others, the value is in the set only if `count` grows.
+    code.store(value, code.gep(seen, have, "i64"), 8)
     new = code.op("xor", known, Value("true", "i1"))
     code.store(code.op("add", have, code.resize(new, "i64")), count, 8)
     return new
 
 
-def _empty(code: Code, room: int) -> tuple[Value, Value]:
-    seen, count = local(code, f"<{room} x i64>"), local(code, "i64")
-    code.store(code.const(-1, f"<{room} x i64>"), seen, 64)
+def _empty(code: Code, size: int) -> tuple[Value, Value]:
+    seen, count = local(code, f"<{size} x i64>"), local(code, "i64")
+    code.store(code.const(-1, f"<{size} x i64>"), seen, 64)
     code.store(code.const(0, "i64"), count, 8)
     return seen, count
 
@@ -41,10 +42,10 @@ def _empty(code: Code, room: int) -> tuple[Value, Value]:
 def _lines(lanes: int, size_bytes: int) -> Helper:
     """Return `(mask, addresses) -> answer with the number of lines`."""
     mask, address = Value("%mask", f"i{lanes}"), Value("%address", f"<{lanes} x i64>")
-    room = 4 * lanes  # two lines a lane and one place behind them
+    size = 4 * lanes  # two lines a lane, and space for a value stored beyond them
 
     def body(code: Code) -> None:
-        seen, count = _empty(code, room)
+        seen, count = _empty(code, size)
         places = local(code, address.type)
         code.store(address, places, 64)
 
@@ -52,7 +53,7 @@ def _lines(lanes: int, size_bytes: int) -> Helper:
             start = code.load(code.gep(places, lane, "i64"), "i64", 8)
             for at in {0, size_bytes - 1}:
                 byte = code.op("add", start, code.const(at, "i64"))
-                _note(code, seen, count, room, code.op("lshr", byte, code.const(LINE_BITS, "i64")))
+                _add_to_set(code, seen, count, size, code.op("lshr", byte, code.const(LINE_BITS, "i64")))
 
         each_lane(code, mask, one)
         give(code, DONE, None, [code.load(count, "i64", 8)])
@@ -62,15 +63,16 @@ def _lines(lanes: int, size_bytes: int) -> Helper:
 
 @cache
 def _conflicts(size_bytes: int) -> Helper:
-    """Return `(mask, addresses) -> answer with cycles lost` for half a wave: those of the busiest bank beyond what the
-    dwords need.
+    """Return `(mask, addresses) -> answer with cycles lost` for half a wave.
+
+    These are the cycles of the busiest bank, beyond what the number of dwords needs.
     """
     mask, address = Value("%mask", "i32"), Value("%address", "<32 x i32>")
-    dwords = (size_bytes + 3) // 4 + 1  # a misaligned access touches one more
-    room = 256
+    dwords = (size_bytes + 3) // 4 + 1  # a misaligned access covers one more
+    size = 256
 
     def body(code: Code) -> None:
-        seen, count = _empty(code, room)
+        seen, count = _empty(code, size)
         places, banks = local(code, address.type), local(code, f"<{BANKS} x i32>")
         code.store(address, places, 64)
         code.store(Value("zeroinitializer", f"<{BANKS} x i32>"), banks, 64)
@@ -81,7 +83,7 @@ def _conflicts(size_bytes: int) -> Helper:
             for at in range(dwords):
                 dword = code.op("add", code.op("lshr", start, code.const(2, "i32")), code.const(at, "i32"))
                 dword = code.intrinsic("umin", dword, last)
-                new = _note(code, seen, count, room, code.resize(dword, "i64"))
+                new = _add_to_set(code, seen, count, size, code.resize(dword, "i64"))
                 bank = code.gep(banks, code.resize(code.op("and", dword, code.const(BANKS - 1, "i32")), "i64"), "i32")
                 code.store(code.op("add", code.load(bank, "i32", 4), code.resize(new, "i32")), bank, 4)
 
@@ -98,7 +100,7 @@ def _conflicts(size_bytes: int) -> Helper:
 def count_lines(wave: Wave, address: Value, active: Value, size_bytes: int, *, first: bool = True) -> None:
     """Count a vector memory instruction that accesses `size_bytes` at addresses (vector of i64) in the lanes of a mask.
 
-    Of an instruction whose accesses are counted in parts only one is the `first`.
+    If an instruction's accesses are counted in parts, exactly one of them is the `first`.
     """
     code = wave.code
     name = _lines(wave.lanes, size_bytes).include(code)
@@ -120,8 +122,9 @@ def count_scalar(wave: Wave, gpu_va: Value, size_bytes: int) -> None:
 
 
 def count_conflicts(wave: Wave, address: Value, active: Value, size_bytes: int) -> None:
-    """Count what an LDS access of `size_bytes` at addresses (vector of i32) loses to bank conflicts, 32 lanes at a
-    time.
+    """Count the cycles that an LDS access of `size_bytes` at addresses (vector of i32) loses to bank conflicts.
+
+    32 lanes access LDS at a time.
     """
     code = wave.code
     for first in range(0, wave.lanes, 32):

@@ -1,7 +1,6 @@
-"""What loads and stores move, by the end of their mnemonic: bytes, sign, half of the register. Shared by every vector
-memory family.
+"""What loads and stores move, by the end of their mnemonic: bytes, sign, half of the register.
 
-Source: RDNA3 ISA reference, "Data format in VGPRs and Memory".
+All vector memory families share this. Source: RDNA3 ISA reference, "Data format in VGPRs and Memory".
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Form(NamedTuple):
     half: Literal["", "low", "high"] = ""
 
     def shape(self, wave: Wave) -> Shape:
-        """Return the access of a lane: aligned to itself, at most to a dword."""
+        """Return the access of a lane: aligned to its size, at most to a dword."""
         return Shape(self.size_bytes, min(self.size_bytes, 4), wave.lanes)
 
 
@@ -46,7 +45,7 @@ def operand(ins: Instruction, field: str) -> Operand:
 
 
 def put_loaded(wave: Wave, to: Operand, form: Form, rows: list[Value]) -> None:
-    """Write what was loaded to registers; narrow rows come extended by zeroes."""
+    """Write loaded rows to registers; narrow rows come zero-extended."""
     code = wave.code
     if form.size_bytes < 4:
         row = rows[0]
@@ -68,7 +67,7 @@ def put_loaded(wave: Wave, to: Operand, form: Form, rows: list[Value]) -> None:
 
 
 def stored(wave: Wave, source: Operand, form: Form) -> list[Value]:
-    """Return the registers to store; of narrow ones the low bytes count."""
+    """Return the registers to store; the low bytes of narrow ones are used."""
     rows = [wave.vgpr(source.index + at) for at in range(-(-form.size_bytes // 4))]
     if form.half == "high":
         return [wave.code.op("lshr", rows[0], wave.const(16, "i32"))]

@@ -1,8 +1,8 @@
-"""Vector memory of a wave as IR: one contiguous access where lanes lie side by side in one region, helper functions for
-everything else.
+"""Vector memory of a wave as IR: one access for contiguous lanes in one region, helper functions for everything else.
 
-Each memory instruction has a site: the region it met last. Rules of the families (global, scratch, buffer, LDS) give
-addresses and rows of registers and get rows back; faults leave the wave here, before any register was written.
+Each memory instruction has a site, which caches the region that it accessed last. Rules of the families (global,
+scratch, buffer, LDS) pass addresses and rows of registers and get rows back. Faults leave the wave here, before any
+register is written.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
     Access = Callable[[Value], list[Value]]
 
-ALL_LANES = "-1"  # the text of a lane mask that is constant
+ALL_LANES = "-1"  # the text of a constant mask of all lanes
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Addresses of the lanes: a scalar i64, plus an offset a lane that is unsigned (vector of i32 or i64), or `stride`
-    times the lane.
+    """Addresses of the lanes: a scalar i64, plus an offset a lane.
+
+    The offset is unsigned (vector of i32 or i64), or `stride` times the lane.
     """
 
     base: Value
@@ -60,21 +61,21 @@ class Addresses:
 
     @property
     def spread(self) -> Spread:
-        """Return how helpers are told the addresses."""
+        """How the addresses are passed to helpers."""
         return Spread(self.offsets.element if self.offsets else "", self.stride)
 
     def args(self) -> tuple[Value, ...]:
-        """Return what helpers are told."""
+        """Return the address arguments of helpers."""
         return (self.base,) if self.offsets is None else (self.base, self.offsets)
 
-    def side_by_side(self, wave: Wave, shape: Shape, active: Value) -> Value:
-        """Return whether every active lane's access follows on that of the lane before, counted from lane 0 (i1)."""
+    def are_contiguous(self, wave: Wave, shape: Shape, active: Value) -> Value:
+        """Return whether every active lane's access directly follows the previous lane's, counted from lane 0 (i1)."""
         if self.offsets is None:
             return Value("true" if self.stride == shape.size_bytes else "false", "i1")
-        return _side_by_side(wave, self.offsets, shape, active)
+        return _are_contiguous(wave, self.offsets, shape, active)
 
 
-def _side_by_side(wave: Wave, offsets: Value, shape: Shape, active: Value) -> Value:
+def _are_contiguous(wave: Wave, offsets: Value, shape: Shape, active: Value) -> Value:
     code, kind = wave.code, offsets.element
     start = code.extract(offsets, 0)
     steps = code.lane_const(range(0, shape.total_bytes, shape.size_bytes), kind)
@@ -89,7 +90,7 @@ def _side_by_side(wave: Wave, offsets: Value, shape: Shape, active: Value) -> Va
 
 
 def refuse(wave: Wave, answer: Answer) -> None:
-    """Leave the wave if a helper found a broken rule."""
+    """Stop the wave if a helper found a broken rule."""
     code = wave.code
     kind = code.op("sub", answer.status, code.const(1, "i64"))
     wave.fault(code.icmp("ne", answer.status, code.const(DONE, "i64")), kind, answer.detail)
@@ -98,7 +99,7 @@ def refuse(wave: Wave, answer: Answer) -> None:
 def either(
     wave: Wave, condition: Value, quick: Callable[[], list[Value]], slow: Callable[[], list[Value]]
 ) -> list[Value]:
-    """Emit a fast and a slow way to the same values."""
+    """Emit a fast and a slow path to the same values."""
     code = wave.code
     fast, other, done = code.fresh("near"), code.fresh("far"), code.fresh("done")
     code.branch(condition, fast, other, likely=True)
@@ -113,9 +114,10 @@ def either(
 
 
 def _is_every_lane(active: Value) -> bool:
-    """Say whether a lane mask is known to have all lanes.
+    """Return whether a lane mask is known to have all lanes.
 
-    EXEC being full says it only of accesses that every lane of EXEC makes: of a buffer's, those out of range make none.
+    A full EXEC shows that only if every lane of EXEC makes the access: lanes of a buffer access that are out of range
+    do not.
     """
     return active.text == ALL_LANES
 
@@ -127,10 +129,10 @@ def _all_active(wave: Wave, active: Value, near: Value) -> Value:
 
 
 def _near(wave: Wave, addresses: Addresses, shape: Shape, active: Value, region: Region) -> tuple[Value, Value]:
-    """Return whether the contiguous access will do, and its host address (i64)."""
+    """Return whether one contiguous access is possible, and its host address (i64)."""
     code = wave.code
     first = addresses.first(wave)
-    near = code.op("and", addresses.side_by_side(wave, shape, active), region.holds(code, first, shape.total_bytes))
+    near = code.op("and", addresses.are_contiguous(wave, shape, active), region.holds(code, first, shape.total_bytes))
     if shape.align > 1:
         low = code.op("and", first, code.const(shape.align - 1, "i64"))
         near = code.op("and", near, code.icmp("eq", low, code.const(0, "i64")))
@@ -143,7 +145,7 @@ def pointer(wave: Wave, host: Value) -> Value:
 
 
 def load(wave: Wave, addresses: Addresses, shape: Shape, active: Value | None = None) -> list[Value]:
-    """Load every lane of `active` (a mask of `mask_type`; EXEC if left out); return rows, lanes that are off hold
+    """Load for every lane of `active` (a mask of `mask_type`, EXEC by default); return rows. Inactive lanes hold
     anything.
     """
     code = wave.code
@@ -166,7 +168,7 @@ def load(wave: Wave, addresses: Addresses, shape: Shape, active: Value | None = 
 
 
 def store(wave: Wave, addresses: Addresses, shape: Shape, rows: Sequence[Value], active: Value | None = None) -> None:
-    """Store the rows of every lane of `active` (a mask of `mask_type`; EXEC if left out)."""
+    """Store the rows of every lane of `active` (a mask of `mask_type`, EXEC by default)."""
     code = wave.code
     active = active or wave.exec_bits()
     if wave.counting:
@@ -178,9 +180,8 @@ def store(wave: Wave, addresses: Addresses, shape: Shape, rows: Sequence[Value],
 
     def quick() -> list[Value]:
         place, packed = pointer(wave, host), shape.pack(code, rows)
-        if shape.rows == 1 and not _is_every_lane(
-            active
-        ):  # lanes that are off get back what they have: nothing else runs meanwhile
+        # Inactive lanes get back the bytes that they have: nothing else runs meanwhile.
+        if shape.rows == 1 and not _is_every_lane(active):
             packed = code.select(code.bitcast(active, wave.bools), packed, code.load(place, shape.packed, 1))
         code.store(packed, place, 1)
         return []
@@ -197,7 +198,9 @@ def _lds_near(wave: Wave, address: Value, shape: Shape, active: Value) -> tuple[
     code = wave.code
     start = code.resize(code.extract(address, 0), "i64")
     end = code.op("add", start, code.const(shape.total_bytes, "i64"))
-    near = code.op("and", _side_by_side(wave, address, shape, active), code.icmp("ule", end, wave.context("lds_size")))
+    near = code.op(
+        "and", _are_contiguous(wave, address, shape, active), code.icmp("ule", end, wave.context("lds_size"))
+    )
     if shape.align > 1:
         low = code.op("and", start, code.const(shape.align - 1, "i64"))
         fits = code.op("or", code.icmp("eq", low, code.const(0, "i64")), is_unaligned(code))
@@ -213,10 +216,10 @@ def lds_address(wave: Wave) -> Value:
 def lds_load(
     wave: Wave, address: Value, shape: Shape, active: Value | None = None, *, halves: bool = False
 ) -> list[Value]:
-    """Load from LDS addresses (vector of i32); lanes out of range get 0 (strict: the wave stops, and bytes that nobody
-    wrote are noted).
+    """Load from LDS addresses (vector of i32); lanes out of range get 0.
 
-    `halves`: these are two accesses of half the size that lie side by side.
+    In strict mode the wave stops for lanes out of range, and bytes that were never written are recorded. `halves` says
+    that these are two adjacent accesses of half the size.
     """
     code = wave.code
     active = active or wave.exec_bits()
@@ -241,40 +244,41 @@ def lds_load(
 
     rows = either(wave, near, quick, slow)
     if wave.strict:
-        wave.met_unwritten(lds_unwritten(wave, address, shape, active))
+        wave.record_unwritten(lds_unwritten(wave, address, shape, active))
     return rows
 
 
 def lds_unwritten(wave: Wave, address: Value, shape: Shape, active: Value) -> list[Value]:
-    """Return the lanes (masks) that read LDS bytes nobody wrote: by register where they are followed, else of all.
-    Addresses are good.
+    """Return the lanes (masks) that read LDS bytes which were never written, at valid addresses.
+
+    With tracking they are by register, else one mask for all registers.
     """
     code = wave.code
     shadow = code.op("add", lds_address(wave), wave.context("lds_shadow"))
     written = code.load(_written_bytes(wave, shadow), "i64", 8)
     spare = code.cast("trunc", code.intrinsic("usub.sat", written, code.const(shape.size_bytes - 1, "i64")), "i32")
     beyond = code.op("and", as_mask(code, code.icmp("uge", address, wave.splat(spare))), active)
-    nobody = code.const(0, wave.mask_type)
+    no_lanes = code.const(0, wave.mask_type)
     count = shape.rows if wave.tracked else 1
 
     def slow() -> list[Value]:
         name = lds_written(shape, by_register=wave.tracked).include(code)
         return take(code, name, [wave.mask_type] * count, CONTEXT, shadow, address, active).rows
 
-    return either(wave, code.icmp("eq", beyond, nobody), lambda: [nobody] * count, slow)
+    return either(wave, code.icmp("eq", beyond, no_lanes), lambda: [no_lanes] * count, slow)
 
 
 def _written_bytes(wave: Wave, shadow: Value) -> Value:
-    """Return where stands how many bytes from the beginning of LDS were all written: behind its shadow."""
+    """Return the address of the count of bytes from the start of LDS that are all written; it is at the shadow's
+    end.
+    """
     code = wave.code
     behind = code.op("sub", wave.context("lds_shadow"), code.const(WRITTEN_BYTES, "i64"))
     return pointer(wave, code.op("add", shadow, behind))
 
 
 def _parts(wave: Wave, address: Value, shape: Shape, *, halves: bool) -> list[tuple[Value, Shape, int]]:
-    """Return the accesses that lanes make one after the other where they do not lie side by side: addresses, shape,
-    registers.
-    """
+    """Return the successive accesses of lanes that are not contiguous: addresses, shape, registers."""
     if not halves:
         return [(address, shape, shape.rows)]
     half = Shape(shape.size_bytes // 2, shape.align, shape.lanes)
@@ -291,8 +295,9 @@ def lds_store(
     *,
     halves: bool = False,
 ) -> None:
-    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops). `halves` as for
-    `lds_load`.
+    """Store to LDS addresses (vector of i32); lanes out of range are dropped (strict: the wave stops).
+
+    `halves` is as for `lds_load`.
     """
     code = wave.code
     active = active or wave.exec_bits()
@@ -307,7 +312,8 @@ def lds_store(
         shadow = code.op("add", lds, wave.context("lds_shadow"))
         known, wave.written_rows = wave.written_rows[: len(rows)] or [None] * len(rows), wave.written_rows[len(rows) :]
         stores.append((shadow, [_shadow_row(wave, one) for one in known]))
-        if any(known):  # what stood there before may have been written
+        # These bytes may have been written before.
+        if any(known):
             code.store(code.const(0, "i64"), _written_bytes(wave, shadow), 8)
 
     def quick() -> list[Value]:
@@ -333,8 +339,8 @@ def lds_store(
 
 
 def _shadow_row(wave: Wave, written: Value | None) -> Value:
-    """Return what the bytes of a register that is stored to LDS have in its shadow: `written` are the lanes that
-    somebody wrote, None all.
+    """Return the shadow of the bytes of a register that is stored to LDS; `written` are its defined lanes, None for
+    all.
     """
     whole = wave.const(WRITTEN, "i32")
     if written is None:

@@ -1,8 +1,8 @@
-"""Registers of a wave while its program is being written: values by operand, kept in SSA within a block.
+"""Registers of a wave while its program is written: values by operand, kept in SSA within a block.
 
-Between blocks they lie in variables, of which LLVM makes values of the whole program where it takes the time to; or in
-the wave's state, where every way in and out finds them: that is less code, and slower only where LLVM would have taken
-that time.
+Between blocks they are in variables, or in the wave's state (`in_state`). LLVM turns variables into values of the whole
+program at the levels that take time for it. In the wave's state every entry and exit finds them. That is less code, and
+slower only where LLVM would have taken that time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _is_trap(index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """HW_REG_MODE as far as it changes what instructions mean; fixed for the code that is being written.
+    """HW_REG_MODE as far as it changes instructions; constant for the code being written.
 
     Rounding: 0 to nearest even, 1 up, 2 down, 3 to zero. Denormals: bit 0 keeps those of inputs, bit 1 those of
     results.
@@ -63,12 +63,12 @@ class Mode:
 
     @property
     def dx10_clamp(self) -> bool:
-        """A clamped NaN is 0."""
+        """Whether a clamped NaN is 0."""
         return bool(self.word >> 8 & 1)
 
     @property
     def ieee(self) -> bool:
-        """Signalling NaNs are quieted by min and max."""
+        """Whether min and max quiet signalling NaNs."""
         return bool(self.word >> 9 & 1)
 
     def denorm(self, kind: str) -> int:
@@ -85,7 +85,7 @@ SCC: Register = ("scc", 0)
 
 
 def as_set(register: Register) -> int:
-    """Return a register as a set of `analysis`; of a shadow none."""
+    """Return a register as a set of `analysis`; empty for a shadow."""
     bank, index = register
     if bank == "v":
         return 1 << FIRST_VGPR + index
@@ -93,7 +93,7 @@ def as_set(register: Register) -> int:
 
 
 class Known(NamedTuple):
-    """What is known of registers at a point of a block."""
+    """What is known about registers at a point of a block."""
 
     views: dict[Register, dict[str, Value]]
     pairs: dict[Register, Value]
@@ -103,9 +103,9 @@ class Known(NamedTuple):
 class Registers:
     """Registers of the wave, at the instruction being translated.
 
-    `lanes` is 32 or 64, `bools` the type `<lanes x i1>`, `mask_type` the integer of as many bits; `full` is True where
-    EXEC is known to be all ones; `mode` the MODE register; `strict` asks for checks; `offset` is the instruction's byte
-    offset from the program's base; `in_state` says that registers lie in the wave's state between blocks.
+    `lanes` is 32 or 64, `bools` the type `<lanes x i1>`, `mask_type` the integer of as many bits. `full` is True where
+    EXEC is known to be all ones. `mode` is the MODE register. `strict` asks for checks. `offset` is the instruction's
+    byte offset from the program's base. `in_state` says that registers are in the wave's state between blocks.
     """
 
     def __init__(self, code: Code, lanes: int, vgpr_count: int, *, in_state: bool = False) -> None:
@@ -114,12 +114,12 @@ class Registers:
         self.mode = Mode(0)
         self.full = False
         self.offset = 0
-        self.used: set[Register] = set()  # every register that lies in a variable
-        self.shadow_words: dict[Register, int] = {}  # where the wave's state has what strict mode follows
+        self.used: set[Register] = set()  # registers that have a variable
+        self.shadow_words: dict[Register, int] = {}  # words of the wave's state that hold shadows
         self.views: dict[Register, dict[str, Value]] = {}  # values of registers in this block, by LLVM type
         self.pairs: dict[Register, Value] = {}  # 64-bit values of a register and the next one
         self.dirty: dict[Register, None] = {}  # changed since the block began
-        # writes of a dual instruction, until both parts have read
+        # Writes of a dual instruction, held until both parts have read.
         self._later: list[tuple[Register, Value]] | None = None
 
     # types ------------------------------------------------------------------------------------------------------------
@@ -147,8 +147,9 @@ class Registers:
     # registers by number ----------------------------------------------------------------------------------------------
 
     def sgpr(self, index: int) -> Value:
-        """Return a word of the scalar file (i32), by encoding number; null reads 0, and so do trap registers outside
-        the trap handler.
+        """Return a word of the scalar file (i32), by encoding number.
+
+        Null reads 0, and so do trap registers outside the trap handler.
         """
         if index == state.NULL:
             return Value("0", "i32")
@@ -156,8 +157,9 @@ class Registers:
         return self.code.select(self._privileged(), value, Value("0", "i32")) if _is_trap(index) else value
 
     def set_sgpr(self, index: int, value: Value) -> None:
-        """Write a word of the scalar file (i32); a write of null, or outside the trap handler of a trap register, is
-        dropped.
+        """Write a word of the scalar file (i32).
+
+        Writes to null are dropped, and writes to trap registers outside the trap handler.
         """
         if index == state.NULL:
             return
@@ -193,11 +195,12 @@ class Registers:
         return self.read(("v", index), self.row)
 
     def set_vgpr(self, index: int, value: Value, enable: Value | None = None, *, masked: bool = True) -> None:
-        """Write a VGPR (32-bit elements) in the lanes of EXEC and of `enable`; in all lanes if not `masked` and without
-        `enable`.
+        """Write a VGPR (32-bit elements) in the lanes of EXEC and of `enable`.
+
+        If not `masked`, EXEC does not limit the lanes.
         """
         if element(value.type) == "i1":
-            raise ValueError("a mask is no VGPR value")
+            raise ValueError("a mask is not a VGPR value")
         keep = self._keep(enable, masked=masked)
         if keep is not None:
             old = self.read(("v", index), value.type)
@@ -238,10 +241,10 @@ class Registers:
     # operands ---------------------------------------------------------------------------------------------------------
 
     def src(self, operand: Operand, kind: str, ins: Instruction | None = None) -> Value:
-        """Return a VALU source as one `kind` a lane (i16 i32 i64 half float double), scalars and constants in every
-        lane.
+        """Return a VALU source as one `kind` a lane (i16 i32 i64 half float double), with scalars and constants in
+        every lane.
 
-        neg and abs are applied, 16-bit kinds take the half that op_sel chose; lanes are permuted when `ins` has a DPP
+        neg and abs are applied; 16-bit kinds take the half that op_sel selects. Lanes are permuted if `ins` has a DPP
         and this is its src0. An `i32` of a 16-bit operand is the whole register.
         """
         whole = _FLOATS.get(kind, kind)
@@ -250,7 +253,7 @@ class Registers:
         return self.modified(self.code.bitcast(value, self.vec(kind)), neg=operand.neg, abs_=operand.abs)
 
     def modified(self, value: Value, *, neg: bool, abs_: bool) -> Value:
-        """Apply source modifiers: they act on the sign bit, whatever the bits mean."""
+        """Apply source modifiers: they act on the sign bit, for integers too."""
         if not (neg or abs_):
             return value
         kind = value.element
@@ -265,7 +268,9 @@ class Registers:
         return code.op("xor", value, code.const(sign, value.type)) if neg else value
 
     def scalar(self, operand: Operand, kind: str) -> Value:
-        """Return a scalar source (i16 i32 i64 half float double), neg and abs applied; of a VGPR never."""
+        """Return a scalar source (i16 i32 i64 half float double), with neg and abs applied. The operand is never a
+        VGPR.
+        """
         value = self.code.bitcast(self._scalar(operand, _FLOATS.get(kind, kind)), kind)
         return self.modified(value, neg=operand.neg, abs_=operand.abs)
 
@@ -278,7 +283,7 @@ class Registers:
     def put(self, operand: Operand, value: Value, ins: Instruction | None = None, enable: Value | None = None) -> None:
         """Write a VALU result (16, 32 or 64-bit elements) to a VGPR in the lanes of EXEC (and of `enable`).
 
-        A float value gets `ins`'s omod and clamp; 16 bits leave the other half alone. `enable` is a vector of i1.
+        A float value gets the omod and clamp of `ins`. 16-bit results keep the other half. `enable` is a vector of i1.
         """
         code = self.code
         if ins is not None:
@@ -306,7 +311,8 @@ class Registers:
     def finished(self, value: Value, ins: Instruction) -> Value:
         """Apply output modifiers to a float result. Source: RDNA3 ISA reference, "Output Modifiers"."""
         code, kind = self.code, value.element
-        if ins.omod and not self.mode.denorm(kind) & 2:  # ignored where denormal results are kept
+        # omod is ignored where denormal results are kept.
+        if ins.omod and not self.mode.denorm(kind) & 2:
             value = code.op("fmul", value, code.real(_OUTPUT_MODIFIERS[ins.omod], value.type))
         if ins.clamp:
             low, high = code.real(0.0, value.type), code.real(1.0, value.type)
@@ -330,7 +336,7 @@ class Registers:
         if operand.index != state.NULL:
             self.views[("s", operand.index)]["mask"] = active
 
-    # how registers are kept -------------------------------------------------------------------------------------------
+    # storage of registers ---------------------------------------------------------------------------------------------
 
     def variable(self, register: Register) -> str:
         """Return the name of the variable that holds a register between blocks."""
@@ -342,16 +348,14 @@ class Registers:
         return self.code.gep(Value("%wave", "ptr"), word, "i32")
 
     def state_word(self, register: Register) -> int | None:
-        """Return which word of the wave's state is a register's, the first one; None: a shadow for which it has no
-        room.
-        """
+        """Return the first word of the wave's state that holds a register; None for a shadow that does not fit."""
         bank, index = register
         if bank == "v":
             return state.RESERVED_WORDS + index * self.lanes
         return index if bank == "s" else state.SCC if register == SCC else self.shadow_words.get(register)
 
     def save_register(self, register: Register) -> None:
-        """Store a register to its place in the wave's state."""
+        """Save a register to its place in the wave's state."""
         word = self.state_word(register)
         assert word is not None
         value = self.read(register, self.base_type(register))
@@ -367,26 +371,26 @@ class Registers:
         value = self.code.load(self.state_place(word), kind, 64 if register[0] == "v" else 4)
         return self.code.cast("trunc", value, "i1") if register == SCC else value
 
-    def _lies_in_state(self, register: Register) -> bool:
+    def _is_in_state(self, register: Register) -> bool:
         return self.in_state and self.state_word(register) is not None
 
     def base_type(self, register: Register) -> str:
-        """Return the type a register has between blocks."""
+        """Return the type of a register between blocks."""
         return {"v": self.row, "s": "i32", "m": self.mask_type, "d": "i32", "h": "i32"}.get(register[0], "i1")
 
     def begin(self) -> None:
-        """Forget values: a new block of the program starts, reached from anywhere."""
+        """Forget values: a new block of the program starts, with unknown predecessors."""
         self.views, self.pairs, self.dirty = {}, {}, {}
 
     def flush(self, found: int = ALL) -> None:
-        """Store what changed of these registers (a set of `analysis`), and of what strict mode follows: the block of
-        the program ends.
+        """Store the changed ones of these registers (a set of `analysis`), and all changed shadows: the program's block
+        ends.
         """
         for register in self.dirty:
             kind = as_set(register)
             if kind and not kind & found:
                 continue
-            if self._lies_in_state(register):
+            if self._is_in_state(register):
                 self.save_register(register)
                 continue
             value = self.read(register, self.base_type(register))
@@ -398,7 +402,7 @@ class Registers:
         views = self.views.get(register)
         base = self.base_type(register)
         if views is None:
-            if self._lies_in_state(register):
+            if self._is_in_state(register):
                 value = self.restore_register(register)
             else:
                 value = self.code.emit(f"load {base}, ptr {self.variable(register)}", base)
@@ -418,18 +422,19 @@ class Registers:
         self.dirty[register] = None
 
     def _forget(self, register: Register) -> None:
-        """Take back what is known of a register."""
+        """Drop what is known about a register."""
         self.views.pop(register, None)
         self.dirty.pop(register, None)
         bank, index = register
         self.pairs.pop(register, None)
         self.pairs.pop((bank, index - 1), None)
         if bank == "s" and (bank, index - 1) in self.views:
-            self.views[(bank, index - 1)].pop("mask", None)  # a wave64's, made of both
+            # The mask of a wave64 is made of both registers.
+            self.views[(bank, index - 1)].pop("mask", None)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Hold writes back to the end of the `with` body: the parts of a dual instruction read before either writes."""
+        """Delay writes to the end of the `with` body: both parts of a dual instruction read before either writes."""
         later: list[tuple[Register, Value]] = []
         self._later = later
         yield
@@ -497,7 +502,7 @@ class Registers:
         if operand.kind == "constant":
             return code.const(operand.bits, kind) if operand.index == 0 else self._special(operand, kind)
         if operand.kind != "sgpr":
-            raise ValueError(f"{operand} is no scalar")
+            raise ValueError(f"{operand} is not a scalar")
         if width == 64:
             return self.sgpr64(operand.index)
         value = self.sgpr(operand.index)
@@ -506,8 +511,9 @@ class Registers:
         return code.resize(value, kind)
 
     def context(self, name: str) -> Value:
-        """Return a word (i64) of the dispatch's context, by its name in `context.Word`: shared, private (apertures >>
-        48), lds_size, ...
+        """Return a word (i64) of the dispatch's context by its name in `context.Word`.
+
+        Names are shared, private (apertures >> 48), lds_size, ...
         """
         return self.context_word(Word[name.upper()])
 
@@ -519,8 +525,9 @@ class Registers:
         return self.code.gep(Value("%context", "ptr"), word, "i64")
 
     def _special(self, operand: Operand, kind: str) -> Value:
-        """Return a source that is a value of the wave or of the card (SCC, apertures). Source: RDNA3 ISA reference,
-        "Aperture Registers".
+        """Return a source that is a value of the wave or of the card (SCC, apertures).
+
+        Source: RDNA3 ISA reference, "Aperture Registers".
         """
         code, index = self.code, operand.index
         if index == dec.SCC:
@@ -529,7 +536,7 @@ class Registers:
             whole = self.mask_bits(state.VCC_LO) if index == dec.VCCZ else self.exec_bits()
             return code.cast("zext", code.icmp("eq", whole, code.const(0, whole.type)), kind)
         if index == dec.LDS_DIRECT:
-            raise ValueError("LDS_DIRECT is read by the interpreter")
+            raise ValueError("the interpreter executes reads of LDS_DIRECT")
         shared = index in (dec.SHARED_BASE, dec.SHARED_LIMIT)
         base = code.op("shl", self.context("shared" if shared else "private"), code.const(48, "i64"))
         if index in (dec.SHARED_LIMIT, dec.PRIVATE_LIMIT):

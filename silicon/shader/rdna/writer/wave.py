@@ -1,12 +1,11 @@
-"""A wave as the translator sees it while it writes a program: its registers, its exits, its memory. Rules are written
-against `Wave`.
+"""A wave while the translator writes its program: its registers, its exits, its memory. Rules use `Wave`.
 
-A rule is a function `rule(wave, ins)` that emits the IR of one instruction. What it must know:
+A rule is a function `rule(wave, ins)` that emits the IR of one instruction. Its author must know:
 
-- `src`, `scalar`, `mask` read operands; `put`, `put_scalar`, `put_mask`, `set_scc` write them. EXEC masks writes of
-  VGPRs here, not in the rule.
-- All reads of a rule come before its writes, as hardware reads operands before it writes results.
-- Registers are known by value within a block of the program. A rule that opens blocks itself must not touch registers
+- `src`, `scalar`, `mask` read operands; `put`, `put_scalar`, `put_mask`, `set_scc` write them. These mask writes of
+  VGPRs by EXEC; the rule does not.
+- A rule reads all operands before it writes results, as hardware does.
+- Registers are known by value within a block of the program. A rule that opens blocks itself must not access registers
   in a block that does not dominate its end; `unless` and `when` are the ways to do so.
 """
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     Rule = Callable[["Wave", Instruction], None]
 
 RULES: dict[str, Rule] = {}
-SHADOW_BANKS = ("m", "d", "h")  # of `strict_code`
+SHADOW_BANKS = ("m", "d", "h")  # of `strict/code.py`
 _COUNTERS = {
     "lanes": Word.LANES, "memory_transactions": Word.MEMORY_TRANSACTIONS, "cache_lines": Word.CACHE_LINES,
     "lds_conflicts": Word.LDS_CONFLICTS,
@@ -37,7 +36,7 @@ _COUNTERS = {
 
 
 def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
-    """Make a function the rule of these mnemonics (as `decode` spells them)."""
+    """Register a function as the rule of these mnemonics (as `decode` spells them)."""
 
     def register(function: Rule) -> Rule:
         for one in mnemonics:
@@ -50,16 +49,18 @@ def rule(*mnemonics: str) -> Callable[[Rule], Rule]:
 class _Stop(NamedTuple):
     label: str  # the block that leaves
     offset: int
-    alive: int  # registers to be stored
-    changed: dict[Register, Value]  # those with other values than when the program's block began
-    block: int  # which block of the program that is
-    kind: Value | None = None  # of the rule that was broken; None: the wave goes on elsewhere
+    alive: int  # registers to save
+    changed: dict[Register, Value]  # registers that changed since the program's block began
+    block: int  # number of the program's block
+    # Kind of the rule that was broken; None if the wave continues elsewhere.
+    kind: Value | None = None
     detail: Value | None = None
 
 
 class Wave(Registers):
-    """Registers, exits and memory of the wave, at the instruction being translated; see `Registers` for the
-    attributes.
+    """Registers, exits and memory of the wave, at the instruction being translated.
+
+    See `Registers` for the attributes.
     """
 
     def __init__(
@@ -74,25 +75,27 @@ class Wave(Registers):
         in_state: bool = False,
     ) -> None:
         super().__init__(code, lanes, vgpr_count, in_state=in_state)
-        self.tracked = tracked  # undefined values from LDS are followed
-        # lanes (mask_type) by register: loaded from LDS and written by nobody; stored to LDS and written by somebody,
-        # None for all
+        self.tracked = tracked  # undefined values from LDS are tracked
+        # Lanes (mask_type) by register: `undefined_rows` are loaded from LDS and undefined; `written_rows` are stored
+        # to LDS and defined, None for all lanes.
         self.undefined_rows: list[Value] = []
-        self.reaches_lds: Value | None = None  # whether a lane of the FLAT instruction does (i1)
+        self.reaches_lds: Value | None = None  # whether a lane of the FLAT instruction accesses LDS (i1)
         self.written_rows: list[Value | None] = []
         self.strict, self.counting = strict, counting
         self.rows = vgpr_count  # VGPRs that the wave still has
-        self.sites = 0  # region caches given out
-        self.everything = 0  # registers that the program touches
-        self.alive = 0  # those whose values may be read by this instruction or later
-        self.told = 0  # those that a broken rule leaves in the wave's state
-        self._dirty_outside: dict[Register, None] = {}  # of `unless` or `when`, within their bodies
-        self._block = 0  # of the program, counted
-        self.save_shadows: Callable[[], None] | None = None  # stores what strict mode follows to the wave's state
+        self.sites = 0  # region caches allocated so far
+        self.everything = 0  # registers that the program accesses
+        self.alive = 0  # registers that this instruction or a later one may read
+        self.fault_saves = 0  # registers that a fault saves to the wave's state
+        # Changed before `unless` or `when`, within their bodies.
+        self._dirty_outside: dict[Register, None] = {}
+        self._block = 0  # number of the program's block
+        # Saves the shadows of strict mode to the wave's state.
+        self.save_shadows: Callable[[], None] | None = None
         self._faults: list[_Stop] = []
         self._stops: list[tuple[Value, str]] = []
 
-    # what is common to the dispatch -----------------------------------------------------------------------------------
+    # the dispatch and the wave's state --------------------------------------------------------------------------------
 
     def set_context_word(self, word: int, value: Value) -> None:
         """Write a word of the dispatch's context (i64)."""
@@ -107,50 +110,52 @@ class Wave(Registers):
         self.code.store(value, self.state_place(index), 4)
 
     def lds(self) -> Value:
-        """Return the host address of the group's LDS; it has `context("lds_size")` bytes, and 64 spare zeroed ones
-        behind.
+        """Return the host address of the group's LDS: `context("lds_size")` bytes, and 64 zeroed spare ones after
+        them.
         """
         return self.code.emit(f"inttoptr i64 {self.wave_word(state.LDS_BASE_LO, 'i64').text} to ptr", "ptr")
 
     def count(self, name: str, amount: Value) -> None:
-        """Add `amount` (i64) to a counter: lanes memory_transactions cache_lines lds_conflicts. Only where `counting`
-        is set.
-        """
+        """Add `amount` (i64) to a counter, if `counting`: lanes memory_transactions cache_lines lds_conflicts."""
         word = _COUNTERS[name]
         self.set_context_word(word, self.code.op("add", self.context_word(word), amount))
 
     # memory -----------------------------------------------------------------------------------------------------------
 
     def site(self) -> Value:
-        """Return the address of this memory instruction's region cache, made of four i64: gpu_va of the first byte,
-        size in bytes, host address minus gpu_va, spare. All 0 at first and after the memory's epoch changed. A site of
-        a write holds writable regions only.
+        """Return the address of this memory instruction's region cache.
+
+        It is four i64: gpu_va of the first byte, size in bytes, host address minus gpu_va, spare. All are 0 at first
+        and after the memory's epoch has changed. The site of a write holds writable regions only.
         """
         self.sites += 1
         return self.code.gep(Value("%sites", "ptr"), 4 * (self.sites - 1), "i64")
 
     def translate(self, site: Value, gpu_va: Value, *, write: bool) -> Value:
-        """Fill the site's cache with the region that holds `gpu_va` (i64); return i1: False if there is none, the
-        memory was told, and `fault` with kind "memory" must follow. A call; costs tens of nanoseconds for regions met
-        before, microseconds else.
+        """Fill the site's cache with the region that holds `gpu_va` (i64); return whether there is one (i1).
+
+        If not, the memory has recorded the fault, and `fault` with kind "memory" must follow. This is a call. It takes
+        tens of nanoseconds for a known region, microseconds for a new one.
         """
         return self.code.call(
             "translate", "i1", Value("%context", "ptr"), site, gpu_va, Value("true" if write else "false", "i1")
         )
 
-    # ways out ---------------------------------------------------------------------------------------------------------
+    # exits ------------------------------------------------------------------------------------------------------------
 
     def fault(self, condition: Value, kind: str | Value, detail: Value | None = None) -> None:
-        """Where `condition` (i1) holds the wave stops at this instruction with a `Violation` of `kind`; `detail` (i64)
-        is told with it, such as an address. Nothing this instruction wrote counts. Code goes on in a fresh block. A
-        kind found out at run time is a number (i64) in `context.FAULT_KINDS`.
+        """Stop the wave at this instruction with a `Violation` of `kind` if `condition` (i1) holds.
+
+        `detail` (i64) is reported with it, such as an address. The instruction's own writes are dropped. Code continues
+        in a fresh block. A kind that is known only at run time is a number (i64) in `context.FAULT_KINDS`.
         """
         which = self.code.const(FAULT_KINDS.index(kind), "i64") if isinstance(kind, str) else kind
-        self._stop(condition, self.told, which, detail or self.code.const(0, "i64"))
+        self._stop(condition, self.fault_saves, which, detail or self.code.const(0, "i64"))
 
-    def met_unwritten(self, undefined: list[Value]) -> None:
-        """Take note of lanes (masks, by register) that loaded LDS bytes nobody wrote: the wave goes on where those are
-        followed.
+    def record_unwritten(self, undefined: list[Value]) -> None:
+        """Record lanes (masks, by register) that loaded LDS bytes which were never written.
+
+        Without tracking the wave leaves for a translation that tracks LDS.
         """
         code = self.code
         if self.tracked:
@@ -162,12 +167,13 @@ class Wave(Registers):
         self._stop(code.icmp("ne", some, code.const(0, some.type)), self.alive)
 
     def _stop(self, condition: Value, saved: int, kind: Value | None = None, detail: Value | None = None) -> None:
-        """Leave before this instruction where `condition` holds, with a set of registers stored; the block that does so
-        is written later.
+        """Leave before this instruction if `condition` holds, with a set of registers saved.
+
+        The block that does so is written later.
         """
         code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
         dirty = self.dirty | self._dirty_outside
-        goes_on = kind is None  # where what is followed is to be known
+        goes_on = kind is None  # for a translation that needs the shadows too
         changed = {
             one: self.read(one, self.base_type(one))
             for one in dirty
@@ -183,7 +189,7 @@ class Wave(Registers):
         self.code.line(f"ret i64 {reason.text}")
 
     def begin(self) -> None:
-        """Forget values: a new block of the program starts, reached from anywhere."""
+        """Forget values: a new block of the program starts, with unknown predecessors."""
         super().begin()
         self._block += 1
 
@@ -195,7 +201,7 @@ class Wave(Registers):
         for one in self._faults:
             by_block.setdefault((one.block, "track" if one.kind is None else "broken"), []).append(one)
         for (_, end), stops in by_block.items():
-            self._ways_out(stops, 0, end)
+            self._exit_blocks(stops, 0, end)
         for end in dict.fromkeys(end for _, end in by_block):
             code.block(end)
             self.leave(code.const(ends[end], "i64"))
@@ -203,13 +209,12 @@ class Wave(Registers):
             code.block("stopped")
             self.leave(code.phi(*self._stops))
 
-    def _ways_out(self, stops: list[_Stop], done: int, after: str) -> None:
-        """Write the blocks of stops in one block of the program, apart from the registers `done`, which blocks from
-        `after` on store.
+    def _exit_blocks(self, stops: list[_Stop], done: int, after: str) -> None:
+        """Write the exit blocks of the stops in one block of the program.
 
-        Stops are many and most registers have the same value at most of them: each half of them stores together what
-        its stops have in common. Stored one by one, this would be most of a strict program's code, and of the time that
-        LLVM takes for it.
+        Blocks from `after` on save the registers `done`. There are many stops, and most registers have the same value
+        at most of them. So the stops are halved recursively, and each half saves together what its stops share. If
+        every stop saved its own registers, that would be most of a strict program's code, and most of LLVM's time.
         """
         first, common = stops[0], ~done
         for one in stops:
@@ -219,16 +224,17 @@ class Wave(Registers):
                 common &= ~as_set(register)
         label = first.label if len(stops) == 1 else self.code.fresh("stop")
         if common & self.everything or len(stops) == 1:
-            self._way_out(label, stops, common)
+            self._exit_block(label, stops, common)
             self.code.jump(after)
             after = label
         if len(stops) > 1:
             for half in (stops[: len(stops) // 2], stops[len(stops) // 2 :]):
-                self._ways_out(half, done | common, after)
+                self._exit_blocks(half, done | common, after)
 
-    def _way_out(self, label: str, stops: list[_Stop], saved: int) -> None:
-        """Write a block that stores registers as they are at these stops; where it is of one stop alone, what is told
-        of it too.
+    def _exit_block(self, label: str, stops: list[_Stop], saved: int) -> None:
+        """Write a block that saves registers with their values at these stops.
+
+        The block of a single stop also saves its fault.
         """
         one = stops[0]
         self.code.block(label)
@@ -245,7 +251,7 @@ class Wave(Registers):
                 self.set_context_word(Word.FAULT_DETAIL, one.detail)
 
     def save(self, found: int, offset: int) -> None:
-        """Store registers (a set of `analysis`) and the PC to the wave's state."""
+        """Save registers (a set of `analysis`) and the PC to the wave's state."""
         self._save(found)
         self._save_pc(offset)
 
@@ -259,7 +265,7 @@ class Wave(Registers):
         self.set_wave_word(state.PC_LO, pc)
 
     def restore(self, found: int) -> None:
-        """Have registers (a set of `analysis`) be as the wave's state has them."""
+        """Take registers (a set of `analysis`) from the wave's state."""
         for register in self._registers(found & self.everything):
             if self.in_state:
                 self._forget(register)
@@ -267,8 +273,9 @@ class Wave(Registers):
                 self.write(register, self.restore_register(register))
 
     def bail(self, ins: Instruction) -> None:
-        """Let the interpreter execute the instruction: its registers go through the wave's state. For rare things:
-        microseconds each.
+        """Let the interpreter execute the instruction; its registers go through the wave's state.
+
+        Each time takes microseconds, so this is for rare cases.
         """
         code = self.code
         found = effects(ins, self.lanes)
@@ -283,8 +290,8 @@ class Wave(Registers):
 
     @contextmanager
     def unless(self, condition: Value, ins: Instruction) -> Iterator[None]:
-        """Emit a fast path: where `condition` (i1) holds, the interpreter executes the whole instruction instead of the
-        `with` body.
+        """Emit a fast path: if `condition` (i1) holds, the interpreter executes the instruction instead of the `with`
+        body.
 
         The body may write what `ins` writes; nothing may have been written before.
         """
@@ -307,7 +314,7 @@ class Wave(Registers):
 
     @contextmanager
     def _inside(self, before: Known) -> Iterator[None]:
-        """Note what a body changes apart from what had changed before it."""
+        """Track what a body changes separately from what had changed before."""
         self.dirty, outside = {}, self._dirty_outside
         self._dirty_outside = outside | before.dirty
         yield
@@ -315,7 +322,7 @@ class Wave(Registers):
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Emit a body that runs where `condition` (i1) holds; registers it writes keep their old values elsewhere."""
+        """Emit a body that runs if `condition` (i1) holds; otherwise the registers that it writes keep their values."""
         code = self.code
         body, skip, done = code.fresh("when"), code.fresh("skip"), code.fresh("done")
         before = self._known()
@@ -339,9 +346,7 @@ class Wave(Registers):
         ]
 
     def _values(self, registers: list[Register]) -> list[tuple[Value, str]]:
-        """Return values of registers, to be merged with those that they have when control comes from another block than
-        this one.
-        """
+        """Return the values of registers and the blocks that end with them, for `_merge`."""
         values = [self.read(one, self.base_type(one)) for one in registers]
         return [(one, self.code.label) for one in values]
 
