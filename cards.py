@@ -1,9 +1,8 @@
-"""Names of cards and the transports that reach them: `ringup.open(name)` and `ringup.cards()`.
+"""Names of cards and the transports that open them: `ringup.open(name)` and `ringup.cards()`.
 
-A name is `PREFIX:REST` and means one path to one card. Transports plug in through the entry-point group
-`ringup.transports`: the entry's name is the prefix, its object has the two functions of `Transport`. Nothing here knows
-a bus or a vendor: what a transport opens is the path to a card, and `drivers/select.py` knows whose driver to start on
-it.
+A name is `PREFIX:REST` and identifies one path to one card. Transports register in the entry-point group
+`ringup.transports`: the entry's name is the prefix, its object has the two functions of `Transport`. This module knows
+no bus and no vendor. A transport opens the path to a card, and `drivers/select.py` selects the driver to start on it.
 """
 
 from __future__ import annotations
@@ -26,22 +25,24 @@ C = TypeVar("C")
 GROUP = "ringup.transports"
 LOG = logging.getLogger(__name__)
 OWN = "ringup."
-# What another package's code may raise: whatever it is, the other transports' cards are listed. Ctrl-C is the user's.
+# What another package's code may raise. If one transport raises it, the others' cards are still listed. Ctrl-C is not
+# caught.
 THEIRS = (Exception, SystemExit)
 MAX_CARDS = 4096
-KNOWN_PREFIXES = {  # what ringup brings; other packages may add to it
+# The prefixes of ringup's own transports; other packages may add to them.
+KNOWN_PREFIXES = {
     "pci": "a PCI function of this machine, pci:0000:03:00.0",
     "usb": "an enclosure on a USB port, usb:2-1",
     "virtual": "a device model, virtual:navi31",
     "replay": "a recorded session, replay:FILE",
 }
-# Names that are kept for transports nobody has written yet: the macOS shim, kernel nodes, another machine
+# Prefixes reserved for transports that do not exist yet: the macOS shim, kernel nodes, another machine.
 RESERVED_PREFIXES = frozenset(("mac", "nvidia", "kfd", "kgsl", "msm", "tcp"))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One card a transport sees. `skipped` says why it cannot be opened as things are; empty when it can."""
+    """One card that a transport finds. `skipped` says why it cannot be opened at present; empty if it can."""
 
     name: str
     description: str
@@ -50,8 +51,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Via:
-    """What a transport's `open` may return in a card's stead: the card is reached through another transport, `prefix`,
-    as `rest` there.
+    """What a transport's `open` may return instead of a card: the other transport through which it is reached.
+
+    The card is `rest` of the transport `prefix`.
     """
 
     prefix: str
@@ -63,14 +65,14 @@ class Transport(Protocol):
     """What an entry point of `ringup.transports` must offer."""
 
     def find(self) -> Iterable[Found]:
-        """List the cards of this transport without touching them."""
+        """List the cards of this transport without accessing them."""
         ...
 
     def open(self, rest: str, **options: Any) -> Any:
-        """Open the path to the card that `rest` (the name after the first colon) means.
+        """Open the path to the card `rest` (the name after the first colon).
 
-        Returns a `ringup.drivers.transport.seam.Device`, a card that is up already where a kernel driver does that, or
-        a `Via`. `options` are the transport's own.
+        Returns a `ringup.drivers.transport.seam.Device`, a card that is already up if a kernel driver does that, or a
+        `Via`. `options` are the transport's own.
         """
         ...
 
@@ -84,10 +86,10 @@ def open(
 ) -> Any:
     """Bring up the card called `name` and return it.
 
-    `kind` is the class that it must have, such as `ringup.Radeon`: a card of another is refused, and type checkers know
-    what was returned. `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's
+    `kind` is the class that the card must have, such as `ringup.Radeon`: another card is refused, and type checkers know
+    the returned type. `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's
     (`firmware`, `watch`, …). Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported`
-    for a prefix whose transport is not installed or a card that is not of `kind`, and whatever bring-up raises.
+    for a prefix whose transport is not installed or a card that is not of `kind`, and the errors of bring-up.
     """
     path = connect(name, **dict(transport or {}))
     from ringup.drivers.transport.seam import Device
@@ -103,10 +105,9 @@ def open(
 
 
 def connect(name: str, **options: Any) -> Any:
-    """Open the path to the card called `name` and start no driver: BARs, configuration space, host memory, resets in
-    your hands.
+    """Open the path to the card called `name` without a driver: BARs, configuration space, host memory and resets.
 
-    `options` are the transport's. Raises as `open` does.
+    `options` are the transport's. Raises the same errors as `open`.
     """
     if not isinstance(name, str):
         raise TypeError(f"a card's name is a string such as 'pci:0000:03:00.0', not {name!r}")
@@ -130,9 +131,7 @@ def connect(name: str, **options: Any) -> Any:
 
 
 def cards() -> list[Found]:
-    """List every card of every installed transport; a transport that fails is listed with its error and hides no
-    other.
-    """
+    """List every card of every installed transport. A transport that fails is listed with its error."""
     return list(_find_all())
 
 
@@ -159,7 +158,7 @@ def _find_all() -> Iterator[Found]:
 
 def _checked(card: object, prefix: str) -> Found:
     if not isinstance(card, Found) or not all(isinstance(text, str) for text in astuple(card)):
-        raise TransportError(f"the transport {prefix!r} lists {_shown(card)}, which is no `ringup.cards.Found`")
+        raise TransportError(f"the transport {prefix!r} lists {_shown(card)}, which is not a `ringup.cards.Found`")
     return card
 
 
@@ -174,17 +173,19 @@ def _reason(error: BaseException) -> str:
     try:
         text = str(error)
     except THEIRS as further:
-        text = f"its text cannot be had: {type(further).__name__}"
+        text = f"its message cannot be read: {type(further).__name__}"
     return text if isinstance(error, RingupError) else f"{type(error).__name__}: {text}"
 
 
 def _transports() -> dict[str, EntryPoint]:
-    """Return the transports by prefix. Of two that offer the same prefix ringup's own stays, else the first by where it
-    lies.
+    """Return the transports by prefix.
+
+    If two offer the same prefix, ringup's own wins, else the one whose module name sorts first.
     """
     try:
         found = list(entry_points(group=GROUP))
-    except THEIRS:  # one package's file is damaged: the others' are read each for itself
+    # One package's file is damaged: read each package's separately.
+    except THEIRS:
         found = [entry for _, entries, _ in _by_package() for entry in entries]
     ranked = sorted(found, key=lambda entry: (not entry.value.startswith(OWN), entry.value), reverse=True)
     return {entry.name: entry for entry in ranked}
@@ -203,7 +204,7 @@ def _by_package() -> Iterator[tuple[str, list[EntryPoint], str]]:
     for package in distributions():
         name = "a package"
         try:
-            # A damaged package may have no name: then its folder has one.
+            # A damaged package may have no name: then its folder gives one.
             name = str(package.metadata["Name"] or getattr(package, "_path", name))
             entries = [entry for entry in package.entry_points if entry.group == GROUP]
         except THEIRS as error:
@@ -213,8 +214,9 @@ def _by_package() -> Iterator[tuple[str, list[EntryPoint], str]]:
 
 
 def _load(entry: EntryPoint) -> Transport:
-    """Import a transport. Raises `TransportError` whatever goes wrong: a package that cannot be imported may fail in
-    any way.
+    """Import a transport.
+
+    Raises `TransportError` for any error: a package that cannot be imported may fail in any way.
     """
     loading = f"loading the transport {entry.name!r} ({entry.value})"
     LOG.debug("%s", loading)
@@ -229,7 +231,9 @@ def _load(entry: EntryPoint) -> Transport:
 
 
 def _open(entry: EntryPoint, rest: str, options: Mapping[str, Any]) -> Any:
-    """Let a transport open its path. What it did not mean to raise carries its name."""
+    """Let a transport open its path. An unexpected exception of another package's transport gets a note with its
+    name.
+    """
     transport = _load(entry)
     try:
         return transport.open(rest, **options)
@@ -242,8 +246,10 @@ def _open(entry: EntryPoint, rest: str, options: Mapping[str, Any]) -> Any:
 
 
 class _Callable(ModuleType):
-    """The package attribute `ringup.cards` is this module once it is imported, and `ringup.cards()` is public: calling
-    the one is the other.
+    """Make this module callable.
+
+    The package attribute `ringup.cards` is this module once it is imported, and `ringup.cards()` is public. So calling
+    the module must list the cards.
     """
 
     def __call__(self) -> list[Found]:

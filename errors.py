@@ -1,15 +1,16 @@
-"""Every exception ringup raises on purpose. Imports nothing; everything may import it.
+"""Every exception that ringup raises on purpose. Imports nothing; everything may import it.
 
-A message says what was asked, what was seen and what to do next. `exit_code` is what the `ringup` command ends with.
-`ValueError` and `TypeError` stay for a caller that passed nonsense; these are for a world that did not play along.
+A message says what was attempted, what was seen and what to do next. `exit_code` is the exit status of the `ringup`
+command. `ValueError` and `TypeError` are for wrong arguments; these exceptions are for failures outside the caller's
+code.
 """
 
 
 class RingupError(Exception):
-    """Base of the tree. Catch this to catch everything the world does to a card."""
+    """Base of all exceptions of ringup."""
 
     exit_code = 1
-    # Whether what a command printed as its result says this already.
+    # Whether the result that a command printed already includes this error.
     in_result = False
 
 
@@ -26,25 +27,25 @@ class NotSupported(RingupError):
 
 
 class PermissionNeeded(RingupError):
-    """The operating system refused; the message gives the rule that would allow it."""
+    """The operating system denied access; the message gives the rule that would allow it."""
 
     exit_code = 12
 
 
 class CardBusy(RingupError):
-    """Another process, driver or the console holds the card; the message names the holder."""
+    """Another process, a driver or the console holds the card; the message names the holder."""
 
     exit_code = 13
 
 
 class LinkDown(RingupError):
-    """The path to the card exists and its link does not train: cable, power, slot or bridge."""
+    """The path to the card exists, but its link does not train: cable, power, slot or bridge."""
 
     exit_code = 14
 
 
 class DeviceLost(RingupError):
-    """The card was there and is gone: unplugged, link dropped, all ones on every read."""
+    """The card was present and is gone: unplugged, link dropped, all ones on every read."""
 
     exit_code = 20
 
@@ -68,7 +69,7 @@ class DeviceFault(RingupError):
 
 
 class OutOfMemory(RingupError):
-    """No room: the message gives what was asked, what is free, the largest piece and who holds most."""
+    """Memory ran out; the message gives the size requested, the free size, the largest piece and the largest users."""
 
     exit_code = 24
 
@@ -98,18 +99,18 @@ class WrongTarget(RingupError):
 
 
 class TransportError(RingupError):
-    """The path to the card failed or answered nonsense: kernel node, USB bridge, network peer, transcript."""
+    """The path to the card failed or gave invalid answers: kernel node, USB bridge, network peer, transcript."""
 
     exit_code = 40
 
 
 class GuestError(RingupError):
-    """The guest of a virtual card (driver, firmware or program) did what the real card punishes or does not have."""
+    """The guest of a virtual card (driver, firmware or program) did something that fails on the real card."""
 
     exit_code = 50
 
 
 class Unmodelled(RingupError):
-    """The real card has it and the virtual card lacks it: ringup's gap, not the guest's mistake."""
+    """The real card has this feature and the virtual card lacks it: a gap in ringup, not an error of the guest."""
 
     exit_code = 51

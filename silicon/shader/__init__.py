@@ -1,3 +1,3 @@
-"""The shader core: runs a GPU's real machine code, by a reference interpreter and by translation to host vector
+"""The shader cores: they run a GPU's real machine code, in a reference interpreter or translated to host vector
 code.
 """

@@ -1,5 +1,4 @@
-"""AMDHSA code objects: the ELF files that hold a GPU program's machine code, its kernels' descriptors and their
-arguments.
+"""AMDHSA code objects: ELF files with a GPU program's machine code, its kernels' descriptors and their arguments.
 
 Source: LLVM AMDGPUUsage, "ELF Code Object", "Code Object Metadata", "Kernel Descriptor"; System V ABI, "Object Files".
 """
@@ -22,15 +21,16 @@ PF_X, PF_W = 1, 2
 NT_AMDGPU_METADATA = 32
 MACHINES = {0x41: "gfx1100", 0x42: "gfx1103", 0x43: "gfx1101", 0x47: "gfx1102"}  # EF_AMDGPU_MACH of gfx11
 ABS64 = 3
-THROUGH_TABLE = {7: 4, 8: 10, 9: 11}  # GOTPCREL kinds, and what they become once the table has a place
+# GOTPCREL kinds, and the kinds that replace them once the table has an address.
+THROUGH_TABLE = {7: 4, 8: 10, 9: 11}
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
-# R_AMDGPU_*: bytes written, bits dropped below, whether it counts from the place. Source: LLVM AMDGPUUsage, "Relocation
-# Records"
+# R_AMDGPU_*: bytes written, low bits dropped, whether it is relative to the place. Source: LLVM AMDGPUUsage,
+# "Relocation Records"
 RELOCATIONS = {
     1: (4, 0, False), 2: (4, 32, False), 3: (8, 0, False), 4: (4, 0, True), 5: (8, 0, True), 6: (4, 0, False),
     10: (4, 0, True), 11: (4, 32, True), 13: (8, 0, False),
@@ -38,7 +38,7 @@ RELOCATIONS = {
 
 
 class Segment(NamedTuple):
-    """A loadable part: `data` at `address`, zeroes behind it up to `size_bytes`."""
+    """A loadable part: `data` at `address`, then zeroes up to `size_bytes`."""
 
     address: int
     size_bytes: int
@@ -58,7 +58,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel as its descriptor says it wants to be started. Addresses count from the code object's base."""
+    """A kernel with the contents of its descriptor. Addresses are relative to the code object's base."""
 
     name: str
     descriptor_address: int
@@ -74,27 +74,29 @@ class Kernel:
 
     @property
     def wave_size(self) -> int:
-        """Return 32 or 64."""
+        """32 or 64."""
         return 32 if self.properties >> 10 & 1 else 64
 
     @property
     def vgpr_count(self) -> int:
-        """Return the VGPRs that RSRC1 asks for: in eights for wave32, in fours for wave64."""
+        """The VGPRs that RSRC1 requests: in eights for wave32, in fours for wave64."""
         return ((self.rsrc1 & 0x3F) + 1) * (8 if self.wave_size == 32 else 4)
 
     @property
     def uses_dynamic_stack(self) -> bool:
-        """Tell whether it needs more scratch memory than it says: it calls what its compiler did not know. Source:
-        AMDGPUUsage.
+        """Whether it needs more scratch memory than its descriptor states, because it calls code unknown to its
+        compiler.
+
+        Source: AMDGPUUsage.
         """
         return bool(self.properties >> 11 & 1)
 
     def wants(self, name: str) -> bool:
-        """Tell whether a user register of `USER_REGISTERS` is enabled."""
+        """Return whether a user register of `USER_REGISTERS` is enabled."""
         return bool(self.properties >> USER_REGISTERS[name][0] & 1)
 
 
-# user SGPRs in their order: bit of kernel_code_properties, registers
+# User SGPRs in order: bit of kernel_code_properties, registers.
 USER_REGISTERS = {
     "private_segment_buffer": (0, 4), "dispatch_ptr": (1, 2), "queue_ptr": (2, 2), "kernarg_segment_ptr": (3, 2), "dispatch_id": (4, 2),
     "flat_scratch_init": (5, 2), "private_segment_size": (6, 1),
@@ -103,7 +105,7 @@ USER_REGISTERS = {
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """A program: linked, or one object file of a compiler whose parts are laid out here."""
+    """A program: linked, or an object file whose sections are laid out here."""
 
     target: str
     segments: tuple[Segment, ...]
@@ -112,11 +114,11 @@ class CodeObject:
 
     @property
     def size_bytes(self) -> int:
-        """Return the length of the image."""
+        """The length of the image."""
         return max(one.address + one.size_bytes for one in self.segments)
 
     def image(self, base: int) -> bytes:
-        """Return the program as it lies in memory at gpu_va `base`, relocated."""
+        """Return the program's memory contents at gpu_va `base`, relocated."""
         data = bytearray(self.size_bytes)
         for one in self.segments:
             data[one.address : one.address + len(one.data)] = one.data
@@ -130,8 +132,9 @@ class CodeObject:
 
 
 def load(elf: bytes) -> CodeObject:
-    """Read an AMDHSA code object (version 3 to 6), linked or not; what is damaged or for another machine is a
-    GuestError.
+    """Read an AMDHSA code object (version 3 to 6), linked or not.
+
+    Raises `GuestError` if it is damaged or for another machine.
     """
     try:
         return _load(elf)
@@ -178,9 +181,7 @@ def _load(elf: bytes) -> CodeObject:
 
 
 def _with_offsets(program: CodeObject) -> CodeObject:
-    """Give a program that was not linked its global offset table: a slot with the address of each symbol that is
-    reached through it.
-    """
+    """Give an unlinked program its global offset table: a slot with the address of each symbol accessed through it."""
     through = dict.fromkeys(symbol for _, kind, symbol, _ in program.relocations if kind in THROUGH_TABLE)
     if not through:
         return program
@@ -196,7 +197,7 @@ def _with_offsets(program: CodeObject) -> CodeObject:
 
 
 def _laid_out(elf: bytes, sections: list[tuple[Any, ...]]) -> tuple[list[int], tuple[Segment, ...]]:
-    """Give the sections of an object file addresses, one behind the other on pages of their own where rights differ."""
+    """Give the sections of an object file addresses, one after the other, each on its own pages."""
     places, segments, end = [0] * len(sections), [], 0
     for number, (_, type_, flags, _, offset, size, _, _, alignment, _) in enumerate(sections):
         if not flags & SHF_ALLOC or not size:
@@ -228,7 +229,7 @@ def _symbols(elf: bytes, sections: list[tuple[Any, ...]], wanted: int, places: l
 
 
 def _symbol(elf: bytes, table: tuple[Any, ...], at: int, places: list[int]) -> tuple[int, int | None]:
-    """Return where a symbol's name begins and its address, None for one that is not in this file."""
+    """Return the offset of a symbol's name, and its address; None for a symbol that is not in this file."""
     name, _, _, section, value, _ = _SYMBOL.unpack_from(elf, table[4] + at)
     if section == SHN_UNDEF:
         return name, None
@@ -236,9 +237,9 @@ def _symbol(elf: bytes, table: tuple[Any, ...], at: int, places: list[int]) -> t
 
 
 def _relocations(elf: bytes, sections: list[tuple[Any, ...]], places: list[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the relocations of what is loaded; one against a symbol that nobody defines is a GuestError."""
+    """Yield the relocations of loaded sections. Raises `GuestError` for one against an undefined symbol."""
     for section in sections:
-        is_linked = section[7] == 0  # of a dynamic object: no section's own
+        is_linked = section[7] == 0  # of a dynamic object: not of a section
         if section[1] != SHT_RELA or not (is_linked or sections[section[7]][2] & SHF_ALLOC):
             continue
         table, moved = sections[section[6]], 0 if is_linked else places[section[7]]
@@ -287,7 +288,7 @@ _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 def unpack(data: bytes, at: int = 0) -> tuple[Any, int]:
-    """Read the MessagePack value at byte `at`; return it and the byte behind it."""
+    """Read the MessagePack value at byte `at`; return it and the offset of the byte after it."""
     first, at = data[at], at + 1
     if first < 0x80 or first >= 0xE0:
         return (first if first < 0x80 else first - 256), at

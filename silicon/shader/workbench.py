@@ -1,7 +1,7 @@
-"""Running a kernel on the virtual cores by itself: no card, no driver, no queue; memory is the caller's arrays.
+"""Run a kernel on the virtual cores alone: without card, driver or queue. Memory is the caller's arrays.
 
-What a command processor and a runtime would set up (kernel arguments, dispatch packet, user registers, scratch) is set
-up here as a code object's descriptor asks. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial Kernel Execution
+This module sets up what a command processor and a runtime would (kernel arguments, dispatch packet, user registers,
+scratch), as a code object's descriptor asks. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial Kernel Execution
 State"; hsa.h, `hsa_kernel_dispatch_packet_t`.
 """
 
@@ -31,20 +31,25 @@ CODE, KERNARG, PACKET, QUEUE, SCRATCH, BUFFERS = (
     0x7F00_0000_0000,
 )
 INSTRUCTIONS_A_TICK = 10
-BUFFER_STEP = 1 << 36  # buffers lie far apart, so that an access beyond one reaches no other
+# Distance between buffers: so large that an access beyond one does not hit another.
+BUFFER_STEP = 1 << 36
 SHARED_APERTURE, PRIVATE_APERTURE = 1, 2  # gpu_va >> 48. Source: amdkfd kfd_flat_memory.c, MAKE_LDS_APP_BASE_V9
-STACK_BYTES = 1024  # of a work-item, behind what is known; HIP's default, hipLimitStackSize
-SLICE = 100_000  # wave-instructions between two looks at violations
+# Stack of a work-item beyond the known size; HIP's default, hipLimitStackSize.
+STACK_BYTES = 1024
+SLICE = 100_000  # wave-instructions between two checks for violations
 
 
 class Deaf:
-    """A card that hears nothing: `shader.state.Events`. Its clock counts what `run` executes, once that is set."""
+    """The events of a kernel without a card: `common.state.Events`.
+
+    Messages are dropped. The clock counts the instructions of `run`, once that is set.
+    """
 
     def __init__(self) -> None:
         self.run: Run | None = None
 
     def message(self, code: int, m0: int, wave: WaveState) -> int:
-        """Take a message."""
+        """Drop a message."""
         return 0
 
     def realtime(self) -> int:
@@ -63,13 +68,12 @@ def start(
     dynamic_lds_bytes: int = 0,
     strict: bool = True,
 ) -> Run:
-    """Begin a kernel; `run.step` takes it further.
+    """Begin a kernel; `run.step` continues it.
 
-    Arrays among the arguments become buffers and are passed by address; integers and floats take the size that the
-    kernel's metadata gives, numbers of NumPy must have it. `groups` and `group_size` count along x, y, z;
-    `dynamic_lds_bytes` come on top of the LDS that the kernel says it needs. Raises `WrongTarget` for another
-    processor's code, `GuestError` for a kernel that is not there and `ValueError` for arguments or groups that do not
-    fit it.
+    Arrays among the arguments become buffers and are passed by address. Integers and floats get the size that the
+    kernel's metadata gives; NumPy numbers must have it. `groups` and `group_size` count along x, y, z.
+    `dynamic_lds_bytes` are added to the kernel's own LDS. Raises `WrongTarget` for another processor's code,
+    `GuestError` for an unknown kernel, and `ValueError` for arguments or groups that do not fit the kernel.
     """
     if program.target not in MACHINES.values():
         raise WrongTarget(
@@ -123,8 +127,10 @@ def run(
     strict: bool = True,
     limit: int = 10_000_000_000,
 ) -> Run:
-    """Run a kernel to its end; arguments as in `start`. A rule it breaks, waves that wait for ever and `limit`
-    wave-instructions are a `GuestError` that says where the waves are.
+    """Run a kernel to its end; arguments as in `start`.
+
+    Raises `GuestError` if the kernel breaks a rule, if its waves wait forever, or after `limit` wave-instructions. The
+    message says where the waves are.
     """
     under_way = start(
         engine,
@@ -144,15 +150,16 @@ def run(
         if done > limit or (done == before and not under_way.waiting):
             where = whereabouts(under_way)
             under_way.kill()
-            what = f"has not ended after {limit} wave-instructions" if done > limit else "waits for ever"
+            what = f"has not ended after {limit} wave-instructions" if done > limit else "waits forever"
             raise GuestError(f"kernel {name} {what}: {where}")
         before = done
     return under_way
 
 
 def _dispatch(kernel: Kernel, groups: Size, group_size: Size, wave_bytes: int, lds_bytes: int) -> Dispatch:
-    """Say what the dispatcher would hand to the cores, from the descriptor. Source: AMDGPUUsage, compute_pgm_rsrc1,
-    compute_pgm_rsrc2.
+    """Return the dispatch that the cores get, from the descriptor.
+
+    Source: AMDGPUUsage, compute_pgm_rsrc1, compute_pgm_rsrc2.
     """
     pointers = {
         "dispatch_ptr": PACKET, "kernarg_segment_ptr": KERNARG, "queue_ptr": QUEUE, "private_segment_size": kernel.scratch_bytes,

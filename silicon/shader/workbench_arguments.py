@@ -1,4 +1,4 @@
-"""What a runtime lays out in memory for a kernel: its arguments, the dispatch packet, the queue's object.
+"""What a runtime places in memory for a kernel: its arguments, the dispatch packet, the queue object.
 
 Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Code Object Metadata"; hsa.h, `hsa_kernel_dispatch_packet_t`;
 amd_hsa_queue.h, `amd_queue_t`.
@@ -17,8 +17,8 @@ from ringup.silicon.shader.program import Argument, Kernel
 Value = int | float | bytes | np.generic
 Size = tuple[int, int, int]
 
-# Compilers load more dwords at once than there are arguments, as long as what is loaded begins within their alignment:
-# 7 by an s_load_b256.
+# Compilers load more dwords at once than there are arguments, if the load begins within their alignment: 7 more with an
+# s_load_b256.
 KERNARG_STEP = 64
 PACKET = struct.Struct("<HH3HH3IIIQQQQ")
 QUEUE_BYTES, APERTURES_BYTE = 256, 64
@@ -27,14 +27,16 @@ FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 
 
 def dimensions(groups: Size, group_size: Size) -> int:
-    """Return how many dimensions a grid has: the last axis with more than one work-item counts."""
+    """Return how many dimensions a grid has: up to the last axis with more than one work-item."""
     return max(axis + 1 for axis in range(3) if axis == 0 or groups[axis] * group_size[axis] > 1)
 
 
 def packet(
     kernel: Kernel, groups: Size, group_size: Size, lds_bytes: int, code: int, kernarg: int
 ) -> NDArray[np.uint8]:
-    """Return the dispatch packet that a kernel reads its sizes from; a header of 0, as no packet processor reads it."""
+    """Return the dispatch packet from which a kernel reads its sizes. Its header is 0, as no packet processor reads
+    it.
+    """
     grid = tuple(count * size for count, size in zip(groups, group_size, strict=True))
     data = PACKET.pack(
         0, dimensions(groups, group_size), *group_size, 0, *grid, kernel.scratch_bytes, lds_bytes, code + kernel.descriptor_address,
@@ -44,7 +46,7 @@ def packet(
 
 
 def queue_object(shared_aperture: int, private_aperture: int) -> NDArray[np.uint8]:
-    """Return what kernels read of a queue: the high halves of the apertures of LDS and scratch, `gpu_va >> 48` each."""
+    """Return the part of a queue that kernels read: `gpu_va >> 48` of the apertures of LDS and scratch."""
     data = bytearray(QUEUE_BYTES)
     struct.pack_into("<II", data, APERTURES_BYTE, shared_aperture << 16, private_aperture << 16)
     return np.frombuffer(bytes(data), np.uint8).copy()
@@ -58,7 +60,9 @@ def kernel_arguments(
     group_size: Size,
     dynamic_lds_bytes: int,
 ) -> NDArray[np.uint8]:
-    """Lay out explicit and hidden arguments as the metadata has them; `hidden` are those that the grid does not say."""
+    """Lay out explicit and hidden arguments as the metadata says; `hidden` are those that do not follow from the
+    grid.
+    """
     hidden = {
         **hidden, "hidden_dynamic_lds_size": dynamic_lds_bytes, "hidden_grid_dims": dimensions(groups, group_size),
     }  # fmt: skip
@@ -87,7 +91,7 @@ def _bytes_of(value: Value, argument: Argument, label: str) -> bytes:
         return bytes(value)
     if isinstance(value, (float, np.floating)) and argument.kind in POINTERS:
         raise ValueError(f"{what}: an array, or an address, not {value!r}")
-    # NumPy's float64 is a float and Python's at the same time: it has its own size
+    # NumPy's float64 is also a Python float: its own size counts.
     if isinstance(value, np.generic):
         if value.dtype.kind not in "iufb" or value.nbytes != size:
             raise ValueError(f"{what}, {value.dtype} is {value.nbytes}")
@@ -96,12 +100,12 @@ def _bytes_of(value: Value, argument: Argument, label: str) -> bytes:
         try:
             return struct.pack(FLOATS[size], value)
         except KeyError:
-            raise ValueError(f"{what}, which is no float: not {value!r}") from None
+            raise ValueError(f"{what}, which is not a float: not {value!r}") from None
         except (OverflowError, struct.error):
             raise ValueError(f"{what}: {value!r} does not fit") from None
     if not isinstance(value, int):
         raise TypeError(f"{what}: a number, an array or bytes, not {type(value).__name__}")
-    least, most = -1 << 8 * size - 1, (1 << 8 * size) - 1
-    if not least <= value <= most:
-        raise ValueError(f"{what}: {value} is outside {least} to {most}")
-    return (value & most).to_bytes(size, "little")
+    lowest, highest = -1 << 8 * size - 1, (1 << 8 * size) - 1
+    if not lowest <= value <= highest:
+        raise ValueError(f"{what}: {value} is outside {lowest} to {highest}")
+    return (value & highest).to_bytes(size, "little")

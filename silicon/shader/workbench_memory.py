@@ -1,6 +1,4 @@
-"""Memory of a kernel that runs without a card: the caller's arrays and what a runtime would place, each with its name
-and rights.
-"""
+"""Memory of a kernel that runs without a card: the caller's arrays and the runtime's data, with names and rights."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from ringup.silicon.shader.common.state import MemoryFault, Region
 from ringup.silicon.shader.program import CodeObject
 
 PAGE_BYTES = 0x1000
-NEAR_BYTES = 1 << 20  # an address this far from a buffer is told by that buffer
+NEAR_BYTES = 1 << 20  # an address within this distance of a buffer is reported relative to it
 
 
 class _Place(NamedTuple):
@@ -27,8 +25,8 @@ class _Place(NamedTuple):
 
 
 class Arena:
-    """Memory of exact bounds: each array is mapped where it is put, and nothing is mapped between them.
-    `shader.state.Memory`.
+    """Memory with exact bounds: each array is mapped at its address, and nothing in between. It is a
+    `common.state.Memory`.
     """
 
     def __init__(self) -> None:
@@ -38,8 +36,9 @@ class Arena:
     def place(
         self, gpu_va: int, data: NDArray[Any], *, writable: bool = True, executable: bool = False, name: str = ""
     ) -> None:
-        """Map an array, which stays the caller's: what a kernel stores is seen in it. One that NumPy holds read-only is
-        so for kernels too.
+        """Map an array, which stays the caller's: a kernel's stores are visible in it.
+
+        An array that NumPy holds read-only is read-only for kernels too.
         """
         if not data.flags.c_contiguous:
             raise ValueError("only a contiguous array can be mapped")
@@ -67,7 +66,7 @@ class Arena:
             self.place(base + page * PAGE_BYTES, part, writable=writable, executable=executable, name=name)
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Find the array that holds an address."""
+        """Return the array that holds an address."""
         for one in self._places:
             region = one.region
             if region.gpu_va <= gpu_va < one.end:
@@ -78,11 +77,11 @@ class Arena:
         raise MemoryFault(gpu_va, write, f"no buffer is there, {self.describe(gpu_va)}")
 
     def describe(self, gpu_va: int) -> str:
-        """Say where an address lies: in an array, or how far from the nearest."""
+        """Return where an address is: in an array, or how far from the nearest one."""
         for one in self._places:
             if one.region.gpu_va <= gpu_va < one.end:
                 return f"byte {gpu_va - one.region.gpu_va:#x} of {one.name}"
-        near = [(gpu_va - one.end, "behind the end of", one.name) for one in self._places if gpu_va >= one.end]
+        near = [(gpu_va - one.end, "after the end of", one.name) for one in self._places if gpu_va >= one.end]
         near += [(one.region.gpu_va - gpu_va, "before", one.name) for one in self._places if gpu_va < one.region.gpu_va]
         distance, where, name = min(near, default=(NEAR_BYTES, "", ""))
         return f"{distance:#x} bytes {where} {name}" if distance < NEAR_BYTES else "in no buffer"

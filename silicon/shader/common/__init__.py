@@ -1,4 +1,4 @@
-"""What a wave and a dispatch are, for every vendor's cores and for whoever starts them.
+"""Waves and dispatches: the types that all vendors' cores and their callers share.
 
-Imported by every room of the cores; imports none of them.
+Every package of the cores imports this one; it imports none of them.
 """

@@ -1,5 +1,4 @@
-"""What SPI does for a compute grid: which waves a group has, what their registers hold at the first instruction, how
-many fit on a WGP.
+"""The work of SPI for a compute grid: the waves of a group, their registers at the first instruction, occupancy.
 
 Source: RDNA3 ISA reference, "Initial Wave State" and "Work-groups"; LLVM AMDGPUUsage, "Initial Kernel Execution State".
 """
@@ -37,13 +36,11 @@ if TYPE_CHECKING:
 # Source: RDNA3 ISA reference, "Work-group Processor", "Work-groups"; LLVM GCNSubtarget, features of gfx1100.
 SIMDS = 4  # of a WGP
 WAVES_PER_SIMD = 16
-VGPR_GRANULE = {
-    1536: 24,
-    1024: 16,
-}  # by the size of a SIMD's file; both in rows of 32 lanes, a wave64 takes two for each VGPR
+# By the size of a SIMD's register file. Both are in rows of 32 lanes; a wave64 takes two for each VGPR.
+VGPR_GRANULE = {1536: 24, 1024: 16}
 LDS_BYTES_PER_WGP = 128 * 1024
 LDS_GRANULE_BYTES = 1024
-GROUPS_PER_WGP = 32  # barriers; groups of one wave need none
+GROUPS_PER_WGP = 32  # limited by barriers; groups of one wave need none
 
 # HW_REG_STATUS. Source: RDNA3 ISA reference, "Status register".
 STATUS_PRIV = 1 << 5
@@ -73,7 +70,7 @@ class Group:
 
 
 def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
-    """Walk the grid as the dispatcher does: x first."""
+    """Yield the groups of the grid in the dispatcher's order: x first."""
     (x0, y0, z0), (nx, ny, nz) = dispatch.group_start, dispatch.group_count
     for z in range(z0, z0 + nz):
         for y in range(y0, y0 + ny):
@@ -82,7 +79,7 @@ def group_idents(dispatch: Dispatch) -> Iterator[tuple[int, int, int]]:
 
 
 def group_shape(dispatch: Dispatch, ident: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Work-items of a group along x, y, z; the last group of an axis may be partial."""
+    """Return the work-items of a group along x, y, z; the last group of an axis may be partial."""
     axes = zip(
         dispatch.group_size, dispatch.partial_size, ident, dispatch.group_start, dispatch.group_count, strict=True
     )
@@ -91,13 +88,13 @@ def group_shape(dispatch: Dispatch, ident: tuple[int, int, int]) -> tuple[int, i
 
 
 def waves_in_group(dispatch: Dispatch, ident: tuple[int, int, int] | None = None) -> int:
-    """Count the waves of a group; of a full one without `ident`."""
+    """Return the number of waves in a group; in a full one without `ident`."""
     x, y, z = dispatch.group_size if ident is None else group_shape(dispatch, ident)
     return -(-x * y * z // dispatch.wave_size)
 
 
 def does_not_fit(dispatch: Dispatch) -> str:
-    """Say that `occupancy` found no room for even one group."""
+    """Return the message for a dispatch of which not even one group fits on a WGP."""
     return (
         f"not one group of {dispatch.group_size} work-items with {dispatch.vgpr_count} VGPRs and {dispatch.lds_size_bytes} bytes of LDS "
         "fits on a work-group processor"
@@ -119,7 +116,7 @@ def occupancy(dispatch: Dispatch) -> int:
 
 
 def scalar_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int, waves: int) -> list[int]:
-    """Return what s0 and up hold in wave number `wave` of `waves` of a group. Source: "CS SGPR Load"."""
+    """Return the contents of s0 and up in wave number `wave` of `waves` of a group. Source: "CS SGPR Load"."""
     values = list(dispatch.user_sgprs)
     values += [at for at, enabled in zip(ident, dispatch.enable_group_id, strict=True) if enabled]
     if dispatch.enable_group_info:
@@ -128,8 +125,9 @@ def scalar_start(dispatch: Dispatch, ident: tuple[int, int, int], wave: int, wav
 
 
 def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) -> tuple[NDArray[np.uint32], int]:
-    """Return VGPR 0 of a wave and its EXEC: items are numbered x first, packed into waves, and what is beyond the group
-    is off.
+    """Return VGPR 0 of a wave and its EXEC.
+
+    Items are numbered x first and packed into waves. Lanes beyond the group are inactive.
     """
     x, y, _ = shape
     number = np.arange(wave * dispatch.wave_size, (wave + 1) * dispatch.wave_size, dtype=np.uint32)
@@ -144,7 +142,7 @@ def work_item_ids(dispatch: Dispatch, shape: tuple[int, int, int], wave: int) ->
 
 
 def start_wave(group: Group, wave: int, scratch_slot: int) -> WaveState:
-    """Make wave number `wave` of a group as SPI does; `scratch_slot` says whose part of the scratch memory it uses."""
+    """Make wave number `wave` of a group as SPI does; `scratch_slot` selects its part of the scratch memory."""
     dispatch, ident = group.dispatch, group.ident
     shape, waves = group_shape(dispatch, ident), waves_in_group(dispatch, ident)
     state = WaveState(dispatch.wave_size, dispatch.vgpr_count)
@@ -180,10 +178,10 @@ def start_wave(group: Group, wave: int, scratch_slot: int) -> WaveState:
 
 
 def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
-    """Return HW_ID1 and HW_ID2 of the wave in resident slot `slot`: it runs on SIMD, WGP and shader array in turn.
+    """Return HW_ID1 and HW_ID2 of the wave in resident slot `slot`.
 
-    Source: RDNA3 ISA reference, "Hardware Internal Registers": wave_id 4:0, simd_id 9:8, wgp_id 13:10, sa_id 16, se_id
-    20:18; vm_id 27:24.
+    Slots go to SIMDs, WGPs and shader arrays in turn. Source: RDNA3 ISA reference, "Hardware Internal Registers":
+    wave_id 4:0, simd_id 9:8, wgp_id 13:10, sa_id 16, se_id 20:18; vm_id 27:24.
     """
     simd, slot = slot % SIMDS, slot // SIMDS
     wave, slot = slot % WAVES_PER_SIMD, slot // WAVES_PER_SIMD
@@ -193,7 +191,7 @@ def hardware_ids(dispatch: Dispatch, slot: int) -> tuple[int, int]:
 
 
 def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int) -> Group:
-    """Make a resident group with all its waves. LDS is not cleared by hardware; a fresh one holds zeroes."""
+    """Make a resident group with all its waves. Hardware does not clear LDS; here a fresh one holds zeroes."""
     group = Group(
         dispatch, ident, np.zeros(dispatch.lds_size_bytes, np.uint8), np.zeros(dispatch.lds_size_bytes, np.bool_)
     )
@@ -202,6 +200,6 @@ def start_group(dispatch: Dispatch, ident: tuple[int, int, int], first_slot: int
 
 
 def initialised(dispatch: Dispatch) -> tuple[frozenset[int], int]:
-    """Return which words of the scalar file SPI wrote and how many VGPRs (from 0 up)."""
+    """Return which words of the scalar file SPI wrote, and how many VGPRs (from 0 up)."""
     count = len(scalar_start(dispatch, (0, 0, 0), 0, 1))
     return frozenset(range(count)) | {EXEC_LO, EXEC_HI}, 1

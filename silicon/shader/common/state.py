@@ -1,6 +1,4 @@
-"""What a wave is made of, and what the dispatcher hands to the cores: the contract between CP, interpreter and
-translator.
-"""
+"""The state of a wave, and the dispatch that the cores get: the interface between CP, interpreter and translator."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ M0 = 125
 EXEC_LO, EXEC_HI = 126, 127
 SCALAR_FILE_WORDS = 128
 
-# Status words behind the scalar file.
+# Status words, after the scalar file.
 SCC = 128
 MODE = 129  # HW_REG_MODE: round 3:0, denorm 7:4, dx10_clamp 8, ieee 9, ...
 STATUS = 130
@@ -34,11 +32,11 @@ RESERVED_WORDS = 192  # VGPRs begin here: 64-byte aligned rows for both wave siz
 
 
 class Dispatch(NamedTuple):
-    """One grid as SPI starts it. Source: amdgpu COMPUTE_* registers in gc_11_0_0; LLVM AMDGPUUsage, "Initial kernel
-    execution state".
+    """One grid as SPI starts it.
 
-    `user_sgprs` go to s0 up; behind them, in this order, what is enabled of: group id x, y, z, tg_size word. VGPR 0
-    holds the work-item ids packed x 9:0, y 19:10, z 29:20 as far as `tidig_comp_cnt` (0 x, 1 xy, 2 xyz) asks.
+    Source: amdgpu COMPUTE_* registers in gc_11_0_0; LLVM AMDGPUUsage, "Initial kernel execution state". `user_sgprs` go
+    to s0 up. The enabled ones of these follow, in this order: group id x, y, z, tg_size word. VGPR 0 holds the
+    work-item ids, packed x 9:0, y 19:10, z 29:20, as many as `tidig_comp_cnt` (0 x, 1 xy, 2 xyz) selects.
     """
 
     pc: int  # gpu_va of the first instruction, 256-byte aligned
@@ -55,7 +53,8 @@ class Dispatch(NamedTuple):
     lds_size_bytes: int = 0
     scratch_base: int = 0  # gpu_va
     scratch_wave_bytes: int = 0  # of one wave
-    scratch_waves: int = 0  # that scratch memory has room for, COMPUTE_TMPRING_SIZE.waves; 0: not limited
+    # Waves that fit in scratch memory, COMPUTE_TMPRING_SIZE.waves; 0: not limited.
+    scratch_waves: int = 0
     float_mode: int = 0xC0  # MODE 7:0 at start: round to nearest even, f32 denormals flushed, f16/f64 kept
     dx10_clamp: bool = True
     ieee_mode: bool = False
@@ -72,7 +71,7 @@ class Dispatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Mapped memory around an address: `size_bytes` from `gpu_va` lie at host address `pointer`, contiguous."""
+    """Mapped memory around an address: `size_bytes` from `gpu_va` are at host address `pointer`, contiguous."""
 
     gpu_va: int
     size_bytes: int
@@ -82,7 +81,7 @@ class Region:
 
 
 class MemoryFault(Exception):
-    """An access that address translation refuses. The memory has told the card already; the wave stops."""
+    """Address translation refused an access. The memory has already reported it to the card; the wave stops."""
 
     def __init__(self, gpu_va: int, write: bool, reason: str) -> None:
         super().__init__(f"{'write to' if write else 'read of'} {gpu_va:#x}: {reason}")
@@ -94,7 +93,7 @@ class Memory(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Grows whenever regions handed out before may be wrong (a TLB was invalidated)."""
+        """Increases whenever regions returned before may be wrong (a TLB was invalidated)."""
         ...
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
@@ -103,21 +102,22 @@ class Memory(Protocol):
 
 
 class Events(Protocol):
-    """What waves tell the card."""
+    """The events that waves send to the card."""
 
     def message(self, code: int, m0: int, wave: WaveState) -> int:
-        """s_sendmsg of `code`, but for the release of VGPRs; s_sendmsg_rtn gets the returned value."""
+        """Handle s_sendmsg of `code`, except the release of VGPRs; s_sendmsg_rtn gets the returned value."""
         ...
 
     def realtime(self) -> int:
-        """The 100 MHz counter."""
+        """Return the 100 MHz counter."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule a program broke. `wave` is (group x, y, z, wave in group); `lane` and `gpu_va` are there where the rule
-    has one.
+    """A rule that a program broke.
+
+    `wave` is (group x, y, z, wave in group). `lane` and `gpu_va` are set if the rule concerns one.
     """
 
     kind: str  # hazard, uninitialised, alignment, memory, register, illegal, lds, trap
@@ -126,7 +126,7 @@ class Violation:
     wave: tuple[int, int, int, int]
     detail: str
     lane: int | None = None
-    gpu_va: int | None = None  # what it wanted to access
+    gpu_va: int | None = None  # the address of the access
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.pc:#x} in wave {self.wave}: {self.text}: {self.detail}"
@@ -170,19 +170,19 @@ class WaveState:
 
 @dataclass(slots=True)
 class Counters:
-    """What a dispatch did. Instruction counts are wave-instructions; `lanes` counts active lanes over all vector
-    instructions.
+    """The counters of a dispatch.
+
+    Instruction counts are wave-instructions; `lanes` counts active lanes over all vector instructions.
     """
 
     waves: int = 0
     instructions: int = 0
     lanes: int = 0
-    by_class: dict[str, int] = field(
-        default_factory=dict
-    )  # salu, valu, smem, vmem, lds, flat, branch, message, wmma, ...
+    # salu, valu, smem, vmem, lds, flat, branch, message, wmma, ...
+    by_class: dict[str, int] = field(default_factory=dict)
     by_pc: dict[int, int] = field(default_factory=dict)
     memory_transactions: int = 0
-    cache_lines: int = 0  # 128-byte lines touched, summed over instructions
+    cache_lines: int = 0  # 128-byte lines accessed, summed over instructions
     lds_conflicts: int = 0  # extra cycles by bank conflicts (64 banks of a dword)
 
 
@@ -191,22 +191,22 @@ class Run(Protocol):
 
     @property
     def counters(self) -> Counters:
-        """What was done so far."""
+        """The counters so far."""
         ...
 
     @property
     def instructions(self) -> int:
-        """How many wave-instructions were executed so far: one of the counters, for less."""
+        """How many wave-instructions have been executed. It is one of the counters, but cheaper to read."""
         ...
 
     @property
     def violations(self) -> list[Violation]:
-        """The rules that were broken so far."""
+        """The violations so far."""
         ...
 
     @property
     def waves(self) -> list[WaveState]:
-        """The waves that were started and have not ended, to be looked at between two steps."""
+        """The waves that were started and have not ended. Callers may inspect them between two steps."""
         ...
 
     @property
@@ -215,14 +215,15 @@ class Run(Protocol):
         ...
 
     def step(self, instructions: int) -> bool:
-        """Run up to about `instructions` wave-instructions; True once every wave has ended. A dispatch with violations
-        never ends.
+        """Run up to about `instructions` wave-instructions; return True once every wave has ended.
+
+        A dispatch with violations never ends.
         """
         ...
 
     @property
     def waiting(self) -> bool:
-        """Whether steps do nothing for now: it waits for what goes on beside the card."""
+        """Whether steps do nothing at present, because the run waits for background work."""
         ...
 
     def kill(self) -> None:
@@ -231,7 +232,7 @@ class Run(Protocol):
 
 
 class Engine(Protocol):
-    """The cores of a card: `interpreter.Interpreter` and `translate.Translator`."""
+    """The cores of a card: `interpreter.engine.Interpreter` and `translator.engine.Translator`."""
 
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> Run:
         """Begin a dispatch; nothing runs before the first `step`."""

@@ -1,4 +1,4 @@
-"""Where the waves of a dispatch are that does not end: for errors of limits and dead-locks."""
+"""Report where the waves of a dispatch are, for errors about limits and deadlocks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ STATUS_HALT = 1 << 13
 
 
 def whereabouts(run: Run) -> str:
-    """Say where waves are, most of them first: how many, the first one of them, at which PC, and whether at a barrier
-    or halted.
+    """Return where waves are, the most frequent places first.
+
+    Each place has a count, the PC, whether waves wait at a barrier or have halted, and one wave as example.
     """
     waiting = {wave.name for wave in run.arrived}
     places: Counter[tuple[int, str]] = Counter()
@@ -26,13 +27,13 @@ def whereabouts(run: Run) -> str:
         doing = "waiting at the barrier before" if wave.name in waiting else "halted at" if halted else "running at"
         places[wave.pc, doing] += 1
         first.setdefault((wave.pc, doing), wave)
-    told = [
+    reported = [
         f"{count} {doing} {pc:#x}, such as wave {first[pc, doing].name}"
         for (pc, doing), count in places.most_common(MAX_REPORTED)
     ]
-    others = len(places) - len(told)
+    others = len(places) - len(reported)
     return (
-        "waves " + "; ".join(told) + (f"; others at {others} more places" if others else "")
-        if told
+        "waves " + "; ".join(reported) + (f"; others at {others} more places" if others else "")
+        if reported
         else "no wave is left"
     )

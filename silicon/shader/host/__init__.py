@@ -1,4 +1,4 @@
-"""Host code: LLVM IR as text, its compilation, the scheduler of waves, helpers for vector memory.
+"""Host code: LLVM IR as text, its compilation, the wave scheduler, helpers for vector memory.
 
-Knows no instruction set; imported by what writes programs.
+This package knows no instruction set. Translators use it.
 """

@@ -1,4 +1,4 @@
-"""What atomics make of memory and data, as IR over scalars, and the helper functions that do so lane after lane.
+"""Atomic operations as IR over scalars, and helper functions that apply them lane by lane.
 
 Source: RDNA3 ISA reference, "LDS Instructions", "MUBUF Instructions", "Float Memory Atomics".
 """
@@ -26,7 +26,7 @@ class Flush(NamedTuple):
 
 NO_FLUSH = Flush()
 _FLOATS = {32: ("float", 23), 64: ("double", 52)}  # type, bits of the mantissa
-_REDUCTIONS = {"add": 0, "or": 0, "xor": 0, "and": -1, "umax": 0, "umin": -1}  # with the value that changes nothing
+_REDUCTIONS = {"add": 0, "or": 0, "xor": 0, "and": -1, "umax": 0, "umin": -1}  # with their neutral value
 
 
 def _intrinsic(name: str) -> Operation:
@@ -109,15 +109,16 @@ def _quieted(code: Code, value: Value) -> Value:
 
 
 def _order(code: Code, value: Value, nan: int) -> Value:
-    """Return a number that grows (unsigned) with a float: -inf ... -0, +0 ... +inf; a quiet NaN is `nan`."""
+    """Return an unsigned number that grows with a float: -inf ... -0, +0 ... +inf; a quiet NaN is `nan`."""
     negative = code.icmp("slt", value, code.const(0, value.type))
     key = code.select(negative, code.invert(value), code.op("or", value, code.const(_sign(value), value.type)))
     return code.select(_is_nan(code, value), code.const(nan, value.type), key)
 
 
 def _extreme(how: str, nan: int) -> Operation:
-    """Return min or max: denormals are flushed for the comparison only, a quiet NaN loses, a signalling one wins and is
-    quieted.
+    """Return min or max.
+
+    Denormals are flushed for the comparison only. A quiet NaN loses; a signalling one wins and is quieted.
     """
 
     def chosen(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
@@ -136,12 +137,12 @@ def _cmpswap_float(code: Code, old: Value, data: Value, second: Value, flush: Fl
 
 
 def _add_float(code: Code, old: Value, data: Value, second: Value, flush: Flush) -> Value:
-    """Add, rounding to nearest even; a NaN comes through quieted, the data's before the memory's."""
+    """Add, rounding to nearest even. A NaN is the result, quieted; the data's NaN comes before the memory's."""
     kind = _FLOATS[bits(old.type)][0]
     left, right = (_flushed(code, one, on=flush.inputs) for one in (data, old))
     total = code.op("fadd", code.cast("bitcast", left, kind), code.cast("bitcast", right, kind))
     whole = _flushed(code, code.cast("bitcast", total, old.type), on=flush.results)
-    default = code.const(_sign(old) | _infinity(old) | _quiet_bit(old), old.type)  # of infinities of both signs
+    default = code.const(_sign(old) | _infinity(old) | _quiet_bit(old), old.type)  # result of infinities of both signs
     whole = code.select(_is_nan(code, whole), default, whole)
     whole = code.select(_is_nan(code, old), _quieted(code, old), whole)
     return code.select(_is_nan(code, data), _quieted(code, data), whole)
@@ -160,8 +161,7 @@ OPERATIONS: dict[str, Operation] = {
 def atomic(name: str, kind: str, lanes: int, flush: Flush, *, returns: bool) -> Helper:
     """Return `(host addresses, mask, data, second data) -> answer with old values` (type `kind` a lane).
 
-    Active lanes take their turns, lowest first. Old values of lanes that are off, and all of them if it does not return
-    any, are 0.
+    Active lanes run in turn, lowest first. Old values of inactive lanes are 0, and all of them unless it `returns`.
     """
     vector = f"<{lanes} x {kind}>"
     hosts, mask = Value("%hosts", f"<{lanes} x i64>"), Value("%mask", f"i{lanes}")
@@ -173,7 +173,7 @@ def atomic(name: str, kind: str, lanes: int, flush: Flush, *, returns: bool) -> 
         olds = local(code, vector)
         code.store(Value("zeroinitializer", vector), olds, 64)
         if name in _REDUCTIONS and not returns:
-            _together(code, name, hosts, mask, data)
+            _combined(code, name, hosts, mask, data)
         for place, one in zip(saved, (hosts, data, second), strict=True):
             code.store(one, place, 64)
 
@@ -193,8 +193,8 @@ def atomic(name: str, kind: str, lanes: int, flush: Flush, *, returns: bool) -> 
     return helper(f"atomic_{name}_{kind}_w{lanes}{suffix}", (hosts, mask, data, second), body)
 
 
-def _together(code: Code, name: str, hosts: Value, mask: Value, data: Value) -> None:
-    """Emit the case that all active lanes meet at one address: their data is combined first."""
+def _combined(code: Code, name: str, hosts: Value, mask: Value, data: Value) -> None:
+    """Emit the case that all active lanes access one address: their data is combined first."""
     some, same, apart = code.fresh("some"), code.fresh("same"), code.fresh("apart")
     code.branch(code.icmp("ne", mask, code.const(0, mask.type)), some, apart)
     code.block(some)

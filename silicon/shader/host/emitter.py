@@ -1,6 +1,6 @@
-"""LLVM IR as text, built quickly: values are a name and a type, an instruction is one line.
+"""Generate LLVM IR as text, quickly: a value is a name and a type, an instruction is one line.
 
-The text is as the LLVM language reference has it. No step looks at what was built before, so a translation costs little
+The syntax is that of the LLVM language reference. No step examines what was built before, so a translation costs little
 more than its lines.
 """
 
@@ -29,33 +29,33 @@ class Value(NamedTuple):
 
     @property
     def element(self) -> str:
-        """The type of an element, of a scalar its own."""
+        """The type of an element; a scalar's own type."""
         return element(self.type)
 
     @property
     def is_constant(self) -> bool:
-        """True if the text is a constant's."""
+        """Whether the text is a constant."""
         return self.text[0] != "%"
 
 
 def element(type_: str) -> str:
-    """Return the element of a vector type, a scalar type as it is."""
+    """Return the element of a vector type; a scalar type unchanged."""
     return type_[type_.index(" x ") + 3 : -1] if type_[0] == "<" else type_
 
 
 def like(type_: str, shape: Value) -> str:
-    """Return scalar type `type_` in the shape of a value: a vector of as many elements, or itself."""
+    """Return scalar type `type_` in the shape of a value: a vector of as many elements, or the type itself."""
     return f"<{shape.lanes} x {type_}>" if shape.type[0] == "<" else type_
 
 
 def bits(type_: str) -> int:
-    """Return the bits of a scalar type, of a vector's element."""
+    """Return the bits of a scalar type, or of a vector's element."""
     kind = element(type_)
     return _BITS.get(kind) or int(kind[1:])
 
 
 def mangled(type_: str) -> str:
-    """Return how an overloaded intrinsic's name spells a type: v32f32."""
+    """Return a type as in the name of an overloaded intrinsic: v32f32."""
     if type_[0] == "<":
         count, kind = type_[1:-1].split(" x ")
         return f"v{count}{_MANGLED.get(kind, kind)}"
@@ -63,9 +63,7 @@ def mangled(type_: str) -> str:
 
 
 class Code:
-    """One function under construction; what it needs of its module (declarations, helper functions) is collected beside
-    it.
-    """
+    """One function under construction, and the declarations and helper functions that it needs from its module."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -73,7 +71,7 @@ class Code:
         self.label = "entry"  # the block that lines go to now
         self._count = 0
 
-    # what is said of values -------------------------------------------------------------------------------------------
+    # values -----------------------------------------------------------------------------------------------------------
 
     def const(self, value: int, type_: str) -> Value:
         """Return an integer constant; a vector type gets it in every lane."""
@@ -101,13 +99,13 @@ class Code:
         return Value("<" + ", ".join(f"{kind} {one}" for one in values) + ">", f"<{len(values)} x {kind}>")
 
     def undefined(self, type_: str) -> Value:
-        """Return a value nobody may depend on."""
+        """Return a poison value."""
         return Value("poison", type_)
 
     # instructions -----------------------------------------------------------------------------------------------------
 
     def emit(self, text: str, type_: str) -> Value:
-        """Append an instruction that gives a value; `text` is what stands right of the equals sign."""
+        """Append an instruction that has a value; `text` is the right side of the equals sign."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"{name} = {text}")
@@ -118,7 +116,9 @@ class Code:
         self.lines.append(text)
 
     def op(self, name: str, a: Value, b: Value) -> Value:
-        """Two operands of one type: add, sub, mul, and, or, xor, shl, lshr, ashr, udiv, fadd, fsub, fmul, fdiv, ..."""
+        """Emit an operation on two operands of one type: add, sub, mul, and, or, xor, shl, lshr, ashr, udiv, fadd,
+        ...
+        """
         return self.emit(f"{name} {a.type} {a.text}, {b.text}", a.type)
 
     def neg(self, a: Value) -> Value:
@@ -140,37 +140,38 @@ class Code:
         return self.emit(f"fcmp {how} {a.type} {a.text}, {b.text}", like("i1", a))
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
-        """Take `a` where the condition (i1, or a vector of them) is true, else `b`."""
+        """Return `a` where the condition (i1, or a vector of them) is true, else `b`."""
         return self.emit(f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}", a.type)
 
     def cast(self, how: str, a: Value, kind: str) -> Value:
-        """Convert to element type `kind`: zext sext trunc fpext fptrunc uitofp sitofp fptoui fptosi bitcast ptrtoint
-        inttoptr.
+        """Convert to element type `kind`.
+
+        `how` is zext sext trunc fpext fptrunc uitofp sitofp fptoui fptosi bitcast ptrtoint inttoptr.
         """
         to = like(kind, a)
         return a if to == a.type else self.emit(f"{how} {a.type} {a.text} to {to}", to)
 
     def bitcast(self, a: Value, type_: str) -> Value:
-        """Read the same bits as another whole type."""
+        """Reinterpret the bits as another whole type."""
         return a if type_ == a.type else self.emit(f"bitcast {a.type} {a.text} to {type_}", type_)
 
     def resize(self, a: Value, kind: str, *, signed: bool = False) -> Value:
-        """Widen (by zeroes or the sign) or narrow integers to element type `kind`."""
+        """Widen (with zeroes or the sign) or narrow integers to element type `kind`."""
         have, want = bits(a.type), bits(kind)
         return a if have == want else self.cast("trunc" if want < have else "sext" if signed else "zext", a, kind)
 
     def intrinsic(self, name: str, *args: Value, result: str = "", overload: Sequence[str] = ()) -> Value:
         """Call an LLVM intrinsic: `fma`, `ctpop`, `umax`, `sadd.sat`, `fshr`, ... without `llvm.` and type suffixes.
 
-        The result has the first argument's type unless `result` says so; `overload` lists the types in its mangled name
-        where that is not the first argument's alone.
+        The result has the first argument's type unless `result` is given. `overload` lists the types in its mangled
+        name if those are not the first argument's alone.
         """
         result = result or args[0].type
         suffix = ".".join(mangled(one) for one in overload or (args[0].type,))
         return self.call(f"llvm.{name}.{suffix}", result, *args)
 
     def call(self, name: str, result: str, *args: Value) -> Value:
-        """Call a function of the module; a definition not given by `define` is declared."""
+        """Call a function of the module. A function without a definition (`define`) is declared."""
         if name not in self.declarations:
             self.declarations[name] = f"declare {result} @{name}({', '.join(one.type for one in args)})"
         text = f"call {result} @{name}({', '.join(f'{one.type} {one.text}' for one in args)})"
@@ -180,7 +181,7 @@ class Code:
         return self.emit(text, result)
 
     def define(self, name: str, text: str) -> None:
-        """Give the module a helper function once; `text` is its whole definition, name included."""
+        """Add a helper function to the module once; `text` is its whole definition, with the name."""
         self.declarations.setdefault(name, text)
 
     # vectors ----------------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ class Code:
         return self.emit(f"insertelement {a.type} {a.text}, {one.type} {one.text}, {at.type} {at.text}", a.type)
 
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
-        """Gather lanes of `a`, behind them those of `b`; -1 is a lane nobody may depend on."""
+        """Gather lanes of `a` and, numbered after them, of `b`; -1 is a poison lane."""
         mask = ", ".join(f"i32 {one}" if one >= 0 else "i32 poison" for one in lanes)
         second = b.text if b else "poison"
         to = f"<{len(lanes)} x {a.element}>"
@@ -213,17 +214,19 @@ class Code:
     # memory -----------------------------------------------------------------------------------------------------------
 
     def gep(self, base: Value, index: Value | int, kind: str = "i8") -> Value:
-        """Address element `index` of type `kind` behind a pointer; a vector of indices gives a vector of pointers."""
+        """Return the address of element `index` of type `kind` from a pointer; a vector of indices gives a vector of
+        pointers.
+        """
         at = index if isinstance(index, Value) else Value(str(index), "i64")
         to = f"<{at.lanes} x ptr>" if at.type[0] == "<" else base.type
         return self.emit(f"getelementptr {kind}, {base.type} {base.text}, {at.type} {at.text}", to)
 
     def load(self, address: Value, type_: str, align: int) -> Value:
-        """Read memory, `align` in bytes."""
+        """Read memory; `align` is in bytes."""
         return self.emit(f"load {type_}, ptr {address.text}, align {align}", type_)
 
     def store(self, value: Value, address: Value, align: int) -> None:
-        """Write memory, `align` in bytes."""
+        """Write memory; `align` is in bytes."""
         self.line(f"store {value.type} {value.text}, ptr {address.text}, align {align}")
 
     # control flow -----------------------------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ class Code:
         return f"{hint}.{self._count}"
 
     def block(self, label: str) -> None:
-        """Begin block `label`; the one before must have ended in a branch."""
+        """Begin block `label`; the previous block must have ended in a branch."""
         self.lines.append(f"{label}:")
         self.label = label
 
@@ -243,11 +246,11 @@ class Code:
         self.lines.append(f"br label %{label}")
 
     def branch(self, condition: Value, yes: str, no: str, *, likely: bool | None = None) -> None:
-        """End the block with a conditional branch; `likely` tells LLVM which way it mostly goes."""
+        """End the block with a conditional branch; `likely` says which way it mostly goes."""
         hint = "" if likely is None else ", !prof !0" if likely else ", !prof !1"
         self.lines.append(f"br i1 {condition.text}, label %{yes}, label %{no}{hint}")
 
     def phi(self, *arms: tuple[Value, str]) -> Value:
-        """Merge values by the block control came from; only at the start of a block."""
+        """Merge values by the predecessor block; only at the start of a block."""
         type_ = arms[0][0].type
         return self.emit(f"phi {type_} " + ", ".join(f"[ {value.text}, %{label} ]" for value, label in arms), type_)

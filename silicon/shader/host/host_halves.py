@@ -1,14 +1,13 @@
-"""f16 to and from f32 and f64 for hosts without such instructions, under the names that LLVM calls then; no library
-need be there that has them.
+"""Conversions between f16 and f32 or f64 for hosts without such instructions, under the names that LLVM calls.
 
-Source: IEEE 754-2019, "Conversion to binary interchange format": to nearest even, NaNs made quiet. Integers and exact
-operations only, but for the sum that makes a denormal.
+No library with these functions is needed. Source: IEEE 754-2019, "Conversion to binary interchange format": to nearest
+even, NaNs made quiet. They use integers and exact operations only, except for the sum that makes a denormal.
 """
 
 from __future__ import annotations
 
-# the biases of f16 and f32 differ by 112; what lies above 65519.996 (0x477FEFFF) is infinite, below 2**-14 (0x38800000)
-# denormal
+# The biases of f16 and f32 differ by 112. Values above 65519.996 (0x477FEFFF) are infinite, below 2**-14 (0x38800000)
+# denormal.
 HALVES = """
 define linkonce_odr float @__extendhfsf2(half %value) {
   %bits16 = bitcast half %value to i16

@@ -1,8 +1,7 @@
-"""What the LDS does when lanes do not lie side by side: gathers, scatters and the places of atomics, all within the
-group's allocation.
+"""LDS accesses of lanes that are not contiguous: gathers, scatters and atomics, within the group's allocation.
 
-Source: RDNA3 ISA reference, "LDS/GDS Alignment and Out-of-Range": reads beyond the allocation give 0, of several dwords
-all, writes are dropped.
+Source: RDNA3 ISA reference, "LDS/GDS Alignment and Out-of-Range": reads beyond the allocation give 0, for all dwords of
+an access; writes are dropped.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from ringup.silicon.shader.host.memory_shape import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LDS = Value("%lds", "i64")  # host address of the group's
+LDS = Value("%lds", "i64")  # host address of the group's LDS
 WRITTEN = 0x0101_0101  # shadow of a dword of LDS whose bytes were all written
-# so far before the end of the shadow stands how many bytes from the beginning of LDS were all written
+# This far before the end of the shadow is the count of bytes from the start of LDS that were all written.
 WRITTEN_BYTES = 8
 
 
 def _checked(
     code: Code, address: Value, mask: Value, shape: Shape, empty: list[Value], *, strict: bool, atomic: bool
 ) -> tuple[Value, Value]:
-    """Return host addresses and the active lanes whose access lies within the allocation."""
+    """Return host addresses, and the active lanes whose access is within the allocation."""
     where = aligned(code, address, mask, shape, strict=strict, always=atomic, empty=empty)
     size = code.load(code.gep(CONTEXT, Word.LDS_SIZE, "i64"), "i64", 8)
     spare = code.cast("trunc", code.intrinsic("usub.sat", size, code.const(shape.size_bytes - 1, "i64")), "i32")
@@ -103,8 +102,9 @@ def lds_scatter(shape: Shape, *, strict: bool) -> Helper:
 
 
 def _advance(code: Code) -> Value:
-    """Move the end of what was all written in LDS, of whose shadow `LDS` is the address, as far as it goes; return it
-    (i64).
+    """Advance the count of bytes from the start of LDS that were all written, as far as possible; return it (i64).
+
+    `LDS` is the address of the shadow here.
     """
     head, whole, done = code.fresh("scan"), code.fresh("whole"), code.fresh("scanned")
     behind = code.load(code.gep(CONTEXT, Word.LDS_SHADOW, "i64"), "i64", 8)
@@ -127,10 +127,11 @@ def _pointer(code: Code, host: Value) -> Value:
 
 @cache
 def lds_written(shape: Shape, *, by_register: bool) -> Helper:
-    """Return `(context, shadow of lds, addresses, mask) -> answer with masks`: lanes with bytes that nobody wrote.
+    """Return `(context, shadow of lds, addresses, mask) -> answer with masks`: lanes with bytes that were never
+    written.
 
-    By register, which may hold two halves, those are meant of which nobody wrote any. Addresses lie within the
-    allocation.
+    A mask by register has the lanes in which all its bytes were never written, since a register may hold two halves.
+    Addresses are within the allocation.
     """
     count = shape.rows if by_register else 1
     empty = [Value("0", shape.mask)] * count
@@ -158,8 +159,9 @@ def lds_written(shape: Shape, *, by_register: bool) -> Helper:
 
 @cache
 def lds_locate(shape: Shape, *, strict: bool) -> Helper:
-    """Return `(context, lds, addresses, mask) -> answer with host addresses and the lanes to serve`; misaligned atomics
-    are refused always.
+    """Return `(context, lds, addresses, mask) -> answer with host addresses and the lanes to access`.
+
+    Misaligned atomics are always an error.
     """
     places = f"<{shape.lanes} x i64>"
     empty = [Value("zeroinitializer", places), Value("0", shape.mask)]

@@ -1,8 +1,8 @@
-"""What vector memory does when lanes do not lie side by side: gathers and scatters, first within the region a site met
-last, else lane by lane.
+"""Vector memory accesses of lanes that are not contiguous: gathers and scatters.
 
-Every helper answers (status, detail, rows): a broken rule is told before anything was written. Lanes are accessed
-lowest first. Source: RDNA3 ISA reference, "Memory Alignment and Out-of-Range Behavior", "Alignment".
+They first try the region that the site accessed last, then go lane by lane. Every helper answers (status, detail,
+rows). A broken rule is reported before anything is written. Lanes are accessed lowest first. Source: RDNA3 ISA
+reference, "Memory Alignment and Out-of-Range Behavior", "Alignment".
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SITE = Value("%site", "ptr")
-QUAD_BYTES, GROUP = 16, 16  # four dwords; lanes that are transposed at once
+QUAD_BYTES, GROUP = 16, 16  # four dwords; number of lanes transposed at once
 
 
 class Spread(NamedTuple):
-    """How addresses are told in few registers: a base (i64) and an offset a lane of type `kind`, or without one
-    `stride` bytes a lane.
+    """How addresses are passed in few registers: a base (i64) and a per-lane offset of type `kind`.
+
+    Without `kind` the offset is `stride` bytes times the lane.
     """
 
     kind: str
@@ -47,8 +48,9 @@ class Spread(NamedTuple):
 
 @cache
 def _reach(*, write: bool) -> Helper:
-    """Return `(context, site, gpu_va) -> answer with host address and bytes left in its region`; 0 bytes: no such
-    memory.
+    """Return `(context, site, gpu_va) -> answer with host address and bytes left in its region`.
+
+    0 bytes means that no memory is mapped there.
     """
     gpu_va = Value("%gpu_va", "i64")
 
@@ -70,7 +72,7 @@ def _reach(*, write: bool) -> Helper:
 
 
 def reached(code: Code, gpu_va: Value, *, write: bool) -> tuple[Value, Value]:
-    """Return the host address of a gpu_va and the bytes left in its region; 0 bytes: no such memory."""
+    """Return the host address of a gpu_va and the bytes left in its region; 0 bytes if no memory is mapped there."""
     host, left = take(code, _reach(write=write).include(code), ["i64", "i64"], CONTEXT, SITE, gpu_va).rows
     return host, left
 
@@ -87,8 +89,9 @@ def _lane(code: Code, values: Value, lane: Value) -> Value:
 def aligned(
     code: Code, address: Value, mask: Value, shape: Shape, *, strict: bool, always: bool, empty: list[Value]
 ) -> Value:
-    """Return addresses as the alignment mode has them: misaligned ones are a fault (strict, or `always` as for
-    atomics), else rounded down.
+    """Return addresses aligned as the alignment mode requires.
+
+    Misaligned ones are a fault (`strict`, or `always` as for atomics), else rounded down.
     """
     if shape.align == 1:
         return address
@@ -109,7 +112,7 @@ def aligned(
 
 
 def _outside(code: Code, address: Value, mask: Value, shape: Shape) -> Value:
-    """Return which active lanes the site's region does not hold."""
+    """Return the active lanes whose addresses the site's region does not hold."""
     inside = as_mask(code, Region.read(code, SITE).holds(code, address, shape.size_bytes))
     return code.op("and", mask, code.invert(inside))
 
@@ -117,8 +120,9 @@ def _outside(code: Code, address: Value, mask: Value, shape: Shape) -> Value:
 def _within(
     code: Code, address: Value, mask: Value, shape: Shape, empty: list[Value], *, write: bool
 ) -> tuple[str, str]:
-    """Emit the search for a region that holds all active lanes; return the blocks for "one region" and "several". Code
-    ends in neither.
+    """Emit the search for a region that holds all active lanes; return the blocks for "one region" and "several".
+
+    The current block is neither of them afterwards.
     """
     quick, search, several, lost, again = (code.fresh(one) for one in ("quick", "search", "several", "lost", "again"))
     outside = _outside(code, address, mask, shape)
@@ -136,7 +140,7 @@ def _within(
 
 
 def unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
-    """Answer `empty` rows at once where no lane is active."""
+    """Answer `empty` rows at once if no lane is active."""
     nobody, somebody = code.fresh("nobody"), code.fresh("somebody")
     code.branch(code.icmp("eq", mask, code.const(0, mask.type)), nobody, somebody, likely=False)
     code.block(nobody)
@@ -157,8 +161,8 @@ def _bytes_of_lane(
     write: bool,
     access: Callable[[Value, int], None],
 ) -> None:
-    """Emit the accesses of one lane: `access(host pointer, byte)` for each byte if it straddles regions, else once with
-    byte -1.
+    """Emit the accesses of one lane: `access(host pointer, -1)` once, or with each byte's number if it straddles
+    regions.
     """
     host, left = reached(code, gpu_va, write=write)
     lost, found, whole, split, done = (code.fresh(one) for one in ("lost", "found", "whole", "split", "done"))
@@ -231,8 +235,9 @@ def gather(shape: Shape, *, strict: bool) -> Helper:
 
 
 def load_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value, places: Value) -> list[Value]:
-    """Return the rows at host addresses (vector of i64) for active lanes: one load if they are all the same; ends in a
-    fresh block.
+    """Return the rows at host addresses (vector of i64) for active lanes: one load if they are all the same.
+
+    Ends in a fresh block.
     """
     same, differ, done = code.fresh("same"), code.fresh("differ"), code.fresh("done")
     one = code.extract(host, first_lane(code, mask))
@@ -260,7 +265,8 @@ def _load_different(
 ) -> list[Value]:
     if shape.size_bytes == QUAD_BYTES:
         return _load_quads(code, host, mask, places, one_host)
-    if shape.size_bytes < 4:  # no processor gathers these
+    # No processor has gathers of these sizes.
+    if shape.size_bytes < 4:
         code.store(host, places, 64)
         code.store(Value("zeroinitializer", shape.packed), data, 64)
         kind = _whole(shape)
@@ -284,10 +290,10 @@ def _load_different(
 
 
 def _load_quads(code: Code, host: Value, mask: Value, places: Value, one_host: Value) -> list[Value]:
-    """Return four rows: a load a lane and a transposition, which takes hosts a fifth of the time of gathers.
+    """Return four rows: one load a lane and a transposition, which takes hosts a fifth of the time of gathers.
 
-    Lanes that are off load what lies at `one_host`, an address of one that is on, and get 0. Where all groups of lanes
-    load what the first one does, as for a matrix product, they get copies.
+    Inactive lanes load from `one_host`, an address of an active lane, and get 0. If all groups of lanes have the
+    addresses of the first one, as in a matrix product, they get copies.
     """
     lanes = host.lanes
     active = code.bitcast(mask, f"<{lanes} x i1>")
@@ -312,14 +318,15 @@ def _load_quads(code: Code, host: Value, mask: Value, places: Value, one_host: V
 
 
 def _transposed(code: Code, places: Value, first: int) -> list[Value]:
-    """Load the quads of 16 lanes from `first` up; return each dword of them as a vector."""
+    """Load the quads of 16 lanes from `first` up; return each of their dwords as a vector."""
 
     def quad(lane: int) -> Value:
         return code.load(_pointer(code, code.load(code.gep(places, lane, "i64"), "i64", 8)), "<4 x i32>", 1)
 
     def interleaved(a: Value, b: Value, kind: str, at: int) -> Value:
-        """Return every other element of blocks of four dwords, of `a` and `b` in turn; `at` 0 the low ones, 1 the high
-        ones.
+        """Return every other element of blocks of four dwords, alternating between `a` and `b`.
+
+        `at` 0 takes the low ones, 1 the high ones.
         """
         size = 4 if kind == "i32" else 2
         to = f"<{size * 4} x {kind}>"
@@ -331,7 +338,7 @@ def _transposed(code: Code, places: Value, first: int) -> list[Value]:
         ]
         return code.bitcast(code.shuffle(code.bitcast(a, to), code.bitcast(b, to), order), a.type)
 
-    # the block b of the vector j holds lane 4 * b + j
+    # Block b of vector j holds lane 4 * b + j.
     w, x, y, z = (_joined(code, [quad(first + 4 * block + j) for block in range(4)]) for j in range(4))
     rows = []
     for at in (0, 1):
@@ -341,14 +348,14 @@ def _transposed(code: Code, places: Value, first: int) -> list[Value]:
 
 
 def _joined(code: Code, parts: list[Value]) -> Value:
-    """Put vectors behind each other, a power of two of them."""
+    """Concatenate vectors, a power of two of them."""
     while len(parts) > 1:
         parts = [code.shuffle(a, b, range(2 * a.lanes)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
 
 
 def _pieces(shape: Shape) -> list[tuple[str, int]]:
-    """Split an access into what is gathered at once: type, byte."""
+    """Split an access into pieces to gather: type, byte."""
     found = [("i64", at) for at in range(0, shape.size_bytes - 4, 8)]
     return found if shape.size_bytes % 8 == 0 else [*found, ("i32", shape.size_bytes - 4)]
 
@@ -362,9 +369,7 @@ def _halves(code: Code, value: Value) -> list[Value]:
 
 @cache
 def scatter(shape: Shape, *, strict: bool) -> Helper:
-    """Return `(context, site, mask, rows, addresses) -> answer`: store every active lane, nothing if one of them may
-    not.
-    """
+    """Return `(context, site, mask, rows, addresses) -> answer`: store every active lane, or nothing if one faults."""
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     rows = [Value(f"%row{at}", shape.row) for at in range(shape.rows)]
 
@@ -402,7 +407,7 @@ def scatter(shape: Shape, *, strict: bool) -> Helper:
 
 
 def store_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value, places: Value) -> None:
-    """Store packed `data` to the host addresses of active lanes, lowest first; ends in a fresh block."""
+    """Store packed `data` to the host addresses of active lanes, lowest first. Ends in a fresh block."""
     code.store(host, places, 64)
     kind = _whole(shape)
 
@@ -415,8 +420,9 @@ def store_lanes(code: Code, host: Value, mask: Value, shape: Shape, data: Value,
 
 @cache
 def locate(shape: Shape) -> Helper:
-    """Return `(context, site, mask, addresses) -> answer with host addresses`: where atomics find memory; misaligned
-    ones are refused always.
+    """Return `(context, site, mask, addresses) -> answer with host addresses`, for atomics.
+
+    Misaligned atomics are always an error.
     """
     address, mask = Value("%address", f"<{shape.lanes} x i64>"), Value("%mask", shape.mask)
     empty = [Value("zeroinitializer", address.type)]
@@ -450,7 +456,7 @@ def locate(shape: Shape) -> Helper:
 
 @cache
 def _spread(inner: str, how: Spread, shape: Shape, rows: int) -> tuple[str, str]:
-    """Return name and definition of a function that makes vectors of addresses for a helper."""
+    """Return the name and definition of a function that makes vectors of addresses for a helper."""
     mask, base = Value("%mask", shape.mask), Value("%base", "i64")
     data = [Value(f"%row{at}", shape.row) for at in range(rows)]
     offsets = [Value("%offsets", f"<{shape.lanes} x {how.kind}>")] if how.kind else []
@@ -467,6 +473,6 @@ def _spread(inner: str, how: Spread, shape: Shape, rows: int) -> tuple[str, str]
 
 
 def spread(inner: Helper, how: Spread, shape: Shape, rows: int = 0) -> Helper:
-    """Return a helper that has so many rows of data as one that takes base and offsets in place of addresses."""
+    """Return a helper with `rows` rows of data as one that takes a base and offsets instead of addresses."""
     name, text = _spread(inner.name, how, shape, rows)
     return Helper(name, {**inner.declarations, name: text})

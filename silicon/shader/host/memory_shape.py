@@ -1,6 +1,4 @@
-"""How the dwords of lanes lie in host memory: rows of registers to memory order and back, regions, the results of
-memory helpers.
-"""
+"""The layout of lanes' dwords in host memory, regions, and the results of memory helpers."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CONTEXT = Value("%context", "ptr")
-# Helpers keep every register, where the host's ABI has a way to say so: the wave's stay where they are on the way that
-# is taken mostly, and programs compile in half the time.
+# Helpers keep every register if the host's ABI can express that. Then the wave's registers stay in place on the common
+# path, and programs compile in half the time.
 KEEPS_REGISTERS = '"no_caller_saved_registers"'
 _ATTRIBUTES = f'noinline nounwind {KEEPS_REGISTERS} "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-# what a helper answers; anything but DONE comes with the address that broke the rule, and is one more than the kind's
-# number
+# Status of a helper's answer. Every other value than DONE comes with the address that broke the rule, and is the kind's
+# number plus one.
 DONE = 0
 MEMORY, ALIGNMENT = (FAULT_KINDS.index(one) + 1 for one in ("memory", "alignment"))
 
@@ -34,7 +32,7 @@ class Shape:
 
     @property
     def rows(self) -> int:
-        """Registers that hold it."""
+        """How many registers hold it."""
         return -(-self.size_bytes // 4)
 
     @property
@@ -44,26 +42,26 @@ class Shape:
 
     @property
     def packed(self) -> str:
-        """The type of all lanes side by side in memory."""
+        """The type of all lanes, contiguous in memory."""
         return f"<{self.lanes * self.rows} x i{8 * min(self.size_bytes, 4)}>"
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all lanes side by side."""
+        """Bytes of all lanes, contiguous in memory."""
         return self.size_bytes * self.lanes
 
     @property
     def name(self) -> str:
-        """A name for helpers."""
+        """The part of helpers' names for this shape."""
         return f"b{8 * self.size_bytes}_a{self.align}_w{self.lanes}"
 
     @property
     def mask(self) -> str:
-        """The integer of one bit a lane."""
+        """The integer type of one bit a lane."""
         return f"i{self.lanes}"
 
     def pack(self, code: Code, rows: Sequence[Value]) -> Value:
-        """Return registers as they lie side by side; the low bytes of narrow ones."""
+        """Return registers in memory order; the low bytes of narrow ones."""
         if self.size_bytes < 4:
             return code.resize(rows[0], f"i{8 * self.size_bytes}")
         if len(rows) == 1:
@@ -76,7 +74,7 @@ class Shape:
         return code.shuffle(pairs[0], pairs[1] if len(pairs) > 1 else None, order)
 
     def unpack(self, code: Code, packed: Value) -> list[Value]:
-        """Return what lies side by side as registers; narrow values extended by zeroes."""
+        """Return values in memory order as registers; narrow values are zero-extended."""
         if self.size_bytes < 4:
             return [code.resize(packed, "i32")]
         if self.rows == 1:
@@ -85,7 +83,7 @@ class Shape:
 
 
 class Region(NamedTuple):
-    """A region cache's contents (i64)."""
+    """The contents of a region cache (i64)."""
 
     gpu_va: Value
     size_bytes: Value
@@ -93,11 +91,13 @@ class Region(NamedTuple):
 
     @classmethod
     def read(cls, code: Code, site: Value) -> Region:
-        """Load it."""
+        """Load the region from its site."""
         return cls(*(code.load(code.gep(site, word, "i64"), "i64", 8) for word in range(3)))
 
     def holds(self, code: Code, gpu_va: Value, size_bytes: int) -> Value:
-        """Return whether `size_bytes` from an address (i64 or a vector) lie in it, as i1 or a vector of them."""
+        """Return whether `size_bytes` from an address (i64 or a vector) are in the region, as i1 or a vector of
+        them.
+        """
         spare = code.intrinsic("usub.sat", self.size_bytes, code.const(size_bytes - 1, "i64"))
         lanes = gpu_va.lanes
         start = code.splat(self.gpu_va, lanes) if lanes else self.gpu_va
@@ -105,7 +105,7 @@ class Region(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a helper returned: DONE or what went wrong (i64), where (i64), and its rows."""
+    """The result of a helper: DONE or what went wrong (i64), the address (i64), and rows."""
 
     status: Value
     detail: Value
@@ -118,7 +118,7 @@ def _answer(code: Code) -> Value:
 
 
 def _places(answer: Value, code: Code, types: Sequence[str]) -> list[Value]:
-    """Return where status, detail and rows lie: 8 bytes apart, rows from byte 64."""
+    """Return the addresses of status, detail and rows: 8 bytes apart, rows from byte 64."""
     places, at = [answer, code.gep(answer, 8)], 64
     for one in types:
         places.append(code.gep(answer, at))
@@ -127,8 +127,9 @@ def _places(answer: Value, code: Code, types: Sequence[str]) -> list[Value]:
 
 
 def give(code: Code, status: int, detail: Value | None, rows: Sequence[Value]) -> None:
-    """Return from a helper with an answer. It lies in memory: helpers keep all registers, and no two of them run at
-    once.
+    """Return from a helper with an answer.
+
+    The answer is in memory, since helpers keep all registers. No two helpers run at once.
     """
     values = code.const(status, "i64"), detail or code.const(0, "i64"), *rows
     for place, one in zip(_places(_answer(code), code, [row.type for row in rows]), values, strict=True):
@@ -147,20 +148,20 @@ def take(code: Code, name: str, rows: Sequence[str], *args: Value) -> Answer:
 
 
 class Helper(NamedTuple):
-    """A function that memory instructions call, and the functions it calls in turn."""
+    """A function that memory instructions call, and the functions that it calls in turn."""
 
     name: str
     declarations: dict[str, str]
 
     def include(self, code: Code) -> str:
-        """Give a module the function; return its name."""
+        """Add the function to a module; return its name."""
         for name, text in self.declarations.items():
             code.declarations.setdefault(name, text)
         return self.name
 
 
 def helper(name: str, args: Sequence[Value], body: Callable[[Code], None]) -> Helper:
-    """Write a helper function: its first block is begun for `body`, which ends every block."""
+    """Write a helper function. `body` starts in its first block and ends every block."""
     code = Code()
     body(code)
     head = f"define internal void @{name}({', '.join(f'{one.type} {one.text}' for one in args)}) {_ATTRIBUTES} {{"
@@ -179,21 +180,22 @@ def as_mask(code: Code, lanes: Value) -> Value:
 
 
 def first_lane(code: Code, mask: Value) -> Value:
-    """Return the number (i32) of the lowest bit that is set in a mask; of an empty mask any lane's."""
+    """Return the number (i32) of the lowest bit that is set in a mask; any lane's for an empty mask."""
     found = code.intrinsic("cttz", mask, Value("false", "i1"))
     return code.resize(code.op("and", found, code.const(int(mask.type[1:]) - 1, mask.type)), "i32")
 
 
 def each_lane(code: Code, mask: Value, body: Callable[[Value], None]) -> None:
-    """Emit a loop over the set bits of a mask, lowest first; `body` gets the lane's number (i64) and may open
-    blocks.
+    """Emit a loop over the set bits of a mask, lowest first.
+
+    `body` gets the lane's number (i64) and may open blocks.
     """
     head, inside, done = code.fresh("lanes"), code.fresh("lane"), code.fresh("end")
     before, rest = code.label, code.fresh("%rest")
     code.jump(head)
     code.block(head)
     at = len(code.lines)
-    code.line("")  # the phi, once the end of the body is known
+    code.line("")  # replaced by the phi, once the end of the body is known
     left = code.emit(f"add {mask.type} {rest}, 0", mask.type)
     code.branch(code.icmp("eq", left, code.const(0, mask.type)), done, inside)
     code.block(inside)
@@ -206,6 +208,6 @@ def each_lane(code: Code, mask: Value, body: Callable[[Value], None]) -> None:
 
 
 def is_unaligned(code: Code) -> Value:
-    """Return whether SH_MEM_CONFIG lets vector memory and LDS be misaligned (i1)."""
+    """Return whether SH_MEM_CONFIG allows misaligned accesses to vector memory and LDS (i1)."""
     word = code.load(code.gep(CONTEXT, Word.UNALIGNED, "i64"), "i64", 8)
     return code.icmp("ne", word, code.const(0, "i64"))

@@ -15,16 +15,17 @@ from ringup.silicon.shader.host.memory_shape import KEEPS_REGISTERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# How far LLVM's register allocator looks for a better region to split a register's life around; its own bound is 10000.
-# That took it a fifth of the time for a program of hundreds of blocks, whose code got no better for it. Functions of
-# few blocks stay below. Holds for the whole process.
+# How far LLVM's register allocator searches for a better region to split a live range; its own bound is 10000. With
+# that it took a fifth of the time for a program of hundreds of blocks, and the code was no better. Functions of few
+# blocks stay below this bound. It applies to the whole process.
 REGION_BUDGET = 50
 
 
 @cache
 def _has(cpu: str, feature: str) -> bool:
-    """Say whether code for a processor may use a feature of x86-64. Of one given by name nothing is known; other
-    families need neither.
+    """Return whether code for a processor may use a feature of x86-64.
+
+    Nothing is known about a processor given by name. Other families need neither feature.
     """
     llvm.initialize_native_target()
     if llvm.Target.from_default_triple().name != "x86-64":
@@ -40,37 +41,39 @@ def _machine(level: int, cpu: str) -> llvm.TargetMachine:
     return _fresh_machine(level, cpu)
 
 
+# How likely branches are, see `Code.branch`.
 METADATA = """
 !0 = !{!"branch_weights", i32 4000, i32 1}
 !1 = !{!"branch_weights", i32 1, i32 4000}
-"""  # how likely branches are, as `Code.branch` says
-HELPER_LEVEL = 1  # of code generation
-OBJECTS_KEPT = 1024  # compiled helpers, some 5 KB each
+"""
+HELPER_LEVEL = 1  # LLVM's code generation level for helpers
+OBJECTS_KEPT = 1024  # compiled helpers, about 5 KB each
 _NAMES = re.compile(r"@([\w.]+)")
 
 
 def _as_declared(text: str) -> str:
-    """Return what other modules say of a function or a global of `Code.declarations`."""
+    """Return the declaration of a function or a global of `Code.declarations` for other modules."""
     if text.startswith("define internal "):
         return "declare " + text.removeprefix("define internal ").split("\n", 1)[0].removesuffix("{")
     return text.replace(" = internal global ", " = external global ").replace(" zeroinitializer", "")
 
 
 def _as_shared(text: str) -> str:
-    """Return a definition that other modules see."""
+    """Return a definition that other modules can use."""
     return text.replace("define internal ", "define ", 1).replace(" = internal global ", " = global ", 1)
 
 
 @lru_cache(OBJECTS_KEPT)
 def _helper(text: str, cpu: str) -> bytes:
-    """Compile a function that many programs have, once for all of them and thoroughly."""
+    """Compile a helper function thoroughly, once for all programs that use it."""
     return _object(text, HELPER_LEVEL, cpu)
 
 
 def _object(text: str, level: int, cpu: str) -> bytes:
     """Compile a module."""
     machine = _machine(level, cpu)
-    if not _has(cpu, "avx2"):  # QUIRK: with narrower vectors LLVM loses some of the registers that it is to keep
+    # QUIRK: with narrower vectors LLVM loses some of the registers that it must keep.
+    if not _has(cpu, "avx2"):
         text = text.replace(KEEPS_REGISTERS, "")
     module = llvm.parse_assembly(text)
     module.triple = machine.triple
@@ -90,11 +93,10 @@ def _object(text: str, level: int, cpu: str) -> bytes:
 
 
 def _combine(*, enabled: bool) -> None:
-    """Have LLVM look for better instructions while it selects them, or not: for code as we write it that is a third of
-    the time, for little.
+    """Switch LLVM's search for better instructions during selection on or off.
 
-    Holds for the whole process; whatever is compiled meanwhile comes out right, too. Elsewhere than on x86-64 it was
-    not tried.
+    For this code the search takes a third of the time and gains little. The switch applies to the whole process; code
+    that another thread compiles meanwhile is correct too. It was tried on x86-64 only.
     """
     llvm.set_option("ringup", f"-combiner-disabled={'false' if enabled else 'true'}")
 
@@ -113,26 +115,28 @@ def _split(declarations: Mapping[str, str], cpu: str) -> list[bytes]:
 class HostCode:
     """A compiled module. Its code lives as long as this object.
 
-    `cpu` is a processor of the host's family by LLVM's name, whose instructions the code keeps to; without one it is
-    the host itself.
+    `cpu` is LLVM's name of a processor of the host's family to generate code for; empty for the host itself.
     """
 
     def __init__(self, text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> None:
-        """`declarations`: what `text` needs of its module, as `Code` has it. Its functions are compiled by themselves,
-        and so only once.
+        """Compile a module.
+
+        `declarations` are what `text` needs from its module, as in `Code`. Their functions are compiled separately, and
+        so only once.
         """
         declarations = declarations or {}
-        if not level:  # at calls such code has nothing in registers: helpers that kept them all would do it for nothing
+        # Such code has nothing in registers at calls: helpers would keep them for nothing.
+        if not level:
             declarations = {name: one.replace(KEEPS_REGISTERS, "") for name, one in declarations.items()}
         whole = [*declarations.values(), text, METADATA]
         if any("half" in one for one in whole) and not _has(cpu, "f16c"):
             objects = [_object("\n".join([*whole, HALVES]), level, cpu)]
         else:
-            # globals are the program's: no two of them share one
+            # Each program has its own globals.
             own = [_as_declared(one) if one.startswith("define") else _as_shared(one) for one in declarations.values()]
             objects = [_object("\n".join([*own, text, METADATA]), level, cpu), *_split(declarations, cpu)]
-        # an engine that makes code keeps the tables it did so by, 0.7 MB with each module: this one is given objects,
-        # and takes 40 KB
+        # An engine that generates code keeps its tables, 0.7 MB with each module. This one gets object files, and needs
+        # 40 KB.
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(level, cpu))
         for one in objects:
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(one))
@@ -146,7 +150,7 @@ class HostCode:
 def _fresh_machine(level: int, cpu: str) -> llvm.TargetMachine:
     """Return a target machine that an engine may own.
 
-    QUIRK: LLVM puts a vzeroupper behind the restored registers of functions that keep all of them (see
+    QUIRK: LLVM puts a vzeroupper after the restored registers of functions that keep all of them (see
     `memory_shape.helper`).
     """
     target = llvm.Target.from_default_triple()

@@ -1,9 +1,8 @@
-"""The dispatcher and its wave slots as host code: starts groups, gives waves their turns, keeps barriers. Python is
-asked only in special cases.
+"""The dispatcher and its wave slots as host code: it starts groups, schedules waves and handles barriers.
 
-Written as LLVM IR over the words of `context`. Groups are started when every resident one had its turn and none ended,
-so that waves which wait for each other across groups all make progress, and a grid of short groups uses one slot's
-memory again and again.
+It calls Python only in special cases. It is LLVM IR over the words of `context`. A group is started when every resident
+one has had its turn and none has ended. So waves that wait for each other across groups all make progress, and a grid
+of short groups reuses the memory of one slot.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from ringup.silicon.shader.host.context import (
     Word,
 )
 
-LDS_SPARE_BYTES = 64  # behind a group's LDS, always zero, so that wide accesses need no second check
+# Zeroes after a group's LDS, so that wide accesses need no second check.
+LDS_SPARE_BYTES = 64
 
 _SCHEDULER = """
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -372,10 +372,10 @@ _NUMBERS = {
 
 
 def scheduler() -> str:
-    """Return the module of `i64 schedule(ptr context)`: runs waves until all have ended, the budget is used up or
-    Python must act.
+    """Return the module of `i64 schedule(ptr context)`.
 
-    Lines that begin with `$` are short forms of an access: a word of the context, of a group slot or of a wave's state.
+    It runs waves until all have ended, the budget is used up, or Python must act. Lines that begin with `$` are macros
+    for an access to a word of the context, of a group slot or of a wave's state.
     """
     lines = []
     for number, line in enumerate(_SCHEDULER.splitlines()):
