@@ -82,7 +82,7 @@ class Odd(Shelf):
     ("transport", "seen", "reason"),
     [
         (Dropping(), [Found("bad:0", "a card")], "OSError: [Errno 5] Input/output error"),
-        (Odd(), [], "the transport 'bad' lists 'odd:0', which is no `ringup.cards.Found`"),
+        (Odd(), [], "the transport 'bad' lists 'odd:0', which is not a `ringup.cards.Found`"),
         (None, [], "loading the transport 'bad' (ringup_test_transports:bad): None has no function find or open"),
     ],
 )
@@ -144,9 +144,9 @@ class Numbered(Shelf):
     ("transport", "reason"),
     [
         (Leaving(), "SystemExit: no bus"),
-        (Silent(), "Speechless: its text cannot be had: ValueError"),
+        (Silent(), "Speechless: its message cannot be read: ValueError"),
         (Endless(), "the transport 'bad' lists more than 4096 cards"),
-        (Numbered(), "the transport 'bad' lists Found(name=0, description='a card', skipped=''), which is no `rin"),
+        (Numbered(), "the transport 'bad' lists Found(name=0, description='a card', skipped=''), which is not a `rin"),
     ],
 )
 def test_no_transport_takes_the_list_down(installed, transport, reason):

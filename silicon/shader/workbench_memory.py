@@ -81,7 +81,7 @@ class Arena:
         for one in self._places:
             if one.region.gpu_va <= gpu_va < one.end:
                 return f"byte {gpu_va - one.region.gpu_va:#x} of {one.name}"
-        near = [(gpu_va - one.end, "after the end of", one.name) for one in self._places if gpu_va >= one.end]
+        near = [(gpu_va - one.end, "past the end of", one.name) for one in self._places if gpu_va >= one.end]
         near += [(one.region.gpu_va - gpu_va, "before", one.name) for one in self._places if gpu_va < one.region.gpu_va]
         distance, where, name = min(near, default=(NEAR_BYTES, "", ""))
         return f"{distance:#x} bytes {where} {name}" if distance < NEAR_BYTES else "in no buffer"

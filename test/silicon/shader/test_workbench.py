@@ -169,7 +169,7 @@ def test_translations_keep_to_the_instructions_of_an_older_host(program, host_cp
 
 def test_an_access_beyond_an_array_is_told_with_its_instruction(program, engine):
     data = np.zeros(100, np.float32)
-    told = r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load.*: lane 4: read of 0x.*, 0x0 bytes behind the end of buffer 'data'"
+    told = r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load.*: lane 4: read of 0x.*, 0x0 bytes past the end of buffer 'data'"
     with pytest.raises(GuestError, match=told):
         workbench.run(engine, program, "scale", [data, 1.0, 128], groups=(2, 1, 1), group_size=(64, 1, 1))
 
@@ -214,7 +214,7 @@ def test_numbers_of_numpy_are_taken_at_their_size(program, engine):
     [
         (1, np.uint32(3), r"kernel kinds: argument 1 \(a\) is by_value of 1 bytes, uint32 is 4"),
         (1, 256, r"argument 1 \(a\) is by_value of 1 bytes: 256 is outside -128 to 255"),
-        (1, 1.0, "of 1 bytes, which is no float"),
+        (1, 1.0, "of 1 bytes, which is not a float"),
         (2, np.float32(1), r"argument 2 \(b\) is by_value of 2 bytes, float32 is 4"),
         (2, 1e9, "of 2 bytes: 1000000000.0 does not fit"),
         (3, -1 << 64, "of 8 bytes: .* is outside"),
