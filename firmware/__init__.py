@@ -1,3 +1,1 @@
-"""Firmware images: containers read, checked and built, and the store that finds the files. Nothing here talks to a
-card.
-"""
+"""Firmware images: read, check and build containers, and find files in the store. Nothing here talks to a card."""

@@ -1,9 +1,9 @@
-"""Firmware of the ASM2464PD: the image container, the two configuration blocks in front of it, and the flash that holds
-them twice.
+"""Firmware of the ASM2464PD: the image container, the two configuration blocks before it, and the flash with two
+copies.
 
-The flash has two sets, 128 KiB apart: configuration block 0 (how the device calls itself on USB, and policies), block 1
-(how its USB4 router does) and an image: length, body, marker, byte sum, CRC-32. The body is 32 KiB of 8051 code that is
-always mapped and two banks behind it. Nothing in an image is signed; the sums only tell damage. Source:
+The flash has two sets, 128 KiB apart. A set is configuration block 0 (USB identification and policies), block 1
+(identification of the USB4 router) and an image: length, body, marker, byte sum, CRC-32. The body is 32 KiB of 8051
+code that is always mapped, then two banks. Nothing in an image is signed; the sums only detect damage. Source:
 cyrozap/usb-to-pcie-re, asm2464_fw.ksy and asm236x_fw.ksy (fields of block 0); machine code of stock image 240417
 (places in the flash).
 """
@@ -24,30 +24,31 @@ from ringup.errors import FirmwareError
 
 CONFIG_BYTES = 0x80
 CONFIG_BLOCKS = 2
-SET_BYTES = 0x2_0000  # of one set in the flash; the second follows at once
+SET_BYTES = 0x2_0000  # of one set in the flash; the second follows directly
 SETS = 2
-IMAGE_AT = 0x100  # of a set; the configuration blocks lie before it
-PART_BYTES = (0xFF00, 0x1_0000)  # an image is read and written in two parts: up to the set's first 64 KiB, and the rest
+IMAGE_AT = 0x100  # in a set; the configuration blocks precede it
+# An image is read and written in two parts: up to the set's first 64 KiB, and the rest.
+PART_BYTES = (0xFF00, 0x1_0000)
 MAX_IMAGE_BYTES = sum(PART_BYTES)
-MAX_FLASH_BYTES = 16 << 20  # what three address bytes reach
+MAX_FLASH_BYTES = 16 << 20  # the range of three address bytes
 HEAD, TAIL = Layout("body_bytes" / Int32ul), Layout("marker" / Int8ul, "sum8" / Int8ul, "crc32" / Int32ul)
 FRAME_BYTES = HEAD.sizeof() + TAIL.sizeof()
-MARKER = 0xA5  # the chip's: ASM2464
+MARKER = 0xA5  # of the chip: ASM2464
 VERSION_AT, VERSION_BYTES = 0x200, 6  # of the body: date and line in binary-coded decimal
 STOCK_BODY_BYTES = 0x8000 + 2 * 0x7F6B  # common code and two banks; every stock image seen has this length
-BLANK_BYTES = 64  # at the beginning, which tell erased flash from an image
-BLANK = 0xFF  # erased flash, and what follows a string
+BLANK_BYTES = 64  # the first bytes, by which erased flash is distinguished from an image
+BLANK = 0xFF  # erased flash, and the padding after a string
 ASM236X_MARKERS = {0x5A: "ASM2362", 0x4B: "ASM2364"}  # asm236x_fw.ksy, firmware_tool.py
-WRITE_EXIT_AT = 0x2A0E  # of body 240417: what the WRITE routine returns to the SCSI state machine
+# In body 240417: what the WRITE routine returns to the SCSI state machine.
+WRITE_EXIT_AT = 0x2A0E
 WRITE_EXITS = {0x0A: "stock", 0x05: "patched"}  # wait for the NVMe drive; finish at once
 PATCHED_VERSION = "240417"
 
-SUMMED_FROM, MARKER_AT = (
-    4,
-    0x7E,
-)  # of a configuration block; its last byte is the sum of what lies between and the marker
+# In a configuration block. Its last byte is the sum of the bytes between these two, marker included.
+SUMMED_FROM, MARKER_AT = 4, 0x7E
 CONFIG_MARKERS = (0x5A, MARKER)
-POLICY = {  # bytes 0x7a to 0x7d of block 0, as the older chips name them; whether this chip follows each is not known
+# Bytes 0x7a to 0x7d of block 0, named as for the older chips. UNKNOWN: whether this chip obeys each of them.
+POLICY = {
     "link": (("lp_if_u3", 2), ("lp_if_idle", 2), ("idle_timer", 4)),
     "pcie": (("unknown_7b", 2), ("pcie_lane", 2), ("pcie_speed", 2), ("pcie_aspm", 2)),
     "byte": (("unknown_7c", 8),),
@@ -80,7 +81,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A checked image. `blob` is what goes into the flash: frame and body."""
+    """A checked image. `blob` is what is written to the flash: frame and body."""
 
     name: str
     blob: bytes = field(repr=False)
@@ -91,17 +92,17 @@ class Image:
 
     @property
     def version_bytes(self) -> bytes:
-        """Six bytes, binary-coded decimal in a stock image; anything in one of somebody else's."""
+        """Six bytes: binary-coded decimal in a stock image, anything in third-party images."""
         return self.body[VERSION_AT : VERSION_AT + VERSION_BYTES]
 
     @property
     def version(self) -> str:
-        """Such as `240417_85_00_00`; empty when the image has none, as the open firmware."""
+        """The version, such as `240417_85_00_00`; empty if the image has none, as the open firmware."""
         return version_text(self.version_bytes) if len(self.body) == STOCK_BODY_BYTES else ""
 
     @property
     def flavour(self) -> str:
-        """Return `stock`, `patched` (stock 240417 whose WRITE ends without a drive), `modified` or `other`."""
+        """`stock`, `patched` (stock 240417 whose WRITE ends without a drive), `modified` or `other`."""
         if not self.version:
             return "other"
         if not self.version.startswith(PATCHED_VERSION):
@@ -114,13 +115,13 @@ class Image:
 
     @property
     def parts(self) -> tuple[bytes, bytes]:
-        """Return the two pieces in which it is written; the second may be empty."""
+        """The two pieces in which it is written; the second may be empty."""
         return self.blob[: PART_BYTES[0]], self.blob[PART_BYTES[0] :]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """Configuration block 0. `policy` by the names of `POLICY`; `blob` its 128 bytes."""
+    """Configuration block 0. `policy` is by the names of `POLICY`; `blob` is its 128 bytes."""
 
     serial: str
     usb_manufacturer: str
@@ -136,7 +137,7 @@ class DeviceConfig:
 
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    """Configuration block 1: two strings of the USB4 router; what its other 42 bytes say nobody has published."""
+    """Configuration block 1: two strings of the USB4 router. UNKNOWN: its other 42 bytes."""
 
     router_vendor: str
     router_product: str
@@ -146,8 +147,9 @@ class RouterConfig:
 
 @dataclass(frozen=True, slots=True)
 class FlashSet:
-    """One of the two sets: what is sound in it; `problems` says why another thing is not, by `config_0`, `config_1`,
-    `image`.
+    """One of the two sets, with the parts that are valid.
+
+    `problems` says why another part is not, by `config_0`, `config_1`, `image`.
     """
 
     config_0: DeviceConfig | None
@@ -157,7 +159,7 @@ class FlashSet:
 
 
 def version_text(version: bytes) -> str:
-    """Write six version bytes as files are named, `240417_85_00_00`; empty when they are no binary-coded decimal
+    """Format six version bytes as in file names, `240417_85_00_00`; empty if they are not a binary-coded decimal
     date.
     """
     digits = version.hex()
@@ -169,8 +171,8 @@ def version_text(version: bytes) -> str:
 def parse(blob: bytes, name: str, *, in_flash: bool = False) -> Image:
     """Check an image: length, marker of the chip, sum and CRC.
 
-    `in_flash`: the image begins the bytes and others follow, as in flash. Raises `FirmwareError` for an image that is
-    cut short, too long, damaged, blank or another chip's.
+    `in_flash` says that other bytes may follow the image, as in flash. Raises `FirmwareError` for an image that is
+    truncated, too long, damaged, blank or another chip's.
     """
     _refuse_foreign(blob, name)
     body_bytes = HEAD.parse(blob).body_bytes
@@ -178,10 +180,10 @@ def parse(blob: bytes, name: str, *, in_flash: bool = False) -> Image:
     if not VERSION_AT + VERSION_BYTES <= body_bytes <= MAX_IMAGE_BYTES - FRAME_BYTES:
         limits = f"{VERSION_AT + VERSION_BYTES} to {MAX_IMAGE_BYTES - FRAME_BYTES}"
         raise FirmwareError(
-            f"{name}: bytes 0 to 3 tell a body of {body_bytes} bytes; the flash has room for {limits}: no ASM2464PD image"
+            f"{name}: bytes 0 to 3 give a body of {body_bytes} bytes; a body has {limits} bytes: not an ASM2464PD image"
         )
     if len(blob) < whole or (len(blob) > whole and not in_flash):
-        raise FirmwareError(f"{name}: bytes 0 to 3 tell an image of {whole} bytes, the file has {len(blob)}")
+        raise FirmwareError(f"{name}: bytes 0 to 3 give an image of {whole} bytes, the file has {len(blob)}")
     image = Image(name, bytes(blob[:whole]))
     tail = TAIL.parse(image.blob[-TAIL.sizeof() :])
     for what, at, seen, right in (
@@ -191,14 +193,14 @@ def parse(blob: bytes, name: str, *, in_flash: bool = False) -> Image:
     ):
         if seen != right:
             raise FirmwareError(
-                f"{name}: byte {at} has {seen:#x} for the {what}, which is {right:#x}: damaged or no ASM2464PD image"
+                f"{name}: byte {at} has {seen:#x} for the {what}, which is {right:#x}: damaged, or not an ASM2464PD image"
             )
     return image
 
 
 def _refuse_foreign(blob: bytes, name: str) -> None:
     if len(blob) < HEAD.sizeof():
-        raise FirmwareError(f"{name}: {len(blob)} bytes are no image")
+        raise FirmwareError(f"{name}: {len(blob)} bytes are not an image")
     if len(blob) > MAX_FLASH_BYTES:
         raise FirmwareError(f"{name}: {len(blob)} bytes are more than any flash of this chip holds ({MAX_FLASH_BYTES})")
     if blob[:BLANK_BYTES].count(BLANK) == len(blob[:BLANK_BYTES]):
@@ -212,14 +214,12 @@ def _refuse_foreign(blob: bytes, name: str) -> None:
                 f"{name}: an image for the {chip}, by the marker at byte {at}; an ASM2464PD cannot run it"
             )
         raise FirmwareError(
-            f"{name}: begins with a configuration block: a copy of a flash or another chip's image, no ASM2464PD image"
+            f"{name}: begins with a configuration block: a copy of a flash or another chip's image, not an ASM2464PD image"
         )
 
 
 def build(body: bytes) -> bytes:
-    """Frame a body as the flash wants it. Raises `ValueError` for one that does not fit or has no room for the
-    version.
-    """
+    """Frame a body for the flash. Raises `ValueError` if it does not fit, or is too short for the version."""
     if not VERSION_AT + VERSION_BYTES <= len(body) <= MAX_IMAGE_BYTES - FRAME_BYTES:
         raise ValueError(
             f"a body has {VERSION_AT + VERSION_BYTES} to {MAX_IMAGE_BYTES - FRAME_BYTES} bytes, not {len(body)}"
@@ -229,8 +229,8 @@ def build(body: bytes) -> bytes:
 
 
 def parse_device_config(block: bytes, name: str) -> DeviceConfig:
-    """Check configuration block 0, 128 bytes. Raises `FirmwareError` for a wrong length, marker or sum, and for a blank
-    one.
+    """Check configuration block 0, 128 bytes. Raises `FirmwareError` for a wrong length, marker or sum, or a blank
+    block.
     """
     values = _config(CONFIG_0, block, name, 0)
     fields: dict[str, Any] = {key: _text(values[key]) for key in STRINGS_0}
@@ -240,7 +240,7 @@ def parse_device_config(block: bytes, name: str) -> DeviceConfig:
 
 
 def parse_router_config(block: bytes, name: str) -> RouterConfig:
-    """Check configuration block 1, 128 bytes. Raises as `parse_device_config`."""
+    """Check configuration block 1, 128 bytes. Raises the same errors as `parse_device_config`."""
     values = _config(CONFIG_1, block, name, 1)
     return RouterConfig(**{key: _text(values[key]) for key in STRINGS_1}, rest=bytes(values["rest"]), blob=bytes(block))
 
@@ -278,10 +278,10 @@ def _text(padded: bytes) -> str:
 def build_device_config(
     vid: int, pid: int, *, bcd_device: int = 0x0100, policy: Mapping[str, int] | None = None, **strings: str
 ) -> bytes:
-    """Build configuration block 0; `strings` by the names of `STRINGS_0`, missing ones blank; `policy` by those of
-    `POLICY`, missing bits set.
+    """Build configuration block 0.
 
-    Raises `ValueError` for a name that is none, and for a value or text that does not fit.
+    `strings` have the names of `STRINGS_0`, missing ones are blank. `policy` has the names of `POLICY`, missing bits
+    are set. Raises `ValueError` for an unknown name, and for a value or text that does not fit.
     """
     given = dict(policy or {})
     bits = {group: {bit: given.pop(bit, (1 << width) - 1) for bit, width in row} for group, row in POLICY.items()}
@@ -291,8 +291,9 @@ def build_device_config(
 
 
 def build_router_config(rest: bytes, **strings: str) -> bytes:
-    """Build configuration block 1 from 42 bytes nobody can explain, such as those of a block that was read, and
-    `strings` by `STRINGS_1`.
+    """Build configuration block 1 from its 42 unexplained bytes, such as those of a block that was read, and `strings`.
+
+    `strings` have the names of `STRINGS_1`.
     """
     return _build_config(CONFIG_1, STRINGS_1, strings, 1, rest=rest)
 
@@ -317,14 +318,14 @@ def _build_config(
 
 
 def parse_flash(blob: bytes, name: str) -> tuple[FlashSet, ...]:
-    """Look at a copy of the flash, 128 KiB (the first set alone) or 256 KiB and more as a programmer reads it; one or
-    two sets.
+    """Parse a copy of the flash, and return its one or two sets.
 
-    Raises `FirmwareError` for bytes that are no copy of a flash; a set with damage in it is returned, and says so.
+    A copy has 128 KiB (the first set alone), or 256 KiB and more as a flash programmer reads it. Raises `FirmwareError`
+    if the bytes are not a copy of a flash. A damaged set is returned with its problems.
     """
     if not SET_BYTES <= len(blob) <= MAX_FLASH_BYTES or len(blob) & (len(blob) - 1):
         raise FirmwareError(
-            f"{name}: {len(blob)} bytes are no copy of a flash; one has 128 KiB, 256 KiB or a larger power of two"
+            f"{name}: {len(blob)} bytes are not a copy of a flash; one has 128 KiB, 256 KiB or a larger power of two"
         )
     return tuple(
         _flash_set(blob[at : at + SET_BYTES], f"{name}, set {at // SET_BYTES}")
@@ -351,9 +352,7 @@ def _flash_set(blob: bytes, name: str) -> FlashSet:
 
 
 def build_flash_set(config_0: bytes, config_1: bytes, image: bytes) -> bytes:
-    """Lay out one set, 128 KiB, as it is in the flash; what nothing fills is blank. Raises `ValueError` for what does
-    not fit.
-    """
+    """Lay out one set, 128 KiB, as in the flash; the rest is blank. Raises `ValueError` if something does not fit."""
     if len(config_0) != CONFIG_BYTES or len(config_1) != CONFIG_BYTES or len(image) > MAX_IMAGE_BYTES:
         raise ValueError(f"a set has two blocks of {CONFIG_BYTES} bytes and an image of up to {MAX_IMAGE_BYTES}")
     return (bytes(config_0) + bytes(config_1) + bytes(image)).ljust(SET_BYTES, bytes([BLANK]))

@@ -1,28 +1,30 @@
-"""Numbers that a card or its firmware states of itself: checked against what can be before they enter arithmetic, a
-loop or an allocation.
+"""Check numbers that a card or its firmware states about itself, before they enter arithmetic, a loop or an allocation.
 
-A number that cannot be is often none at all, but what memory and registers read as when nothing answered or nobody has
-written them.
+An impossible number is often not a number at all, but what memory and registers read as if nothing answered or nothing
+has been written there.
 """
 
 from __future__ import annotations
 
 from ringup.errors import FirmwareError, RingupError
 
-UNWRITTEN = "the pattern of memory that nobody has written"
-PATTERNS = {  # of 32 bits
+UNWRITTEN = "the pattern of unwritten memory"
+# 32-bit values.
+PATTERNS = {
     0xDEAD_BEEF: UNWRITTEN,
-    0xCAFE_DEAD: "the pattern that drivers test scratch registers with",  # amdgpu gfx_v11_0.c, gfx_v11_0_ring_test_ring
+    # amdgpu gfx_v11_0.c, gfx_v11_0_ring_test_ring
+    0xCAFE_DEAD: "the pattern that drivers test scratch registers with",
     0xBAAD_F00D: UNWRITTEN,
     0xFEED_FACE: UNWRITTEN,
     0x5A5A_5A5A: UNWRITTEN,
-    0x6B6B_6B6B: "the pattern of memory that was given back",
+    0x6B6B_6B6B: "the pattern of freed memory",
 }
-BAD, BAD_SHIFT = 0xBAD, 20  # 0xbadbad00 and its kin: what buses and firmware answer for a place that is not there
+# 0xbadbad00 and similar values: answers of buses and firmware for an address that does not exist.
+BAD, BAD_SHIFT = 0xBAD, 20
 
 
 def pattern(value: int, bits: int = 32) -> str:
-    """Say of which pattern a number of so many bits is; empty for one that may be meant."""
+    """Return which known pattern a number of `bits` bits has; empty if it may be a real number."""
     if value == 0:
         return "all zeros"
     if value == (1 << bits) - 1:
@@ -32,11 +34,11 @@ def pattern(value: int, bits: int = 32) -> str:
         return ""
     if low in PATTERNS:
         return PATTERNS[low]
-    return "the pattern of a place that is not there" if low >> BAD_SHIFT == BAD else ""
+    return "the pattern of an address that does not exist" if low >> BAD_SHIFT == BAD else ""
 
 
 def named(value: int, bits: int = 32) -> str:
-    """Return a number in hex, and behind it what it is where it is a pattern and no number."""
+    """Return a number in hex, followed by its pattern if it has one."""
     why = pattern(value, bits)
     return f"{value:#x} ({why})" if why else f"{value:#x}"
 
@@ -51,10 +53,11 @@ def within(
     error: type[RingupError] = FirmwareError,
     todo: str = "",
 ) -> int:
-    """Return a stated number that can be one: `low` to `high`, both included. Raises `error`, which gives the number
-    and the bounds.
+    """Return a stated number that is within `low` to `high`, both included.
+
+    Raises `error` otherwise; the message gives the number and the bounds.
     """
     if low <= value <= high:
         return value
     shown = f"{named(value, bits)}, {value} in decimal" if value > 9 else named(value, bits)
-    raise error(f"{what} is stated as {shown}; {low} to {high} can be" + (f"; {todo}" if todo else ""))
+    raise error(f"{what} is stated as {shown}; valid are {low} to {high}" + (f"; {todo}" if todo else ""))

@@ -1,8 +1,8 @@
-"""Where firmware files lie on this machine: the kernel's folders, folders and files named by hand, compressed or not.
+"""Find firmware files on this machine: the kernel's folders, and folders and files given by the user.
 
-The kernel looks in the folder that its parameter `firmware_class.path` names, then below /lib/firmware, for a file as
-it is and then for one compressed; so does this. Nothing is downloaded. Files are hostile input: sizes are bounded
-before and while they unpack. Source: Linux Documentation/driver-api/firmware/fw_search_path.rst;
+The kernel looks in the folder of its parameter `firmware_class.path`, then below /lib/firmware, for the plain file and
+then for a compressed one. This module does the same. Nothing is downloaded. Files are untrusted input: sizes are
+bounded before and while they unpack. Source: Linux Documentation/driver-api/firmware/fw_search_path.rst;
 drivers/base/firmware_loader/main.c, fw_path.
 """
 
@@ -21,11 +21,12 @@ from ringup.errors import FirmwareError
 
 ROOT = Path("/lib/firmware")
 PARAMETER = Path("/sys/module/firmware_class/parameters/path")
-MAX_BYTES = 64 << 20  # of a file and of what it unpacks to; the largest of any GPU has 38 MB
-XZ_MEMORY_BYTES = 128 << 20  # what a decoder may take: `xz -9` needs 65 MB
+MAX_BYTES = 64 << 20  # of a file and of its unpacked contents; the largest file of any GPU has 38 MB
+XZ_MEMORY_BYTES = 128 << 20  # limit of a decoder: `xz -9` needs 65 MB
 ZSTD_WINDOW_BYTES = 128 << 20
-ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # a link to nowhere, or to itself, leads to no file
-PACKAGES = {  # first folder of a name: packages that bring it
+ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # a dangling link, or one to itself, is no file
+# First folder of a name: packages that contain it.
+PACKAGES = {
     "amdgpu": "firmware-amd-graphics (Debian), linux-firmware (Ubuntu, Arch), amd-gpu-firmware (Fedora)",
     "nvidia": "firmware-nvidia-graphics (Debian), linux-firmware (Ubuntu, Arch), nvidia-gpu-firmware (Fedora)",
     "qcom": "firmware-qcom-soc (Debian), linux-firmware (Ubuntu, Arch), qcom-firmware (Fedora)",
@@ -34,7 +35,7 @@ PACKAGES = {  # first folder of a name: packages that bring it
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file's unpacked bytes and where they came from. `name` is what was asked for."""
+    """A file's unpacked bytes and their path. `name` is the requested name."""
 
     name: str
     path: Path
@@ -46,12 +47,13 @@ class FoundFile:
 
 
 def system_folders(parameter: Path = PARAMETER, root: Path = ROOT) -> tuple[Path, ...]:
-    """Return the kernel's firmware folders in the order in which it looks."""
+    """Return the kernel's firmware folders in its search order."""
     release = os.uname().release
     folders = [root / "updates" / release, root / "updates", root / release, root, Path("/usr") / root.relative_to("/")]
     try:
         text = parameter.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # the kernel has no such parameter, or another system runs here
+    # The kernel has no such parameter, or this is another operating system.
+    except OSError:
         text = ""
     if text:
         folders.insert(0, Path(text))
@@ -61,30 +63,30 @@ def system_folders(parameter: Path = PARAMETER, root: Path = ROOT) -> tuple[Path
 class Store:
     """Finds firmware by its kernel name, `amdgpu/gc_11_0_0_mec.bin`.
 
-    `explicit` come first: a folder may hold the kernel's tree or bare files, a file serves the name that it has.
-    `folders` replaces the system's folders. Raises `FirmwareError` when something explicit is not there.
+    `explicit` paths come first. A folder may hold the kernel's tree or bare files; a file serves only its own name.
+    `folders` replaces the system's folders. Raises `FirmwareError` if an explicit path does not exist.
     """
 
     def __init__(self, folders: Iterable[Path | str] | None = None, explicit: Iterable[Path | str] = ()) -> None:
         self.folders = system_folders() if folders is None else tuple(Path(folder) for folder in folders)
         self.explicit = tuple(Path(path) for path in explicit)
         for path in self.explicit:
-            if not _is_there(path):  # a slip of the pen must not load another folder's firmware
+            # A typing error must not load another folder's firmware.
+            if not _is_there(path):
                 raise FirmwareError(f"{path}, where firmware should be, is not there{_dangling(path)}")
 
     def find(self, name: str) -> FoundFile | None:
-        """Return a file, or None where there is none. Raises `FirmwareError` for one that cannot be read or
-        unpacked.
-        """
+        """Return a file, or None if there is none. Raises `FirmwareError` if it cannot be read or unpacked."""
         return next((FoundFile(name, path, _load(path)) for path in self._paths(name) if _is_there(path)), None)
 
     def find_any(self, *names: str) -> FoundFile | None:
-        """Return the first of several names that is there, or None; see `find`."""
+        """Return the first of several names that exists, or None; see `find`."""
         return next((found for name in names if (found := self.find(name)) is not None), None)
 
     def load(self, *names: str) -> FoundFile:
-        """Return the first of several names that is there. Raises `FirmwareError` that says where was looked and what
-        brings it.
+        """Return the first of several names that exists.
+
+        Raises `FirmwareError` otherwise; the message gives the folders searched and the package to install.
         """
         found = self.find_any(*names)
         if found is not None:
@@ -98,7 +100,7 @@ class Store:
     def _paths(self, name: str) -> Iterable[Path]:
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts:
-            raise ValueError(f"{name!r} is no name below a firmware folder")
+            raise ValueError(f"{name!r} is not a name below a firmware folder")
         for place in self.explicit:
             if place.is_dir():
                 for stem in (place / name, place / parts[-1]):
@@ -110,9 +112,7 @@ class Store:
 
 
 def load_file(path: Path) -> FoundFile:
-    """Read one file by its path, unpacked where it is packed. Raises `FirmwareError` when it cannot be read or
-    unpacked.
-    """
+    """Read one file by its path and unpack it if it is packed. Raises `FirmwareError` if that fails."""
     return FoundFile(path.name, path, _load(path))
 
 
@@ -122,13 +122,14 @@ def _is_there(path: Path) -> bool:
     except OSError as error:
         if error.errno in ABSENT:
             return False
-        raise FirmwareError(f"{path} cannot be looked at: {error.strerror}") from error
+        raise FirmwareError(f"{path} cannot be accessed: {error.strerror}") from error
     return True
 
 
 def _dangling(path: Path, *, named: bool = False) -> str:
-    """Say where a link leads that leads to nothing, and what lies beside that; empty for anything else. `named`: the
-    link's own name, too.
+    """Return a message about a dangling link: its target, and a packed file next to that. Empty for anything else.
+
+    `named` includes the link's own name.
     """
     try:
         target = os.readlink(path)
@@ -138,12 +139,12 @@ def _dangling(path: Path, *, named: bool = False) -> str:
         return ""
     aimed = path.parent / target
     others = [aimed.name + suffix for suffix in UNPACKERS if suffix and _is_there(aimed.with_name(aimed.name + suffix))]
-    beside = f" ({others[0]} is: let the link lead there)" if others else ""
+    beside = f" ({others[0]} exists: point the link at it)" if others else ""
     return f"; {f'{path} ' if named else 'it '}is a link to {target}, which is not there{beside}"
 
 
 def _load(path: Path) -> bytes:
-    """Read a file and unpack what it holds: a link, or a file that was renamed, may say nothing of it by its name."""
+    """Read a file and unpack it. The name of a link, or of a renamed file, may not show that it is packed."""
     data = _read(path)
     by_name = next(unpack for suffix, unpack in reversed(tuple(UNPACKERS.items())) if path.name.endswith(suffix))
     unpack = next((unpack for magic, unpack in MAGICS.items() if data.startswith(magic)), by_name)
@@ -151,15 +152,16 @@ def _load(path: Path) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Read an ordinary file of bounded size, by whatever links lead to it."""
+    """Read a regular file of bounded size, through links."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe of that name must not block
+        # A pipe of that name must not block.
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise FirmwareError(f"{path} cannot be opened: {error.strerror}") from error
     try:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
-            raise FirmwareError(f"{path} is no ordinary file")
+            raise FirmwareError(f"{path} is not a regular file")
         if status.st_size > MAX_BYTES:
             raise FirmwareError(f"{path} has {status.st_size} bytes, more than any firmware ({MAX_BYTES})")
         with open(number, "rb", closefd=False) as file:
@@ -183,8 +185,8 @@ def _plain(data: bytes, path: Path) -> bytes:
 
 
 def _xz(data: bytes, path: Path) -> bytes:
-    """Unpack `.xz`. The kernel's own decoder knows CRC32 sums only; any sum is taken here."""
-    import lzma  # few machines pack their firmware so
+    """Unpack `.xz`. The kernel's own decoder supports CRC32 only; this one supports any check."""
+    import lzma  # few machines pack their firmware this way
 
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
     try:
@@ -198,8 +200,8 @@ def _xz(data: bytes, path: Path) -> bytes:
 
 
 def _zst(data: bytes, path: Path) -> bytes:
-    """Unpack `.zst`; what several frames hold is joined."""
-    import zstandard  # plain files do without it
+    """Unpack `.zst`; the contents of several frames are joined."""
+    import zstandard  # plain files do not need it
 
     try:
         decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
@@ -216,12 +218,9 @@ def _zst(data: bytes, path: Path) -> bytes:
     return unpacked
 
 
-UNPACKERS: Mapping[str, Callable[[bytes, Path], bytes]] = {
-    "": _plain,
-    ".zst": _zst,
-    ".xz": _xz,
-}  # in the kernel's order
-# What packed files begin with; firmware does not, since its first dword is a size or another format's name.
+# In the kernel's order.
+UNPACKERS: Mapping[str, Callable[[bytes, Path], bytes]] = {"": _plain, ".zst": _zst, ".xz": _xz}
+# The first bytes of packed files. Firmware does not begin so: its first dword is a size or another format's name.
 # Source: The .xz File Format, 2.1.1.1; RFC 8878, 3.1.1.
 MAGICS: Mapping[bytes, Callable[[bytes, Path], bytes]] = {
     bytes.fromhex("fd377a585a00"): _xz,

@@ -1,7 +1,7 @@
-"""Builds firmware files from their sections: for tests, and for synthetic cards that need files of the right shape.
+"""Build firmware files from their sections: for tests, and for synthetic cards that need files of the right format.
 
-What `parse` reads, `build` writes, from the same descriptions. The bytes inside the sections are the caller's; nothing
-here can sign one.
+This module writes what `parse` reads, from the same descriptions. The bytes inside the sections are the caller's;
+nothing here can sign them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ringup.firmware.amd.containers import CODE, CONTAINERS, Container, Cut
 from ringup.firmware.amd.image import COMMON_BYTES, PACKED, PPTABLE_ENTRY
 from ringup.firmware.amd.layouts import Fields, Value, build, layout
 
-ALIGN_BYTES = 256  # what the published files align their payload to
+ALIGN_BYTES = 256  # the payload alignment of the published files
 AUX = "_aux"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A section to put in: its bytes, and the version or type that the image keeps for it."""
+    """A section to include: its bytes, and the version or type that the image stores for it."""
 
     data: bytes
     version: int = 0
@@ -37,10 +37,10 @@ def image(
     ip_version: tuple[int, int] = (0, 0),
     fields: Fields | None = None,
 ) -> bytes:
-    """Build a firmware file from named sections, in their order; `fields` sets further header fields, such as start
-    addresses.
+    """Build a firmware file from named sections, in their order.
 
-    Raises `ValueError` for a section that such an image does not have.
+    `fields` sets further header fields, such as start addresses. Raises `ValueError` for a section that such an image
+    does not have.
     """
     container = CONTAINERS[kind][header_version]
     given = {name: piece if isinstance(piece, Piece) else Piece(piece) for name, piece in pieces.items()}
@@ -70,13 +70,14 @@ def image(
 
 
 def _own(values: Fields, prefix: str) -> Fields:
-    """Name the common fields as an image without a header of its own does."""
+    """Return the common fields under the names of an image without its own header."""
     return values if prefix else {name.removeprefix("header."): value for name, value in values.items()}
 
 
 def _lay_out(container: Container, given: Mapping[str, Piece], values: dict[str, Value], start: int) -> bytes:
-    """Set the fields that place each section and return the payload. Sections inside others are the caller's
-    `fields`.
+    """Set the fields that locate each section and return the payload.
+
+    The caller's `fields` locate sections inside others.
     """
     payload = bytearray()
     tables = {name: piece for name, piece in given.items() if container.tables and name.startswith("pptable_")}
@@ -85,10 +86,8 @@ def _lay_out(container: Container, given: Mapping[str, Piece], values: dict[str,
         if name not in known and name not in tables:
             raise ValueError(f"such an image has no section {name}; it has {', '.join(known)}")
     at_start = [cut for cut in known.values() if cut.at is None]
-    for cut in (
-        *at_start,
-        *(cut for cut in known.values() if cut.at is not None),
-    ):  # what begins the payload comes first
+    # The section that begins the payload comes first.
+    for cut in (*at_start, *(cut for cut in known.values() if cut.at is not None)):
         if cut.name not in given:
             continue
         piece = given[cut.name]

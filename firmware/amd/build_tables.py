@@ -1,6 +1,4 @@
-"""Builds the tables that a card itself carries, discovery binary and expansion ROM: for tests, and for synthetic
-cards.
-"""
+"""Build the tables on a card itself, discovery binary and expansion ROM: for tests, and for synthetic cards."""
 
 from __future__ import annotations
 
@@ -109,7 +107,9 @@ def harvest_table(harvested: Iterable[tuple[int, int]]) -> TableBytes:
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
-    """A data table of a ROM: its revision and the fields behind its header, or its bytes where `vbios` decodes none."""
+    """A data table of a ROM: its revision, and the fields after its header, or its bytes if `vbios` does not decode
+    it.
+    """
 
     revision: tuple[int, int]
     fields: Fields | bytes
@@ -160,7 +160,7 @@ def expansion_rom(
             },
         ),
     )
-    blocks = len(body) // vbios.ROM_BLOCK_BYTES + 1  # one byte at least is left for the sum
+    blocks = len(body) // vbios.ROM_BLOCK_BYTES + 1  # at least one byte is left for the sum
     body.extend(b"\0" * (blocks * vbios.ROM_BLOCK_BYTES - len(body)))
     body[: vbios.ROM.sizeof()] = build(
         vbios.ROM,

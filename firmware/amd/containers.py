@@ -1,7 +1,7 @@
-"""What an amdgpu firmware file may be: by kind and header version, its header and the sections that the header places.
+"""The possible contents of an amdgpu firmware file: by kind and header version, its header and its sections.
 
-Source: amdgpu_ucode.h (headers); amdgpu_ucode.c, amdgpu_ucode_init_single_fw, amdgpu_rlc.c and amdgpu_psp.c (where
-sections lie).
+Source: amdgpu_ucode.h (headers); amdgpu_ucode.c, amdgpu_ucode_init_single_fw, amdgpu_rlc.c and amdgpu_psp.c (section
+offsets).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ringup.autogen.amd import ucode
 from ringup.autogen.amd.ucode import rlc_firmware_header_v2_2
 from ringup.autogen.structs import Struct
 
-FILE, CODE = "", "header.ucode_array_offset_bytes"  # what a section's offset counts from
+FILE, CODE = "", "header.ucode_array_offset_bytes"  # the base of a section's offset
 
 
 class Cut(NamedTuple):
-    """Where one section lies. `at` and `size` are header fields, counted in `unit` bytes; `base` is FILE, CODE or an
-    earlier section.
+    """The location of one section.
 
-    A section with a base of that kind and no `at` begins where the base does, or behind it (`behind`). One that is
-    `inside` lies in bytes that another section also has, such as a jump table at the end of its code.
+    `at` and `size` are header fields, counted in `unit` bytes; `base` is FILE, CODE or an earlier section. A section
+    without `at` begins where its base does, or after it (`behind`). An `inside` section is part of another one, such as
+    a jump table at the end of its code.
     """
 
     name: str
@@ -34,17 +34,19 @@ class Cut(NamedTuple):
 
 
 class Container(NamedTuple):
-    """One header version: its struct, its sections, and the list of packed parts when it carries one."""
+    """One header version: its struct, its sections, and the list of packed parts if it has one."""
 
     header: type[Struct]
     cuts: tuple[Cut, ...]
-    packed: str = ""  # the field that counts the packed parts, whose descriptions follow the header
+    # The field that counts the packed parts, whose descriptions follow the header.
+    packed: str = ""
     tables: bool = False  # soft power tables, listed by `pptable_count` and `pptable_entry_offset`
 
 
 class rlc_firmware_header_v2_5(Struct):
-    """The RLC's header since a second core is loaded beside the first. Source: amdgpu_ucode.h of kernels newer than
-    6.12.
+    """The RLC's header since a second core is loaded in addition to the first.
+
+    Source: amdgpu_ucode.h of kernels newer than 6.12.
     """
 
     SIZE, ALIGN = 188, 4
@@ -65,7 +67,7 @@ def _placed(name: str, stem: str, version: str | None = None) -> Cut:
 
 
 def _packed(name: str) -> Cut:
-    """Return a part of a PSP image that its own descriptor places behind the code's start."""
+    """Return a part of a PSP image that its own descriptor locates relative to the code's start."""
     return Cut(name, f"{name}.offset_bytes", f"{name}.size_bytes", CODE, version=f"{name}.fw_version")
 
 
@@ -107,7 +109,7 @@ TAP_DELAYS = ("global_tap_delays", "se0_tap_delays", "se1_tap_delays", "se2_tap_
 RLC_V2_4 = (*RLC_V2_3, *(_placed(name, f"{name}_ucode_") for name in TAP_DELAYS))
 RLC_V2_5 = (*RLC_V2_2, _placed("iram_1", "rlc_1_iram_ucode_"), _placed("dram_1", "rlc_1_dram_ucode_"))
 SOS_V1_0 = (
-    Cut("sys_drv", None, "sos.offset_bytes", CODE),  # what precedes the secure OS
+    Cut("sys_drv", None, "sos.offset_bytes", CODE),  # it precedes the secure OS
     _packed("sos"),
 )
 SOS_V1_1 = (*SOS_V1_0, _packed("toc"), _packed("kdb"))
@@ -131,7 +133,8 @@ CP = {
     (1, 0): Container(ucode.gfx_firmware_header_v1_0, (*WHOLE, JUMPS)),
     (2, 0): Container(ucode.gfx_firmware_header_v2_0, RS64),
 }
-CONTAINERS = {  # kind: header version: container
+# Kind: header version: container.
+CONTAINERS = {
     "pfp": CP,
     "me": CP,
     "ce": CP,
@@ -210,7 +213,8 @@ CONTAINERS = {  # kind: header version: container
     "isp": COMMON,
     "cap": COMMON,
 }
-KIND_OF = {  # a part of a file name, between underscores and without digits behind it: kind
+# Part of a file name, between underscores and without trailing digits: kind.
+KIND_OF = {
     "smc": "smu",
     "umsch_mm": "umsch",
     "uni_mes": "mes",

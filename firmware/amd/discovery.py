@@ -1,10 +1,8 @@
-"""The IP discovery binary that a Radeon keeps at the top of its memory: blocks, versions, base addresses, what is fused
-off.
+"""The IP discovery binary at the top of a Radeon's memory: blocks, versions, base addresses, what is fused off.
 
-A header with a byte sum over the rest, then tables, each with a sum of its own. The list of blocks must be sound;
-another table that is not is left out and says why (`reasons`), and `require` turns that into an error for whoever
-cannot do without it. Source: include/discovery.h; amdgpu_discovery.c, amdgpu_discovery_init and
-amdgpu_discovery_reg_base_init.
+It is a header with a byte sum of the rest, then tables, each with its own sum. The list of blocks must be valid.
+Another table that is invalid is left out, with the reason in `reasons`; `require` raises an error for callers that need
+it. Source: include/discovery.h; amdgpu_discovery.c, amdgpu_discovery_init and amdgpu_discovery_reg_base_init.
 """
 
 from __future__ import annotations
@@ -23,14 +21,16 @@ from ringup.errors import FirmwareError
 from ringup.firmware.amd.layouts import Fields, integer, layout, read
 
 Version = tuple[int, int, int]
-SIZE_BYTES = 10 << 10  # what amdgpu reads: amdgpu_discovery.h, DISCOVERY_TMR_SIZE
-FROM_END_BYTES = 64 << 10  # where it begins, counted back from the end of memory: DISCOVERY_TMR_OFFSET
-MAX_IPS = 1024  # of one die; a card has about a hundred
+SIZE_BYTES = 10 << 10  # the size that amdgpu reads: amdgpu_discovery.h, DISCOVERY_TMR_SIZE
+# Where the binary begins, counted back from the end of memory: DISCOVERY_TMR_OFFSET.
+FROM_END_BYTES = 64 << 10
+MAX_IPS = 1024  # of one die; a card has about 100
 HW_ID_MAX = 300  # soc15_hw_ip.h ends at 271; amdgpu_discovery.c, HW_ID_MAX
 MAX_INSTANCE = 44  # soc15_hw_ip.h of amdgpu: HWIP_MAX_INSTANCE
 BASE_MASK = 0x3FFF_FFFF  # a 64-bit base is in dwords of a 32-bit space: amdgpu_discovery_reg_base_init
-ABSENT = "the binary has none"  # the reason for a table that is not there, as against a damaged one
-VCN_DISABLED = 0xC0  # of a VCN's revision: its encoder (0x80) or decoder (0x40) is fused off
+# The reason for an absent table, as opposed to a damaged one.
+ABSENT = "the binary has none"
+VCN_DISABLED = 0xC0  # in a VCN's revision: its encoder (0x80) or decoder (0x40) is fused off
 
 HEADER = Layout(
     "binary_signature" / Int32ul,
@@ -41,7 +41,8 @@ HEADER = Layout(
     "table_list" / Array(facts.TOTAL_TABLES, layout(facts.table_info)),
 )
 SUMMED_FROM = facts.binary_header.offset_of("binary_size")
-IP_HEADER = Layout(  # struct ip_discovery_header; its last two bytes hold a flag since version 4
+# struct ip_discovery_header; its last two bytes hold a flag since version 4
+IP_HEADER = Layout(
     "signature" / Int32ul,
     "version" / Int16ul,
     "size" / Int16ul,
@@ -64,7 +65,8 @@ IP = Layout(
 )
 TABLE_HEADER = layout(facts.gpu_info_header)
 HARVEST = layout(facts.harvest_table)
-FUSES = ByteSwapped(  # union _fuse_data, high bits first
+# union _fuse_data, high bits first
+FUSES = ByteSwapped(
     BitStruct(Padding(28), *(f"{codec}_disabled" / Bits(1) for codec in ("h264", "hevc", "vp9", "av1")))
 )
 VCN = Layout(
@@ -73,7 +75,8 @@ VCN = Layout(
     "instance_info" / Array(4, Layout("instance_num" / Int32ul, "fuse_data" / FUSES, Padding(8))),
     Padding(16),
 )
-GC_INFO = {  # major version: minor version: layout. A newer minor version only adds
+# Major version: minor version: layout. A newer minor version only adds fields.
+GC_INFO = {
     1: {
         0: layout(facts.gc_info_v1_0),
         1: layout(facts.gc_info_v1_1),
@@ -91,7 +94,9 @@ NAMES[facts.VCN_HWID] = "VCN"  # the header gives the number two names
 
 @dataclass(frozen=True, slots=True)
 class Ip:
-    """One instance of a block. `bases` are the dword bases of its segments; `fused` is what a video core has lost."""
+    """One instance of a block. `bases` are the dword bases of its segments; `fused` are a video core's disabled
+    parts.
+    """
 
     hw_id: int
     instance: int
@@ -110,7 +115,7 @@ class Ip:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """A card's blocks and tables. A table that is None is absent or unsound; `reasons` says which by its name."""
+    """A card's blocks and tables. A table that is None is absent or invalid; `reasons` says which, by its name."""
 
     version: tuple[int, int]
     size_bytes: int
@@ -123,28 +128,27 @@ class Discovery:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, hw_id: int) -> tuple[Ip, ...]:
-        """Return every instance of a block, `GC_HWID` and so on; none may be there."""
+        """Return every instance of a block, `GC_HWID` and so on; there may be none."""
         return tuple(ip for ip in self.ips if ip.hw_id == hw_id)
 
     def ip(self, hw_id: int, instance: int = 0) -> Ip:
-        """Return one instance of a block. Raises `FirmwareError` when the card lists none."""
+        """Return one instance of a block. Raises `FirmwareError` if the card lists none."""
         for ip in self.ips:
             if ip.hw_id == hw_id and ip.instance == instance:
                 return ip
         raise FirmwareError(f"discovery: the card lists no {NAMES.get(hw_id, hw_id)} instance {instance}")
 
     def harvested(self, hw_id: int, instance: int) -> bool:
-        """Say whether an instance is fused off; a card without a harvest table has none. Raises `FirmwareError` for a
-        damaged table.
+        """Return whether an instance is fused off; False if the card has no harvest table.
+
+        Raises `FirmwareError` for a damaged table.
         """
         if self.harvest is None and self.reasons["harvest"] != ABSENT:
             raise FirmwareError(f"discovery: what is fused off is not known: {self.reasons['harvest']}")
         return (hw_id, instance) in (self.harvest or ())
 
     def require(self, table: str) -> Fields:
-        """Return `gc`, `mall`, `vcn` or `nps`. Raises `FirmwareError` with the reason when the card has no sound
-        one.
-        """
+        """Return `gc`, `mall`, `vcn` or `nps`. Raises `FirmwareError` with the reason if the card has no valid one."""
         found: Fields | None = {"gc": self.gc, "mall": self.mall, "vcn": self.vcn, "nps": self.nps}[table]
         if found is None:
             raise FirmwareError(f"discovery: no {table} table: {self.reasons[table]}")
@@ -152,10 +156,10 @@ class Discovery:
 
 
 def parse(blob: bytes, name: str = "discovery") -> Discovery:
-    """Read and check a discovery binary; bytes behind the size it states are ignored.
+    """Read and check a discovery binary; bytes after its stated size are ignored.
 
-    Raises `FirmwareError`, naming the byte, when the binary or its list of blocks is cut short, damaged or of an
-    unknown version.
+    Raises `FirmwareError`, with the byte, if the binary or its list of blocks is truncated, damaged or of an unknown
+    version.
     """
     head = read(HEADER, blob, 0, name, "the binary header")
     if head["binary_signature"] != facts.BINARY_SIGNATURE:
@@ -195,7 +199,7 @@ def parse(blob: bytes, name: str = "discovery") -> Discovery:
 
 
 def byte_sum(data: bytes) -> int:
-    """Return the checksum that the binary and its tables carry: the sum of their bytes, 16 bits of it."""
+    """Return the checksum of the binary or a table: the sum of its bytes, modulo 2**16."""
     return sum(data) & 0xFFFF
 
 

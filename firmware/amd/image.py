@@ -1,8 +1,8 @@
-"""One amdgpu firmware file: a 32-byte common header, a header of its kind, and sections that the two place.
+"""One amdgpu firmware file: a 32-byte common header, a header of its kind, and the sections that these two describe.
 
-`parse` checks that every section lies inside the file, behind the header and beside the others. The CRC in the header
-is shown and never a reason to refuse: a quarter of the files that AMD publishes follow no known rule. Source:
-amdgpu_ucode.h, struct common_firmware_header; amdgpu_ucode.c, amdgpu_ucode_validate.
+`parse` checks that every section is inside the file, after the header and apart from the others. The CRC in the header
+is reported, but never a reason to refuse a file: a quarter of the files that AMD publishes follow no known rule.
+Source: amdgpu_ucode.h, struct common_firmware_header; amdgpu_ucode.c, amdgpu_ucode_validate.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ringup.firmware.amd.containers import CODE, CONTAINERS, FILE, KIND_OF, Cont
 from ringup.firmware.amd.layouts import Fields, integer, layout, read
 
 COMMON_BYTES = ucode.common_firmware_header.SIZE
-MAX_BYTES = 64 << 20  # no file of any card comes near; bounds what a hostile one can cost
-MAX_TABLES = 64  # soft power tables of one image; the fullest file has a handful
-PPTABLE_ENTRY = Layout(
-    "id" / Int32ul, "ppt_offset_bytes" / Int32ul, "ppt_size_bytes" / Int32ul
-)  # smc_soft_pptable_entry
-PACKED = {  # names of packed parts: amdgpu_ucode.h, enum psp_fw_type and ta_fw_type
+MAX_BYTES = 64 << 20  # far above every card's files; limits the cost of a malicious one
+MAX_TABLES = 64  # soft power tables of one image; real files have a few
+# smc_soft_pptable_entry
+PPTABLE_ENTRY = Layout("id" / Int32ul, "ppt_offset_bytes" / Int32ul, "ppt_size_bytes" / Int32ul)
+# Names of packed parts: amdgpu_ucode.h, enum psp_fw_type and ta_fw_type
+PACKED = {
     "sos": {
         ucode.PSP_FW_TYPE_PSP_SOS: "sos",
         ucode.PSP_FW_TYPE_PSP_SYS_DRV: "sys_drv",
@@ -55,8 +55,9 @@ CRC_RULES = ("file", "payload", "no known rule")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A run of bytes that the header places. `number` is the type of a packed PSP part or the id of a power table, else
-    None.
+    """A range of bytes that the header describes.
+
+    `number` is the type of a packed PSP part or the id of a power table, else None.
     """
 
     name: str
@@ -73,8 +74,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A checked file. `fields` are the header's, `header.crc32` those of its common part; empty sections are left
-    out.
+    """A checked file. `fields` are the header's, `header.crc32` and others those of its common part.
+
+    Empty sections are left out.
     """
 
     name: str
@@ -93,7 +95,7 @@ class Image:
         return value
 
     def section(self, name: str) -> Section | None:
-        """Return the section of that name, or None when the file has none."""
+        """Return the section of that name, or None if the file has none."""
         return next((section for section in self.sections if section.name == name), None)
 
     def data(self, section: Section) -> bytes:
@@ -102,12 +104,12 @@ class Image:
 
     @property
     def crc32(self) -> int:
-        """What the header says; see `crc_rule`."""
+        """The CRC in the header; see `crc_rule`."""
         return self.number("header.crc32")
 
     @property
     def crc_rule(self) -> str:
-        """Say over what the header's CRC was taken: one of `CRC_RULES`."""
+        """What the header's CRC covers: one of `CRC_RULES`."""
         start = self.number(CODE)
         payload = memoryview(self.blob)[start : start + self.number("header.ucode_size_bytes")]
         for rule, covered in zip(CRC_RULES, (memoryview(self.blob)[COMMON_BYTES:], payload), strict=False):
@@ -117,8 +119,9 @@ class Image:
 
 
 def kind_of(name: str) -> str:
-    """Tell a file's kind from its name (`gc_11_0_0_mes_2.bin` is "mes"). Raises `FirmwareError` for a name that tells
-    none.
+    """Return a file's kind from its name (`gc_11_0_0_mes_2.bin` is "mes").
+
+    Raises `FirmwareError` for a name without a known kind.
     """
     stem = re.sub(r"\.bin(\.xz|\.zst)?$", "", name.rpartition("/")[2])
     words = re.split(r"[_\d]+", stem)
@@ -127,14 +130,14 @@ def kind_of(name: str) -> str:
             kind = KIND_OF.get("_".join(words[end - length : end]))
             if kind is not None:
                 return kind
-    raise FirmwareError(f"{name}: the name tells no kind of firmware; known: {', '.join(sorted(KIND_OF))}")
+    raise FirmwareError(f"{name}: the name contains no kind of firmware; known: {', '.join(sorted(KIND_OF))}")
 
 
 def parse(blob: bytes, name: str, kind: str | None = None) -> Image:
-    """Read and check an image; `kind` is one of `CONTAINERS`, by default what `name` tells.
+    """Read and check an image; `kind` is one of `CONTAINERS`, by default taken from `name`.
 
-    Raises `FirmwareError`, naming file and byte, for an image that is cut short, too long, of another kind or version,
-    or whose sections leave the file or lie over one another.
+    Raises `FirmwareError` for an image that is truncated, too long or of another kind or version, and for sections
+    outside the file or over one another. The message gives file and byte.
     """
     kind = kind or kind_of(name)
     if kind not in CONTAINERS:
@@ -186,7 +189,7 @@ def _place(cut: Cut, fields: Fields, earlier: list[Section]) -> Section:
 
 
 def _packed(container: Container, fields: Fields, blob: bytes, name: str, kind: str) -> tuple[list[Section], int]:
-    """Return the sections of a packed image, and where their list ends. Those of the second set end in `_aux`."""
+    """Return the sections of a packed image, and where their list ends. Names in the second set end in `_aux`."""
     count = integer(fields, container.packed)
     if count >= ucode.UCODE_MAX_PSP_PACKAGING:
         limit = ucode.UCODE_MAX_PSP_PACKAGING - 1
@@ -205,7 +208,7 @@ def _packed(container: Container, fields: Fields, blob: bytes, name: str, kind: 
         called = PACKED[kind].get(number, f"type_{number}") + ("_aux" if index >= first_aux else "")
         if number in PACKED[kind] and any(section.name == called for section in sections):
             raise FirmwareError(
-                f"{name}: byte {at - descriptor.sizeof()} lists a second {called}; which to send is not told"
+                f"{name}: byte {at - descriptor.sizeof()} lists a second {called}; the image does not say which to send"
             )
         place = start + integer(row, "offset_bytes")
         sections.append(Section(called, place, integer(row, "size_bytes"), integer(row, "fw_version"), number))
@@ -246,5 +249,5 @@ def _check(sections: tuple[Section, ...], head_bytes: int, size_bytes: int, name
             one.offset_bytes <= section.offset_bytes and section.end_bytes <= one.end_bytes for one in apart
         ):
             raise FirmwareError(
-                f"{name}: {section.name}, bytes {section.offset_bytes} to {section.end_bytes}, lies in no code of the image"
+                f"{name}: {section.name}, bytes {section.offset_bytes} to {section.end_bytes}, is outside the code of the image"
             )

@@ -1,7 +1,7 @@
 """Byte layouts for reading and building images: `construct` descriptions made from the generated C structs.
 
-A struct that another one begins with (`v2_1.v2_0`) is flattened into it; any other nested struct keeps its name, so
-that `ucode_size_bytes` and `header.ucode_size_bytes` of one image stay apart.
+A struct with which another one begins (`v2_1.v2_0`) is flattened into it. Any other nested struct keeps its name, so
+that `ucode_size_bytes` and `header.ucode_size_bytes` of one image remain distinct.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def layout(struct: type[Struct]) -> Any:
     """Describe a generated struct of whole integers, arrays and nested structs. Flexible arrays are left to their
     readers.
 
-    Raises `ValueError` for bit-fields and unions: their formats are described by hand, next to their readers.
+    Raises `ValueError` for bit-fields and unions: their formats are described manually, next to their readers.
     """
     if struct not in _DESCRIBED:
         _DESCRIBED[struct] = Layout(*_members(struct))
@@ -37,9 +37,9 @@ def layout(struct: type[Struct]) -> Any:
 
 
 def integer(fields: Fields, name: str) -> int:
-    """Return a field that its description says to be an integer."""
+    """Return a field that its description declares as an integer."""
     value = fields[name]
-    assert isinstance(value, int)  # descriptions say so
+    assert isinstance(value, int)  # the description says so
     return value
 
 
@@ -49,7 +49,7 @@ def _members(struct: type[Struct]) -> Iterator[Any]:
         if row.flexible:
             continue
         if row.width or row.byte < at:
-            raise ValueError(f"{struct.__name__}.{row.name} shares its bytes: describe the struct by hand")
+            raise ValueError(f"{struct.__name__}.{row.name} shares its bytes: describe the struct manually")
         if row.byte > at:
             yield Padding(row.byte - at)
         size = _size(struct, row)
@@ -79,9 +79,10 @@ def _scalar(row: Row, size_bytes: int) -> Any:
 
 
 def read(description: Any, blob: bytes, offset_bytes: int, name: str, what: str) -> dict[str, Value]:
-    """Read the fields at `offset_bytes` of `blob`; a nested one is called `header.crc32`, an element `list[2].hw_id`.
+    """Read the fields at `offset_bytes` of `blob`.
 
-    Raises `FirmwareError` when the image `name` ends before `what` does.
+    A nested field has the name `header.crc32`, an element `list[2].hw_id`. Raises `FirmwareError` if the image `name`
+    ends before `what` does.
     """
     end = offset_bytes + description.sizeof()
     if offset_bytes < 0 or end > len(blob):
@@ -94,7 +95,8 @@ def read(description: Any, blob: bytes, offset_bytes: int, name: str, what: str)
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Value]]:
     for key, value in values.items():
-        if key.startswith("_"):  # construct's own
+        # construct's own
+        if key.startswith("_"):
             continue
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
@@ -106,8 +108,9 @@ def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Value]]
 
 
 def read_within(struct: type[Struct], data: bytes, name: str, what: str) -> dict[str, Value]:
-    """Read the members of a struct that lie in `data` as a whole: of a table that is older and shorter than its struct,
-    what it has.
+    """Read the members of a struct that are entirely inside `data`.
+
+    A table that is older and shorter than its struct has only some of them.
     """
     padded = data.ljust(struct.SIZE, b"\0")
     fields = read(layout(struct), padded, 0, name, what)
@@ -121,9 +124,9 @@ def read_within(struct: type[Struct], data: bytes, name: str, what: str) -> dict
 
 
 def build(description: Any, fields: Fields) -> bytes:
-    """Build the bytes of a description with the given fields, named as `read` names them; the others are zero.
+    """Build the bytes of a description from fields named as in `read`; missing ones are zero.
 
-    Raises `ValueError` for a field that the description lacks or that does not hold its value.
+    Raises `ValueError` for an unknown field, or a value that does not fit its field.
     """
     values = description.parse(bytes(description.sizeof()))
     for path, value in fields.items():

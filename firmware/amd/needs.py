@@ -1,7 +1,7 @@
-"""Which firmware files a card wants, from the versions of its blocks and its PCI ids.
+"""The firmware files that a card needs, from the versions of its blocks and its PCI ids.
 
-Names are the kernel's, below a firmware folder: a block's name and version, then what runs there. Source:
-amdgpu_ucode.c, amdgpu_ucode_ip_version_decode and kicker_device_list; gfx_v11_0.c, gfx_v12_0.c, amdgpu_mes.c,
+Names are the kernel's, below a firmware folder: a block's name and version, then the processor that runs the file.
+Source: amdgpu_ucode.c, amdgpu_ucode_ip_version_decode and kicker_device_list; gfx_v11_0.c, gfx_v12_0.c, amdgpu_mes.c,
 imu_v11_0.c, amdgpu_sdma.c, amdgpu_psp.c, smu_v13_0.c, smu_v14_0.c: the files that each requests.
 """
 
@@ -13,16 +13,16 @@ from ringup.errors import NotSupported
 
 Version = tuple[int, int, int]
 FOLDER = "amdgpu/"
-KICKERS = {
-    (0x744B, 0x00)
-}  # PCI device and revision of cards with files of their own: amdgpu_ucode.c, kicker_device_list
+# PCI device and revision of cards with their own files: amdgpu_ucode.c, kicker_device_list
+KICKERS = {(0x744B, 0x00)}
 RLC_1_REVISION = 0xCE  # gfx_v11_0.c: navi31 of this PCI revision takes rlc_1
 
 
 class Need(NamedTuple):
-    """One file. `kind` is what it serves as (see `parts.ROWS`); `fallbacks` serve when it is missing, in their order.
+    """One file. `kind` is what it serves as (see `parts.ROWS`); `fallbacks` replace it if it is missing, in their
+    order.
 
-    A card comes up without an `optional` one.
+    A card starts without an `optional` file.
     """
 
     name: str
@@ -36,7 +36,9 @@ class Need(NamedTuple):
 
 
 class Want(NamedTuple):
-    """A row: the name's part behind block and version, what it serves as, and whether kicker cards have their own."""
+    """A row: the end of the name after block and version, what the file serves as, and whether kicker cards have their
+    own.
+    """
 
     suffix: str
     kind: str
@@ -46,7 +48,7 @@ class Want(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The block versions that name a chip's files."""
+    """The block versions that select a chip's files."""
 
     gc: Version
     mp0: Version
@@ -54,8 +56,8 @@ class Blocks(NamedTuple):
     sdma: Version
 
 
-# for those without the card: what its discovery table says. Source: amdgpu_discovery.c, set_gc_ip_blocks and its
-# siblings
+# For callers without the card: the contents of its discovery table. Source: amdgpu_discovery.c, set_gc_ip_blocks and
+# related functions
 CHIPS = {
     "navi31": Blocks((11, 0, 0), (13, 0, 0), (13, 0, 0), (6, 0, 0)),
     "navi32": Blocks((11, 0, 3), (13, 0, 10), (13, 0, 10), (6, 0, 3)),
@@ -87,7 +89,8 @@ GFX12 = (
     Want("_imu", "imu"),
     Want("_rlc", "rlc"),
 )
-WANTED: dict[str, dict[Version, tuple[Want, ...]]] = {  # block: version: files
+# Block: version: files.
+WANTED: dict[str, dict[Version, tuple[Want, ...]]] = {
     "psp": {(13, 0, 0): PSP, (13, 0, 7): PSP, (13, 0, 10): PSP, (14, 0, 2): PSP, (14, 0, 3): PSP},
     "smu": {(13, 0, 0): SMU, (13, 0, 7): SMU, (13, 0, 10): SMU, (14, 0, 2): SMU, (14, 0, 3): SMU},
     "sdma": {(6, 0, 0): SDMA, (6, 0, 2): SDMA, (6, 0, 3): SDMA, (7, 0, 0): SDMA, (7, 0, 1): SDMA},
@@ -98,11 +101,10 @@ WANTED: dict[str, dict[Version, tuple[Want, ...]]] = {  # block: version: files
 def needs(
     gc: Version, mp0: Version, mp1: Version, sdma: Version, pci_device: int = 0, pci_revision: int = 0
 ) -> tuple[Need, ...]:
-    """Return the files of a card in the order of loading: security processor, power management, copy engine, graphics
-    core.
+    """Return the files of a card in loading order.
 
-    `mp0` is the security processor's version, `mp1` the power controller's. Raises `NotSupported` for a version without
-    a row.
+    The order is security processor, power management, copy engine, graphics core. `mp0` is the security processor's
+    version, `mp1` the power controller's. Raises `NotSupported` for a version without a row.
     """
     kicker = (pci_device, pci_revision) in KICKERS
     found = []

@@ -1,4 +1,4 @@
-"""The pieces of firmware files that the security processor takes: by `psp_gfx_fw_type`, boot-loader part or trusted
+"""The pieces of firmware files for the security processor: by `psp_gfx_fw_type`, boot-loader part or trusted
 application.
 
 Pieces are cut as amdgpu cuts them, to the byte: the security processor checks a signature over each. Source:
@@ -22,8 +22,8 @@ AUX = "_aux"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece to hand over. `ucode_id` is its place in the order of loading (`AMDGPU_UCODE_ID_*`); 0 for what boots
-    the PSP.
+    """One piece to send. `ucode_id` is its place in the loading order (`AMDGPU_UCODE_ID_*`), 0 for what boots the
+    PSP.
     """
 
     fw_type: int
@@ -34,8 +34,9 @@ class Part:
 
 
 class Row(NamedTuple):
-    """How a section is sent. `pipe`: a copy for that pipe of the engine. `without`: a section at its end that is cut
-    off.
+    """How a section is sent.
+
+    `pipe` selects the engine's pipe that gets this copy. `without` is a section at its end that is cut off.
     """
 
     ucode_id: int
@@ -45,7 +46,8 @@ class Row(NamedTuple):
     without: str = ""
 
 
-STACK_PIPES = {  # stacks loaded of each engine, by major version of the graphics core
+# Stacks loaded for each engine, by major version of the graphics core.
+STACK_PIPES = {
     11: {"pfp": 2, "me": 2, "mec": 4},
     12: {"pfp": 1, "me": 1, "mec": 2},
 }
@@ -84,7 +86,8 @@ RLC_2_3 = (
     Row(ucode.AMDGPU_UCODE_ID_RLC_P, psp.GFX_FW_TYPE_RLC_P, "rlcp"),
     Row(ucode.AMDGPU_UCODE_ID_RLC_V, psp.GFX_FW_TYPE_RLC_V, "rlcv"),
 )
-RLC_2_4 = (  # QUIRK: amdgpu leaves RLC_P and RLC_V of a 2.4 image alone, though its header places them
+# QUIRK: amdgpu ignores RLC_P and RLC_V of a 2.4 image, though its header describes them.
+RLC_2_4 = (
     *RLC_2_2,
     Row(ucode.AMDGPU_UCODE_ID_GLOBAL_TAP_DELAYS, psp.GFX_FW_TYPE_GLOBAL_TAP_DELAYS, "global_tap_delays"),
     Row(ucode.AMDGPU_UCODE_ID_SE0_TAP_DELAYS, psp.GFX_FW_TYPE_SE0_TAP_DELAYS, "se0_tap_delays"),
@@ -93,11 +96,12 @@ RLC_2_4 = (  # QUIRK: amdgpu leaves RLC_P and RLC_V of a 2.4 image alone, though
     Row(ucode.AMDGPU_UCODE_ID_SE3_TAP_DELAYS, psp.GFX_FW_TYPE_SE3_TAP_DELAYS, "se3_tap_delays"),
 )
 SDMA_V1 = (Row(ucode.AMDGPU_UCODE_ID_SDMA0, psp.GFX_FW_TYPE_SDMA0),)
-ROWS: dict[str, dict[tuple[int, int], tuple[Row, ...]]] = {  # what a file serves as: header version: pieces
+# What a file serves as: header version: pieces.
+ROWS: dict[str, dict[tuple[int, int], tuple[Row, ...]]] = {
     "pfp": {(1, 0): (Row(ucode.AMDGPU_UCODE_ID_CP_PFP, psp.GFX_FW_TYPE_CP_PFP),), (2, 0): RS64_PFP},
     "me": {(1, 0): (Row(ucode.AMDGPU_UCODE_ID_CP_ME, psp.GFX_FW_TYPE_CP_ME),), (2, 0): RS64_ME},
     "mec": {
-        # the jump table is not sent where the RLC loads the engines: psp_load_non_psp_fw, fw_load_skip_check
+        # The jump table is not sent if the RLC loads the engines: psp_load_non_psp_fw, fw_load_skip_check
         (1, 0): (Row(ucode.AMDGPU_UCODE_ID_CP_MEC1, psp.GFX_FW_TYPE_CP_MEC, without="jump_table"),),
         (2, 0): RS64_MEC,
     },
@@ -132,14 +136,15 @@ ROWS: dict[str, dict[tuple[int, int], tuple[Row, ...]]] = {  # what a file serve
     "smu": {(1, 0): SMU, (2, 0): SMU, (2, 1): SMU},
     "vcn": {(1, 0): (Row(ucode.AMDGPU_UCODE_ID_VCN, psp.GFX_FW_TYPE_VCN),)},
 }
-REG_LIST = psp.GFX_FW_TYPE_REG_LIST  # travels in the PSP's own file as its "rl" part
+REG_LIST = psp.GFX_FW_TYPE_REG_LIST  # it is in the PSP's own file, as its "rl" part
 
 
 def ip_parts(image: Image, gc: Version, kind: str | None = None) -> list[Part]:
-    """Cut a file into what `LOAD_IP_FW` takes, in loading order; `kind` is what it serves as, by default what it is.
+    """Cut a file into the pieces for `LOAD_IP_FW`, in loading order.
 
-    `gc` is the version of the card's graphics core: its engines differ in pipes. A PSP image gives its register list,
-    if any. Raises `FirmwareError` for a header version that no card with such a core loads.
+    `kind` is what the file serves as, by default its own kind. `gc` is the version of the card's graphics core, whose
+    engines differ in pipes. A PSP image gives its register list, if any. Raises `FirmwareError` for a header version
+    that no card with such a core loads.
     """
     kind = kind or image.kind
     if kind == "sos":
@@ -157,7 +162,7 @@ def ip_parts(image: Image, gc: Version, kind: str | None = None) -> list[Part]:
     else:
         rows = ROWS[kind][image.header_version]
     if gc[0] not in STACK_PIPES:
-        raise ValueError(f"graphics core {gc} is none of major version {', '.join(map(str, STACK_PIPES))}")
+        raise ValueError(f"graphics core {gc} does not have major version {', '.join(map(str, STACK_PIPES))}")
     pipes = STACK_PIPES[gc[0]].get(kind, 0)
     sent = [row for row in rows if row.pipe is None or row.pipe < pipes]
     return load_order(part for row in sent for part in _part(image, row, kind))
@@ -177,21 +182,21 @@ def _part(image: Image, row: Row, kind: str) -> list[Part]:
 
 
 def load_order(parts: Iterable[Part]) -> list[Part]:
-    """Sort pieces as amdgpu sends them; the RLC's own code comes last of the graphics core's and starts its
+    """Sort pieces in amdgpu's sending order. The RLC's own code is the last piece of the graphics core and starts its
     autoload.
     """
     return sorted(parts, key=lambda part: part.ucode_id)
 
 
 def boot_parts(image: Image, *, aux: bool = False) -> dict[int, Part]:
-    """Return what the PSP's boot loader takes, by `PSP_FW_TYPE_*`; `aux` selects the second set where an image has one.
+    """Return the parts for the PSP's boot loader, by `PSP_FW_TYPE_*`; `aux` selects the second set if an image has one.
 
-    Raises `FirmwareError` when the secure OS or its system driver is missing: without them no card starts.
+    Raises `FirmwareError` if the secure OS or its system driver is missing: without them no card starts.
     """
     if image.kind != "sos":
         raise ValueError(f"{image.name} is a {image.kind} image; the boot loader takes parts of a sos image")
     second = aux and any(section.name.endswith(AUX) for section in image.sections)
-    shared = image.header_version[0] == 1  # there, what the second set lacks is taken from the first
+    shared = image.header_version[0] == 1  # such images take what the second set lacks from the first
     found = {}
     for number, name in PACKED["sos"].items():
         section = image.section(name + AUX) if second else None
@@ -209,7 +214,7 @@ def boot_parts(image: Image, *, aux: bool = False) -> dict[int, Part]:
 
 
 def trusted_applications(image: Image) -> dict[int, Part]:
-    """Return the trusted applications of a `ta` image, the driver application ASD among them, by `TA_FW_TYPE_*`."""
+    """Return the trusted applications of a `ta` image by `TA_FW_TYPE_*`, including the driver application ASD."""
     if image.kind != "ta":
         raise ValueError(f"{image.name} is a {image.kind} image; trusted applications come in ta images")
     numbers = {name: number for number, name in PACKED["ta"].items()}

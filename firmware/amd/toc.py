@@ -1,8 +1,7 @@
-"""The RLC's table of contents: where each piece of firmware lies in the buffer from which the RLC loads the graphics
-core by itself.
+"""The RLC's table of contents: the pieces of firmware in the buffer from which the RLC loads the graphics core.
 
-A `toc` file of the graphics core holds such a table in the clear. The TOC part of a PSP image is a signed container of
-another format; only the security processor reads it. Source: amdgpu_rlc.h, RLC_TABLE_OF_CONTENT and
+A `toc` file of the graphics core holds such a table unencrypted. The TOC part of a PSP image is a signed container of
+another format, which only the security processor reads. Source: amdgpu_rlc.h, RLC_TABLE_OF_CONTENT and
 RLC_TABLE_OF_CONTENT_V2; gfx_v11_0.c and gfx_v12_0.c, parse_rlc_toc.
 """
 
@@ -59,7 +58,7 @@ ENTRY_V2 = Layout(
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one generation counts: bytes of a unit of offset, of size, and of size when `size_x16` is set."""
+    """The units of one generation: bytes of a unit of offset, of size, and of size if `size_x16` is set."""
 
     offset_unit_bytes: int
     size_unit_bytes: int
@@ -68,7 +67,8 @@ class Format:
 
 LAYOUTS = {11: ENTRY_V1, 12: ENTRY_V2}
 FORMATS = {11: Format(4, 4, 4), 12: Format(32, 4, 4096)}  # gfx_v12_0.c: RLC_TOC_OFFSET_DWUNIT, RLC_SIZE_MULTIPLE
-NAMES = (  # amdgpu_rlc.h, SOC21_FIRMWARE_ID; the last six are SOC24's
+# amdgpu_rlc.h, SOC21_FIRMWARE_ID; the last six are from SOC24
+NAMES = (
     *("INVALID", "RLC_G_UCODE", "RLC_TOC", "RLCG_SCRATCH", "RLC_SRM_ARAM", "RLC_P_UCODE", "RLC_V_UCODE", "RLX6_UCODE"),
     *(
         "RLX6_UCODE_CORE1",
@@ -105,7 +105,7 @@ NAMES = (  # amdgpu_rlc.h, SOC21_FIRMWARE_ID; the last six are SOC24's
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One piece: its id, where it lies in the buffer and how much room it has. `fields` are all of the entry's bits."""
+    """One piece: its id, its offset in the buffer and the space for it. `fields` are all of the entry's bits."""
 
     id: int
     offset_bytes: int
@@ -120,17 +120,16 @@ class Entry:
 def parse(data: bytes, gc: tuple[int, int, int], name: str = "toc") -> tuple[Entry, ...]:
     """Read the table up to its end, an entry of id 0; `gc` is the graphics core's version.
 
-    Ids that amdgpu has no name for occur, and UMF_ZONE_PAD several times. Raises `FirmwareError` when the table has no
-    end.
+    Ids without a name in amdgpu occur, and UMF_ZONE_PAD several times. Raises `FirmwareError` if the table has no end.
     """
     if gc[0] not in LAYOUTS:
-        raise ValueError(f"graphics core {gc} is none of major version {', '.join(map(str, LAYOUTS))}")
+        raise ValueError(f"graphics core {gc} does not have major version {', '.join(map(str, LAYOUTS))}")
     described, how = LAYOUTS[gc[0]], FORMATS[gc[0]]
     found: list[Entry] = []
     for at in range(0, len(data) + 1, described.sizeof()):
         row = read(described, data, at, name, "the next entry of the table of contents")
         number, offset, size = (row[key] for key in ("place.id", "place.offset", "load.size"))
-        assert isinstance(number, int)  # what the layout says, of all three
+        assert isinstance(number, int)  # the layout says so, for all three
         assert isinstance(offset, int)
         assert isinstance(size, int)
         if number == 0:

@@ -1,8 +1,8 @@
 """A Radeon's expansion ROM: a PCI option ROM with an ATOM header, a list of command tables and a list of data tables.
 
-Only what bring-up needs is decoded: who made it, where BIOS_SCRATCH_0 lies, boot clocks, the reference clock, the
-memory fitted. Command tables are listed, never run. The ROM's byte sum is shown and refuses nothing. Source:
-include/atomfirmware.h; amdgpu atom.c, amdgpu_atom_parse; amdgpu_bios.c, check_atom_bios; amdgpu_atomfirmware.c.
+Only what bring-up needs is decoded: the board's names, the location of BIOS_SCRATCH_0, boot clocks, the reference
+clock, the memory. Command tables are listed, never run. The ROM's byte sum is reported, but not a reason to refuse it.
+Source: include/atomfirmware.h; amdgpu atom.c, amdgpu_atom_parse; amdgpu_bios.c, check_atom_bios; amdgpu_atomfirmware.c.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from ringup.autogen.structs import Struct
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.layouts import Fields, layout, read, read_within
 
-MAGIC, ATI_MAGIC, ATOM_MAGIC, PCIR = 0xAA55, b" 761295520", b"ATOM", b"PCIR"  # atom.h: ATOM_BIOS_MAGIC and its siblings
+# atom.h: ATOM_BIOS_MAGIC and related constants
+MAGIC, ATI_MAGIC, ATOM_MAGIC, PCIR = 0xAA55, b" 761295520", b"ATOM", b"PCIR"
 ROM_BLOCK_BYTES = 512  # the unit of byte 2
 MAX_BYTES = 16 << 20  # a flash part of a card holds 1 or 2 MiB
 MAX_STRING = atom.BIOS_STRING_LENGTH
 DATE_BYTES = 14  # MM/DD/YY HH:MM
 VERSION_SKIP = len("ATOMBIOSBK-AMD VER")
 
-ROM = Layout(  # the PCI header and the places that every ATOM ROM has: atom.h, amdgpu atom.c
+# The PCI header and the fields of every ATOM ROM: atom.h, amdgpu atom.c
+ROM = Layout(
     "magic" / Int16ul,
     "blocks" / Int8ul,
     Padding(0x18 - 3),
@@ -41,14 +43,14 @@ ROM = Layout(  # the PCI header and the places that every ATOM ROM has: atom.h, 
     Padding(0x6E - 0x5E),
     "string_start" / Int16ul,
 )
-PCI_DATA = Layout(
-    "signature" / Bytes(4), "vendor" / Int16ul, "device" / Int16ul
-)  # PCI Firmware Specification, "PCI Data Structure"
+# PCI Firmware Specification, "PCI Data Structure"
+PCI_DATA = Layout("signature" / Bytes(4), "vendor" / Int16ul, "device" / Int16ul)
 HEADER = layout(atom.atom_rom_header_v2_2)
 TABLE_HEADER = layout(atom.atom_common_table_header)
 DATA_LIST = layout(atom.atom_master_list_of_data_tables_v2_1)
 COMMAND_LIST = layout(atom.atom_master_list_of_command_functions_v2_1)
-DECODED: dict[str, dict[tuple[int, int], type[Struct]]] = {  # data table: revision: struct
+# Data table: revision: struct.
+DECODED: dict[str, dict[tuple[int, int], type[Struct]]] = {
     "firmwareinfo": {
         (3, 1): atom.atom_firmware_info_v3_1,
         (3, 2): atom.atom_firmware_info_v3_2,
@@ -78,7 +80,7 @@ MEMORY_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A command or data table: where it lies, how long it is, its format and content revision."""
+    """A command or data table: its offset and size, its format and content revision."""
 
     name: str
     offset_bytes: int
@@ -88,7 +90,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory fitted: `type` is a `MEMORY_TYPES` name or the bare number, `width_bits` the whole bus."""
+    """The card's memory: `type` is a `MEMORY_TYPES` name or the bare number, `width_bits` the whole bus."""
 
     type: str
     channels: int
@@ -98,10 +100,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Vbios:
-    """A checked ROM. `decoded` holds the fields of the tables that bring-up reads; `reasons` says why one is missing
-    there.
+    """A checked ROM.
 
-    A table that is shorter than its revision's struct has the fields that lie inside it.
+    `decoded` holds the fields of the tables that bring-up reads; `reasons` says why one is missing there. A table that
+    is shorter than its revision's struct has the fields that are inside it.
     """
 
     part_number: str
@@ -119,17 +121,13 @@ class Vbios:
     blob: bytes = field(repr=False)
 
     def require(self, table: str) -> Fields:
-        """Return a decoded data table. Raises `FirmwareError` with the reason when the ROM has none that can be
-        read.
-        """
+        """Return a decoded data table. Raises `FirmwareError` with the reason if the ROM has no readable one."""
         if table not in self.decoded:
             raise FirmwareError(f"vbios: no {table}: {self.reasons.get(table, 'it is not one of those decoded')}")
         return self.decoded[table]
 
     def table_bytes(self, table: str) -> bytes:
-        """Return a data table with its header, for tables that someone else decodes (`smc_dpm_info`,
-        `powerplayinfo`).
-        """
+        """Return a data table with its header, for tables decoded elsewhere (`smc_dpm_info`, `powerplayinfo`)."""
         if table not in self.data:
             raise FirmwareError(f"vbios: the ROM has no {table} table")
         found = self.data[table]
@@ -137,28 +135,30 @@ class Vbios:
 
     @property
     def scratch_dword(self) -> int:
-        """Where BIOS_SCRATCH_0 lies, in dwords of the register BAR."""
+        """The address of BIOS_SCRATCH_0, in dwords of the register BAR."""
         return _integer(self.require("firmwareinfo"), "bios_scratch_reg_startaddr")
 
     @property
     def reference_clock_hz(self) -> int:
-        """The clock that the graphics core's time stamps count. Source: amdgpu_atomfirmware_get_clock_info."""
+        """The frequency of the graphics core's time stamps. Source: amdgpu_atomfirmware_get_clock_info."""
         info = self.require("gfx_info")
         name = "golden_tsc_count_lower_refclk" if "golden_tsc_count_lower_refclk" in info else "rlc_gpu_timer_refclk"
         return _integer(info, name) * 10_000
 
     def memory(self, module: int = 0) -> Memory:
-        """Return the memory fitted; `module` counts the layouts that a ROM of revision 2 lists.
+        """Return the card's memory; `module` selects one of the layouts that a ROM of revision 2 lists.
 
-        Source: amdgpu_atomfirmware_get_vram_info, which takes the module from BIOS_SCRATCH_4 bits 23:16 and 0 when the
-        ROM has no such.
+        Source: amdgpu_atomfirmware_get_vram_info, which takes the module from BIOS_SCRATCH_4 bits 23:16, and 0 if the
+        ROM has no such module.
         """
-        if "vram_info" not in self.decoded and "umc_info" in self.decoded:  # graphics core 12
+        # Graphics core 12.
+        if "vram_info" not in self.decoded and "umc_info" in self.decoded:
             info = self.decoded["umc_info"]
             channels, width = _integer(info, "channel_num"), 1 << (_integer(info, "channel_width") & 31)
             return Memory(_memory_type(_integer(info, "vram_type")), channels, channels * width, 0)
         info = self.require("vram_info")
-        if "memory_type" in info:  # revision 3: one kind for all modules, channels of 16 bits
+        # Revision 3: one kind for all modules, channels of 16 bits.
+        if "memory_type" in info:
             channels = _integer(info, "channel_num")
             vendor = _integer(info, "vram_module[0].dram_vendor_id") & 0xF
             return Memory(_memory_type(_integer(info, "memory_type")), channels, channels * 16, vendor)
@@ -175,7 +175,7 @@ def _memory_type(number: int) -> str:
 
 def _integer(fields: Fields, name: str) -> int:
     if name not in fields:
-        raise FirmwareError(f"vbios: {name} lies behind the end of its table")
+        raise FirmwareError(f"vbios: {name} is beyond the end of its table")
     value = fields[name]
     assert isinstance(value, int)  # what the layout says
     return value
@@ -189,8 +189,9 @@ def _text(value: Any) -> str:
 
 
 def parse(blob: bytes, name: str = "vbios") -> Vbios:
-    """Read and check a ROM. Raises `FirmwareError`, naming the byte, when it is no ATOM ROM or a list of tables leaves
-    it.
+    """Read and check a ROM.
+
+    Raises `FirmwareError`, with the byte, if it is not an ATOM ROM or if a list of tables exceeds it.
     """
     if len(blob) > MAX_BYTES:
         raise FirmwareError(f"{name}: {len(blob)} bytes are more than any ROM has ({MAX_BYTES})")
@@ -230,7 +231,7 @@ def parse(blob: bytes, name: str = "vbios") -> Vbios:
 
 
 def _tables(blob: bytes, start: int, description: Any, name: str, what: str) -> dict[str, Table]:
-    """Read a master list: a header, then the offset of each table, 0 where there is none."""
+    """Read a master list: a header, then the offset of each table, 0 if there is none."""
     read(TABLE_HEADER, blob, start, name, f"the header of the {what} tables' list")
     stated = int.from_bytes(blob[start : start + 2], "little")
     if stated < TABLE_HEADER.sizeof():
@@ -238,7 +239,7 @@ def _tables(blob: bytes, start: int, description: Any, name: str, what: str) -> 
             f"{name}: byte {start} says {stated} bytes for the list of {what} tables, less than its header"
         )
     first = start + TABLE_HEADER.sizeof()
-    # a ROM older or newer than the struct lists fewer or more tables: those that both have are read
+    # A ROM older or newer than the struct lists fewer or more tables: only those that both have are read.
     listed = blob[first : start + stated].ljust(description.sizeof(), b"\0")
     if start + stated > len(blob):
         raise FirmwareError(
@@ -273,8 +274,9 @@ def _decode(blob: bytes, data: Mapping[str, Table], name: str) -> tuple[dict[str
 
 
 def _strings(blob: bytes, rom: Fields) -> tuple[str, str]:
-    """Return part number and title: the first string, and the one behind the last and a line end. Source:
-    atom_get_vbios_name.
+    """Return part number and title: the first string, and the one after the last string and a line end.
+
+    Source: atom_get_vbios_name.
     """
     at = _integer(rom, "string_start")
     strings: list[str] = []

@@ -92,8 +92,8 @@ def test_the_byte_that_the_patch_changes_tells_patched_from_stock(exit_code, fla
     [
         (lambda blob: blob[:-1], "an image of 98016 bytes, the file has 98015"),
         (lambda blob: blob + b"\0", "the file has 98017"),
-        (lambda blob: blob[:3], "3 bytes are no image"),
-        (lambda blob: b"", "0 bytes are no image"),
+        (lambda blob: blob[:3], "3 bytes are not an image"),
+        (lambda blob: b"", "0 bytes are not an image"),
         (lambda blob: bytes([0xFF]) * 98016, "blank"),
         (lambda blob: bytes(98016), "a body of 0 bytes"),
         (lambda blob: (1 << 31).to_bytes(4, "little") + blob[4:], "a body of 2147483648 bytes"),
@@ -145,7 +145,7 @@ def test_hostile_bytes_are_read_or_refused_with_one_error(image):
         assert found.image is None or found.image.blob == image
         assert found.config_0 is not None or any(i < 0x80 for i in changed)
     for size in (0, 1, 4, 0x7F, 0x81, 0x1FFFF, 0x30000, 0x20001):
-        with pytest.raises(FirmwareError, match="no copy of a flash"):
+        with pytest.raises(FirmwareError, match="not a copy of a flash"):
             parse_flash(chance.randbytes(size), "x")
         for reader in (parse, parse_device_config, parse_router_config):
             with pytest.raises(FirmwareError):

@@ -84,7 +84,7 @@ def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
         value = getattr(values, one.name)
         if most is not None and not 0 <= value <= most:
             doubts.append(
-                f"{one.name} of {where} is stated as {named(value, 16)}, {value} in decimal; 0 to {most} can be"
+                f"{one.name} of {where} is stated as {named(value, 16)}, {value} in decimal; valid are 0 to {most}"
             )
             changed[one.name] = 0
     return (replace(values, **changed) if changed else values), tuple(doubts)

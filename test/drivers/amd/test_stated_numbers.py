@@ -62,15 +62,15 @@ def gc_field(blob, dword):
 SE, WGP0, WGP1, WAVE, SLOTS, LDS, SAS = 0, 1, 2, 11, 13, 14, 16  # dwords of gc_info_v1_0, counted in discovery.h
 CASES = [
     (SE, 0, "gc_num_se", "all zeros"),
-    (SE, 17, "gc_num_se", "1 to 16 can be"),
+    (SE, 17, "gc_num_se", "valid are 1 to 16"),
     (SE, 0xFFFF_FFFF, "gc_num_se", "all ones"),
     (WGP0, 16_000_000, "gc_num_wgp0_per_sa", "16000000 in decimal"),
-    (WGP0, 0xDEAD_BEEF, "gc_num_wgp0_per_sa", "memory that nobody has written"),
-    (WGP1, 0xBADB_AD00, "gc_num_wgp1_per_sa", "a place that is not there"),
+    (WGP0, 0xDEAD_BEEF, "gc_num_wgp0_per_sa", "unwritten memory"),
+    (WGP1, 0xBADB_AD00, "gc_num_wgp1_per_sa", "an address that does not exist"),
     (WAVE, 48, "gc_wave_size", "waves are of 32 or 64"),
     (WAVE, 0xCAFE_DEAD, "gc_wave_size", "drivers test scratch registers"),
     (SLOTS, 0, "gc_max_scratch_slots_per_cu", "all zeros"),
-    (LDS, 0x6B6B_6B6B, "gc_lds_size", "was given back"),
+    (LDS, 0x6B6B_6B6B, "gc_lds_size", "freed memory"),
     (SAS, 300, "gc_num_sa_per_se", "300 in decimal"),
 ]
 
@@ -120,7 +120,7 @@ def test_a_mark_with_nonsense_beside_it_is_nobodys(radeon):
 
 @pytest.mark.parametrize(
     ("value", "bits", "why"),
-    [(0, 32, "all zeros"), (0xFFFF, 16, "all ones"), (0xDEADBEEF_DEADBEEF, 64, "nobody has written"), (0x10, 32, "")],
+    [(0, 32, "all zeros"), (0xFFFF, 16, "all ones"), (0xDEADBEEF_DEADBEEF, 64, "unwritten memory"), (0x10, 32, "")],
 )
 def test_patterns_are_named_and_numbers_are_not(value, bits, why):
     assert why in stated.named(value, bits)
@@ -146,7 +146,7 @@ def left(radeon):
 
 
 BEYOND = 0xFFFF_FFFF_F001  # a table or a page at the end of 48 bits
-DAMAGE = [(0xFFFF_FFFF_FFFF_FFFF, "all ones"), (0xDEAD_BEEF_DEAD_BEEF, "nobody has written"), (BEYOND, "")]
+DAMAGE = [(0xFFFF_FFFF_FFFF_FFFF, "all ones"), (0xDEAD_BEEF_DEAD_BEEF, "unwritten memory"), (BEYOND, "")]
 
 
 @pytest.mark.parametrize(("value", "why"), DAMAGE)

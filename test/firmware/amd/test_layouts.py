@@ -101,7 +101,7 @@ def test_a_field_that_cannot_be_is_the_callers_mistake(fields):
 
 
 def test_structs_with_shared_bytes_are_refused():
-    with pytest.raises(ValueError, match="describe the struct by hand"):
+    with pytest.raises(ValueError, match="describe the struct manually"):
         layout(facts.ip)
 
 

@@ -110,7 +110,7 @@ def test_fields_beyond_a_short_table_are_not_made_up():
     )  # up to bootup_vddc_mv at byte 28, which it cuts
     assert "bios_scratch_reg_startaddr" in found.require("firmwareinfo")
     assert "mc_baseaddr_high" not in found.require("firmwareinfo")
-    with pytest.raises(FirmwareError, match="bios_scratch_reg_startaddr lies behind the end of its table"):
+    with pytest.raises(FirmwareError, match="bios_scratch_reg_startaddr is beyond the end of its table"):
         _ = vbios.parse(rom({"firmwareinfo": DataTable((3, 4), bytes(20))})).scratch_dword
 
 
