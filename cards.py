@@ -86,10 +86,11 @@ def open(
 ) -> Any:
     """Bring up the card called `name` and return it.
 
-    `kind` is the class that the card must have, such as `ringup.Radeon`: another card is refused, and type checkers know
-    the returned type. `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the driver's
-    (`firmware`, `watch`, …). Raises `NoSuchCard` for a name without a colon or with an unknown prefix, `NotSupported`
-    for a prefix whose transport is not installed or a card that is not of `kind`, and the errors of bring-up.
+    `kind` is the class that the card must have, such as `ringup.Radeon`: another card is refused, and type checkers
+    know the returned type. `transport` holds options of the transport (such as `{"wait_s": 5}`), `options` are the
+    driver's (`firmware`, `watch`, …). Raises `NoSuchCard` for a name without a colon or with an unknown prefix,
+    `NotSupported` for a prefix whose transport is not installed or a card that is not of `kind`, and the errors of
+    bring-up.
     """
     path = connect(name, **dict(transport or {}))
     from ringup.drivers.transport.seam import Device
