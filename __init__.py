@@ -58,7 +58,14 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        return getattr(import_module(_HOME[name]), name)
+    except ImportError as error:
+        from ringup.errors import missing_package
+
+        if reason := missing_package(error, f"ringup.{name}", "tensor"):
+            raise reason from error
+        raise
 
 
 def __dir__() -> list[str]:

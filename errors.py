@@ -114,3 +114,29 @@ class Unmodelled(RingupError):
     """The real card has this feature and the virtual card lacks it: a gap in ringup, not an error of the guest."""
 
     exit_code = 51
+
+
+# packages that only an extra brings: the extra
+EXTRAS = {
+    "llvmlite": "virtual",
+    "numpy": "tensor",
+    "rich": "cli",
+    "shtab": "cli",
+    "safetensors": "models",
+    "gguf": "models",
+    "ml_dtypes": "models",
+    "clang": "generate",
+}
+
+
+def missing_package(error: ImportError, doing: str, extra: str = "") -> RingupError | None:
+    """Return the error for a package that is not installed; None where something else failed to be imported.
+
+    `doing` is what needs it; `extra` is the extra of ringup that brings it, where the package alone does not say.
+    """
+    name = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or name not in EXTRAS:
+        return None
+    return NotSupported(
+        f"{doing} needs the package {name}, which is not installed: pip install 'ringup[{extra or EXTRAS[name]}]'"
+    )

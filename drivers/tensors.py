@@ -7,7 +7,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringup.errors import NotSupported
+from ringup.errors import missing_package
 
 if TYPE_CHECKING:
     from ringup import Tensor
@@ -31,8 +31,8 @@ class Tensors:
         try:
             runtime = import_module(RUNTIME)
         except ImportError as error:
-            raise NotSupported(
-                f"a tensor on {self._card.name} needs a package that is not installed ({error}): pip install ringup[tensor]"
-            ) from error
+            if reason := missing_package(error, f"a tensor on {self._card.name}", "tensor"):
+                raise reason from error
+            raise
         made: Tensor = runtime.tensor_on(self._card, data, dtype, requires_grad=requires_grad, name=name)
         return made

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ringup.cards import Found, Via
-from ringup.errors import DeviceLost, NoSuchCard
+from ringup.errors import DeviceLost, NoSuchCard, missing_package
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
@@ -20,6 +21,18 @@ ENCLOSURES = {  # the bridges that a card may sit behind: the firmware of each
 CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside")
 
 
+@contextmanager
+def _packages(doing: str) -> Iterator[None]:
+    """Raise an error of the tree where a package of the extra `virtual` is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        if reason := missing_package(error, doing, "virtual"):
+            raise reason from error
+        raise
+
+
+@_packages("listing virtual cards")
 def find() -> Iterable[Found]:
     """List the virtual cards, in a slot and in enclosures."""
     from ringup.silicon.amd.board.chips import CHIPS  # a listing must not cost the models
@@ -34,6 +47,7 @@ def find() -> Iterable[Found]:
     ]
 
 
+@_packages("opening a virtual card")
 def open(
     rest: str, *, card: VirtualRadeon | None = None, enclosure: Enclosure | None = None, **options: Any
 ) -> VirtualRadeon | Via:

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 import ringup
-from ringup.errors import RingupError
+from ringup.errors import RingupError, missing_package
 from ringup.tools.command_line.cli import FAILED, FINE, INTERNAL, WRONG_USAGE, drop, say_interrupted, wants_json
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
@@ -81,6 +81,8 @@ def explain(error: BaseException, words: Sequence[str], title: str, *, writable:
     """
     if isinstance(error, RingupError):
         return Failure(type(error).__name__, _with_notes(error), error.exit_code)
+    if isinstance(error, ImportError) and (missing := missing_package(error, title)):
+        return Failure(type(missing).__name__, str(missing), missing.exit_code)
     if isinstance(error, WrongUsage):
         return Failure("WrongUsage", f"{error}; `{title} --help` shows examples", WRONG_USAGE)
     if isinstance(error, BadInput):

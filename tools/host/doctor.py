@@ -97,11 +97,13 @@ def _host() -> Iterator[Line]:
 
 
 def _libraries() -> Iterator[Line]:
+    seen = {"ringup"}
     for requirement in requires("ringup") or ():
         name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
         extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
-        if name == "ringup":
+        if name in seen:  # of two extras the first is named
             continue
+        seen.add(name)
         wanted = requirement.split(";")[0].strip()
         try:
             yield Line("libraries", name, FINE, version(name))
