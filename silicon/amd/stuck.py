@@ -1,5 +1,7 @@
-"""What does not go on in a virtual Radeon: queues and what their packets wait for, waves and where they are,
-translations that are stale, doorbells that nobody hears. Looking changes nothing. And what was done wrong, in order.
+"""What is stuck in a virtual Radeon, and what a driver did wrong.
+
+Stuck are: queues and what their packets wait for, waves and where they are, stale translations, doorbells that no queue
+listens to. Looking changes nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ringup.silicon.common.witness import Observation, asked, seen
+from ringup.silicon.common.witness import Observation, describe_wait, observations
 from ringup.silicon.shader.common.state import WaveState
 from ringup.silicon.shader.rdna.decoding.decode import IllegalInstruction, decode, of_wave
 from ringup.silicon.shader.rdna.decoding.text import text
@@ -21,35 +23,40 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.sdma.engine import Sdma
 
 PAGE_BYTES = 4096
-STOPS_WITHIN_US = 10.0  # from a fault to the note of what it stopped
-MAX_PLACES = 8  # of waves of one grid that are named
-LONGEST_BYTES = 12  # of an instruction
+# from a fault to the record of what it stopped
+STOPS_WITHIN_US = 10.0
+# places of one grid's waves that are listed
+MAX_PLACES = 8
+# of one instruction
+MAX_INSTRUCTION_BYTES = 12
 
 
 def mistakes(card: VirtualRadeon) -> Iterator[Observation]:
-    """Give the rules that were broken, and page faults; of a fault that stopped somebody, what it stopped says more."""
-    broken = list(seen(card.violations, card.name))
+    """Yield the broken rules, then the page faults. A fault that stopped a queue is left out: the queue's violation
+    says more.
+    """
+    broken = list(observations(card.violations, card.name))
     yield from broken
     stops = [(one.gpu_va // PAGE_BYTES, one.time_us) for one in broken]
-    for fault in seen(card.page_faults, card.name):
+    for fault in observations(card.page_faults, card.name):
         page = fault.gpu_va // PAGE_BYTES
         if not any(at == page and 0 <= time_us - fault.time_us <= STOPS_WITHIN_US for at, time_us in stops):
             yield fault
 
 
 def unfinished(card: VirtualRadeon) -> Iterator[Observation]:
-    """Give what is under way and stands still or waits; what only takes its time is among it."""
+    """Yield everything in progress that is stalled or waits, including what only needs more time."""
     now_us = card.clock.now_us
     for number, found in enumerate(_all(card)):
         words, pc, vmid = found
         yield Observation(f"{card.name} {now_us}.{number}", now_us, words, pc, vmid=vmid)
-    yield from seen(card.unheard, card.name)
+    yield from observations(card.unheard, card.name)
 
 
 def _all(card: VirtualRadeon) -> Iterator[tuple[str, int, int]]:
     for queue in card.gc.cp.queues.values():
         if queue.connected:
-            # waves first: what the queue waits for may be their end
+            # waves first: the queue may be waiting for them to end
             for grid in queue.grids:
                 yield from _grid(card, queue, grid)
             yield from ((line, -1, -1) for line in _queue(queue))
@@ -67,7 +74,7 @@ def _queue(queue: Queue) -> Iterator[str]:
     if queue.hung:
         yield f"{name} stands: {queue.hung}"
     elif parser is not None and parser.awaited is not None:
-        yield f"{name} waits in {parser.packet or 'its next packet'}: {asked(parser.awaited)}"
+        yield f"{name} waits in {parser.packet or 'its next packet'}: {describe_wait(parser.awaited)}"
     elif queue.hqd.pending_dwords and not queue.cp.may_run(queue.hqd.slot):
         yield f"{name} has {queue.hqd.pending_dwords:#x} dwords to do, and its engine is halted"
 
@@ -77,13 +84,13 @@ def _copy(engine: Sdma, queue: CopyQueue) -> Iterator[str]:
     if queue.stopped:
         yield f"{name} stands: {queue.stopped}"
     elif queue.awaited is not None:
-        yield f"{name} waits in a packet at {queue.packet_va:#x}: {asked(queue.awaited)}"
+        yield f"{name} waits in a packet at {queue.packet_va:#x}: {describe_wait(queue.awaited)}"
     elif queue.ring is not None and queue.ring.position != queue.ring.end and not engine.running:
         yield f"{name} has {queue.ring.end - queue.ring.position:#x} bytes to do, and its engine is halted"
 
 
 def _grid(card: VirtualRadeon, queue: Queue, grid: Grid) -> Iterator[tuple[str, int, int]]:
-    """Give the places that a grid's waves are at: first those that run, then those at a barrier."""
+    """Yield the places where a grid's waves are: first those that run, then those at a barrier."""
     run, vmid, slot = grid.run, grid.order.vmid, queue.hqd.slot
     if run is None:
         return
@@ -107,10 +114,10 @@ def _grid(card: VirtualRadeon, queue: Queue, grid: Grid) -> Iterator[tuple[str, 
 
 
 def _instruction(card: VirtualRadeon, vmid: int, wave: WaveState) -> str:
-    """Return the instruction that a wave is before, as far as its memory is there to be read; nothing is recorded of
-    that.
+    """Return the text of the instruction that a wave executes next, if its memory can be read. The read is not
+    recorded.
     """
-    size = card.gfxhub.reach(vmid, wave.pc, LONGEST_BYTES)
+    size = card.gfxhub.reach(vmid, wave.pc, MAX_INSTRUCTION_BYTES)
     if not size:
         return "no memory is there"
     try:

@@ -1,6 +1,4 @@
-"""An enclosure on a desk: the bridge with its firmware, a slot with or without a card, a supply of its own, and a USB
-plug.
-"""
+"""An enclosure: the bridge with its firmware, a slot with or without a card, a power supply, and a USB plug."""
 
 from __future__ import annotations
 
@@ -19,21 +17,21 @@ from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Descripto
 from ringup.silicon.asm2464pd.hardware.timing import SPEEDS, Speed
 from ringup.silicon.asm2464pd.hardware.xdata import Job
 from ringup.silicon.common.clock import VirtualClock
-from ringup.silicon.common.witness import Witness, seen
+from ringup.silicon.common.witness import Witness, observations
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.asm2464pd.host import VirtualUsbHost
 
-FIRMWARES = ("open", "patched", "stock", "rom")  # rom: an empty flash leaves the bridge in its loader
-STOCK_ID = bytes(
-    (18, 1, 0, 2, 0, 0, 0, 64, 0x4C, 0x17, 0x63, 0x24, 1, 0, 0, 0, 0, 1)
-)  # what a bridge in USB4 mode shows: 174C:2463
+# rom: an empty flash leaves the bridge in its loader
+FIRMWARES = ("open", "patched", "stock", "rom")
+# the device descriptor of a bridge in USB4 mode: 174C:2463
+STOCK_ID = bytes((18, 1, 0, 2, 0, 0, 0, 64, 0x4C, 0x17, 0x63, 0x24, 1, 0, 0, 0, 0, 1))
 
 
 class Tunnel:
-    """What is left of a bridge on USB while it runs as a USB4 device: a descriptor, and nothing behind it. UNKNOWN:
-    whether anything answers.
+    """The bridge's remaining USB device while it runs as a USB4 device: it has a descriptor and does nothing. UNKNOWN:
+    whether it answers requests.
     """
 
     def __init__(self, firmware: Firmware) -> None:
@@ -45,32 +43,34 @@ class Tunnel:
         return Descriptors(STOCK_ID, texts.configuration, {})
 
     def boot(self) -> Job[bool]:
-        """Show on the bus."""
+        """Start and appear on the bus."""
         yield timing.CONTROL_CPU_US
         return True
 
     def bus_reset(self) -> None:
-        """Nothing is kept."""
+        """Keep no state."""
 
     def after_status_us(self, setup: Setup) -> float:
         """Return 0."""
         return 0.0
 
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
-        """Answer nothing."""
+        """Never reply."""
         yield timing.CONTROL_CPU_US
         return Silence.NO_REPLY
 
 
 class Enclosure:
-    """`chip` is the bridge, `faults` what can go wrong (`faults.inject("stall", 3)`), `violations` what metal punishes,
-    `log` what happened.
+    """An enclosure. `chip` is the bridge; `faults` injects faults (`faults.inject("stall", 3)`); `violations` lists
+    what metal punishes; `log` lists events.
 
-    A `VirtualUsbHost` plugs it in. Its card is not enumerated: that is the driver's work here.
+    A `VirtualUsbHost` plugs it in. Its card is not enumerated: the driver does that.
     """
 
-    SHOWS_WITHIN_US = 5_000_000  # a firmware that waits for a card that does not come tries for 2 s
-    RETURNS_US = 1_500_000  # a device that goes and comes back
+    # a firmware without a card tries for 2 s
+    SHOWS_WITHIN_US = 5_000_000
+    # how long a device that returns by itself stays away
+    RETURNS_US = 1_500_000
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class Enclosure:
         clock: VirtualClock | None = None,
         **options: Any,
     ) -> None:
-        """`firmware`: one of `FIRMWARES`; `speed`: one of `SPEEDS`; `powered`: its supply is on; `usb4`: the host took
-        it as a USB4 device.
+        """Make an enclosure.
 
-        `training_ms`: from a detected card to its link; `spoils_full_windows`: see `SramEngine`. `image`, `config`:
-        what the flash holds, made to suit `firmware` when left out. `clock`: the machine's, where there is no card.
-        `options`: those of `OpenFirmware`.
+        `firmware`: one of `FIRMWARES`. `speed`: one of `SPEEDS`. `powered`: its power supply is on. `usb4`: the host
+        runs it as a USB4 device. `training_ms`: time from detecting a card to link up. `spoils_full_windows`: see
+        `SramEngine`. `image`, `config`: contents of the flash; by default those for `firmware`. `clock`: that of the
+        machine, if there is no card. `options`: those of `OpenFirmware`.
         """
         if firmware not in FIRMWARES or speed not in SPEEDS:
             raise ValueError(
@@ -109,39 +109,42 @@ class Enclosure:
         self.chip.on_detach = self._off_the_bus
         self.chip.on_power_lost = self._supply_failed
         self.faults, self.log, self.violations = self.chip.faults, self.chip.log, self.chip.violations
-        bridge = partial(seen, self.violations, "bridge")
+        bridge = partial(observations, self.violations, "bridge")
         sources = [(card.witness.mistakes, card.witness.unfinished)] if card is not None else []
         self.witness = Witness([bridge, *(one for one, _ in sources)], [one for _, one in sources])
         self.flash = _flash(self.chip, firmware, image, config)
         self.flash_controller = FlashController(self.chip, self.flash)
-        self.strap = False  # the boot strap is held: the next start stays in the loader
+        # the boot strap is set: the next start stays in the loader
+        self.strap = False
         self._usb4, self._options = usb4, options
         self.firmware = self._load()
-        self.on_attach: Callable[[], None] = lambda: None  # the host's: the device shows on the bus
+        # hook of the host: the device appears on the bus
+        self.on_attach: Callable[[], None] = lambda: None
         self.on_detach: Callable[[], None] = lambda: None
         self.leave_bus: Callable[[], None] = lambda: None
         self.connected = False
-        self.host: VirtualUsbHost | None = None  # where it is plugged in, and the port there
+        # the host that it is plugged into; `port` is the port there
+        self.host: VirtualUsbHost | None = None
         self.port = ""
 
     # --- the plug -----------------------------------------------------------------------------------------------
     def connect(self) -> None:
-        """Get a bus: the bridge starts."""
+        """Connect to a bus: the bridge starts."""
         self.connected = True
         self.chip.reset(power=True)
         self._start()
 
     def disconnect(self) -> None:
-        """Lose the bus, and with it the power of bridge and slot."""
+        """Disconnect from the bus: bridge and slot lose power."""
         self.connected = False
         self.chip.reset(power=True)
 
     def return_later(self) -> None:
-        """Come back by itself after `RETURNS_US`."""
+        """Reconnect without help after `RETURNS_US`."""
         self.machine.after(self.RETURNS_US, self.connect)
 
     def _load(self) -> Firmware:
-        """Do what the mask ROM does: start what the flash holds."""
+        """Do what the mask ROM does: load the firmware in the flash."""
         found = rom.load(self.chip, self.flash, lambda: OpenFirmware(self.chip, **self._options), strap=self.strap)
         return Tunnel(found) if self._usb4 else found
 
@@ -154,28 +157,28 @@ class Enclosure:
             self.on_attach()
 
     def _off_the_bus(self) -> None:
-        """Leave the bus, whether the host has enumerated it or is about to."""
+        """Leave the bus, whether the host has enumerated the device or is about to."""
         self.leave_bus()
         self.on_detach()
 
     def _supply_failed(self) -> None:
-        """Lose power on the whole board: off the bus until it is plugged in again."""
+        """Lose power on the whole board: the device stays off the bus until it is plugged in again."""
         self._off_the_bus()
         self.disconnect()
 
     def _restart(self) -> None:
-        """The CPU restarts: off the bus, registers lost, and again from the start."""
+        """Restart the CPU: leave the bus, lose the registers, boot again."""
         self._off_the_bus()
         self.chip.reset(power=False)
         self.chip.clock.after(timing.RESTART_US, self._start)
 
     # --- the slot -----------------------------------------------------------------------------------------------
     def unplug_card(self) -> None:
-        """Take the card out, or its power away, while USB stays."""
+        """Remove the card, or its power, while USB stays."""
         self.chip.link.unplug_card()
 
     def plug_card(self) -> None:
-        """Put it back."""
+        """Put the card back."""
         self.chip.link.plug_card()
 
 

@@ -1,4 +1,4 @@
-"""What every virtual card is made of: registers, time, memory, interrupts, posted writes, faults and the log.
+"""The parts of every virtual card: registers, time, memory, interrupts, posted writes, faults and the log.
 
-Imported by every room of silicon; imports none of them.
+Every folder of silicon imports it; it imports none of them.
 """

@@ -1,6 +1,7 @@
-"""A block's registers: storage by address, with hooks where the block acts. What no header names is refused.
+"""A block's registers: storage by address, with hooks where the model acts. Addresses that no header names are refused.
 
-The block's table (`rows`) says which registers it acts on, which are kept without effect, and which are not modelled.
+The block's table (`rows`) says which registers the model acts on, which are stored without effect, and which are not
+modelled.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from ringup.errors import GuestError, Unmodelled
 from ringup.silicon.common.rows import Kind, Row, Rows
 
 ALL = 0xFFFF_FFFF
-PAGE_SHIFT = 12  # doors are found by page
-RESERVED = re.compile("(RESERVED|RSVD|UNUSED)[0-9_]*", re.IGNORECASE)  # how headers name bits without a meaning
-Key = Hashable  # what selects a bank, such as (me, pipe, queue)
-Place = tuple[int, Key]  # a register's address, and the bank; None for one without banks
+PAGE_SHIFT = 12  # doors are looked up by page
+RESERVED = re.compile("(RESERVED|RSVD|UNUSED)[0-9_]*", re.IGNORECASE)  # headers' names for bits without a meaning
+# selects a bank, such as (me, pipe, queue)
+Key = Hashable
+# a register's address and bank; bank None for a register without banks
+Place = tuple[int, Key]
 T = TypeVar("T")
 
 
 class Map(NamedTuple):
-    """Where a block's registers lie in the card's register space (byte addresses)."""
+    """A block's registers in the card's register space (byte addresses)."""
 
     addresses: dict[str, int]
     names: dict[int, str]
@@ -37,8 +40,8 @@ def _chip(name: str) -> Chip:
 
 @cache
 def block_map(chip: str, block: str, instance: int) -> Map:
-    """Lay out the registers of a block of a chip: those that the header places relative to a segment base, arrays
-    element by element.
+    """Map the registers of a block of a chip: those with an address relative to a segment base, arrays element by
+    element.
     """
     database = _chip(chip)
     addresses: dict[str, int] = {}
@@ -47,7 +50,8 @@ def block_map(chip: str, block: str, instance: int) -> Map:
     file = database.file(place)
     for index, name in enumerate(file.names()):
         register = Register(file, index, place)
-        if register.segment is None:  # indirect spaces and configuration space are other blocks' doors
+        # doors of other blocks cover indirect spaces and configuration space
+        if register.segment is None:
             continue
         row = register.row
         for element in range(max(1, row.count)):
@@ -61,13 +65,13 @@ def block_map(chip: str, block: str, instance: int) -> Map:
 
 @cache
 def names_from(chip: str, block: str, instance: int, prefix: str) -> tuple[str, ...]:
-    """List the registers of `block_map` whose names begin so. Every card asks for the same ones."""
+    """List the registers of `block_map` whose names begin with `prefix`. Cached: every card asks for the same ones."""
     return tuple(name for name in block_map(chip, block, instance).addresses if name.startswith(prefix))
 
 
 class Table(NamedTuple):
-    """The rows of a block by address. `twins`: names of a register that has several. `may_set`: bits that some field
-    has, of registers that were written before.
+    """The rows of a block by address. `twins`: the names of registers with several. `may_set`: bits with a field, for
+    registers written before.
     """
 
     rows: dict[int, Row]
@@ -81,21 +85,21 @@ class Table(NamedTuple):
 
 @cache
 def rows_of(chip: str, block: str) -> Rows:
-    """Return a block's table, which its vendor's models have; an empty one makes the whole block unmodelled."""
+    """Return a block's table from its vendor's models; an empty one makes the whole block unmodelled."""
     tables: dict[str, Rows] = import_module(f"ringup.silicon.{_chip(chip).row.vendor}.rows").TABLES
     return tables.get(block, Rows(()))
 
 
 @cache
 def table(chip: str, block: str, instance: int, rows: Rows) -> Table:
-    """Find the row of every register of a block. Cards are made often: this happens once for each chip."""
+    """Find the row of every register of a block. Cached for each chip: cards are made often."""
     addresses = block_map(chip, block, instance).addresses
     named = rows.of(addresses)
     twins: dict[int, list[str]] = {}
     for name, address in addresses.items():
         twins.setdefault(address, []).append(name)
     found: dict[int, Row] = {}
-    # Some registers have two names; the row that says most has both.
+    # Some registers have two names; of two rows the more informative one applies.
     for kind in (Kind.UNMODELLED, Kind.INERT, Kind.BEHAVIOUR):
         found |= {addresses[name]: row for name, row in named.items() if row.kind is kind}
     return Table(
@@ -110,9 +114,7 @@ def table(chip: str, block: str, instance: int, rows: Rows) -> Table:
 
 
 def _named_bits(chip: str, block: str, names: Iterable[str]) -> int:
-    """Return the bits of a register that its header gives a field with a meaning; all of them where it lists no
-    fields.
-    """
+    """Return the bits of a register that belong to a field with a meaning; all bits if the header lists no fields."""
     found = (register for name in names for register in _chip(chip).registers(name.partition("[")[0], block))
     fields = [one for register in found for one in register.fields]
     bits = 0
@@ -141,8 +143,8 @@ class Note(Protocol):
 
 
 class Derived(Generic[T]):
-    """What a function makes of stored registers, made again only once one of them has changed. Those with a bank it
-    reads by `of`.
+    """A cached result of `make`, computed from stored registers, and computed again after one of them has changed.
+    Registers with a bank are read with `of`.
     """
 
     __slots__ = ("_cells", "_make", "_places", "_value", "fresh")
@@ -154,7 +156,7 @@ class Derived(Generic[T]):
         self.fresh = False
 
     def __call__(self) -> T:
-        """Return it."""
+        """Return the result."""
         cells = self._cells
         if not self.fresh:
             outer, cells.reads = cells.reads, set()
@@ -171,82 +173,83 @@ class Derived(Generic[T]):
 
 
 class Cells:
-    """The registers of one block instance. Values are kept by address and bank; names are the header's.
+    """The registers of one block instance. Values are stored by address and bank; names are the header's.
 
-    `cells["NAME"]` reads and stores without hooks: that is the block's own hand. `read` and `write` are the bus.
-    `rows` is the block's table, its vendor's when left out. A hook is for a register whose row says that it acts; only
-    tests have others.
+    `cells["NAME"]` reads and stores without hooks: that is for the block itself. `read` and `write` are for the bus.
+    `rows` is the block's table, by default its vendor's. Only registers whose row says that the model acts on them have
+    hooks, except in tests.
     """
 
     def __init__(self, chip: str, block: str, instance: int = 0, rows: Rows | None = None) -> None:
         self.chip, self.block, self.instance = chip, block, instance
         self.map = block_map(chip, block, instance)
-        self.note: Note | None = None  # where the log is; `RegisterSpace.attach` says
+        self.note: Note | None = None  # the log, set by `RegisterSpace.attach`
         self._table = table(chip, block, instance, rows or rows_of(chip, block))
-        # by address: bits that may be written without a look at the row; registers whose reads have been told of
-        self._quiet: dict[int, int] = {}
-        self._heard: set[int] = set()
+        # by address: bits that may be written without checking the row; registers whose reads have been logged
+        self._checked: dict[int, int] = {}
+        self._reads_logged: set[int] = set()
         self._addresses = self.map.addresses
         self._values: dict[Place, int] = {}
         self._reset = dict(self._table.resets)
-        self.reads: set[Place] | None = None  # what is read while a `Derived` is made
+        # the places read while a `Derived` is computed
+        self.reads: set[Place] | None = None
         self._watched: dict[Place, set[Derived[Any]]] = {}
         self._read: dict[int, Callable[[], int]] = {}
         self._write: dict[int, Callable[[int], None]] = {}
-        # bits the bus cannot change, bits that a written 1 clears
+        # bits that bus writes cannot change; bits that writing 1 clears
         self._fixed, self._clears = dict(self._table.read_only), dict(self._table.clears)
         self._bank: dict[int, Callable[[], Key]] = {}
 
-    # --- setting up, once, by the block -------------------------------------------------------------------------
+    # --- setup by the block, once -------------------------------------------------------------------------------
     def address(self, name: str) -> int:
-        """Return the byte address of a register; a name this version lacks is a `KeyError`."""
+        """Return the byte address of a register. Raises `KeyError` for a name that this version lacks."""
         return self.map.addresses[name]
 
     def names_from(self, prefix: str) -> tuple[str, ...]:
-        """List the registers whose names begin so; all of them for an empty prefix."""
+        """List the registers whose names begin with `prefix`; all for an empty prefix."""
         return names_from(self.chip, self.block, self.instance, prefix)
 
     def on_read(self, name: str, hook: Callable[[], int]) -> None:
-        """Answer bus reads of `name` with what `hook()` returns."""
+        """Return `hook()` for bus reads of `name`."""
         self._read[self.map.addresses[name]] = hook
 
     def on_write(self, name: str, hook: Callable[[int], None]) -> None:
-        """Call `hook(value)` after a bus write was stored; the value is the one stored."""
+        """Call `hook(value)` with the stored value after each bus write."""
         self._write[self.map.addresses[name]] = hook
 
     def read_only(self, name: str, bits: int = ALL) -> None:
-        """Make bus writes leave `bits` alone."""
+        """Protect `bits` from bus writes."""
         self._fixed[self.map.addresses[name]] = bits
 
     def write_one_clears(self, name: str, bits: int = ALL) -> None:
-        """Make a written 1 clear the bit, and a written 0 leave it."""
+        """Make a bit clear when a 1 is written, and stay when a 0 is written."""
         self._clears[self.map.addresses[name]] = bits
 
     def resets_to(self, name: str, value: int) -> None:
-        """Give a register its value after reset; 0 for those not named. It takes that value at once."""
+        """Set a register's reset value (0 by default), and its current value."""
         self._reset[self.map.addresses[name]] = value
         self._forget_derived()
 
     def bank(self, names: Iterable[str], key: Callable[[], Key]) -> None:
-        """Keep a value of each of `names` for every bank; `key()` tells the bank that the bus sees now."""
+        """Store each of `names` once for every bank; `key()` returns the bank that the bus accesses now."""
         for name in names:
             self._bank[self.map.addresses[name]] = key
 
     def row(self, name: str) -> Row | None:
-        """Return the row of a register; None: it has none, and is not modelled."""
+        """Return the row of a register; None: it has no row and is not modelled."""
         return self._table.rows.get(self.map.addresses[name])
 
     def kind(self, name: str) -> Kind:
-        """Return what a register is to the model."""
+        """Return how the model treats a register."""
         row = self.row(name)
         return Kind.UNMODELLED if row is None else row.kind
 
     def hooked(self, name: str) -> bool:
-        """Say whether the block answers reads of a register, or hears of writes."""
+        """Return whether a register has a hook for reads or writes."""
         address = self.map.addresses[name]
         return address in self._read or address in self._write
 
-    # --- the block's own hand -----------------------------------------------------------------------------------
+    # --- accesses by the block ----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> int:
         return self.peek(self.map.addresses[name])
 
@@ -259,26 +262,28 @@ class Cells:
         return name in self.map.addresses
 
     def of(self, key: Key, name: str) -> int:
-        """Return a register of a given bank."""
+        """Return a register of a bank."""
         return self.load((self._addresses[name], key))
 
     def set_of(self, key: Key, name: str, value: int) -> None:
-        """Store a register of a given bank."""
+        """Store a register of a bank."""
         self.store((self._addresses[name], key), value & ALL)
 
     def place(self, name: str, key: Key = None) -> Place:
-        """Return where a register of a given bank is kept, for `load` and `store`."""
+        """Return the place of a register of a bank, for `load` and `store`."""
         return self._addresses[name], key
 
     def load(self, place: Place) -> int:
-        """Return what is stored at a place."""
+        """Return the value at a place."""
         if self.reads is not None:
             self.reads.add(place)
         value = self._values.get(place)
         return self._reset.get(place[0], 0) if value is None else value
 
     def reader(self, name: str, key: Key = None) -> Callable[[], int]:
-        """Return what is `of` a register, but faster and not for what is `Derived`. What it resets to must be known."""
+        """Return a function that reads a register like `of`, but faster; not for use in a `Derived`. Set the reset
+        value before.
+        """
         place = self.place(name, key)
         return partial(self._values.get, place, self._reset.get(place[0], 0))  # type: ignore[return-value]
 
@@ -289,13 +294,13 @@ class Cells:
                 one.fresh = False
         self._values[place] = value
 
-    # --- what follows from registers ----------------------------------------------------------------------------
+    # --- results computed from registers ------------------------------------------------------------------------
     def derived(self, make: Callable[[], T]) -> Derived[T]:
-        """Keep what `make()` makes of stored registers of this block, until one of them changes."""
+        """Cache the result of `make()`, computed from this block's stored registers, until one of them changes."""
         return Derived(self, make)
 
     def watch(self, derived: Derived[Any], places: Iterable[Place]) -> None:
-        """Let something be made again once what is stored at one of these places changes."""
+        """Invalidate `derived` when the value at one of the places changes."""
         for place in places:
             self._watched.setdefault(place, set()).add(derived)
 
@@ -305,19 +310,19 @@ class Cells:
                 one.fresh = False
 
     def get(self, name: str, field: str) -> int:
-        """Return a field of a register, by the header's name in either case."""
+        """Return a field of a register; the field's name is the header's, in either case."""
         return _field(self.chip, self.block, name, field).of(self[name])
 
     def put(self, name: str, **fields: int) -> None:
-        """Store fields of a register and keep its other bits."""
+        """Change fields of a register and keep its other bits."""
         self[name] = self.replace(name, self[name], **fields)
 
     def field(self, name: str, field: str, value: int) -> int:
-        """Return what `value`, taken as a value of register `name`, has in `field`."""
+        """Return `field` of `value`, taken as a value of register `name`."""
         return _field(self.chip, self.block, name, field).of(value)
 
     def replace(self, name: str, value: int, **fields: int) -> int:
-        """Return `value` with fields of register `name` changed; one that does not fit is a `ValueError`."""
+        """Return `value` with fields of register `name` changed. Raises `ValueError` for a value that does not fit."""
         for field, number in fields.items():
             facts = _field(self.chip, self.block, name, field)
             moved = number << facts.lo
@@ -327,7 +332,7 @@ class Cells:
         return value
 
     def reset(self, keep: Iterable[str] = ()) -> None:
-        """Give every register its reset value, except those of `keep`."""
+        """Set every register to its reset value, except those in `keep`."""
         kept = {self.map.addresses[name] for name in keep}
         for place in [place for place in self._values if place[0] not in kept]:
             del self._values[place]
@@ -340,15 +345,15 @@ class Cells:
         if hook is not None:
             return hook() & ALL
         value = self.peek(address)
-        if address not in self._heard:
-            self._heard.add(address)
+        if address not in self._reads_logged:
+            self._reads_logged.add(address)
             row = self._table.rows.get(address)
             if row is None or row.kind is Kind.UNMODELLED:
-                self._tell(address, "unmodelled", "{} is read as {:#x}, without a model{}", value, _why(row))
+                self._log(address, "unmodelled", "{} is read as {:#x}, without a model{}", value, _why(row))
         return value
 
     def peek(self, address: int) -> int:
-        """Return what is stored at a byte address, without a hook; one that no header names is a `GuestError`."""
+        """Return the value at a byte address, without a hook. Raises `GuestError` if no header names the address."""
         if address not in self.map.names:
             raise GuestError(f"reading {self.block} register {address:#x}: no header of {self.chip} names it")
         return self.load((address, self._key(address)))
@@ -359,9 +364,9 @@ class Cells:
             raise GuestError(
                 f"writing {value:#x} to {self.block} register {address:#x}: no header of {self.chip} names it"
             )
-        quiet = self._quiet.get(address)
-        if quiet is None or value & ALL & ~quiet or address in self._table.starts:
-            self._look(address, value & ALL)
+        checked = self._checked.get(address)
+        if checked is None or value & ALL & ~checked or address in self._table.starts:
+            self._check(address, value & ALL)
         place = (address, self._key(address))
         old, new = self.load(place), value & ALL
         if clears := self._clears.get(address, 0):
@@ -373,25 +378,25 @@ class Cells:
         if hook is not None:
             hook(new if not clears else value & ALL)
 
-    def _look(self, address: int, value: int) -> None:
-        """Compare a write with the register's row. One that starts what the model lacks raises `Unmodelled`."""
+    def _check(self, address: int, value: int) -> None:
+        """Check a write against the register's row. Raises `Unmodelled` if it starts something that the model lacks."""
         table = self._table
         row = table.rows.get(address)
         if address in table.starts and row is not None:
             self._refuse(address, value, row)
-        if address not in self._quiet and (row is None or row.kind is Kind.UNMODELLED):
-            self._tell(address, "unmodelled", "{} = {:#x} is kept without effect{}", value, _why(row))
-        quiet = self._quiet.get(address, 0)
-        if value & ~quiet:
-            quiet = self._may_set(address, row)
-            if extra := value & ~quiet:
-                text = "{} = {:#x}: reserved bits {:#x} written, which no field of the header has"
-                self._tell(address, "reserved", text, value, extra)
-                quiet = ALL
-        self._quiet[address] = quiet
+        if address not in self._checked and (row is None or row.kind is Kind.UNMODELLED):
+            self._log(address, "unmodelled", "{} = {:#x} is kept without effect{}", value, _why(row))
+        checked = self._checked.get(address, 0)
+        if value & ~checked:
+            checked = self._may_set(address, row)
+            if extra := value & ~checked:
+                text = "{} = {:#x}: reserved bits {:#x} written, which belong to no field of the header"
+                self._log(address, "reserved", text, value, extra)
+                checked = ALL
+        self._checked[address] = checked
 
     def _may_set(self, address: int, row: Row | None) -> int:
-        """Return the bits of a register that some field has, or that known drivers set."""
+        """Return the bits of a register that belong to a field, or that known drivers set."""
         known = self._table.may_set.get(address)
         if known is None:
             names = self._table.twins.get(address, [self.map.names[address]])
@@ -406,11 +411,11 @@ class Cells:
             found = value if field == "*" else self.field(name, field, value)
             if found and (not wanted or found == int(wanted, 0)):
                 what = "" if field == "*" else f".{field}"
-                self._tell(address, "unmodelled", "{} = {:#x} is refused{}", value, _why(row))
+                self._log(address, "unmodelled", "{} = {:#x} is refused{}", value, _why(row))
                 raise Unmodelled(f"{self.block}.{name}{what} was set to {found:#x}: {row.why}")
 
-    def _tell(self, address: int, kind: str, form: str, *values: object) -> None:
-        """Note something about a register; the callers do so once."""
+    def _log(self, address: int, kind: str, form: str, *values: object) -> None:
+        """Log an event about a register; callers do so once."""
         if self.note is not None:
             self.note(self.block, kind, form, f"{self.block}.{self.map.names[address]}", *values)
 
@@ -424,7 +429,7 @@ def _why(row: Row | None) -> str:
 
 
 class Door(NamedTuple):
-    """A range of register addresses that functions answer."""
+    """A range of register addresses that functions implement."""
 
     first: int
     end: int
@@ -433,49 +438,49 @@ class Door(NamedTuple):
 
 
 class RegisterSpace:
-    """All registers of a card by byte address: finds the block that a bus access is for."""
+    """All registers of a card by byte address; finds the block of a bus access."""
 
     def __init__(self, note: Note | None = None) -> None:
-        """`note`: of the card's log, which is told once of each register that is accessed and not modelled."""
+        """`note`: the card's log, which gets one event for each unmodelled register that is accessed."""
         self._note = note
         self._owner: dict[int, Cells] = {}
         self._doors: dict[int, list[Door]] = {}  # by page of addresses
 
     def attach(self, cells: Cells) -> None:
-        """Put a block's registers on the bus; an address that two blocks name belongs to the one attached first."""
+        """Put a block's registers on the bus; an address named by two blocks belongs to the one attached first."""
         cells.note = self._note
         self._owner = dict.fromkeys(cells.map.names, cells) | self._owner
 
     def door(self, first: int, size_bytes: int, read: Callable[[int], int], write: Callable[[int, int], None]) -> Door:
-        """Give a range of addresses to functions instead (remapped pages, aliases): they get the full byte address."""
+        """Map a range of addresses to functions (remapped pages, aliases), which get the full byte address."""
         door = Door(first, first + size_bytes, read, write)
         for page in range(first >> PAGE_SHIFT, (door.end - 1 >> PAGE_SHIFT) + 1):
             self._doors.setdefault(page, []).append(door)
         return door
 
     def close(self, door: Door) -> None:
-        """Take a door away again; one that is closed already is ignored."""
+        """Remove a door; a door already removed is ignored."""
         for page in range(door.first >> PAGE_SHIFT, (door.end - 1 >> PAGE_SHIFT) + 1):
             if door in (doors := self._doors.get(page, [])):
                 doors.remove(door)
 
     def owner(self, address: int) -> Cells | None:
-        """Return the block an address belongs to."""
+        """Return the block that an address belongs to."""
         return self._owner.get(address)
 
     def answers(self, address: int) -> bool:
-        """Tell whether a block or a door has an address now."""
+        """Return whether a block or a door has an address now."""
         return address in self._owner or any(
             door.first <= address < door.end for door in self._doors.get(address >> PAGE_SHIFT, ())
         )
 
     def name(self, address: int) -> str:
-        """Return `block.REGISTER` of an address, or its number."""
+        """Return `block.REGISTER` for an address, or the address itself."""
         cells = self._owner.get(address)
         return f"{address:#x}" if cells is None else f"{cells.block}.{cells.map.names[address]}"
 
     def read(self, address: int) -> int:
-        """Read a register; one that no block has is a `GuestError`."""
+        """Read a register. Raises `GuestError` if no block has the address."""
         for door in self._doors.get(address >> PAGE_SHIFT, ()):
             if door.first <= address < door.end:
                 return door.read(address)
@@ -485,7 +490,7 @@ class RegisterSpace:
         return cells.read(address)
 
     def write(self, address: int, value: int) -> None:
-        """Write a register; one that no block has is a `GuestError`."""
+        """Write a register. Raises `GuestError` if no block has the address."""
         for door in self._doors.get(address >> PAGE_SHIFT, ()):
             if door.first <= address < door.end:
                 door.write(address, value)

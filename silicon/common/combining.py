@@ -1,10 +1,9 @@
-"""A processor's write-combining buffers, for windows mapped so: lines that gather what is written and leave when they
-like, in any order.
+"""A processor's write-combining buffers, for windows mapped that way: lines collect writes and leave in any order.
 
-A mapping with write combining (a prefetchable BAR) gives up the order of its writes: bytes of one line are put
-together, and lines leave for the bus when there are too few of them, or at an event that drains all: a fence, a locked
-instruction, any access to uncached memory. Here they leave at the latter and when a line is needed; `pick` chooses
-which one. Behind them come the bus's own buffers (`posted`).
+A mapping with write combining (a prefetchable BAR) does not keep the order of writes. Writes to one line are merged.
+Lines leave for the bus when a new line is needed, or at an event that drains them all: a fence, a locked instruction,
+an access to uncached memory. Here they leave in just these two cases; `pick` chooses which line leaves first. The bus's
+own buffers follow (`posted`).
 
 Source: Intel SDM volume 3, "Buffering of Write Combining Memory Locations"; AMD64 APM volume 2, "Write-Combining
 Buffers".
@@ -15,22 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 LINE = 64
-LINES = 4  # fewer than a processor has: more orders are seen
+# fewer than a processor has, so that more orders occur
+LINES = 4
 Send = Callable[[int, bytes], None]
-Place = tuple[Send, int]  # a window, and the offset of a line in it
+# a window, and the offset of a line in it
+Place = tuple[Send, int]
 
 
 class Combining:
-    """The buffers of one processor. `pick(places)` returns the index of the line that leaves next; the newest, if it is
-    left out.
+    """The buffers of one processor. `pick(places)` returns the index of the line that leaves next; by default the
+    newest.
     """
 
     def __init__(self, pick: Callable[[Sequence[Place]], int] | None = None) -> None:
         self._pick = pick or (lambda places: len(places) - 1)
-        self._lines: dict[Place, tuple[bytearray, bytearray]] = {}  # bytes, and which of them were written
+        # bytes, and a mask of the written ones
+        self._lines: dict[Place, tuple[bytearray, bytearray]] = {}
 
     def write(self, send: Send, offset: int, data: bytes) -> None:
-        """Gather a write; `send(offset, data)` is the way to the bus."""
+        """Collect a write; `send(offset, data)` sends it to the bus."""
         done = 0
         while done < len(data):
             first, start = divmod(offset + done, LINE)
@@ -44,12 +46,12 @@ class Combining:
             done += count
 
     def drain(self) -> None:
-        """Let all lines leave."""
+        """Send all lines."""
         while self._lines:
             self._leave()
 
     def forget(self) -> None:
-        """Lose what is here: the link is down."""
+        """Drop all lines: the link is down."""
         self._lines.clear()
 
     def _leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Faults that a test or a demonstration switches on by name. Blocks ask; nothing here acts."""
+"""Faults that a test or a demonstration injects by name. Blocks query them; nothing here acts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """A fault that a card's blocks know. `argument` says what its number means, empty when it takes none."""
+    """A fault that a card's blocks implement. `argument` describes its number; empty if it takes none."""
 
     name: str
     text: str
@@ -17,12 +17,14 @@ class FaultKind:
 COMMON = (
     FaultKind("all_ones_after_reads", "the function answers all ones: fallen off the bus", "register reads until then"),
     FaultKind("link_drop_after_bytes", "the link goes down", "bytes of bulk traffic until then"),
-    FaultKind("lost_interrupt", "interrupts are raised inside and never reach the host", "how many are lost; -1: all"),
+    FaultKind(
+        "lost_interrupt", "interrupts are raised in the card and never reach the host", "how many are lost; -1: all"
+    ),
 )
 
 
 class Faults:
-    """The faults of one card. A fault with a count is used up by `take`; others stay until `clear`."""
+    """The faults of one card. `take` uses up a fault with a count; others stay until `clear`."""
 
     def __init__(self, kinds: tuple[FaultKind, ...] = COMMON) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
@@ -33,8 +35,8 @@ class Faults:
         self.kinds.update({kind.name: kind for kind in kinds})
 
     def inject(self, name: str, argument: int = -1) -> None:
-        """Switch a fault on; -1 means for ever, or at once, as its text says. An unknown name is a `ValueError` that
-        lists them.
+        """Inject a fault; -1 means for ever, or at once, as its text says. An unknown name raises `ValueError`, which
+        lists the known ones.
         """
         if name not in self.kinds:
             known = "; ".join(f"{kind.name}: {kind.text}" for kind in self.kinds.values())
@@ -42,7 +44,7 @@ class Faults:
         self._on[name] = argument
 
     def clear(self, name: str = "") -> None:
-        """Switch one fault off, or all of them."""
+        """Remove one fault, or all of them."""
         if name:
             self._on.pop(name, None)
         else:
@@ -50,15 +52,15 @@ class Faults:
 
     @property
     def none_on(self) -> bool:
-        """Whether no fault is switched on."""
+        """Whether no fault is injected."""
         return not self._on
 
     def get(self, name: str) -> int | None:
-        """Return a fault's argument, None while it is off."""
+        """Return a fault's argument; None if it is not injected."""
         return self._on.get(name)
 
     def take(self, name: str, amount: int = 1) -> bool:
-        """Say whether the fault strikes now, and use up one of its count; -1 strikes always."""
+        """Return whether the fault strikes now, and decrement its count; -1 always strikes."""
         left = self._on.get(name)
         if left is None or left == 0:
             return False
@@ -67,7 +69,7 @@ class Faults:
         return True
 
     def reached(self, name: str, amount: int = 1) -> bool:
-        """Count `amount` towards a threshold fault and say whether it has been reached; -1 or 0 is reached at once."""
+        """Count `amount` towards a fault's threshold; return whether it is reached. -1 and 0 are reached at once."""
         left = self._on.get(name)
         if left is None:
             return False

@@ -1,4 +1,4 @@
-"""Interrupts of a card on their way to the host: kept while nobody listens, counted, waited for in virtual time."""
+"""Interrupts from a card to the host: kept while there is no listener, counted, and awaited in virtual time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ringup.silicon.common.clock import VirtualClock
 
 
 class Interrupts:
-    """A transport's `Interrupts`: vectors that came and were not taken yet. A listener, such as a virtual machine, gets
-    them at once.
+    """A transport's `Interrupts`: vectors that have arrived and have not been taken. A listener, such as a virtual
+    machine, gets them at once.
     """
 
-    # an edge that comes while it is pending adds nothing to a real vector; kept apart here so that tests can count
+    # a real vector that is already pending does not count again; here each one is kept, so that tests can count
     LIMIT = 4096
 
     def __init__(self, clock: VirtualClock | None = None) -> None:
@@ -23,7 +23,7 @@ class Interrupts:
         self.count = 0
 
     def deliver(self, vector: int) -> None:
-        """Take a message from the card."""
+        """Deliver a vector from the card."""
         self.count += 1
         if self._listener is not None:
             self._listener(vector)
@@ -31,25 +31,23 @@ class Interrupts:
             self.pending.append(vector)
 
     def listen(self, listener: Callable[[int], None] | None) -> None:
-        """Hand vectors to `listener` from now on, those that are pending first; None: keep them until somebody asks."""
+        """Pass vectors to `listener` from now on, pending ones first; None: keep them."""
         self._listener = listener
         while listener is not None and self.pending:
             listener(self.pending.popleft())
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Let time pass until an interrupt is pending or `timeout_us` later; return the vectors that came and forget
-        them.
-        """
+        """Let time pass until an interrupt is pending or for `timeout_us`; return and remove the pending vectors."""
         if self._clock is not None:
             self._clock.run_until(self.pending.__len__, timeout_us)
         return self.take()
 
     def take(self) -> tuple[int, ...]:
-        """Return the pending vectors without waiting and forget them."""
+        """Return and remove the pending vectors without waiting."""
         taken = tuple(self.pending)
         self.pending.clear()
         return taken
 
     def clear(self) -> None:
-        """Forget what is pending: the function was reset."""
+        """Drop pending vectors: the function was reset."""
         self.pending.clear()

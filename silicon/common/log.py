@@ -1,4 +1,4 @@
-"""What happened in a card: a bounded list of events, put into words only when somebody reads them."""
+"""The events of a card: a bounded list, formatted only when read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ringup.silicon.common.clock import PowerDomain, VirtualClock
 
 
 class Event(NamedTuple):
-    """One event, the `number`th of its log. `kind` is a short stable word (read, write, packet, fault, …) that filters
-    can name.
+    """One event; `number` is its position in the log. `kind` is a short stable word for filters (read, write, packet,
+    fault, …).
     """
 
     time_ns: int
@@ -23,7 +23,7 @@ class Event(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The event in words."""
+        """The formatted text."""
         return self.form.format(*self.values) if isinstance(self.form, str) else self.form(*self.values)
 
     def __str__(self) -> str:
@@ -31,18 +31,19 @@ class Event(NamedTuple):
 
 
 class EventLog:
-    """The last `limit` events of a card. `watch` gets each as it happens."""
+    """The last `limit` events of a card. `watch` gets each event as it happens."""
 
     def __init__(self, clock: VirtualClock, limit: int = 100_000) -> None:
         self._clock = clock.machine if isinstance(clock, PowerDomain) else clock
-        # what an `Event` is made of: most are never looked at
+        # the parts of an `Event`: most are never formatted
         self._events: deque[tuple[int, str, str, str | Callable[..., str], tuple[Any, ...], int]] = deque(maxlen=limit)
         self._watchers: list[tuple[Callable[[Event], None], frozenset[str]]] = []
         self._count = 0
-        self.accesses = False  # whether register accesses are noted too: many
+        # whether register accesses are logged too: there are many
+        self.accesses = False
 
     def note(self, block: str, kind: str, form: str | Callable[..., str], *values: object) -> None:
-        """Add an event: `form.format(*values)` or `form(*values)` puts it into words later."""
+        """Add an event. `form.format(*values)` or `form(*values)` makes its text later."""
         event = (self._clock.now_ns, block, kind, form, values, self._count)
         self._count += 1
         self._events.append(event)
@@ -51,11 +52,11 @@ class EventLog:
                 watcher(Event._make(event))
 
     def watch(self, watcher: Callable[[Event], None], *kinds: str) -> None:
-        """Call `watcher` with every event from now on, or with those of some kinds."""
+        """Call `watcher` with every new event, or only with those of some kinds."""
         self._watchers.append((watcher, frozenset(kinds)))
 
     def find(self, kind: str = "", block: str = "") -> list[Event]:
-        """Return the kept events of that kind and block, oldest first; an empty word matches all."""
+        """Return the kept events of a kind and block, oldest first; an empty string matches all."""
         return [event for event in self if kind in ("", event.kind) and block in ("", event.block)]
 
     def __iter__(self) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""Memory a card works on: its own VRAM, and the host's memory as its bus addresses see it."""
+"""The memory that a card uses: its own VRAM, and host memory at its bus addresses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ PAGE = 4096
 
 @dataclass(slots=True)
 class Span:
-    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds what owns the
-    bytes.
+    """Contiguous bytes: `view` for Python, `pointer` (a host address) for translated code. `keep` holds the owner of
+    the bytes.
 
-    `lasting`: it is nobody's process's, and stays when a process that has other spans ends (a bridge's own memory).
+    `lasting`: the span belongs to no process and stays when the process that owns the others ends (a bridge's own
+    memory).
     """
 
     base: int  # bus_addr or vram_pa of the first byte
@@ -32,16 +33,16 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The address behind the last byte."""
+        """The address after the last byte."""
         return self.base + self.size_bytes
 
     def load(self, bus_addr: int, size_bytes: int) -> bytes | None:
-        """Return bytes that lie within; None where nothing answers."""
+        """Return bytes within the span; None if it is not readable."""
         start = bus_addr - self.base
         return bytes(self.view[start : start + size_bytes]) if self.readable else None
 
     def store(self, bus_addr: int, data: bytes | memoryview) -> bool:
-        """Take bytes that lie within; tell whether somebody did."""
+        """Store bytes within the span; return whether it is writable."""
         start = bus_addr - self.base
         if self.writable:
             self.view[start : start + len(data)] = data
@@ -50,20 +51,20 @@ class Span:
 
 @dataclass(slots=True)
 class RemoteSpan(Span):
-    """Memory that has no address here: every access is a question to its owner, who may not answer (an `OSError`)."""
+    """Memory without an address here: every access is a message to its owner, who may not answer (an `OSError`)."""
 
     read: Callable[[int, int], bytes] = field(kw_only=True)
     write: Callable[[int, bytes], None] = field(kw_only=True)
 
     def load(self, bus_addr: int, size_bytes: int) -> bytes | None:
-        """Ask for bytes."""
+        """Request bytes from the owner."""
         try:
             return self.read(bus_addr, size_bytes) if self.readable else None
         except OSError:
             return None
 
     def store(self, bus_addr: int, data: bytes | memoryview) -> bool:
-        """Send bytes."""
+        """Send bytes to the owner."""
         try:
             if self.writable:
                 self.write(bus_addr, bytes(data))
@@ -82,7 +83,7 @@ def span_of(buffer: mmap.mmap | memoryview | bytearray, base: int = 0, writable:
 class Vram:
     """A card's memory: sparse, zero until written, `size_bytes` large. Offsets are vram_pa.
 
-    The file behind it (`fileno`) can be given to a process that maps it, such as a virtual machine.
+    Another process, such as a virtual machine, may map the file behind it (`fileno`).
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -93,20 +94,20 @@ class Vram:
         self._map = mmap.mmap(self.fileno, size_bytes)
         self.span = span_of(self._map)
         self.view = self.span.view
-        self.on_fetch: Callable[[int, int, str], None] | None = None  # looks at every `fetch` before it is answered
+        self.on_fetch: Callable[[int, int, str], None] | None = None  # called before every `fetch`
 
     def read(self, vram_pa: int, size_bytes: int) -> bytes:
-        """Return bytes; beyond the end is an `IndexError`, which only a mistake in a model causes."""
+        """Return bytes. A range beyond the end raises `IndexError`: a bug in a model."""
         self._check(vram_pa, size_bytes)
         return bytes(self.view[vram_pa : vram_pa + size_bytes])
 
     def look(self, vram_pa: int, size_bytes: int, client: str) -> None:
-        """Let `on_fetch` see what an engine, called `client`, is about to read."""
+        """Tell `on_fetch` what an engine, named `client`, is about to read."""
         if self.on_fetch is not None:
             self.on_fetch(vram_pa, size_bytes, client)
 
     def fetch(self, vram_pa: int, size_bytes: int, client: str) -> bytes:
-        """Return bytes to an engine, called `client`."""
+        """Return bytes to an engine, named `client`."""
         self.look(vram_pa, size_bytes, client)
         return self.read(vram_pa, size_bytes)
 
@@ -120,12 +121,12 @@ class Vram:
             raise IndexError(f"{size_bytes} bytes at vram_pa {vram_pa:#x} of {self.size_bytes:#x}")
 
     def lose(self) -> None:
-        """Forget the content, as memory without power does; who maps the file sees zeros."""
+        """Clear the contents: power was lost. Processes that map the file see zeros."""
         self._map.madvise(mmap.MADV_REMOVE)
 
 
 class HostBuffer:
-    """Host memory the card can reach; a transport's `DmaMemory`: one run of bus addresses, as behind an IOMMU,
+    """Host memory that the card can access, a transport's `DmaMemory`: one run of bus addresses, as behind an IOMMU,
     coherent.
     """
 
@@ -136,49 +137,51 @@ class HostBuffer:
         self.view, self.size_bytes = span.view, span.size_bytes
 
     def bus_addr(self, offset_bytes: int = 0) -> int:
-        """Return what the card puts on the bus to reach that byte."""
+        """Return the bus address of a byte."""
         if not 0 <= offset_bytes < self.size_bytes:
             raise ValueError(f"offset {offset_bytes:#x} lies outside a buffer of {self.size_bytes:#x} bytes")
         return self.span.base + offset_bytes
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Give (bus_addr, size_bytes) of its one piece."""
+        """Yield (bus_addr, size_bytes) of its one piece."""
         yield self.span.base, self.size_bytes
 
     def free(self) -> None:
-        """Take the memory away from the card: what the card does there afterwards is a bus error."""
+        """Unmap the memory from the card: later accesses by the card are bus errors."""
         self._free(self.span.base)
 
 
 class HostMemory:
-    """The host's memory behind the card's link. An address nobody mapped is a master abort: reads give all ones, writes
-    vanish.
+    """The host's memory as the card's link reaches it. An unmapped address is a master abort: reads return all ones,
+    writes are dropped.
     """
 
     FIRST_BUS_ADDR = 0x1_0000_0000
-    GUARD_BYTES = 1 << 20  # between buffers, so that running over an end is seen
+    # between buffers, so that overruns are noticed
+    GUARD_BYTES = 1 << 20
 
     def __init__(self) -> None:
         self._bases: list[int] = []
         self._spans: list[Span] = []
         self._next = self.FIRST_BUS_ADDR
         self.errors = 0
-        self.epoch = 0  # grows when a mapping goes away, or is to be watched
-        self._hooks: list[Callable[[], None]] = []  # called then
+        # grows when a mapping is removed, or a watch is added
+        self.epoch = 0
+        self._hooks: list[Callable[[], None]] = []  # called when `epoch` grows
         self._reachable = True
         self.on_error: Callable[[int, bool], None] = lambda bus_addr, write: None
         self._watches: list[tuple[int, int, Callable[[int, int], None]]] = []
 
     def watch(self, first: int, end: int, hook: Callable[[int, int], None]) -> None:
-        """Call `hook(bus_addr, size_bytes)` after a write reached bus addresses from `first` up to `end`.
+        """Call `hook(bus_addr, size_bytes)` after a write to bus addresses from `first` up to `end`.
 
-        Stores of translated shader code go past it: they use a span's pointer.
+        Stores by translated shader code are not seen: they use a span's pointer.
         """
         self._watches.append((first, end, hook))
         self._changed()
 
     def on_change(self, hook: Callable[[], None]) -> None:
-        """Call `hook()` whenever `epoch` grows: spans that were found before may not be used any more."""
+        """Call `hook()` whenever `epoch` grows: spans found before may be invalid."""
         self._hooks.append(hook)
 
     def _changed(self) -> None:
@@ -188,18 +191,18 @@ class HostMemory:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody hears of writes."""
+        """Whether there are watches of writes."""
         return bool(self._watches)
 
     def allocate(self, size_bytes: int) -> HostBuffer:
-        """Return zeroed memory at a bus address of its own, a whole number of pages."""
+        """Return zeroed memory at its own bus address, a whole number of pages."""
         if size_bytes <= 0:
             raise ValueError(f"host memory of {size_bytes} bytes")
         size_bytes = -(-size_bytes // PAGE) * PAGE
         return self._map(mmap.mmap(-1, size_bytes))
 
     def pin(self, buffer: memoryview) -> HostBuffer:
-        """Give the caller's own memory a bus address; anything but whole, writable pages is a `ValueError`."""
+        """Map the caller's memory at a bus address. Anything except whole, writable pages raises `ValueError`."""
         if buffer.readonly or not buffer.c_contiguous or not buffer.nbytes:
             raise ValueError("only writable memory without gaps can be pinned")
         pointer = span_of(buffer).pointer
@@ -214,33 +217,33 @@ class HostMemory:
         return HostBuffer(span, self.detach)
 
     def attach(self, span: Span) -> None:
-        """Let the card reach memory that somebody else owns, such as a virtual machine's. Overlaps are a
-        `ValueError`.
-        """
+        """Map memory with another owner, such as a virtual machine, for the card. Overlaps raise `ValueError`."""
         place = bisect.bisect_right(self._bases, span.base)
         before = self._spans[place - 1] if place else None
         behind = self._spans[place] if place < len(self._spans) else None
         if (before and before.end > span.base) or (behind and span.end > behind.base):
-            raise ValueError(f"bus addresses {span.base:#x} to {span.end:#x} are mapped already")
+            raise ValueError(f"bus addresses {span.base:#x} to {span.end:#x} are already mapped")
         self._bases.insert(place, span.base)
         self._spans.insert(place, span)
 
     def detach(self, base: int) -> None:
-        """Take a span away; one that is not there is ignored, so freeing twice is harmless."""
+        """Unmap a span. An unknown one is ignored, so freeing twice is harmless."""
         place = bisect.bisect_left(self._bases, base)
         if place < len(self._bases) and self._bases[place] == base:
             del self._bases[place], self._spans[place]
             self._changed()
 
     def detach_all(self) -> None:
-        """Take every span away that a process owns, as its end does."""
+        """Unmap every span that a process owns, as the process's end does."""
         self._spans = [span for span in self._spans if span.lasting]
         self._bases = [span.base for span in self._spans]
         self._changed()
 
     @property
     def reachable(self) -> bool:
-        """Whether the card may issue requests at all: bus mastering on, link up. Without, every access is an error."""
+        """Whether the card may send requests: bus mastering is on, the link is up. Otherwise every access is
+        an error.
+        """
         return self._reachable
 
     @reachable.setter
@@ -250,7 +253,7 @@ class HostMemory:
             self._changed()
 
     def find(self, bus_addr: int) -> Span | None:
-        """Return the span that holds an address; None where nothing answers."""
+        """Return the span that contains an address; None if there is none."""
         if not self._reachable:
             return None
         place = bisect.bisect_right(self._bases, bus_addr) - 1
@@ -259,7 +262,7 @@ class HostMemory:
         return self._spans[place]
 
     def read(self, bus_addr: int, size_bytes: int) -> bytes:
-        """Return what the card would get; all ones where nothing answers."""
+        """Return the bytes that the card reads; all ones where nothing is mapped."""
         parts = []
         for span, start, count in self._pieces(bus_addr, size_bytes):
             part = None if span is None else span.load(start, count)
@@ -270,7 +273,7 @@ class HostMemory:
         return b"".join(parts)
 
     def write(self, bus_addr: int, data: bytes | memoryview) -> None:
-        """Store what the card sends."""
+        """Store bytes that the card writes."""
         for span, start, count in self._pieces(bus_addr, len(data)):
             at = start - bus_addr
             if span is None or not span.store(start, data[at : at + count]):
@@ -281,7 +284,7 @@ class HostMemory:
                         hook(start, count)
 
     def _pieces(self, bus_addr: int, size_bytes: int) -> list[tuple[Span | None, int, int]]:
-        """Cut a run of addresses where spans begin and end."""
+        """Split a range of addresses at the ends of spans."""
         pieces: list[tuple[Span | None, int, int]] = []
         at, end = bus_addr, bus_addr + size_bytes
         while at < end:

@@ -1,18 +1,18 @@
-"""Posted writes of a virtual bus: what the host has written and the card has not got yet.
+"""Posted writes of a virtual bus: what the host has written and the card has not received.
 
-A memory write on PCI Express is posted: the processor goes on, and the write lies in buffers of root complex, switches
-and endpoint until it arrives. Here they are one queue for each function, of all its windows:
+A memory write on PCI Express is posted: the processor continues, and the write waits in buffers of root complex,
+switches and endpoint until it arrives. Here these buffers are one queue for each function, for all its windows:
 
-- writes arrive in the order in which they were posted, whichever window they are for;
-- a request that waits for an answer (a read of any window, any access of configuration space) pushes everything before
-  it;
-- time brings them, `delay_ns` after each was posted;
-- nothing that the card sends pushes them: its interrupts and its own writes travel the other way. Nor does a barrier of
-  the processor.
+- Writes arrive in the order in which they were posted, whatever their window.
+- A request that waits for a completion (a read of any window, any access to configuration space) pushes everything
+  before it.
+- Otherwise a write arrives `delay_ns` after it was posted.
+- Nothing that the card sends pushes writes: its interrupts and its own writes travel the other way. Nor does a barrier
+  of the processor.
 
-So a driver that needs a write to have arrived, and does not write to the card next, must read something. A link that is
-lost loses what is on its way. Windows that give their memory as a plain view (`map`) bypass the queue: what is stored
-through a view has arrived.
+So a driver that needs a write to have arrived, and does not access the card next, must read something. When the link is
+lost, waiting writes are lost. Windows that are mapped as plain memory (`map`) bypass the queue: a store through such a
+view arrives at once.
 
 Source: PCI Express base specification 4.0, 2.4.1, table 2-39 (columns Posted and Non-Posted Request, row Completion);
 Linux Documentation/driver-api/device-io.rst, "Differences between I/O access functions" and "Accessing the device".
@@ -28,20 +28,20 @@ from ringup.silicon.common.clock import READ_NS, VirtualClock
 from ringup.silicon.common.combining import Combining
 
 Deliver = Callable[[int, bytes | memoryview], None]
-ARRIVE_NS = READ_NS // 2  # GUESS: one way of a read's two
+ARRIVE_NS = READ_NS // 2  # GUESS: half of a read's round trip
 
 
 class PostedWrites:
     """The queue of one function.
 
-    `delay_ns`: how long a write takes by itself; None: until something pushes it, for tests that look for missing
-    reads. `combining`: the buffers that a processor has before the bus, for windows that it maps so; None: it has none.
-    `on_refused` takes the error of a write that the card's model refuses when it arrives, where who posted it is no
-    longer there to be told (another process); None: who pushed it, or let time pass, gets the error.
+    `delay_ns`: how long a write takes by itself; None: until something pushes it, for tests of missing reads.
+    `combining`: the processor's buffers before the bus, for windows mapped with write combining; None: there are none.
+    `on_refused`: gets the error of a write that the card's model refuses on arrival, for callers that posted it from
+    another process; None: the error is raised in the caller that pushes the write or lets time pass.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
-        """`clock` is the machine's: writes on their way outlive a reset of the card."""
+        """`clock` is the machine's: posted writes survive a reset of the card."""
         self.delay_ns: int | None = ARRIVE_NS
         self.combining: Combining | None = None
         self.on_refused: Callable[[RingupError], None] | None = None
@@ -50,15 +50,13 @@ class PostedWrites:
         self._armed = False
 
     def post(self, deliver: Deliver, offset: int, data: bytes | memoryview) -> None:
-        """Send a write on its way; `deliver(offset, data)` is its arrival. What the processor has gathered goes before
-        it.
-        """
+        """Post a write; `deliver(offset, data)` is called when it arrives. Writes in the combining buffers go first."""
         if self.combining is not None:
             self.combining.drain()
         self.send(deliver, offset, data)
 
     def send(self, deliver: Deliver, offset: int, data: bytes | memoryview) -> None:
-        """Send what leaves the processor's buffers on its way, and leave the rest there."""
+        """Post a write that leaves the combining buffers; the other lines stay there."""
         delay_ns = self.delay_ns
         if delay_ns is None:
             self._waiting.append((0, deliver, offset, data))
@@ -68,20 +66,20 @@ class PostedWrites:
             self._arm(delay_ns)
 
     def push(self) -> None:
-        """Let everything arrive that was posted before, by a request of the processor that posted it."""
+        """Deliver every earlier write, because of a request by the processor that posted them."""
         if self.combining is not None:
             self.combining.drain()
         self.arrive()
 
     def arrive(self) -> None:
-        """Let everything arrive that is on the bus, by a request of another processor: what is still in this one's
-        buffers stays there.
+        """Deliver every write on the bus, because of a request by another processor. Lines in this processor's
+        combining buffers stay.
         """
         while self._waiting:
             self._arrive_one()
 
     def lose(self) -> None:
-        """Forget what is on its way: the link is down."""
+        """Drop all writes in flight: the link is down."""
         self._waiting.clear()
         if self.combining is not None:
             self.combining.forget()
@@ -103,7 +101,7 @@ class PostedWrites:
         self._clock.after(delay_ns / 1_000, self._fall_due)
 
     def _fall_due(self) -> None:
-        """Let arrive what is due, and look again when the next one is."""
+        """Deliver due writes, and start a timer for the next one."""
         self._armed = False
         waiting, now_ns = self._waiting, self._clock.now_ns
         try:

@@ -1,8 +1,8 @@
-"""Tables of registers: what each register of a block is to its model, a row for a register or a family.
+"""Tables of registers: how a model treats each register of a block, one row for a register or a family.
 
-A row says one of three things. *Behaviour*: the model acts on the register or answers from it. *Inert*: it is kept, and
-changes nothing that the model could show; the row says why, and from which source. *Unmodelled*: metal acts on it, and
-the model only keeps it. A register without a row is unmodelled too.
+A row has one of three kinds. *Behaviour*: the model acts on the register or answers from it. *Inert*: the register is
+stored and has no effect that the model could show; the row gives the reason and its source. *Unmodelled*: metal acts on
+the register, the model only stores it. A register without a row is unmodelled too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 ALL = 0xFFFF_FFFF
-LAST = "\x7f"  # behind every letter of a name
+LAST = "\x7f"  # sorts after every character of a name
 
 
 class Kind(Enum):
-    """What a register is to its model."""
+    """How the model treats a register."""
 
     BEHAVIOUR = "behaviour"
     INERT = "inert"
@@ -29,11 +29,11 @@ class Kind(Enum):
 class Row:
     """A register or a family.
 
-    `names`: patterns separated by blanks; `*` stands for any text, `#` for a decimal number. `why`: what it does here,
-    or why it does nothing. `source`: where that is written. Bits: `read_only` ones the bus cannot change, `clears` ones
-    that a written 1 clears, `spare` ones that no field of the header names and that known drivers set all the same.
-    `starts`: fields that start what the model lacks, as `NAME` (any value but 0), `NAME=value`, or `*` (any bit): such
-    a write raises `Unmodelled`.
+    `names`: patterns separated by blanks; `*` matches any text, `#` a decimal number. `why`: what the register does
+    here, or why it does nothing. `source`: where that is documented. Bits: `read_only` bits cannot be changed by the
+    bus, `clears` bits are cleared by writing 1, `spare` bits belong to no field of the header and are set by known
+    drivers nevertheless. `starts`: fields that start something that the model lacks, as `NAME` (any non-zero value),
+    `NAME=value`, or `*` (any bit); such a write raises `Unmodelled`.
     """
 
     kind: Kind
@@ -48,18 +48,18 @@ class Row:
 
     @property
     def patterns(self) -> list[str]:
-        """Each of the names."""
+        """The separate patterns of `names`."""
         return self.names.split()
 
     def with_prefix(self, old: str, new: str) -> Row:
-        """Return the row for the registers of a twin block, whose names begin otherwise."""
+        """Return the row with another prefix of names, for a twin block."""
         return replace(self, names=" ".join(new + name.removeprefix(old) for name in self.patterns))
 
 
 def behaviour(
     names: str, why: str, source: str = "", *, reset: int = 0, read_only: int = 0, clears: int = 0, spare: int = 0
 ) -> Row:
-    """Make the row of registers that the model acts on; `why` says which module, and what it does."""
+    """Return the row of registers that the model acts on; `why` names the module and what it does."""
     return Row(Kind.BEHAVIOUR, names, why, source, reset, read_only, clears, spare)
 
 
@@ -73,14 +73,16 @@ def inert(
     spare: int = 0,
     starts: tuple[str, ...] = (),
 ) -> Row:
-    """Make the row of registers that are kept and change nothing that the model could show; `source` says who knows."""
+    """Return the row of registers that are stored without any effect that the model could show; `source` documents
+    that.
+    """
     return Row(Kind.INERT, names, why, source, reset, read_only, 0, spare, starts)
 
 
 def unmodelled(
     names: str, why: str, source: str = "", *, reset: int = 0, spare: int = 0, starts: tuple[str, ...] = ()
 ) -> Row:
-    """Make the row of registers that metal acts on and the model only keeps; `why` says what metal does with them."""
+    """Return the row of registers that metal acts on and the model only stores; `why` says what metal does."""
     return Row(Kind.UNMODELLED, names, why, source, reset, 0, 0, spare, starts)
 
 
@@ -92,7 +94,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """List those of the sorted `names` that a pattern means; only names that begin as it does are compared."""
+    """List the sorted `names` that match a pattern; only names with its first characters are compared."""
     parts = re.split(r"[*#]", pattern)
     start, longest = parts[0], max(parts, key=len)
     matches = _expression(pattern).fullmatch
@@ -102,12 +104,12 @@ def _matching(pattern: str, names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A block's table. A name spelled out goes before patterns; of several patterns the first row has the register."""
+    """A block's table. An exact name takes precedence over patterns; of several patterns the first row applies."""
 
     rows: tuple[Row, ...]
 
     def of(self, names: Iterable[str]) -> dict[str, Row]:
-        """Return the row of each register that has one. Elements of an array, `NAME[2]`, are found by `NAME`."""
+        """Return the row of each register that has one. `NAME` also matches elements of an array, `NAME[2]`."""
         elements: dict[str, list[str]] = {}
         for name in names:
             elements.setdefault(name.partition("[")[0], []).append(name)

@@ -1,8 +1,8 @@
-"""What a virtual card says of its driver's mistakes, and of what does not go on: a real card lacks this, so a driver
-asks whether it is there.
+"""A virtual card's reports of its driver's mistakes and of stalled work. A real card has none, so a driver checks for
+it.
 
-`Device.witness` of the seam, by shape. Texts name the rule, the address and the instruction or packet; what only the
-driver knows, such as names of kernels and buffers, it adds from `pc` and `gpu_va`.
+It is the seam's `Device.witness`, by shape. Texts name the rule, the address and the instruction or packet. The driver
+adds what only it knows from `pc` and `gpu_va`, such as names of kernels and buffers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from ringup.errors import RingupError
 from ringup.silicon.common.log import Event, EventLog
 
 NONE = -1
-MAX_TOLD = 200  # different mistakes that a server tells of one log
+# different mistakes of one log that a server reports
+MAX_REPORTED = 200
 ACCESSED = re.compile(r"(?:read of|write to|bytes at) (0x[0-9a-f]+)")
 Source = Callable[[], Iterable["Observation"]]
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that was seen. `key` tells it apart from all others of the card; -1 where there is no such address or
-    VMID.
-    """
+    """One observation. `key` is unique for the card; -1 means that there is no such address or VMID."""
 
     key: str
     time_us: float
@@ -37,22 +36,22 @@ class Observation:
 
 
 class Witness:
-    """What several parts saw, in order of time: the card, and the bridge that it sits behind."""
+    """The observations of several parts, in order of time: the card, and the bridge in front of it."""
 
     def __init__(self, mistakes: Iterable[Source], unfinished: Iterable[Source]) -> None:
         self._mistakes, self._unfinished = tuple(mistakes), tuple(unfinished)
 
     def mistakes(self) -> list[Observation]:
-        """Return what the driver and its work did that a real card punishes, oldest first."""
+        """Return what the driver and its work did wrong and a real card punishes, oldest first."""
         return sorted((one for source in self._mistakes for one in source()), key=lambda one: one.time_us)
 
     def unfinished(self) -> list[Observation]:
-        """Return what does not go on now: packets that wait and for what, waves by the place they are at."""
+        """Return the stalled work: packets and what they wait for, waves by place."""
         return [one for source in self._unfinished for one in source()]
 
 
-def seen(events: Iterable[Event], place: str) -> Iterator[Observation]:
-    """Give the observations of a log's events. `place` tells the log from others of the machine."""
+def observations(events: Iterable[Event], place: str) -> Iterator[Observation]:
+    """Yield the observations of a log's events. `place` identifies the log within the machine."""
     for event in events:
         broken = next((value for value in event.values if hasattr(value, "gpu_va") or hasattr(value, "pc")), None)
         yield Observation(
@@ -66,7 +65,7 @@ def seen(events: Iterable[Event], place: str) -> Iterator[Observation]:
 
 
 def _accessed(broken: object) -> int:
-    """Return the address that a fault names; a rule that a shader program broke has it in its words."""
+    """Return the address of a fault; for a rule that a shader program broke, it is taken from the text."""
     if getattr(broken, "gpu_va", None) is not None:
         return _number(broken, "gpu_va")
     named = ACCESSED.search(getattr(broken, "detail", ""))
@@ -74,7 +73,7 @@ def _accessed(broken: object) -> int:
 
 
 def _lane(text: str, broken: object) -> str:
-    """Return the lane of a rule that a shader program broke, where its words do not have it."""
+    """Return the lane of a broken shader rule, if the text lacks it."""
     lane = getattr(broken, "lane", None)
     return "" if lane is None or f"lane {lane}" in text else f", lane {lane}"
 
@@ -84,29 +83,29 @@ def _number(of: object, name: str) -> int:
     return NONE if found is None else int(found)
 
 
-def asked(look: Callable[[], str]) -> str:
-    """Return what `look` says; where looking is what the card cannot do, that."""
+def describe_wait(look: Callable[[], str]) -> str:
+    """Return `look()`, or the text of its error."""
     try:
         return look()
     except RingupError as error:
         return str(error)
 
 
-def tell_mistakes(log: EventLog, name: str, to: logging.Logger) -> None:
-    """Warn of each mistake in a log from now on, once: for whoever runs a card that another program drives, called
-    `name` there.
+def log_mistakes(log: EventLog, name: str, to: logging.Logger) -> None:
+    """Log a warning for each new mistake in a log, once: for users of a card that another program drives, where it is
+    called `name`.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def watch(event: Event) -> None:
-        if event.kind != "violation" or len(told) > MAX_TOLD:
+        if event.kind != "violation" or len(reported) > MAX_REPORTED:
             return
         text = f"{event.block}: {event.text}"
-        if text in told:
+        if text in reported:
             return
-        told.add(text)
-        if len(told) > MAX_TOLD:
-            to.warning("%s: more mistakes than %d; they are in its log alone", name, MAX_TOLD)
+        reported.add(text)
+        if len(reported) > MAX_REPORTED:
+            to.warning("%s: more mistakes than %d; the others are only in its log", name, MAX_REPORTED)
         else:
             to.warning("%s: a mistake that a real card punishes: %s", name, text)
 

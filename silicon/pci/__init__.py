@@ -1,4 +1,4 @@
-"""A card's functions on the bus, and the host's way to them.
+"""A card's functions on the bus, and the host's path to them.
 
-Imported by the cards and the servers; imports `common` alone.
+Cards and servers import it; it imports only `common`.
 """

@@ -1,4 +1,4 @@
-"""Capability structures of PCI Express functions, as rows that `pci.Function` lays out.
+"""Capability structures of PCI Express functions, as rows for `pci.Function`.
 
 Source: PCI Express Base Specification 4.0, chapter 7; names of bits as in pci_regs.h.
 """
@@ -10,21 +10,24 @@ from collections.abc import Iterable
 from ringup.autogen.linux import pci as regs
 from ringup.silicon.pci.function import ONES, Bar, Bits, Capability
 
-SPEEDS = {1: 0x1, 2: 0x3, 3: 0x7, 4: 0xF, 5: 0x1F}  # by generation: the vector of supported link speeds
+# by generation: the vector of supported link speeds
+SPEEDS = {1: 0x1, 2: 0x3, 3: 0x7, 4: 0xF, 5: 0x1F}
 
 
 def vendor_specific(offset: int, size_bytes: int) -> Capability:
-    """A vendor's own registers in the first 256 bytes."""
+    """Return a capability with a vendor's own registers in the first 256 bytes."""
     return Capability("vendor", regs.PCI_CAP_ID_VNDR, offset, (Bits(0, size_bytes << 16),))
 
 
 def subsystem(offset: int, vendor_id: int, device_id: int) -> Capability:
-    """The subsystem of a bridge."""
+    """Return the subsystem capability of a bridge."""
     return Capability("subsystem", regs.PCI_CAP_ID_SSVID, offset, (Bits(4, vendor_id | device_id << 16),))
 
 
 def power_management(offset: int, capabilities: int, keeps_state: bool) -> Capability:
-    """D0 and D3hot. `keeps_state`: No_Soft_Reset, the function loses nothing on its way back from D3hot."""
+    """Return the capability for D0 and D3hot. `keeps_state`: No_Soft_Reset, the function keeps its state when it leaves
+    D3hot.
+    """
     control = regs.PCI_PM_CTRL_NO_SOFT_RESET if keeps_state else 0
     writable = regs.PCI_PM_CTRL_STATE_MASK | regs.PCI_PM_CTRL_PME_ENABLE
     clears = regs.PCI_PM_CTRL_PME_STATUS
@@ -35,14 +38,15 @@ def power_management(offset: int, capabilities: int, keeps_state: bool) -> Capab
 def express(
     offset: int, kind: int, *, generation: int, lanes: int, device: int = 0, device2: int = 0, bridge: bool = False
 ) -> Capability:
-    """The PCI Express capability, version 2. `device`, `device2`: the device capability registers beyond the common
-    bits.
+    """Return the PCI Express capability, version 2. `device`, `device2`: bits of the device capability registers in
+    addition to the common ones.
     """
     payload = 1  # 256 bytes
     link = generation | lanes << 4 | regs.PCI_EXP_LNKCAP_ASPM_L1
     reporting = 1 << 22 | regs.PCI_EXP_LNKCAP_DLLLARC if bridge else 1 << 22  # ASPM optionality; link active reporting
     status = generation | lanes << 4 | regs.PCI_EXP_LNKSTA_SLC | (regs.PCI_EXP_LNKSTA_DLLLA if bridge else 0)
-    link_control = 0x0FFB if bridge else 0x03C3 | 0xC00  # a downstream port may disable and retrain its link
+    # a downstream port may disable and retrain its link
+    link_control = 0x0FFB if bridge else 0x03C3 | 0xC00
     return Capability(
         "express",
         regs.PCI_CAP_ID_EXP,
@@ -63,7 +67,7 @@ def express(
 
 
 def msi(offset: int, *, vectors_log2: int = 0, maskable: bool = False) -> Capability:
-    """Message-signalled interrupts with a 64-bit address."""
+    """Return the capability for message-signalled interrupts with a 64-bit address."""
     flags = regs.PCI_MSI_FLAGS_64BIT | (regs.PCI_MSI_FLAGS_MASKBIT if maskable else 0) | vectors_log2 << 1
     words = [
         Bits(0, flags << 16, (regs.PCI_MSI_FLAGS_ENABLE | regs.PCI_MSI_FLAGS_QSIZE) << 16),
@@ -77,18 +81,18 @@ def msi(offset: int, *, vectors_log2: int = 0, maskable: bool = False) -> Capabi
 
 
 def extended(name: str, number: int, offset: int, words: Iterable[Bits] = (), version: int = 1) -> Capability:
-    """An extended capability that has no behaviour beyond its registers."""
+    """Return an extended capability without behaviour beyond its registers."""
     return Capability(name, number, offset, tuple(words), version)
 
 
 def vendor_extended(offset: int, number: int, revision: int, size_bytes: int) -> Capability:
-    """A vendor's own extended capability."""
+    """Return a vendor's own extended capability."""
     header = Bits(4, number | revision << 16 | size_bytes << 20)
     return extended("vendor extended", regs.PCI_EXT_CAP_ID_VNDR, offset, (header,))
 
 
 def advanced_errors(offset: int) -> Capability:
-    """Advanced error reporting, version 2; its logs survive a reset of the function."""
+    """Return the advanced error reporting capability, version 2; its logs survive a reset of the function."""
     severity = (
         regs.PCI_ERR_UNC_DLP
         | regs.PCI_ERR_UNC_SURPDN
@@ -114,12 +118,12 @@ def advanced_errors(offset: int) -> Capability:
 
 
 def resizable_bars(offset: int, bars: Iterable[Bar]) -> Capability:
-    """The sizes that some BARs may be given, and the size each has."""
+    """Return the capability with the possible and current sizes of resizable BARs."""
     rows = [bar for bar in bars if bar.sizes_mib]
     words: list[Bits] = []
     for number, bar in enumerate(rows):
         supported = sum(1 << size.bit_length() - 1 + 4 for size in bar.sizes_mib)
-        count = len(rows) << 5 if number == 0 else 0  # only the first says how many there are
+        count = len(rows) << 5 if number == 0 else 0  # only the first one has their number
         now = (bar.size_bytes >> 20).bit_length() - 1
         words += Bits(4 + 8 * number, supported), Bits(8 + 8 * number, bar.index | count | now << 8, 0x3F00)
     return extended("resizable bar", regs.PCI_EXT_CAP_ID_REBAR, offset, words)

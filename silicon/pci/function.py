@@ -1,4 +1,6 @@
-"""The configuration space of a PCI Express function: header, BARs, capabilities, power states, MSI. Knows no vendor."""
+"""The configuration space of a PCI Express function: header, BARs, capabilities, power states, MSI. It is
+vendor-neutral.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ COMMAND_WRITABLE = (
     | regs.PCI_COMMAND_SERR
     | regs.PCI_COMMAND_INTX_DISABLE
 )
-STATUS_ERRORS = 0xF900  # parity, target abort, master abort, system error: a written 1 clears
+# parity, target abort, master abort, system error: cleared by writing 1
+STATUS_ERRORS = 0xF900
 ROM_OFFSET = {
     regs.PCI_HEADER_TYPE_NORMAL: regs.PCI_ROM_ADDRESS,
     regs.PCI_HEADER_TYPE_BRIDGE: regs.PCI_ROM_ADDRESS1,
@@ -28,8 +31,8 @@ ROM_OFFSET = {
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A dword of configuration space: its value after reset, what a write changes, what a written 1 clears, what
-    survives a reset.
+    """A dword of configuration space: value after reset; bits that writes change; bits that writing 1 clears; bits that
+    survive a reset.
     """
 
     offset: int
@@ -41,9 +44,10 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A capability structure at `offset`; offsets of its dwords count from there. `version` above 0: an extended one.
+    """A capability structure at `offset`; offsets of its dwords count from there. `version` above 0 makes it an
+    extended one.
 
-    The lower half of the first dword (id and pointer, or id, version and pointer) is made when the list is linked.
+    Linking the list creates the lower half of the first dword (id and pointer, or id, version and pointer).
     """
 
     name: str
@@ -55,7 +59,7 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A base address register. `sizes_mib`: what a resizable BAR offers, in MiB, smallest first."""
+    """A base address register. `sizes_mib`: the sizes that a resizable BAR offers, in MiB, smallest first."""
 
     index: int
     size_bytes: int
@@ -64,19 +68,20 @@ class Bar:
 
     @property
     def wide(self) -> bool:
-        """Whether it takes two registers."""
+        """Whether the BAR takes two registers."""
         memory = not self.kind & regs.PCI_BASE_ADDRESS_SPACE_IO
         return memory and self.kind & regs.PCI_BASE_ADDRESS_MEM_TYPE_MASK == regs.PCI_BASE_ADDRESS_MEM_TYPE_64
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionRow:
-    """What a function is, as its card's row says."""
+    """The properties of a function, in its card's row."""
 
     name: str
     vendor_id: int
     device_id: int
-    class_code: int  # base class, sub-class, programming interface: 0x030000 is a VGA controller
+    # base class, sub-class, programming interface: 0x030000 is a VGA controller
+    class_code: int
     revision: int = 0
     subsystem: tuple[int, int] = (0, 0)
     bars: tuple[Bar, ...] = ()
@@ -88,7 +93,7 @@ class FunctionRow:
 
 
 class ConfigSpace:
-    """4 KiB of registers, by byte, with what a bus write may change and hooks by dword."""
+    """4 KiB of registers by byte, with masks for bus writes and hooks by dword."""
 
     def __init__(self) -> None:
         self._value = bytearray(SIZE)
@@ -99,7 +104,7 @@ class ConfigSpace:
         self._hooks: dict[int, Callable[[int, int], None]] = {}
 
     def define(self, bits: Bits) -> None:
-        """Set a dword's reset value and what may be done to it; bits defined before at the same place stay defined."""
+        """Add bits to a dword: reset value and masks. Bits from earlier calls stay."""
         at = slice(bits.offset, bits.offset + 4)
         parts = (self._reset, bits.value), (self._writable, bits.writable), (self._clears, bits.clears)
         for store, mask in (*parts, (self._sticky, bits.sticky)):
@@ -107,19 +112,19 @@ class ConfigSpace:
         self._value[at] = self._reset[at]
 
     def on_write(self, offset: int, hook: Callable[[int, int], None]) -> None:
-        """Call `hook(old, new)` after a write changed or touched the dword at `offset`."""
+        """Call `hook(old, new)` after each write to the dword at `offset`."""
         self._hooks[offset] = hook
 
     def get(self, offset: int, size_bytes: int = 4) -> int:
-        """Return what is stored: the function's own hand."""
+        """Return stored bytes, for use by the function itself."""
         return int.from_bytes(self._value[offset : offset + size_bytes], "little")
 
     def put(self, offset: int, value: int, size_bytes: int = 4) -> None:
-        """Store: the function's own hand, which may change what a bus write cannot."""
+        """Store bytes, for use by the function itself: this may change what bus writes cannot."""
         self._value[offset : offset + size_bytes] = value.to_bytes(size_bytes, "little")
 
     def restore(self, saved: bytes, skip: frozenset[int]) -> None:
-        """Put back what a bus write may change, of all dwords but those at `skip`; status bits stay as they are, no
+        """Restore the writable bits of all dwords except those at `skip`. Status bits stay as they are; no
         hook runs.
         """
         for at in range(0, SIZE, 4):
@@ -128,11 +133,11 @@ class ConfigSpace:
                 self.put(at, self.get(at) & ~writable | int.from_bytes(saved[at : at + 4], "little") & writable)
 
     def mask(self, offset: int, writable: int) -> None:
-        """Say anew which bits of a dword a bus write changes."""
+        """Set which bits of a dword bus writes change."""
         self._writable[offset : offset + 4] = writable.to_bytes(4, "little")
 
     def reset(self, keep_sticky: bool) -> None:
-        """Return to the reset values; sticky bits survive all but a loss of power."""
+        """Return to the reset values. With `keep_sticky`, sticky bits survive: always, except in a loss of power."""
         if not keep_sticky:
             self._value[:] = self._reset
             return
@@ -165,9 +170,10 @@ def _check(offset: int, size_bytes: int) -> None:
 
 
 class Function:
-    """One PCI Express function: what the host sees of it, and what it lets its device do.
+    """One PCI Express function: its configuration space, and what it permits its device to do.
 
-    `present` is false while the link above is down or a reset is held; then the host reads all ones and writes vanish.
+    `present` is false while the link above is down or a reset is held. Then the host reads all ones, and writes are
+    dropped.
     """
 
     def __init__(self, row: FunctionRow, interrupts: Interrupts | None = None) -> None:
@@ -178,9 +184,8 @@ class Function:
         self.places = {cap.name: cap.offset for cap in row.capabilities}
         self.sizes = {bar.index: bar.size_bytes for bar in row.bars}
         self.on_reset: Callable[[str], None] = lambda kind: None
-        self.on_change: Callable[[], None] = lambda: (
-            None
-        )  # bus mastering, decoding, power state or a BAR's size changed
+        # called when bus mastering, decoding, power state or a BAR's size has changed
+        self.on_change: Callable[[], None] = lambda: None
         self.on_mistake: Callable[[str], None] = lambda text: None
         self._bars = {bar.index: bar for bar in row.bars}
         self._header()
@@ -212,11 +217,12 @@ class Function:
         if row.rom_bytes:
             mask = ~(row.rom_bytes - 1) & regs.PCI_ROM_ADDRESS_MASK
             define(Bits(ROM_OFFSET[row.header_type], writable=mask | regs.PCI_ROM_ADDRESS_ENABLE))
-        control = 0x0073 << 16 if bridge else 0  # parity, SERR, bus reset and master-abort mode of a bridge
+        # parity, SERR, bus reset and master-abort mode of a bridge
+        control = 0x0073 << 16 if bridge else 0
         define(Bits(regs.PCI_INTERRUPT_LINE, 0xFF | row.interrupt_pin << 8, 0xFF | control))
 
     def _link(self) -> None:
-        """Chain the capabilities in the order of the row and lay out their registers."""
+        """Chain the capabilities in the row's order and define their registers."""
         plain = [cap for cap in self.row.capabilities if not cap.version]
         extended = [cap for cap in self.row.capabilities if cap.version]
         self.config.define(Bits(regs.PCI_CAPABILITY_LIST, plain[0].offset if plain else 0))
@@ -230,7 +236,7 @@ class Function:
                     self.config.define(Bits(place, word.value, word.writable, word.clears, word.sticky))
 
     def _lay_bar(self, bar: Bar) -> None:
-        """Make the address bits of a BAR match its size; an address that it holds loses its lower bits."""
+        """Set the writable address bits of a BAR according to its size, and clear the lower bits of its address."""
         at = regs.PCI_BASE_ADDRESS_0 + 4 * bar.index
         mask = ~(self.sizes[bar.index] - 1)
         self.config.mask(at, mask & ONES & ~0xF)
@@ -253,16 +259,16 @@ class Function:
             for number in range(self.config.get(place + 8) >> 5 & 7):
                 on_write(place + 8 + 8 * number, self._resize)
 
-    # --- what the host does -------------------------------------------------------------------------------------
+    # --- accesses by the host -----------------------------------------------------------------------------------
     def read(self, offset: int, size_bytes: int = 4) -> int:
-        """Answer a configuration read; all ones while the function is not there."""
+        """Handle a configuration read; all ones while the function is not present."""
         if not self.present:
             _check(offset, size_bytes)
             return (1 << 8 * size_bytes) - 1
         return self.config.read(offset, size_bytes)
 
     def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
-        """Take a configuration write; it vanishes while the function is not there."""
+        """Handle a configuration write; it is dropped while the function is not present."""
         if self.present:
             self.config.write(offset, value, size_bytes)
 
@@ -273,7 +279,8 @@ class Function:
     def _power(self, old: int, new: int) -> None:
         before, after = old & regs.PCI_PM_CTRL_STATE_MASK, new & regs.PCI_PM_CTRL_STATE_MASK
         if before == D3HOT and after == 0 and not new & regs.PCI_PM_CTRL_NO_SOFT_RESET:
-            self.reset("d3hot")  # PCI PM 1.2, 5.4.1: leaving D3hot resets a function that does not promise otherwise
+            # PCI PM 1.2, 5.4.1: leaving D3hot resets a function without No_Soft_Reset
+            self.reset("d3hot")
         self._changed()
 
     def _device_control(self, old: int, new: int) -> None:
@@ -285,7 +292,7 @@ class Function:
             self.reset("flr")
 
     def _resize(self, old: int, new: int) -> None:
-        """Take a size from a resizable BAR control register. PCI Express 4.0, 7.8.6.3."""
+        """Apply a size written to a resizable BAR control register. PCI Express 4.0, 7.8.6.3."""
         place = self.places["resizable bar"]
         for number in range(self.config.get(place + 8) >> 5 & 7):
             control = self.config.get(place + 8 + 8 * number)
@@ -302,7 +309,7 @@ class Function:
             self._lay_bar(bar)
         self._changed()
 
-    # --- what the device asks -----------------------------------------------------------------------------------
+    # --- state for the device -----------------------------------------------------------------------------------
     @property
     def command(self) -> int:
         """The command register."""
@@ -310,13 +317,13 @@ class Function:
 
     @property
     def power_state(self) -> int:
-        """0 for D0 up to 3 for D3hot."""
+        """The power state: 0 for D0 up to 3 for D3hot."""
         place = self.places.get("pm")
         return 0 if place is None else self.config.get(place + regs.PCI_PM_CTRL) & regs.PCI_PM_CTRL_STATE_MASK
 
     @property
     def decodes_memory(self) -> bool:
-        """Whether memory requests to its BARs are answered."""
+        """Whether it answers memory requests to its BARs."""
         return self.present and bool(self.command & regs.PCI_COMMAND_MEMORY) and self.power_state == 0
 
     @property
@@ -326,24 +333,24 @@ class Function:
 
     @property
     def decodes_rom(self) -> bool:
-        """Whether its expansion ROM is answered."""
+        """Whether it answers reads of its expansion ROM."""
         enabled = self.config.get(ROM_OFFSET[self.row.header_type]) & regs.PCI_ROM_ADDRESS_ENABLE
         return self.decodes_memory and bool(enabled) and bool(self.row.rom_bytes)
 
     def bar_address(self, index: int) -> int:
-        """Return the bus address a BAR was given."""
+        """Return the bus address of a BAR."""
         at = regs.PCI_BASE_ADDRESS_0 + 4 * index
         low = self.config.get(at) & ~(0x3 if self._bars[index].kind & regs.PCI_BASE_ADDRESS_SPACE_IO else 0xF)
         return low | (self.config.get(at + 4) << 32 if self._bars[index].wide else 0)
 
     @property
     def resettable(self) -> bool:
-        """Whether it has a reset of its own (FLR)."""
+        """Whether it has a function level reset (FLR)."""
         place = self.places.get("express")
         return place is not None and bool(self.config.get(place + regs.PCI_EXP_DEVCAP) & regs.PCI_EXP_DEVCAP_FLR)
 
     def unsupported_request(self) -> None:
-        """Log that a request was for it and could not be answered: device status and AER. PCI Express 4.0, 6.2."""
+        """Record an unsupported request in device status and AER. PCI Express 4.0, 6.2."""
         if not self.present:
             return
         if (place := self.places.get("express")) is not None:
@@ -354,13 +361,14 @@ class Function:
             self.config.put(status, self.config.get(status) | regs.PCI_ERR_UNC_UNSUP)
 
     def interrupt(self, vector: int = 0) -> None:
-        """Signal the host: by MSI when enabled, else by INTx; a masked vector stays pending until it is unmasked."""
+        """Signal the host: by MSI if enabled, else by INTx. A masked vector stays pending until it is unmasked."""
         place = self.places.get("msi")
         flags = 0 if place is None else self.config.get(place + regs.PCI_MSI_FLAGS, 2)
         if place is None or not flags & regs.PCI_MSI_FLAGS_ENABLE:
             self._intx()
             return
-        vector %= 1 << (flags & regs.PCI_MSI_FLAGS_QSIZE) // 0x10  # a power of two of vectors was granted
+        # the number of granted vectors is a power of two
+        vector %= 1 << (flags & regs.PCI_MSI_FLAGS_QSIZE) // 0x10
         if flags & regs.PCI_MSI_FLAGS_MASKBIT and self.config.get(place + regs.PCI_MSI_MASK_64) >> vector & 1:
             pending = place + regs.PCI_MSI_PENDING_64
             self.config.put(pending, self.config.get(pending) | 1 << vector)
@@ -378,12 +386,12 @@ class Function:
             self.interrupts.deliver(0)
 
     def intx_done(self) -> None:
-        """Take the INTx level back: the device's cause is gone."""
+        """Deassert INTx: the device's cause is gone."""
         status = self.config.get(regs.PCI_STATUS, 2)
         self.config.put(regs.PCI_STATUS, status & ~regs.PCI_STATUS_INTERRUPT, 2)
 
     def _deliver_pending(self) -> None:
-        """Send what a mask bit or a missing bus master held back."""
+        """Send vectors that a mask bit or disabled bus mastering held back."""
         place = self.places.get("msi")
         if place is None:
             return
@@ -400,8 +408,8 @@ class Function:
         return b"".join(self.config.get(at).to_bytes(4, "little") for at in range(0, SIZE, 4))
 
     def restore(self, saved: bytes) -> None:
-        """Write configuration space back as a host does after a reset: sizes of BARs first; the power state stays what
-        the reset made it.
+        """Restore configuration space as a host does after a reset: sizes of BARs first. The power state stays as after
+        the reset.
         """
         skip = set()
         if (place := self.places.get("pm")) is not None:
@@ -411,7 +419,8 @@ class Function:
                 at = place + 8 + 8 * number
                 control = int.from_bytes(saved[at : at + 4], "little")
                 bar, size_mib = self._bars[control & regs.PCI_REBAR_CTRL_BAR_IDX], 1 << (control >> 8 & 0x3F)
-                if size_mib in bar.sizes_mib:  # one that is not offered was written, and not taken
+                # the guest may have written a size that is not offered
+                if size_mib in bar.sizes_mib:
                     self.config.put(at, control)
                     self.sizes[bar.index] = size_mib << 20
         for bar in self.row.bars:
@@ -420,7 +429,7 @@ class Function:
         self._changed()
 
     def reset(self, kind: str) -> None:
-        """Reset the function: `flr`, `d3hot`, `hot` or `power`. Its device hears of it through `on_reset`."""
+        """Reset the function: `flr`, `d3hot`, `hot` or `power`. `on_reset` tells its device."""
         self.sizes = {bar.index: bar.size_bytes for bar in self.row.bars}
         self.config.reset(keep_sticky=kind != "power")
         for bar in self.row.bars:

@@ -1,6 +1,6 @@
-"""The way from the host to a virtual card's function: BARs, batches, configuration space, and what an access costs.
+"""The path from the host to a virtual card's function: BARs, batches, configuration space, and the cost of accesses.
 
-The shapes are those of the seam (`Mmio`, `Clock`); a driver that works over PCI works over these.
+The classes have the shapes of the seam (`Mmio`, `Clock`): a driver that works over PCI works with them.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from ringup.silicon.common.posted import PostedWrites
 from ringup.silicon.pci.function import Function
 from ringup.silicon.pci.tree import Tree
 
-LINE_BYTES = 64  # of a block transfer: one request each
+# a block transfer is one request for each line
+LINE_BYTES = 64
 FALLEN, DROPPED = "all_ones_after_reads", "link_drop_after_bytes"
 
 
 class Target(Protocol):
-    """What answers behind a BAR."""
+    """The memory or registers behind a BAR."""
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         """Return bytes."""
         ...
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Take bytes."""
+        """Store bytes."""
         ...
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Tell, before a write is posted, that it can arrive: False where that shows only once all before it has
-        arrived.
+        """Check a write before it is posted; return False if only its arrival, after all earlier writes, shows whether
+        it is possible.
 
-        Raises `GuestError` for one that never can.
+        Raises `GuestError` for a write that is never possible.
         """
         ...
 
 
 class Path:
-    """The way from the host to one function: what an access costs, and whether it arrives."""
+    """The path from the host to one function: the cost of an access, and whether it arrives."""
 
     def __init__(self, tree: Tree, function: Function, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
         self.tree, self.function = tree, function
@@ -51,17 +52,17 @@ class Path:
         self.posted = PostedWrites(clock.machine if isinstance(clock, PowerDomain) else clock)
         self.memory_open = False
         self.on_lost: Callable[[], None] = lambda: None
-        self._told = False
+        self._was_lost = False
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again whether memory requests are claimed: command registers, power states or links changed."""
+        """Recompute whether memory requests are claimed: command registers, power states or links have changed."""
         self.memory_open = self.function.decodes_memory and self.tree.passes(self.function, regs.PCI_COMMAND_MEMORY)
-        self._tell()
+        self._report_loss()
 
     @property
     def fallen(self) -> bool:
-        """Whether the fault that makes it answer all ones has struck."""
+        """Whether the fault that makes the function answer all ones has struck."""
         return self.faults.get(FALLEN) in (0, -1)
 
     @property
@@ -70,8 +71,8 @@ class Path:
         return self.fallen or not self.tree.link_up
 
     def arrives(self, size_bytes: int, write: bool) -> bool:
-        """Count an access against the faults, and say whether the function gets it."""
-        if self.faults.none_on and self.tree.link_up and not self._told:
+        """Count an access for the faults, and return whether it reaches the function."""
+        if self.faults.none_on and self.tree.link_up and not self._was_lost:
             return True
         if self.faults.reached(DROPPED, size_bytes):
             self.faults.clear(DROPPED)
@@ -79,44 +80,47 @@ class Path:
         lost = self.lost
         if not write:
             self.faults.reached(FALLEN)
-        self._tell()
+        self._report_loss()
         return not lost
 
-    def _tell(self) -> None:
-        """Let the card know when it is lost, once for each time."""
-        lost, told = self.lost, self._told
-        self._told = lost
-        if lost and not told:
+    def _report_loss(self) -> None:
+        """Tell the card that it is lost, once for each loss."""
+        lost, before = self.lost, self._was_lost
+        self._was_lost = lost
+        if lost and not before:
             self.posted.lose()
             self.on_lost()
 
     def refuse(self, what: str) -> None:
-        """Answer a memory request that nothing claims: an unsupported request, and a mistake of the guest."""
+        """Handle a memory request that nothing claims: an unsupported request, and a mistake of the guest."""
         self.function.unsupported_request()
-        self.log.note("pci", "violation", "{} was accessed while memory decoding is off or the function sleeps", what)
+        self.log.note(
+            "pci", "violation", "{} was accessed while memory decoding is off or the function is not in D0", what
+        )
 
 
 class Bar:
-    """A window into a function: the seam's `Mmio`. Offsets are bytes; an access that cannot be is a `ValueError`."""
+    """A window into a function: the seam's `Mmio`. Offsets are bytes; an impossible access raises `ValueError`."""
 
     def __init__(
         self, name: str, path: Path, target: Target, size: Callable[[], int], enabled: Callable[[], bool] | None = None
     ) -> None:
-        """`enabled`: a switch of its own besides memory decoding, such as the ROM's."""
+        """`enabled`: an enable in addition to memory decoding, such as the ROM's."""
         self.name = name
         self._path, self._target, self._size, self._enabled = path, target, size, enabled
-        # switched off, what reaches the window goes through the buffers on its way, as a view's stores do not
+        # False makes `map` fail, so that accesses go through the posted-write buffers, which stores through a view do
+        # not
         self.mappable = True
-        # whether the processor maps it with write combining, where it has buffers for that: see `PostedWrites`
+        # whether the processor maps the window with write combining, if it has the buffers: see `PostedWrites`
         self.combined = False
 
     @property
     def size_bytes(self) -> int:
-        """How large the window is now; a resizable BAR changes."""
+        """The current size of the window; a resizable BAR may change it."""
         return self._size()
 
     def read(self, offset: int, size_bytes: int) -> int:
-        """Read 1, 2, 4 or 8 bytes at a multiple of that; all ones when nothing answers."""
+        """Read 1, 2, 4 or 8 bytes, aligned; all ones if nothing answers."""
         if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
             raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
         path = self._path
@@ -127,7 +131,7 @@ class Bar:
         return int.from_bytes(self._target.read(offset, size_bytes), "little")
 
     def write(self, offset: int, value: int, size_bytes: int) -> None:
-        """Write 1, 2, 4 or 8 bytes at a multiple of that; a write that nobody takes vanishes."""
+        """Write 1, 2, 4 or 8 bytes, aligned; dropped if nothing claims it."""
         if offset % size_bytes or not 0 <= offset <= self._size() - size_bytes:
             raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
         path = self._path
@@ -154,7 +158,7 @@ class Bar:
         self.write(offset, value, 8)
 
     def read_block(self, offset: int, size_bytes: int) -> bytes:
-        """Read many bytes, a request for each 64."""
+        """Read many bytes, with one request for each 64."""
         self._check_block(offset, size_bytes)
         path = self._path
         path.posted.push()
@@ -164,7 +168,7 @@ class Bar:
         return self._target.read(offset, size_bytes)
 
     def write_block(self, offset: int, data: bytes | memoryview) -> None:
-        """Write many bytes, a request for each 64."""
+        """Write many bytes, with one request for each 64."""
         self._check_block(offset, len(data))
         path = self._path
         claimed = self._claimed(len(data), write=True)
@@ -173,20 +177,20 @@ class Bar:
             self._post(offset, bytes(data))
 
     def answer(self, offset: int, size_bytes: int) -> bytes | None:
-        """Answer a read that another bus routed here in its own time; None where nothing answers."""
+        """Handle a read that another bus routes here and times; return None if nothing answers."""
         self._path.posted.push()
         return self._target.read(offset, size_bytes) if self._claimed(size_bytes, write=False) else None
 
     def accept(self, offset: int, data: bytes | memoryview) -> bool:
-        """Take a write that another bus routed here in its own time; False where nothing takes it."""
+        """Handle a write that another bus routes here and times; return False if nothing claims it."""
         claimed = self._claimed(len(data), write=True)
         if claimed:
             self._post(offset, bytes(data))
         return claimed
 
     def map(self) -> memoryview:
-        """Return plain memory where the window is that; `NotSupported` where it is not. What is stored through it is
-        there at once.
+        """Return the window as plain memory, whose stores take effect at once. Raises `NotSupported` if it is not plain
+        memory.
         """
         mapper: Callable[[int], memoryview] | None = getattr(self._target, "map", None)
         if mapper is None or not self.mappable:
@@ -196,7 +200,7 @@ class Bar:
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Group accesses; on this link each goes at once, and what was read is told at the end."""
+        """Group accesses. On this link each is done at once; values read are available at the end."""
         batch = Batch(self)
         try:
             yield batch
@@ -204,7 +208,7 @@ class Bar:
             batch.open = False
 
     def _post(self, offset: int, data: bytes) -> None:
-        """Send a write on its way; the guest's mistake is told to who makes it, not when it arrives."""
+        """Post a write. The guest's mistake is raised here, not when the write arrives."""
         posted = self._path.posted
         if not self._target.check(offset, len(data)):
             posted.push()
@@ -232,7 +236,7 @@ class Bar:
 
 
 class Batch:
-    """Accesses of one window that go together; closed when its `with` ends."""
+    """Accesses of one window that belong together; closed at the end of its `with`."""
 
     def __init__(self, bar: Bar) -> None:
         self.open = True
@@ -244,7 +248,7 @@ class Batch:
         return self._bar
 
     def read32(self, offset: int) -> Reply:
-        """Read a dword; its value is told once the batch has ended."""
+        """Read a dword; its value is available once the batch has ended."""
         return Reply(self, self._access().read32(offset))
 
     def write32(self, offset: int, value: int) -> None:
@@ -257,27 +261,27 @@ class Batch:
 
 
 class Reply:
-    """What a read of a batch gave."""
+    """The result of a read in a batch."""
 
     def __init__(self, batch: Batch, value: int) -> None:
         self._batch, self._value = batch, value
 
     @property
     def value(self) -> int:
-        """The dword; a `ValueError` before the batch has ended."""
+        """The dword. Raises `ValueError` before the batch has ended."""
         if self._batch.open:
-            raise ValueError("a read's value is known when its batch has ended")
+            raise ValueError("a read's value is known only when its batch has ended")
         return self._value
 
 
 class ConfigAccess:
-    """Configuration space of one function as the host reaches it."""
+    """The configuration space of one function, as the host accesses it."""
 
     def __init__(self, path: Path, function: Function) -> None:
         self._path, self._function = path, function
 
     def read(self, offset: int, size_bytes: int = 4) -> int:
-        """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
+        """Read 1, 2 or 4 bytes inside a dword; all ones if nothing answers."""
         self._path.posted.push()
         self._path.clock.advance_ns(READ_NS)
         if not self._path.arrives(size_bytes, write=False):

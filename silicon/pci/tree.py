@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from ringup.autogen.linux import pci as regs
 from ringup.silicon.pci.function import ONES, Function
 
-WINDOW_32 = 0x8000_0000  # where `enumerate` puts what needs 32-bit addresses
-WINDOW_64 = 0x80_0000_0000  # and what may lie above
+# where `enumerate` puts BARs with 32-bit addresses
+WINDOW_32 = 0x8000_0000
+WINDOW_64 = 0x80_0000_0000  # and those with 64-bit addresses
 MEGABYTE = 1 << 20
 
 
 @dataclass(slots=True)
 class Node:
-    """A function and what hangs below it, if it is a port of a switch. `place`: device and function number on its
-    bus.
-    """
+    """A function, with the nodes below it if it is a switch port. `place`: device and function number on its bus."""
 
     function: Function
     place: tuple[int, int] = (0, 0)
@@ -30,11 +29,12 @@ class Node:
 
 
 class Tree:
-    """A board's functions as the slot sees them. The slot's own link can go down: then nothing answers."""
+    """A board's functions as the slot sees them. While the slot's own link is down nothing answers."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        self.bus = 0  # the slot's bus, whatever number the host gives it
+        # number of the slot's bus, assigned by the host
+        self.bus = 0
         self.link_up = True
         self.on_link: Callable[[], None] = lambda: None
         for node in self.nodes():
@@ -42,14 +42,14 @@ class Tree:
                 self._watch(node)
 
     def nodes(self, start: Node | None = None) -> Iterator[Node]:
-        """Walk the functions, ports before what is below them."""
+        """Walk the functions, ports before the nodes below them."""
         node = start or self.root
         yield node
         for child in node.below:
             yield from self.nodes(child)
 
     def find(self, name: str) -> Function:
-        """Return the function whose row has that name."""
+        """Return the function with a row of that name."""
         return next(node.function for node in self.nodes() if node.function.row.name == name)
 
     # --- configuration requests ---------------------------------------------------------------------------------
@@ -71,20 +71,20 @@ class Tree:
                 return None
 
     def read(self, bus: int, device: int, function: int, offset: int, size_bytes: int = 4) -> int:
-        """Answer a configuration read as the slot does; all ones where nothing answers."""
+        """Handle a configuration read as the slot does; all ones if nothing answers."""
         found = self._route(bus, device, function)
         return (1 << 8 * size_bytes) - 1 if found is None else found.read(offset, size_bytes)
 
     def write(self, bus: int, device: int, function: int, offset: int, value: int, size_bytes: int = 4) -> None:
-        """Take a configuration write; it vanishes where nothing answers."""
+        """Handle a configuration write; it is dropped if nothing answers."""
         found = self._route(bus, device, function)
         if found is not None:
             found.write(offset, value, size_bytes)
 
-    # --- the way to memory --------------------------------------------------------------------------------------
+    # --- the path to memory -------------------------------------------------------------------------------------
     def passes(self, target: Function, bit: int) -> bool:
-        """Whether every port above `target` has a command bit set: memory for requests downwards, bus master for those
-        upwards.
+        """Whether every port above `target` has a command bit set: memory for requests downstream, bus master for
+        requests upstream.
         """
         return self.link_up and all(
             port.command & bit and port.power_state == 0 for port in self._above(target, self.root)
@@ -100,7 +100,7 @@ class Tree:
 
     # --- links and resets ---------------------------------------------------------------------------------------
     def _watch(self, port: Node) -> None:
-        """React to what a port's registers do to the link below it."""
+        """Make the link below a port follow the port's registers."""
 
         def bridge_control(old: int, new: int) -> None:
             held = regs.PCI_BRIDGE_CTL_BUS_RESET << 16
@@ -112,12 +112,12 @@ class Tree:
                 self._below(port, present=not new & regs.PCI_EXP_LNKCTL_LD)
 
         config = port.function.config
-        config.on_write(regs.PCI_INTERRUPT_LINE, bridge_control)  # the dword that holds the bridge control register
+        config.on_write(regs.PCI_INTERRUPT_LINE, bridge_control)  # the dword with the bridge control register
         if (place := port.function.places.get("express")) is not None:
             config.on_write(place + regs.PCI_EXP_LNKCTL, link_control)
 
     def _below(self, port: Node, *, present: bool) -> None:
-        """Take the functions below a port away, resetting them, or give them back."""
+        """Reset and remove the functions below a port, or bring them back."""
         for child in port.below:
             for node in self.nodes(child):
                 if not present and node.function.present:
@@ -136,7 +136,7 @@ class Tree:
             node.function.present = self.link_up
 
     def reset_and_restore(self) -> None:
-        """Reset every function from the slot and put configuration space back, as a host's kernel does around a bus
+        """Reset every function from the slot and restore configuration space, as a host's kernel does around a bus
         reset.
         """
         saved = [(node.function, node.function.save()) for node in self.nodes()]
@@ -145,7 +145,7 @@ class Tree:
             function.restore(content)
 
     def set_link(self, up: bool) -> None:
-        """Take the slot's link down, or train it again; a link that went down resets everything below it."""
+        """Take the slot's link down, or train it again, which resets everything below it."""
         if up == self.link_up:
             return
         self.link_up = up
@@ -155,11 +155,11 @@ class Tree:
                 node.function.reset("hot")
         self.on_link()
 
-    # --- what a host's firmware does ----------------------------------------------------------------------------
+    # --- the work of a host's firmware --------------------------------------------------------------------------
     def enumerate(self, first_bus: int = 1) -> dict[str, tuple[int, int, int]]:
-        """Number the buses, give every BAR an address and switch decoding on; return where each function is.
+        """Number the buses, assign addresses to every BAR and enable decoding; return the place of each function.
 
-        What a host does before a driver starts: bus mastering of the endpoints stays off, interrupts stay as they are.
+        This is the state before a driver starts: bus mastering of the endpoints stays off, interrupts stay as they are.
         """
         self.bus = first_bus
         places: dict[str, tuple[int, int, int]] = {}

@@ -1,4 +1,4 @@
-"""Servers that lend virtual devices to kernels: vfio-user for PCI functions, USB/IP for bridges.
+"""Servers that make virtual devices available to kernels: vfio-user for PCI functions, USB/IP for bridges.
 
-Imported by the command alone; the cards know nothing of them.
+Only the command imports it; the cards do not know it.
 """

@@ -1,4 +1,4 @@
-"""Closing what consists of several: none stays open because another did not close."""
+"""Closing several things: each is closed even if closing another fails."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ LOG = logging.getLogger(__name__)
 
 
 def try_each(*steps: Callable[[], object]) -> None:
-    """Do every step, then raise the first error there was; others are logged."""
+    """Run every step, then raise the first error; the other errors are logged."""
     caught: list[BaseException] = []
     for step in steps:
         try:
             step()
-        except BaseException as error:  # noqa: BLE001  the first is raised when all was tried
+        except BaseException as error:  # noqa: BLE001  the first one is raised after all steps
             caught.append(error)
     for other in caught[1:]:
         LOG.warning("closing: %s", other, exc_info=other if LOG.isEnabledFor(logging.DEBUG) else None)

@@ -1,5 +1,5 @@
-"""A listening socket in a server's loop. While no connection can be taken it is left alone, or it would be tried
-without end.
+"""A listening socket in a server's loop. After a failed accept it pauses for a moment, because the socket would be
+ready again at once.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 LOG = logging.getLogger(__name__)
-DEAF_S = 0.25
+RETRY_S = 0.25
 
 
 class Listener:
-    """Hands connections to `take`, each with its peer's address. The socket, and what it is called in the file system,
-    are the listener's.
+    """Passes connections to `take`, each with its peer's address. It owns the socket and the socket's path in the file
+    system.
 
-    `keep_house` is to be called now and then.
+    The server calls `retry` from time to time.
     """
 
     def __init__(
@@ -31,35 +31,37 @@ class Listener:
         path: str = "",
     ) -> None:
         self._selector, self._sock, self._take, self._path = selector, sock, take, path
-        self._deaf_until_s: float | None = None  # connections wait, since none can be taken
+        # until then accepting is paused, after a failure
+        self._paused_until_s: float | None = None
         sock.setblocking(False)
         self._listen()
 
-    def keep_house(self) -> None:
-        """Try again what could not be taken."""
-        if self._deaf_until_s is not None and time.monotonic() >= self._deaf_until_s:
+    def retry(self) -> None:
+        """Accept again after a pause."""
+        if self._paused_until_s is not None and time.monotonic() >= self._paused_until_s:
             self._listen()
 
     def close(self) -> None:
-        """Take no more. Twice is harmless."""
+        """Stop accepting. Harmless when repeated."""
         if self._sock.fileno() < 0:
             return
-        if self._deaf_until_s is None:
+        if self._paused_until_s is None:
             self._selector.unregister(self._sock)
         self._sock.close()
         if self._path:
             Path(self._path).unlink(missing_ok=True)
 
     def _listen(self) -> None:
-        self._deaf_until_s = None
+        self._paused_until_s = None
         self._selector.register(self._sock, selectors.EVENT_READ, lambda events: self._accept())
 
     def _accept(self) -> None:
         try:
             sock, address = self._sock.accept()
-        except OSError as error:  # it went again, or this process has no descriptors left
+        # the peer is gone again, or this process has no descriptors left
+        except OSError as error:
             LOG.info("accepting a connection: %s", error)
             self._selector.unregister(self._sock)
-            self._deaf_until_s = time.monotonic() + DEAF_S
+            self._paused_until_s = time.monotonic() + RETRY_S
             return
         self._take(sock, address)

@@ -1,19 +1,17 @@
-"""A small USB device and its host: bulk data comes back, a source and a sink run free, and what can go wrong can be
-asked for.
+"""A small USB device and its host: bulk data is returned, a source and a sink run freely, and faults can be requested.
 
-It proves a path (USB/IP, a kernel, libusb) before a bridge is at its end. A pyusb backend that can also transfer
-without blocking.
+It tests a path (USB/IP, a kernel, libusb) without a bridge. The host is a pyusb backend with non-blocking transfers.
 
 | vendor request | |
 |---|---|
-| 1 OUT, IN | keep up to 4096 bytes; give them back |
-| 2 OUT | wValue: every transfer from now on takes so many milliseconds |
+| 1 OUT, IN | store up to 4096 bytes; return them |
+| 2 OUT | wValue: from now on every transfer takes so many milliseconds |
 | 3 OUT | wIndex: that endpoint stalls until its halt is cleared |
-| 4 OUT | unplug itself after wValue milliseconds; come back wIndex milliseconds later (0: never) |
-| 5 IN | how many bytes endpoint 0x04 swallowed: 8 bytes, little-endian |
+| 4 OUT | unplug itself after wValue milliseconds; return wIndex milliseconds later (0: never) |
+| 5 IN | number of bytes received by endpoint 0x04: 8 bytes, little-endian |
 
-Alternate setting 0: 0x02 OUT comes back at 0x81 IN, packet by packet. Setting 1 adds 0x83 IN, a source that counts
-0…250 over and over, and 0x04 OUT, a sink. Any other request stalls.
+Alternate setting 0: data from 0x02 OUT returns at 0x81 IN, packet by packet. Setting 1 adds 0x83 IN, a source that
+repeats the bytes 0…250, and 0x04 OUT, a sink. Any other request stalls.
 """
 
 from __future__ import annotations
@@ -31,30 +29,32 @@ from usb.core import USBError, USBTimeoutError
 
 from ringup.silicon.common.clock import VirtualClock
 
-VENDOR, PRODUCT = 0x1209, 0x0001  # pid.codes' identity for tests
+VENDOR, PRODUCT = 0x1209, 0x0001  # the test id of pid.codes
 STRINGS = ("", "ringup", "loopback", "000001")
-SUPER, HIGH = 4, 3  # libusb's numbers of speeds
+SUPER, HIGH = 4, 3  # libusb's speed numbers
 PACKET_BYTES = {SUPER: 1024, HIGH: 512}
 LOOP_IN, LOOP_OUT, SOURCE, SINK = 0x81, 0x02, 0x83, 0x04
 SETTINGS = ((LOOP_IN, LOOP_OUT), (LOOP_IN, LOOP_OUT, SOURCE, SINK))
-HELD_BYTES = 1 << 20  # beyond it 0x02 takes nothing more until something was fetched
+# with more held bytes, 0x02 accepts nothing until some are fetched
+HELD_BYTES = 1 << 20
 KEPT_BYTES = 4096
 KEEP, DELAY, STALL, UNPLUG, COUNT = 1, 2, 3, 4, 5
 BYTES_PER_US = 400
 TRANSFER_US = 30.0
-PATTERN = bytes(range(251)) * 67  # 251: no power of two, so a lost packet shows
+# 251 is no power of two, so a lost packet is noticed
+PATTERN = bytes(range(251)) * 67
 LIBUSB = {errno.ENODEV: -4, errno.ENOENT: -5, errno.EBUSY: -6, errno.EPIPE: -9, errno.EINVAL: -2, errno.EIO: -1}
 ERRNO = {"stall": errno.EPIPE, "no_device": errno.ENODEV}
 DEVICE, CONFIG, STRING, INTERFACE, ENDPOINT, BOS, COMPANION = 1, 2, 3, 4, 5, 15, 48
 
 
 def usb_error(number: int, text: str) -> USBError:
-    """Make what pyusb's libusb backend would raise."""
+    """Return the exception that pyusb's libusb backend would raise."""
     return USBError(text, LIBUSB.get(number, -99), number)
 
 
 class LoopbackTransfer:
-    """One transfer. `need_bytes`: what IN may still take."""
+    """One transfer. `size_bytes`: its length, or the capacity of an IN transfer."""
 
     def __init__(self, endpoint: int, setup: bytes, payload: bytes, size_bytes: int) -> None:
         self.endpoint, self.setup, self.payload, self.size_bytes = endpoint, setup, payload, size_bytes
@@ -63,12 +63,12 @@ class LoopbackTransfer:
 
     @property
     def data(self) -> bytes:
-        """What came in."""
+        """The received bytes."""
         return bytes(self.arrived)
 
 
 class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
-    """The host and its one port. `clock` is the device's time."""
+    """The host with its one port. `clock` is the device's time."""
 
     def __init__(self, speed: int = SUPER, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
@@ -88,10 +88,10 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         self._held: deque[bytes] = deque()
         self._source_at = 0
 
-    # What a person does
+    # Actions of a person
 
     def unplug(self) -> None:
-        """Take the device away: everything in flight ends so."""
+        """Remove the device: transfers in flight end as `no_device`."""
         self.plugged = False
         self.claimed.clear()
         for queue in self._queues.values():
@@ -99,16 +99,16 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
                 self._end(queue[0], "no_device")
 
     def plug(self) -> None:
-        """Put it back, as new, at another address."""
+        """Plug the device in as new, with another address."""
         self._power_on()
         self.plugged, self.address = True, self.address + 1
 
-    # Transfers that do not block
+    # Non-blocking transfers
 
     def submit(
         self, handle: Any, endpoint: int, payload: Any, *, setup: bytes = b"", timeout_ms: int, stream: int = 0
     ) -> LoopbackTransfer:
-        """Begin a transfer. Raises `USBError` when the device is away or has no such endpoint, or the interface is not
+        """Begin a transfer. Raises `USBError` if the device is unplugged or lacks the endpoint, or the interface is not
         claimed.
         """
         self._check()
@@ -129,13 +129,13 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return transfer
 
     def cancel(self, transfer: LoopbackTransfer) -> None:
-        """Take a transfer back; it ends as soon as time passes."""
+        """Cancel a transfer; it ends as soon as time passes."""
         self.clock.after(0, lambda: self._end(transfer, "cancelled"))
 
     def handle_events(self, timeout_ms: float) -> None:
-        """Let time pass until something in flight has ended, or `timeout_ms`."""
-        flying = self._flying()
-        self.clock.run_until(lambda: self._flying() < flying, timeout_ms * 1000)
+        """Let time pass until a transfer in flight has ended, or for `timeout_ms`."""
+        before = self._in_flight()
+        self.clock.run_until(lambda: self._in_flight() < before, timeout_ms * 1000)
 
     def alloc_streams(self, handle: Any, count: int, endpoints: Any) -> int:
         """Refuse: there are none."""
@@ -145,7 +145,7 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         """Refuse: there are none."""
         raise usb_error(errno.EINVAL, "none of these endpoints has streams")
 
-    def _flying(self) -> int:
+    def _in_flight(self) -> int:
         return sum(map(len, self._queues.values()))
 
     def _start(self, transfer: LoopbackTransfer) -> None:
@@ -193,11 +193,11 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
 
     def _hold(self, transfer: LoopbackTransfer) -> None:
         if sum(map(len, self._held)) + transfer.size_bytes > HELD_BYTES and self._held:
-            return  # not now: taken up again when something was fetched
+            return  # full: retried when data has been fetched
         pieces = range(0, max(transfer.size_bytes, 1), self._packet)
         self._held += (transfer.payload[at : at + self._packet] for at in pieces)
         self._finish(transfer)
-        self._again(LOOP_IN)
+        self._retry(LOOP_IN)
 
     def _fetch(self, transfer: LoopbackTransfer) -> None:
         while self._held:
@@ -211,10 +211,10 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
             if len(packet) < self._packet or transfer.actual == transfer.size_bytes:
                 self._finish(transfer)
                 break
-        self._again(LOOP_OUT)
+        self._retry(LOOP_OUT)
 
-    def _again(self, endpoint: int) -> None:
-        """Take up a transfer that could not be served when its turn came."""
+    def _retry(self, endpoint: int) -> None:
+        """Retry the first transfer of an endpoint, which could not be served before."""
         queue = self._queues.get(endpoint)
         if queue:
             first = queue[0]
@@ -272,7 +272,7 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
             return None
         return b""
 
-    # Descriptors: the bytes, and what pyusb reads of them
+    # Descriptors: the bytes, and the objects for pyusb
 
     def _descriptor(self, kind: int, number: int) -> bytes | None:
         if kind == DEVICE:
@@ -301,11 +301,11 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return struct.pack("<BBHBBBBB", 9, CONFIG, 9 + len(body), 1, 1, 0, 0xC0, 0) + body
 
     def enumerate_devices(self) -> Iterator[LoopbackHost]:
-        """The one device, when it is there."""
+        """Iterate over the one device, if it is plugged in."""
         return iter((self,) if self.plugged else ())
 
     def get_parent(self, dev: Any) -> None:
-        """It is plugged into the root."""
+        """Return None: the device is plugged into the root."""
 
     def get_device_descriptor(self, dev: Any) -> Any:
         names = "bLength bDescriptorType bcdUSB bDeviceClass bDeviceSubClass bDeviceProtocol bMaxPacketSize0 idVendor idProduct bcdDevice"
@@ -336,7 +336,7 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         more = {"bRefresh": 0, "bSynchAddress": 0, "extra_descriptors": []}
         return SimpleNamespace(**dict(zip(names.split(), values, strict=True)), **more)
 
-    # Calls that return when all is done
+    # Blocking calls
 
     def _check(self) -> None:
         if not self.plugged:

@@ -1,19 +1,20 @@
-"""A USB/IP server for virtual USB devices: a real kernel (vhci_hcd) attaches them and its drivers and libusb find them
+"""A USB/IP server for virtual USB devices. A real kernel (vhci_hcd) attaches them, and its drivers and libusb see them
 as if plugged in.
 
-One loop, no threads. Devices live in virtual time, kernels do not, and neither waits for the other in vain:
+One loop, no threads. Devices live in virtual time, kernels in real time:
 
-- while the loop waits for a peer, time passes for every device with the wall clock, imported or not: what was unplugged
-  may come back;
-- after a request its time runs ahead, `BURST_MS` at most, as far as the device ends transfers by itself;
-- a transfer that depends on what the peer sends next just waits, with the wall clock.
+- While the loop waits for peers, the time of every device passes with the wall clock, whether or not it is imported: an
+  unplugged device may return.
+- After a request the device's time runs ahead by at most `BURST_MS`, as long as the device ends transfers without
+  further input.
+- A transfer that needs more input from the peer waits in real time.
 
-So what a device does by itself within a burst costs no waiting, and it is never slower than its model computes: a model
-that needs longer for its time than the wall clock falls behind rather than keep peers waiting. A USB reset is not
-carried by this protocol (vhci resets its own port only), and neither are streams.
+So work that a device finishes within a burst costs no real waiting, and the device is as fast as its model computes. A
+model that computes slower than real time falls behind; the server does not make peers wait for it. The protocol carries
+neither USB resets (vhci resets its own port only) nor streams.
 
-Peers are hostile: sizes, counts and time are bounded, nonsense closes a connection with a line in the log and touches
-no other.
+Peers are untrusted: sizes, counts and times are bounded; an invalid message closes its connection, is logged, and
+affects no other connection.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 from usb.core import USBError
 
 from ringup.errors import CardBusy, NoSuchCard, RingupError, TransportError
-from ringup.silicon.common.witness import tell_mistakes
+from ringup.silicon.common.witness import log_mistakes
 from ringup.silicon.serve import unix_socket
 from ringup.silicon.serve import usbip_wire as wire
 from ringup.silicon.serve.closing import try_each
@@ -42,52 +43,61 @@ LOG = logging.getLogger(__name__)
 PORT = 3240
 LOOPBACK = "127.0.0.1"
 BURST_MS = 20.0
-SLICE_MS = 0.02  # of a device's time, before it is known how long that takes to compute
-BURST_S = 0.05  # how long a burst is computed before peers are looked at again
-CATCH_UP_MS = 1000.0  # what passes at most after one wait
+# first slice of a device's time, while its speed is unknown
+SLICE_MS = 0.02
+# how long a burst computes before peers are served again
+BURST_S = 0.05
+# limit of the time that passes after one wait
+CATCH_UP_MS = 1000.0
 HOUSEKEEPING_S = 0.25
-LOOK_FIRST_S, LOOK_LAST_S = 0.001, 0.016  # how often pending transfers are looked at while nothing happens
-PATIENCE_S = 10.0  # TIMEOUT: a peer asks for something within this, and takes its last answer within this
+# poll interval of pending transfers while nothing happens, first and last
+LOOK_FIRST_S, LOOK_LAST_S = 0.001, 0.016
+# TIMEOUT: for a peer's request, and for taking its last answer
+PATIENCE_S = 10.0
 MAX_CONNECTIONS = 32
-MAX_TRANSFER_BYTES = 16 << 20  # what Linux's usbfs takes in all (usbfs_memory_mb)
+# the limit of Linux's usbfs in total (usbfs_memory_mb)
+MAX_TRANSFER_BYTES = 16 << 20
 RECEIVE_BYTES = 1 << 20
-FULL_BYTES = 32 << 20  # a peer that leaves this much unread is read no further
+# the server stops reading from a peer that leaves so much unread
+FULL_BYTES = 32 << 20
 
 
 class _Connection:
-    """A peer: first it asks (a list, a device), then its transfers come. `session` is the device it holds."""
+    """A peer: first it sends a request (list, or import of a device), then transfers. `session` is its
+    imported device.
+    """
 
     def __init__(self, sock: socket.socket, name: str) -> None:
         self.sock, self.name = sock, name
         self.inbox, self.outbox = bytearray(), bytearray()
         self.session: Session | None = None
         self.asks_for_device = False
-        self.command: Submit | None = None  # whose payload is awaited
-        self.closing = ""  # why it is closed once the rest is sent
-        self.ends_s = (
-            time.monotonic() + PATIENCE_S
-        )  # when it is closed whatever it awaits; for ever while it has a device
-        self.seen_s = 0.0  # when its device was last seen plugged in
+        self.command: Submit | None = None  # a command whose payload is still missing
+        # why the connection closes once the rest is sent
+        self.closing = ""
+        # when the connection is closed in any case; never while it has a device
+        self.ends_s = time.monotonic() + PATIENCE_S
+        # when its device was last seen plugged in
+        self.seen_s = 0.0
         self.awaited = 0
         self.ready: Callable[[int], None] = lambda events: None
 
     def finish(self, why: str) -> None:
-        """Take nothing more, send what is left, and end."""
+        """Receive nothing more, send the rest, and close."""
         self.closing = self.closing or why
         self.ends_s = min(self.ends_s, time.monotonic() + PATIENCE_S)
 
 
 class UsbipServer:
-    """Serves the devices plugged into `hosts`. Loopback only, unless told an address."""
+    """Serves the devices plugged into `hosts`. It listens on loopback only, unless given an address."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.hosts = tuple(hosts)
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
         self._listeners: list[Listener] = []
-        self._bursts: dict[
-            int, float
-        ] = {}  # milliseconds that hosts, by place, may run ahead, for they have something new to do
+        # by host index: milliseconds that the host may run ahead, because it has new work
+        self._bursts: dict[int, float] = {}
         self._look_s = LOOK_FIRST_S
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -95,7 +105,7 @@ class UsbipServer:
         self._running = True
         for host in self.hosts:
             for name, log in getattr(host, "logs", dict)().items():
-                tell_mistakes(log, name, LOG)
+                log_mistakes(log, name, LOG)
 
     def __enter__(self) -> UsbipServer:
         return self
@@ -105,34 +115,35 @@ class UsbipServer:
 
     @property
     def records(self) -> list[Record]:
-        """What is plugged in, imported or not."""
+        """The devices plugged in, imported or not."""
         return [exported.record for exported in exports(self.hosts)]
 
     def listen(self, port: int = PORT, address: str = LOOPBACK) -> int:
-        """Take connections at a TCP port; 0 takes any that is free. Returns it. Raises `OSError`."""
+        """Accept connections at a TCP port; 0 chooses a free one. Returns the port. Raises `OSError`."""
         sock = socket.create_server((address, port))
         self._listeners.append(Listener(self._selector, sock, self._take_peer))
         return int(sock.getsockname()[1])
 
     def listen_unix(self, path: str) -> None:
-        """Take connections at a socket in the file system; one that nobody listens at any more is replaced.
+        """Accept connections at a socket in the file system; a stale one is replaced.
 
-        Raises `CardBusy` where somebody listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
+        Raises `CardBusy` if another process listens there, `PermissionNeeded`, or `TransportError` for an unusable
+        path.
         """
         self._listeners.append(Listener(self._selector, unix_socket.listen(path), self._take_peer, path))
 
     def adopt(self, sock: socket.socket, bus_id: str) -> Record:
-        """Serve the transfers of one device on a stream socket, asking nothing first: its other end goes to vhci_hcd's
-        `attach`.
+        """Serve the transfers of one device on a stream socket, without a handshake; the socket's other end goes to
+        vhci_hcd's `attach`.
 
-        The socket is the server's from now on. Raises `NoSuchCard` for a name that is not plugged in, `CardBusy` for an
-        imported one.
+        The server owns the socket from now on. Raises `NoSuchCard` for a device that is not plugged in, `CardBusy` for
+        an imported one.
         """
         connection = self._connect(sock, "socket")
         try:
             connection.session = self._open(bus_id, connection)
         except BaseException:
-            self._drop(connection, "the device was not to be had")
+            self._drop(connection, "the device could not be opened")
             raise
         connection.ends_s = math.inf
         return connection.session.record
@@ -143,12 +154,12 @@ class UsbipServer:
             self.step(HOUSEKEEPING_S)
 
     def stop(self) -> None:
-        """End `run` soon; may be called from another thread or a signal handler."""
+        """Make `run` return soon; may be called from another thread or a signal handler."""
         self._running = False
         self._wake_out.send(b"\0")
 
     def step(self, timeout_s: float) -> None:
-        """Wait for peers, `timeout_s` at most, serve what they ask, let time pass for the devices, answer."""
+        """Wait for peers at most `timeout_s`, handle their requests, let time pass for the devices, send answers."""
         started_s = time.monotonic()
         ready = self._selector.select(self._wait(timeout_s))
         self._pass_time(time.monotonic() - started_s)
@@ -161,12 +172,12 @@ class UsbipServer:
             else:
                 self._bursts[place] = BURST_MS if ended else left_ms
         for listener in self._listeners:
-            listener.keep_house()
+            listener.retry()
         for connection in tuple(self._connections):
-            self._keep_house(connection)
+            self._maintain(connection)
 
     def close(self) -> None:
-        """Let go of every device and peer, of all of them even if one fails; closing twice is harmless."""
+        """Close every device and connection, all of them even if one fails. Harmless when repeated."""
         drops = [partial(self._drop, connection, "the server ends") for connection in self._connections]
         listeners = [listener.close for listener in self._listeners]
         self._listeners.clear()
@@ -190,15 +201,16 @@ class UsbipServer:
         return min(look, timeout_s)
 
     def _pass_time(self, waited_s: float) -> None:
-        """Let time pass for the devices as it did here, as far as it can be computed in as long."""
+        """Let as much time pass for the devices as has passed here, if it can be computed in as long."""
         for place in range(len(self.hosts)):
             if waited_s and self._run(place, min(waited_s * 1000, CATCH_UP_MS), waited_s)[0]:
                 self._bursts[place] = BURST_MS
 
     def _run(self, place: int, time_ms: float, bound_s: float) -> tuple[int, float]:
-        """Let the devices of a host work until transfers end, `time_ms` of theirs at most, `bound_s` of ours.
+        """Let the devices of a host work until transfers end, for at most `time_ms` of their time and `bound_s` of real
+        time.
 
-        Returns how many ended, and what was left of their time.
+        Returns how many transfers ended, and the rest of `time_ms`.
         """
         host = self.hosts[place]
         holders = self._sessions(host)
@@ -214,7 +226,8 @@ class UsbipServer:
                     return ended, time_ms
                 if (now_s - begun_s) * 4000 < slice_ms:
                     slice_ms *= 2
-        except (RingupError, USBError) as error:  # a model that refuses its guest's mistake stops its own importers
+        # a model that refuses its guest's mistake stops its own importers
+        except (RingupError, USBError) as error:
             LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
             for connection in holders:
                 self._drop(connection, f"its device failed: {error}")
@@ -228,7 +241,7 @@ class UsbipServer:
     def _take_peer(self, sock: socket.socket, address: Any) -> None:
         name = ":".join(map(str, address[:2])) if isinstance(address, tuple) else "unix"
         if len(self._connections) >= MAX_CONNECTIONS:
-            LOG.warning("%s is turned away: %d connections are open", name, len(self._connections))
+            LOG.warning("%s is refused: %d connections are open", name, len(self._connections))
             sock.close()
             return
         if sock.family != socket.AF_UNIX:
@@ -245,7 +258,8 @@ class UsbipServer:
 
     def _handler(self, connection: _Connection) -> Callable[[int], None]:
         def ready(events: int) -> None:
-            if connection not in self._connections:  # dropped by what came before in this round
+            # dropped earlier in this round
+            if connection not in self._connections:
                 return
             try:
                 if events & selectors.EVENT_WRITE:
@@ -272,13 +286,13 @@ class UsbipServer:
             pass
 
     def _take(self, connection: _Connection) -> bool:
-        """Serve one message of the inbox; tell whether there was a whole one."""
+        """Handle one message of the inbox; return whether there was a complete one."""
         if connection.session:
             return self._take_transfer(connection, connection.session)
         if connection.asks_for_device:
             name = _cut(connection.inbox, wire.BUS_ID_BYTES)
             if name is not None:
-                self._give(connection, wire.parse_bus_id(name))
+                self._import(connection, wire.parse_bus_id(name))
             return name is not None
         request = _cut(connection.inbox, wire.OPERATION.size)
         if request is None:
@@ -287,7 +301,7 @@ class UsbipServer:
         if not connection.asks_for_device:
             held = {each.session.record.bus_id for each in self._connections if each.session}
             connection.outbox += wire.device_list([one for one in self.records if one.bus_id not in held])
-            connection.finish("it has its list")
+            connection.finish("it has received its list")
         return True
 
     def _take_transfer(self, connection: _Connection, session: Session) -> bool:
@@ -312,7 +326,7 @@ class UsbipServer:
         return True
 
     def _work(self, connection: _Connection, action: Callable[[], None]) -> None:
-        """Have the device take a command; what its model refuses costs this connection only."""
+        """Make the device execute a command. An error of its model closes only this connection."""
         assert connection.session
         self._bursts[self.hosts.index(connection.session.host)] = BURST_MS
         self._look_s = LOOK_FIRST_S
@@ -322,8 +336,8 @@ class UsbipServer:
             LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
             self._drop(connection, f"its device failed: {error}")
 
-    def _give(self, connection: _Connection, bus_id: str) -> None:
-        """Answer a request for a device."""
+    def _import(self, connection: _Connection, bus_id: str) -> None:
+        """Answer a request to import a device."""
         refusal = Refusal.NONE
         try:
             connection.session = self._open(bus_id, connection)
@@ -332,7 +346,7 @@ class UsbipServer:
         except CardBusy:
             refusal = Refusal.BUSY
         except (USBError, TransportError) as error:
-            LOG.warning("%s cannot be given: %s", bus_id, error)
+            LOG.warning("%s cannot be opened: %s", bus_id, error)
             refusal = Refusal.ERROR
         if connection.session:
             connection.outbox += wire.imported(connection.session.record)
@@ -359,7 +373,7 @@ class UsbipServer:
         return found[bus_id]
 
     def _flush(self, connection: _Connection) -> None:
-        """Send what the peer takes now."""
+        """Send what the peer accepts now."""
         while connection.outbox:
             try:
                 sent = connection.sock.send(connection.outbox)
@@ -367,8 +381,8 @@ class UsbipServer:
                 return
             del connection.outbox[:sent]
 
-    def _keep_house(self, connection: _Connection) -> None:
-        """Send, look whether the peer or the device went, and say what is awaited of the peer."""
+    def _maintain(self, connection: _Connection) -> None:
+        """Send answers, check whether peer or device is gone, and update the awaited events."""
         try:
             self._flush(connection)
         except OSError as error:
@@ -383,7 +397,7 @@ class UsbipServer:
         if connection.closing and not connection.outbox:
             self._drop(connection, connection.closing)
         elif now_s > connection.ends_s:
-            self._drop(connection, connection.closing or f"it asked for nothing within {PATIENCE_S:.0f} s")
+            self._drop(connection, connection.closing or f"it sent no request within {PATIENCE_S:.0f} s")
         else:
             readable = not connection.closing and len(connection.outbox) <= FULL_BYTES
             wanted = selectors.EVENT_READ if readable else 0
@@ -404,7 +418,7 @@ class UsbipServer:
         connection.awaited = wanted
 
     def _drop(self, connection: _Connection, why: str, level: int = logging.INFO) -> None:
-        """Close a connection; its device can be imported anew."""
+        """Close a connection; its device can be imported again."""
         if connection not in self._connections:
             return
         self._connections.remove(connection)
@@ -412,7 +426,7 @@ class UsbipServer:
         self._await(connection, 0)
         connection.sock.close()
         if connection.session:
-            # transfers of others may have ended meanwhile
+            # transfers of other connections may have ended meanwhile
             self._bursts[self.hosts.index(connection.session.host)] = BURST_MS
             try:
                 connection.session.close()
@@ -424,7 +438,7 @@ class UsbipServer:
 
 
 def _cut(inbox: bytearray, size_bytes: int) -> bytes | None:
-    """Take that many bytes from the front; None when there are fewer."""
+    """Remove so many bytes from the front; return None if there are fewer."""
     if len(inbox) < size_bytes:
         return None
     data = bytes(memoryview(inbox)[:size_bytes])

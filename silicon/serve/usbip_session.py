@@ -1,9 +1,8 @@
-"""A virtual USB device in the hands of a distant kernel: its transfers as they come, its configuration as that kernel
-sets it.
+"""A virtual USB device imported by a remote kernel: its transfers, and the configuration that the kernel sets.
 
-Behind it is a USB host by shape: a pyusb backend that also has `submit`, `handle_events` and `cancel`. What a USB stack
-must know of (configuration, alternate setting, cleared halts) goes through the host's own calls, as Linux's stub driver
-does; all else is passed on as it is.
+It uses a USB host by shape: a pyusb backend that also has `submit`, `handle_events` and `cancel`. Requests that a USB
+stack must know of (configuration, alternate setting, cleared halts) use the host's own calls, as in Linux's stub
+driver; all others are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -20,24 +19,15 @@ from ringup.silicon.serve import usbip_wire as wire
 from ringup.silicon.serve.usbip_wire import Record, Speed, Status, Submit, Unlink
 
 LOG = logging.getLogger(__name__)
-SPEEDS = {
-    1: Speed.LOW,
-    2: Speed.FULL,
-    3: Speed.HIGH,
-    4: Speed.SUPER,
-    5: Speed.SUPER,
-    6: Speed.SUPER,
-}  # by libusb's number
+# by libusb's number
+SPEEDS = {1: Speed.LOW, 2: Speed.FULL, 3: Speed.HIGH, 4: Speed.SUPER, 5: Speed.SUPER, 6: Speed.SUPER}
 MAX_PENDING = 1024
 MAX_PENDING_BYTES = 64 << 20
-CANCEL_MS = 1000.0  # TIMEOUT: of the device's own time; a host ends a cancelled transfer within a frame or so
-SET_ADDRESS, CLEAR_HALT, SET_CONFIGURATION, SET_INTERFACE = (
-    (0x00, 5),
-    (0x02, 1),
-    (0x00, 9),
-    (0x01, 11),
-)  # bmRequestType, bRequest
-ENDED = {  # how a transfer ended, by the host's word
+# TIMEOUT: in the device's time; a host ends a cancelled transfer within about a frame
+CANCEL_MS = 1000.0
+# bmRequestType, bRequest
+SET_ADDRESS, CLEAR_HALT, SET_CONFIGURATION, SET_INTERFACE = (0x00, 5), (0x02, 1), (0x00, 9), (0x01, 11)
+ENDED = {  # by the host's name for the end of a transfer
     "completed": Status.OK,
     "timed_out": Status.ETIMEDOUT,
     "stall": Status.EPIPE,
@@ -46,15 +36,12 @@ ENDED = {  # how a transfer ended, by the host's word
     "error": Status.EPROTO,
     "cancelled": Status.ECONNRESET,
 }
-REFUSED = {
-    errno.EPIPE: Status.EPIPE,
-    errno.ENODEV: Status.ESHUTDOWN,
-    errno.ENOMEM: Status.ENOMEM,
-}  # of USBError.errno; else EPROTO
+# by USBError.errno; else EPROTO
+REFUSED = {errno.EPIPE: Status.EPIPE, errno.ENODEV: Status.ESHUTDOWN, errno.ENOMEM: Status.ENOMEM}
 
 
 class Transfer(Protocol):
-    """A transfer in flight, or ended."""
+    """A transfer in flight, or one that has ended."""
 
     done: bool
     status: str
@@ -63,8 +50,8 @@ class Transfer(Protocol):
 
 
 class Host(Protocol):
-    """A USB host: the part of pyusb's backend that is used, and transfers that do not block. `handle_events` lets the
-    devices' time pass.
+    """A USB host: the used part of pyusb's backend, and non-blocking transfers. `handle_events` lets the devices' time
+    pass.
     """
 
     def enumerate_devices(self) -> Any: ...
@@ -91,7 +78,7 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A device of a host that somebody may import."""
+    """A device of a host that can be imported."""
 
     host: Host
     device: Any
@@ -99,8 +86,8 @@ class Exported:
 
 
 def exports(hosts: Sequence[Host]) -> Iterator[Exported]:
-    """List what is plugged in now. A device's bus is its host's place in `hosts`, from 1; the rest of its name are its
-    ports: `1-1`, `2-1.4`.
+    """List the devices plugged in now. A device's bus is the index of its host in `hosts`, from 1; the rest of its name
+    are its ports: `1-1`, `2-1.4`.
     """
     for bus, host in enumerate(hosts, 1):
         for device in host.enumerate_devices():
@@ -129,9 +116,7 @@ def _record(bus: int, host: Host, device: Any) -> Record:
 
 @dataclass(slots=True)
 class _Pending:
-    """A transfer that the device works on; `tail` is the empty packet after it, `taken_back` the command that wants it
-    ended.
-    """
+    """A transfer in progress. `tail`: the empty packet after it; `taken_back`: the command that cancels it."""
 
     command: Submit
     transfer: Transfer
@@ -144,12 +129,10 @@ class _Pending:
 
 
 class Session:
-    """One imported device. `send` takes what is to be said to the importer; `gone` once the device is no longer
-    there.
-    """
+    """One imported device. `send` sends messages to the importer; `gone` is set once the device has disappeared."""
 
     def __init__(self, exported: Exported, send: Callable[[bytes], None]) -> None:
-        """Open the device and take it from any driver of its own host. Raises `USBError` when it cannot be had."""
+        """Open the device and detach its host's drivers. Raises `USBError` if it cannot be opened."""
         self.host, self.record = exported.host, exported.record
         self.gone = False
         self._device, self._send = exported.device, send
@@ -179,9 +162,9 @@ class Session:
         return len(self._pending)
 
     def submit(self, command: Submit, payload: bytes) -> None:
-        """Begin a transfer, or say at once why not. Raises `ValueError` for a number that is in use."""
+        """Begin a transfer, or answer at once why not. Raises `ValueError` for a sequence number in use."""
         if command.seqnum in self._pending:
-            raise ValueError(f"transfer {command.seqnum} is in flight already")
+            raise ValueError(f"transfer {command.seqnum} is already in flight")
         if self.gone:
             self._send(wire.ret_submit(command, Status.ESHUTDOWN, 0))
         elif self.pending >= MAX_PENDING or self._pending_bytes + command.size_bytes > MAX_PENDING_BYTES:
@@ -192,7 +175,7 @@ class Session:
             self._control(command, payload)
 
     def unlink(self, command: Unlink) -> None:
-        """Take a transfer back; the answer comes when the host has let go of it."""
+        """Cancel a transfer; the answer follows when the host has ended it."""
         pending = self._pending.get(command.target)
         if pending is None or pending.taken_back:
             self._send(wire.ret_unlink(command, Status.OK))
@@ -201,7 +184,7 @@ class Session:
         self._cancel(pending)
 
     def reap(self) -> int:
-        """Answer for the transfers that have ended, in the order in which they were begun; return how many."""
+        """Answer transfers that have ended, in the order of their submission; return how many."""
         ended = [pending for pending in self._pending.values() if pending.done]
         for pending in ended:
             del self._pending[pending.command.seqnum]
@@ -210,9 +193,7 @@ class Session:
         return len(ended)
 
     def close(self) -> None:
-        """End everything in flight and leave the device to whoever asks next; closing a device that is gone is
-        harmless.
-        """
+        """End everything in flight and release the device. Harmless for a device that is gone."""
         for pending in self._pending.values():
             self._cancel(pending)
         waiting = self.pending
@@ -233,7 +214,7 @@ class Session:
 
     def _bulk(self, command: Submit, payload: bytes) -> None:
         packet = self._packet_bytes.get(command.endpoint)
-        if packet is None:  # as on a bus: nothing there shakes hands
+        if packet is None:  # as on a bus: no endpoint answers
             self._send(wire.ret_submit(command, Status.EPROTO, 0))
             return
         empty_last = (
@@ -244,7 +225,8 @@ class Session:
     def _control(self, command: Submit, payload: bytes) -> None:
         kind, request = command.setup[0], command.setup[1]
         value, index, length = (int.from_bytes(command.setup[at : at + 2], "little") for at in (2, 4, 6))
-        if length != command.size_bytes:  # Source: Linux drivers/usb/core/urb.c, usb_submit_urb
+        # Source: Linux drivers/usb/core/urb.c, usb_submit_urb
+        if length != command.size_bytes:
             self._send(wire.ret_submit(command, Status.EBADR, 0))
         elif length and bool(kind & 0x80) != command.into_host:
             self._send(wire.ret_submit(command, Status.EINVAL, 0))
@@ -279,7 +261,7 @@ class Session:
         if pending.taken_back and status == Status.ECONNRESET and not transfer.actual:
             self._send(wire.ret_unlink(pending.taken_back, Status.ECONNRESET))
             return
-        # What had moved before it was taken back is told by an ordinary answer: that of an unlink carries no data.
+        # Bytes that moved before the cancellation need an ordinary answer: the answer to an unlink carries no data.
         self._send(wire.ret_submit(command, status, transfer.actual, transfer.data if command.into_host else b""))
         if pending.taken_back:
             self._send(wire.ret_unlink(pending.taken_back, Status.OK))
@@ -290,7 +272,7 @@ class Session:
                 self.host.cancel(transfer)
 
     def _try(self, action: Callable[..., object], *arguments: int) -> Status:
-        """Do something with the host and put its refusal into a status."""
+        """Call the host and turn its refusal into a status."""
         try:
             action(*arguments)
         except USBError as error:
@@ -304,7 +286,7 @@ class Session:
         return Status.OK
 
     def _refuse(self, value: int, index: int) -> None:
-        raise NotImplementedError("a device's address is given by the host that it is plugged into")
+        raise NotImplementedError("a device's address is assigned by the host that it is plugged into")
 
     def _configure(self, value: int) -> None:
         self._release()
@@ -313,7 +295,7 @@ class Session:
             self._claim()
 
     def _claim(self) -> None:
-        """Own every interface of the configuration, as a driver that passes everything on must."""
+        """Claim every interface of the configuration, so that all transfers can be passed on."""
         config = self.host.get_configuration_descriptor(self._device, self._config_index())
         for number in range(config.bNumInterfaces):
             if self._try(self._detach, number) == Status.ESHUTDOWN:
@@ -321,7 +303,7 @@ class Session:
             self.host.claim_interface(self._handle, number)
             self._claimed.append(number)
             self._settings[number] = 0
-        self._look_at_endpoints()
+        self._read_endpoints()
 
     def _detach(self, number: int) -> None:
         if self.host.is_kernel_driver_active(self._handle, number):
@@ -336,17 +318,17 @@ class Session:
     def _set_interface(self, number: int, setting: int) -> None:
         self.host.set_interface_altsetting(self._handle, number, setting)
         self._settings[number] = setting
-        self._look_at_endpoints()
+        self._read_endpoints()
 
     def _config_index(self) -> int:
-        """Return the place of the current configuration's descriptor."""
+        """Return the index of the current configuration's descriptor."""
         value = self.host.get_configuration(self._handle)
         count = self.host.get_device_descriptor(self._device).bNumConfigurations
         values = [self.host.get_configuration_descriptor(self._device, at).bConfigurationValue for at in range(count)]
         return values.index(value) if value in values else 0
 
-    def _look_at_endpoints(self) -> None:
-        """Note the packet size of every endpoint that answers now."""
+    def _read_endpoints(self) -> None:
+        """Store the packet size of every active endpoint."""
         config = self._config_index()
         self._packet_bytes.clear()
         for number, setting in self._settings.items():

@@ -1,4 +1,4 @@
-"""The virtual USB host controller of this machine's own kernel (Linux vhci_hcd): a device is plugged in by telling it a
+"""The virtual USB host controller of this machine's kernel (Linux vhci_hcd). To plug a device in, a process passes it a
 socket.
 
 Source: Linux drivers/usb/usbip/vhci_sysfs.c, status_show_vhci and attach_store.
@@ -19,16 +19,18 @@ FREE = 4  # VDEV_ST_NULL
 
 
 class Vhci:
-    """Its ports. Those of hub `hs` take devices up to high speed, those of `ss` the faster ones."""
+    """The controller and its ports. Ports of hub `hs` accept devices up to high speed, ports of hub `ss` the faster
+    ones.
+    """
 
     def __init__(self, controller: Path = CONTROLLER) -> None:
-        """Raises `NotSupported` where the kernel has none."""
+        """Raises `NotSupported` if the kernel has no such controller."""
         if not (controller / "attach").exists():
-            raise NotSupported(f"this kernel shows no {controller.name}; load it as root: modprobe vhci-hcd")
+            raise NotSupported(f"this kernel has no {controller.name}; load it as root: modprobe vhci-hcd")
         self._controller = controller
 
     def free_ports(self, speed: Speed) -> Iterator[int]:
-        """List the ports that have nothing plugged in and take devices of that speed."""
+        """List the free ports for devices of a speed."""
         hub = "ss" if speed >= Speed.SUPER else "hs"
         for path in sorted(self._controller.glob("status*")):
             for line in path.read_text().splitlines():
@@ -37,10 +39,10 @@ class Vhci:
                     yield int(words[1])
 
     def attach(self, sock: socket.socket, record: Record) -> int:
-        """Plug a device in: the kernel takes a reference of the socket, over which a server must answer. Returns the
+        """Plug a device in: the kernel takes a reference to the socket, on which a server must answer. Returns the
         port.
 
-        Raises `CardBusy` when all ports are taken, `PermissionNeeded`.
+        Raises `CardBusy` if all ports are in use, `PermissionNeeded`.
         """
         for port in self.free_ports(record.speed):
             try:
@@ -51,11 +53,11 @@ class Vhci:
             else:
                 return port
         raise CardBusy(
-            f"plugging in {record.bus_id}: every port of {self._controller.name} is taken; `usbip port` lists them"
+            f"plugging in {record.bus_id}: every port of {self._controller.name} is in use; `usbip port` lists them"
         )
 
     def detach(self, port: int) -> None:
-        """Pull out what is plugged in there; nothing there is harmless."""
+        """Unplug the device at a port; harmless for an empty port."""
         try:
             self._write("detach", str(port))
         except OSError as error:

@@ -1,15 +1,15 @@
-"""A vfio-user server for virtual cards: a virtual machine monitor such as QEMU attaches each as a PCI device of its
-guest.
+"""A vfio-user server for virtual cards: a virtual machine monitor such as QEMU attaches each card as a PCI device of
+its guest.
 
-One loop, no threads in models; a card may be made with one that translates its shader programs beside the loop. Cards
-live in virtual time, guests in the wall clock's; the loop lets both pass alike: what a card does takes as long for the
-guest as its model says. A model that needs longer to compute than that falls behind by `CATCH_UP_S` at most; beyond,
-its time stands still rather than be hurried after. A register access costs its own virtual time on top, a reset 100 ms
-of it: where that brings cards ahead by more than `CATCH_UP_S`, they are not made to wait for it either.
+One loop, no threads in models; a card may translate its shader programs in another thread. Cards live in virtual time,
+guests in real time, and the loop keeps both equal: the guest sees the durations of the model. A model that computes too
+slowly falls behind by at most `CATCH_UP_S`; beyond that the lost time is not made up. A register access also takes its
+own virtual time, and a reset 100 ms; cards that get ahead by more than `CATCH_UP_S` this way do not wait for real time
+either.
 
-A card serves one peer at a time. A peer that goes leaves the card as it is, without its memory and interrupts; the next
-one finds it so. Peers are hostile: sizes, counts and time are bounded, nonsense is answered with an error or closes the
-connection, and touches no other.
+A card serves one peer at a time. When a peer leaves, the card keeps its state but loses the peer's memory and
+interrupts; the next peer finds it that way. Peers are untrusted: sizes, counts and times are bounded; an invalid
+message gets an error or closes the connection, and affects no other connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ringup.errors import RingupError, TransportError
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import EventLog
-from ringup.silicon.common.witness import tell_mistakes
+from ringup.silicon.common.witness import log_mistakes
 from ringup.silicon.serve import unix_socket
 from ringup.silicon.serve import vfio_user_wire as wire
 from ringup.silicon.serve.closing import try_each
@@ -44,15 +44,19 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
 HOUSEKEEPING_S = 0.25
-SLICE_S = 0.001  # how long cards compute, or one peer is served, before the others are looked at again
+# how long cards compute, or one peer is served, before the others get a turn
+SLICE_S = 0.001
 CATCH_UP_S = 0.5
-YIELD_S = 0.0005  # between two looks while something is translated beside; a peer that asks is served at once
-HANDSHAKE_S = 10.0  # TIMEOUT: a peer proposes a version within this
-FULL_BYTES = 16 << 20  # a peer that leaves this much unread is read no further
+# between polls of a translation in another thread; peers' requests are served at once
+YIELD_S = 0.0005
+# TIMEOUT: for a peer to propose a version
+HANDSHAKE_S = 10.0
+# the server stops reading from a peer that leaves so much unread
+FULL_BYTES = 16 << 20
 
 
 class _Slot:
-    """A served card: where it is attached, and by whom."""
+    """A served card: its socket path, and its peer."""
 
     listener: Listener
 
@@ -62,14 +66,14 @@ class _Slot:
 
 
 def _refused(path: str, log: EventLog, error: RingupError) -> None:
-    """Note a write that the card refuses when it arrives: its peer was told long before that it was posted."""
+    """Log a write that the card refuses on arrival; its peer was told earlier that it was posted."""
     log.note("bus", "violation", "{}", str(error))
     LOG.warning("%s: %s", path, error)
 
 
 class VfioUserServer:
-    """Serves cards that share `clock`, each at a socket of its own. `beside`: what translates their shader programs, if
-    not they themselves.
+    """Serves cards that share `clock`, each at its own socket. `beside` translates their shader programs in another
+    thread, if given.
     """
 
     def __init__(self, clock: VirtualClock, beside: Beside | None = None) -> None:
@@ -91,16 +95,16 @@ class VfioUserServer:
         self.close()
 
     def serve(self, path: str, card: Card) -> None:
-        """Offer a card at a socket in the file system; it is the server's from now on.
+        """Offer a card at a socket in the file system; the server owns the card from now on.
 
-        Raises `CardBusy` where another server listens, `PermissionNeeded`, `TransportError` for a path that cannot be.
+        Raises `CardBusy` if another server listens there, `PermissionNeeded`, or `TransportError` for an unusable path.
         """
         sock = unix_socket.listen(path)
         card.path.posted.on_refused = partial(_refused, path, card.log)
         slot = _Slot(path, ServedFunction(card))
         slot.listener = Listener(self._selector, sock, lambda peer, address: self._take(slot, peer), path)
         self._slots.append(slot)
-        tell_mistakes(card.log, f"{path}: {card.name}", LOG)
+        log_mistakes(card.log, f"{path}: {card.name}", LOG)
 
     def run(self) -> None:
         """Serve until `stop`, or until an exception such as `KeyboardInterrupt`."""
@@ -108,32 +112,33 @@ class VfioUserServer:
             self.step(HOUSEKEEPING_S)
 
     def stop(self) -> None:
-        """End `run` soon; may be called from another thread or a signal handler."""
+        """Make `run` return soon; may be called from another thread or a signal handler."""
         self._running = False
         self._wake()
 
     def call(self, action: Callable[[], Result]) -> Future[Result]:
-        """Have the loop run `action` between two accesses; may be called from another thread. The result comes with the
-        future.
+        """Run `action` in the loop between two accesses; may be called from another thread. The future gets
+        the result.
         """
         future: Future[Result] = Future()
-        self._calls.append((action, future))  # type: ignore[arg-type]  # both of one type, which a queue of many cannot say
+        self._calls.append((action, future))  # type: ignore[arg-type]  # action and future have the same type, which the queue's type cannot express
         self._wake()
         return future
 
     def step(self, timeout_s: float) -> None:
-        """Wait for peers and for what falls due in the cards, `timeout_s` at most; serve both."""
+        """Wait at most `timeout_s` for peers and for due timers of the cards; serve both."""
         ready = self._selector.select(self._wait(timeout_s))
-        self._pass_time()  # ORDER: an access finds the cards as they are by now
+        # ORDER: before the accesses, so that they find the cards at the current time
+        self._pass_time()
         for key, events in ready:
             key.data(events)
         for slot in self._slots:
-            slot.listener.keep_house()
+            slot.listener.retry()
             if slot.peer is not None:
-                self._keep_house(slot, slot.peer)
+                self._maintain(slot, slot.peer)
 
     def close(self) -> None:
-        """Let go of peers, cards and sockets, of all of them even if one fails; closing twice is harmless."""
+        """Close peers, cards and sockets, all of them even if one fails. Harmless when repeated."""
         steps: list[Callable[[], object]] = []
         for slot in self._slots:
             steps += [partial(self._drop, slot, "the server ends"), slot.listener.close, slot.function.card.close]
@@ -151,11 +156,11 @@ class VfioUserServer:
     # Time of the cards
 
     def _target_ns(self) -> int:
-        """Return what the cards' clock would show if it had passed with ours."""
+        """Return the time of the cards' clock if it had passed with real time."""
         return self._began_ns + int((time.monotonic() - self._began_s) * 1e9)
 
     def _wait(self, timeout_s: float) -> float:
-        # Who only lets go of Python for a moment has it back before the other thread is awake
+        # a shorter wait releases the GIL only briefly, and takes it back before the other thread wakes up
         min_s = YIELD_S if self._beside is not None and self._beside.busy else 0.0
         if any(
             slot.peer is not None and slot.peer.pending and slot.peer.channel.outbox_bytes < FULL_BYTES
@@ -168,7 +173,7 @@ class VfioUserServer:
         return min(timeout_s, max(min_s, (due_ns - self._target_ns()) / 1e9))
 
     def _pass_time(self) -> None:
-        """Let the cards' time come up to ours, as far as that can be computed in `SLICE_S`."""
+        """Let the cards catch up with real time, as far as that can be computed in `SLICE_S`."""
         behind_ns = self._target_ns() - self._clock.now_ns
         if behind_ns <= 0:
             self._began_ns += max(0, -behind_ns - int(CATCH_UP_S * 1e9))
@@ -177,9 +182,9 @@ class VfioUserServer:
         try:
             self._clock.run_until(lambda: time.monotonic() > end_s, behind_ns / 1000)
         except RingupError as error:
-            # what a model refuses stops what it was doing, as hardware hangs; the rest goes on
+            # an error of a model stops what the model was doing, as hardware hangs; everything else continues
             LOG.warning("%s", error, exc_info=LOG.isEnabledFor(logging.DEBUG))
-        except Exception:  # a model's own mistake too
+        except Exception:  # a bug in a model too
             LOG.exception("a model failed")
         over_ns = self._target_ns() - self._clock.now_ns - int(CATCH_UP_S * 1e9)
         if over_ns > 0:
@@ -189,13 +194,12 @@ class VfioUserServer:
 
     def _take(self, slot: _Slot, sock: socket.socket) -> None:
         if slot.peer is not None and slot.peer.awaited & selectors.EVENT_READ:
-            self._ready(
-                slot, slot.peer, selectors.EVENT_READ
-            )  # it may have hung up just now, to be followed by this one
+            # the old peer may have hung up just now, before this one
+            self._ready(slot, slot.peer, selectors.EVENT_READ)
         if slot.peer is not None:
-            self._keep_house(slot, slot.peer)
+            self._maintain(slot, slot.peer)
         if slot.peer is not None:
-            LOG.warning("%s: a second peer is turned away; the card has one", slot.path)
+            LOG.warning("%s: a second peer is refused; the card already has one", slot.path)
             sock.close()
             return
         slot.peer = Connection(sock, slot.function)
@@ -203,7 +207,8 @@ class VfioUserServer:
         self._await(slot, slot.peer, selectors.EVENT_READ)
 
     def _ready(self, slot: _Slot, peer: Connection, events: int) -> None:
-        if slot.peer is not peer:  # dropped by what came before in this round
+        # dropped earlier in this round
+        if slot.peer is not peer:
             return
         with self._dropping(slot):
             if events & selectors.EVENT_WRITE:
@@ -214,7 +219,7 @@ class VfioUserServer:
 
     @contextlib.contextmanager
     def _dropping(self, slot: _Slot) -> Iterator[None]:
-        """Drop the peer of a card that is gone, or talks nonsense."""
+        """Drop the peer if its connection fails or its messages are invalid."""
         try:
             yield
         except OSError as error:
@@ -223,7 +228,7 @@ class VfioUserServer:
             self._drop(slot, str(error), logging.WARNING)
 
     def _take_commands(self, slot: _Slot, peer: Connection) -> None:
-        """Serve commands that have come, for `SLICE_S` or a little longer, and as far as their answers are taken."""
+        """Serve received commands for about `SLICE_S`, while the peer accepts the answers."""
         end_s = time.monotonic() + SLICE_S
         peer.more = True
         while not peer.closing and peer.channel.outbox_bytes < FULL_BYTES:
@@ -240,22 +245,22 @@ class VfioUserServer:
 
     def _serve(self, slot: _Slot, peer: Connection, message: Message) -> None:
         if message.is_reply:
-            LOG.info("%s: an answer to nothing: %s", slot.path, message.name)
+            LOG.info("%s: an answer without a question: %s", slot.path, message.name)
             return
         error, answer = self._do(slot, peer, message)
         if not message.flags & wire.NO_REPLY:
             flags = wire.REPLY | (wire.ERROR if error else 0)
             payload, descriptors = answer.payload, answer.descriptors
-            given = message.command == Command.VERSION and peer.session.takes_twin and not error
-            if given:
-                payload, descriptors = self._apart(peer, payload)
+            owned = message.command == Command.VERSION and peer.session.takes_twin and not error
+            if owned:
+                payload, descriptors = self._open_second(peer, payload)
             head = wire.header(message.number, message.command, len(payload), flags, error)
-            peer.channel.send(head + payload, descriptors, given=given)
+            peer.channel.send(head + payload, descriptors, owned=owned)
         if not peer.session.agreed:
             peer.closing = "no version was agreed on"
 
     def _do(self, slot: _Slot, peer: Connection, message: Message) -> tuple[int, Answer]:
-        """Have the session do what a message asks; return an errno, which is 0 where it was done, and the answer."""
+        """Make the session execute a message; return an errno (0 on success) and the answer."""
         log = slot.function.card.log
         try:
             return 0, peer.session.serve(message)
@@ -263,23 +268,26 @@ class VfioUserServer:
             LOG.log(logging.INFO if peer.session.agreed else logging.WARNING, "%s: %s", slot.path, refusal)
             return refusal.errno, Answer()
         except RingupError as refusal:
-            # the guest's mistake, or something the model lacks: what metal would do is not known
+            # the guest's mistake, or something that the model lacks: what metal would do is unknown
             LOG.debug("%s: %s", slot.path, refusal, exc_info=True)
             log.note("bus", "violation", "{}", str(refusal))
-        except Exception as error:  # a model's own mistake costs the access, and no other card
+        # a bug in a model costs this access, and affects no other card
+        except Exception as error:
             log.note("bus", "failed", "{}: {}", message.name, repr(error))
             LOG.exception("%s: %s", slot.path, message.name)
         return errno.EIO, Answer()
 
     @staticmethod
-    def _apart(peer: Connection, payload: bytes) -> tuple[bytes, tuple[int, ...]]:
-        """Open a second channel for commands of ours."""
+    def _open_second(peer: Connection, payload: bytes) -> tuple[bytes, tuple[int, ...]]:
+        """Open a second channel for commands from the server."""
         ours, theirs = socket.socketpair()
         peer.back = Channel(ours)
         return wire.with_twin_socket(payload), (theirs.detach(),)
 
-    def _keep_house(self, slot: _Slot, peer: Connection) -> None:
-        """Serve what waited, send, look whether the peer is to go, and say what is awaited of it."""
+    def _maintain(self, slot: _Slot, peer: Connection) -> None:
+        """Serve waiting commands, send answers, check whether the peer must be dropped, and update the
+        awaited events.
+        """
         with self._dropping(slot):
             peer.channel.flush()
             if peer.pending:
@@ -320,7 +328,7 @@ class VfioUserServer:
         peer.close()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is being woken already
+        with contextlib.suppress(BlockingIOError):  # it is already being woken
             self._wake_out.send(b"\0")
 
     def _woken(self) -> None:

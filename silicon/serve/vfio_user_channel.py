@@ -1,5 +1,5 @@
-"""A peer's connection: messages and descriptors both ways, and questions to it, which are bounded: it may answer late,
-wrongly or never.
+"""A peer's connection: messages and descriptors in both directions, and bounded questions to the peer, which may answer
+late, wrongly or never.
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from ringup.silicon.serve.vfio_user_session import Session
 from ringup.silicon.serve.vfio_user_wire import HEADER, Command, Message
 
 LOG = logging.getLogger(__name__)
-# TIMEOUT: how long all other cards wait for a peer that is slow to answer about its memory, in one question or in many
+# TIMEOUT: how long all other cards wait for a peer that answers questions about its memory slowly, in one question or
+# several
 ANSWER_S = 1.0
-PROMPT_S = 0.01  # an answer within this is not slow
-REGAINED = 0.05  # how much of that time a peer gets back, of the time that passes
+# a faster answer does not count as slow
+PROMPT_S = 0.01
+# share of passing time by which a peer regains that time
+REGAINED = 0.05
 RECEIVE_BYTES = 256 << 10
-MAX_WAITING = 4096  # commands that come while an answer is awaited
+# commands that arrive during a wait for an answer
+MAX_WAITING = 4096
 MAX_WAITING_BYTES = 16 << 20
-MAX_HELD_DESCRIPTORS = 256  # of commands that are not served yet
+# descriptors of commands that are not served yet
+MAX_HELD_DESCRIPTORS = 256
 ANCILLARY_BYTES = socket.CMSG_SPACE(wire.MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 class Channel:
-    """A stream of messages and descriptors, both ways. `OSError` where the other end is gone, `TransportError` where it
-    talks nonsense.
+    """A stream of messages and descriptors in both directions. Raises `OSError` if the peer is gone, `TransportError`
+    if its messages are invalid.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -43,10 +48,11 @@ class Channel:
         self.outbox_bytes = 0
         self._inbox = bytearray()
         self._taken = 0  # bytes of the stream before the inbox
-        self._descriptors: deque[tuple[int, list[int]]] = deque()  # by where in the stream the bytes they came with end
+        # by the position in the stream where the bytes sent with them end
+        self._descriptors: deque[tuple[int, list[int]]] = deque()
 
     def receive(self) -> bool:
-        """Take what has come; tell whether the peer is still there."""
+        """Receive what has arrived; return whether the peer is still there."""
         try:
             data, ancillary, flags, _ = self.sock.recvmsg(RECEIVE_BYTES, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
@@ -60,14 +66,14 @@ class Channel:
             self._descriptors.append((self._taken + len(self._inbox), came.tolist()))
         if flags & socket.MSG_CTRUNC:
             raise TransportError(
-                f"more than {wire.MAX_DESCRIPTORS} descriptors at once, or more than there is room for"
+                f"more than {wire.MAX_DESCRIPTORS} descriptors at once, or more than this process can receive"
             )
         if sum(len(held) for _, held in self._descriptors) > MAX_HELD_DESCRIPTORS:
             raise TransportError("descriptors without the messages that they belong to")
         return bool(data)
 
     def take(self) -> Message | None:
-        """Return the next message; None while it is not whole."""
+        """Return the next message; None while it is incomplete."""
         if len(self._inbox) < HEADER.size:
             return None
         number, command, size_bytes, flags, error = wire.parse_header(self._inbox)
@@ -81,22 +87,22 @@ class Channel:
             descriptors += self._descriptors.popleft()[1]
         return Message(number, command, flags, payload, descriptors, error)
 
-    def send(self, data: bytes, descriptors: tuple[int, ...] = (), *, given: bool = False) -> None:
-        """Send now what the peer takes, the rest later. Descriptors that are `given` are closed once they have gone."""
-        self.outbox.append((data, descriptors, given))
+    def send(self, data: bytes, descriptors: tuple[int, ...] = (), *, owned: bool = False) -> None:
+        """Send what the peer accepts now, and the rest later. `owned` descriptors are closed once sent."""
+        self.outbox.append((data, descriptors, owned))
         self.outbox_bytes += len(data)
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the peer takes it."""
+        """Send queued data, as far as the peer accepts it."""
         while self.outbox:
-            data, descriptors, given = self.outbox[0]
+            data, descriptors, owned = self.outbox[0]
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
             try:
                 sent = self.sock.sendmsg([data], rights)
             except BlockingIOError:
                 return
-            if given:
+            if owned:
                 close_all(list(descriptors))
             self.outbox_bytes -= sent
             if sent == len(data):
@@ -105,51 +111,53 @@ class Channel:
                 self.outbox[0] = data[sent:], (), False
 
     def close(self) -> None:
-        """Let go of the socket and of descriptors that nobody took."""
+        """Close the socket, and descriptors that no message took."""
         self.sock.close()
         for _, came in self._descriptors:
             close_all(came)
         self._descriptors.clear()
-        for _, descriptors, given in self.outbox:
-            if given:
+        for _, descriptors, owned in self.outbox:
+            if owned:
                 close_all(list(descriptors))
         self.outbox.clear()
 
 
 class Connection:
-    """A peer of a card: its channel, what it set up, and commands that came while an answer of its was awaited."""
+    """A peer of a card: its channel, its session, and commands that arrived during a wait for an answer."""
 
     def __init__(self, sock: socket.socket, function: ServedFunction) -> None:
         self.channel = Channel(sock)
-        self.back: Channel | None = None  # for commands of ours, where the peer wanted them apart
+        # for the server's commands, if the peer wants them on a separate channel
+        self.back: Channel | None = None
         self.session = Session(function, self)
-        self.closing = ""  # why it is to go
+        self.closing = ""  # why the connection closes
         self.hung_up = False
-        self.more = False  # commands may be left that were received and not served
+        # whether received commands may still be unserved
+        self.more = False
         self.began_s = time.monotonic()
         self.awaited = 0
         self._waiting: deque[Message] = deque()
         self._waiting_bytes = 0
         self._number = 0
         self._silent = False
-        self._patience_s, self._patient_s = ANSWER_S, self.began_s
+        self._patience_s, self._patience_at_s = ANSWER_S, self.began_s
 
     @property
     def pending(self) -> bool:
-        """Whether there may be commands to serve, with nothing more to receive."""
+        """Whether there may be commands to serve that are already received."""
         return not self.closing and (self.more or bool(self._waiting))
 
     def ask(self, command: Command, payload: bytes) -> bytes:
-        """Send a command and wait for its answer; commands that come meanwhile wait. Raises `OSError`, whatever the
-        peer does.
+        """Send a command and wait for its answer; commands that arrive meanwhile are queued. Raises only `OSError`,
+        whatever the peer does.
 
-        A peer that once took longer than it may is not asked again. QEMU (11) answers from its main loop: none while it
-        waits for us itself.
+        A peer that once exceeded its time is not asked again. QEMU (11) answers from its main loop: not while it waits
+        for the server.
         """
         if self._silent or self.closing:
-            raise OSError(errno.ETIMEDOUT, "this peer answers no questions about its memory")
+            raise OSError(errno.ETIMEDOUT, "this peer does not answer questions about its memory")
         began_s = time.monotonic()
-        self._patience_s = min(ANSWER_S, self._patience_s + (began_s - self._patient_s) * REGAINED)
+        self._patience_s = min(ANSWER_S, self._patience_s + (began_s - self._patience_at_s) * REGAINED)
         self._number = self._number + 1 & 0xFFFF
         try:
             answer = self._exchange(command, payload, began_s + self._patience_s)
@@ -157,12 +165,13 @@ class Connection:
             self.closing = str(error)
             raise OSError(errno.EPROTO, str(error)) from error
         finally:
-            self._patient_s = time.monotonic()
-            self._patience_s -= max(0.0, self._patient_s - began_s - PROMPT_S)
+            self._patience_at_s = time.monotonic()
+            self._patience_s -= max(0.0, self._patience_at_s - began_s - PROMPT_S)
         if answer is None:
             self._silent = True
             LOG.warning(
-                "the peer answers no %s; memory that it shares without a descriptor is a bus error", command.name
+                "the peer does not answer %s; accesses to memory that it shares without a descriptor are bus errors",
+                command.name,
             )
             raise OSError(errno.ETIMEDOUT, f"no answer to {command.name} in time")
         if answer.flags & wire.ERROR:
@@ -170,7 +179,7 @@ class Connection:
         return answer.payload
 
     def _exchange(self, command: Command, payload: bytes, end_s: float) -> Message | None:
-        """Return the answer; None where none comes in time."""
+        """Return the answer; None if none arrives in time."""
         channel = self.back or self.channel
         channel.send(wire.header(self._number, command, len(payload)) + payload)
         with selectors.DefaultSelector() as selector:
@@ -188,7 +197,7 @@ class Connection:
         return None
 
     def _sort(self, channel: Channel, command: Command) -> Message | None:
-        """Put commands aside until the answer is there, and return that; what came after it stays where it is."""
+        """Queue commands until the answer is there, and return it; later messages stay in the channel."""
         while (message := channel.take()) is not None:
             if message.is_reply:
                 close_all(message.descriptors)
@@ -198,7 +207,7 @@ class Connection:
             self._waiting.append(message)
             self._waiting_bytes += HEADER.size + len(message.payload)
             if channel is self.back:
-                raise TransportError("a command on the socket for answers")
+                raise TransportError("a command on the channel for answers")
             if (
                 len(self._waiting) > MAX_WAITING
                 or self._waiting_bytes > MAX_WAITING_BYTES
@@ -216,7 +225,7 @@ class Connection:
         return message
 
     def close(self) -> None:
-        """Forget the peer."""
+        """Close the session, the channels and received descriptors."""
         self.session.close()
         for message in self._waiting:
             close_all(message.descriptors)
@@ -227,6 +236,6 @@ class Connection:
 
 
 def close_all(descriptors: list[int]) -> None:
-    """Close descriptors; the list is empty afterwards."""
+    """Close descriptors and empty the list."""
     while descriptors:
         os.close(descriptors.pop())

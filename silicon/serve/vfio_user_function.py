@@ -1,4 +1,4 @@
-"""A virtual card's function as vfio-user numbers it: regions 0 to 5 are BARs, 6 the expansion ROM, 7 configuration
+"""A virtual card's function with vfio-user's numbering: regions 0 to 5 are BARs, 6 the expansion ROM, 7 configuration
 space.
 """
 
@@ -27,7 +27,7 @@ HOST_PAGE = 4096
 
 
 class Card(Protocol):
-    """What is served: a card in a slot."""
+    """The served object: a card in a slot."""
 
     bars: dict[int, Bar]
     config: ConfigAccess
@@ -40,36 +40,36 @@ class Card(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The card's name."""
         ...
 
     @property
     def lost(self) -> bool:
-        """Whether it is gone from the bus."""
+        """Whether the card is gone from the bus."""
         ...
 
     def shared(self, index: int) -> tuple[int, int] | None:
-        """Return the file descriptor behind a BAR that is plain memory, and how many bytes of it there are; None for
-        any other.
+        """Return the file descriptor and size in bytes of the memory behind a BAR; None if the BAR is not
+        plain memory.
         """
         ...
 
     def resets(self) -> tuple[str, ...]:
-        """Name its resets, gentle first."""
+        """Name the card's resets, the mildest first."""
         ...
 
     def reset(self, method: str) -> None:
-        """Reset it, as a kernel's bus driver does: configuration space is put back."""
+        """Reset the card as a kernel's bus driver does: configuration space is restored."""
         ...
 
     def close(self) -> None:
-        """Switch bus mastering off and let go."""
+        """Switch bus mastering off and release the card."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What a region is. `areas`: what of it can be mapped, (offset, bytes) each, where that is not all."""
+    """A region's properties. `areas`: the mappable parts, (offset, bytes) each, if that is not all of it."""
 
     size_bytes: int = 0
     flags: int = 0
@@ -78,7 +78,9 @@ class Region:
 
 
 class ServedFunction:
-    """The card's function 0. `Refused` for what no access can be; what the card itself refuses is its `RingupError`."""
+    """The card's function 0. Raises `Refused` for an impossible access; errors of the card itself are its
+    `RingupError`.
+    """
 
     def __init__(self, card: Card) -> None:
         self.card = card
@@ -91,7 +93,7 @@ class ServedFunction:
 
     @property
     def irq_counts(self) -> tuple[int, ...]:
-        """How many vectors there are of each kind."""
+        """The number of interrupt vectors of each kind."""
         gpu = self.card.gpu
         counts = [0] * KINDS
         counts[vfio.VFIO_PCI_INTX_IRQ_INDEX] = 1 if gpu.row.interrupt_pin else 0
@@ -105,7 +107,7 @@ class ServedFunction:
 
     @property
     def irq_kind(self) -> int:
-        """Which kind of interrupt its driver has switched on."""
+        """The kind of interrupt that the guest's driver has enabled."""
         gpu = self.card.gpu
         for name, flags, enable, kind in (
             ("msi-x", regs.PCI_MSIX_FLAGS, regs.PCI_MSIX_FLAGS_ENABLE, vfio.VFIO_PCI_MSIX_IRQ_INDEX),
@@ -118,12 +120,12 @@ class ServedFunction:
 
     @property
     def intx_up(self) -> bool:
-        """Whether its INTx line is up."""
+        """Whether the INTx line is asserted."""
         command, status = (self.card.gpu.config.get(at, 2) for at in (regs.PCI_COMMAND, regs.PCI_STATUS))
         return bool(status & regs.PCI_STATUS_INTERRUPT) and not command & regs.PCI_COMMAND_INTX_DISABLE
 
     def region(self, index: int, *, can_map: bool = True) -> Region:
-        """Describe a region; one that the function lacks has no bytes. `can_map`: it may be given with a descriptor."""
+        """Describe a region; one that the function lacks has size 0. `can_map`: the answer may include a descriptor."""
         gpu = self.card.gpu
         if index == CONFIG:
             return Region(SIZE, READ | WRITE)
@@ -147,14 +149,13 @@ class ServedFunction:
             raise Refused(errno.EINVAL, f"region {index} has no {size_bytes:#x} bytes at {offset:#x}")
 
     def read(self, index: int, offset: int, size_bytes: int) -> bytes:
-        """Read bytes of a region; a card that is gone gives ones."""
+        """Read bytes of a region; a card that is gone returns all ones."""
         self._inside(index, offset, size_bytes, write=False)
         if index == CONFIG:
             pieces = _dwords(offset, size_bytes)
             return b"".join(self.card.config.read(at, count).to_bytes(count, "little") for at, count in pieces)
-        if (
-            index == ROM
-        ):  # a monitor reads it whenever it likes, as through a kernel, which opens it for that: drivers/vfio/pci
+        # a monitor may read the ROM at any time, as through a kernel, which enables it for the read: drivers/vfio/pci
+        if index == ROM:
             data = b"" if self.card.lost else self.card.image[offset : offset + size_bytes]
             return data.ljust(size_bytes, b"\xff")
         bar = self.card.bars.get(index)
@@ -166,7 +167,7 @@ class ServedFunction:
         return bar.read_block(offset, size_bytes)
 
     def write(self, index: int, offset: int, data: bytes) -> None:
-        """Write bytes of a region; a card that is gone takes none."""
+        """Write bytes of a region; a card that is gone ignores them."""
         size_bytes = len(data)
         self._inside(index, offset, size_bytes, write=True)
         if index == CONFIG:
@@ -183,12 +184,12 @@ class ServedFunction:
             bar.write_block(offset, data)
 
     def reset(self) -> None:
-        """Reset the function by the gentlest means it has, and put its configuration space back."""
+        """Reset the function by its mildest reset, and restore its configuration space."""
         self.card.reset(self.card.resets()[0])
 
 
 def _dwords(offset: int, size_bytes: int) -> list[tuple[int, int]]:
-    """Cut a range into accesses that each lie within a dword and are aligned: (offset, bytes)."""
+    """Split a range into aligned accesses within a dword each: (offset, bytes)."""
     pieces = []
     end = offset + size_bytes
     while offset < end:

@@ -1,9 +1,9 @@
-"""Interrupts of a served function on their way to a peer: eventfds that it gave, by kind and vector.
+"""Interrupts from a served function to its peer: the peer's eventfds, by kind and vector.
 
-A vector that comes while its eventfd is away is kept: monitors take the whole set away and give it anew while the
-machine runs, when an interrupt changes its processor. What can be asked of a kind, and the errors, are those of Linux's
-vfio-pci. Sources: linux/vfio.h, VFIO_DEVICE_SET_IRQS; drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare;
-vfio_pci_intrs.c.
+A vector that is raised while it has no eventfd is kept: when an interrupt moves to another processor, monitors remove
+the whole set and add it again while the machine runs. The possible requests for each kind, and the errors, are those of
+Linux's vfio-pci. Sources: linux/vfio.h, VFIO_DEVICE_SET_IRQS; drivers/vfio/vfio_main.c,
+vfio_set_irqs_validate_and_prepare; vfio_pci_intrs.c.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NONE, BOOL, EVENTFD = vfio.VFIO_IRQ_SET_DATA_NONE, vfio.VFIO_IRQ_SET_DATA_BOOL, 
 MASK, UNMASK = vfio.VFIO_IRQ_SET_ACTION_MASK, vfio.VFIO_IRQ_SET_ACTION_UNMASK
 TRIGGER = vfio.VFIO_IRQ_SET_ACTION_TRIGGER
 KNOWN = vfio.VFIO_IRQ_SET_DATA_TYPE_MASK | vfio.VFIO_IRQ_SET_ACTION_TYPE_MASK
-ONE = (1).to_bytes(8, "little")  # what an eventfd is told: eventfd(2)
+ONE = (1).to_bytes(8, "little")  # the value written to an eventfd: eventfd(2)
 
 
 class Irqs:
-    """The eventfds of one peer. INTx is a level: it masks itself when it was sent, and comes again after an unmask
-    while its line is up.
+    """The eventfds of one peer. INTx is a level: sending it masks it, and after an unmask it is sent again while its
+    line is asserted.
     """
 
     def __init__(self, counts: Sequence[int]) -> None:
-        """`counts`: how many vectors of each kind the function has."""
+        """`counts`: the number of vectors of each kind."""
         self.counts = tuple(counts)
         self._eventfds: dict[tuple[int, int], int] = {}
         self._kept: set[tuple[int, int]] = set()
@@ -41,7 +41,7 @@ class Irqs:
         self.intx_up = False
 
     def flags(self, index: int) -> int:
-        """Return what can be done to a kind."""
+        """Return the flags of a kind."""
         if not self.counts[index]:
             return 0
         if index == INTX:
@@ -49,8 +49,8 @@ class Irqs:
         return vfio.VFIO_IRQ_INFO_EVENTFD | vfio.VFIO_IRQ_INFO_NORESIZE
 
     def set(self, index: int, start: int, count: int, flags: int, data: bytes, descriptors: list[int]) -> None:
-        """Do what a peer asks of a range of vectors; descriptors that are taken leave the list. Raises `Refused`, and
-        all stays as it was.
+        """Execute a peer's request for a range of vectors; descriptors that are kept are removed from the list. Raises
+        `Refused` without any change.
         """
         kind, action = flags & vfio.VFIO_IRQ_SET_DATA_TYPE_MASK, flags & vfio.VFIO_IRQ_SET_ACTION_TYPE_MASK
         if kind not in (NONE, BOOL, EVENTFD) or flags & ~KNOWN:
@@ -71,19 +71,20 @@ class Irqs:
                 )
             if chosen:
                 self._intx_masked = action == MASK
-                self._look_at_intx()
+                self._update_intx()
         else:
-            raise Refused(errno.ENOTTY, f"{NAMES[index]} cannot be masked that way")
+            raise Refused(errno.ENOTTY, f"{NAMES[index]} cannot be masked in that way")
 
     def _trigger(self, index: int, chosen: list[int], kind: int, descriptors: list[int], count: int) -> None:
         if kind == EVENTFD:
             if not count:
-                raise Refused(errno.EINVAL, "eventfds for no interrupts")
+                raise Refused(errno.EINVAL, "eventfds for 0 interrupts")
             self._arm(index, chosen, descriptors)
-        elif not count:  # of no data: all of the kind, and none need be set up
+        # without data: all of the kind, even if none is set up
+        elif not count:
             self._release(key for key in tuple(self._eventfds) if key[0] == index)
         elif not self._armed(index):
-            raise Refused(errno.EINVAL, f"{NAMES[index]} is not set up, and cannot be triggered")
+            raise Refused(errno.EINVAL, f"{NAMES[index]} is not set up and cannot be triggered")
         else:
             for number in chosen:
                 if (index, number) in self._eventfds:
@@ -98,7 +99,7 @@ class Irqs:
             self._eventfds[index, number] = descriptors.pop(0)
             if index == INTX:
                 self._intx_masked = False
-                self._look_at_intx()
+                self._update_intx()
             elif (index, number) in self._kept:
                 self._kept.remove((index, number))
                 self.signal(index, number)
@@ -109,42 +110,41 @@ class Irqs:
                 os.close(self._eventfds.pop(key))
 
     def signal(self, index: int, number: int) -> None:
-        """Send a vector, or keep it until somebody listens."""
+        """Send a vector, or keep it until it has an eventfd."""
         descriptor = self._eventfds.get((index, number))
         if descriptor is None:
             if index != INTX:
                 self._kept.add((index, number))
             return
-        # ORDER: just before the write: the file is the peer's too, who can fill it and have writes wait again at any
-        # time
+        # ORDER: right before the write: the peer shares the file, and can fill it and make it blocking at any time
         os.set_blocking(descriptor, False)
-        with contextlib.suppress(BlockingIOError):  # at its largest number: nobody has read it, and will find it set
+        # the counter is at its maximum: the peer has not read it and finds it set
+        with contextlib.suppress(BlockingIOError):
             os.write(descriptor, ONE)
 
     def intx(self, up: bool) -> None:
-        """Raise or lower the line of INTx."""
+        """Assert or deassert the INTx line."""
         self.intx_up = up
-        self._look_at_intx()
+        self._update_intx()
 
-    def _look_at_intx(self) -> None:
+    def _update_intx(self) -> None:
         if self.intx_up and not self._intx_masked and (INTX, 0) in self._eventfds:
             self._intx_masked = True
             self.signal(INTX, 0)
 
     def forget(self) -> None:
-        """Drop what is kept: the function was reset."""
+        """Drop kept vectors: the function was reset."""
         self._kept.clear()
         self.intx_up = False
 
     def close(self) -> None:
-        """Let go of every descriptor."""
+        """Close every descriptor."""
         self._release(tuple(self._eventfds))
         self.forget()
 
 
 def _is_eventfd(descriptor: int) -> bool:
-    """Whether a write of 8 bytes adds to a counter, and waits for nobody, as of no other kind of file."""
+    """Whether a descriptor is an eventfd: only there does a write of 8 bytes add to a counter without blocking."""
     named = os.readlink(f"/proc/self/fd/{descriptor}")
-    return (
-        named == "anon_inode:[eventfd]" and not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_PATH
-    )  # that only names it
+    # with O_PATH a descriptor only names the file
+    return named == "anon_inode:[eventfd]" and not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_PATH

@@ -1,4 +1,4 @@
-"""One peer at one function: what its commands do. Messages in, answers out; the socket is the server's."""
+"""One peer of one function: the execution of its commands. Messages in, answers out; the server owns the socket."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DEVICE_FLAGS = vfio.VFIO_DEVICE_FLAGS_PCI | vfio.VFIO_DEVICE_FLAGS_RESET
 
 
 class Peer(Protocol):
-    """The other end, which can be asked for memory that it did not share."""
+    """The peer, which can be asked for memory that it shares without a descriptor."""
 
     def ask(self, command: Command, payload: bytes) -> bytes:
-        """Send a command and return the answer's payload. Raises `OSError` where none comes, or a refusal."""
+        """Send a command and return the answer's payload. Raises `OSError` if there is none, or it is a refusal."""
         ...
 
 
 class Session:
-    """What a peer has set up: DMA maps, eventfds. `close` forgets it; the card stays as it is."""
+    """A peer's DMA maps and eventfds. `close` drops them; the card keeps its state."""
 
     def __init__(self, function: ServedFunction, peer: Peer) -> None:
         self.function, self._peer = function, peer
-        self.agreed = False  # on a version
+        self.agreed = False  # whether a version has been agreed on
         self.max_bytes = wire.MAX_DATA_BYTES
         self.takes_descriptors, self.takes_twin = True, False
         self.irqs = Irqs(function.irq_counts)
@@ -51,7 +51,7 @@ class Session:
         }
 
     def serve(self, message: Message) -> Answer:
-        """Do what a command asks. Raises `Refused`, or the card's `RingupError`."""
+        """Execute a command. Raises `Refused`, or the card's `RingupError`."""
         if not self.agreed and message.command != Command.VERSION:
             raise Refused(errno.EPROTO, f"{message.name} before a version was agreed on")
         action = self._commands.get(message.command)
@@ -60,7 +60,7 @@ class Session:
         return action(message)
 
     def close(self) -> None:
-        """Let go of what the peer shared; vectors that come from now on wait for the next one."""
+        """Drop what the peer shared; from now on vectors wait for the next peer."""
         if self.agreed:
             self.function.card.interrupts.listen(None)
         self.memory.clear()
@@ -68,7 +68,7 @@ class Session:
 
     def _version(self, message: Message) -> Answer:
         if self.agreed:
-            raise Refused(errno.EINVAL, "a version was agreed on already")
+            raise Refused(errno.EINVAL, "a version has already been agreed on")
         payload, capabilities = wire.agree(message.payload)
         max_bytes = wire.number(capabilities, "max_data_xfer_size", wire.MAX_DATA_BYTES)
         self.max_bytes = min(max_bytes, wire.MAX_DATA_BYTES)
@@ -112,31 +112,32 @@ class Session:
 
     def _set_irqs(self, message: Message) -> Answer:
         _, flags, index, start, count = sized_fields(wire.IRQ_SET, message.payload)
-        self._look_at_intx()
+        self._update_intx()
         self.irqs.set(index, start, count, flags, message.payload[wire.IRQ_SET.size :], message.descriptors)
         if index == MSI and self.function.irq_kind == MSI and self.function.intx_up:
-            self.irqs.signal(MSI, 0)  # it came as a level while the vector was away, and nobody has seen to it yet
+            # the interrupt was a level while the vector had no eventfd, and has not been handled yet
+            self.irqs.signal(MSI, 0)
         return Answer()
 
     def _span(self, payload: bytes) -> tuple[int, int, int]:
         offset, region, count = fields(wire.ACCESS, payload)
         if count > wire.MAX_DATA_BYTES:
-            raise Refused(errno.EINVAL, f"a transfer of {count} bytes; {wire.MAX_DATA_BYTES} are the most")
+            raise Refused(errno.EINVAL, f"a transfer of {count} bytes; the limit is {wire.MAX_DATA_BYTES}")
         return offset, region, count
 
     def _read(self, message: Message) -> Answer:
         offset, region, count = self._span(message.payload)
         data = self.function.read(region, offset, count)
-        self._look_at_intx()
+        self._update_intx()
         return Answer(wire.ACCESS.pack(offset, region, count) + data)
 
     def _write(self, message: Message) -> Answer:
         offset, region, count = self._span(message.payload)
         data = message.payload[wire.ACCESS.size : wire.ACCESS.size + count]
         if len(data) != count:
-            raise Refused(errno.EINVAL, f"{len(data)} bytes of data where {count} are announced")
+            raise Refused(errno.EINVAL, f"{len(data)} bytes of data where the message states {count}")
         self.function.write(region, offset, data)
-        self._look_at_intx()
+        self._update_intx()
         return Answer(wire.ACCESS.pack(offset, region, count))
 
     def _write_multi(self, message: Message) -> Answer:
@@ -146,10 +147,10 @@ class Session:
             raise Refused(errno.EINVAL, f"{len(entries)} bytes are not {count} writes")
         writes = list(wire.MULTI_ENTRY.iter_unpack(entries))
         if any(size_bytes > len(data) for _, _, size_bytes, data in writes):
-            raise Refused(errno.EINVAL, "a write of more than 8 bytes among many")
+            raise Refused(errno.EINVAL, "a multiple write with more than 8 bytes in one entry")
         for offset, region, size_bytes, data in writes:
             self.function.write(region, offset, data[:size_bytes])
-        self._look_at_intx()
+        self._update_intx()
         return Answer(wire.MULTI.pack(count))
 
     def _reset(self, message: Message) -> Answer:
@@ -157,45 +158,44 @@ class Session:
         try:
             self.function.reset()
         except DeviceLost as lost:
-            # No mistake of the peer's: a virtual machine resets its devices without a look at them.
+            # This is no mistake of the peer: a virtual machine resets its devices without checking them.
             raise Refused(errno.ENODEV, str(lost)) from lost
         return Answer()
 
     def _feature(self, message: Message) -> Answer:
         _, flags = fields(wire.FEATURE, message.payload)
-        raise Refused(
-            errno.ENOTTY, f"feature {flags & 0xFFFF}: this device cannot be moved to another machine while it runs"
-        )
+        raise Refused(errno.ENOTTY, f"feature {flags & 0xFFFF}: this device does not support migration")
 
     def _interrupt(self, vector: int) -> None:
-        """Take a vector from the card."""
+        """Handle a vector from the card."""
         kind = self.function.irq_kind
         if kind == INTX:
-            self._look_at_intx()
+            self._update_intx()
         elif vector < self.irqs.counts[kind]:
             self.irqs.signal(kind, vector)
 
-    def _look_at_intx(self) -> None:
+    def _update_intx(self) -> None:
         up = self.function.irq_kind == INTX and self.function.intx_up
         if up != self.irqs.intx_up:
             self.irqs.intx(up)
 
     def _fetch(self, address: int, size_bytes: int) -> bytes:
-        """Ask the peer for bytes of its memory. Raises `OSError`."""
+        """Read bytes of the peer's memory by messages. Raises `OSError`."""
         parts = []
         for at in range(0, size_bytes, self.max_bytes):
             count = min(self.max_bytes, size_bytes - at)
             answer = self._peer.ask(Command.DMA_READ, wire.DMA_ACCESS.pack(address + at, count))
             data = answer[wire.DMA_ACCESS.size :]
             if len(data) != count:
-                raise OSError(errno.EIO, f"{len(data)} bytes of memory where {count} were asked for")
+                raise OSError(errno.EIO, f"{len(data)} bytes of memory where {count} were requested")
             parts.append(data)
         return b"".join(parts)
 
     def _send(self, address: int, data: bytes) -> None:
-        """Give the peer bytes for its memory. Raises `OSError`."""
+        """Write bytes to the peer's memory by messages. Raises `OSError`."""
         for at in range(0, len(data), self.max_bytes):
             piece = data[at : at + self.max_bytes]
             answer = self._peer.ask(Command.DMA_WRITE, wire.DMA_ACCESS.pack(address + at, len(piece)) + piece)
-            if answer and wire.dma_written(answer) != len(piece):  # QUIRK: QEMU (11) answers with a header alone
-                raise OSError(errno.EIO, f"fewer bytes of memory were written than the {len(piece)} that were sent")
+            # QUIRK: QEMU (11) answers with a header only
+            if answer and wire.dma_written(answer) != len(piece):
+                raise OSError(errno.EIO, f"the peer wrote fewer than the {len(piece)} bytes that were sent")

@@ -1,4 +1,5 @@
-"""The vfio-user protocol as bytes: what a virtual machine monitor and the process that is its device say to each other.
+"""The vfio-user protocol as bytes: the messages between a virtual machine monitor and the process that implements its
+device.
 
 Sources: QEMU docs/interop/vfio-user.rst (0.9.2), linux/vfio.h for the structures it borrows. Numbers are in the host's
 byte order.
@@ -19,14 +20,15 @@ from ringup.autogen.linux import vfio
 from ringup.errors import TransportError
 
 MAJOR, MINOR = 0, 1
-MAX_DATA_BYTES = 1 << 20  # of one transfer: the protocol's default
+MAX_DATA_BYTES = 1 << 20  # in one transfer: the protocol's default
 MAX_MESSAGE_BYTES = MAX_DATA_BYTES + 4096
-MAX_DESCRIPTORS = 16  # that come with one message
+MAX_DESCRIPTORS = 16  # in one message
 MAX_DMA_MAPS = 65_535  # the protocol's default
 PAGE_BYTES = 4096
 REPLY, TYPE_MASK, NO_REPLY, ERROR = 0x1, 0xF, 0x10, 0x20
 UNMAP_ALL = 1 << 1  # VFIO_DMA_UNMAP_FLAG_ALL
-MIN_DATA_BYTES = PAGE_BYTES  # of one transfer, that a peer has to take: memory is asked for in such pieces
+# lower bound of a peer's transfer limit: its memory is requested in such pieces
+MIN_DATA_BYTES = PAGE_BYTES
 
 HEADER = Struct("=HHIII")
 VERSION = Struct("=HH")
@@ -46,7 +48,7 @@ DMA_ACCESS = Struct("=QQ")
 
 
 class Command(IntEnum):
-    """What a message asks."""
+    """The command of a message."""
 
     VERSION = 1
     DMA_MAP = 2
@@ -61,7 +63,7 @@ class Command(IntEnum):
     DMA_READ = 11
     DMA_WRITE = 12
     DEVICE_RESET = 13
-    DIRTY_PAGES = 14  # of older drafts
+    DIRTY_PAGES = 14  # in older drafts
     REGION_WRITE_MULTI = 15
     DEVICE_FEATURE = 16
     MIG_DATA_READ = 17
@@ -69,7 +71,7 @@ class Command(IntEnum):
 
 
 class Refused(Exception):
-    """A command cannot be done: the peer is answered with `errno`, and nothing has changed."""
+    """A command fails: the peer gets `errno`, and nothing has changed."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"{why} ({errno.errorcode.get(number, number)})")
@@ -78,7 +80,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Message:
-    """One message of a peer. `descriptors` are its reader's to close."""
+    """One message from a peer. The reader closes its `descriptors`."""
 
     number: int
     command: int
@@ -89,31 +91,31 @@ class Message:
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers a command of ours."""
+        """Whether it answers a command of the server."""
         return self.flags & TYPE_MASK == REPLY
 
     @property
     def name(self) -> str:
-        """The command in words."""
+        """The command's name."""
         return Command(self.command).name if self.command in set(Command) else f"command {self.command}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command gives: payload, and descriptors that stay the sender's."""
+    """The result of a command: payload, and descriptors that remain the sender's."""
 
     payload: bytes = b""
     descriptors: tuple[int, ...] = ()
 
 
 def header(number: int, command: int, size_bytes: int, flags: int = 0, error: int = 0) -> bytes:
-    """Return a header; `size_bytes` without it."""
+    """Return a header; `size_bytes` does not include it."""
     return HEADER.pack(number, command, HEADER.size + size_bytes, flags, error)
 
 
 def parse_header(data: bytes | bytearray | memoryview) -> tuple[int, int, int, int, int]:
-    """Return number, command, bytes of the whole message, flags and errno. Raises `TransportError` for what cannot be
-    the start of a message.
+    """Return number, command, size of the whole message, flags and errno. Raises `TransportError` for bytes that cannot
+    start a message.
     """
     number, command, size_bytes, flags, error = HEADER.unpack_from(data)
     if not HEADER.size <= size_bytes <= MAX_MESSAGE_BYTES:
@@ -131,36 +133,34 @@ def fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
 
 
 def sized_fields(layout: Struct, payload: bytes) -> tuple[Any, ...]:
-    """Return the numbers of a structure that begins with `argsz`, which has room for it at least: a smaller one is
-    `Refused`, as by a kernel.
+    """Return the numbers of a structure that begins with `argsz`. An `argsz` smaller than the structure is `Refused`,
+    as by a kernel.
     """
     numbers = fields(layout, payload)
     if numbers[0] < layout.size:
-        raise Refused(errno.EINVAL, f"an argsz of {numbers[0]} where {layout.size} is the least")
+        raise Refused(errno.EINVAL, f"an argsz of {numbers[0]} where the minimum is {layout.size}")
     return numbers
 
 
 def number(capabilities: dict[str, Any], name: str, default: int) -> int:
-    """Return a number among capabilities. Raises `Refused` for what is none."""
+    """Return a number from the capabilities. Raises `Refused` if it is no number."""
     value = capabilities.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Refused(errno.EINVAL, f"a {name} that is no number")
+        raise Refused(errno.EINVAL, f"a {name} that is not a number")
     return value
 
 
 def dma_written(payload: bytes) -> int:
-    """Return how many bytes a peer says it has written: 32 or 64 bits, the protocol's text has the one and its
-    implementations the other.
-    """
+    """Return how many bytes a peer reports as written. The protocol's text has 32 bits, its implementations 64."""
     return int.from_bytes(payload[8:16], sys.byteorder)
 
 
 def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Return the answer to a proposed version, and the peer's capabilities. Raises `Refused` for one that cannot be
-    agreed to.
+    """Return the answer to a proposed version, and the peer's capabilities. Raises `Refused` for an unacceptable
+    proposal.
 
-    The answer names no capability that was not proposed; limits are the protocol's defaults, so it changes nothing to
-    leave one out. It is no longer than the proposal, as far as that has numbers as long: QEMU takes no longer one.
+    The answer has no capability that was not proposed; limits are the protocol's defaults, so leaving one out changes
+    nothing. The answer is not longer than a proposal whose numbers are as long: QEMU accepts no longer one.
     """
     major, minor = fields(VERSION, payload)
     if major != MAJOR:
@@ -171,9 +171,9 @@ def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
         capabilities = proposed.get("capabilities", {})
         names = set(capabilities)
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise Refused(errno.EINVAL, "capabilities that are no JSON object of objects") from error
+        raise Refused(errno.EINVAL, "capabilities that are not a JSON object of objects") from error
     if not isinstance(capabilities, dict):
-        raise Refused(errno.EINVAL, "capabilities that are no JSON object")
+        raise Refused(errno.EINVAL, "capabilities that are not a JSON object")
     ours: dict[str, object] = {
         "max_msg_fds": MAX_DESCRIPTORS,
         "max_data_xfer_size": MAX_DATA_BYTES,
@@ -183,7 +183,7 @@ def agree(payload: bytes) -> tuple[bytes, dict[str, Any]]:
     }
     max_bytes = number(capabilities, "max_data_xfer_size", MAX_DATA_BYTES)
     if max_bytes < MIN_DATA_BYTES:
-        raise Refused(errno.EINVAL, f"a max_data_xfer_size of {max_bytes}; {MIN_DATA_BYTES} is the least")
+        raise Refused(errno.EINVAL, f"a max_data_xfer_size of {max_bytes}; {MIN_DATA_BYTES} is the minimum")
     number(capabilities, "max_msg_fds", 1)
     head = VERSION.pack(MAJOR, min(minor, MINOR))
     return head + (_json({name: ours[name] for name in ours if name in names}) if text else b""), capabilities
@@ -194,7 +194,7 @@ def _json(capabilities: dict[str, object]) -> bytes:
 
 
 def with_twin_socket(payload: bytes) -> bytes:
-    """Return the answer to a version with the second socket named, which is the first descriptor that comes with it."""
+    """Return the answer to a version, with the second socket named: the first descriptor sent with it."""
     capabilities = json.loads(payload[VERSION.size :].rstrip(b"\0"))["capabilities"]
     return payload[: VERSION.size] + _json(capabilities | {"twin_socket": {"supported": True, "fd_index": 0}})
 
@@ -202,14 +202,14 @@ def with_twin_socket(payload: bytes) -> bytes:
 def region_info(
     index: int, size_bytes: int, flags: int, areas: Sequence[tuple[int, int]], room_bytes: int, cookie: int = 0
 ) -> bytes:
-    """Return a region's description, as much of it as the peer has room for."""
+    """Return a region's description; its capabilities only if they fit in `room_bytes`."""
     capability = b""
     if areas:
         flags |= vfio.VFIO_REGION_INFO_FLAG_CAPS
         capability = SPARSE.pack(vfio.VFIO_REGION_INFO_CAP_SPARSE_MMAP, 1, 0, len(areas), 0)
         capability += b"".join(AREA.pack(*area) for area in areas)
     needed = REGION_INFO.size + len(capability)
-    # QUIRK: the place of capabilities is named even where they do not fit, which QEMU's client insists on:
+    # QUIRK: the offset of capabilities is given even if they do not fit: QEMU's client requires it,
     # hw/vfio-user/device.c
     offset = REGION_INFO.size if capability else 0
     answer = REGION_INFO.pack(needed, flags, index, offset, size_bytes, cookie)

@@ -178,7 +178,7 @@ def test_reserved_bits_are_noted_once_unless_the_row_knows_them(tabled):
         (
             "gc",
             "reserved",
-            "gc.CP_HQD_VMID = 0x80000001: reserved bits 0x80000000 written, which no field of the header has",
+            "gc.CP_HQD_VMID = 0x80000001: reserved bits 0x80000000 written, which belong to no field of the header",
         )
     ]
 

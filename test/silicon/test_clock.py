@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringup.silicon.common.clock import CROWD, PowerDomain, VirtualClock
+from ringup.silicon.common.clock import PRUNE_ABOVE, PowerDomain, VirtualClock
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_time_outs_of_what_ended_in_time_do_not_pile_up(clock):
     card = PowerDomain(clock)
     happens = []
     card.after(1e6, lambda: happens.append(1))
-    for _ in range(10 * CROWD):
+    for _ in range(10 * PRUNE_ABOVE):
         card.after(1e6, lambda: happens.append(2)).cancel()
-    assert len(clock._timers) <= CROWD + 1
+    assert len(clock._timers) <= PRUNE_ABOVE + 1
     clock.sleep_us(1e6)
     assert happens == [1]
 

@@ -363,7 +363,7 @@ def test_a_socket_in_the_file_system(server, tmp_path):
     stale.bind(path)
     stale.close()
     server.listen_unix(path)
-    with pytest.raises(CardBusy, match="another server does already; end it, or name another path"):
+    with pytest.raises(CardBusy, match="another server already does; stop it, or choose another path"):
         UsbipServer([]).listen_unix(path)
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(path)

@@ -88,7 +88,7 @@ def test_a_device_is_given_or_refused():
 
 @pytest.mark.parametrize("data", ["0110 8005 00000000", "0111 8004 00000000", "0111 0005 00000000"])
 def test_another_protocol_is_refused(data):
-    with pytest.raises(TransportError, match="no request"):
+    with pytest.raises(TransportError, match="not a request"):
         wire.parse_operation(bytes.fromhex(data))
 
 

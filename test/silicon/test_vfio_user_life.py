@@ -142,7 +142,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_is_not(bench, tmp_path, virtu
         stale.bind(path)
     bench.card()
     assert bench.peer().get(CONFIG, 0, 2) == b"\x02\x10"
-    with VfioUserServer(VirtualClock()) as other, pytest.raises(CardBusy, match="another server does already"):
+    with VfioUserServer(VirtualClock()) as other, pytest.raises(CardBusy, match="another server already does"):
         other.serve(path, virtual_card(vram_bytes=64 * MIB))
     assert bench.peers[0].get(CONFIG, 0, 2) == b"\x02\x10"
 
@@ -165,7 +165,10 @@ def test_a_server_that_is_too_busy_to_take_a_connection_is_live(tmp_path, virtua
 
 def test_what_is_no_socket_is_left_alone(tmp_path, virtual_card):
     (tmp_path / "file").write_text("mine")
-    with VfioUserServer(VirtualClock()) as server, pytest.raises(TransportError, match="something else is there"):
+    with (
+        VfioUserServer(VirtualClock()) as server,
+        pytest.raises(TransportError, match="already exists and is no socket"),
+    ):
         server.serve(str(tmp_path / "file"), virtual_card(vram_bytes=64 * MIB))
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -557,7 +557,7 @@ def test_a_peer_that_never_answers_is_waited_for_once(bench, card, hasty, spoil,
             card.host.write(AT, b"x")
         assert time.monotonic() - began < 3
     assert len(ram.asked) == 1
-    assert caplog.text.count("answers no DMA_READ") == 1
+    assert caplog.text.count("does not answer DMA_READ") == 1
     card.violations.clear()
     peer.settle()
     assert peer.get(7, 0, 2) == b"\x02\x10"  # all else goes on

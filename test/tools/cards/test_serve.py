@@ -52,14 +52,14 @@ def test_a_pipe_is_told_where_connections_are_taken(serving, tmp_path):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("/no/such/socket", "No such file or directory; name a path in a folder that is there"),
-        ("/tmp", "something else is there already; name a path that is free"),
-        ("/tmp/" + "x" * 200, "a socket's path has 1 to 107 bytes; name another one"),
+        ("/no/such/socket", "No such file or directory; choose a path in an existing folder"),
+        ("/tmp", "the path already exists and is no socket; choose another path"),
+        ("/tmp/" + "x" * 200, "a socket's path has 1 to 107 bytes; choose another one"),
     ],
 )
 def test_a_path_that_cannot_be_a_socket_is_said_with_what_to_do(path, text, capsys):
     assert cli.main(["serve", "usbip", "virtual:usb-loopback", "--unix", path]) == TransportError.exit_code
-    assert capsys.readouterr() == ("", f"ringup serve: TransportError: taking connections at {path}: {text}\n")
+    assert capsys.readouterr() == ("", f"ringup serve: TransportError: listening at {path}: {text}\n")
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ def test_what_the_cards_did_can_be_read_afterwards(serving, tmp_path, capsys):
         (["{}/a", "navi31"], NotSupported.exit_code, "one is: virtual:navi31"),
         (["{}/a", "virtual:navi31@asm2464pd"], NotSupported.exit_code, "one is: virtual:navi31"),
         (["{}/a", "virtual:moon"], NoSuchCard.exit_code, "moon"),
-        (["{}/no/a", "virtual:navi31"], TransportError.exit_code, "name a path in a folder that is there"),
-        (["{}", "virtual:navi31"], TransportError.exit_code, "something else is there already"),
+        (["{}/no/a", "virtual:navi31"], TransportError.exit_code, "choose a path in an existing folder"),
+        (["{}", "virtual:navi31"], TransportError.exit_code, "the path already exists and is no socket"),
         (["{}/" + "x" * 200, "virtual:navi31"], TransportError.exit_code, "1 to 107 bytes"),
         (["{}/a", "virtual:navi31", "{}/no/b", "virtual:navi31"], TransportError.exit_code, "no/b"),
         (["{}/a", "virtual:navi31", "--log", "{}/no/log"], 1, "check its path"),
@@ -139,7 +139,7 @@ def test_a_socket_that_is_served_already_is_said(serving, tmp_path, capsys):
     process = serving(path, "virtual:navi31", "--json")
     process.stdout.readline()
     assert cli.main(["serve", "vfio-user", path, "virtual:navi31"]) == CardBusy.exit_code
-    assert "another server does already; end it, or name another path" in capsys.readouterr().err
+    assert "another server already does; stop it, or choose another path" in capsys.readouterr().err
     assert converse(path, (4, struct.pack("=IIII", 16, 0, 0, 0)))[0][0] == 0
     end(process)
 

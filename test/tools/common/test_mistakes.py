@@ -12,7 +12,7 @@ from ringup.drivers.amd.submission import queue_set
 from ringup.errors import DeviceFault, DeviceTimeout, GuestError
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.silicon.common.clock import VirtualClock
-from ringup.silicon.common.witness import MAX_TOLD
+from ringup.silicon.common.witness import MAX_REPORTED
 from ringup.silicon.serve.usbip import UsbipServer
 from ringup.silicon.serve.vfio_user import VfioUserServer
 
@@ -114,13 +114,13 @@ def test_a_lent_enclosure_tells_those_of_bridge_and_card(caplog):
     host.plug(enclosure)
     with UsbipServer([host]), caplog.at_level(logging.WARNING, "ringup.silicon"):
         enclosure.log.note("bridge", "violation", "a request")
-        for number in range(MAX_TOLD + 10):
+        for number in range(MAX_REPORTED + 10):
             card.log.note("cp", "violation", "packet {}", number)
     told = [record.message for record in caplog.records]
     assert told[0] == "bridge at 1-1: a mistake that a real card punishes: bridge: a request"
     assert told[1] == "virtual:navi31 at 1-1: a mistake that a real card punishes: cp: packet 0"
-    assert len(told) == 2 + MAX_TOLD
-    assert told[-1] == f"virtual:navi31 at 1-1: more mistakes than {MAX_TOLD}; they are in its log alone"
+    assert len(told) == 2 + MAX_REPORTED
+    assert told[-1] == f"virtual:navi31 at 1-1: more mistakes than {MAX_REPORTED}; the others are only in its log"
 
 
 TESTS = """
