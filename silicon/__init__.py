@@ -1,12 +1,13 @@
-"""Virtual cards: device models written from public documents, strict enough that a driver which works here has obeyed
-them.
+"""Virtual cards: device models written from public documents. They check as strictly as metal does, so a driver that
+works here follows the rules.
 
-`card("navi31")` is a whole card in a slot; `ringup.silicon.fixtures` has the pytest fixture for users' own tests.
+`card("navi31")` makes a whole card in a slot. `ringup.silicon.fixtures` has the pytest fixture for users' own tests.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing the package must not cost the models
+# importing the package must not cost the models
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
@@ -29,8 +30,8 @@ def card(
     beside: Executor | None = None,
     caches: bool = False,
 ) -> VirtualRadeon:
-    """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name is a `NoSuchCard` that lists the
-    known ones.
+    """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name raises `NoSuchCard`, which lists
+    the known names.
     """
     from ringup.silicon.amd.card import VirtualRadeon
 
@@ -48,7 +49,7 @@ def card(
 
 
 def cards() -> list[str]:
-    """Return the names that `card` knows."""
+    """Return the names that `card` accepts."""
     from ringup.silicon.amd.board.chips import CHIPS
 
     return sorted(CHIPS)

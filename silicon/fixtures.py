@@ -1,7 +1,7 @@
 """A pytest plugin for tests on virtual cards: `pytest_plugins = ["ringup.silicon.fixtures"]` in a conftest.
 
-`virtual_card` makes cards; the test fails at its end when a card saw a mistake that metal would have punished and the
-test did not look at `card.violations` itself by clearing it.
+`virtual_card` makes cards. The test fails at its end if a card recorded a mistake that metal would have punished. A
+test that expects mistakes looks at `card.violations` and clears it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from ringup.silicon import card
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
 
-MAX_FOLLOWING, SHORT = 50, 200  # mistakes behind the first, and characters of each
+# mistakes listed after the first, and characters of each
+MAX_FOLLOWING, MAX_TEXT = 50, 200
 CARDS = pytest.StashKey[list["VirtualRadeon"]]()
 MakeCard = Callable[..., "VirtualRadeon"]
 
 
 def check(made: list[VirtualRadeon]) -> None:
-    """Fail the test with every violation of its cards, and the last events before the first of them."""
+    """Fail the test if its cards have violations; list them, with the last events before the first."""
     for one in made:
         one.settle()
         if one.violations:
             first = one.violations[0]
             before = [str(event) for event in one.log if event.time_ns <= first.time_ns][-10:]
             found = [str(event) for event in one.violations]
-            others = [f"then: {text[:SHORT]}" for text in found[1:MAX_FOLLOWING]]
+            others = [f"then: {text[:MAX_TEXT]}" for text in found[1:MAX_FOLLOWING]]
             if len(found) > MAX_FOLLOWING:
                 others.append(f"and {len(found) - MAX_FOLLOWING} more")
             lines = ["mistakes that metal punishes; the first is the cause:", found[0], *others]
@@ -39,7 +40,9 @@ def check(made: list[VirtualRadeon]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a test that failed what its cards saw, what stood still in them, and what of it they do not model."""
+    """Attach to the report of a failed test what its cards recorded: mistakes, stalled work, use of
+    unmodelled parts.
+    """
     report = yield
     if report.failed and report.when == "call":
         for one in item.stash.get(CARDS, []):
@@ -56,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def virtual_card(request: pytest.FixtureRequest) -> Iterator[MakeCard]:
-    """`virtual_card("navi31", vram_bytes=…)` makes a card; every card must end the test without violations."""
+    """`virtual_card("navi31", vram_bytes=…)` makes a card. Every card must end the test without violations."""
     made: list[VirtualRadeon] = request.node.stash.setdefault(CARDS, [])
 
     def make(name: str = "navi31", **options: Any) -> VirtualRadeon:

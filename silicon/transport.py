@@ -1,4 +1,4 @@
-"""Virtual cards as a transport: which there are, and opening one by its name, by itself or in a virtual enclosure."""
+"""Virtual cards as a transport: list them, and open one by name, in a slot or in a virtual enclosure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.asm2464pd import Enclosure
 
-ENCLOSURES = {  # the bridges that a card may sit behind: the firmware of each
+ENCLOSURES = {  # by name of the bridge: its firmware, and a text for listings
     "asm2464pd": ("open", "open firmware"),
     "asm2464pd-patched": ("patched", "patched stock firmware"),
     "asm2464pd-stock": ("stock", "stock firmware"),
@@ -34,7 +34,7 @@ def _packages(doing: str) -> Iterator[None]:
 
 @_packages("listing virtual cards")
 def find() -> Iterable[Found]:
-    """List the virtual cards, in a slot and in enclosures."""
+    """List the virtual cards, both in a slot and in enclosures."""
     from ringup.silicon.amd.board.chips import CHIPS  # a listing must not cost the models
 
     return [
@@ -51,12 +51,12 @@ def find() -> Iterable[Found]:
 def open(
     rest: str, *, card: VirtualRadeon | None = None, enclosure: Enclosure | None = None, **options: Any
 ) -> VirtualRadeon | Via:
-    """Return the device called `virtual:REST`: a new card each time, made with `options` (those of
-    `ringup.silicon.card`), or `card`.
+    """Open the device called `virtual:REST` and return it: `card`, or else a new card made with `options` (those of
+    `ringup.silicon.card`).
 
-    Behind a bridge (`REST` is `CARD@BRIDGE`) it is the way through a USB port of a virtual host; `options` are those of
-    `Enclosure` too, and `enclosure` is one that is there already, plugged in or not. Raises `CardBusy` for a card in a
-    slot that is open, with who has it.
+    With a bridge (`REST` is `CARD@BRIDGE`), return the route through a USB port of a virtual host. `options` may then
+    include those of `Enclosure`; `enclosure` is an existing one, plugged in or not. Raises `CardBusy`, which names the
+    holder, for a card in a slot that is already open.
     """
     from ringup.silicon import card as make
     from ringup.silicon.amd.board.chips import find as find_chip
@@ -77,7 +77,7 @@ def open(
 def _through(
     name: str, bridge: str, card: VirtualRadeon | None, enclosure: Enclosure | None, options: dict[str, Any]
 ) -> Via:
-    """Make the card, the enclosure and the USB host that are not there yet, and return the way to the card."""
+    """Make the card, the enclosure and the USB host that do not exist yet, and return the route to the card."""
     from ringup.silicon import card as make
     from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 

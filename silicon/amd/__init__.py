@@ -1,3 +1,1 @@
-"""Virtual Radeons: the hardware blocks of AMD's cards, a module or a room a block; chips are rows of
-`board/chips.py`.
-"""
+"""Virtual Radeons: AMD's hardware blocks, a module or folder for each. Chips are rows of `board/chips.py`."""

@@ -1,4 +1,4 @@
-"""A whole virtual Radeon: the blocks of its row wired together, power, resets, and what a user of it holds in hand."""
+"""A whole virtual Radeon: the blocks of its row wired together, power, resets, and the interface to its user."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ from ringup.silicon.shader.common.state import Engine
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 Block = TypeVar("Block", bound=Resettable)
-FB_LOCATION = 0x8000  # in 16 MiB: where the board's firmware puts VRAM in the address space of the memory controllers
+# in 16 MiB units: where the board's firmware puts VRAM in the memory controllers' address space
+FB_LOCATION = 0x8000
 FB_UNIT = 1 << 24
-RESET_US = 100_000  # PCI Express 4.0, 6.6: a host gives a function that long before it asks again
+# PCI Express 4.0, 6.6: after resetting a function, a host waits this long before it accesses it
+RESET_US = 100_000
 VIOLATIONS_KEPT, UNHEARD_KEPT = 10_000, 4
 KEPT_KINDS = ("violation", "fault", "unheard")
 # blocks that are listed, and have no model
@@ -57,12 +59,12 @@ UNMODELLED_BLOCKS = (("athub", 0), ("lsdma", 0), ("vcn", 0), ("vcn", 1), ("dcn",
 
 
 class VirtualRadeon:
-    """One card in one slot. Its own firmware has posted it: discovery binary in VRAM, VBIOS in the ROM, scratch
-    registers set.
+    """One card in one slot. Its own firmware has posted it: the discovery binary is in VRAM, the VBIOS in the ROM, the
+    scratch registers are set.
 
-    `bars` (0: VRAM, 2: doorbells, 5: registers), `rom`, `config`, `interrupts`, `clock`, `alloc_host` are what a
-    transport offers; `tree` are all functions of the board, its switch included; `log`, `faults`, `violations` are the
-    view from inside; `witness` puts it into words for a driver.
+    A transport uses `bars` (0: VRAM, 2: doorbells, 5: registers), `rom`, `config`, `interrupts`, `clock` and
+    `alloc_host`. `tree` holds all functions of the board, its switch included. `log`, `faults` and `violations` show
+    the inside of the card. `witness` describes it in words for a driver.
     """
 
     def __init__(
@@ -78,14 +80,14 @@ class VirtualRadeon:
         beside: Executor | None = None,
         caches: bool = False,
     ) -> None:
-        """`enumerated`: the host's firmware has given addresses and switched memory decoding on; bus mastering is the
-        driver's.
+        """Make the card.
 
-        `engine`: what runs the shader programs, the translator when left out; `strict`: it stops at what metal lets
-        pass by luck. `clock`: of the machine that the card is a part of, one of its own when left out. `beside`: what
-        translates shader programs while the card goes on, where others' time passes meanwhile; they wait for it when
-        left out. Not for an `engine`. `caches`: the graphics core has caches that go stale (`memory/caches.py`), at the
-        cost of speed.
+        `enumerated`: the host's firmware has assigned addresses and enabled memory decoding; the driver enables bus
+        mastering. `engine`: runs the shader programs; the translator by default. `strict`: the engine stops at programs
+        that work on metal only by luck. `clock`: that of the machine that the card is part of; a new one by default.
+        `beside`: an executor that translates shader programs while the card runs on, for machines where real time
+        passes meanwhile; without it the waves wait for the translation. Not for use with an `engine`. `caches`: the
+        graphics core has caches that go stale (`memory/caches.py`); this is slower.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())
@@ -101,7 +103,7 @@ class VirtualRadeon:
             self.chip.name, self.clock, self.log, self.faults, RegisterSpace(self.log.note), self.vram, self.host
         )
         self.interrupts = Interrupts(self.clock)
-        self._holder = ""  # who has it open
+        self._holder = ""  # who has the card open
         self._wire_bus()
         self._blocks: list[Resettable] = []
         self._firmware: dict[str, bytes] = {}
@@ -109,9 +111,8 @@ class VirtualRadeon:
         self._caches = caches
         self._wire_blocks(engine or Translator(wgp_count=wgp_count, beside=beside), strict=strict)
         self._wire_apertures()
-        self.reaches_host: Callable[[], bool] = lambda: (
-            True
-        )  # whether what the slot belongs to lets requests pass upwards
+        # whether the machine that the slot belongs to passes the card's requests up to host memory
+        self.reaches_host: Callable[[], bool] = lambda: True
         self.witness = Witness([lambda: mistakes(self)], [lambda: unfinished(self)])
         self._post()
         self.places = self.tree.enumerate() if enumerated else {}
@@ -189,21 +190,21 @@ class VirtualRadeon:
             self._unnamed(row)
 
     def _unnamed(self, row: Unnamed) -> None:
-        """Make dwords that no header names read as 0 and take writes without effect."""
+        """Map dwords that no header names: they read as 0 and ignore writes."""
         places = block_map(self.chip.name, row.block, 0)
         if row.chip and row.first in places.addresses:
             return
         first = block_map(row.chip or self.chip.name, row.block, 0).addresses[row.first] + row.distance
         for address in range(first, places.addresses[row.to] if row.to else first + 4, 4):
-            # behind a distance the space belongs to the row whatever is named there
+            # after a distance the range belongs to the row, even where a header names registers in it
             if row.distance or address not in places.names:
-                self._hole(address)
+                self._map_unnamed_dword(address)
 
-    def _hole(self, address: int) -> None:
+    def _map_unnamed_dword(self, address: int) -> None:
         self.board.space.door(address, 4, lambda address: 0, lambda address, value: None)
 
     def _registers(self, block: str, instance: int = 0) -> Cells:
-        """Put a block's registers on the bus; they are reset before the block itself."""
+        """Put a block's registers on the bus. A reset resets them before the block itself."""
         cells = Cells(self.chip.name, block, instance)
         self.board.space.attach(cells)
         return self._add(cells)
@@ -228,14 +229,16 @@ class VirtualRadeon:
     def _size_of(self, index: int) -> Callable[[], int]:
         return lambda: self.gpu.sizes[index]
 
-    # --- what a transport offers: `Device` of the seam ------------------------------------------------------------
-    polls_vram = False  # host memory is within the card's reach
+    # --- what a transport uses: `Device` of the seam --------------------------------------------------------------
+    # the card reaches host memory by DMA, so fences lie there
+    polls_vram = False
     why_lost = "is gone from the bus; check power and cable, then open it again"
-    remote = None  # and its windows can be mapped
+    # the card is local: its windows can be mapped
+    remote = None
 
     @property
     def name(self) -> str:
-        """The name that opens such a card."""
+        """The name that opens a card of this kind."""
         return f"virtual:{self.chip.name}"
 
     def alloc_host(self, size_bytes: int) -> HostBuffer:
@@ -243,14 +246,14 @@ class VirtualRadeon:
         return self.host.allocate(size_bytes)
 
     def pin(self, buffer: memoryview) -> HostBuffer:
-        """Let the card reach memory of the caller's: whole pages, writable."""
+        """Let the card reach memory of the caller: whole pages, writable."""
         return self.host.pin(buffer)
 
     def shared(self, index: int) -> tuple[int, int] | None:
-        """Return the descriptor of the memory behind a BAR and how many bytes it has, for a virtual machine to map;
-        None: no plain memory.
+        """Return the file descriptor and size in bytes of the memory behind a BAR, for a virtual machine to map; None
+        if the BAR is not plain memory.
 
-        From then on the host data path holds nothing back: see `Hdp.map`.
+        From then on the host data path holds no writes back: see `Hdp.map`.
         """
         if index != 0:
             return None
@@ -258,13 +261,13 @@ class VirtualRadeon:
         return self.vram.fileno, self.vram.size_bytes
 
     def settle(self) -> None:
-        """Let arrive what the host has written and the card has not got yet, for a look from inside; a driver reads
-        something instead.
+        """Deliver the host's posted writes to the card, before a test looks inside. A driver reads a register
+        instead.
         """
         self.path.posted.push()
 
     def combine(self, pick: Callable[[Sequence[Place]], int] | None = None) -> None:
-        """Map BAR 0 with write combining, as hosts do with memory; `pick` says which line of the processor's buffers
+        """Map BAR 0 with write combining, as hosts do for memory. `pick` chooses which line of the processor's buffers
         leaves first.
         """
         self.path.posted.combining = Combining(pick)
@@ -272,16 +275,16 @@ class VirtualRadeon:
 
     @property
     def lost(self) -> bool:
-        """Whether the card is gone from the bus; `replug` puts in what a driver must open as new."""
+        """Whether the card is gone from the bus. After `replug` a driver must open it as a new card."""
         return self.path.lost
 
     def resets(self) -> tuple[str, ...]:
-        """Name the resets that reach the card over the bus, gentle first."""
+        """Name the resets that reach the card over the bus, the mildest first."""
         return ("function", "slot") if self.gpu.resettable else ("slot",)
 
     def reset(self, method: str) -> None:
-        """Reset the card over the bus and put configuration space back. Raises `DeviceLost` for a card that is gone:
-        nothing happens to it.
+        """Reset the card over the bus and restore configuration space. Raises `DeviceLost`, without effect, if the card
+        is gone.
         """
         if method not in self.resets():
             raise ValueError(f"{self.name} has no reset {method!r}; it has {', '.join(self.resets())}")
@@ -296,50 +299,50 @@ class VirtualRadeon:
         self.clock.sleep_us(RESET_US)
 
     def firmware(self, name: str) -> bytes | None:
-        """Return the image that the kernel asks for by that name: made, and the same each time. None: this chip asks
-        for no such file.
+        """Return the made-up firmware image for a file name that the kernel requests, the same each time; None if the
+        chip has no such file.
         """
         if not self._firmware:
             self._firmware = images.build(self.chip)
         return self._firmware.get(name.removeprefix("amdgpu/"))
 
     def hold(self) -> None:
-        """Take the card for the calling thread's process. Raises `CardBusy` with who has it."""
+        """Take the card for the process of the calling thread. Raises `CardBusy` with the holder's name."""
         if self._holder:
             raise CardBusy(f"opening {self.name}: held by {self._holder}; close it there, or wait for it")
         self._holder = f"process {os.getpid()}, thread {threading.current_thread().name!r}"
 
     def kill_holder(self, *, memory: bool = True) -> None:
-        """Let the process that has the card die, as by kill -9: nobody stops what runs, and `memory` of it is gone from
-        the bus.
+        """Simulate the death of the holding process, as by kill -9: running work goes on, and with `memory` its host
+        memory is unmapped from the bus.
         """
         self._holder = ""
         if memory:
             self.host.detach_all()
 
     def close(self) -> None:
-        """Switch bus mastering off and let go. Twice is harmless, and so is a card that is gone."""
+        """Switch bus mastering off and release the card. Harmless when repeated, and for a card that is gone."""
         self._holder = ""
         command = self.config.read(regs.PCI_COMMAND, 2)
         self.config.write(regs.PCI_COMMAND, command & ~regs.PCI_COMMAND_MASTER, 2)
 
     # --- power and resets ---------------------------------------------------------------------------------------
     def _post(self) -> None:
-        """Do what the board's own firmware does after a reset, before any driver: place VRAM, leave the discovery
+        """Do what the board's own firmware does after a reset, before any driver: place VRAM, store the discovery
         binary.
         """
         top = FB_LOCATION + -(-self.vram.size_bytes // FB_UNIT) - 1
-        for hub in (
-            self.mmhub,
-            self.gfxhub,
-        ):  # drivers program them for virtual functions only, "vbios post" does it for the card
+        # drivers program these for virtual functions only; the VBIOS posts them for the card
+        for hub in (self.mmhub, self.gfxhub):
             hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_BASE"] = FB_LOCATION
             hub.cells[f"{hub.row.prefix}MC_VM_FB_LOCATION_TOP"] = top
         self.vram.write(self.vram.size_bytes - discovery.TOP_OFFSET, discovery.build(self.chip))
 
     def _reset_blocks(self, *, keep_scratch: bool) -> None:
-        self.settle()  # what resets it came behind them
-        self.clock.forget()  # nothing that was under way goes on
+        # writes that the host posted before the reset arrive first
+        self.settle()
+        # work in progress is dropped
+        self.clock.forget()
         self.nbio.reset(keep_scratch=keep_scratch)
         for block in self._blocks:
             block.reset()
@@ -347,14 +350,14 @@ class VirtualRadeon:
         self._post()
 
     def mode1_reset(self) -> None:
-        """Reset the whole chip but its bus interface's configuration space. VRAM is lost, the VBIOS scratch registers
-        stay.
+        """Reset the whole chip except its PCI configuration space. VRAM is lost; the VBIOS scratch registers keep their
+        values.
         """
         self.log.note("card", "reset", "mode 1")
         self._reset_blocks(keep_scratch=True)
 
     def _function_reset(self, kind: str) -> None:
-        """A reset that came over the bus reaches the chip too."""
+        """Reset the chip too, after a reset that came over the bus."""
         self.log.note("card", "reset", "{}", kind)
         self._reset_blocks(keep_scratch=False)
 
@@ -364,12 +367,13 @@ class VirtualRadeon:
         self.places = self.tree.enumerate()
 
     def unplug(self) -> None:
-        """Take the link away, as pulling the cable of an enclosure does."""
+        """Take the link down, as pulling the cable of an enclosure does."""
         self.tree.set_link(up=False)
 
     def replug(self) -> None:
         """Put power and link back, and enumerate the board as new."""
-        self._holder = ""  # who had it has a card that is gone
+        # the old holder's card is gone
+        self._holder = ""
         self.faults.clear()
         self.tree.set_link(up=True)
         self.tree.reset("power")
@@ -377,8 +381,8 @@ class VirtualRadeon:
 
     # --- events -------------------------------------------------------------------------------------------------
     def _collect(self, event: Event) -> None:
-        """Keep a violation: the first tell, the rest follow from them; what a card does that is cut off is nobody's
-        mistake.
+        """Keep violations and faults, up to a limit: the first are the causes, the rest follow from them. What a card
+        does after it left the bus is no mistake of the driver.
         """
         if self.path.lost:
             return
@@ -390,7 +394,7 @@ class VirtualRadeon:
             self.unheard.append(event)
 
     def _cut_off(self) -> None:
-        """Stop: of what goes on inside nothing reaches the host any more, nor does the host's memory answer."""
+        """Stop all work: nothing inside reaches the host any more, and host memory does not answer."""
         self.log.note("card", "lost", "the link is down" if not self.tree.link_up else "the function answers nothing")
         self.clock.forget()
         self.host.reachable = False
@@ -399,7 +403,7 @@ class VirtualRadeon:
         self.log.note("pci", "violation", "{}", text)
 
     def bus_changed(self) -> None:
-        """Look again at what passes the bus: a command register, a power state or a link changed, here or above the
+        """Recompute what passes the bus, after a change of a command register, power state or link, here or above the
         slot.
         """
         self.path.refresh()
@@ -419,7 +423,7 @@ class VirtualRadeon:
             self.log.note("pci", "violation", "DMA {} bus address {:#x} while bus mastering is off", verb, bus_addr)
 
     def summary(self) -> dict[str, object]:
-        """Return the card's state in a few words, for reports."""
+        """Return a short summary of the card's state, for reports."""
         return {
             "card": f"virtual {self.chip.name} ({self.chip.product})",
             "time_us": self.clock.now_us,
@@ -435,7 +439,7 @@ class VirtualRadeon:
 
 
 def _sized(chip: ChipRow, vram_bytes: int | None, bar0_bytes: int) -> ChipRow:
-    """Return the row with another amount of VRAM and another size of BAR 0."""
+    """Return the row with another size of VRAM and of BAR 0."""
     vram_bytes = chip.vram_bytes if vram_bytes is None else vram_bytes
     if vram_bytes % FB_UNIT or vram_bytes < 2 * FB_UNIT:
         raise ValueError(f"VRAM is a multiple of 16 MiB and at least 32 MiB, not {vram_bytes:#x} bytes")

@@ -1,4 +1,4 @@
-"""What a board adds: chips by name, discovery table, VBIOS, firmware images, bus interface, interrupts.
+"""What a board adds to the blocks: chips by name, discovery table, VBIOS, firmware images, bus interface, interrupts.
 
-Imported by the card; imports the blocks.
+The card imports it; it imports the blocks.
 """

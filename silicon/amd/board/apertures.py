@@ -13,7 +13,7 @@ from ringup.silicon.amd.memory.hdp import Hdp
 from ringup.silicon.common.cells import block_map
 
 DWORD = 4
-# registers by which a host tells an engine of memory: ring pointers, mailboxes, requests to walk tables again
+# registers by which a host makes an engine read memory: ring pointers, mailboxes, TLB invalidations
 KICKS = (
     ("gc", "SDMA?_QUEUE?_RB_WPTR"), ("gc", "CP_RB?_WPTR"), ("gc", "GCVM_INVALIDATE_ENG*_REQ"),
     ("mmhub", "MMVM_INVALIDATE_ENG*_REQ"), ("mp", "MP0_SMN_C2PMSG_35"), ("mp", "MP0_SMN_C2PMSG_64"),
@@ -23,7 +23,7 @@ KICKS = (
 
 @cache
 def kicks(chip: str) -> dict[int, str]:
-    """Return the registers of `KICKS`: names by byte address."""
+    """Return the registers that match `KICKS`: names by byte address."""
     return {
         address: name
         for block, pattern in KICKS
@@ -33,7 +33,7 @@ def kicks(chip: str) -> dict[int, str]:
 
 
 class FrameBuffer:
-    """BAR 0: the first bytes of VRAM. BIF_FB_EN can close it for reads and writes."""
+    """BAR 0: the first bytes of VRAM. BIF_FB_EN can disable reads and writes."""
 
     READ, WRITE = 1, 2
 
@@ -41,7 +41,7 @@ class FrameBuffer:
         self._vram, self._hdp, self._nbio = board.vram, hdp, nbio
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Read VRAM, and what waits for it; all ones behind its end."""
+        """Read VRAM, including writes that HDP still holds; all ones past the end of VRAM."""
         if not self._nbio.cells["BIF_BX0_BIF_FB_EN"] & self.READ:
             return b"\xff" * size_bytes
         inside = max(0, min(size_bytes, self._vram.size_bytes - offset))
@@ -54,7 +54,7 @@ class FrameBuffer:
             self._hdp.write(offset, data[:inside])
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Say that memory takes anything."""
+        """Accept any access: this is memory."""
         return True
 
     def map(self, size_bytes: int) -> memoryview:
@@ -63,35 +63,36 @@ class FrameBuffer:
 
 
 class Doorbells:
-    """BAR 2: a write of 32 or 64 bits rings, a read gives zeros."""
+    """BAR 2: a write of 32 or 64 bits rings a doorbell, a read returns zeros."""
 
     def __init__(self, nbio: Nbio) -> None:
         self._nbio = nbio
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Return zeros: a doorbell keeps nothing."""
+        """Return zeros: doorbells store nothing."""
         return bytes(size_bytes)
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Refuse any other width than a doorbell's: the guest's mistake."""
+        """Refuse any width that a doorbell does not have: that is the guest's mistake."""
         if size_bytes not in (4, 8):
             raise GuestError(f"a doorbell takes 4 or 8 bytes, not {size_bytes}, at byte {offset:#x}")
         return True
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Ring."""
+        """Ring the doorbell."""
         self._nbio.doorbell(offset // DWORD, int.from_bytes(data, "little"), len(data))
 
 
 class Registers:
-    """BAR 5. A quadword is two dwords, low one first; smaller reads give part of a dword, smaller writes are
-    refused.
+    """BAR 5. A quadword access is two dwords, the low one first. Smaller reads return part of a dword; smaller writes
+    are refused.
     """
 
     def __init__(self, board: Board, hdp: Hdp) -> None:
         self._space, self._log, self._hdp = board.space, board.log, hdp
         self._kicks = kicks(board.chip)
-        self.watch: Callable[[int], None] | None = None  # called before each access with the byte address
+        # called before each access with the byte address
+        self.watch: Callable[[int], None] | None = None
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         """Read registers."""
@@ -102,8 +103,8 @@ class Registers:
         return data[offset - first : offset - first + size_bytes]
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Refuse what is no dword; tell whether every register is there now: a write that is on its way may open a door
-        for this one.
+        """Refuse accesses that are not whole dwords. Return whether every register exists now: a posted write may still
+        map one.
         """
         if offset % DWORD or size_bytes % DWORD:
             raise GuestError(f"registers are written as dwords, not {size_bytes} bytes at {offset:#x}")

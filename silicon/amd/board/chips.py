@@ -1,6 +1,6 @@
-"""The cards that are modelled, a row each: functions on the bus, memory, shape of the graphics core, clocks.
+"""The modelled cards, one row each: functions on the bus, memory, shape of the graphics core, clocks.
 
-IP versions and register bases are the register database's; here is what no register header tells.
+IP versions and register bases come from the register database; this table has what no register header states.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from ringup.silicon.pci.function import Bar, Bits, FunctionRow
 
 ATI = 0x1002
 MEMORY_32 = regs.PCI_BASE_ADDRESS_MEM_TYPE_32
-EXT_CAP_ID_MARGINING = 0x27  # PCI Express 4.0, 7.7.7; pci_regs.h has no name for it
+# PCI Express 4.0, 7.7.7; pci_regs.h has no name for it
+EXT_CAP_ID_MARGINING = 0x27
 PME_ALL_BUT_D0 = (
     regs.PCI_PM_CAP_PME_D1 | regs.PCI_PM_CAP_PME_D2 | regs.PCI_PM_CAP_PME_D3hot | regs.PCI_PM_CAP_PME_D3cold
 )
 ATOMICS = regs.PCI_EXP_DEVCAP2_ATOMIC_COMP32 | regs.PCI_EXP_DEVCAP2_ATOMIC_COMP64
 
 
-# what reproduces the device description that Mesa recorded of a navi31; UNKNOWN: the four *_depth and sdp values
+# values that reproduce the device description that Mesa recorded on a navi31; UNKNOWN: the four *_depth and sdp values
 GC_INFO = {
     "gc_num_max_gs_thds": 32,
     "gc_gs_table_depth": 32,
@@ -62,14 +63,14 @@ GC_INFO = {
 
 @dataclass(frozen=True, slots=True)
 class GcShape:
-    """The graphics core: what its registers, the discovery binary and the VBIOS all tell, and must tell alike."""
+    """The graphics core's shape. Its registers, the discovery binary and the VBIOS all report it, so they agree."""
 
     core: GcRow
     backends_per_engine: int
     gl2_channels: int
     sdma_engines: int
     l2_kib: int
-    l1_kib: int  # of each shader array
+    l1_kib: int  # for each shader array
     info: Mapping[str, int] = field(default_factory=lambda: GC_INFO)  # the rest of `struct gc_info_v1_2`, by member
 
 
@@ -77,11 +78,10 @@ class GcShape:
 class ChipRow:
     """One card."""
 
-    name: str  # of the register database
+    name: str  # in the register database
     product: str
-    functions: tuple[
-        FunctionRow, ...
-    ]  # upstream port, downstream port, then the endpoint's functions; the GPU is called "gpu"
+    # upstream port, downstream port, then the endpoint's functions; the GPU is called "gpu"
+    functions: tuple[FunctionRow, ...]
     vram_bytes: int
     memory_type: int  # enum atom_dgpu_vram_type
     memory_channels: int
@@ -89,14 +89,19 @@ class ChipRow:
     gc: GcShape
     power: PowerRow
     mall_bytes_per_umc: int
-    tmr_bytes: int  # what the security processor's firmware asks for its own region
-    external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]  # hw id, block whose registers it shares, version
-    extra_bases: Mapping[str, tuple[int, ...]]  # segments that the database does not place
-    harvested: tuple[str, ...]  # blocks that the board lists and that are fused off
+    # size that the security processor's firmware requests for its own memory region
+    tmr_bytes: int
+    # hw id, block whose registers it shares, version
+    external_ips: tuple[tuple[str, str, tuple[int, int, int]], ...]
+    # segments whose bases the database lacks
+    extra_bases: Mapping[str, tuple[int, ...]]
+    # blocks that the board lists and that are fused off
+    harvested: tuple[str, ...]
     reference_clock_10khz: int
     boot_gfx_clock_10khz: int
     boot_memory_clock_10khz: int
-    revision: int  # STRAP_ATI_REV_ID: the ASIC's revision, not the PCI revision
+    # STRAP_ATI_REV_ID: the ASIC's revision, not the PCI revision
+    revision: int
     part_number: str
     vbios_date: str
     vbios_version: str
@@ -122,7 +127,7 @@ def _port(name: str, device_id: int, kind: int, revision: int, lanes: int, bars:
 
 
 def _companion(name: str, device_id: int, class_code: int, pin: int, bar: Bar) -> FunctionRow:
-    """A function that shares the endpoint with the GPU: sound, USB. It is there for who scans the bus."""
+    """A function that shares the endpoint with the GPU: sound, USB. It exists only for software that scans the bus."""
     capabilities = (
         vendor_specific(0x48, 8),
         power_management(0x50, PME_ALL_BUT_D0 | 3, True),
@@ -139,7 +144,7 @@ def _companion(name: str, device_id: int, class_code: int, pin: int, bar: Bar) -
 
 
 def _bars(vram_mib: int) -> tuple[Bar, ...]:
-    """The GPU's BARs; the first can be as large as the power of two that holds all of VRAM."""
+    """The GPU's BARs. The first can be as large as the power of two that holds all of VRAM."""
     largest = (vram_mib - 1).bit_length()
     return (
         Bar(0, 256 << 20, sizes_mib=tuple(1 << n for n in range(8, largest + 1))),
@@ -153,9 +158,9 @@ def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...]) -
     """The GPU itself.
 
     Source: `lspci -vvv` of a Radeon RX 7900 XTX, issue 503 of geerlingguy/raspberry-pi-pcie-devices (BARs, capabilities
-    and their places, resizable BAR's sizes); offsets as in nbio_4_3_0_offset.h, cfgBIF_CFG_DEV0_EPF0_*. No function
-    level reset, no MSI-X, no serial number there. The link to the switch is always sixteen lanes wide. Device ids: the
-    pci.ids list. GUESS: the others have the same capabilities.
+    and their places, resizable BAR's sizes); offsets as in nbio_4_3_0_offset.h, cfgBIF_CFG_DEV0_EPF0_*. That card has
+    no function level reset, no MSI-X and no serial number. The link to the switch is always sixteen lanes wide. Device
+    ids: the pci.ids list. GUESS: the other cards have the same capabilities.
     """
     capabilities = (
         vendor_specific(0x48, 8),
@@ -179,7 +184,7 @@ def _gpu(device_id: int, revision: int, subsystem: int, bars: tuple[Bar, ...]) -
 
 
 def _board(gpu: FunctionRow, *companions: FunctionRow, lanes: int = 16) -> tuple[FunctionRow, ...]:
-    """The switch of every board since Navi 10 and the endpoint behind it; `lanes`: of the slot's link."""
+    """The switch of every board since Navi 10, and the endpoint behind it. `lanes`: of the slot's link."""
     return (
         _port("upstream", 0x1478, regs.PCI_EXP_TYPE_UPSTREAM, 0x10, lanes, (Bar(0, 16 << 10, MEMORY_32),)),
         _port("downstream", 0x1479, regs.PCI_EXP_TYPE_DOWNSTREAM, 0x10, 16),
@@ -198,7 +203,8 @@ NAVI31 = ChipRow(
         _companion("usb", 0x7446, 0x0C0330, 3, Bar(0, 1 << 20)),
         _companion("ucsi", 0x7444, 0x0C8000, 4, Bar(0, 16 << 10)),
     ),
-    vram_bytes=24560 << 20,  # what RCC_CONFIG_MEMSIZE tells; 16 MiB of the 24 GiB are the firmware's
+    # what RCC_CONFIG_MEMSIZE reports; the firmware keeps 16 MiB of the 24 GiB
+    vram_bytes=24560 << 20,
     memory_type=0x70,  # ATOM_DGPU_VRAM_TYPE_GDDR6
     memory_channels=24,
     memory_channel_bits=16,
@@ -212,12 +218,12 @@ NAVI31 = ChipRow(
     ),
     power=tables.NAVI31,
     mall_bytes_per_umc=16 << 20,
-    tmr_bytes=0x130_0000,  # what the real firmware computes from its table of contents is not more: drivers assert it
+    # the real firmware computes no more than this from its table of contents: drivers assert it
+    tmr_bytes=0x130_0000,
     external_ips=(("SDMA0_HWID", "gc", (6, 0, 0)), ("SDMA1_HWID", "gc", (6, 0, 0)), ("MP1_HWID", "mp", (13, 0, 0))),
-    # GUESS: the driver reads segment 4 of the data fabric, which no public table places; any base works that nothing
-    # else answers
+    # GUESS: the driver reads segment 4 of the data fabric, whose base no public table has; any unused base works
     extra_bases={"df": (0x07C0_0000, 0x0, 0x0240_B800)},
-    harvested=("vcn",),  # this model has no video engine: listed as fused off
+    harvested=("vcn",),  # the model has no video engine, so the board lists it as fused off
     reference_clock_10khz=10_000,
     boot_gfx_clock_10khz=50_000,  # UNKNOWN: what the board's own VBIOS says
     boot_memory_clock_10khz=9_600,
@@ -227,9 +233,9 @@ NAVI31 = ChipRow(
     vbios_version="ATOMBIOSBK-AMD VER022.001.002.008.000001",
 )
 
-# Shapes: AMD's data sheets of the Radeon RX 7800 XT and RX 7600 (CUs, ROPs, bus, Infinity Cache), which fix engines and
-# arrays together with amdgpu's limits; caches as navi31's for each channel and array. GUESS: subsystems, which
-# companions they have, the TMR's size.
+# Shapes: AMD's data sheets of the Radeon RX 7800 XT and RX 7600 (CUs, ROPs, bus, Infinity Cache); with amdgpu's limits
+# they determine engines and arrays. Caches: as on navi31, for each channel and array. GUESS: subsystems, companion
+# functions, size of the TMR.
 NAVI32 = replace(
     NAVI31,
     name="navi32",
@@ -263,7 +269,7 @@ CHIPS = {row.name: row for row in (NAVI31, NAVI32, NAVI33)}
 
 
 def find(name: str) -> ChipRow:
-    """Return the row of a chip; a `NoSuchCard` lists those there are."""
+    """Return the row of a chip; an unknown name raises `NoSuchCard`, which lists the known ones."""
     try:
         return CHIPS[name]
     except KeyError:

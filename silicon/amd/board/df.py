@@ -1,4 +1,4 @@
-"""The data fabric: the two registers by which a driver learns whether memory errors poison data."""
+"""The data fabric: the two registers that tell a driver whether memory errors poison data."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class DataFabric:
         return self.values.get(address, 0)
 
     def _write(self, address: int, value: int) -> None:
-        """Keep a mask: what it would stop is not modelled, and drivers only read it."""
+        """Store a mask without effect: drivers only read it, and the model has no poisoning."""
         self._note("df", "unmodelled", "{} = {:#x} is kept without effect", f"df.{self._names[address]}", value)
         self.values[address] = value

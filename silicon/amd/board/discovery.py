@@ -1,7 +1,7 @@
-"""The IP discovery binary: which blocks a chip has, their versions and bases. Firmware leaves it 64 KiB below the top
-of VRAM.
+"""The IP discovery binary: which blocks a chip has, their versions and register bases. Firmware stores it 64 KiB below
+the top of VRAM.
 
-Source: amdgpu include/discovery.h (layout, checksums), amdgpu_discovery.c (what a reader insists on).
+Source: amdgpu include/discovery.h (layout, checksums), amdgpu_discovery.c (what a reader checks).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ HW_IDS = {  # block of the register database: its name in soc15_hw_ip.h
     "vcn": "VCN_HWID",
     "dcn": "DMU_HWID",
 }
-SUM_START = facts.binary_header.offset_of("binary_checksum") + 2  # the binary's own sum covers what follows it
+# the checksum of the binary covers everything after it
+SUM_START = facts.binary_header.offset_of("binary_checksum") + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _bytes(view: object, size_bytes: int) -> bytes:
 
 
 def _ip_table(listed: Iterable[Ip], place: int) -> bytes:
-    """Return the list of blocks, version 3, of one die; offsets in it count from the start of the binary, where it lies
+    """Return the list of blocks of one die, version 3. Offsets in it count from the start of the binary, where it lies
     at `place`.
     """
     entries = [

@@ -1,5 +1,4 @@
-"""The interrupt handler (OSSSYS): two rings of 32-byte entries in memory, write-back of the write pointer, message
-interrupts.
+"""The interrupt handler (OSSSYS): two rings of 32-byte entries in memory, write-back of the write pointer, MSIs.
 
 Source: amdgpu ih_v6_0.c (protocol), amdgpu_ih.c (layout of an entry), osssys_6_0_0 headers (registers).
 """
@@ -16,22 +15,28 @@ from ringup.silicon.amd.common.parts import Board, Hub, VmFault
 from ringup.silicon.common.cells import Cells
 
 ENTRY = struct.Struct("<8I")
-POSTED_US = 1  # from an event inside the card to its entry in memory
+# from an event inside the card to its entry in memory
+POSTED_US = 1
 TIMESTAMP_HZ = 100_000_000  # the reference clock of the chip
-CLIENT = "OSSSYS"  # as MMHUB calls the block
-MM_CLIENT = 0x12  # SOC21_IH_CLIENTID_VMC: its VMIDs are MMHUB's, with process ids of their own
-SELF_CLIENT = 0  # SOC21_IH_CLIENTID_IH: ring 1 has news
+CLIENT = "OSSSYS"  # MMHUB's name for the block
+# SOC21_IH_CLIENTID_VMC: its VMIDs belong to MMHUB, which has its own table of process ids
+MM_CLIENT = 0x12
+# SOC21_IH_CLIENTID_IH: ring 1 has new entries
+SELF_CLIENT = 0
 BUS_SPACE, VIRTUAL_SPACE = 2, 4  # IH_RB_CNTL.MC_SPACE
 POINTER_BITS = 0x3FFFC  # IH_RB_WPTR.OFFSET in place
-RING1_ROUTES = 8  # entries behind IH_RING1_CLIENT_CFG_INDEX
-STALLED_LIMIT = 256  # entries the block holds back while a ring is full and may not overflow
+# entries that IH_RING1_CLIENT_CFG_INDEX selects
+RING1_ROUTES = 8
+# entries that the block holds back while a ring is full and overflow is disabled
+STALLED_LIMIT = 256
 
 
 class _Settings(NamedTuple):
-    """What the registers of a ring say that its work does not change."""
+    """The settings in a ring's registers; they do not change as entries are written."""
 
     enabled: bool
-    mask: int  # of pointers, which count bytes within the ring
+    # of pointers, which are byte offsets in the ring
+    mask: int
     base: int
     space: int
     vmid: int
@@ -41,7 +46,7 @@ class _Settings(NamedTuple):
 
 
 class _Ring:
-    """One ring: its registers by suffix, and what waits for room."""
+    """One ring: its registers by suffix, and the entries that wait for space."""
 
     def __init__(self, cells: Cells, number: int) -> None:
         self.number, self._cells = number, cells
@@ -56,7 +61,7 @@ class _Ring:
         writes_back = self.number == 0 and control("WPTR_WRITEBACK_ENABLE")
         return _Settings(
             bool(control("RB_ENABLE")),
-            # RB_SIZE is log2 of its dwords, which the pointers' 16 bits bound
+            # RB_SIZE is log2 of the size in dwords; the pointers have 16 bits
             (4 << control("RB_SIZE")) - 1 & POINTER_BITS,
             (cells[f"IH_RB_BASE{suffix}"] | cells.get(f"IH_RB_BASE_HI{suffix}", "ADDR") << 32) << 8,
             control("MC_SPACE"),
@@ -68,14 +73,14 @@ class _Ring:
 
 
 class Ih:
-    """The block. Implements `parts.InterruptSink` and `parts.DoorbellClient`; memory is reached through MMHUB."""
+    """The block. Implements `parts.InterruptSink` and `parts.DoorbellClient`; it reaches memory through MMHUB."""
 
     def __init__(
         self, board: Board, hub: Hub, on_msi: Callable[[int], None], on_quiet: Callable[[], None] = lambda: None
     ) -> None:
-        """`on_msi`: signal the host. `on_quiet`: there is nothing to be read any more, which takes INTx, a level, back.
+        """`on_msi` signals the host. `on_quiet` reports that nothing is left to read, which lowers INTx, a level.
 
-        UNKNOWN: what exactly lowers INTx on metal; here ring 0 read to its end, switched off, or reset.
+        UNKNOWN: what exactly lowers INTx on metal. Here: ring 0 is read to its end, switched off, or reset.
         """
         self.board, self._hub, self._on_msi, self._on_quiet = board, hub, on_msi, on_quiet
         self.cells = cells = Cells(board.chip, "osssys")
@@ -111,10 +116,9 @@ class Ih:
         data: tuple[int, ...] = (),
         node_id: int = 0,
     ) -> None:
-        """Queue one entry. The process id comes from the LUT of the client's hub unless the client knows it."""
-        if (
-            self._storing
-        ):  # UNKNOWN: what metal does about a fault of its own ring; an entry about it would fault again, for ever
+        """Queue one entry. The process id comes from the LUT of the client's hub unless the client gives it."""
+        # UNKNOWN: how metal handles a fault of its own ring. An entry about it would fault again, for ever.
+        if self._storing:
             self.board.log.note("ih", "dropped", "an entry of client {:#x} about a fault of the ring itself", client_id)
             return
         mm = client_id == MM_CLIENT
@@ -141,7 +145,7 @@ class Ih:
         self.board.clock.after(POSTED_US, partial(self._post, ring, entry))
 
     def _is_routed(self, client_id: int, source_id: int) -> bool:
-        """Say whether ring 1 takes a client's source: an entry of the routing table names it and the ring is on."""
+        """Return whether ring 1 takes a client's source: the ring is on and an entry of the routing table matches."""
         if not self._rings[1].settings().enabled:
             return False
         name, cells = "IH_RING1_CLIENT_CFG_DATA", self.cells
@@ -163,7 +167,7 @@ class Ih:
         self._routes[self._index()] = value
 
     def _control(self, ring: _Ring, value: int) -> None:
-        """A rising WPTR_OVERFLOW_CLEAR forgets an overflow; a ring that is switched off has nothing waiting."""
+        """Clear an overflow when WPTR_OVERFLOW_CLEAR is set; drop held-back entries when the ring is switched off."""
         name, cells = f"IH_RB_CNTL{ring.suffix}", self.cells
         if cells.field(name, "WPTR_OVERFLOW_CLEAR", value):
             cells.put(f"IH_RB_WPTR{ring.suffix}", RB_OVERFLOW=0)
@@ -175,7 +179,7 @@ class Ih:
             self._on_quiet()
 
     def _read_pointer(self, ring: _Ring, value: int) -> None:
-        """The host has read up to here: there is room again, and the next message may go out."""
+        """Handle a new read pointer: entries that waited for space are stored, and the next message may be sent."""
         while ring.stalled and not self._is_full(ring):
             self._store(ring, ring.stalled.popleft())
         if ring.number == 0:
@@ -215,8 +219,8 @@ class Ih:
         return self._write_pointer(ring) + ENTRY.size & mask == self.cells.load(ring.rptr) & mask
 
     def _post(self, ring: _Ring, entry: bytes) -> None:
-        """Put an entry into its ring. Full: overwrite and mark (overflow enabled), drop (drain enabled) or hold
-        back.
+        """Put an entry into its ring. If the ring is full: overwrite and flag it (overflow enabled), drop the entry
+        (drain enabled), or hold it back.
         """
         name, cells = f"IH_RB_CNTL{ring.suffix}", self.cells
         if not ring.settings().enabled:
@@ -235,8 +239,9 @@ class Ih:
         self._store(ring, entry)
 
     def _store(self, ring: _Ring, entry: bytes) -> None:
-        """ORDER: the entry, then the pointer in memory, then the message: the host reads the pointer that memory
-        has.
+        """Store an entry and signal it.
+
+        ORDER: the entry, then the pointer in memory, then the message: the host reads the pointer from memory.
         """
         cells, settings = self.cells, ring.settings()
         at = self._write_pointer(ring)
@@ -252,7 +257,8 @@ class Ih:
             return
         if ring.number == 0:
             self._signal()
-        else:  # ring 1 has neither write-back nor a message of its own: it tells ring 0
+        # ring 1 has neither write-back nor a message of its own: it posts an entry to ring 0
+        else:
             self.interrupt(SELF_CLIENT, 0, ring_id=1, data=(after,))
 
     def _to_memory(self, ring: _Ring, address: int, data: bytes) -> None:
@@ -267,7 +273,7 @@ class Ih:
             self._storing = False
 
     def _signal(self) -> None:
-        """Send the message. With RPTR_REARM one message is sent until the host has moved the read pointer."""
+        """Send the message. With RPTR_REARM, no second one is sent until the host moves the read pointer."""
         settings = self._rings[0].settings()
         if not settings.messages:
             return

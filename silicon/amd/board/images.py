@@ -1,10 +1,10 @@
-"""Firmware of a virtual card: files in the kernel's containers, laid out as the chip's own, with noise where those have
-code.
+"""Firmware files of a virtual card, in the kernel's containers: laid out as the chip's real files, with random bytes
+instead of code.
 
-No real card takes them, the virtual cards' own key (`psp_signing`) has signed them, and nothing runs them. What checks
-them, a driver's parser and the model's PSP, meets what a real file has: headers, offsets, signed parts, room behind
-stacks. Source: amdgpu_ucode.h (headers); Debian's firmware-amd-graphics 20250410 (header versions, order and kinds of
-the parts, start addresses, which bytes `crc32` covers: all behind the common header).
+The virtual cards' own key (`psp_signing`) signs them, so real cards refuse them; nothing executes them. They give a
+driver's parser and the model's PSP what real files have: headers, offsets, signed parts, space for stacks. Source:
+amdgpu_ucode.h (headers); Debian's firmware-amd-graphics 20250410 (header versions, order and kinds of the parts, start
+addresses, which bytes `crc32` covers: all after the common header).
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from ringup.silicon.amd.psp import images as psp_images
 from ringup.silicon.amd.psp import parts as psp_parts
 from ringup.silicon.amd.psp import signing as psp_signing
 
-HEADER_ROOM_BYTES = 0x100  # union amdgpu_firmware_header: parts begin behind it
-CODE_START = (0x3000, 0x7_0000)  # low and high, of the micro engines
+# union amdgpu_firmware_header; the parts follow it
+HEADER_ROOM_BYTES = 0x100
+# low and high dword, of the micro engines
+CODE_START = (0x3000, 0x7_0000)
 MES_CODE_START, MES_DATA_START = (0xF000_5000, 0xFFFF_FFFF), (0xF010_0000, 0xFFFF_FFFF)
 OTHERS = (psp_parts.TOC, psp_parts.APPLICATION)
-IP_PATH = "header"  # where the common header lies in most headers
+# path of the common header in most headers
+IP_PATH = "header"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One image inside a file. `kind`: its header's type word; `room_bytes`: zeros sent behind it; `marked`: its header
-    has a magic.
+    """One image inside a file. `kind`: the type word of its header; `room_bytes`: zeros after it, sent along; `marked`:
+    its header has a magic.
     """
 
     kind: int
@@ -66,8 +69,8 @@ class Part:
 
 
 def _key(kind: int) -> bytes:
-    """Return the id of the key that signs a kind of image: the ROM's for what is booted first, else one of the key
-    database's.
+    """Return the id of the key that signs a kind of image: the ROM's key for images that boot first, else a key of the
+    key database.
     """
     part = next(part for part in (*psp_parts.BOOT.values(), *psp_parts.FIRMWARE.values(), *OTHERS) if part.kind == kind)
     return psp_signing.ROOT_ID if part.rooted else psp_signing.key_id(part.usages[0])
@@ -75,7 +78,7 @@ def _key(kind: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a part lies in its file, and how large it is."""
+    """The offset and size of a part in its file."""
 
     at: int
     size_bytes: int
@@ -86,8 +89,8 @@ Fields = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A kind of file: its header and parts. `fields` fills what the common header lacks, by path of the member, from
-    the places of the parts.
+    """A kind of file: its header and parts. `fields` returns the members that the common header lacks, by their path,
+    from the places of the parts.
     """
 
     header: Any  # of autogen.amd.ucode
@@ -96,11 +99,12 @@ class File:
     fields: Callable[..., Fields]
     ucode_version: int = 1
     common: str = IP_PATH  # path of the common header
-    counts_all: bool = True  # whether its `ucode_size_bytes` is that of all parts, or of the first
+    # whether its `ucode_size_bytes` counts all parts, or the first only
+    counts_all: bool = True
 
 
 def _engine(code: int, data: int, ucode_version: int) -> File:
-    """A micro engine of the command processor: code and the stack that every pipe gets a copy of."""
+    """A micro engine of the command processor: its code, and the stack that every pipe gets a copy of."""
     return File(
         ucode.gfx_firmware_header_v2_0, (2, 0), (Part(code, 0x1000), Part(data, 0x400, 0xA00)),
         lambda code, data: {
@@ -114,7 +118,7 @@ def _engine(code: int, data: int, ucode_version: int) -> File:
 
 
 def _scheduler(code: int, data: int, ucode_version: int) -> File:
-    """A MES firmware: code and data. Its version stands in its code, where the common header has none."""
+    """A MES firmware: code and data. Its version is in the code: the common header has no field for it."""
     return File(
         ucode.mes_firmware_header_v1_0, (1, 0), (Part(code, 0x1000), Part(data, 0x800, 0x600)),
         lambda code, data: {
@@ -174,7 +178,7 @@ GC_FILES = {
 
 
 def _smu(firmware_version: int) -> File:
-    """The SMU's firmware; boards bring their power-play table themselves, so no tables follow it."""
+    """The SMU's firmware. No tables follow it: boards bring their own power-play table."""
     return File(
         ucode.smc_firmware_header_v2_1, (2, 1), (Part(0x0100_1001, 0x1000),),
         lambda code: {"v1_0.ucode_start_addr": 0x2_0000, "pptable_count": 0, "pptable_entry_offset": code.at + code.size_bytes},
@@ -188,9 +192,8 @@ RL = (ucode.PSP_FW_TYPE_PSP_RL, Part(0x0100_0135))
 PLAIN_SOS = (ucode.PSP_FW_TYPE_PSP_SOS, Part(0x0100_0009))
 PLAIN_KDB = (ucode.PSP_FW_TYPE_PSP_KDB, Part(0x0100_004F, marked=False))
 SPL = (ucode.PSP_FW_TYPE_PSP_SPL, Part(0x0100_0056, 0xA0))
-BOOT: dict[
-    tuple[int, int, int], tuple[int, tuple[tuple[int, Part], ...]]
-] = {  # by MP0's: version, and parts in the order of the files
+# by version of MP0: firmware version, and parts in the order of the files
+BOOT: dict[tuple[int, int, int], tuple[int, tuple[tuple[int, Part], ...]]] = {
     (13, 0, 0): (0x0031_0032, (SYSDRV, PLAIN_SOS, TOC, PLAIN_KDB, SPL, RL)),
     (13, 0, 7): (0x0033_0021, (SYSDRV, PLAIN_SOS, TOC, PLAIN_KDB, SPL)),
     (13, 0, 10): (
@@ -220,8 +223,8 @@ APPLICATIONS = tuple(
 
 
 def build(chip: ChipRow) -> dict[str, bytes]:
-    """Return every file of a chip by the name that the kernel asks for, without its folder. The same bytes each
-    time.
+    """Return every file of a chip, by the name that the kernel requests, without its folder. The bytes are the same
+    each time.
     """
     version = {ip.hw_id: ip.version for ip in discovery.ips(chip)}
     gc, psp, smu, sdma = (version[getattr(facts, f"{block}_HWID")] for block in ("GC", "MP0", "MP1", "SDMA0"))
@@ -258,7 +261,7 @@ def _file(name: str, file: File, ip: tuple[int, int, int]) -> bytes:
 def _package(
     name: str, header: Any, parts: tuple[tuple[int, Part], ...], ucode_version: int, ip: tuple[int, int, int]
 ) -> bytes:
-    """Build a file that lists its parts by type; places count from the first."""
+    """Build a file that lists its parts by type; offsets count from the first part."""
     version = ucode_version or TA_VERSION
     built = [part.build(f"{name} {kind}", version) for kind, part in parts]
     rows = [
@@ -283,11 +286,11 @@ def _whole(
     header: bytes,
     common: Any,
     parts: list[bytes],
-    told: tuple[tuple[int, int], int, int, tuple[int, int, int]],
+    summary: tuple[tuple[int, int], int, int, tuple[int, int, int]],
     header_bytes: int = 0,
 ) -> bytes:
-    """Put header and parts together and fill in the common header, which knows the whole file."""
-    version, ucode_version, ucode_bytes, ip = told
+    """Join header and parts and fill in the common header, which describes the whole file."""
+    version, ucode_version, ucode_bytes, ip = summary
     data = bytearray(header.ljust(HEADER_ROOM_BYTES, b"\0") + b"".join(parts))
     size = ucode.common_firmware_header.SIZE
     data[:size] = ucode.common_firmware_header.pack(

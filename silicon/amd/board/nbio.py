@@ -1,4 +1,4 @@
-"""NBIO 4.3: the bus interface. Straps and sizes, scratch registers, indirect windows, HDP flushes, and the routing of
+"""NBIO 4.3, the bus interface: straps and sizes, scratch registers, indirect windows, HDP flushes, routing of
 doorbells.
 
 Source: amdgpu nbio_v4_3.c, hdp_v6_0.c, soc21.c, amdgpu_device.c (amdgpu_device_mm_access); nbio_2_3_default.h for two
@@ -21,14 +21,16 @@ from ringup.silicon.amd.rows import bus, unnamed
 from ringup.silicon.common.cells import ALL, Cells, Door
 from ringup.silicon.pci.function import Function
 
-MM_VRAM = 1 << 31  # MM_INDEX.MM_APER: the window shows VRAM, not registers
+# MM_INDEX.MM_APER: the window reaches VRAM, not registers
+MM_VRAM = 1 << 31
 HDP_FLUSH_US = 0.5
 REMAP_DEFAULTS = {"MEM": bus.FLUSH_MEM, "REG": bus.FLUSH_REG}
 DOORBELL_ENTRIES = 16
-# Which engines an entry's AWID leads to. Source: nbio_v4_3.c, *_doorbell_range and gc_doorbell_init.
+# Which engines an entry's AWID selects. Source: nbio_v4_3.c, *_doorbell_range and gc_doorbell_init.
 AWID_CLIENTS = {0x3: ("gc", "sdma"), 0x6: ("gc", "sdma"), 0xE: ("sdma",), 0x0: ("ih",), 0x4: ("vcn",), 0x7: ("vcn",)}
-REST_ENTRIES = (0, 3)  # the graphics core's: with range size 0 they take what no other entry claims
-# Config space of the functions as registers: name of the first one, name of the function's row.
+# the graphics core's entries: with range size 0 they take every doorbell that no other entry claims
+REST_ENTRIES = (0, 3)
+# Configuration space of the functions as registers: name of the first register, its offset, name of the function's row.
 CONFIG_ALIASES = (
     ("BIF_CFG_DEV0_EPF0_VENDOR_ID", 0, "gpu"),
     ("BIF_CFG_DEV0_EPF1_VENDOR_ID", 0, "audio"),
@@ -50,7 +52,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A range of doorbells, by dword, and where it leads."""
+    """A range of doorbells, in dwords, and the engines that it leads to."""
 
     first: int
     end: int
@@ -67,16 +69,18 @@ WINDOWS = (
 
 
 class Nbio:
-    """The bus interface of one card. `functions` of the board, by name: their config space is seen here as
-    registers.
+    """The bus interface of one card. `functions`: those of the board, by name; their configuration space appears here
+    as registers.
     """
 
     def __init__(self, board: Board, chip: ChipRow, hdp: Hdp, functions: Mapping[str, Function]) -> None:
         self._board, self._chip, self._hdp = board, chip, hdp
         self._gpu = functions["gpu"]
         self._clients: dict[str, list[DoorbellClient]] = {}
-        self.half_rings = True  # the low half of a doorbell by itself
-        self._halves: dict[int, int] = {}  # those of doorbells that wait for the other one
+        # whether the low half of a 64-bit doorbell rings alone
+        self.half_rings = True
+        # halves of 64-bit doorbells that wait for the other half
+        self._halves: dict[int, int] = {}
         self._remapped: dict[str, Door] = {}
         self._routes: list[Route] = []
         self._rest: tuple[str, ...] = ()
@@ -92,7 +96,7 @@ class Nbio:
         board.space.attach(self.cells)
         board.space.door(unnamed.BASE_ZERO, 4, lambda address: 0, lambda address, value: None)
         for name, offset, function in CONFIG_ALIASES:
-            if function in functions:  # not every board has all of them
+            if function in functions:  # a board may lack some of them
                 self._alias(self.cells.address(name) - offset, functions[function])
         self._remap_all()
 
@@ -145,8 +149,8 @@ class Nbio:
         )
 
     def reset(self, *, keep_scratch: bool = False) -> None:
-        """Return to the state after power-on; `keep_scratch`: the BIOS scratch registers survive, as in a reset of the
-        chip alone.
+        """Return to the state after power-on. `keep_scratch`: the BIOS scratch registers keep their values, as in a
+        reset of the chip alone.
         """
         scratch = [f"BIF_BX0_BIOS_SCRATCH_{n}" for n in range(16)] if keep_scratch else []
         self.cells.reset(keep=scratch)
@@ -170,7 +174,7 @@ class Nbio:
         self._board.space.write(self._window(window), value)
 
     def _mm_place(self) -> int:
-        """Return where MM_DATA points in VRAM."""
+        """Return the offset in VRAM that MM_DATA accesses."""
         index = self.cells["BIF_BX_PF0_MM_INDEX"] & ~MM_VRAM | self.cells["BIF_BX_PF0_MM_INDEX_HI"] << 31
         return index & ~3
 
@@ -196,7 +200,7 @@ class Nbio:
 
     # --- HDP flushes --------------------------------------------------------------------------------------------
     def _remap_all(self) -> None:
-        """Put the two flush registers where the REMAP registers say: a page that user processes may be given."""
+        """Map the two flush registers where the REMAP registers say: a page that may be mapped into user processes."""
         for kind in REMAP_DEFAULTS:
             if (door := self._remapped.pop(kind, None)) is not None:
                 self._board.space.close(door)
@@ -207,7 +211,7 @@ class Nbio:
                 )
 
     def _flush_request(self, engines: int) -> None:
-        """Flush for engines: their DONE bits fall now and rise when it is done."""
+        """Flush for `engines`: their DONE bits fall now and rise when the flush is done."""
         done = "BIF_BX_PF0_GPU_HDP_FLUSH_DONE"
         self.cells[done] &= ~engines
         self.cells["BIF_BX_PF0_GPU_HDP_FLUSH_REQ"] = 0
@@ -220,7 +224,7 @@ class Nbio:
 
     # --- bus mastering ------------------------------------------------------------------------------------------
     def dma_refused(self) -> None:
-        """Remember that an engine wanted the bus while bus mastering was off."""
+        """Record that an engine tried to use the bus while bus mastering was off."""
         self.cells["BIF_BX_PF0_BIF_BME_STATUS"] |= 1
 
     def _bme_status(self, value: int) -> None:
@@ -230,13 +234,15 @@ class Nbio:
 
     # --- doorbells ----------------------------------------------------------------------------------------------
     def listen(self, name: str, client: DoorbellClient) -> None:
-        """Lead doorbells of an engine (`gc`, `sdma`, `ih`, `vcn`) to `client`; several of one name are asked in
-        turn.
+        """Route the doorbells of an engine (`gc`, `sdma`, `ih`, `vcn`) to `client`; several clients of one name are
+        tried in turn.
         """
         self._clients.setdefault(name, []).append(client)
 
     def doorbell(self, index: int, value: int, size_bytes: int) -> None:
-        """Take a write to the doorbell BAR at dword `index`; what no aperture lets through is dropped and noted."""
+        """Handle a write to the doorbell BAR at dword `index`. A doorbell that no aperture passes is dropped and
+        logged.
+        """
         self._hdp.kick("doorbell {:#x}", index)
         if not self.cells.load(self._doorbells_on) & 1:
             self._note(f"doorbell {index:#x} was rung while RCC_DOORBELL_APER_EN is off")
@@ -248,9 +254,9 @@ class Nbio:
             return
         target, names = route
         if size_bytes == 4 and "ih" not in names:
-            # QUIRK: bridges that send nothing but dwords ring a doorbell of 64 bits in halves, and cards behind them
-            # are known to run. UNKNOWN: how the halves are put together; here the high one waits for the low one, or
-            # whichever comes first for the other (`half_rings`)
+            # QUIRK: bridges that send only dwords ring a 64-bit doorbell in halves, and cards behind them are known to
+            # work. UNKNOWN: how the halves are joined. Here the high half waits for the low one; with `half_rings` off,
+            # either half waits for the other.
             other = self._halves.pop(index | 1 - half, None)
             if other is None and (half or not self.half_rings):
                 self._halves[index | half] = value
@@ -263,7 +269,9 @@ class Nbio:
         text = f"doorbell {index:#x} ({value:#x}) reached {' and '.join(names)}, where no queue listens to it"
         if index < FIRST_PAGE_DWORDS:
             self._note(text)
-        else:  # a process rings whether or not its queue is mapped now; what is mapped finds its write pointer in memory. Source: amdkfd
+        # a process may ring while its queue is not mapped; once mapped, the queue reads its write pointer from memory.
+        # Source: amdkfd
+        else:
             self._board.log.note("nbio", "unheard", "{}", text)
 
     def _route(self, index: int) -> tuple[int, Sequence[str]] | None:
@@ -274,7 +282,7 @@ class Nbio:
         return (index, self._rest) if self._rest else None
 
     def _read_routes(self, value: int = 0) -> None:
-        """Take the ranges from the S2A entries."""
+        """Read the doorbell ranges from the S2A entries."""
         self._routes, self._rest = [], ()
         for number in range(DOORBELL_ENTRIES):
             entry = S2A_DOORBELL_ENTRY_0_CTRL(self.cells[f"S2A_DOORBELL_ENTRY_{number}_CTRL"])

@@ -13,7 +13,7 @@ TSC_UPPER_MASK = 0xFF_FFFF
 
 
 class Smuio:
-    """ROM_INDEX points into the flash, each read of ROM_DATA gives a dword and moves on."""
+    """ROM_INDEX is an address in the flash; each read of ROM_DATA returns a dword and advances it."""
 
     def __init__(self, board: Board, chip: ChipRow, rom: bytes) -> None:
         self._clock = board.clock
@@ -29,7 +29,7 @@ class Smuio:
         board.space.attach(cells)
 
     def reset(self) -> None:
-        """Return the window to the start; the counter runs on."""
+        """Reset the window to the start of the flash; the counter keeps running."""
         self.cells.reset()
 
     def ticks(self) -> int:
@@ -40,7 +40,7 @@ class Smuio:
         index = self.cells["ROM_INDEX"]
         self.cells["ROM_INDEX"] = self.cells.replace("ROM_INDEX", 0, ROM_INDEX=index + 4 & 0x1FF_FFFF)
         word = self._rom[index : index + 4]
-        return int.from_bytes(word.ljust(4, b"\xff"), "little")  # erased flash behind the image
+        return int.from_bytes(word.ljust(4, b"\xff"), "little")  # erased flash after the image
 
 
 class Rom:
@@ -50,12 +50,12 @@ class Rom:
         self.image = image
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Return bytes of the image; erased flash behind it."""
+        """Return bytes of the image, and erased flash after its end."""
         return self.image[offset : offset + size_bytes].ljust(size_bytes, b"\xff")
 
     def check(self, offset: int, size_bytes: int) -> bool:
-        """Say that a write may come, for nothing."""
+        """Accept the write; it has no effect."""
         return True
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Take no write: flash is not written through its BAR."""
+        """Ignore the write: flash is not written through its BAR."""

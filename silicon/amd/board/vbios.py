@@ -1,7 +1,7 @@
-"""The VBIOS: a PCI expansion ROM with AMD's ATOM tables, as a card's flash holds it.
+"""The VBIOS: a PCI expansion ROM with AMD's ATOM tables, as in a card's flash.
 
-Source: atomfirmware.h (tables), amdgpu atom.c and amdgpu_bios.c (what a reader insists on), PCI Firmware Specification
-3.2, chapter 5.
+Source: atomfirmware.h (tables), amdgpu atom.c and amdgpu_bios.c (what a reader checks), PCI Firmware Specification 3.2,
+chapter 5.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ ROM_HEADER_REVISION = (2, 2)
 LAST_IMAGE = 0x80
 OPCODE_OR_REGISTER, OPCODE_END = 0x0D, 0x5B  # atom.c, opcode_table
 SOURCE_IMMEDIATE_DWORD = 0x05  # attribute: source is an immediate, 32 bits
-SCRATCH_7, INIT_COMPLETE = 7, 0x200  # BIOS_SCRATCH_7, ATOM_S7_ASIC_INIT_COMPLETE_MASK
+# BIOS_SCRATCH_7, ATOM_S7_ASIC_INIT_COMPLETE_MASK
+SCRATCH_7, INIT_COMPLETE = 7, 0x200
 
 
 class _Rom:
-    """An image that grows: tables get a place, a header, and are remembered by name."""
+    """A ROM image under construction: data is appended, tables get a header."""
 
     def __init__(self) -> None:
         self.data = bytearray(b"\xff" * ROM_BYTES)
@@ -40,14 +41,14 @@ class _Rom:
         self.data[offset : offset + len(data)] = data
 
     def place(self, data: bytes) -> int:
-        """Store bytes at the next free place and return it."""
+        """Store bytes at the next free offset and return it."""
         at = self.next
         self.put(at, data)
         self.next += -(-len(data) // 4) * 4
         return at
 
     def table(self, view: object, size_bytes: int, revision: tuple[int, int]) -> int:
-        """Store a data table: its first four bytes are its size and revisions."""
+        """Store a data table. Its first four bytes are its size and revisions."""
         return self.place(struct.pack("<HBB", size_bytes, *revision) + bytes(memory(view)[4:size_bytes]))
 
 
@@ -70,12 +71,12 @@ def build(chip: ChipRow) -> bytes:
     )  # fmt: skip
     _header(rom, commands=_commands(rom, chip), tables=_data(rom, chip), subsystem=gpu.subsystem)
     rom.data[-1] = 0
-    rom.data[-1] = -sum(rom.data) & 0xFF  # all bytes together give 0
+    rom.data[-1] = -sum(rom.data) & 0xFF  # the sum of all bytes is 0
     return bytes(rom.data)
 
 
 def _strings(rom: _Rom, chip: ChipRow) -> None:
-    """Part number, ASIC, bus, memory; then CR LF, the product's name; then the version."""
+    """Store part number, ASIC, bus, memory; then CR LF and the product's name; then the version."""
     four = (chip.part_number, chip.name.upper(), "PCI_EXPRESS", "GDDR6")
     text = b"".join(word.encode() + b"\0" for word in four) + b"\r\n" + chip.product.encode() + b"\0"
     rom.put(STRINGS, text + chip.vbios_version.encode() + b"\0")
@@ -98,8 +99,8 @@ def _header(rom: _Rom, *, commands: int, tables: int, subsystem: tuple[int, int]
 
 
 def _commands(rom: _Rom, chip: ChipRow) -> int:
-    """Store the command tables: `asic_init` marks the card as posted, all else of it was done by the card's own
-    firmware.
+    """Store the command tables. `asic_init` only marks the card as posted: the card's own firmware has done
+    the rest.
     """
     scratch = block_map(chip.name, "nbio", 0).addresses[f"BIF_BX0_BIOS_SCRATCH_{SCRATCH_7}"] // 4
     code = struct.pack("<BBHI", OPCODE_OR_REGISTER, SOURCE_IMMEDIATE_DWORD, scratch, INIT_COMPLETE) + bytes(
@@ -114,7 +115,7 @@ def _commands(rom: _Rom, chip: ChipRow) -> int:
 
 
 def _data(rom: _Rom, chip: ChipRow) -> int:
-    """Store the data tables and return where their list is."""
+    """Store the data tables and return the offset of their list."""
     listed = atom.atom_master_data_table_v2_1()
     places = listed.listOfdatatables
     places.firmwareinfo = _firmware_info(rom, chip)

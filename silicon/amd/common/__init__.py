@@ -1,4 +1,4 @@
-"""What the blocks of a Radeon know of each other, and what packets of several engines share.
+"""What the blocks of a Radeon know of each other, and what the packets of several engines share.
 
-Imported by every block; imports none of them.
+Every block imports this folder; it imports none of them.
 """

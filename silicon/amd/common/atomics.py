@@ -1,4 +1,4 @@
-"""Atomic operations and comparisons as the packets of CP and SDMA number them.
+"""Atomic operations and comparisons, by the numbers that packets of CP and SDMA use.
 
 Source: navi10_enum.h, TC_OP_ATOMIC_*; RDNA3 ISA reference (what INC and DEC do).
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Operation = Callable[[int, int, int, int], int]  # memory, source, compare, mask of the width -> stored
+# memory, source, compare, mask of the width -> stored
+Operation = Callable[[int, int, int, int], int]
 
 
 def _signed(value: int, mask: int) -> int:
@@ -43,14 +44,14 @@ SIGNS = {0: "anything, not", 1: "<", 2: "<=", 3: "==", 4: "!=", 5: ">=", 6: ">"}
 
 
 def awaited(function: int, reference: int, mask: int, size_bytes: int) -> str:
-    """Say what a wait wants: a comparison, and the mask where there is one."""
+    """Describe in words what a wait compares with, and the mask if there is one."""
     masked = "" if mask == (1 << 8 * size_bytes) - 1 else f" under mask {mask:#x}"
     return f"wanted is {SIGNS.get(function, '?')} {reference:#x}{masked}"
 
 
 def describe(code: int) -> tuple[Operation, int, bool] | None:
-    """Return an operation, its size in bytes and whether it returns the old value; None for one that packets cannot ask
-    for.
+    """Return an operation, its size in bytes and whether it returns the old value; None for a code that packets cannot
+    use.
     """
     operation = OPERATIONS.get(code & 0x1F)
     if operation is None or code > 0x7F:

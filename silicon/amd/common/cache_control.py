@@ -1,4 +1,6 @@
-"""What packets ask of the graphics core's caches. `memory/caches.py` does it, where a card has them."""
+"""Which caches of the graphics core a packet invalidates or writes back. `memory/caches.py` implements it for cards
+that have caches.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Invalidation:
-    """What is to be forgotten or written back. `scalar`: K$; `second`: the GL2."""
+    """Which caches to invalidate or write back. `scalar`: K$; `second`: the GL2."""
 
     scalar: bool = False
     gl0: bool = False
@@ -29,22 +31,22 @@ class GcrBits(Protocol):
 
 
 class CacheControl(Protocol):
-    """The caches of a card, for who executes packets."""
+    """The caches of a card, as engines that execute packets use them."""
 
     def invalidate(self, what: Invalidation) -> None:
-        """Forget and write back."""
+        """Invalidate and write back the caches named in `what`."""
         ...
 
 
-# AQL's fences. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; UNKNOWN: whether the firmware drops the I$ with
-# both
+# AQL's fences. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11". UNKNOWN: whether the firmware invalidates the I$
+# for both scopes
 AGENT = Invalidation(scalar=True, gl0=True, gl1=True, instructions=True)
 WRITE_BACK = Invalidation(second_writeback=True)
 SYSTEM = Invalidation(scalar=True, gl0=True, gl1=True, instructions=True, second_writeback=True, second_invalidate=True)
 
 
 def from_gcr(bits: GcrBits, *, instructions: bool = False) -> Invalidation:
-    """Read the bits of GCR_CNTL: each is for one cache. Source: nvd.h, PACKET3_ACQUIRE_MEM_GCR_CNTL_*."""
+    """Decode the bits of GCR_CNTL, one for each cache. Source: nvd.h, PACKET3_ACQUIRE_MEM_GCR_CNTL_*."""
     return Invalidation(
         scalar=bool(bits.glk_inv),
         gl0=bool(bits.glv_inv),

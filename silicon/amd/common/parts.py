@@ -1,4 +1,4 @@
-"""What the blocks of a Radeon know of each other: the protocols between them, and the board they sit on."""
+"""What the blocks of a Radeon know of each other: the protocols between them, and the board that they share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 from ringup.silicon.shader.common.state import Memory
 
-FIRST_PAGE_DWORDS = 1024  # of doorbells: the driver's own; those of processes lie behind it
+# dwords of the doorbell page that belongs to the driver; the pages of processes follow
+FIRST_PAGE_DWORDS = 1024
 
 
 @dataclass(slots=True)
 class Board:
-    """What every block shares: its chip's name in the register database, time, log, faults, the register bus, memories,
-    caches if any.
+    """What every block shares: the chip's name in the register database, time, log, faults, the register bus, memories,
+    and caches if the card has them.
     """
 
     chip: str
@@ -30,12 +31,13 @@ class Board:
     space: RegisterSpace
     vram: Vram
     host: HostMemory
-    doing: Callable[[], str] | None = None  # what an engine executes at this moment, in words, for faults that it meets
+    # what an engine executes at this moment, in words, for reports of faults
+    doing: Callable[[], str] | None = None
     caches: CacheControl | None = None
 
 
 class VmFault(Exception):
-    """A hub refused an access. It has set its fault status and raised the interrupt; whoever asked stops what it was
+    """A hub refused an access. It has set its fault status and raised the interrupt; the client stops what it was
     doing.
     """
 
@@ -46,7 +48,7 @@ class VmFault(Exception):
 
 
 class Hub(Protocol):
-    """A VM hub as its clients see it: all engines reach memory through one. `client` names who asks, for the fault
+    """A VM hub as its clients see it: every engine reaches memory through one. `client` names the engine, for the fault
     status.
     """
 
@@ -55,11 +57,11 @@ class Hub(Protocol):
         ...
 
     def reach(self, vmid: int, gpu_va: int, size_bytes: int) -> int:
-        """Return how many of `size_bytes` can be read from `gpu_va` on before a fault; nothing is recorded."""
+        """Return how many of `size_bytes` from `gpu_va` can be read before a fault; nothing is recorded."""
         ...
 
     def write(self, vmid: int, gpu_va: int, data: bytes | memoryview, client: str) -> None:
-        """Store bytes, or raise `VmFault`; what lies before the faulting page is stored."""
+        """Store bytes, or raise `VmFault`; bytes before the faulting page are stored."""
         ...
 
     def memory(self, vmid: int, client: str) -> Memory:
@@ -89,7 +91,9 @@ class DoorbellClient(Protocol):
     """An engine that listens to doorbells."""
 
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a ring of the doorbell at dword `index` of the doorbell BAR; False: not mine."""
+        """Handle a write to the doorbell at dword `index` of the doorbell BAR; return False if the doorbell belongs to
+        another engine.
+        """
         ...
 
 

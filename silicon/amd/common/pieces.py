@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """Where a run of virtual addresses lies: `space` is vram, host, zero (reads give 0, writes vanish) or nothing (bus
-    error).
+    """A run of virtual addresses. `space` is where it lies: vram, host, zero (reads give 0, writes are dropped) or
+    nothing (bus error).
     """
 
     space: str
     address: int
     size_bytes: int
-    flags: int  # the page-table entry; 0 for what no table translated
+    # the page-table entry; 0 where no page table translated the address
+    flags: int

@@ -1,4 +1,4 @@
 """The graphics core: its register bus, command processor, packets, queues, scheduler and dispatcher.
 
-Imports `memory` and the parts; the board wires it.
+It imports `memory` and `common`; the card wires it.
 """

@@ -1,11 +1,11 @@
-"""The packet processor of AQL queues: firmware of the MEC that works on packets of 64 bytes, in order, and on the PM4
-they may carry.
+"""The packet processor of AQL queues: MEC firmware that executes 64-byte packets in order, and the PM4 that they may
+carry.
 
-A packet is launched in turn and completes at the end of the pipe, in turn too: there its header becomes INVALID,
-read_dispatch_id moves on and its completion signal is counted down. The processor finds amd_queue_t from where the read
-index is written. Source: ROCR-Runtime hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_aql_queue.cpp; ROCm-Device-Libs
-hsaqs.cl (what a signal's event is); amdkfd kfd_mqd_manager_v11.c, kfd_int_process_v11.c; amd-gfx list, December 2020
-(headers and signals are written by MEC firmware, not by hardware).
+Packets are launched in order and complete in order at the end of the pipe. There the packet's header becomes INVALID,
+read_dispatch_id advances and the completion signal is decremented. The processor finds amd_queue_t from the address to
+which the read index is written. Source: ROCR-Runtime hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_aql_queue.cpp;
+ROCm-Device-Libs hsaqs.cl (what a signal's event is); amdkfd kfd_mqd_manager_v11.c, kfd_int_process_v11.c; amd-gfx list,
+December 2020 (headers and signals are written by MEC firmware, not by hardware).
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.gc.cp import Cp
     from ringup.silicon.amd.gc.cp_queue import Queue
 
-PACKET_US = 0.5  # virtual time of a packet and of a fence: a model's choice
+# virtual time of a packet and of a fence, chosen for the model
+PACKET_US = 0.5
 FENCE_US = 0.5
-OFFSET_FIELD = 8  # of read_dispatch_id_field_base_byte_offset behind read_dispatch_id
-COUNT_MASK = (1 << 28) - 1  # packets that the 32 bits of CP_HQD_PQ_RPTR, in dwords, tell apart
+# from read_dispatch_id to read_dispatch_id_field_base_byte_offset
+OFFSET_FIELD = 8
+# packets that the 32 bits of CP_HQD_PQ_RPTR, which counts dwords, can distinguish
+COUNT_MASK = (1 << 28) - 1
 IB_PACKET_BODY = 3
 # Exception codes. Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
 EC_PACKET_UNSUPPORTED, EC_PACKET_VENDOR_UNSUPPORTED = 20, 23
@@ -44,7 +47,7 @@ Steps = Iterator[float | None]
 
 
 class Aql(Parser):
-    """Executes the packets of one AQL queue; indirect buffers are PM4 and the parser's."""
+    """Executes the packets of one AQL queue. The base class executes the PM4 of indirect buffers."""
 
     def __init__(self, cp: Cp, queue: Queue, rules: dict[int, Rule]) -> None:
         super().__init__(cp, queue, "m", rules)
@@ -52,12 +55,13 @@ class Aql(Parser):
         self.index = 0  # of the packet to be launched next
         self.retired = 0  # read_dispatch_id
         self._release = 0  # scope of the packet's release fence
-        self._within = bool(self.buffers)  # the queue was disconnected in a packet's indirect buffer
+        # inside the indirect buffer of a packet; true here if the queue was disconnected in one
+        self._within = bool(self.buffers)
 
     # --- what lies in memory ------------------------------------------------------------------------------------
     @property
     def shared(self) -> aql.Queue:
-        """The runtime's and the processor's amd_queue_t, as it is now."""
+        """The amd_queue_t that runtime and processor share, as it is now."""
         return aql.Queue.view(bytearray(self.read(self.at, aql.Queue.SIZE)))
 
     @property
@@ -69,10 +73,10 @@ class Aql(Parser):
         return self.hqd.base + index % self._packets * aql.PACKET_BYTES
 
     def _connect(self) -> None:
-        """Find amd_queue_t and how far the queue has come.
+        """Find amd_queue_t and the queue's progress.
 
-        CP_HQD_PQ_CONTROL.no_update_rptr, which amdkfd sets for AQL, is about the read pointer in dwords; the index is
-        written nevertheless.
+        CP_HQD_PQ_CONTROL.no_update_rptr, which amdkfd sets for AQL, concerns the read pointer in dwords; the read index
+        is written anyway.
         """
         report = self.hqd.pair(self.hqd.names.report) & MASK48 & -8
         self.retired = self.read_number(report, 8)
@@ -87,11 +91,10 @@ class Aql(Parser):
             self._give_up()
 
     def _give_up(self) -> None:
-        """Give back the slots of packets that were under way when the queue was reset, or lost its waves: nothing of
-        them is left to complete.
+        """Retire the packets that were in progress when the queue was reset or lost its waves.
 
-        UNKNOWN: what the firmware does. No driver goes on with such a queue: amdkfd refuses it, has_reset_queue. Here
-        they retire, and nobody is told that they are done.
+        UNKNOWN: what the firmware does. No driver continues such a queue: amdkfd refuses it, has_reset_queue. Here the
+        packets retire without completion signals.
         """
         text = "queue {}: packets {:#x} to {:#x} were under way and are lost"
         self.cp.board.log.note("cp", "queue", text, self.hqd.slot, self.retired, self.index - 1)
@@ -99,18 +102,18 @@ class Aql(Parser):
             self.retire(index)
 
     def _ready(self) -> bool:
-        """Whether the next slot belongs to the processor: a write index may be more than a ring ahead, what is executed
-        may not.
+        """Whether the processor may take the next slot. The write index may be more than a ring ahead; packets in
+        progress may not.
         """
         ahead = self.hqd.ahead_dwords // aql.PACKET_DWORDS
         return ahead > 0 and self.index - self.retired < self._packets
 
     def report(self) -> None:
-        """Write nothing: the read index is written as packets retire."""
+        """Write nothing: the read index is written when packets retire."""
 
     # --- running ------------------------------------------------------------------------------------------------
     def run(self) -> Steps:
-        """Execute for ever."""
+        """Execute packets for ever."""
         self._connect()
         if self.shared.queue_inactive_signal and self._lending():
             yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
@@ -129,11 +132,11 @@ class Aql(Parser):
         words = struct.unpack(f"<{aql.PACKET_DWORDS}I", self.read(gpu_va, aql.PACKET_BYTES))
         head = aql.Header(words[0])
         if head.type == aql.INVALID:
-            # ROCR's StoreRelaxed: doorbells for packets that are INVALID are fine, the hardware stalls on them until
-            # they are valid
+            # ROCR's StoreRelaxed: a doorbell for a packet that is still INVALID is allowed; the hardware stalls until
+            # the packet is valid
             yield from self.poll(
                 lambda: self.read_number(gpu_va, 1) != aql.INVALID,
-                lambda: f"packet {self.index:#x} at {gpu_va:#x} is INVALID still, and the write index is behind it",
+                lambda: f"packet {self.index:#x} at {gpu_va:#x} is still INVALID, and the write index is beyond it",
             )
             return
         name = aql.NAMES[head.type] if head.type < len(aql.NAMES) else f"type {head.type}"
@@ -159,11 +162,11 @@ class Aql(Parser):
         yield PACKET_US
 
     def _halt(self, refused: Refused) -> Steps:
-        """Tell the runtime and the host of a packet that cannot be executed, and stop there; the queue can be
+        """Report a packet that cannot be executed to the runtime and the host, and stop there. The queue can still be
         disconnected.
 
-        UNKNOWN: which of signal and interrupt comes first, and whether the firmware goes on once the signal is 0 again,
-        as it does for scratch. Here it does not; a queue that comes back meets the packet again.
+        UNKNOWN: whether signal or interrupt comes first, and whether the firmware continues once the signal is 0 again,
+        as it does for scratch. Here it does not; a queue that is mapped again reaches the same packet.
         """
         yield from self.poll(lambda: self.queue.settled, self._unsettled)
         text = f"{self.packet}: {refused}"
@@ -177,10 +180,10 @@ class Aql(Parser):
 
     # --- completing ---------------------------------------------------------------------------------------------
     def finish(self, signal: int, start: int, *, early: bool = False, lent: bool = False) -> None:
-        """Go on behind the packet, and complete it at the end of the pipe; `early` counts its signal down at once.
+        """Advance past the packet, and complete it at the end of the pipe.
 
-        `start` is when it was launched, in ticks. `lent`: it has scratch memory for itself, which is told to be free
-        behind it.
+        `early`: decrement its signal at once. `start`: the launch time, in ticks. `lent`: the packet has scratch memory
+        for itself; its end is reported to the runtime.
         """
         index, profiled = self.index, bool(self._properties().enable_profiling)
         self.index += 1
@@ -194,7 +197,7 @@ class Aql(Parser):
         self.queue.after_work(partial(_complete, index, signal, start if profiled else None, lent))
 
     def retire(self, index: int) -> None:
-        """Give the slot of a packet back to producers. UNKNOWN: how much of the header is written; here the 16 bits of
+        """Return a packet's slot to the producers. UNKNOWN: how much of the header is written; here the 16 bits of
         hsa_packet_header_t.
         """
         self.write_number(self.place(index), aql.INVALID, 2)
@@ -203,8 +206,8 @@ class Aql(Parser):
         self.queue.wake()
 
     def signal(self, handle: int, start: int | None) -> None:
-        """Count a completion signal down by 1, with `start` and now as its time stamps when they are wanted; 0 is no
-        signal.
+        """Decrement a completion signal by 1; if `start` is given, store it and the current time as time stamps. Handle
+        0 is no signal.
         """
         if not handle:
             return
@@ -220,13 +223,13 @@ class Aql(Parser):
         """Store a reason in the signal that the runtime watches."""
         handle = self.shared.queue_inactive_signal
         if not handle:
-            self.note("the queue has no queue_inactive_signal: nobody is told {:#x}", reason)
+            self.note("the queue has no queue_inactive_signal, so reason {:#x} is not reported", reason)
             return
         self._store(handle, aql.Signal.view(bytearray(self.read(handle, aql.Signal.SIZE))), reason)
 
     def _store(self, handle: int, seen: aql.Signal, value: int) -> None:
-        """Store a signal's value, then its event: its number to the mailbox and in an interrupt. Source: hsaqs.cl;
-        kfd_events.c.
+        """Store a signal's value, then deliver its event: write the event's number to the mailbox and raise an
+        interrupt. Source: hsaqs.cl; kfd_events.c.
         """
         self.write_number(handle + aql.Signal.offset_of("value"), value, 8)
         if seen.event_mailbox_ptr:
@@ -246,15 +249,15 @@ class Aql(Parser):
         """Whether the queue was disconnected while one packet had scratch for itself."""
         if not self._properties().use_scratch_once:
             return False
-        told = self.value(self.shared.queue_inactive_signal) == aql.INACTIVE_SCRATCH_USED
-        return told or not self.queue.settled
+        reported = self.value(self.shared.queue_inactive_signal) == aql.INACTIVE_SCRATCH_USED
+        return reported or not self.queue.settled
 
     def scratch(self, wave_size: int, lane_bytes: int) -> Generator[float, None, bool]:
         """Wait until the runtime has given the queue enough scratch memory; return whether it had to.
 
-        What was launched before is done first: the runtime finds the packet by read_dispatch_id, and frees the memory
-        there was. Source: amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a
-        wave64's lane has half of a wave32's).
+        Earlier packets finish first: the runtime finds the packet by read_dispatch_id and frees the old memory. Source:
+        amd_aql_queue.cpp, HandleInsufficientScratch (it stores 0 when done), InitScratchSRD (a wave64's lane has half
+        of a wave32's).
         """
         asked = False
         while lane_bytes * wave_size > self.shared.scratch_wave64_lane_byte_size * 64:
@@ -265,24 +268,24 @@ class Aql(Parser):
         return asked
 
     def _answered(self) -> bool:
-        """Whether the runtime has set queue_inactive_signal back."""
+        """Whether the runtime has reset queue_inactive_signal to 0."""
         handle = self.shared.queue_inactive_signal
         return bool(handle) and self.value(handle) == 0
 
-    # --- what is waited for, in words ---------------------------------------------------------------------------
+    # --- descriptions of waits ----------------------------------------------------------------------------------
     def _signals(self, how: str, handles: list[int]) -> str:
         values = ", ".join(f"{handle:#x} holds {self.value(handle):#x}" for handle in handles) or "none is named"
         return f"{how} of its signals must be 0: {values}"
 
     def _unsettled(self) -> str:
-        return f"what was started before is to end: {len(self.queue.grids)} grids run"
+        return f"earlier work must end: {len(self.queue.grids)} grids still run"
 
     def _lent(self) -> str:
-        return f"the runtime is to clear use_scratch_once of amd_queue_t at {self.at:#x}"
+        return f"the runtime must clear use_scratch_once of amd_queue_t at {self.at:#x}"
 
     def _unanswered(self) -> str:
         handle = self.shared.queue_inactive_signal
-        return f"the runtime is to store 0 in queue_inactive_signal at {handle:#x}, once there is more scratch memory"
+        return f"the runtime must store 0 in queue_inactive_signal at {handle:#x}, once there is more scratch memory"
 
     # --- packets ------------------------------------------------------------------------------------------------
     def kernel_dispatch(self, head: aql.Header, data: bytearray) -> Steps:
@@ -300,7 +303,7 @@ class Aql(Parser):
             yield from self.poll(lambda: not self._properties().use_scratch_once, self._lent)
 
     def barrier_and(self, head: aql.Header, data: bytearray) -> Steps:
-        """Wait until all signals named are 0."""
+        """Wait until all dependency signals are 0."""
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
         yield from self.poll(
@@ -309,8 +312,8 @@ class Aql(Parser):
         self.finish(packet.completion_signal, start, early=True)
 
     def barrier_or(self, head: aql.Header, data: bytearray) -> Steps:
-        """Wait until one of the signals named is 0. Without any it waits for ever: hsa.h calls a null handle not
-        satisfied here.
+        """Wait until one of the dependency signals is 0. Without any signal it waits for ever: hsa.h says that a null
+        handle does not satisfy it.
         """
         packet, start = aql.Barrier.view(data), self.cp.grbm.ticks()
         handles = [handle for handle in packet.dep_signal if handle]
@@ -320,13 +323,13 @@ class Aql(Parser):
         self.finish(packet.completion_signal, start, early=True)
 
     def vendor_specific(self, head: aql.Header, data: bytearray) -> Steps:
-        """Execute one of AMD's own packets."""
+        """Execute one of AMD's vendor packets."""
         if head.format == aql.FORMAT_PM4_IB:
             yield from self._pm4_ib(aql.Pm4Ib.view(data))
         elif head.format == aql.FORMAT_BARRIER_VALUE:
             yield from self._barrier_value(aql.BarrierValue.view(data))
         else:
-            text = f"format {head.format} is none of the vendor's"
+            text = f"format {head.format} is no vendor packet"
             raise Refused(aql.INACTIVE_VENDOR_FORMAT, EC_PACKET_VENDOR_UNSUPPORTED, text)
 
     def _barrier_value(self, packet: aql.BarrierValue) -> Steps:
@@ -343,7 +346,7 @@ class Aql(Parser):
         self.finish(packet.completion_signal, start, early=True)
 
     def _pm4_ib(self, packet: aql.Pm4Ib) -> Steps:
-        """Execute the INDIRECT_BUFFER that the packet holds; its completion waits for the grids started there."""
+        """Execute the INDIRECT_BUFFER packet inside this one; completion waits for the grids that it started."""
         start, whole = self.cp.grbm.ticks(), self.packet
         if not self._within:
             header, *body = packet.ib_jump_cmd
@@ -361,13 +364,14 @@ class Aql(Parser):
                 self._return()
             else:
                 fetched = self._fetch(left)
-                assert fetched is not None  # only the ring may hold half a packet
+                # only the ring may hold half a packet
+                assert fetched is not None
                 yield from self._execute(fetched)
         self._within, self.packet, self.resting = False, whole, False
         self.finish(packet.completion_signal, start)
 
     def _jump(self, packet: Packet) -> Steps:
-        """Execute the one PM4 packet that lies in an AQL packet."""
+        """Execute the one PM4 packet inside an AQL packet."""
         self.resting = False
         rule = self.rule(packet)
         steps = rule.execute(self, packet)
@@ -376,7 +380,7 @@ class Aql(Parser):
 
 
 def _complete(index: int, signal: int, start: int | None, lent: bool, queue: Queue) -> None:
-    """Do what comes at the end of a packet: the slot, then its signal."""
+    """Complete a packet at the end of the pipe: retire its slot, then signal."""
     processor = queue.parser
     assert isinstance(processor, Aql)  # only its packets have this
     processor.retire(index)

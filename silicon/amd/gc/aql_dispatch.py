@@ -1,7 +1,7 @@
-"""KERNEL_DISPATCH: a packet and the kernel descriptor it names become the registers of a dispatch.
+"""KERNEL_DISPATCH: turn a packet and its kernel descriptor into the registers of a dispatch.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor", "Initial Kernel Execution State" and "Kernel Dispatch"; ROCR-Runtime
-hsa.h, amd_hsa_queue.h, amd_aql_queue.cpp (which mistakes are told apart); kfd_ioctl.h (their exception codes).
+hsa.h, amd_hsa_queue.h, amd_aql_queue.cpp (which mistakes it distinguishes); kfd_ioctl.h (their exception codes).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.gc.aql import Aql
 
 LOW = 0xFFFF_FFFF
-CODE_ALIGN = 256  # COMPUTE_PGM_LO counts it
+CODE_ALIGN = 256  # unit of COMPUTE_PGM_LO
 DESCRIPTOR_ALIGN = 64
 # Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
 EC_DIMENSIONS, EC_GROUP_MEMORY, EC_CODE, EC_GROUP_SIZE, EC_REGISTERS = 16, 17, 18, 21, 22
 
 
 class Refused(Exception):
-    """A packet that is not executed: `reason` for queue_inactive_signal, `code` for the interrupt."""
+    """The processor does not execute a packet: `reason` for queue_inactive_signal, `code` for the interrupt."""
 
     def __init__(self, reason: int, code: int, text: str) -> None:
         super().__init__(text)
@@ -41,8 +41,8 @@ class Refused(Exception):
 
 
 def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tuple[int, int, tuple[int, int, int]]:
-    """Set the slot's COMPUTE_* registers; return initiator, wave size, and the grid in work-items. `Refused` leaves
-    them as they are.
+    """Set the slot's COMPUTE_* registers; return initiator, wave size, and the grid in work-items. After `Refused` the
+    registers are unchanged.
     """
     _check_shape(processor, head, packet)
     descriptor, entry = _kernel(processor, packet)
@@ -74,7 +74,8 @@ def prepare(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -> tup
         _set(processor, before)
         raise Refused(aql.INACTIVE_REGISTERS, EC_REGISTERS, str(error)) from error
     except BadDispatch:
-        pass  # nothing that the firmware looks at: the dispatch hangs, and is told of, when it starts
+        # the firmware does not check this: the dispatch hangs when it starts, and is reported then
+        pass
     return int(initiator), wave_size, (x, y, z)
 
 
@@ -89,7 +90,7 @@ def _check_shape(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -
         text = f"a grid of {grid} work-items in {head.dimensions} dimensions"
         raise Refused(aql.INACTIVE_DIMENSIONS, EC_DIMENSIONS, text)
     if any(size != 1 for size in (*grid[head.dimensions :], *group[head.dimensions :])):
-        # UNKNOWN: hsa.h allows nothing but 1 beyond the dimensions; here what stands there is used
+        # UNKNOWN: what metal does; hsa.h allows only 1 beyond the dimensions. Here the sizes given are used
         processor.note("grid {} and group {} have more than {} dimensions", grid, group, head.dimensions)
     if 0 in group or group[0] * group[1] * group[2] > GROUP_LIMIT:
         raise Refused(
@@ -101,7 +102,7 @@ def _check_shape(processor: Aql, head: aql.Header, packet: aql.KernelDispatch) -
 
 
 def _kernel(processor: Aql, packet: aql.KernelDispatch) -> tuple[aql.KernelDescriptor, int]:
-    """Return the kernel's descriptor and its first instruction's gpu_va."""
+    """Return the kernel's descriptor and the gpu_va of its first instruction."""
     at = packet.kernel_object
     if not at or at % DESCRIPTOR_ALIGN:
         raise Refused(aql.INACTIVE_CODE, EC_CODE, f"kernel_object {at:#x} is no descriptor")
@@ -117,11 +118,13 @@ def _kernel(processor: Aql, packet: aql.KernelDispatch) -> tuple[aql.KernelDescr
 def _registers(
     processor: Aql, packet: aql.KernelDispatch, descriptor: aql.KernelDescriptor, entry: int, shared: aql.Queue
 ) -> dict[str, int]:
-    """Fill in what the descriptor leaves to the packet processor: trap handler, LDS, scratch, privilege."""
+    """Return the register values, including those that the packet processor sets: trap handler, LDS, scratch,
+    privilege.
+    """
     rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(descriptor.compute_pgm_rsrc1)
     rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(descriptor.compute_pgm_rsrc2)
     if rsrc1.priority or rsrc1.priv or rsrc1.debug_mode or rsrc2.trap_present or rsrc2.lds_size:
-        processor.note("the kernel sets what is the packet processor's to set: {!r}, {!r}", rsrc1, rsrc2)
+        processor.note("the kernel sets fields that the packet processor owns: {!r}, {!r}", rsrc1, rsrc2)
     size = packet.workgroup_size
     traps = gc_sq.SQ_SHADER_TBA_HI(processor.cp.cells.of(processor.vmid, "SQ_SHADER_TBA_HI")).trap_en
     scratch = shared.scratch_backing_memory_location >> 8
@@ -135,7 +138,7 @@ def _registers(
         "COMPUTE_PGM_RSRC1": int(rsrc1.replace(priority=0, priv=0, debug_mode=0)),
         "COMPUTE_PGM_RSRC2": int(
             rsrc2.replace(
-                # UNKNOWN: whether scratch stays enabled without any; a kernel with a dynamic stack may be given none
+                # UNKNOWN: whether scratch stays enabled without memory; a kernel with a dynamic stack may get none
                 scratch_en=int(bool(rsrc2.scratch_en and packet.private_segment_size)),
                 trap_present=int(bool(traps or aql.QueueProperties(shared.queue_properties).enable_trap_handler)),
                 lds_size=-(-packet.group_segment_size // LDS_GRANULE_BYTES),
@@ -154,7 +157,7 @@ def _registers(
 def _user_sgprs(
     processor: Aql, packet: aql.KernelDispatch, properties: aql.KernelProperties, shared: aql.Queue
 ) -> list[int]:
-    """List what the kernel's first SGPRs hold, in the order of the properties' bits."""
+    """List the initial values of the kernel's first SGPRs, in the order of the property bits."""
     values: list[int] = []
     if properties.private_segment_buffer:
         values += shared.scratch_resource_descriptor
@@ -163,8 +166,8 @@ def _user_sgprs(
         (properties.queue_ptr, processor.at),
         (properties.kernarg_segment_ptr, packet.kernarg_address),
         (properties.dispatch_id, processor.index),
-        # scratch is architected on GFX11: compilers ask for neither the buffer nor this one. GUESS: as on GFX9, where
-        # the memory begins
+        # GFX11 has architected scratch, so compilers request neither the buffer nor this value. GUESS: the start of the
+        # memory, as on GFX9
         (properties.flat_scratch_init, shared.scratch_backing_memory_location),
     ):
         if enabled:

@@ -21,7 +21,7 @@ SCOPE_AGENT, SCOPE_RESERVED = 1, 3  # hsa_fence_scope_t: none 0, agent 1, system
 
 
 class Header(Word, overlaps=True):
-    """hsa_packet_header_t, 16 bits, and behind it what the kinds of packets have there."""
+    """hsa_packet_header_t, 16 bits, and the packet-specific fields that follow it."""
 
     type = Field(7, 0)
     barrier = Field(8)
@@ -86,9 +86,9 @@ class Pm4Ib(Struct):
     completion_signal: int
 
 
-# --- what queues and signals are in memory ------------------------------------------------------------------------
+# --- queues and signals in memory ---------------------------------------------------------------------------------
 class Queue(Struct):
-    """amd_queue_t, without what only firmware with asynchronous reclaim of scratch reads."""
+    """amd_queue_t, without the members that only firmware with asynchronous reclaim of scratch reads."""
 
     SIZE, ALIGN = 256, 64
     LAYOUT = (
@@ -139,7 +139,7 @@ class Signal(Struct):
 
 SIGNAL_KIND_USER = 1
 
-# What the processor stores in queue_inactive_signal: a bit a reason. Source: amd_aql_queue.cpp,
+# What the processor stores in queue_inactive_signal: one bit for each reason. Source: amd_aql_queue.cpp,
 # DynamicQueueEventsHandler
 INACTIVE_SCRATCH_WAVE64 = 1 << 0
 INACTIVE_DIMENSIONS = 1 << 1
@@ -149,7 +149,8 @@ INACTIVE_FORMAT = 1 << 5
 INACTIVE_GROUP_SIZE = 1 << 6
 INACTIVE_REGISTERS = 1 << 7
 INACTIVE_VENDOR_FORMAT = 1 << 8
-INACTIVE_SCRATCH_USED = 1 << 9  # scratch that was lent for one dispatch can be had back
+# scratch that was lent for one dispatch may be reclaimed
+INACTIVE_SCRATCH_USED = 1 << 9
 INACTIVE_SCRATCH_WAVE32 = 1 << 10
 
 
@@ -174,7 +175,7 @@ class KernelDescriptor(Struct):
 
 
 class KernelProperties(Word):
-    """kernel_code_properties: which values the user SGPRs begin with, in this order."""
+    """kernel_code_properties: which values the first user SGPRs hold, in this order."""
 
     private_segment_buffer = Field(0)
     dispatch_ptr = Field(1)

@@ -1,6 +1,4 @@
-"""The graphics core as a card wires it: GRBM, RLC, command processor, scheduler firmware and dispatcher around one set
-of registers.
-"""
+"""The whole graphics core: GRBM, RLC, command processor, scheduler firmware and dispatcher on one set of registers."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from ringup.silicon.shader.common.state import Engine, WaveState
 class GraphicsCore:
     """All blocks of the core. Implements `parts.DoorbellClient`, `parts.FirmwareTarget` and `parts.Resettable`.
 
-    `cells` are the core's registers, on the bus already; the caller resets them before this. `autoload` is what the PSP
-    calls.
+    `cells` are the core's registers, already on the bus; the caller resets them before this block. The PSP calls
+    `autoload`.
     """
 
     def __init__(
@@ -49,7 +47,7 @@ class GraphicsCore:
         self.grbm.on_soft_reset = self._soft_reset
 
     def _soft_reset(self, mask: int) -> None:
-        """Reset what GRBM_SOFT_RESET names: parts of the command processor, and the copy engines that share its
+        """Reset what GRBM_SOFT_RESET names: parts of the command processor, and the SDMA engines that share its
         registers.
         """
         self._reset_cp(mask)
@@ -58,7 +56,7 @@ class GraphicsCore:
                 engine.soft_reset()
 
     def _waves(self) -> Iterator[tuple[Slot, WaveState]]:
-        """Give every wave that has not ended, with the queue that started it."""
+        """Yield every wave that has not ended, with its queue."""
         for slot, queue in self.cp.queues.items():
             for grid in queue.grids:
                 if grid.run is not None:
@@ -70,18 +68,18 @@ class GraphicsCore:
 
     @property
     def busy_ns(self) -> int:
-        """Virtual time in which waves ran, since power-on."""
+        """Virtual time for which waves have run, since power-on."""
         return self.dispatcher.busy_ns
 
     def reset(self) -> None:
-        """Return to the state after power-on, registers apart."""
+        """Return to the state after power-on, except for the registers."""
         self.cp.reset()
         self.rlc.reset()
         self._direct.reset()
         self.grbm.reset()
 
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a ring of a doorbell of any queue."""
+        """Handle a doorbell of any queue."""
         return self.cp.doorbell(index, value, size_bytes)
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
@@ -89,5 +87,5 @@ class GraphicsCore:
         self.rlc.firmware_loaded(fw_type, image)
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:
-        """Boot with what is loaded, as the PSP's AUTOLOAD_RLC asks."""
+        """Boot with the loaded firmware, as the PSP's AUTOLOAD_RLC command requests."""
         self.rlc.autoload(fw_types)

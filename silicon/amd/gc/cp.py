@@ -43,12 +43,12 @@ HEADER_DUMPS = {
     MEC2: "CP_MEC_ME2_HEADER_DUMP",
     MES: "CP_MES_HEADER_DUMP",
 }
-ERROR_FIELDS = {  # of the interrupt control and status registers, without _int_enable and _int_status
+ERROR_FIELDS = {  # of the interrupt control and status registers, without the suffix _int_enable or _int_status
     SRC_BAD_OPCODE: "opcode_error",
     SRC_RESERVED_BITS: "reserved_bit_error",
     SRC_PRIVILEGED_REGISTER: "priv_reg",
 }
-CACHE_OPERATIONS = {  # registers that start an operation on a cache: (start, complete) fields; it is done at once
+CACHE_OPERATIONS = {  # registers that start a cache operation: (start, complete) fields; it completes at once
     "CP_CPC_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
     "CP_PFP_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
     "CP_ME_IC_OP_CNTL": (("invalidate_cache", "invalidate_cache_complete"), ("prime_icache", "icache_primed")),
@@ -61,14 +61,14 @@ VMID_RESET_US = 1.0
 
 
 class Scheduler(Protocol):
-    """The MES firmware, as far as the CP knows it."""
+    """The MES firmware, as the CP uses it."""
 
     def frames(self, queue: Queue) -> Iterator[float | None]:
         """Execute the frames of the scheduler's ring for ever."""
         ...
 
     def unmapped_doorbell(self, index: int, value: int) -> bool:
-        """Take a doorbell of a queue that is waiting for a slot; False: not known."""
+        """Handle the doorbell of a queue that waits for a slot; return False if there is no such queue."""
         ...
 
     def reset(self) -> None:
@@ -86,17 +86,19 @@ class Cp:
         self.interrupts, self.dispatcher = interrupts, dispatcher
         self.cells, self.row = grbm.cells, grbm.row
         self.opcodes = pm4.OPCODES[self.row.version]
-        self.saved: dict[int, Saved] = {}  # of queues that were disconnected with their waves, by MQD
+        # queues that were disconnected with their waves, by MQD
+        self.saved: dict[int, Saved] = {}
         self.scheduler: Scheduler | None = None
         self.unmap_timeout_us = 1_000_000.0
         self.queues = {slot: Queue(self, Hqd(self.cells, slot, names)) for slot, names in self._slots()}
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._doorbell_ranges = {
             side: self.cells.derived(partial(self._doorbell_range, side)) for side in ("RB", "MEC")
         }
-        self._reports: dict[tuple[Slot, str], Derived[bool]] = {}  # by slot and kind of interrupt: is it enabled
+        # by slot and kind of interrupt: whether it is enabled
+        self._reports: dict[tuple[Slot, str], Derived[bool]] = {}
         self._header_dumps = {engine: self.cells.place(name) for engine, name in HEADER_DUMPS.items()}
-        # by slot: what registers say, and whose firmware is needed
+        # by slot: whether registers release its engine, and whose firmware it needs
         self._gates: dict[Slot, tuple[Derived[bool], str, int | None]] = {
             slot: (self.cells.derived(partial(self._is_released, slot)), *self._engine_of(slot))
             for slot, _ in self._slots()
@@ -119,13 +121,13 @@ class Cp:
             yield Slot(MES, pipe, 0), COMPUTE
 
     def reset(self) -> None:
-        """Drop all queues; the registers are GRBM's to reset."""
+        """Drop all queues. GRBM resets the registers."""
         for queue in self.queues.values():
             queue.disconnect(save=False)
             queue.fetcher = EopFetcher.FRESH
         while self.saved:
             self.saved.popitem()[1].drop()
-        self._told.clear()
+        self._reported.clear()
         if self.scheduler is not None:
             self.scheduler.reset()
 
@@ -175,8 +177,8 @@ class Cp:
             queue.disconnect(save=False)
 
     def _refuse_if_active(self, name: str, value: int) -> None:
-        """Note where a queue that runs is given other memory. Source: gfx_v11_0.c, gfx_v11_0_kiq_init_register takes it
-        off first.
+        """Log a write that changes the memory of a running queue. Source: gfx_v11_0.c: gfx_v11_0_kiq_init_register
+        deactivates it first.
         """
         del value
         slot = self.grbm.slot()
@@ -195,7 +197,7 @@ class Cp:
             self.cells["SPI_COMPUTE_QUEUE_RESET"] = 0
 
     def _vmid_reset(self, value: int) -> None:
-        """Reset the graphics queues named by bits 31:16 (8 a pipe), or all of the VMIDs asked for."""
+        """Reset the graphics queues named by bits 31:16 (8 for each pipe), or all queues of the VMIDs named."""
         for slot, queue in self.queues.items():
             if (
                 slot.me == GFX
@@ -218,25 +220,25 @@ class Cp:
 
     # --- engines ------------------------------------------------------------------------------------------------
     def may_run(self, slot: Slot) -> bool:
-        """Whether the micro engine and pipe of a slot execute; firmware that is missing is told once."""
+        """Whether the micro engine and pipe of a slot execute. Missing firmware is logged once."""
         released, engine, pipe = self._gates[slot]
         if not released():
             return False
         missing = self.rlc.missing(engine, pipe)
-        if missing and (engine, missing) not in self._told:
-            self._told.add((engine, missing))
+        if missing and (engine, missing) not in self._reported:
+            self._reported.add((engine, missing))
             name = engine if pipe is None else f"{engine} pipe {pipe}"
             self.board.log.note("cp", "violation", "{} was started: {}", name, missing)
         return not missing
 
     def _engine_of(self, slot: Slot) -> tuple[str, int | None]:
-        """Return the engine and pipe of a slot as its firmware is called."""
+        """Return engine and pipe of a slot, by the names of the firmware table."""
         if slot.me == MES:
             return "kiq" if slot.pipe == MES_KIQ_PIPE else "mes", None
         return "gfx" if slot.me == GFX else "mec", slot.pipe
 
     def _is_released(self, slot: Slot) -> bool:
-        """Whether registers let the micro engine and pipe of a slot execute."""
+        """Whether registers allow the micro engine and pipe of a slot to execute."""
         cells, pipe = self.cells, slot.pipe
         if slot.me == GFX:
             control = partial(cells.get, "CP_ME_CNTL")
@@ -268,7 +270,7 @@ class Cp:
                 queue.fetcher = EopFetcher.FRESH
 
     def program(self, queue: Queue) -> tuple[Parser | None, Iterator[float | None]]:
-        """Choose what executes a queue that is connected now: the scheduler's frames, or packets."""
+        """Return what executes a queue that has just connected: the scheduler's frames, or packets."""
         slot = queue.hqd.slot
         if slot.me == MES and slot.pipe != MES_KIQ_PIPE and self.scheduler is not None:
             return None, self.scheduler.frames(queue)
@@ -293,14 +295,14 @@ class Cp:
         return graphics, compute, any(queue.grids for queue in self.queues.values())
 
     def header_seen(self, slot: Slot, header: int) -> None:
-        """Show a packet's header where debuggers look for it."""
+        """Store a packet's header in the register where debuggers look for it."""
         self.cells.store(self._header_dumps[slot.me], header)
 
     # --- queues in memory ---------------------------------------------------------------------------------------
     def map_queue(self, slot: Slot, mqd: int, wptr_address: int, doorbell: int, vmid: int | None = None) -> str:
-        """Connect the queue of an MQD (gpu_va, VMID 0) to a slot; return what is wrong, empty if nothing.
+        """Connect the queue of an MQD (gpu_va, VMID 0) to a slot; return an error text, empty on success.
 
-        `wptr_address` (VMID 0) holds the write pointer. Raises `VmFault` when the MQD or that cannot be read.
+        `wptr_address` (VMID 0) holds the write pointer. Raises `VmFault` if that or the MQD cannot be read.
         """
         queue = self.queues.get(slot)
         if queue is None:
@@ -316,15 +318,15 @@ class Cp:
             hqd.take_pointer(int.from_bytes(self.hub.read(0, wptr_address, 8, "CPC"), "little"))
         hqd.set(hqd.names.dequeue, 0)
         hqd.active = True
-        queue.start_fetcher(asked=True)  # the firmware's own work
+        # the firmware does this itself
+        queue.start_fetcher(asked=True)
         queue.connect(self._saved(hqd, mqd))
         return ""
 
     def _saved(self, hqd: Hqd, mqd: int) -> Saved | None:
-        """Return what was saved with an MQD; an MQD made anew at the same place has nothing.
+        """Return the state saved with an MQD; None for a new MQD at the same address.
 
-        UNKNOWN: what of an MQD tells the firmware that waves were saved with it. Here it is
-        CP_HQD_PERSISTENT_STATE.relaunch_waves.
+        UNKNOWN: how the firmware recognises an MQD with saved waves. Here: by CP_HQD_PERSISTENT_STATE.relaunch_waves.
         """
         saved = self.saved.pop(mqd, None)
         if hqd.names is not COMPUTE:
@@ -337,7 +339,7 @@ class Cp:
         return saved
 
     def forget_saved(self, owner: int) -> None:
-        """Drop what was saved of a process's queues: it has ended."""
+        """Drop the saved state of a process's queues: the process has ended."""
         for mqd in [mqd for mqd, saved in self.saved.items() if saved.owner == owner]:
             self.saved.pop(mqd).drop()
 
@@ -350,8 +352,8 @@ class Cp:
 
     # --- doorbells and write pointers ---------------------------------------------------------------------------
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a ring of the doorbell at dword `index`, 32 or 64 bits: a write pointer in dwords, or the number of an
-        AQL packet.
+        """Handle a write of 32 or 64 bits to the doorbell at dword `index`: a write pointer in dwords, or the number of
+        an AQL packet.
         """
         queue = self.find_doorbell(index)
         if queue is None:
@@ -381,7 +383,7 @@ class Cp:
         return low, high
 
     def check_pointer(self, queue: Queue) -> None:
-        """Tell whoever moved a write pointer farther than the ring is long: old packets would run again."""
+        """Log a write pointer that is more than a ring ahead: old packets would run again."""
         hqd = queue.hqd
         if hqd.slot_dwords == 1 and hqd.ahead_dwords > hqd.size_dwords:
             self.board.log.note(
@@ -395,7 +397,7 @@ class Cp:
             self.board.clock.after(POLL_WPTR_US, self._poll_pointers)
 
     def _poll_pointers(self) -> None:
-        """Read write pointers from memory while CP_PQ_WPTR_POLL_CNTL.en."""
+        """Read write pointers from memory while CP_PQ_WPTR_POLL_CNTL.en is set."""
         self._polling = False
         for slot, queue in self.queues.items():
             if slot.me != GFX and queue.connected and not queue.hung and queue.hqd.poll_address:
@@ -407,7 +409,8 @@ class Cp:
         try:
             value = int.from_bytes(self.hub.read(hqd.vmid, hqd.poll_address, 8, "CPF"), "little")
         except VmFault:
-            return  # the hub has told the host
+            # the hub has reported it to the host
+            return
         before = hqd.wptr
         hqd.take_pointer(value)
         if hqd.wptr != before:
@@ -415,7 +418,7 @@ class Cp:
             queue.wake()
 
     def _poll_once(self, mask: int) -> None:
-        """Read the write pointers of MEC 1's queues that a mask names, connected or about to be. Source:
+        """Read the write pointers of the MEC 1 queues named by a mask, connected or about to be. Source:
         amdgpu_amdkfd_gfx_v11.c, hqd_load.
         """
         for slot, queue in self.queues.items():
@@ -432,7 +435,9 @@ class Cp:
         return known()
 
     def _is_enabled(self, slot: Slot, field: str) -> bool:
-        """Interrupts are enabled per ring for graphics, per pipe for MEC, there in two registers. MES's always are."""
+        """Whether registers enable an interrupt: graphics has an enable for each ring, MEC two registers for each pipe;
+        MES's are always on.
+        """
         cells = self.cells
         if slot.me == MES:
             return True
@@ -455,8 +460,7 @@ class Cp:
         elif slot.me != MES:
             self.cells.put(f"CP_ME{slot.me}_PIPE{slot.pipe}_INT_STATUS", **{f"{field}_int_status": 1})
         if self._enabled(slot, field):
-            data = (
-                max(0, queue.hqd.doorbell_index) & 0x3FF | error.code << 10
-            )  # KFD_CTXID0_DOORBELL_ID, _CP_BAD_OP_ECODE
+            # KFD_CTXID0_DOORBELL_ID, _CP_BAD_OP_ECODE
+            data = max(0, queue.hqd.doorbell_index) & 0x3FF | error.code << 10
             vmid = queue.hqd.vmid if queue.parser is None else queue.parser.vmid
             self.interrupts.interrupt(CLIENT_CP, error.source, ring_id=slot.ring_id, vmid=vmid, data=(data,))

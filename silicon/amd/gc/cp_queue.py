@@ -1,4 +1,4 @@
-"""A queue that is connected to a slot: its parser, its grids under way, what waits for their end, and how it is
+"""A queue connected to a slot: its parser, its running grids, the actions that wait for them, and how it is
 disconnected.
 """
 
@@ -23,20 +23,26 @@ if TYPE_CHECKING:
 
 WAKE_US = 0.2  # from a doorbell to the first fetch
 END_OF_PIPE_US = 0.5
-STOP_US, STOP_LIMIT_US = 2.0, 100.0  # how often a queue that is to stop is looked at
+# how often a stopping queue is checked
+STOP_US, STOP_LIMIT_US = 2.0, 100.0
 
 
-NO_FETCHER = "its slot had a queue before and CP_HQD_EOP_RPTR.init_fetcher was not written: no end of work is seen"
+NO_FETCHER = (
+    "its slot had an earlier queue and CP_HQD_EOP_RPTR.init_fetcher was not written: the end of work goes unnoticed"
+)
 
 
 class EopFetcher(Enum):
-    """What hands a slot of the compute micro engine the ends of its work, in the order of the EOP buffer that
-    CP_HQD_EOP_BASE_ADDR names.
+    """The EOP fetcher, which gives a slot of the compute micro engine the ends of its work, in the order of the EOP
+    buffer at CP_HQD_EOP_BASE_ADDR.
     """
 
-    FRESH = auto()  # since the micro engine was reset
-    USED = auto()  # it stands somewhere in the buffer of a queue
-    LOST = auto()  # it stands in the buffer of a queue that is gone: what ends is not seen
+    # the micro engine was reset and no work has ended since
+    FRESH = auto()
+    # it has a position in a queue's buffer
+    USED = auto()
+    # it has a position in the buffer of a queue that is gone: it sees no ends
+    LOST = auto()
 
 
 class Stop(IntEnum):
@@ -51,26 +57,27 @@ class Stop(IntEnum):
 
 @dataclass(slots=True)
 class Saved:
-    """What a queue that was disconnected with its waves goes on with: its grids, and what waits for their end."""
+    """The state of a queue that was disconnected with its waves: its grids, and the actions that wait for them."""
 
     grids: list[Grid]
     work: deque[tuple[list[Grid], Callable[[Queue], None]]]
-    owner: int = 0  # the process, by MES's name for it; 0: not known
+    # the process, by MES's name for it; 0: unknown
+    owner: int = 0
 
     def drop(self) -> None:
-        """End it: the queue does not come back."""
+        """Discard it: the queue does not come back."""
         for grid in self.grids:
             grid.kill()
 
 
 class Queue:
-    """One slot's queue. Not connected, it does nothing."""
+    """One slot's queue. While disconnected it does nothing."""
 
     def __init__(self, cp: Cp, hqd: Hqd) -> None:
         self.cp, self.hqd = cp, hqd
         self.connected = False
         self.draining = False
-        self.hung = ""  # why it makes no progress any more
+        self.hung = ""  # why it makes no progress
         self.fetcher = EopFetcher.FRESH
         self.grids: list[Grid] = []
         self.parser: Parser | None = None
@@ -82,7 +89,7 @@ class Queue:
 
     # --- running ------------------------------------------------------------------------------------------------
     def connect(self, saved: Saved | None = None) -> None:
-        """Begin to execute from the slot's registers; what was `saved` goes on."""
+        """Start to execute from the slot's registers, and continue the `saved` work."""
         self.connected, self.draining, self.hung = True, False, ""
         self.parser, self._steps = self.cp.program(self)
         if saved is not None:
@@ -120,13 +127,13 @@ class Queue:
         except VmFault as error:
             self._fault(error)
             return
-        except (
-            RingupError
-        ) as error:  # what the model lacks, or a register that no card has: whoever lets time pass is told
+        # the model lacks something, or a register exists on no card: the caller that lets time pass gets the error
+        except RingupError as error:
             self.hung = str(error)
             raise
-        except KeyboardInterrupt:  # a step that was torn cannot be taken up again; a reset of the queue begins anew
-            self.hung = "the computer's user interrupted it within a step"
+        # an interrupted step cannot be resumed; a reset of the queue starts again
+        except KeyboardInterrupt:
+            self.hung = "the user interrupted it within a step"
             raise
         finally:
             self._stepping, board.doing = False, None
@@ -139,18 +146,18 @@ class Queue:
 
     @property
     def busy(self) -> bool:
-        """Whether it has something to do or is stuck with it."""
+        """Whether it has work, or is stuck."""
         if not self.connected:
             return False
         return bool(self.hung or self.grids or self._work or self._timer or (self.parser and not self.parser.resting))
 
     @property
     def settled(self) -> bool:
-        """Whether all grids have ended and everything that waited for them is done."""
+        """Whether all grids have ended and all actions that waited for them are done."""
         return not (self.grids or self._work)
 
     def _hang(self, reason: Exception) -> None:
-        """Stop for good; the packet that a fault befell is named, others name it themselves."""
+        """Stop for good. After a page fault the text names the packet; other errors name it themselves."""
         packet = self.parser.packet if self.parser is not None and isinstance(reason, VmFault) else None
         within = "" if packet is None else f"{packet}: "
         self.hung = f"{within}{reason}"
@@ -168,7 +175,7 @@ class Queue:
 
     # --- work on the cores --------------------------------------------------------------------------------------
     def dispatch(self, dimensions: tuple[int, int, int], initiator: int) -> None:
-        """Start a grid with the slot's COMPUTE_* registers; the parser goes on meanwhile."""
+        """Start a grid with the slot's COMPUTE_* registers; the parser continues meanwhile."""
         assert self.parser is not None  # only its packets come here
         order = Order(self.hqd.slot, self.parser.vmid, dimensions, initiator, max(0, self.hqd.doorbell_index))
         grid = self.cp.dispatcher.start(order, self._ended)
@@ -180,21 +187,20 @@ class Queue:
         self._work_done()
 
     def after_work(self, action: Callable[[Queue], None]) -> None:
-        """Do `action` at the end of the pipe: when all grids started before have ended, and all actions before are
-        done.
+        """Do `action` at the end of the pipe: when all earlier grids have ended and all earlier actions are done.
 
-        It is given the queue, which may have come back in another slot by then.
+        Its argument is the queue, which may be connected to another slot by then.
         """
         self._work.append((list(self.grids), action))
         self._work_done()
 
     def start_fetcher(self, *, asked: bool) -> None:
-        """Take the slot's fetcher over for the queue that is about to be connected.
+        """Take over the slot's fetcher for the queue that is about to connect.
 
-        GUESS: what it is for is told in two words, "Start the EOP fetcher" (amdgpu_amdkfd_gfx_v11.c, hqd_load_v11,
-        which writes CP_HQD_EOP_RPTR.init_fetcher for every queue that it loads by registers). A driver that resets the
-        micro engine before it uses a slot again does without (tinygrad, AM_GFX.reset_mec). So a slot that had a queue
-        since then must be `asked`.
+        GUESS: the only description is "Start the EOP fetcher" (amdgpu_amdkfd_gfx_v11.c, hqd_load_v11, which writes
+        CP_HQD_EOP_RPTR.init_fetcher for every queue that it loads by registers). A driver that resets the micro engine
+        before it reuses a slot does not need it (tinygrad, AM_GFX.reset_mec). So it must be `asked` for on a slot that
+        has had a queue since the reset.
         """
         if self.fetcher is EopFetcher.USED and not asked:
             self.fetcher = EopFetcher.LOST
@@ -226,7 +232,7 @@ class Queue:
 
     # --- disconnecting ------------------------------------------------------------------------------------------
     def stop(self, how: Stop) -> None:
-        """Disconnect as soon as the way of doing it allows; ACTIVE falls then. A queue that hangs never drains."""
+        """Disconnect as soon as `how` allows; then ACTIVE falls. A hung queue never drains."""
         if not self.connected:
             return
         if how == Stop.SAVE and (
@@ -265,7 +271,7 @@ class Queue:
             self.cp.saved[self.hqd.mqd_address] = saved
 
     def kill_waves(self, vmid: int | None = None) -> None:
-        """Drop the queue's waves, all or those of a VMID; the parser goes on as if they had ended."""
+        """Drop the queue's waves, all or those of a VMID; the parser continues as if they had ended."""
         killed = [grid for grid in self.grids if vmid in (None, grid.order.vmid)]
         for grid in killed:
             grid.kill()
@@ -273,7 +279,7 @@ class Queue:
         self._work_done()
 
     def disconnect(self, save: bool) -> None:
-        """Drop everything at once; with `save` the registers are written back to the MQD."""
+        """Drop everything at once. With `save`, write the registers back to the MQD."""
         self._drop_work()
         for timer in (self._timer, self._stop_timer):
             if timer is not None:

@@ -1,9 +1,9 @@
-"""The doors for firmware past the PSP: code RAMs written by registers, instruction caches pointed at memory, the RLC's
-bootloader in the IMU.
+"""Registers that load firmware without the PSP: code RAMs, instruction cache addresses, the RLC's bootloader in the
+IMU.
 
-Production cards have them shut: the PSP alone fills these. A write is noted and nothing comes of it, so an engine that
-was to be loaded this way stays dead. Source: AMDGPU_FW_LOAD_DIRECT and _RLC_BACKDOOR_AUTO in gfx_v11_0.c, imu_v11_0.c,
-sdma_v6_0.c, mes_v11_0.c, which write these and serve chips before production. UNKNOWN: what a read gives; here 0.
+On production cards they are locked: only the PSP loads firmware. A write is logged and has no effect, so the engine
+does not start. Source: AMDGPU_FW_LOAD_DIRECT and _RLC_BACKDOOR_AUTO in gfx_v11_0.c, imu_v11_0.c, sdma_v6_0.c,
+mes_v11_0.c, which write these for pre-production chips. UNKNOWN: what a read returns; here 0.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DOORS = (
 
 
 class DirectLoad:
-    """All these doors of one graphics core."""
+    """All registers of one graphics core that load firmware directly."""
 
     def __init__(self, board: Board, cells: Cells) -> None:
         self._board, self._cells = board, cells
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         for name in DOORS:
             if name in cells:
                 cells.on_write(name, partial(self._refuse, name))
 
     def _refuse(self, name: str, value: int) -> None:
         self._cells[name] = 0
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             self._board.log.note(
-                "psp", "violation", "{}: firmware past the PSP, which production cards do not take", name
+                "psp", "violation", "{}: firmware loaded without the PSP, which production cards refuse", name
             )
 
     def reset(self) -> None:
-        """Tell the next one again. Registers are the core's to reset."""
-        self._told.clear()
+        """Log the next write again. The core resets the registers."""
+        self._reported.clear()

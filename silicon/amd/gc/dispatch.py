@@ -1,9 +1,9 @@
 """Compute dispatch (ADC and SPI): a queue's COMPUTE_* registers become a grid on the shader cores, and the grid runs in
 slices.
 
-One wave-instruction takes 1 ns of virtual time: that lets everything else go on meanwhile, and is no estimate of
-performance. Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules), Mesa
-radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
+One instruction of one wave takes 1 ns of virtual time. That lets the rest of the card run meanwhile; it is no estimate
+of performance. Source: gc_11_0_0 headers (COMPUTE_*), LLVM AMDGPUUsage "Code Object V3 Kernel Descriptor" (granules),
+Mesa radv (start, partial groups, scratch), amdkfd kfd_int_process_v11.c (SQ interrupt words).
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from ringup.silicon.shader.common.state import (
     WaveState,
 )
 
-SLICE = 2_000  # wave-instructions between two looks at the rest of the card
-INSTRUCTION_US = 0.001  # and busy_ns counts one each
+# wave-instructions between two turns of the rest of the card
+SLICE = 2_000
+INSTRUCTION_US = 0.001  # busy_ns counts 1 for each
 IDLE_US = 1.0  # between slices in which nothing could run
-WAITING_US = 200.0  # between looks at what goes on beside the card, in the time of those who do
+# between polls for work that runs beside the card, in the machine's time
+WAITING_US = 200.0
 START_US = 1.0  # from the packet to the first instruction
 USER_DATA = 16  # COMPUTE_USER_DATA_*
 LDS_GRANULE_BYTES = 512  # RSRC2.lds_size
@@ -43,12 +45,14 @@ SCRATCH_GRANULE_BYTES = 256  # TMPRING_SIZE.wavesize, GFX11
 VGPR_GRANULE = {32: 8, 64: 4}  # RSRC1.vgprs
 VGPR_LIMIT = 256
 GROUP_LIMIT = 1024
-DESCRIBED = 1024  # dispatches that are remembered
+DESCRIBED = 1024  # dispatches that are cached
 UNALIGNED = 3  # SH_MEM_CONFIG.alignment_mode
 CLIENT_GFX, SRC_SQ = 0x0A, 239  # soc21_ih_clientid.h, irqsrcs_gfx_11_0_0.h
 ENCODING_INSTRUCTION, ENCODING_ERROR = 1, 2  # enum SQ_INTERRUPT_WORD_ENCODING
-ERROR_TYPES = {"illegal": 1, "memory": 2}  # enum SQ_INTERRUPT_ERROR_TYPE by kind of violation
-MSG_INTERRUPT = 1  # s_sendmsg. Source: RDNA3 ISA reference, "S_SENDMSG"
+# enum SQ_INTERRUPT_ERROR_TYPE by kind of violation
+ERROR_TYPES = {"illegal": 1, "memory": 2}
+# s_sendmsg. Source: RDNA3 ISA reference, "S_SENDMSG"
+MSG_INTERRUPT = 1
 RTN_GET_DOORBELL, RTN_GET_TMA, RTN_GET_REALTIME, RTN_GET_TBA = 0x80, 0x82, 0x83, 0x85
 STATUS_PRIV = 1 << 5
 
@@ -58,7 +62,7 @@ class BadDispatch(Exception):
 
 
 class NoRoom(BadDispatch):
-    """Not even one of its groups fits on the cores."""
+    """Not even one group fits on the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Order:
     doorbell: int
 
 
-# what `describe` looks at, but for user SGPRs: of the queue, and of the VMID
+# the registers that `describe` reads, except user SGPRs: those of the queue, and those of the VMID
 PER_QUEUE = (
     "COMPUTE_PGM_RSRC1", "COMPUTE_PGM_RSRC2", "COMPUTE_TMPRING_SIZE", "COMPUTE_PGM_LO", "COMPUTE_PGM_HI",
     "COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI",
@@ -84,7 +88,7 @@ PLACES = {name: place for place, name in enumerate((*PER_QUEUE, *PER_VMID))}
 
 
 class Snapshot:
-    """Those registers as they were once, as words. User SGPRs are 0."""
+    """A copy of those registers, as words. User SGPRs are 0."""
 
     def __init__(self, words: tuple[int, ...]) -> None:
         self._words = words
@@ -102,7 +106,7 @@ class Snapshot:
 
 
 class Reader:
-    """Reads what a dispatch of one slot and VMID is made of."""
+    """Reads the registers that a dispatch of one slot and VMID uses."""
 
     def __init__(self, cells: Cells, slot: Slot, vmid: int) -> None:
         self._words = [
@@ -112,7 +116,7 @@ class Reader:
         self._user_data = [cells.reader(f"COMPUTE_USER_DATA_{number}", slot) for number in range(USER_DATA)]
 
     def describe(self, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
-        """Return what the registers and a packet ask for; `BadDispatch` for what no core can start."""
+        """Return the dispatch that the registers and a packet ask for; raise `BadDispatch` if no core can start it."""
         words = tuple([read() for read in self._words])
         found = _described(words, order.dimensions, order.initiator, order.vmid, shader_engines, simd_vgprs)
         user_data = tuple([read() for read in self._user_data[: len(found.user_sgprs)]])
@@ -135,7 +139,7 @@ def _described(
 def _axes(
     registers: Snapshot, order: Order
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Work out group size, partial size, first group and number of groups along x, y, z.
+    """Return group size, partial size, first group and number of groups along x, y, z.
 
     Dimensions end at DIM and begin at START, unless FORCE_START_AT_000; with USE_THREAD_DIMENSIONS they count
     work-items.
@@ -157,7 +161,7 @@ def _axes(
 
 
 def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs: int) -> Dispatch:
-    """Turn registers into a dispatch; `BadDispatch` for one that no core can start."""
+    """Turn registers into a dispatch; raise `BadDispatch` if no core can start it."""
     rsrc1 = gc_compute.COMPUTE_PGM_RSRC1(registers["COMPUTE_PGM_RSRC1"])
     rsrc2 = gc_compute.COMPUTE_PGM_RSRC2(registers["COMPUTE_PGM_RSRC2"])
     ring = gc_compute.COMPUTE_TMPRING_SIZE(registers["COMPUTE_TMPRING_SIZE"])
@@ -222,8 +226,8 @@ def describe(registers: Snapshot, order: Order, shader_engines: int, simd_vgprs:
 
 
 class Space:
-    """The address space of a grid: that of its queue's VMID, which may change while the queue is away.
-    `shader.state.Memory`.
+    """The address space of a grid: that of its queue's VMID, which may change while the queue is disconnected.
+    Implements `shader.state.Memory`.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -231,7 +235,7 @@ class Space:
 
     @property
     def epoch(self) -> int:
-        """As of the memory; moving begins another."""
+        """The memory's epoch; it changes when the grid moves."""
         return self._memory.epoch + (self._moves << 64)
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
@@ -239,19 +243,19 @@ class Space:
         return self._memory.region(gpu_va, write, execute)
 
     def move(self, memory: Memory) -> None:
-        """Go on in another address space."""
+        """Continue in another address space."""
         self.retire()
         self._memory = memory
         self._moves += 1
 
     def retire(self) -> None:
-        """Leave what was read to the first-level caches, if there are any."""
+        """Empty the first-level caches, if the card has any."""
         if isinstance(self._memory, CachedMemory):
             self._memory.retire()
 
 
 class Grid:
-    """A dispatch under way. It takes its slices by itself; `done` is called once when the last wave has ended."""
+    """A dispatch in progress. It schedules its own slices, and calls `done` once, when the last wave has ended."""
 
     def __init__(self, dispatcher: Dispatcher, order: Order, done: Callable[[Grid], None]) -> None:
         self.order = order
@@ -279,13 +283,13 @@ class Grid:
         self.thaw(START_US)
 
     def adopt(self, slot: Slot, vmid: int, doorbell: int, done: Callable[[Grid], None]) -> None:
-        """Belong to the queue in another slot, perhaps in another VMID, after `freeze`."""
+        """Belong to a queue in another slot, perhaps in another VMID, after `freeze`."""
         if vmid != self.order.vmid:
             self._space.move(self._dispatcher.hub.memory(vmid, "TCP"))
         self.order, self._done = replace(self.order, slot=slot, vmid=vmid, doorbell=doorbell), done
 
     def thaw(self, delay_us: float = 0.0) -> None:
-        """Go on after `freeze`."""
+        """Continue after `freeze`."""
         if not self.hung:
             self._timer = self._dispatcher.board.clock.after(delay_us, self._slice)
 
@@ -307,7 +311,8 @@ class Grid:
             self._done(self)
             return
         ended = run.step(SLICE)
-        if run.waiting:  # what it executed before counts with the next slice
+        # the instructions executed so far count with the next slice
+        if run.waiting:
             self._timer = self._dispatcher.board.clock.after(WAITING_US, self._slice)
             return
         executed = run.instructions - self._seen
@@ -334,7 +339,7 @@ class Grid:
 
 
 class Messages:
-    """What waves tell the card: `shader.state.Events` of one grid."""
+    """The messages from waves to the card: `shader.state.Events` of one grid."""
 
     def __init__(self, dispatcher: Dispatcher, grid: Grid) -> None:
         self._dispatcher, self._grid = dispatcher, grid
@@ -344,7 +349,7 @@ class Messages:
         return self._dispatcher.ticks()
 
     def message(self, code: int, m0: int, wave: WaveState) -> int:
-        """Take s_sendmsg; s_sendmsg_rtn gets the result."""
+        """Handle s_sendmsg; s_sendmsg_rtn gets the result."""
         dispatch = self._grid.dispatch
         if code == MSG_INTERRUPT:
             self._interrupt(m0, wave)
@@ -358,8 +363,8 @@ class Messages:
         return values.get(code, 0)
 
     def _interrupt(self, m0: int, wave: WaveState) -> None:
-        """Words as kfd_int_process_v11.c takes them: data 23:0, array 25, privilege 26, wave 31:27; SIMD 1:0, WGP 5:2,
-        encoding 7:6.
+        """Raise an interrupt. Its words, as kfd_int_process_v11.c decodes them: data 23:0, array 25, privilege 26, wave
+        31:27; SIMD 1:0, WGP 5:2, encoding 7:6.
         """
         place = int(wave.words[HW_ID1])
         privileged = bool(int(wave.words[STATUS]) & STATUS_PRIV)
@@ -369,7 +374,7 @@ class Messages:
 
 
 class Dispatcher:
-    """Starts grids. `engine` is the shader cores; `busy_ns` counts virtual time in which waves ran."""
+    """Starts grids. `engine` is the shader cores; `busy_ns` counts the virtual time for which waves ran."""
 
     def __init__(
         self, board: Board, grbm: Grbm, hub: Hub, interrupts: InterruptSink, engine: Engine, *, strict: bool = True
@@ -381,7 +386,7 @@ class Dispatcher:
         self._readers: dict[tuple[Slot, int], Reader] = {}
 
     def describe(self, order: Order) -> Dispatch:
-        """Turn a queue's registers into a dispatch; `BadDispatch` for one that no core can start."""
+        """Turn a queue's registers into a dispatch; raise `BadDispatch` if no core can start it."""
         key = order.slot, order.vmid
         reader = self._readers.get(key)
         if reader is None:
@@ -389,7 +394,7 @@ class Dispatcher:
         return reader.describe(order, self.shader_engines, self.simd_vgprs)
 
     def start(self, order: Order, done: Callable[[Grid], None]) -> Grid | None:
-        """Start a grid; None when the initiator does not enable compute, which metal ignores."""
+        """Start a grid; return None if the initiator does not enable compute, which metal ignores."""
         if not gc_compute.COMPUTE_DISPATCH_INITIATOR(order.initiator).compute_shader_en:
             self.board.log.note(
                 "spi",
@@ -404,5 +409,5 @@ class Dispatcher:
         return grid
 
     def trap_memory(self, vmid: int) -> int:
-        """Return the trap handler's memory of a VMID."""
+        """Return the address of a VMID's trap handler memory."""
         return self.cells.of(vmid, "SQ_SHADER_TMA_LO") << 8 | self.cells.of(vmid, "SQ_SHADER_TMA_HI") << 40

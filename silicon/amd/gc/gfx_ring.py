@@ -1,4 +1,5 @@
-"""The graphics ring, as far as a kernel driver starts it: ring buffers 0 and 1 by register, state packets, no drawing.
+"""The graphics ring, as far as a kernel driver uses it at start: ring buffers 0 and 1 by register, state packets, no
+drawing.
 
 Source: amdgpu gfx_v11_0.c (cp_gfx_resume, cp_gfx_start, ring_emit_cntxcntl, ring_emit_frame_cntl,
 ring_emit_gfx_shadow), nvd.h.
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.gc.cp import Cp
     from ringup.silicon.amd.gc.pm4_parser import Parser
 
-# Ring buffer registers that are another name of a graphics queue's. CP_RB_* without a number is ring 0.
+# Ring buffer registers that alias registers of a graphics queue. CP_RB_* without a number is ring 0.
 ALIASES = {
     "BASE": GRAPHICS.base[0],
     "BASE_HI": GRAPHICS.base[1],
@@ -30,7 +31,7 @@ ALIASES = {
     "WPTR_HI": GRAPHICS.wptr[1],
     "RPTR": GRAPHICS.rptr,
 }
-STATE_PACKETS = {  # opcode: count; they set state that only drawing looks at
+STATE_PACKETS = {  # opcode: count; they set state that only drawing uses
     pm4.PREAMBLE_CNTL: (0, 0),
     pm4.CONTEXT_CONTROL: (1, 1),
     pm4.CLEAR_STATE: (0, 0),
@@ -50,12 +51,12 @@ DRAWING = (
 
 
 def pfp_sync_me(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Let the prefetch parser wait for the micro engine: in the model they are one."""
+    """Make the prefetch parser wait for the micro engine: in the model they are one."""
     yield 0.1
 
 
 def hook(cp: Cp) -> None:
-    """Give the ring buffer registers their meaning."""
+    """Install the hooks of the ring buffer registers."""
     for ring in range(cp.row.gfx_pipes):
         slot = Slot(0, ring, 0)
         for name, target in ALIASES.items():
@@ -79,7 +80,9 @@ def _writer(cp: Cp, slot: Slot, target: str) -> Callable[[int], None]:
 
 
 def _activator(cp: Cp, slot: Slot) -> Callable[[int], None]:
-    """CP_RBn_ACTIVE connects the ring; CP_RB_VMID holds its VMID, 4 bits each 8 bits apart."""
+    """Return the hook of CP_RBn_ACTIVE, which connects the ring. CP_RB_VMID holds its VMID, 4 bits for each ring, 8
+    bits apart.
+    """
 
     def write(value: int) -> None:
         queue = cp.queues[slot]

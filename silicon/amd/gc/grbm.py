@@ -1,4 +1,4 @@
-"""Register bus of the graphics core (GRBM): which queue, VMID and shader engine a register access is for, status, soft
+"""The register bus of the graphics core (GRBM): which queue, VMID and shader engine an access selects, status, soft
 reset, clocks.
 
 Source: amdgpu soc21.c (soc21_grbm_select), gfx_v11_0.c (select_se_sh, soft_reset, get_gb_addr_config), gc_11_0_0
@@ -16,12 +16,14 @@ from ringup.autogen.amd import gc
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.common.cells import Cells
 
-REFERENCE_HZ = 100_000_000  # the counter that RLC_GPU_CLOCK_COUNT shows: amdgpu soc21_get_xclk
-PRESENT_LIMIT = 8  # shader engines that the register space has room for
+# the counter that RLC_GPU_CLOCK_COUNT shows: amdgpu soc21_get_xclk
+REFERENCE_HZ = 100_000_000
+# shader engines that fit in the register space
+PRESENT_LIMIT = 8
 
 
 class Slot(NamedTuple):
-    """A place for a queue: micro engine 0 is graphics, 1 and 2 are MEC, 3 is MES."""
+    """The place of a queue: micro engine 0 is graphics, 1 and 2 are MEC, 3 is MES."""
 
     me: int
     pipe: int
@@ -32,13 +34,13 @@ class Slot(NamedTuple):
 
     @property
     def ring_id(self) -> int:
-        """The queue as interrupt entries name it. Source: gfx_v11_0.c, eop_irq."""
+        """The queue's number in interrupt entries. Source: gfx_v11_0.c, eop_irq."""
         return self.me << 2 | self.pipe | self.queue << 4
 
 
 @dataclass(frozen=True, slots=True)
 class GcRow:
-    """What differs between graphics cores of one generation."""
+    """The differences between the graphics cores of one generation."""
 
     version: tuple[int, int, int]
     shader_engines: int
@@ -49,26 +51,26 @@ class GcRow:
     queues_per_pipe: int = 8
     gfx_pipes: int = 2
     gfx_queues_per_pipe: int = 2
-    mes_versions: tuple[int, int] = (
-        0,
-        0,
-    )  # CP_MES_GP3_LO of the scheduler and of the KIQ: version 11:0, API 23:12, feature 31:24
-    simd_vgprs: int = 1536  # LLVM, feature 1_5xVGPRs: what a SIMD's register file holds, in rows of 32 lanes
-    disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)  # by shader engine and array: fused off
+    # CP_MES_GP3_LO of the scheduler and of the KIQ: version 11:0, API 23:12, feature 31:24
+    mes_versions: tuple[int, int] = (0, 0)
+    # the size of a SIMD's register file, in rows of 32 lanes. Source: LLVM, feature 1_5xVGPRs
+    simd_vgprs: int = 1536
+    # fused off, by shader engine and array
+    disabled_wgps: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def compute_units(self) -> int:
-        """CUs that work; a WGP has two."""
+        """The working CUs; each WGP has two."""
         off = sum(mask.bit_count() for mask in self.disabled_wgps.values())
         return 2 * (self.shader_engines * self.arrays_per_engine * self.wgps_per_array - off)
 
 
 # UNKNOWN: no public document gives the MES version that a board's firmware reports; amdgpu maps kernel queues through
-# MES from 0x47 on
+# MES from version 0x47
 MES_VERSIONS = (0x0100_207B, 0x0100_207B)
 NAVI31 = GcRow((11, 0, 0), 6, 2, 4, 0x545, mes_versions=MES_VERSIONS)
-# GUESS: the address configurations. navi31's has 2^5 pipes for 24 memory channels and 2^5 packers for 24; with 16 and
-# 12, and with 8 and 8:
+# GUESS: the address configurations. navi31 has 2^5 pipes for 24 memory channels and 2^5 packers for 24; the other two
+# have 16 channels and 12 packers, and 8 and 8:
 NAVI32 = GcRow((11, 0, 3), 3, 2, 5, 0x444, mes_versions=MES_VERSIONS)
 NAVI33 = GcRow((11, 0, 2), 2, 2, 4, 0x343, mes_versions=MES_VERSIONS, simd_vgprs=1024)
 
@@ -87,7 +89,8 @@ PER_QUEUE_PREFIXES = (
     "CP_RB_DOORBELL_CONTROL",
 )
 PER_PIPE_PREFIXES = ("CP_MES_",)
-SHARED = ("CP_MES_CNTL",)  # although its name begins like the banked ones
+# exceptions to the prefixes
+SHARED = ("CP_MES_CNTL",)
 PER_ARRAY = (
     "CC_GC_SHADER_ARRAY_CONFIG",
     "GC_USER_SHADER_ARRAY_CONFIG",
@@ -97,7 +100,7 @@ PER_ARRAY = (
 
 
 class Acting:
-    """While it is entered, register accesses are those of a queue."""
+    """A context in which register accesses are those of a queue."""
 
     __slots__ = ("_before", "_grbm", "_is")
 
@@ -113,15 +116,16 @@ class Acting:
 
 
 class Grbm:
-    """Who is meant by an access to the graphics core's registers. `cells` belongs to the whole core; the caller
-    attaches and resets it.
+    """Decodes what an access to the graphics core's registers selects. `cells` holds the registers of the whole core;
+    the caller attaches and resets it.
     """
 
     def __init__(self, board: Board, cells: Cells, row: GcRow = NAVI31) -> None:
         self.board, self.cells, self.row = board, cells, row
         self.busy: Callable[[], tuple[bool, bool, bool]] = lambda: (False, False, False)  # graphics, compute, shaders
         self.on_soft_reset: Callable[[int], None] = lambda mask: None
-        self.actor: tuple[Slot, int] | None = None  # a micro engine that acts for one of its queues
+        # queue and VMID while a micro engine accesses registers for a queue
+        self.actor: tuple[Slot, int] | None = None
         self._banks()
         for name in ("GB_ADDR_CONFIG", "GB_ADDR_CONFIG_READ"):
             cells.resets_to(name, row.gb_addr_config)
@@ -131,27 +135,29 @@ class Grbm:
         self._fuses()
 
     def reset(self) -> None:
-        """Show the fuses again after the registers were reset; that is their owner's to do."""
+        """Load the fuses again, after their owner has reset the registers."""
         self.actor = None
         self._fuses()
 
     # --- banks --------------------------------------------------------------------------------------------------
     def slot(self) -> Slot:
-        """Return the queue that an access is for now: GRBM_GFX_CNTL names it, or a micro engine acts for its own."""
+        """Return the queue that accesses select now: the one in GRBM_GFX_CNTL, or the queue of the micro engine that
+        accesses.
+        """
         if self.actor is not None:
             return self.actor[0]
         word = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"])
         return Slot(word.meid, word.pipeid, word.queueid)
 
     def vmid(self) -> int:
-        """Return the VMID that an access is for now."""
+        """Return the VMID that accesses select now."""
         if self.actor is not None:
             return self.actor[1]
         vmid: int = gc.GRBM_GFX_CNTL(self.cells["GRBM_GFX_CNTL"]).vmid
         return vmid
 
     def acting(self, slot: Slot, vmid: int) -> Acting:
-        """Let register accesses within be those of a queue, whatever the host has selected."""
+        """Return a context in which register accesses are those of a queue, whatever the host has selected."""
         return Acting(self, slot, vmid)
 
     def _banks(self) -> None:
@@ -171,7 +177,7 @@ class Grbm:
         return gc.GRBM_GFX_INDEX(self.cells["GRBM_GFX_INDEX"])
 
     def _array(self) -> tuple[int, int]:
-        """Reads while broadcasting come from the first engine and array."""
+        """Return the engine and array that reads select; the first ones while broadcasting."""
         index = self._index()
         engine = 0 if index.se_broadcast_writes else index.se_index
         return engine, 0 if index.sa_broadcast_writes else index.sa_index
@@ -226,8 +232,8 @@ class Grbm:
         return self.board.clock.ticks(REFERENCE_HZ)
 
     def _clocks(self) -> None:
-        """Counters latch when RLC_CAPTURE_GPU_CLOCK_COUNT is written; the numbered copies have a capture register
-        each.
+        """Install the clock counters. They latch when RLC_CAPTURE_GPU_CLOCK_COUNT is written; each numbered copy has
+        its own capture register.
         """
         for suffix in ("", "_1", "_2"):
             self.cells.on_write(f"RLC_CAPTURE_GPU_CLOCK_COUNT{suffix}", self._capturer(suffix))

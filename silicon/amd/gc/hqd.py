@@ -1,10 +1,10 @@
 """Hardware queue descriptors (HQD): the registers of one queue slot, its ring and pointers, and its memory image, the
 MQD.
 
-Pointers count dwords. The write pointer has 64 bits and never wraps; the read pointer has 32; the place in the ring is
-the pointer modulo the ring's size. Queues of AQL packets count dwords in these registers too, but packets in memory and
-at the doorbell. Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register), v11_structs.h,
-gc_11_0_0 headers.
+Pointers count dwords. The write pointer has 64 bits and never wraps; the read pointer has 32 bits. The offset in the
+ring is the pointer modulo the ring's size. Queues of AQL packets also count dwords in these registers, but packets in
+memory and at the doorbell. Source: amdgpu gfx_v11_0.c (compute_mqd_init, gfx_mqd_init, kiq_init_register),
+v11_structs.h, gc_11_0_0 headers.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from ringup.silicon.common.cells import Cells, block_map
 
 LOW = 0xFFFF_FFFF
 HALF = 1 << 31
-SLOT_DWORDS = {0: 1, 2: 16}  # CP_HQD_PQ_CONTROL.slot_based_wptr; amdkfd sets 2 for AQL. UNKNOWN: 1
+# CP_HQD_PQ_CONTROL.slot_based_wptr; amdkfd sets 2 for AQL. UNKNOWN: 1
+SLOT_DWORDS = {0: 1, 2: 16}
 
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """How a kind of queue calls what every queue has. Addresses are a low and a high register."""
+    """The names of the registers of one kind of queue. An address takes a low and a high register."""
 
     mqd: type[Struct]
     active: str
     vmid: str
     control: str
-    size: str  # field of control: log2 of the ring's dwords, less one
-    no_rptr: str  # field of control: the read pointer is not written to memory
+    # field of control: log2 of the ring's size in dwords, minus one
+    size: str
+    # field of control: the read pointer is not written to memory
+    no_rptr: str
     base: tuple[str, str]  # in units of 256 bytes
     rptr: str
     wptr: tuple[str, str]
@@ -43,7 +46,8 @@ class Names:
     doorbell: str
     mqd_base: tuple[str, str]
     dequeue: str
-    members: dict[str, str]  # MQD members whose register is not their own name in capitals
+    # MQD members whose register is not the member's name in capitals
+    members: dict[str, str]
 
 
 COMPUTE = Names(
@@ -63,7 +67,7 @@ GRAPHICS = Names(
 
 @cache
 def mqd_registers(names: Names, chip: str) -> tuple[tuple[int, str], ...]:
-    """List which dword of an MQD is which register of the queue."""
+    """List (dword of the MQD, register of the queue) pairs."""
     registers = block_map(chip, "gc", 0).addresses
     found = []
     for item in names.mqd.LAYOUT.split():
@@ -77,7 +81,7 @@ def mqd_registers(names: Names, chip: str) -> tuple[tuple[int, str], ...]:
 
 
 class Facts(NamedTuple):
-    """What the registers of a slot say that change with its queue, not with its work. Addresses are gpu_va."""
+    """Decoded registers of a slot that change with its queue, not with its work. Addresses are gpu_va."""
 
     vmid: int
     base: int
@@ -85,14 +89,15 @@ class Facts(NamedTuple):
     privileged: bool
     slot_dwords: int  # 0: unknown
     report_address: int
-    report_shift: int  # the read pointer is reported when bits from here up have changed
+    # the read pointer is reported when a bit from here up has changed
+    report_shift: int
     poll_address: int
     doorbell_index: int
     doorbell_hit: bool
 
 
 class Hqd:
-    """The registers of one slot, by what they mean."""
+    """The registers of one slot, decoded."""
 
     def __init__(self, cells: Cells, slot: Slot, names: Names) -> None:
         self.cells, self.slot, self.names = cells, slot, names
@@ -144,7 +149,7 @@ class Hqd:
         """Return the 64 bits of two registers."""
         return self.get(names[0]) | self.get(names[1]) << 32
 
-    # --- what queues have ---------------------------------------------------------------------------------------
+    # --- state of the queue -------------------------------------------------------------------------------------
     @property
     def active(self) -> bool:
         """Whether a queue is connected."""
@@ -156,7 +161,7 @@ class Hqd:
 
     @property
     def vmid(self) -> int:
-        """The VMID of the ring and of what it reports to."""
+        """The VMID of the ring and of the addresses that it reports to."""
         return self.facts().vmid
 
     @property
@@ -166,7 +171,7 @@ class Hqd:
 
     @property
     def size_dwords(self) -> int:
-        """The ring's size: two to the power of the field and one."""
+        """The ring's size in dwords."""
         return self.facts().size_dwords
 
     @property
@@ -196,7 +201,7 @@ class Hqd:
 
     @property
     def slot_dwords(self) -> int:
-        """What the write pointer in memory and the doorbell count: dwords, or AQL packets of 16."""
+        """The unit of the write pointer in memory and of the doorbell, in dwords: 1, or 16 for AQL packets."""
         found = self.facts().slot_dwords
         if not found:
             kind = self.field(self.names.control, "slot_based_wptr")
@@ -204,53 +209,54 @@ class Hqd:
         return found
 
     def ring(self, value: int, size_bytes: int) -> None:
-        """Move the write pointer as a doorbell of 4 or 8 bytes says.
+        """Move the write pointer after a doorbell write of 4 or 8 bytes.
 
-        A queue of packets is told the number of the last packet, not of the next, and producers that ring out of turn
-        do not move it back. Source: ROCR-Runtime amd_aql_queue.cpp, StoreRelaxed: doorbells with AQL semantics take the
-        number that the legacy ones add 1 to.
+        An AQL doorbell gives the number of the last packet, not of the next one. Producers that ring out of order do
+        not move the pointer back. Source: ROCR-Runtime amd_aql_queue.cpp, StoreRelaxed: doorbells with AQL semantics
+        take the number that the legacy ones add 1 to.
         """
         if self.slot_dwords == 1:
             self.wptr = value if size_bytes == 8 else self.wptr & ~LOW | value & LOW
             return
         now = self.wptr // self.slot_dwords
         if size_bytes != 8:
-            value = now + ((value - now + HALF & LOW) - HALF)  # the nearest of those with these 32 bits
+            # the nearest number with these low 32 bits
+            value = now + ((value - now + HALF & LOW) - HALF)
         if value >= now:
             self.take_pointer(value + 1)
 
     def take_pointer(self, value: int) -> None:
-        """Take the write pointer that memory holds: the number of the first dword, or packet, that is not there yet."""
+        """Take the write pointer from memory: the number of the first dword, or packet, that is not written yet."""
         self.wptr = value * self.slot_dwords & (1 << 64) - 1
 
     @property
     def pending_dwords(self) -> int:
-        """How many dwords of the ring wait: how far the write pointer is ahead, modulo the read pointer's 32 bits.
+        """How many dwords of the ring wait to be fetched, modulo the read pointer's 32 bits.
 
-        UNKNOWN: a pointer that is more than a ring ahead (a mistake, or a stale read pointer). Here places in the ring
-        are what counts then.
+        UNKNOWN: a write pointer more than a ring ahead (a mistake, or a stale read pointer). Here its offset in the
+        ring counts then.
         """
         ahead, size = self._read_wptr() - self._read_rptr() & LOW, self.facts().size_dwords
         return ahead if ahead <= size else ahead % size
 
     @property
     def ahead_dwords(self) -> int:
-        """How far the write pointer is ahead, modulo the read pointer's 32 bits."""
+        """How far the write pointer is ahead of the read pointer, modulo the read pointer's 32 bits."""
         return self._read_wptr() - self._read_rptr() & LOW
 
     @property
     def doorbell_index(self) -> int:
-        """The doorbell it listens to, -1 for none."""
+        """The doorbell of the queue, -1 for none."""
         return self.facts().doorbell_index
 
     @property
     def report_address(self) -> int:
-        """Where the read pointer is written, 0 for nowhere."""
+        """The address to which the read pointer is written, 0 for none."""
         return self.facts().report_address
 
     @property
     def poll_address(self) -> int:
-        """Where the write pointer may be read from memory."""
+        """The address from which the write pointer may be polled."""
         return self.facts().poll_address
 
     @property
@@ -260,7 +266,7 @@ class Hqd:
 
     # --- MQD ----------------------------------------------------------------------------------------------------
     def load(self, hub: Hub, gpu_va: int, client: str) -> None:
-        """Fill the registers from an MQD; a queue that lies there has not begun or was saved there before."""
+        """Fill the registers from the MQD of a new queue, or of one that was saved there."""
         words = memoryview(hub.read(0, gpu_va, self.names.mqd.SIZE, client)).cast("I")
         for dword, name in mqd_registers(self.names, self.cells.chip):
             self.set(name, words[dword])
@@ -268,7 +274,7 @@ class Hqd:
         self.set(self.names.mqd_base[1], gpu_va >> 32)
 
     def save(self, hub: Hub, client: str) -> None:
-        """Write the registers back to the MQD, the rest of it as it is."""
+        """Write the registers back to the MQD; the rest of it stays."""
         gpu_va = self.mqd_address
         image = bytearray(hub.read(0, gpu_va, self.names.mqd.SIZE, client))
         words = memoryview(image).cast("I")

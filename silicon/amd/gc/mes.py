@@ -1,8 +1,8 @@
-"""The scheduler firmware (MES): executes API frames of its ring, gives processes VMIDs and queues slots, and does
-register work for the host.
+"""The scheduler firmware (MES): executes API frames from its ring, assigns VMIDs to processes and slots to queues, and
+accesses registers for the host.
 
-It is the interface of the real firmware, not its policy: queues keep their slot until removed; one that finds no slot
-waits for the next free. Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd
+It has the interface of the real firmware, not its policy: queues keep their slot until removed, and a queue without a
+slot waits for the next free one. Source: mes_v11_api_def.h, amdgpu mes_v11_0.c and amdgpu_mes.c, amdkfd
 kfd_device_queue_manager.c (add_queue_mes).
 """
 
@@ -22,11 +22,12 @@ from ringup.silicon.amd.gc.pm4_kiq import flush, stop_queues
 from ringup.silicon.common.cells import block_map
 
 FRAME_DWORDS = api.API_FRAME_SIZE_IN_DWORDS
-FRAME_US = 2.0  # virtual time of a frame: a model's choice
+# virtual time of a frame, chosen for the model
+FRAME_US = 2.0
 CLIENT = "CPC"
 ALL_VMIDS = 16
 PAGE_TABLE_VALID = 1
-# Which faults of a VMID interrupt is the host's to say, for all VMIDs at once, not in frames. Source:
+# The host sets which faults of a VMID interrupt, for all VMIDs at once and not in frames. Source:
 # amdgpu_gmc_set_vm_fault_masks
 FAULT_INTERRUPTS = tuple(
     f"{kind}_PROTECTION_FAULT_ENABLE_INTERRUPT"
@@ -36,7 +37,7 @@ Steps = Iterator[float] | None
 
 
 class SdmaQueues(Protocol):
-    """What an SDMA engine offers to schedulers."""
+    """An SDMA engine as the scheduler uses it."""
 
     def map_queue(self, number: int, descriptor: bytes, vmid: int, privileged: bool = False) -> None:
         """Activate a queue from its descriptor."""
@@ -47,15 +48,15 @@ class SdmaQueues(Protocol):
         ...
 
     def soft_reset(self) -> None:
-        """Drop all queues and halt, firmware kept."""
+        """Drop all queues and halt; firmware is kept."""
         ...
 
 
 @dataclass(slots=True)
 class Process:
-    """A process that has queues: its VMID is programmed while it has any."""
+    """A process with queues. Its VMID is programmed while it has any."""
 
-    context: int  # process_context_addr, its name
+    context: int  # process_context_addr, which identifies it
     pasid: int
     vmid: int
     queues: int = 0
@@ -63,7 +64,7 @@ class Process:
 
 @dataclass(slots=True)
 class Client:
-    """A queue that MES looks after."""
+    """A queue that MES manages."""
 
     doorbell: int
     kind: int  # MES_QUEUE_TYPE_*
@@ -78,7 +79,7 @@ class Client:
 
 @dataclass(slots=True)
 class Resources:
-    """What SET_HW_RSRC left to MES."""
+    """The resources that SET_HW_RSRC gave to MES."""
 
     vmid_mask: int = 0
     compute: list[int] = field(default_factory=list)  # queue masks by pipe
@@ -112,7 +113,8 @@ class Mes:
                 yield None
                 continue
             data = b""
-            while len(data) < FRAME_DWORDS * 4:  # a frame may wrap around the ring's end
+            # a frame may wrap around the ring's end
+            while len(data) < FRAME_DWORDS * 4:
                 place = (hqd.rptr + len(data) // 4) % hqd.size_dwords
                 size = min(FRAME_DWORDS * 4 - len(data), (hqd.size_dwords - place) * 4)
                 data += hub.read(hqd.vmid, hqd.base + place * 4, size, CLIENT)
@@ -132,7 +134,8 @@ class Mes:
                 head.opcode,
                 head.dwsize,
             )
-            while True:  # the firmware is lost: nothing answers any more
+            # the firmware has stopped: nothing answers any more
+            while True:
                 yield None
         layout, handler = HANDLERS[head.opcode]
         frame: Any = layout.view(bytearray(data))
@@ -149,9 +152,7 @@ class Mes:
 
     # --- resources and processes --------------------------------------------------------------------------------
     def set_hw_resources(self, frame: Any) -> Steps:
-        """Take the VMIDs and slots that MES may give away. What it is told of itself beyond them is speed and
-        logging.
-        """
+        """Take the VMIDs and slots that MES may assign. The other members concern speed and logging only."""
         if frame.limit_single_process:
             raise Unmodelled("MES SET_HW_RSRC: one process at a time")
         if frame.enable_mes_event_int_logging:
@@ -165,7 +166,7 @@ class Mes:
         self._cp.board.space.write(self._gc[name], value & 0xFFFF_FFFF)
 
     def _process(self, frame: Any) -> Process | None:
-        """Find the process of ADD_QUEUE, or give it a VMID."""
+        """Find the process of ADD_QUEUE, or assign a VMID to it; None if no VMID is free."""
         known = self.processes.get(frame.process_context_addr)
         if known is not None:
             return known
@@ -178,7 +179,7 @@ class Mes:
         return process
 
     def _program(self, process: Process, frame: Any) -> Iterator[float]:
-        """Set the VMID's page tables, process id and trap handler, and forget old translations."""
+        """Set the VMID's page tables, process id and trap handler, and invalidate old translations."""
         context, slot = f"GCVM_CONTEXT{process.vmid}", Slot(3, 0, 0)
         base = frame.page_table_base_addr | PAGE_TABLE_VALID
         for name, value in (
@@ -205,7 +206,7 @@ class Mes:
     def add_queue(self, frame: Any) -> Steps:
         """Map a kernel queue to the slot named, or a process's queue to a free one.
 
-        Of a process's queue `gds_size` is the size of the queue. Source: mes_v11_0.c, add_hw_queue.
+        For a process's queue, `gds_size` is the size of the queue. Source: mes_v11_0.c, add_hw_queue.
         """
         wanted = ("gws_size", "oa_mask", "program_gds", "is_tmz_queue", "exclusively_scheduled", "debug_vmid")
         if found := [name for name in wanted if getattr(frame, name)]:
@@ -239,8 +240,8 @@ class Mes:
         self._place(client)
 
     def _place(self, client: Client) -> None:
-        """Give a client a slot if there is one; it waits otherwise."""
-        assert client.process is not None  # kernel queues have theirs from the start
+        """Give a client a free slot; without one it waits."""
+        assert client.process is not None  # kernel queues get their slot in ADD_QUEUE
         if client.kind == api.MES_QUEUE_TYPE_SDMA:
             self._place_sdma(client)
             return
@@ -260,7 +261,7 @@ class Mes:
                 yield slot
 
     def _place_sdma(self, client: Client) -> None:
-        assert client.process is not None  # the caller has looked
+        assert client.process is not None  # the caller has checked
         image = bytearray(self._cp.hub.read(0, client.mqd, v11_sdma_mqd.SIZE, CLIENT))
         mqd: Any = v11_sdma_mqd.view(image)
         pointer = int.from_bytes(self._cp.hub.read(0, client.wptr_address, 8, CLIENT), "little")
@@ -282,7 +283,7 @@ class Mes:
         self._sdma[client.sdma[0]].map_queue(client.sdma[1], bytes(image), client.process.vmid)
 
     def remove_queue(self, frame: Any) -> Iterator[float]:
-        """Take a queue away from its slot; its registers go back to its MQD."""
+        """Disconnect a queue from its slot and write its registers back to its MQD."""
         if frame.preempt_legacy_gfx_queue:
             self._store(frame.tf_addr, frame.tf_data, 4)
             return
@@ -295,7 +296,7 @@ class Mes:
         if client is None:
             self._note("REMOVE_QUEUE: no queue of doorbell {:#x}", frame.doorbell_offset)
             return
-        yield from self._take_away(client)
+        yield from self._disconnect(client)
         self.clients.remove(client)
         if client.process is not None:
             client.process.queues -= 1
@@ -312,7 +313,7 @@ class Mes:
     def _by_doorbell(self, doorbell: int) -> Client | None:
         return next((client for client in self.clients if client.doorbell == doorbell), None)
 
-    def _take_away(self, client: Client) -> Iterator[float]:
+    def _disconnect(self, client: Client) -> Iterator[float]:
         if client.sdma is not None:
             pointer = self._sdma[client.sdma[0]].unmap_queue(client.sdma[1])
             self._store(client.mqd + v11_sdma_mqd.offset_of("sdmax_rlcx_rb_rptr"), pointer, 8)
@@ -324,15 +325,17 @@ class Mes:
         client.slot = client.sdma = None
 
     def unmapped_doorbell(self, index: int, value: int) -> bool:
-        """Know the doorbell of a queue without a slot: it reads its write pointer from memory when it gets one."""
+        """Return whether a doorbell belongs to a queue without a slot; the queue reads its write pointer from memory
+        when it gets one.
+        """
         client = self._by_doorbell(index)
         return client is not None and client.slot is None and client.sdma is None
 
     def suspend(self, frame: Any) -> Iterator[float]:
-        """Take a gang's queues, or those of all processes, from their slots, waves and all."""
+        """Disconnect a gang's queues, or those of all processes, together with their waves."""
         for client in self.clients:
             if client.process is not None and (frame.suspend_all_gangs or client.gang == frame.gang_context_addr):
-                yield from self._take_away(client)
+                yield from self._disconnect(client)
                 client.suspended = True
         if frame.suspend_fence_addr:
             self._store(frame.suspend_fence_addr, frame.suspend_fence_value, 8)
@@ -346,7 +349,7 @@ class Mes:
         return None
 
     def reset_queue(self, frame: Any) -> Iterator[float]:
-        """Drop what a queue is doing; it stays mapped and goes on behind its write pointer."""
+        """Drop what a queue is doing; it stays mapped and continues at its write pointer."""
         if frame.hang_detect_only or frame.hang_detect_then_reset:
             raise Unmodelled("MES RESET with hang detection")
         if frame.reset_legacy_gfx:
@@ -366,7 +369,7 @@ class Mes:
 
     # --- work for the host --------------------------------------------------------------------------------------
     def misc(self, frame: Any) -> Steps:
-        """Do one of the small operations."""
+        """Do one MISC operation."""
         handler = MISC.get(frame.opcode)
         if handler is None:
             raise Unmodelled(f"MES MISC operation {frame.opcode}")
@@ -383,7 +386,7 @@ class Mes:
         return None
 
     def wait_register(self, frame: Any) -> Iterator[float]:
-        """Wait for a register; or write one and wait for another, as TLB flushes are asked for."""
+        """Wait for a register; or write one and wait for another, as TLB flushes do."""
         wait, space = frame.wait_reg_mem, self._cp.board.space
         watched = wait.reg_offset1
         if wait.op == api.WRM_OPERATION__WR_WAIT_WR_REG:
@@ -397,10 +400,10 @@ class Mes:
         return flush(self._cp, 1, 0)
 
     def set_shader_debugger(self, frame: Any) -> Steps:
-        """Program a process's debug control, or let go of a process that ends.
+        """Program a process's debug control, or drop the state of a process that has ended.
 
-        A queue that is removed may come back, so what was saved of it stays until then. Source: amdkfd
-        kfd_process_dequeue_from_device, which asks for process_ctx_flush behind the removal of all queues; evictions do
+        A removed queue may come back, so its saved state stays until then. Source: amdkfd
+        kfd_process_dequeue_from_device, which requests process_ctx_flush after it has removed all queues; evictions do
         not.
         """
         asked = frame.set_shader_debugger
@@ -427,12 +430,12 @@ class Mes:
         return flush(self._cp, 1 << process.vmid, 0)
 
     def notify_work(self, frame: Any) -> Steps:
-        """Look for slots for the queues that wait for one, of which some have work now."""
+        """Find slots for waiting queues, some of which have work now."""
         self._place_waiting()
         return None
 
     def change_config(self, frame: Any) -> Steps:
-        """Change what SET_HW_RSRC said: nothing that this MES has but off is known. Source: mes_v11_api_def.h,
+        """Change a setting of SET_HW_RSRC. Only turning off what this MES lacks is accepted. Source: mes_v11_api_def.h,
         CHANGE_CONFIG.
         """
         asked = frame.change_config
@@ -441,7 +444,7 @@ class Mes:
         return None
 
     def set_hw_resources_1(self, frame: Any) -> Steps:
-        """Take memory for MES's own notes, in which it writes nothing here: amdgpu gives it and never looks at it.
+        """Take memory for MES's own use. The model writes nothing there: amdgpu provides it and never reads it.
 
         Source: mes_v11_0.c, set_hw_resources_1.
         """
@@ -450,7 +453,7 @@ class Mes:
         return None
 
     def query_status(self, frame: Any) -> Steps:
-        """Answer by the fence alone, which is all that drivers look at. Source: mes_v11_0.c, query_sched_status."""
+        """Answer with the fence alone: drivers check nothing else. Source: mes_v11_0.c, query_sched_status."""
         return None
 
 
@@ -458,7 +461,7 @@ Handler = Callable[[Mes, Any], Steps]
 
 
 def lacking(what: str) -> Handler:
-    """Make the handler of an operation that the model does not have."""
+    """Return a handler for an operation that the model lacks."""
 
     def refuse(mes: Mes, frame: Any) -> Steps:
         raise Unmodelled(f"MES {what}")
@@ -466,8 +469,8 @@ def lacking(what: str) -> Handler:
     return refuse
 
 
-# What is lacking here amdgpu does not send to a card of this generation (mes_v11_0.c, amdgpu_mes.c). Queues keep their
-# slot, so priorities, quanta and yields, which metal obeys, would have nothing to act on.
+# amdgpu does not send the operations marked as lacking to cards of this generation (mes_v11_0.c, amdgpu_mes.c). Queues
+# keep their slot, so priorities, quanta and yields, which metal obeys, would have no effect.
 MISC: dict[int, Handler] = {
     api.MESAPI_MISC__WRITE_REG: Mes.write_register,
     api.MESAPI_MISC__INV_GART: Mes.invalidate_gart,

@@ -1,4 +1,4 @@
-"""Packets of the command processor (PM4, type 3): taking a header apart, and which packet which engine accepts.
+"""Packets of the command processor (PM4, type 3): decoding a header, and which engine accepts which packet.
 
 Source: amdgpu nvd.h, soc15d.h; PAL's f32_mec/me/pfp packet headers; autogen.amd.pm4.
 """
@@ -27,13 +27,14 @@ SRC_QUERY_STATUS = 199
 # Exception codes that a bad packet reports in its interrupt. Source: kfd_ioctl.h, enum kfd_dbg_trap_exception_code
 EC_PACKET_RESERVED, EC_PACKET_UNSUPPORTED, EC_REGISTER_INVALID = 19, 20, 22
 
-NOP_ONE_DWORD = 0x3FFF  # count of a NOP that has no body: amdgpu nvd.h, Mesa PKT3_NOP_PAD
+# count of a NOP without a body: amdgpu nvd.h, Mesa PKT3_NOP_PAD
+NOP_ONE_DWORD = 0x3FFF
 HEADER_RESERVED = 0xF8
 MASK48 = (1 << 48) - 1
 
 
 class PacketError(Exception):
-    """A packet the engine refuses. The queue stops there and the host gets an interrupt."""
+    """The engine refuses a packet: the queue stops there and the host gets an interrupt."""
 
     def __init__(self, source: int, code: int, text: str) -> None:
         super().__init__(text)
@@ -41,17 +42,17 @@ class PacketError(Exception):
 
 
 def reserved(text: str) -> PacketError:
-    """Make the error for bits or lengths that no packet of that kind has."""
+    """Return the error for bits or lengths that the packet may not have."""
     return PacketError(SRC_RESERVED_BITS, EC_PACKET_RESERVED, text)
 
 
 def unsupported(text: str) -> PacketError:
-    """Make the error for an opcode that the engine does not know."""
+    """Return the error for an opcode that the engine does not know."""
     return PacketError(SRC_BAD_OPCODE, EC_PACKET_UNSUPPORTED, text)
 
 
 class Packet(NamedTuple):
-    """One packet: header and body dwords, and where it lies."""
+    """One packet: header and body dwords, and its address."""
 
     header: int
     body: tuple[int, ...]
@@ -67,7 +68,7 @@ class Packet(NamedTuple):
         return f"{self.name or hex(self.opcode)} at {self.gpu_va:#x}"
 
     def address(self, place: int, align: int = 4) -> int:
-        """Return the 48-bit address in body dwords `place` and `place + 1`; low bits below `align` are not there."""
+        """Return the 48-bit address in body dwords `place` and `place + 1`, with the bits below `align` cleared."""
         return (self.body[place] | self.body[place + 1] << 32) & MASK48 & -align
 
 
@@ -79,12 +80,13 @@ class Rule(NamedTuple):
 
     execute: Execute
     counts: tuple[int, int]  # smallest and largest count field
-    engines: str  # letters: m MEC, g graphics, k only the kernel interface queue
+    # letters: m MEC, g graphics, k only the kernel interface queue
+    engines: str
 
 
 @lru_cache(4096)
 def packet_dwords(header: int) -> int:
-    """Return how many dwords a packet has; 0 for what is no type 3 header."""
+    """Return how many dwords a packet has; 0 if the header is not of type 3."""
     if header >> 30 != 3 or header & HEADER_RESERVED:
         return 0
     count = header >> 16 & 0x3FFF
@@ -92,7 +94,7 @@ def packet_dwords(header: int) -> int:
 
 
 def check_header(header: int, gpu_va: int) -> None:
-    """Refuse what is no type 3 header."""
+    """Raise `PacketError` if the header is not of type 3."""
     kind = header >> 30
     if kind != 3:
         raise unsupported(f"type {kind} packet {header:#010x} at {gpu_va:#x}")
@@ -101,7 +103,7 @@ def check_header(header: int, gpu_va: int) -> None:
 
 
 def check_rule(packet: Packet, rules: dict[int, Rule], engines: str, version: tuple[int, ...]) -> Rule:
-    """Find the rule of a packet for an engine that goes by any of the letters, or refuse the packet."""
+    """Return the rule of a packet for an engine with any of these letters, or raise `PacketError`."""
     rule = rules.get(packet.opcode)
     known = pm4.OPCODES[version].get(packet.opcode)
     if rule is None or not set(engines) & set(rule.engines):

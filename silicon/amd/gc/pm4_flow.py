@@ -1,5 +1,4 @@
-"""Packets that steer the parser, and those that start a grid: NOP, INDIRECT_BUFFER, COND_EXEC, PRED_EXEC, SET_BASE,
-DISPATCH_*.
+"""Packets that control the parser or start a grid: NOP, INDIRECT_BUFFER, COND_EXEC, PRED_EXEC, SET_BASE, DISPATCH_*.
 
 Source: PAL f32_mec_pm4_packets.h, amdgpu gfx_v11_0.c (emit_ib_compute, emit_init_cond_exec), Mesa radv
 (DISPATCH_INDIRECT, chaining).
@@ -14,10 +13,12 @@ from ringup.errors import Unmodelled
 from ringup.silicon.amd.gc.pm4_decode import MASK48, Execute, Packet, Rule, compare, reserved
 from ringup.silicon.amd.gc.pm4_parser import Parser
 
-DISPATCH_BASE = 1  # SET_BASE: what indirect arguments are counted from
+# SET_BASE: index of the base for indirect arguments
+DISPATCH_BASE = 1
 COND_INDIRECT_COUNT = 12
-FIRST_DEVICE = 1  # PRED_EXEC's device_select of a card that stands alone
-# Packets the engine knows and the model lacks. Source: PAL, gfx9_plus_merged_pm4_it_opcodes.h
+# the device_select bit in PRED_EXEC of a card that is alone
+FIRST_DEVICE = 1
+# Packets that the engine knows and the model lacks. Source: PAL, gfx9_plus_merged_pm4_it_opcodes.h
 LACKING = {
     pm4.ATOMIC_GDS: "mg", pm4.DMA_DATA_FILL_MULTI: "mg", pm4.INDIRECT_BUFFER_PASID: "m", pm4.SET_QUEUE_REG: "mg",
     pm4.HDP_FLUSH: "mg", pm4.DISPATCH_DRAW_ACE: "m", pm4.DISPATCH_DRAW_PREAMBLE_ACE: "m", 0x54: "mg", 0x3D: "mg",
@@ -30,7 +31,7 @@ def nop(parser: Parser, packet: Packet) -> None:
 
 
 def indirect_buffer(parser: Parser, packet: Packet) -> None:
-    """Execute an indirect buffer; the longer form chooses one of two by a value in memory."""
+    """Execute an indirect buffer. The longer form chooses one of two by a value in memory."""
     if len(packet.body) == COND_INDIRECT_COUNT + 1:
         _conditional(parser, packet)
         return
@@ -47,7 +48,7 @@ def _call(parser: Parser, packet: Packet, place: int, size: int, vmid: int, chai
     if packet.body[place] & 3:
         parser.note("indirect buffer at {:#x} is not dword aligned: low bits are ignored", packet.body[place])
     if not size:
-        parser.note("an empty indirect buffer: UNKNOWN what the CP does; taken as done")
+        parser.note("an empty indirect buffer: UNKNOWN what the CP does; skipped here")
         return
     parser.call(packet.address(place), size, vmid, chain)
 
@@ -62,31 +63,31 @@ def _conditional(parser: Parser, packet: Packet) -> None:
 
 
 def cond_exec(parser: Parser, packet: Packet) -> None:
-    """Leave out the next dwords when the dword in memory is zero."""
+    """Skip the next dwords if the dword in memory is zero."""
     if not parser.read_number(packet.address(0)):
         parser.skipped = packet.body[3] & 0x3FFF
 
 
 def pred_exec(parser: Parser, packet: Packet) -> None:
-    """Leave out the next dwords when they are for other devices."""
+    """Skip the next dwords if they are for other devices."""
     control = pm4.PRED_EXEC_CONTROL(packet.body[0])
     if not control.device_select & FIRST_DEVICE:
         parser.skipped = control.exec_count
 
 
 def set_base(parser: Parser, packet: Packet) -> None:
-    """Keep a base address for packets that count from it."""
+    """Store a base address for packets that use offsets from it."""
     parser.bases[packet.body[0] & 15] = packet.address(1, 8)
 
 
 def dispatch_direct(parser: Parser, packet: Packet) -> None:
-    """Start a grid with the dimensions given."""
+    """Start a grid with the given dimensions."""
     x, y, z, initiator = packet.body
     parser.queue.dispatch((x, y, z), initiator)
 
 
 def dispatch_indirect(parser: Parser, packet: Packet) -> None:
-    """Start a grid whose dimensions lie in memory: at an address (MEC), or at an offset from SET_BASE (graphics)."""
+    """Start a grid whose dimensions are in memory: at an address (MEC), or at an offset from SET_BASE (graphics)."""
     if "m" in parser.engines:
         if len(packet.body) != 3:
             raise reserved(f"{packet} has count {len(packet.body) - 1}, it must be 2")
@@ -100,7 +101,7 @@ def dispatch_indirect(parser: Parser, packet: Packet) -> None:
 
 
 def lacking() -> Execute:
-    """Make the packet that says what the model lacks."""
+    """Return the executor of a packet that the model lacks."""
 
     def execute(parser: Parser, packet: Packet) -> None:
         raise Unmodelled(f"packet {packet}")
@@ -116,6 +117,6 @@ RULES: dict[int, Rule] = {
     pm4.SET_BASE: Rule(set_base, (2, 2), "g"),
     pm4.DISPATCH_DIRECT: Rule(dispatch_direct, (3, 3), "mg"),
     pm4.DISPATCH_INDIRECT: Rule(dispatch_indirect, (1, 2), "mg"),
-    pm4.PRIME_UTCL2: Rule(nop, (3, 3), "mg"),  # fills the TLB ahead: no effect that a client could see
+    pm4.PRIME_UTCL2: Rule(nop, (3, 3), "mg"),  # prefetches into the TLB: no effect that a client could see
     **{opcode: Rule(lacking(), (0, 0x3FFF), engines) for opcode, engines in LACKING.items()},
 }

@@ -1,4 +1,4 @@
-"""Packets of the kernel interface queue (KIQ): map and unmap queues, ask for their status, invalidate TLBs.
+"""Packets of the kernel interface queue (KIQ): map and unmap queues, query their status, invalidate TLBs.
 
 Source: amdgpu gfx_v11_0.c (gfx11_kiq_*), kfd_pm4_headers_ai.h through autogen.amd.pm4_queues, PAL (INVALIDATE_TLBS).
 """
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 COMPUTE_ENGINE, GFX_ENGINE, MES_ENGINE = 0, 4, 5  # engine_sel. Source: gfx11_kiq_map_queues
 SDMA_ENGINES = (2, 3)
-ME_OF_ENGINE = {
-    COMPUTE_ENGINE: (1, 2),
-    GFX_ENGINE: (0,),
-    MES_ENGINE: (2, 3),
-}  # `me` as packets give it; MES is called 2 there
+# `me` in packets, where MES is 2
+ME_OF_ENGINE = {COMPUTE_ENGINE: (1, 2), GFX_ENGINE: (0,), MES_ENGINE: (2, 3)}
 MES_ME = 3
 ACTIONS = {0: Stop.SAVE, 1: Stop.RESET, 2: Stop.SAVE}  # preempt, reset, disable process queues
 PREEMPT_NO_UNMAP = 3
 SPECIFIED, BY_PASID, ALL, ALL_BUT_STATIC = range(4)  # queue_sel of UNMAP_QUEUES
-LATENCY_US = 100_000  # unit of SET_RESOURCES.unmap_latency: amdgpu writes 10 for "~ 1s"
-FIRMWARE_ENGINE = 5  # invalidation engine that drivers leave to firmware. Source: amdgpu_gmc.c, allocate_vm_inv_eng
-INVALIDATE_ALL = 0xF8 << 16  # L2 PTEs, PDE0 to PDE2, L1: bits of GCVM_INVALIDATE_ENG0_REQ
+# unit of SET_RESOURCES.unmap_latency: amdgpu writes 10 for "~ 1s"
+LATENCY_US = 100_000
+# invalidation engine reserved for firmware. Source: amdgpu_gmc.c, allocate_vm_inv_eng
+FIRMWARE_ENGINE = 5
+# L2 PTEs, PDE0 to PDE2, L1: bits of GCVM_INVALIDATE_ENG0_REQ
+INVALIDATE_ALL = 0xF8 << 16
 FLUSH_TYPE_SHIFT = 16
 VMIDS = 16
 
 
 def set_resources(parser: Parser, packet: Packet) -> None:
-    """Take what the queue manager may use; the model keeps the time it waits for a preemption."""
+    """Take what the queue manager may use. The model keeps only its time limit for a preemption."""
     control = pm4_queues.SET_RESOURCES_CONTROL(packet.body[0])
     if control.unmap_latency:
         parser.cp.unmap_timeout_us = control.unmap_latency * LATENCY_US
@@ -62,7 +62,7 @@ def map_queues(parser: Parser, packet: Packet) -> None:
 
 
 def _chosen(parser: Parser, packet: Packet) -> list[Queue]:
-    """Return the queues that UNMAP_QUEUES means."""
+    """Return the queues that UNMAP_QUEUES names."""
     control, cp = pm4_queues.UNMAP_QUEUES_CONTROL(packet.body[0]), parser.cp
     if control.engine_sel in SDMA_ENGINES:
         raise Unmodelled(f"{packet}: SDMA queues")
@@ -83,7 +83,7 @@ def _chosen(parser: Parser, packet: Packet) -> list[Queue]:
 
 
 def unmap_queues(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Disconnect queues and wait for it; one that does not stop in time is reset."""
+    """Disconnect queues and wait until they are off; reset a queue that does not stop in time."""
     control = pm4_queues.UNMAP_QUEUES_CONTROL(packet.body[0])
     queues = _chosen(parser, packet)
     if control.action == PREEMPT_NO_UNMAP:
@@ -93,7 +93,7 @@ def unmap_queues(parser: Parser, packet: Packet) -> Iterator[float]:
 
 
 def stop_queues(cp: Cp, queues: list[Queue], how: Stop) -> Iterator[float]:
-    """Disconnect queues, by force after the time that SET_RESOURCES allows."""
+    """Disconnect queues; reset those that still run after the time that SET_RESOURCES allows."""
     for queue in queues:
         queue.stop(how)
     end_ns = cp.board.clock.now_ns + cp.unmap_timeout_us * 1_000
@@ -121,14 +121,14 @@ def query_status(parser: Parser, packet: Packet) -> None:
 
 
 def invalidate_tlbs(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Invalidate the TLBs of all VMIDs, or of those that a process has."""
+    """Invalidate the TLBs of all VMIDs, or of those of one process."""
     control = pm4.INVALIDATE_TLBS_CONTROL(packet.body[0])
     mask = (1 << VMIDS) - 1 if control.dst_sel == 0 else vmids_of(parser.cp, control.pasid)
     yield from flush(parser.cp, mask, control.flush_type, all_hubs=bool(control.all_hub))
 
 
 def vmids_of(cp: Cp, pasid: int) -> int:
-    """Return the mask of VMIDs whose entry in the interrupt handler's table names a process."""
+    """Return the mask of VMIDs that the interrupt handler's table assigns to a process."""
     table = block_map(cp.board.chip, "osssys", 0).addresses
     found = 0
     for vmid in range(1, VMIDS):
@@ -138,7 +138,9 @@ def vmids_of(cp: Cp, pasid: int) -> int:
 
 
 def flush(cp: Cp, mask: int, flush_type: int, all_hubs: bool = False) -> Iterator[float]:
-    """Invalidate translations as the firmware does: its own engine's request register, then its acknowledge bits."""
+    """Invalidate translations as the firmware does: write the request register of its own engine, then wait for the
+    acknowledge bits.
+    """
     hubs = (("gc", "GCVM"), ("mmhub", "MMVM")) if all_hubs else (("gc", "GCVM"),)
     space = cp.board.space
     for block, prefix in hubs:

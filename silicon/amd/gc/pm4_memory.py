@@ -15,14 +15,15 @@ from ringup.silicon.amd.gc.pm4_decode import Packet, Rule, compare, reserved
 from ringup.silicon.amd.gc.pm4_parser import Parser
 
 REGISTER, SYNC_MEMORY, L2, GDS, PERFCOUNTERS, MEMORY, REGISTER_DC = 0, 1, 2, 3, 4, 5, 6  # destinations
-IMMEDIATE, ATOMIC_RETURN, GPU_CLOCK, SYSTEM_CLOCK = 5, 6, 9, 10  # sources of COPY_DATA, besides those
+IMMEDIATE, ATOMIC_RETURN, GPU_CLOCK, SYSTEM_CLOCK = 5, 6, 9, 10  # more sources of COPY_DATA
 REGISTER_MASK = 0x3FFFF
 DMA_CHUNK_BYTES = 1 << 16
-DMA_BYTES_PER_US = 40_000  # virtual time of a copy: a model's choice
+# virtual time of a copy, chosen for the model
+DMA_BYTES_PER_US = 40_000
 
 
 def write_data(parser: Parser, packet: Packet) -> None:
-    """Store the dwords behind the address."""
+    """Store the dwords that follow the address."""
     control = pm4.WRITE_DATA_CONTROL(packet.body[0])
     values = packet.body[3:]
     if control.dst_sel in (REGISTER, REGISTER_DC):
@@ -73,27 +74,27 @@ def _source(parser: Parser, packet: Packet, select: int, size: int) -> int:
 
 
 def _no_place(packet: Packet, what: str, select: int) -> Exception:
-    """Say what is wrong with a selector: GDS exists and the model lacks it, the others are reserved."""
+    """Return the error for a selector: the model lacks GDS, the others are reserved."""
     if select in (GDS, 7, 8):
         return Unmodelled(f"{packet}: GDS as {what}")
     return reserved(f"{packet}: {what} {select}")
 
 
 def _aligned(parser: Parser, packet: Packet, place: int, size: int) -> int:
-    """Return an address as hardware takes it: the low bits are not there, and whoever sets them is told."""
+    """Return an address with its low bits cleared, as hardware does; log an address that has them set."""
     if packet.body[place] & size - 1:
         parser.note("address {:#x} is not aligned to {} bytes: low bits are ignored", packet.body[place], size)
     return packet.address(place, size)
 
 
 def dma_data(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Copy or fill memory. The model's parser waits for it, whether CP_SYNC is set or not."""
+    """Copy or fill memory. The model's parser waits for the end whether or not CP_SYNC is set."""
     control, command = pm4.DMA_DATA_CONTROL(packet.body[0]), pm4.DMA_DATA_COMMAND(packet.body[5])
     size = command.byte_count
     if control.dst_sel == 1 or control.src_sel == 1:
         raise Unmodelled(f"{packet}: GDS")
     if command.sas or command.das or command.saic or command.daic:
-        raise Unmodelled(f"{packet}: registers or a fixed address as an end of a DMA")
+        raise Unmodelled(f"{packet}: registers or a fixed address as source or destination of a DMA")
     source, target = packet.address(1, 1), packet.address(3, 1)
     if control.src_sel == 2 and (size % 4 or target % 4):
         parser.note("a fill of {} bytes at {:#x} is not of dwords", size, target)
@@ -101,7 +102,7 @@ def dma_data(parser: Parser, packet: Packet) -> Iterator[float]:
         count = min(DMA_CHUNK_BYTES, size - start)
         filled = control.src_sel == 2
         data = struct.pack("<I", packet.body[1]) * (count // 4) if filled else parser.read(source + start, count)
-        if control.dst_sel != 2:  # to nowhere: a prefetch into L2
+        if control.dst_sel != 2:  # 2: no destination, a prefetch into L2
             parser.write(target + start, data)
         yield count / DMA_BYTES_PER_US
 
@@ -127,7 +128,8 @@ ATOMICS: dict[int, Callable[[int, int, int, int], int]] = {  # old, source, comp
     0x19: lambda old, source, other, bits: source if old == 0 or old > source else old - 1,
 }
 CMPSWAP = 0x08
-WIDE, NO_RETURN = 0x20, 0x40  # bits of TC_OP: 64-bit operands, nothing returned
+# bits of TC_OP: 64-bit operands, no return value
+WIDE, NO_RETURN = 0x20, 0x40
 LOOP, SINGLE_PASS = 1, (0, 2, 3)  # commands
 
 
@@ -157,7 +159,7 @@ def atomic_mem(parser: Parser, packet: Packet) -> Iterator[float]:
 
 
 def cond_write(parser: Parser, packet: Packet) -> None:
-    """Compare a value once and write another if it holds."""
+    """Compare a value once; if the comparison holds, write another value."""
     control, reference, mask = packet.body[0], packet.body[3], packet.body[4]
     memory, dword = bool(control >> 4 & 1), packet.body[1] & REGISTER_MASK
     value = parser.read_number(packet.address(1)) if memory else parser.read_register(dword)

@@ -1,8 +1,8 @@
-"""The packet parser of one queue: fetches from the ring and from indirect buffers, and executes one packet after the
-other.
+"""The packet parser of one queue: fetches packets from the ring and from indirect buffers, and executes them one after
+the other.
 
-It runs as a generator: every `yield` is a point where time passes. A number says how many microseconds, None: until
-somebody wakes the queue. Source: amdgpu nvd.h, PAL packet headers, Mesa ac_cmdbuf usage.
+It is a generator. At every `yield` time passes: a number is the time in microseconds, None means until something wakes
+the queue. Source: amdgpu nvd.h, PAL packet headers, Mesa ac_cmdbuf usage.
 """
 
 from __future__ import annotations
@@ -30,20 +30,17 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.gc.cp import Cp
     from ringup.silicon.amd.gc.cp_queue import Queue
 
-PACKET_US = 0.1  # virtual time of a packet: a model's choice, no performance estimate
-POLL_US, POLL_LIMIT_US = (
-    0.5,
-    40.0,
-)  # a wait polls quickly at first, then ever more slowly, so that hung queues cost little
+# virtual time of a packet, chosen for the model: no estimate of performance
+PACKET_US = 0.1
+# a wait polls quickly at first, then ever more slowly: hung queues cost little
+POLL_US, POLL_LIMIT_US = 0.5, 40.0
 FETCH_DWORDS = 32
 HEADER = struct.Struct("<I")
 BODIES = [struct.Struct(f"<{max(0, size - 1)}I") for size in range(FETCH_DWORDS + 1)]  # by the packet's size
-GRAPHICS_LEVELS = 2  # indirect buffers within each other; MEC has one level: Mesa radv_amdgpu_cs.c
-OPEN_WINDOWS = (
-    (0x2C00, 0x3000),
-    (0xA000, 0xA400),
-    (0xC000, 0xC800),
-)  # dwords that unprivileged packets may write: SH, context, UCONFIG
+# levels of nested indirect buffers; MEC has one: Mesa radv_amdgpu_cs.c
+GRAPHICS_LEVELS = 2
+# dwords that unprivileged packets may write: SH, context, UCONFIG
+OPEN_WINDOWS = ((0x2C00, 0x3000), (0xA000, 0xA400), (0xC000, 0xC800))
 
 
 @dataclass(slots=True)
@@ -57,7 +54,7 @@ class Buffer:
 
 
 class Parser:
-    """Executes the packets of one queue. `engines` are the letters of pm4_decode.Rule that apply to it."""
+    """Executes the packets of one queue. `engines` are the letters of `pm4_decode.Rule` that apply to it."""
 
     def __init__(self, cp: Cp, queue: Queue, engines: str, rules: dict[int, Rule]) -> None:
         self.cp, self.queue, self.hqd = cp, queue, queue.hqd
@@ -65,43 +62,43 @@ class Parser:
         self._own_rules = {code: rule for code, rule in rules.items() if not set(engines).isdisjoint(rule.engines)}
         self.client = "CPG" if "g" in engines else "CPC"
         self.buffers: list[Buffer] = []
-        self.resting = True  # between packets, or in a wait that may be given up
+        # between packets, or in a wait that may be abandoned
+        self.resting = True
         self.packet: Packet | None = None
-        self.awaited: Callable[[], str] | None = None  # what is waited for now, in words
+        # describes the current wait
+        self.awaited: Callable[[], str] | None = None
         self.atomic_return = 0
         self.bases: dict[int, int] = {}  # SET_BASE
-        self.skipped = 0  # dwords to leave out behind the packet
-        self.released, self.completed = (
-            [0, 0, 0],
-            [0, 0, 0],
-        )  # pixel wait sync: RELEASE_MEMs by counter, and how many are through
+        self.skipped = 0  # dwords to skip after the packet
+        # pixel wait sync, by counter: RELEASE_MEMs issued, and how many have completed
+        self.released, self.completed = [0, 0, 0], [0, 0, 0]
         self._reported = -1
         self._resume()
 
     # --- where it is --------------------------------------------------------------------------------------------
     @property
     def vmid(self) -> int:
-        """The VMID of what is executed now."""
+        """The VMID that the current packet uses."""
         return self.buffers[-1].vmid if self.buffers else self.hqd.vmid
 
     @property
     def privileged(self) -> bool:
-        """Whether what is executed now may reach every register."""
+        """Whether the current packet may access every register."""
         return self.hqd.privileged and (not self.buffers or self.vmid == 0)
 
     @property
     def can_stop(self) -> bool:
-        """Whether the queue can be disconnected here and go on later from its registers."""
+        """Whether the queue can be disconnected here and continue later from its registers."""
         if not self.resting:
             return False
         return not self.buffers or (self.hqd.names is COMPUTE and self.vmid == self.hqd.vmid)
 
     def complete(self, counter: int) -> None:
-        """Count a release that has come through the pipe."""
+        """Count a release that has completed."""
         self.completed[counter] += 1
 
     def note(self, text: str, *values: object) -> None:
-        """Log what metal would punish or ignore."""
+        """Log a mistake that metal would punish or ignore."""
         where = "" if self.packet is None else f"{self.packet}: "
         self.cp.board.log.note("cp", "violation", f"queue {self.hqd.slot}: {where}{text}", *values)
 
@@ -112,7 +109,7 @@ class Parser:
         return self.hqd.pending_dwords
 
     def _bytes(self, first: int, count: int) -> tuple[int, bytes]:
-        """Return the address of the dword `first` behind the current place, and `count` dwords from there."""
+        """Return the address of the dword `first` dwords after the current position, and `count` dwords from there."""
         if self.buffers:
             top = self.buffers[-1]
             gpu_va = top.base + (top.at + first) * 4
@@ -130,7 +127,7 @@ class Parser:
         return gpu_va, data
 
     def _fetch(self, left: int) -> Packet | None:
-        """Read the next packet of so many dwords that are left; None while the ring does not hold all of it."""
+        """Read the next packet; `left` dwords remain. Return None while the ring does not hold all of it."""
         count = min(left, FETCH_DWORDS)
         gpu_va, data = self._bytes(0, count)
         (header,) = HEADER.unpack_from(data)
@@ -169,7 +166,7 @@ class Parser:
 
     # --- running ------------------------------------------------------------------------------------------------
     def run(self) -> Iterator[float | None]:
-        """Execute for ever."""
+        """Execute packets for ever."""
         while True:
             self.packet = None
             self.resting = True
@@ -191,7 +188,7 @@ class Parser:
             yield from self._execute(packet)
 
     def _execute(self, packet: Packet) -> Iterator[float | None]:
-        """Execute one packet and go on behind it."""
+        """Execute one packet and advance past it."""
         self.resting, self.packet = False, packet
         self.skipped = 0
         slot, cp = self.hqd.slot, self.cp
@@ -205,14 +202,14 @@ class Parser:
         yield PACKET_US
 
     def rule(self, packet: Packet) -> Rule:
-        """Find what the engine does with a packet, or refuse it."""
+        """Return the rule for a packet, or refuse the packet."""
         rule = self._own_rules.get(packet.header >> 8 & 0xFF)
         if rule is not None and rule.counts[0] <= packet.header >> 16 & 0x3FFF <= rule.counts[1]:
             return rule
         return check_rule(packet, self._rules, self.engines, self.cp.row.version)
 
     def poll(self, done: Callable[[], bool], awaited: Callable[[], str], may_stop: bool = True) -> Iterator[float]:
-        """Wait until `done()`; `awaited` says for what.
+        """Wait until `done()`; `awaited` describes the wait.
 
         With `may_stop` the queue may be disconnected meanwhile; it then executes the packet again.
         """
@@ -225,11 +222,12 @@ class Parser:
 
     # --- indirect buffers ---------------------------------------------------------------------------------------
     def call(self, gpu_va: int, size_dwords: int, vmid: int, chain: bool) -> None:
-        """Go on in an indirect buffer, and come back behind the packet; `chain` gives up the one that is executed
-        now.
+        """Continue in an indirect buffer, and afterwards behind the packet. `chain` replaces the current indirect
+        buffer.
         """
         if self.hqd.vmid:
-            vmid = self.hqd.vmid  # a user queue's buffers are its own, whatever the packet says
+            # a user queue's buffers use its own VMID, whatever the packet says
+            vmid = self.hqd.vmid
         elif self.buffers:
             vmid = self.vmid
         if chain:
@@ -251,7 +249,7 @@ class Parser:
             self.hqd.put("CP_HQD_IB_CONTROL", ib_size=0, processing_ib=0)
 
     def _resume(self) -> None:
-        """Go on in the indirect buffer that the queue was disconnected in."""
+        """Continue in the indirect buffer in which the queue was disconnected."""
         if self.hqd.names is COMPUTE and self.hqd.field("CP_HQD_IB_CONTROL", "processing_ib"):
             base = self.hqd.pair(("CP_HQD_IB_BASE_ADDR", "CP_HQD_IB_BASE_ADDR_HI"))
             size = self.hqd.field("CP_HQD_IB_CONTROL", "ib_size")
@@ -271,11 +269,11 @@ class Parser:
         return int.from_bytes(self.read(gpu_va, size_bytes), "little")
 
     def write_number(self, gpu_va: int, value: int, size_bytes: int = 4) -> None:
-        """Write a little-endian number; higher bits are dropped."""
+        """Write a little-endian number, truncated to `size_bytes`."""
         self.write(gpu_va, (value & (1 << 8 * size_bytes) - 1).to_bytes(size_bytes, "little"))
 
     def read_register(self, dword: int) -> int:
-        """Read a register as the CP does, for the queue's own bank."""
+        """Read a register as the CP does: in the queue's own bank."""
         with self.cp.grbm.acting(self.hqd.slot, self.vmid):
             try:
                 return self.cp.board.space.read(dword * 4)
@@ -284,7 +282,7 @@ class Parser:
                 return 0
 
     def write_register(self, dword: int, value: int) -> None:
-        """Write a register as the CP does. One that needs privilege stops a queue that has none."""
+        """Write a register as the CP does. A privileged register stops an unprivileged queue."""
         if not self.privileged and not any(first <= dword < end for first, end in OPEN_WINDOWS):
             name = self.cp.board.space.name(dword * 4)
             raise PacketError(
@@ -293,7 +291,7 @@ class Parser:
         self.store_register(dword, value)
 
     def store_register(self, dword: int, value: int) -> None:
-        """Write a register whatever the privilege."""
+        """Write a register without checking privilege."""
         with self.cp.grbm.acting(self.hqd.slot, self.vmid):
             try:
                 self.cp.board.space.write(dword * 4, value & LOW)

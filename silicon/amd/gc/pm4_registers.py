@@ -1,4 +1,4 @@
-"""Packets that set registers: shader (SH), UCONFIG, CONFIG and context windows, singly, in pairs, or from memory.
+"""Packets that set registers in the shader (SH), UCONFIG, CONFIG and context windows: singly, in pairs, or from memory.
 
 Source: amdgpu nvd.h (windows), PAL f32_mec_pm4_packets.h, Mesa ac_cmdbuf.
 """
@@ -23,29 +23,30 @@ SET_SH_REG_PAIRS, SET_SH_REG_PAIRS_PACKED, SET_SH_REG_PAIRS_PACKED_N = 0xBA, 0xB
 
 
 class Window(NamedTuple):
-    """Registers that a packet counts from `first`, dwords."""
+    """A range of registers, in dwords; packets use offsets from `first`."""
 
     name: str
     first: int
     end: int
-    holes: bool = False  # dwords without a name take writes and forget them
+    # dwords without a name accept writes and drop them
+    holes: bool = False
 
     def refused(self, offset: int) -> PacketError:
-        """Make the error for an offset outside of the window."""
+        """Return the error for an offset outside the window."""
         return reserved(f"{self.name} offset {offset:#x} lies outside of the window")
 
 
 SH = Window("SH register", pm4.SET_SH_REG_START, pm4.SET_SH_REG_END)
 CONFIG = Window("CONFIG register", pm4.SET_CONFIG_REG_START, pm4.SET_CONFIG_REG_END)
 # QUIRK: the default state that drivers send (clearstate_gfx11.h) names ranges, and a third of their dwords have no
-# register. What metal does with those is not public; here they are lost
+# register. UNKNOWN: what metal does with those; here they are dropped
 CONTEXT = Window("context register", pm4.SET_CONTEXT_REG_START, pm4.SET_CONTEXT_REG_END, holes=True)
 # nvd.h ends the window at 0xc400; GFX11's performance counters lie up to 0xe000 and are set this way by radv and PAL
 UCONFIG = Window("UCONFIG register", pm4.SET_UCONFIG_REG_START, 0xE000)
 
 
 def _store(parser: Parser, window: Window, values: Iterable[tuple[int, int]]) -> None:
-    """Write (offset, value) pairs; these packets need no privilege, their windows are open."""
+    """Write (offset, value) pairs. These packets need no privilege: their windows are open."""
     space, first, end, has_holes = parser.cp.board.space, window.first, window.end, window.holes
     with parser.cp.grbm.acting(parser.hqd.slot, parser.vmid):
         for offset, value in values:
@@ -61,7 +62,7 @@ def _store(parser: Parser, window: Window, values: Iterable[tuple[int, int]]) ->
 
 
 def set_registers(window: Window) -> Execute:
-    """Make the packet that sets consecutive registers: control dword, values."""
+    """Return the executor of a packet that sets consecutive registers: control dword, values."""
 
     def execute(parser: Parser, packet: Packet) -> None:
         control = pm4.SET_SH_REG_CONTROL(packet.body[0])
@@ -74,7 +75,7 @@ def set_registers(window: Window) -> Execute:
 
 
 def set_pairs(window: Window) -> Execute:
-    """Make the packet that sets (offset, value) pairs."""
+    """Return the executor of a packet that sets (offset, value) pairs."""
 
     def execute(parser: Parser, packet: Packet) -> None:
         if len(packet.body) % 2:
@@ -85,7 +86,7 @@ def set_pairs(window: Window) -> Execute:
 
 
 def set_packed_pairs(window: Window) -> Execute:
-    """Make the packet that sets registers whose offsets come two to a dword: count, then (offsets, value, value)."""
+    """Return the executor of a packet with two offsets in one dword: count, then (offsets, value, value)."""
 
     def execute(parser: Parser, packet: Packet) -> None:
         count, rest = packet.body[0] & 0xFFFF, packet.body[1:]
@@ -103,7 +104,7 @@ def load_sh_index(parser: Parser, packet: Packet) -> None:
     """Load SH registers from memory: consecutive ones, or (offset, value) pairs."""
     index, offset, dwords = packet.body[0] & 3, packet.body[2] & 0xFFFF, packet.body[3] & 0x3FFF
     gpu_va = packet.address(0)
-    if index == 2:  # the address is that of the address
+    if index == 2:  # the address points to the address
         gpu_va = parser.read_number(gpu_va, 8)
     elif index:
         raise reserved(f"{packet}: index {index}")

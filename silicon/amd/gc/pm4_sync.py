@@ -1,8 +1,8 @@
 """Packets that order work: WAIT_REG_MEM, ACQUIRE_MEM, RELEASE_MEM, EVENT_WRITE, TIMESTAMP, REWIND.
 
-On a card without caches what one engine stores the others see at once: ACQUIRE_MEM and the cache fields of RELEASE_MEM
-do nothing. Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence, emit_reg_write_reg_wait), Mesa
-pkt3.json.
+On a card without caches every engine sees other engines' stores at once: ACQUIRE_MEM and the cache fields of
+RELEASE_MEM do nothing. Source: PAL f32_mec_pm4_packets.h, amdgpu nvd.h and gfx_v11_0.c (emit_fence,
+emit_reg_write_reg_wait), Mesa pkt3.json.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ INDEX_OF_EVENT = {  # EVENT_WRITE: events that need an event_index other than 0
     pm4_events.EVENT_TYPE_PIXEL_PIPE_STAT_CONTROL: 1,  # PAL, pixel_pipe_stat_control_or_dump
     pm4_events.EVENT_TYPE_PIXEL_PIPE_STAT_DUMP: 1,
 }
-PWS_COUNTERS = {
-    pm4_events.EVENT_TYPE_PS_DONE: 1,
-    pm4_events.EVENT_TYPE_CS_DONE: 2,
-}  # time stamps: 0. Mesa ac_cmdbuf, pws_counter_sel
+# time stamps use counter 0. Source: Mesa ac_cmdbuf, pws_counter_sel
+PWS_COUNTERS = {pm4_events.EVENT_TYPE_PS_DONE: 1, pm4_events.EVENT_TYPE_CS_DONE: 2}
 DATA_BYTES = {1: 4, 2: 8, 3: 8, 4: 8}  # data_sel
 MEMORY_DESTINATIONS = (0, 1)
 INTERRUPT_ALWAYS = (1, 2, 4)  # int_sel
 INTERRUPT_COMPARE = {5: 4, 6: 8}  # int_sel: bytes compared
-WORDS_KEPT = 256  # of packets, with what they ask for: queues send the same ones again and again
+# cached decodings of control dwords: queues send the same ones again and again
+WORDS_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the first dword of EVENT_WRITE asks for."""
+    """The first dword of EVENT_WRITE, decoded."""
 
     type: int
     index: int
@@ -62,7 +61,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What the first two dwords of RELEASE_MEM ask for."""
+    """The first two dwords of RELEASE_MEM, decoded."""
 
     event: Event
     pixel_wait_sync: bool
@@ -100,9 +99,8 @@ def _wait(bits: int) -> Callable[[Parser, Packet], Iterator[float]]:
         if control.operation == WRITE_WAIT_WRITE:
             first, second = body[1] & REGISTER_MASK, body[2] & REGISTER_MASK
             parser.store_register(first, reference & 0xFFFF_FFFF)
-            wanted = (
-                reference & mask
-            )  # drivers send a whole request here and wait for one bit (gmc_v11_0.c, emit_flush_gpu_tlb)
+            # drivers send a whole request here and wait for one bit (gmc_v11_0.c, emit_flush_gpu_tlb)
+            wanted = reference & mask
             yield from parser.poll(
                 lambda: compare(control.function, parser.read_register(second) & mask, wanted),
                 lambda: _register(parser, second, control.function, wanted, mask),
@@ -140,7 +138,7 @@ def _register(parser: Parser, dword: int, function: int, reference: int, mask: i
 
 
 def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
-    """Invalidate and write back caches. With PWS it waits for a release before, without memory."""
+    """Invalidate and write back caches. With PWS, first wait for an earlier release, without memory."""
     if packet.body[6] >> 19:
         raise reserved(f"{packet}: GCR_CNTL {packet.body[6]:#x}")
     if pm4.ACQUIRE_MEM_POLL_INTERVAL(packet.body[5]).pws_ena:
@@ -151,7 +149,7 @@ def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
         wanted = parser.released[counter] - control.pws_count  # 0: the last release
         yield from parser.poll(
             lambda: parser.completed[counter] >= wanted,
-            lambda: f"release {wanted} of counter {counter}; {parser.completed[counter]} are through",
+            lambda: f"release {wanted} of counter {counter}; {parser.completed[counter]} have completed",
             may_stop=False,
         )
     if (caches := parser.cp.board.caches) is not None:
@@ -161,7 +159,7 @@ def acquire_mem(parser: Parser, packet: Packet) -> Iterator[float]:
 
 
 def release_mem(parser: Parser, packet: Packet) -> None:
-    """Store data and interrupt once all work before it is done; the parser goes on meanwhile."""
+    """Store data and raise an interrupt once all earlier work is done; the parser continues meanwhile."""
     asked = _release(packet.body[0], packet.body[1])
     event = asked.event
     if asked.pixel_wait_sync and "g" not in parser.engines:
@@ -170,7 +168,7 @@ def release_mem(parser: Parser, packet: Packet) -> None:
     if events is None:
         raise reserved(f"{packet}: event_index {event.index}")
     if event.type not in events:
-        parser.note("event {} with index {} never comes back: nothing is stored", event.type, event.index)
+        parser.note("event {} with index {} never completes: nothing is stored", event.type, event.index)
         return
     if asked.data_sel and asked.data_sel not in DATA_BYTES:
         raise Unmodelled(f"{packet}: data_sel {asked.data_sel}")
@@ -192,10 +190,11 @@ def _end_of_pipe(parser: Parser, packet: Packet, asked: Release, vmid: int) -> C
     size, data = DATA_BYTES.get(asked.data_sel, 0), packet.body[4] | packet.body[5] << 32
     gpu_va = packet.address(2, max(size, 4))
 
-    def happen(queue: Queue) -> None:
+    def finish(queue: Queue) -> None:
         if (caches := parser.cp.board.caches) is not None:
             caches.invalidate(asked.caches)
-        where = queue.hqd.vmid or vmid  # a process's queue that was away meanwhile may have come back in another VMID
+        # a process's queue that was disconnected meanwhile may have come back in another VMID
+        where = queue.hqd.vmid or vmid
         if size:
             value = parser.cp.grbm.ticks() if asked.data_sel >= 3 else data & (1 << 8 * size) - 1
             parser.cp.hub.write(where, gpu_va, value.to_bytes(size, "little"), parser.client)
@@ -206,7 +205,7 @@ def _end_of_pipe(parser: Parser, packet: Packet, asked: Release, vmid: int) -> C
         if wanted:
             parser.cp.end_of_pipe(queue, where, packet.body[6])
 
-    return happen
+    return finish
 
 
 def event_write(parser: Parser, packet: Packet) -> Iterator[float]:
@@ -217,15 +216,15 @@ def event_write(parser: Parser, packet: Packet) -> Iterator[float]:
         parser.note("event {} needs event_index {}, not {}: it has no effect", event.type, index, event.index)
         return
     if event.type == pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH:
-        yield from parser.poll(lambda: not parser.queue.grids, lambda: "the waves of the queue are to end")
+        yield from parser.poll(lambda: not parser.queue.grids, lambda: "the waves of the queue must end")
     elif index == 2:
         raise Unmodelled(f"{packet}: pipeline statistics")
     elif event.type in END_OF_PIPE_EVENTS | SHADER_DONE_EVENTS:
-        parser.note("event {} wants an address: RELEASE_MEM carries it", event.type)
+        parser.note("event {} needs an address, which RELEASE_MEM has", event.type)
 
 
 def timestamp(parser: Parser, packet: Packet) -> None:
-    """Store the clock now (top of pipe) and when the work before is done (bottom of pipe)."""
+    """Store the clock now (top of pipe) and when earlier work is done (bottom of pipe)."""
     vmid, bottom, top = parser.vmid, packet.address(1, 8), packet.address(3, 8)
     if packet.body[0] & 2:
         parser.write_number(top, parser.cp.grbm.ticks(), 8)
@@ -241,7 +240,7 @@ def rewind(parser: Parser, packet: Packet) -> Iterator[float]:
     """Wait until the packet's own VALID bit is set in memory."""
     yield from parser.poll(
         lambda: bool(parser.read_number(packet.gpu_va + 4) >> 31),
-        lambda: f"bit 31 at {packet.gpu_va + 4:#x} is to be set",
+        lambda: f"bit 31 at {packet.gpu_va + 4:#x} must be set",
     )
 
 

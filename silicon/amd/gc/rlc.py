@@ -1,4 +1,4 @@
-"""Run-list controller (RLC) as the host sees it: which firmware the graphics core has, the boot after autoload, safe
+"""The run-list controller (RLC) as the host sees it: which firmware the graphics core has, boot after autoload, safe
 mode.
 
 Source: amdgpu gfx_v11_0.c (wait_for_rlc_autoload_complete, set_safe_mode, rlc_start), psp_gfx_if.h (firmware types).
@@ -12,15 +12,15 @@ from ringup.autogen.amd import psp
 from ringup.silicon.amd.common.parts import Board
 from ringup.silicon.common.cells import Cells
 
-# from the command to BOOTLOAD_COMPLETE; metal's time is unknown: some drivers wait 100 ms, one does not wait at all
+# from the command to BOOTLOAD_COMPLETE; UNKNOWN: metal's time. Some drivers wait 100 ms, one does not wait at all
 AUTOLOAD_US = 50
 SAFE_MODE_US = 10
-# Firmware without which an engine does not run; any one of a row's types will do. Pipes have stacks of their own.
+# Firmware that an engine needs to run: one type of each row. Pipes have their own stacks.
 NEEDED: dict[str, tuple[tuple[int, ...], ...]] = {
     "rlc": (
         (psp.GFX_FW_TYPE_RLC_IRAM,), (psp.GFX_FW_TYPE_RLC_DRAM_BOOT,), (psp.GFX_FW_TYPE_RLC_P,), (psp.GFX_FW_TYPE_RLC_V,),
     ),
-    # not to boot, as a driver without them shows that works on metal; without them power gating loses registers
+    # not needed to boot: a driver that omits them works on metal; power gating loses registers without them
     "power gating": ((psp.GFX_FW_TYPE_RLC_RESTORE_LIST_GPM_MEM,), (psp.GFX_FW_TYPE_RLC_RESTORE_LIST_SRM_MEM,)),
     "gfx": ((psp.GFX_FW_TYPE_CP_PFP, psp.GFX_FW_TYPE_RS64_PFP), (psp.GFX_FW_TYPE_CP_ME, psp.GFX_FW_TYPE_RS64_ME)),
     "mec": ((psp.GFX_FW_TYPE_CP_MEC, psp.GFX_FW_TYPE_RS64_MEC),),
@@ -40,36 +40,37 @@ NAMES = {
 
 
 class Rlc:
-    """The controller. It boots when the PSP has loaded all images and says so (`autoload`)."""
+    """The controller. It boots when the PSP has loaded all images and calls `autoload`."""
 
     def __init__(self, board: Board, cells: Cells) -> None:
         self.board, self.cells = board, cells
         self._loaded: set[int] = set()
-        self._missing: dict[tuple[str, int | None], str] = {}  # what `missing` has said, until something changes
+        # results of `missing`, until something changes
+        self._missing: dict[tuple[str, int | None], str] = {}
         self._booted = False
         cells.on_write("RLC_SAFE_MODE", self._safe_mode)
         cells.on_read("RLC_GPM_STAT", self._power_status)
         cells.on_read("RLC_STAT", lambda: 0)
 
     def reset(self) -> None:
-        """Forget the firmware; the registers are GRBM's to reset."""
+        """Forget the firmware. GRBM resets the registers."""
         self._loaded.clear()
         self._missing.clear()
         self._booted = False
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
-        """Take an image that the PSP has accepted; it runs after the next autoload."""
+        """Record an image that the PSP has accepted; it runs after the next autoload."""
         self._loaded.add(fw_type)
         self._missing.clear()
 
     def autoload(self, fw_types: Iterable[int] = ()) -> None:
-        """Boot the graphics core with what is loaded. The engines' controls are set up first: what a driver writes
-        meanwhile stays.
+        """Boot the graphics core with the loaded firmware. The engines' control registers are set first, so later
+        writes of the driver survive.
         """
         self._loaded.update(fw_types)
         self._missing.clear()
         self.cells["RLC_RLCS_BOOTLOAD_STATUS"] = 0
-        # out of halt with their code cached; pipes start when made active. An engine without code stays halted
+        # engines with code leave halt; their pipes start when made active. An engine without code stays halted
         for name, engine in (("CP_MEC_RS64_CNTL", "mec"), ("CP_ME_CNTL", "gfx")):
             if not self._lacks(engine):
                 self.cells[name] = 0
@@ -78,7 +79,7 @@ class Rlc:
     def _boot(self) -> None:
         lacking = self._lacks("rlc")
         if lacking:
-            # GUESS: autoload goes through the table of contents and stops at a part that is not there
+            # GUESS: autoload works through the table of contents and stops at a missing part
             self.board.log.note("rlc", "violation", "autoload stops: {} not loaded", ", ".join(lacking))
             return
         if unsaved := self._lacks("power gating"):
@@ -90,11 +91,11 @@ class Rlc:
 
     @property
     def booted(self) -> bool:
-        """Whether the graphics core works at all."""
+        """Whether the graphics core has booted."""
         return self._booted
 
     def missing(self, engine: str, pipe: int | None = None) -> str:
-        """Say why `engine` (a key of NEEDED), or one of its pipes, cannot run; empty if it can."""
+        """Describe why `engine` (a key of NEEDED), or one of its pipes, cannot run; empty if it can."""
         known = self._missing.get((engine, pipe))
         if known is None:
             known = self._missing[engine, pipe] = self._find_missing(engine, pipe)
@@ -107,12 +108,12 @@ class Rlc:
         return f"its firmware has not been loaded: {', '.join(lacking)}" if lacking else ""
 
     def _lacks(self, engine: str) -> list[str]:
-        """Name what of a row is not loaded."""
+        """List the rows of an engine that are not loaded."""
         rows = NEEDED.get(engine, ())
         return [NAMES[types[-1]] for types in rows if not self._loaded.intersection(types)]
 
     def _safe_mode(self, value: int) -> None:
-        """CMD falls when the message has been taken."""
+        """Clear CMD once the message has been taken."""
         if self.cells.field("RLC_SAFE_MODE", "cmd", value):
             self.board.clock.after(SAFE_MODE_US, self._safe_mode_taken)
 

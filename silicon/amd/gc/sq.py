@@ -1,8 +1,8 @@
-"""Waves as the sequencers show them: GRBM_GFX_INDEX selects a SIMD, SQ_IND_INDEX a wave slot and a word of it,
-SQ_IND_DATA reads it.
+"""Waves as the sequencers show them: GRBM_GFX_INDEX selects a SIMD, SQ_IND_INDEX a wave slot and a word, SQ_IND_DATA
+reads it.
 
-SQ_CMD tells waves what to do. A model's grid counts wave slots by itself, so two grids at once may claim the same slot;
-the older one is shown. Source: amdgpu gfx_v11_0.c, wave_read_ind, gfx_v11_0_read_wave_data and
+SQ_CMD sends commands to waves. Each grid of the model numbers wave slots on its own, so two concurrent grids may use
+the same slot; the older one is shown. Source: amdgpu gfx_v11_0.c, wave_read_ind, gfx_v11_0_read_wave_data and
 gfx_v11_0_ring_soft_recovery; gc_11_0_0_offset.h, ixSQ_WAVE_*; soc21_enum.h, SQ_IND_CMD_*.
 """
 
@@ -28,7 +28,7 @@ from ringup.silicon.shader.common.state import (
     WaveState,
 )
 
-OF_WAVE: dict[type[Word], int] = {  # what of a wave's state a word shows
+OF_WAVE: dict[type[Word], int] = {  # the part of a wave's state that a word shows
     gc_sq.SQ_WAVE_MODE: MODE,
     gc_sq.SQ_WAVE_STATUS: STATUS,
     gc_sq.SQ_WAVE_TRAPSTS: TRAPSTS,
@@ -41,7 +41,8 @@ OF_WAVE: dict[type[Word], int] = {  # what of a wave's state a word shows
 
 
 NOTHING, KILL = 0, 3  # SQ_IND_CMD_CMD
-BROADCAST = 1  # SQ_IND_CMD_MODE: to every wave of the selected sequencers
+# SQ_IND_CMD_MODE: to every wave of the selected sequencers
+BROADCAST = 1
 
 
 class Instance(Word):
@@ -56,7 +57,7 @@ class Instance(Word):
 class Sequencers:
     """The index registers of all sequencers, and their commands.
 
-    `waves` gives what runs now, with the queue it came from; `kill` ends the waves of a VMID, or all for None.
+    `waves` yields the running waves with their queues; `kill` ends the waves of a VMID, or all for None.
     """
 
     def __init__(
@@ -74,8 +75,8 @@ class Sequencers:
         cells.on_write("SQ_CMD", self._command)
 
     def _command(self, value: int) -> None:
-        """End waves; metal lets groups that have not begun follow, which drivers meet by repeating it. Here they end
-        with their grid.
+        """End waves. On metal, groups that have not begun may follow, so drivers repeat the command. Here they end with
+        their grid.
         """
         order = gc_sq.SQ_CMD(value)
         if order.cmd == NOTHING:

@@ -1,18 +1,18 @@
-"""The graphics core's caches, as an option: what the first level and the GL2 hold that memory does not, and who sees
-it.
+"""The graphics core's caches, as an option: first level and GL2, which may hold other bytes than memory.
 
-Second level (GL2): lines of VRAM that the cores have touched and that are not MTYPE_UC. The cores, CP and SDMA see it;
-the host and other hubs see memory. What a kernel stores stays there until a write-back; what the host stores stays
-behind it until an invalidation. CP and SDMA write through: their write policy is BYPASS. First level (K$, GL0; I$) with
-GL1 behind it: what a kernel has read is read so by later kernels until each of them is invalidated, in one packet or in
-several. Stale bytes are given as they are, and the log says which line, who wrote it, and what was not invalidated.
+Second level (GL2): holds lines of VRAM that the cores have accessed and that are not MTYPE_UC. The cores, CP and SDMA
+access it; the host and other hubs access memory. A kernel's stores stay there until a write-back. The host's stores to
+memory stay hidden by it until an invalidation. CP and SDMA write through: their write policy is BYPASS. First level
+(K$, GL0; I$) and GL1: later kernels read a line as an earlier kernel has read it, until each of these caches is
+invalidated, in one packet or in several. The model returns stale bytes as they are. The log names the line, who wrote
+it, and which caches were not invalidated.
 
-Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. The host's memory and
-MTYPE_UC are never in the GL2. A line that was read counts as in K$, GL0 and GL1 alike, so all must be invalidated, by
-packets: instructions that invalidate, and the GLC, SLC and DLC bits of those that load, are for inside a dispatch. The
-range of an invalidation is taken as everything. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu
-gfx_v11_0.c (emit_mem_sync, emit_fence), sdma_v6_0.c with sdma_common.h (CACHE_WRITE_POLICY_L2__DEFAULT is BYPASS),
-gfxhub_v3_0.c (MTYPE of what no table translates); Mesa radv_cs.c (GCR_CNTL).
+Less strict than metal: lines are never evicted, and inside one dispatch all waves are coherent. Host memory and
+MTYPE_UC memory are never in the GL2. A line that was read counts as held by K$, GL0 and GL1, so packets must invalidate
+all three. Instructions that invalidate, and the GLC, SLC and DLC bits of loads, only matter inside a dispatch. An
+invalidation of a range invalidates everything. Source: LLVM AMDGPUUsage, "Memory Model GFX10-GFX11"; amdgpu gfx_v11_0.c
+(emit_mem_sync, emit_fence), sdma_v6_0.c with sdma_common.h (CACHE_WRITE_POLICY_L2__DEFAULT is BYPASS), gfxhub_v3_0.c
+(MTYPE of untranslated addresses); Mesa radv_cs.c (GCR_CNTL).
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from ringup.silicon.common.memory import Vram
 from ringup.silicon.shader.common.state import Region
 
 STORES_KEPT = 256
-LINE = 128  # bytes, of GL0 and GL2; GUESS: K$ and I$ are taken to have the same, RDNA's have 64
-CODE_BYTES = 0x10000  # code is read ahead by as much, within its region
+# bytes of a line of GL0 and GL2; GUESS: K$ and I$ have the same (RDNA's have 64)
+LINE = 128
+# how far code is prefetched, within its region
+CODE_BYTES = 0x10000
 MTYPE_SHIFT, MTYPE_UC = 48, 3  # GFX10 and later; MTYPE_UC: amdgpu's enum
 Bytes = NDArray[np.uint8]
 
 
 def is_cached(flags: int) -> bool:
-    """Whether the GL2 holds memory behind a page-table entry; what no table translates is MTYPE_UC (gfxhub_v3_0.c,
+    """Whether the GL2 caches the memory of a page-table entry. Untranslated addresses are MTYPE_UC (gfxhub_v3_0.c,
     init_tlb_regs).
     """
     return bool(flags) and flags >> MTYPE_SHIFT & 7 != MTYPE_UC
@@ -50,7 +52,7 @@ def _bytes_at(pointer: int, size_bytes: int) -> Bytes:
 
 @dataclass(slots=True)
 class Line:
-    """First-level copies of a run of lines, and in which caches they may still be."""
+    """First-level copies of consecutive lines, and which caches may still hold them."""
 
     data: Bytes
     scalar: bool = True
@@ -59,7 +61,7 @@ class Line:
 
     @property
     def held_in(self) -> list[str]:
-        """Name the caches that may still have it."""
+        """Name the caches that may still hold it."""
         return [name for name, there in (("K$", self.scalar), ("GL0", self.gl0), ("GL1", self.gl1)) if there]
 
 
@@ -69,19 +71,19 @@ class Caches:
 
     board: Board
     epoch: int = 0
-    # the last stores of CP and SDMA: first byte, the byte behind, who
+    # the last stores of CP and SDMA: first byte, end, client
     _stores: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=STORES_KEPT))
     _second: Vram = field(init=False)
-    # by line: as it was filled, if a kernel may have written it
+    # by line: its bytes when filled, if a kernel may have written it since
     _filled: dict[int, Bytes | None] = field(default_factory=dict)
-    _data: dict[int, Line] = field(default_factory=dict)  # by host address of what lies behind
+    _data: dict[int, Line] = field(default_factory=dict)  # by host address of the cached memory
     _code: dict[int, Line] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._second = Vram(self.board.vram.size_bytes)
 
     def reset(self) -> None:
-        """Forget everything, unwritten bytes too."""
+        """Drop everything, including bytes that were not written back."""
         self._filled.clear()
         self._data.clear()
         self._code.clear()
@@ -91,10 +93,10 @@ class Caches:
 
     # --- second level -------------------------------------------------------------------------------------------
     def fill(self, vram_pa: int, lines: int, *, write: bool) -> int:
-        """Hold lines of VRAM; return the host address of the first one's bytes."""
+        """Fill lines from VRAM; return the host address of the first line's copy."""
         asked = range(vram_pa // LINE, vram_pa // LINE + lines)
         if not any(line in self._filled for line in asked):
-            # all at once: a run of code is long
+            # all at once: code is many lines long
             size = lines * LINE
             self._second.write(vram_pa, self.board.vram.view[vram_pa : vram_pa + size])
             self._filled.update(dict.fromkeys(asked))
@@ -110,7 +112,9 @@ class Caches:
         return _bytes_at(self._second.span.pointer + line * LINE, LINE)
 
     def read(self, vram_pa: int, size_bytes: int) -> bytes:
-        """Read for a client of the second level: held lines from there, others from memory; nothing is filled."""
+        """Read for a client of the second level: cached lines from there, other bytes from memory. Nothing is
+        filled.
+        """
         data = bytearray(self.board.vram.read(vram_pa, size_bytes))
         for line in self._held(vram_pa, size_bytes):
             at, end = max(line * LINE, vram_pa), min((line + 1) * LINE, vram_pa + size_bytes)
@@ -118,7 +122,7 @@ class Caches:
         return bytes(data)
 
     def write(self, vram_pa: int, data: bytes | memoryview, client: str) -> None:
-        """Write through for CP or SDMA: memory and held lines get the bytes."""
+        """Write through for CP or SDMA: store to memory and to cached lines."""
         self.board.vram.write(vram_pa, data)
         self._stores.append((vram_pa, vram_pa + len(data), client))
         for line in self._held(vram_pa, len(data)):
@@ -130,7 +134,7 @@ class Caches:
                 base[at - line * LINE : end - line * LINE] = np.frombuffer(chunk, np.uint8)
 
     def _held(self, vram_pa: int, size_bytes: int) -> list[int]:
-        """Return the lines of a range that are held."""
+        """Return the cached lines of a range."""
         asked = range(vram_pa // LINE, (vram_pa + size_bytes - 1) // LINE + 1)
         if len(asked) > len(self._filled):
             return [line for line in self._filled if line in asked]
@@ -148,7 +152,9 @@ class Caches:
                 base[:] = now
 
     def _forget_second(self) -> None:
-        """Drop what memory has too. UNKNOWN: what becomes of unwritten lines without a write-back; here they stay."""
+        """Drop bytes that are equal in memory. UNKNOWN: what happens to modified lines without a write-back; here they
+        stay.
+        """
         kept: dict[int, Bytes | None] = {}
         for line, base in self._filled.items():
             if base is not None and (changed := self._line(line) != base).any():
@@ -161,7 +167,7 @@ class Caches:
 
     # --- first level --------------------------------------------------------------------------------------------
     def invalidate(self, what: Invalidation) -> None:
-        """Do what a packet asks for."""
+        """Invalidate and write back as a packet requests."""
         if what.second_writeback:
             self._write_back()
         if what.second_invalidate:
@@ -176,7 +182,9 @@ class Caches:
         self.epoch += 1
 
     def seen(self, pointer: int, size_bytes: int, gpu_va: int, *, code: bool) -> int:
-        """Return the host address that a kernel reads instead of `pointer`: its own, or that of a stale copy."""
+        """Return the host address that a kernel reads instead of `pointer`: `pointer` itself, or that of a
+        stale copy.
+        """
         line = (self._code if code else self._data).get(pointer)
         if line is None:
             return pointer
@@ -197,7 +205,7 @@ class Caches:
         return next(found, "a kernel or the host")
 
     def keep(self, pointer: int, size_bytes: int, *, code: bool) -> None:
-        """Remember what a kernel has read as it is now; a stale copy stays."""
+        """Record the bytes that a kernel has just read; a stale copy stays."""
         lines = self._code if code else self._data
         if pointer not in lines:
             lines[pointer] = Line(_bytes_at(pointer, size_bytes).copy())
@@ -207,19 +215,20 @@ class Caches:
 
 
 class CachedMemory:
-    """A VMID's memory as the cores see it through the caches: `shader.state.Memory`, a line at a time."""
+    """A VMID's memory as the cores see it through the caches, one line at a time. Implements `shader.state.Memory`."""
 
     def __init__(self, hub: Translator, vmid: int, client: str, caches: Caches) -> None:
         self._inner, self._hub, self._vmid, self._caches = HubMemory(hub, vmid, client), hub, vmid, caches
-        self._read: dict[tuple[int, bool], tuple[int, int]] = {}  # by host address and whether it is code: bytes, epoch
+        # size and epoch, by host address and whether it is code
+        self._read: dict[tuple[int, bool], tuple[int, int]] = {}
 
     @property
     def epoch(self) -> int:
-        """Grows whenever regions handed out before may be wrong."""
+        """Grows whenever earlier regions may be wrong."""
         return self._inner.epoch + self._caches.epoch
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Return the line that holds `gpu_va`, or a run of lines of code."""
+        """Return the line that contains `gpu_va`, or consecutive lines of code."""
         whole = self._inner.region(gpu_va, write, execute)
         at = whole.gpu_va if execute else gpu_va // LINE * LINE
         size = min(whole.size_bytes, CODE_BYTES) if execute else LINE
@@ -238,9 +247,9 @@ class CachedMemory:
         return self._caches.fill(vram_pa, size_bytes // LINE, write=write)
 
     def retire(self) -> None:
-        """End a dispatch: what it has read stays in the first level."""
+        """End a dispatch: the lines it has read stay in the first level."""
         for (pointer, code), (size, epoch) in self._read.items():
             if epoch == self._caches.board.host.epoch:
-                # else the host may have taken that memory away
+                # else the host may have unmapped that memory
                 self._caches.keep(pointer, size, code=code)
         self._read.clear()

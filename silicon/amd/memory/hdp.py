@@ -1,18 +1,17 @@
-"""The host data path: what the CPU writes through BAR 0 waits here for a flush, or leaves some time later; engines do
-not see it before.
+"""The host data path: the CPU's writes through BAR 0 wait here until a flush, or until the buffer drains after some
+time. Engines do not see them before.
 
-How long something waits is not public, so a driver must not count on it: bytes that nobody has flushed when the host
-tells an engine to work (a doorbell, a ring pointer, an invalidation) are noted, whatever the host's speed. Those that
-wait still are marked, and an engine that reads marked bytes is a violation, whether or not the buffer has emptied by
-then. A flush clears the marks.
+UNKNOWN: how long a write waits on metal, so a driver must not rely on it. When the host starts an engine (a doorbell, a
+ring pointer, an invalidation), bytes written since the last flush are logged, however slow the host is. Those still in
+the buffer are marked. An engine that reads marked bytes is a violation, even if the buffer has drained by then. A flush
+clears the marks.
 
-Two things are only noted since a driver that does them is known to work on metal (tinygrad), and are violations where a
-test switches that off. `slow_listeners`: the processors of MP0 and MP1 are slow to look, and their mailboxes and rings
-are rung without a flush (AM_PSP). `forgives_left`: bytes that have left by themselves before the doorbell, as over a
-USB bridge, whose requests take 20 us each (is_usb).
+Two cases are only logged, because a driver that does them works on metal (tinygrad); a test can make them violations.
+`slow_listeners`: MP0 and MP1 read late, and drivers write their mailboxes and ring pointers without a flush (AM_PSP).
+`forgives_left`: bytes that drained before the doorbell, as over a USB bridge, where each request takes 20 us (is_usb).
 
-Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and time of the buffer are not public. That it empties by itself is seen
-from drivers which ring a slow listener (the security processor's mailbox) without a flush and work on metal.
+Source: amdgpu hdp_v6_0.c, nbio_v4_3.c; depth and delay of the buffer are not public. Drivers that notify a slow
+listener (the security processor's mailbox) without a flush work on metal, which shows that the buffer drains by itself.
 """
 
 from __future__ import annotations
@@ -24,17 +23,21 @@ from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.clock import Timer
 from ringup.silicon.common.memory import PAGE
 
-DRAIN_US = 10.0  # UNKNOWN: long enough that a doorbell right behind the write finds stale memory
-BUFFER_PAGES = 64  # UNKNOWN: how much really waits; older writes leave when newer ones need the room
-SLOW = ("MP0_", "MP1_")  # registers by which a host tells those who look late
-WHOLE = b"\1" * PAGE  # the mask of a page of which every byte was written
+# UNKNOWN: metal's time; long enough that a doorbell right after the write finds stale memory
+DRAIN_US = 10.0
+# UNKNOWN: metal's size; older writes drain when newer ones need the space
+BUFFER_PAGES = 64
+# registers of the engines that read late
+SLOW = ("MP0_", "MP1_")
+# the mask of a page whose bytes were all written
+WHOLE = b"\1" * PAGE
 
 
 class Hdp:
-    """The write buffer between BAR 0 and VRAM. Reads through the BAR see it, engines see VRAM.
+    """The write buffer between BAR 0 and VRAM. Reads through the BAR see it; engines see VRAM.
 
-    `drain_us`: how long a write waits without a flush; None: for ever, for tests that look for missing flushes.
-    `coherent`: somebody maps VRAM itself (a virtual machine, `map()`), so nothing can be held back.
+    `drain_us`: how long a write waits without a flush; None: for ever, for tests of missing flushes. `coherent`: VRAM
+    itself is mapped (by a virtual machine, `map()`), so nothing can be held back.
     """
 
     def __init__(self, board: Board) -> None:
@@ -45,14 +48,17 @@ class Hdp:
         self.flushes = 0
         self.drain_us: float | None = DRAIN_US
         self._timer: Timer | None = None
-        self._held: dict[int, tuple[bytearray, bytearray]] = {}  # by page: bytes, and which of them were written
-        self._left: dict[int, bytes | bytearray] = {}  # by page: what has left without a flush
-        self._marked: dict[int, bytes | bytearray] = {}  # by page: what no flush came for before a kick
+        # by page: bytes, and a mask of the written ones
+        self._held: dict[int, tuple[bytearray, bytearray]] = {}
+        # by page: mask of bytes that drained without a flush
+        self._left: dict[int, bytes | bytearray] = {}
+        # by page: mask of bytes not flushed before a kick
+        self._marked: dict[int, bytes | bytearray] = {}
         self._kick = ""
         self.slow_listeners = self.forgives_left = True
 
     def reset(self) -> None:
-        """Drop what waits."""
+        """Drop the waiting writes."""
         self.cells.reset()
         self._held.clear()
         self._forget()
@@ -64,19 +70,19 @@ class Hdp:
         return sum(mask.count(1) for _, mask in self._held.values())
 
     def flush(self) -> None:
-        """Let everything that waits reach VRAM."""
+        """Write everything that waits to VRAM."""
         self.flushes += 1
         self._empty()
         self._forget()
 
     def _forget(self) -> None:
-        """Take everything as flushed."""
+        """Mark everything as flushed."""
         self._left.clear()
         self._marked.clear()
         self._vram.on_fetch = None
 
     def kick(self, how: str, *values: object) -> None:
-        """Mark what no flush came for: the host tells an engine to work, by what `how` and `values` say."""
+        """Mark unflushed bytes: the host starts an engine, as `how` and `values` describe."""
         if not self._held and not self._left:
             return
         self._kick = how.format(*values)
@@ -87,10 +93,10 @@ class Hdp:
             for page, mask in waiting if self.forgives_left else unflushed:
                 self._marked[page] = _union(self._marked.get(page), mask)
             self._vram.on_fetch = self._fetched
-        self._log.note("hdp", "unflushed", "{} bytes of the host's had no flush at {}", waits, self._kick)
+        self._log.note("hdp", "unflushed", "{} bytes written by the host were not flushed at {}", waits, self._kick)
 
     def _fetched(self, vram_pa: int, size_bytes: int, client: str) -> None:
-        """Look for marked bytes in what an engine reads; each is told once."""
+        """Check an engine's read for marked bytes; each is reported once."""
         for page, start, _, count in _pages(vram_pa, size_bytes):
             mask = self._marked.get(page)
             if mask is not None and (at := mask.find(1, start, start + count)) >= 0:
@@ -111,7 +117,7 @@ class Hdp:
             self._timer = None
 
     def write(self, vram_pa: int, data: bytes | memoryview) -> None:
-        """Take a write from the bus."""
+        """Handle a write from the bus."""
         if self.coherent:
             self._vram.write(vram_pa, data)
             return
@@ -126,7 +132,7 @@ class Hdp:
             self._drain(next(iter(self._held)))
 
     def read(self, vram_pa: int, size_bytes: int) -> bytes:
-        """Answer a read from the bus."""
+        """Handle a read from the bus."""
         data = self._vram.read(vram_pa, size_bytes)
         if not self._held:
             return data
@@ -138,7 +144,7 @@ class Hdp:
         return bytes(merged)
 
     def map(self, size_bytes: int) -> memoryview:
-        """Return VRAM itself. From now on nothing is held back: through a mapping nobody could see what is."""
+        """Return VRAM itself. From now on nothing is held back: reads through the mapping would not see it."""
         self.flush()
         self.coherent = True
         return self._vram.view[:size_bytes]
@@ -151,7 +157,7 @@ class Hdp:
 
 
 def _union(one: bytes | bytearray | None, other: bytes | bytearray) -> bytes | bytearray:
-    """Return the bytes that either mask has; whole pages share one."""
+    """Return the union of two masks; completely written pages share one mask."""
     if one is WHOLE or other is WHOLE or 0 not in other:
         return WHOLE
     if one is None:
@@ -161,7 +167,7 @@ def _union(one: bytes | bytearray | None, other: bytes | bytearray) -> bytes | b
 
 
 def _pages(vram_pa: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut a range at pages: page, place in it, place in the range, length."""
+    """Split a range at pages: page, offset in it, offset in the range, length."""
     done = 0
     while done < size_bytes:
         page, start = divmod(vram_pa + done, PAGE)
@@ -171,7 +177,7 @@ def _pages(vram_pa: int, size_bytes: int) -> Iterator[tuple[int, int, int, int]]
 
 
 def _runs(mask: bytearray, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of written bytes."""
+    """Yield the runs of written bytes."""
     while (lo := mask.find(1, start, end)) >= 0:
         hi = mask.find(0, lo, end)
         start = end if hi < 0 else hi

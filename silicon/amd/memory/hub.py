@@ -1,4 +1,4 @@
-"""A VM hub (GC's or MMHUB's UTCL2): apertures, contexts, translation caches that go stale, invalidation engines,
+"""A VM hub (the UTCL2 of GC or MMHUB): apertures, contexts, translation caches that go stale, invalidation engines,
 protection faults.
 
 Source: gfxhub_v3_0.c, mmhub_v3_0.c, gmc_v11_0.c (protocols); gc_11_0_0 and mmhub_3_0_0 headers (registers).
@@ -24,27 +24,28 @@ from ringup.silicon.shader.common.state import Memory
 
 ENGINES = 18
 CONTEXTS = 16
-NEAR_LIMIT = 4096  # pages of host memory that are found without a translation
-INVALIDATE_US = 2  # virtual time an invalidation takes; metal's is unknown, drivers poll
-PRIVATE_US = 0.5  # likewise, of the private cache; a read of its register waits for it
+# pages of host memory that are found without a translation
+CACHED_PAGES_LIMIT = 4096
+# virtual time of an invalidation; UNKNOWN: metal's, drivers poll
+INVALIDATE_US = 2
+# likewise, of the private cache; a read of its register waits for it
+PRIVATE_US = 0.5
 PRIVATE = "MMVM_L2_BANK_SELECT_RESERVED_CID2"
 VA_MASK = (1 << 48) - 1
-UNIT = 1 << 24  # FB_LOCATION, AGP and FB_OFFSET registers count 16 MiB
-# of fields that enable something per kind of fault; a context lumps the directory levels and has no TF or NACK bits
+# FB_LOCATION, AGP and FB_OFFSET registers count units of 16 MiB
+UNIT = 1 << 24
+# parts of the names of enable fields, by kind of fault; a context has one field for all directory levels, and no TF or
+# NACK fields
 NAMES = {
     Kind.RANGE: "RANGE", Kind.PDE0: "PDE0", Kind.PDE1: "PDE0", Kind.PDE2: "PDE0", Kind.TRANSLATE_FURTHER: "PDE0",
     Kind.NACK: "PDE0", Kind.DUMMY_PAGE: "DUMMY_PAGE", Kind.VALID: "VALID", Kind.READ: "READ", Kind.WRITE: "WRITE",
     Kind.EXECUTE: "EXECUTE",
 }  # fmt: skip
-WALKER_ERROR = {  # UNKNOWN: no public source numbers them; these follow the order of the enable bits
+WALKER_ERROR = {  # UNKNOWN: metal's numbers; these follow the order of the enable bits
     Kind.RANGE: 1, Kind.PDE0: 2, Kind.PDE1: 3, Kind.PDE2: 4, Kind.TRANSLATE_FURTHER: 5, Kind.NACK: 6, Kind.DUMMY_PAGE: 7,
 }  # fmt: skip
-PERMISSION = {
-    Kind.VALID: 1,
-    Kind.READ: 2,
-    Kind.WRITE: 4,
-    Kind.EXECUTE: 8,
-}  # seen in kernel logs: 0x3 an unmapped page read
+# seen in kernel logs: 0x3 for a read of an unmapped page
+PERMISSION = {Kind.VALID: 1, Kind.READ: 2, Kind.WRITE: 4, Kind.EXECUTE: 8}
 FAULTS = (
     FaultKind("stuck_tlb_ack", "invalidation requests are never acknowledged", "how many requests; -1: all"),
     FaultKind("stuck_tlb_semaphore", "the invalidation semaphore is never granted"),
@@ -53,13 +54,15 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class HubRow:
-    """What tells one hub from another."""
+    """The differences between hubs."""
 
-    name: str  # of the hub, in faults and logs
-    prefix: str  # of its registers: GC or MM
+    name: str  # in faults and logs
+    prefix: str  # of register names: GC or MM
     interrupt_client: int  # soc15_ih_clientid.h, SOC21_IH_CLIENTID_*
-    semaphore: bool  # whether INVALIDATE_ENGn_SEM around a request keeps power gating from losing its acknowledge
-    clients: tuple[str, ...]  # by client id, as the fault status shows it: gfxhub_v3_0.c, mmhub_v3_0.c
+    # whether drivers hold INVALIDATE_ENGn_SEM around a request, so that power gating does not lose its acknowledge
+    semaphore: bool
+    # by client id in the fault status: gfxhub_v3_0.c, mmhub_v3_0.c
+    clients: tuple[str, ...]
 
 
 GFXHUB = HubRow(
@@ -75,15 +78,15 @@ MMHUB = HubRow(
 
 @dataclass(slots=True)
 class Cache:
-    """Translations of one VMID that stay until they are invalidated. Leaves by (log2 of their size, number);
-    directories by (level, number).
+    """Translations of one VMID, kept until they are invalidated. Leaves by (log2 of their size, number); directories by
+    (level, number).
     """
 
     leaves: dict[tuple[int, int], Leaf] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     directories: dict[tuple[int, int], int] = field(default_factory=dict)
     epoch: int = 0
-    kept: int = 0  # leaves that were ever added
+    kept: int = 0  # leaves added so far
 
     def find(self, gpu_va: int) -> Leaf | None:
         """Return the cached leaf of an address."""
@@ -102,7 +105,7 @@ class Cache:
             self.sizes.append(size)
 
     def drop(self, first_page: int, last_page: int) -> None:
-        """Forget the leaves that touch a range of pages."""
+        """Drop the leaves that overlap a range of pages."""
         gone = [
             key
             for key, leaf in self.leaves.items()
@@ -114,7 +117,7 @@ class Cache:
 
 
 class Apertures(NamedTuple):
-    """What registers say of addresses of VMID 0 that no table translates; ends are exclusive."""
+    """The registers that place untranslated addresses of VMID 0; ends are exclusive."""
 
     tlb_on: bool
     system_first: int
@@ -126,8 +129,8 @@ class Apertures(NamedTuple):
     agp_base: int
 
 
-class Near(NamedTuple):
-    """Host memory that a client reached before: addresses from `first` to `end` are the bytes of `view`."""
+class CachedPage(NamedTuple):
+    """Host memory that a client has accessed before: addresses from `first` to `end` are the bytes of `view`."""
 
     first: int
     end: int
@@ -135,24 +138,23 @@ class Near(NamedTuple):
 
 
 class VmHub:
-    """One hub: implements `parts.Hub`. `cells` are the registers of the block it sits in; the caller attaches them to
-    the bus.
-    """
+    """One hub. Implements `parts.Hub`. `cells` are the registers of its block; the caller attaches them to the bus."""
 
     def __init__(
         self, board: Board, cells: Cells, row: HubRow, interrupts: InterruptSink | None, gc_major: int = 11
     ) -> None:
         self.board, self.cells, self.row, self.interrupts = board, cells, row, interrupts
-        self.caches: Caches | None = None  # what lies between the hub's clients and VRAM
+        # the caches between the hub's clients and VRAM
+        self.caches: Caches | None = None
         self.form = FORMATS[gc_major]
         self._cache = [Cache() for _ in range(CONTEXTS)]
         self._held = [False] * ENGINES
         self._epoch = 0
         self._private = [Cache() for _ in range(CONTEXTS)] if PRIVATE in cells else None
         self._private_done_ns = 0
-        # by VMID, page and whether it is written; only where one cache decides
-        self._near: dict[tuple[int, int, bool], Near] = {}
-        board.host.on_change(self._near.clear)
+        # by VMID, page and whether it is written; used only without a private cache
+        self._cached_pages: dict[tuple[int, int, bool], CachedPage] = {}
+        board.host.on_change(self._cached_pages.clear)
         self._apertures = cells.derived(self._read_apertures)
         self._contexts = [cells.derived(partial(self._context, vmid)) for vmid in range(CONTEXTS)]
         self._memories: dict[tuple[int, str], HubMemory] = {}
@@ -171,8 +173,8 @@ class VmHub:
         cells = self.cells
         for number in range(ENGINES):
             cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_REQ"), partial(self._request, number))
-            cells.on_read(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._take, number))
-            cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._give, number))
+            cells.on_read(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._acquire, number))
+            cells.on_write(self._name(f"VM_INVALIDATE_ENG{number}_SEM"), partial(self._release, number))
         cells.on_write(self._name("VM_L2_PROTECTION_FAULT_CNTL"), self._fault_control)
         cells.on_write(self._name("VM_L2_CNTL2"), self._cache_control)
         if self._private is not None:
@@ -180,8 +182,8 @@ class VmHub:
             cells.on_read(PRIVATE, self._private_read)
 
     def reset(self) -> None:
-        """Forget translations and semaphores; the registers are the block's to reset."""
-        self._near.clear()
+        """Drop translations and semaphores. The block resets the registers."""
+        self._cached_pages.clear()
         for cache in self._cache:
             cache.leaves.clear()
             cache.sizes.clear()
@@ -190,10 +192,10 @@ class VmHub:
         self._held = [False] * ENGINES
         self._epoch += 1
 
-    # MMHUB keeps translations of its clients a second time, in a cache that the invalidation engines do not reach.
-    # GUESS: of which clients is in no public source; here of all. amdgpu drops it behind each flush that it asks for by
-    # registers, with the engine's semaphore, and reads the register back "to ensure invalidation is done"; where it
-    # lets the graphics core's firmware flush, without a semaphore, it does not. Source: gmc_v11_0.c,
+    # MMHUB keeps translations of its clients a second time, in a private cache that the invalidation engines do not
+    # reach. GUESS: here it serves all clients; no public source says which. After each flush by registers, under the
+    # engine's semaphore, amdgpu invalidates it and reads the register back "to ensure invalidation is done". When the
+    # graphics core's firmware flushes, without a semaphore, amdgpu does not. Source: gmc_v11_0.c,
     # gmc_v11_0_flush_gpu_tlb
     def _invalidate_private(self, value: int) -> None:
         if self._private is None or not self.cells.field(PRIVATE, "RESERVED_CACHE_PRIVATE_INVALIDATION", value):
@@ -202,7 +204,7 @@ class VmHub:
         self.board.clock.after(PRIVATE_US, self._drop_private)
 
     def _private_read(self) -> int:
-        """Answer once an invalidation under way is done."""
+        """Return the register once a running invalidation is done."""
         if self._private_done_ns > self.board.clock.now_ns:
             self._drop_private()
         return self.cells[PRIVATE]
@@ -212,25 +214,25 @@ class VmHub:
             cache.leaves.clear()
             cache.sizes.clear()
 
-    def _take(self, engine: int) -> int:
-        """Reading SEM takes it: 1 says it was free and is the reader's now."""
+    def _acquire(self, engine: int) -> int:
+        """Reading SEM acquires it: 1 means it was free and now belongs to the reader."""
         if self._held[engine] or self.board.faults.get("stuck_tlb_semaphore") is not None:
             return 0
         self._held[engine] = True
         return 1
 
-    def _give(self, engine: int, value: int) -> None:
+    def _release(self, engine: int, value: int) -> None:
         if not value & 1:
             self._held[engine] = False
 
     def _request(self, engine: int, request: int) -> None:
-        """Start an invalidation: the ACK bits of its VMIDs drop and come back when it is done."""
+        """Start an invalidation: the ACK bits of its VMIDs fall, and rise when it is done."""
         ack = self._name(f"VM_INVALIDATE_ENG{engine}_ACK")
         name = self._name(f"VM_INVALIDATE_ENG{engine}_REQ")
         mask = self.cells.field(name, "PER_VMID_INVALIDATE_REQ", request)
         self.cells[ack] &= ~mask
         if self.row.semaphore and not self._held[engine]:
-            # drivers that let the graphics core's firmware flush take none and get away with it: gmc_v11_0.c,
+            # drivers that let the graphics core's firmware flush take no semaphore, and that works: gmc_v11_0.c,
             # flush_gpu_tlb
             self.board.log.note(self.row.name, "unguarded", "{} without its semaphore: power gating may lose it", name)
         if self.cells.field(name, "CLEAR_PROTECTION_FAULT_STATUS_ADDR", request):
@@ -241,7 +243,7 @@ class VmHub:
 
     def _invalidate(self, engine: int, name: str, request: int, mask: int) -> None:
         first, last = self._range(engine)
-        self._near.clear()
+        self._cached_pages.clear()
         pages = self.cells.field(name, "INVALIDATE_L2_PTES", request) and self.cells.field(
             name, "INVALIDATE_L1_PTES", request
         )
@@ -262,8 +264,9 @@ class VmHub:
     def _range(self, engine: int) -> tuple[int, int]:
         """Return the first and last page that the engine's requests cover.
 
-        UNKNOWN: the registers hold a page number and a bit S; read here as address translation services do, where S
-        means that the run of ones above it gives the size. Drivers write all ones, which is everything in any reading.
+        UNKNOWN: the registers hold a page number and a bit S. Here they are decoded as in address translation services,
+        where S means that the run of ones above it gives the size. Drivers write all ones, which covers everything in
+        any decoding.
         """
         low = self.cells[self._name(f"VM_INVALIDATE_ENG{engine}_ADDR_RANGE_LO32")]
         high = self._get(f"VM_INVALIDATE_ENG{engine}_ADDR_RANGE_HI32", "LOGI_PAGE_ADDR_RANGE_HI5")
@@ -279,13 +282,14 @@ class VmHub:
         if self.cells.field(name, "INVALIDATE_L2_CACHE", value) and self.cells.field(
             name, "INVALIDATE_ALL_L1_TLBS", value
         ):
-            self._near.clear()
+            self._cached_pages.clear()
             for cache in self._cache:
                 cache.leaves.clear()
                 cache.directories.clear()
                 cache.epoch += 1
             self._drop_private()
-        self.cells.put(name, INVALIDATE_L2_CACHE=0, INVALIDATE_ALL_L1_TLBS=0)  # they act once and read back 0
+        # they act once and read back as 0
+        self.cells.put(name, INVALIDATE_L2_CACHE=0, INVALIDATE_ALL_L1_TLBS=0)
 
     def _fault_control(self, value: int) -> None:
         name = self._name("VM_L2_PROTECTION_FAULT_CNTL")
@@ -299,7 +303,7 @@ class VmHub:
 
     # --- translation --------------------------------------------------------------------------------------------
     def context(self, vmid: int) -> Context:
-        """Return what the registers of a context say now."""
+        """Return the decoded registers of a context."""
         return self._contexts[vmid]()
 
     def _context(self, vmid: int) -> Context:
@@ -319,7 +323,9 @@ class VmHub:
         )
 
     def leaf(self, vmid: int, gpu_va: int) -> Leaf:
-        """Return the translation of an address, from the cache or by a walk that fills it. Raises `WalkFault`."""
+        """Return the translation of an address, from the cache or by a walk, which fills the cache. Raises
+        `WalkFault`.
+        """
         cache = self._cache[vmid]
         found = None if self._private is None else self._private[vmid].find(gpu_va)
         if found is None and (found := cache.find(gpu_va)) is not None and self._private is not None:
@@ -342,10 +348,10 @@ class VmHub:
         return made
 
     def stale(self) -> Iterator[tuple[int, Leaf, str]]:
-        """Give (VMID, cached translation, what the tables say now) where both differ: an invalidation is missing, or
-        about to come.
+        """Yield (VMID, cached translation, current page-table entry) where the two differ: an invalidation is missing,
+        or still to come.
 
-        Tables in host memory are not looked at: whoever wrote them may have taken them away.
+        Tables in host memory are skipped: their owner may have unmapped them.
         """
         for vmid, cache in enumerate(self._cache):
             for leaf in cache.leaves.values():
@@ -354,7 +360,9 @@ class VmHub:
                     yield vmid, leaf, now if isinstance(now, str) else f"entry {now.flags:#x}, address {now.address:#x}"
 
     def _uncached(self, vmid: int, gpu_va: int) -> Leaf | str | None:
-        """Walk in memory alone: the leaf, why there is none, or None for tables that lie in host memory."""
+        """Walk in VRAM without caches: return the leaf, a text why there is none, or None if tables are in
+        host memory.
+        """
 
         def fetch(address: int, system: bool, level: int, key: int) -> int:
             if system:
@@ -377,7 +385,7 @@ class VmHub:
         return int.from_bytes(self.board.vram.fetch(vram_pa, 8, f"{self.row.name}'s table walk"), "little")
 
     def _vram_pa(self, address: int) -> int:
-        """Entries hold frame-buffer addresses: offsets from FB_OFFSET."""
+        """Return the offset in VRAM of the address in an entry; entries hold offsets from FB_OFFSET."""
         return address - self._fb_offset()
 
     def _read_apertures(self) -> Apertures:
@@ -394,7 +402,7 @@ class VmHub:
         )
 
     def _aperture(self, gpu_va: int) -> Piece | None:
-        """Return where an untranslated address of VMID 0 lies; None: it goes through the page table. Source:
+        """Return where an untranslated address of VMID 0 lies; None if the page table translates it. Source:
         gfxhub_v3_0.c, system aperture.
         """
         now = self._apertures()
@@ -407,7 +415,7 @@ class VmHub:
         return Piece("nothing", gpu_va, (1 << PAGE_SHIFT) - (gpu_va & 0xFFF), 0)
 
     def piece(self, vmid: int, gpu_va: int, write: bool, execute: bool = False) -> Piece:
-        """Return where an address lies and how far it goes on, or raise `WalkFault`; nothing is recorded."""
+        """Return where an address lies and how far that run extends, or raise `WalkFault`; nothing is recorded."""
         gpu_va &= VA_MASK
         if vmid == 0 and (flat := self._aperture(gpu_va)) is not None:
             return flat
@@ -428,7 +436,7 @@ class VmHub:
         return self._vram_piece(self._vram_pa(leaf.address) + ahead, left, leaf.flags)
 
     def _vram_piece(self, vram_pa: int, size_bytes: int, flags: int) -> Piece:
-        """Return a run of VRAM as far as there is VRAM; behind its end is nothing."""
+        """Return a run of VRAM, cut at the end of VRAM; beyond it is nothing."""
         inside = self.board.vram.size_bytes - vram_pa
         if vram_pa < 0 or inside <= 0:
             return Piece("nothing", vram_pa, size_bytes, flags)
@@ -436,8 +444,8 @@ class VmHub:
 
     # --- faults -------------------------------------------------------------------------------------------------
     def fault(self, vmid: int, gpu_va: int, write: bool, client: str, error: WalkFault) -> None:
-        """Record a fault as the hub does: status and address are latched by the first, an interrupt goes out if its
-        kind is enabled.
+        """Record a fault as the hub does: the first one latches status and address; an interrupt is raised if enabled
+        for this kind.
         """
         page = gpu_va >> PAGE_SHIFT & 0xF_FFFF_FFFF
         status = self._name("VM_L2_PROTECTION_FAULT_STATUS")
@@ -460,7 +468,8 @@ class VmHub:
     def _status(self, vmid: int, write: bool, client: str, kind: Kind) -> int:
         walker = WALKER_ERROR.get(kind, 0)
         permission = PERMISSION.get(kind, 0)
-        if kind is Kind.VALID:  # an entry without any bit also lacks the permission asked for
+        # an entry without any bit also lacks the permission needed
+        if kind is Kind.VALID:
             permission |= PERMISSION[Kind.WRITE if write else Kind.READ]
         number = self.row.clients.index(client) if client in self.row.clients else 0
         return self.cells.replace(
@@ -470,7 +479,7 @@ class VmHub:
         )  # fmt: skip
 
     def _default_page(self, vmid: int, gpu_va: int, kind: Kind) -> Piece | None:
-        """Return the dummy page that an access falls back to when context and hub both say so for this kind of
+        """Return the dummy page for a faulting access; None unless context and hub both enable it for this kind of
         fault.
         """
         field = f"{NAMES[kind]}_PROTECTION_FAULT_ENABLE_DEFAULT"
@@ -506,10 +515,10 @@ class VmHub:
 
     def read(self, vmid: int, gpu_va: int, size_bytes: int, client: str) -> bytes:
         """Return bytes at a virtual (or, for VMID 0, aperture) address, or raise `VmFault`."""
-        near = self._near.get((vmid, gpu_va >> PAGE_SHIFT, False))
-        if near is not None and near.first <= gpu_va and gpu_va + size_bytes <= near.end:
-            start = gpu_va - near.first
-            return near.view[start : start + size_bytes].tobytes()
+        page = self._cached_pages.get((vmid, gpu_va >> PAGE_SHIFT, False))
+        if page is not None and page.first <= gpu_va and gpu_va + size_bytes <= page.end:
+            start = gpu_va - page.first
+            return page.view[start : start + size_bytes].tobytes()
         parts = []
         for at, piece, count in self._pieces(vmid, gpu_va, size_bytes, False, client):
             if piece.space == "vram":
@@ -518,8 +527,9 @@ class VmHub:
                 parts.append(memory.read(piece.address, count))
             elif piece.space == "host":
                 parts.append(self.board.host.read(piece.address, count))
-                if vmid and piece.flags:  # a table's word, not the page of an access that faulted
-                    self._keep_near(vmid, gpu_va + at, piece, write=False)
+                # translated by a page table, not the dummy page of a fault
+                if vmid and piece.flags:
+                    self._cache_page(vmid, gpu_va + at, piece, write=False)
             elif piece.space == "zero":
                 parts.append(bytes(count))
             else:
@@ -527,24 +537,24 @@ class VmHub:
                 parts.append(b"\xff" * count)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _keep_near(self, vmid: int, gpu_va: int, piece: Piece, *, write: bool) -> None:
-        """Let the next access to a page of host memory that a table translates find its bytes at once."""
+    def _cache_page(self, vmid: int, gpu_va: int, piece: Piece, *, write: bool) -> None:
+        """Cache a page of host memory that a page table translates, so that its next access needs no translation."""
         host = self.board.host
         if self._private is not None or (write and host.watched):
             return
         span = host.find(piece.address)
         if type(span) is not Span or not (span.writable if write else span.readable):
             return
-        if len(self._near) >= NEAR_LIMIT:
-            self._near.clear()
+        if len(self._cached_pages) >= CACHED_PAGES_LIMIT:
+            self._cached_pages.clear()
         start = piece.address - span.base
         before = min(gpu_va & 0xFFF, start)
         size = min(piece.size_bytes, span.end - piece.address)
         view = span.view[start - before : start + size]
-        self._near[vmid, gpu_va >> PAGE_SHIFT, write] = Near(gpu_va - before, gpu_va + size, view)
+        self._cached_pages[vmid, gpu_va >> PAGE_SHIFT, write] = CachedPage(gpu_va - before, gpu_va + size, view)
 
     def reach(self, vmid: int, gpu_va: int, size_bytes: int) -> int:
-        """Return how many of `size_bytes` can be read from `gpu_va` on before a fault; nothing is recorded."""
+        """Return how many of `size_bytes` from `gpu_va` can be read before a fault; nothing is recorded."""
         done = 0
         while done < size_bytes:
             try:
@@ -555,12 +565,12 @@ class VmHub:
         return min(done, size_bytes)
 
     def write(self, vmid: int, gpu_va: int, data: bytes | memoryview, client: str) -> None:
-        """Store bytes, or raise `VmFault`; what lies before the faulting page is stored."""
+        """Store bytes, or raise `VmFault`; bytes before the faulting page are stored."""
         size_bytes = len(data)
-        near = self._near.get((vmid, gpu_va >> PAGE_SHIFT, True))
-        if near is not None and near.first <= gpu_va and gpu_va + size_bytes <= near.end:
-            start = gpu_va - near.first
-            near.view[start : start + size_bytes] = data
+        page = self._cached_pages.get((vmid, gpu_va >> PAGE_SHIFT, True))
+        if page is not None and page.first <= gpu_va and gpu_va + size_bytes <= page.end:
+            start = gpu_va - page.first
+            page.view[start : start + size_bytes] = data
             return
         for at, piece, count in self._pieces(vmid, gpu_va, len(data), True, client):
             chunk = data[at : at + count]
@@ -571,13 +581,14 @@ class VmHub:
                     self.board.vram.write(piece.address, chunk)
             elif piece.space == "host":
                 self.board.host.write(piece.address, chunk)
-                if vmid and piece.flags:  # a table's word, not the page of an access that faulted
-                    self._keep_near(vmid, gpu_va + at, piece, write=True)
+                # translated by a page table, not the dummy page of a fault
+                if vmid and piece.flags:
+                    self._cache_page(vmid, gpu_va + at, piece, write=True)
             elif piece.space == "nothing":
                 self.nothing(vmid, piece, client)
 
     def nothing(self, vmid: int, piece: Piece, client: str) -> None:
-        """Note an access to an address that the card's memory does not have."""
+        """Log an access to an address that the card's memory does not have."""
         self.board.log.note(
             self.row.name,
             "violation",
@@ -592,7 +603,9 @@ class VmHub:
         return self._epoch + self._cache[vmid].epoch + self.board.host.epoch
 
     def translations(self, vmid: int) -> Hashable:
-        """Return what is another value once a VMID's cached translations, or what they lead to, may be others."""
+        """Return a value that changes when a VMID's cached translations, or the memory behind them, may have
+        changed.
+        """
         return self.epoch(vmid), self._cache[vmid].kept, self._fb_offset()
 
     def memory(self, vmid: int, client: str) -> Memory:

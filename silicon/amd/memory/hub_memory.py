@@ -14,13 +14,14 @@ from ringup.silicon.amd.common.pieces import Piece
 from ringup.silicon.amd.memory.vm import PAGE_SHIFT, WalkFault
 from ringup.silicon.shader.common.state import MemoryFault, Region
 
-MERGE_BYTES = 64 << 20  # as far as a region grows beyond the page asked for
-KNOWN_LIMIT = 4096  # regions that are kept
+# limit of a region's growth beyond its first page
+MERGE_BYTES = 64 << 20
+KNOWN_LIMIT = 4096  # cached regions
 PERMISSIONS = bits.AMDGPU_PTE_READABLE | bits.AMDGPU_PTE_WRITEABLE | bits.AMDGPU_PTE_EXECUTABLE
 
 
 class Translator(Protocol):
-    """What a hub offers here."""
+    """A hub, as used here."""
 
     board: Board
 
@@ -33,7 +34,7 @@ class Translator(Protocol):
         ...
 
     def nothing(self, vmid: int, piece: Piece, client: str) -> None:
-        """Note an access to where nothing is."""
+        """Log an access to an address without memory."""
         ...
 
     def epoch(self, vmid: int) -> int:
@@ -41,12 +42,14 @@ class Translator(Protocol):
         ...
 
     def translations(self, vmid: int) -> Hashable:
-        """Return what is another value once a VMID's cached translations, or what they lead to, may be others."""
+        """Return a value that changes when a VMID's cached translations, or the memory behind them, may have
+        changed.
+        """
         ...
 
 
 class HubMemory:
-    """A VMID's memory: `shader.state.Memory`. Neighbouring translations that continue each other are one region."""
+    """A VMID's memory. Adjacent translations of adjacent memory are one region. Implements `shader.state.Memory`."""
 
     def __init__(self, hub: Translator, vmid: int, client: str) -> None:
         self._hub, self._vmid, self._client = hub, vmid, client
@@ -54,25 +57,28 @@ class HubMemory:
             ctypes.create_string_buffer(1 << PAGE_SHIFT),
             ctypes.create_string_buffer(1 << PAGE_SHIFT),
         )
-        self._known: dict[tuple[int, bool, bool], tuple[Region, bool]] = {}  # and whether a walk failed behind it
-        self._known_with: Hashable = None  # those translations
+        # region, and whether the walk after its end failed
+        self._known: dict[tuple[int, bool, bool], tuple[Region, bool]] = {}
+        # the hub's `translations` for `_known`
+        self._known_with: Hashable = None
 
     @property
     def epoch(self) -> int:
-        """Grows whenever regions handed out before may be wrong."""
+        """Grows whenever earlier regions may be wrong."""
         return self._hub.epoch(self._vmid)
 
     def region(self, gpu_va: int, write: bool, execute: bool = False) -> Region:
-        """Return the region that holds `gpu_va`. A fault is recorded by the hub and raised as `MemoryFault`."""
+        """Return the region that contains `gpu_va`. The hub records a fault; it is raised as `MemoryFault`."""
         hub, base = self._hub, gpu_va & ~0xFFF
-        if (known := self._again(base, write, execute)) is not None:
+        if (known := self._cached(base, write, execute)) is not None:
             return known
         try:
             piece = hub.piece(self._vmid, base, write, execute)
         except WalkFault as error:
             hub.fault(self._vmid, gpu_va, write, "SQC (inst)" if execute else self._client, error)
             raise MemoryFault(gpu_va, write, f"{error.kind.name} fault: {error.detail}") from error
-        if piece.space == "zero":  # partly resident: reads give zero, writes go nowhere
+        # partly resident: reads give zero, writes are dropped
+        if piece.space == "zero":
             return Region(base, 1 << PAGE_SHIFT, ctypes.addressof(self._void if write else self._zero), write, False)
         place = self._place(piece, write)
         if place is None:
@@ -98,9 +104,9 @@ class HubMemory:
             self._known_with = now
         self._known[region.gpu_va, write, execute] = region, is_open
 
-    def _again(self, base: int, write: bool, execute: bool) -> Region | None:
-        """Return a region found before if it would be found again: of the same translations, and none has come up
-        behind it.
+    def _cached(self, base: int, write: bool, execute: bool) -> Region | None:
+        """Return a cached region if it is still right: translations are unchanged, and no new page has been mapped
+        after its end.
         """
         known = self._known.get((base, write, execute))
         if known is None or self._known_with != self._hub.translations(self._vmid):
@@ -113,8 +119,8 @@ class HubMemory:
         return region
 
     def _place(self, piece: Piece, write: bool) -> tuple[int, int, bool] | None:
-        """Return the host address of a piece, how many bytes follow there, whether they may be written; None where
-        nothing answers.
+        """Return the host address of a piece, how many bytes follow there, and whether they are writable; None if no
+        memory answers.
         """
         board = self._hub.board
         if piece.space == "vram":
@@ -124,7 +130,7 @@ class HubMemory:
             return None
         if not span.pointer:
             raise Unmodelled(
-                f"a shader's access to bus address {piece.address:#x}, memory of a virtual machine that is shared without a descriptor"
+                f"a shader's access to bus address {piece.address:#x}, which is memory that a virtual machine shares without a descriptor"
             )
         left = min(piece.size_bytes, span.end - piece.address)
         return span.pointer + piece.address - span.base, left, span.writable
@@ -132,8 +138,8 @@ class HubMemory:
     def _grow(
         self, base: int, piece: Piece, place: tuple[int, int, bool], write: bool, execute: bool
     ) -> tuple[int, bool]:
-        """Return the size with what follows, as far as it continues the same memory with the same permissions; and if a
-        walk failed there.
+        """Return the size including the following pages of the same memory with the same permissions, and whether the
+        walk after them failed.
         """
         pointer, size, writable = place
         while size < MERGE_BYTES:

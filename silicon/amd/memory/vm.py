@@ -1,4 +1,4 @@
-"""Page tables: the walk that a VM hub makes for one virtual address, from the context's base to the leaf.
+"""Page tables: a VM hub's walk for one virtual address, from the context's base to the leaf.
 
 Source: amdgpu_vm.h (entry bits), gmc_v11_0.c (entry formats), amdgpu_vm_pt.c (levels), gfxhub_v3_0.c (context
 registers).
@@ -16,11 +16,11 @@ from ringup.autogen.amd import vm as bits
 PAGE_SHIFT = 12
 ADDRESS = 0xFFFF_FFFF_F000  # 47:12 of an entry
 TABLE_ADDRESS = 0xFFFF_FFFF_FFC0  # 47:6 of a directory entry
-INDEX_BITS = 9  # of every directory level but the root
+INDEX_BITS = 9  # of every directory level except the root
 
 
 class Kind(IntEnum):
-    """What can be wrong, in the order of the enable bits of CONTEXTn_CNTL and L2_PROTECTION_FAULT_CNTL."""
+    """The kinds of faults, in the order of the enable bits of CONTEXTn_CNTL and L2_PROTECTION_FAULT_CNTL."""
 
     RANGE = 0
     PDE0 = 1
@@ -45,11 +45,13 @@ class WalkFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EntryFormat:
-    """Where a generation keeps the bits of its entries that moved. Rows: FORMATS, by GC major version."""
+    """The entry bits that differ between generations. Rows: FORMATS, by GC major version."""
 
-    leaf: int  # in a directory entry: this is the translation itself
-    partly_resident: int  # PRT: reads give zero, writes vanish
-    fragment_size_shift: int  # of the block fragment size in a directory entry
+    # in a directory entry: it is itself a translation
+    leaf: int
+    partly_resident: int  # PRT: reads give zero, writes are dropped
+    # position of the block fragment size in a directory entry
+    fragment_size_shift: int
 
 
 FORMATS = {
@@ -61,37 +63,43 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the registers of one context say. Page numbers are of 4 KiB; `base` is an entry: address and the bits valid,
+    """The registers of one context. Page numbers count 4 KiB pages; `base` is an entry: address and the bits valid,
     system.
     """
 
     enabled: bool
-    depth: int  # directory levels above the page-table block: 0 is a flat table
-    block_size: int  # PAGE_TABLE_BLOCK_SIZE: index bits of the lowest table, less 9
+    # directory levels above the page-table block: 0 is a flat table
+    depth: int
+    # PAGE_TABLE_BLOCK_SIZE: index bits of the lowest table, minus 9
+    block_size: int
     base: int
     start_page: int
     end_page: int  # the last page that is translated
 
 
 class Leaf(NamedTuple):
-    """A translation: `size_bytes` (a power of two) of virtual addresses from `gpu_va` lie at `address`, contiguous."""
+    """A translation: `size_bytes` (a power of two) of virtual addresses from `gpu_va` map to contiguous memory at
+    `address`.
+    """
 
     gpu_va: int
     size_bytes: int
-    address: int  # bus_addr when `system`, else an address in the card's frame buffer
+    # bus_addr when `system`, else an address in the card's frame buffer
+    address: int
     flags: int  # the entry
 
     @property
     def system(self) -> bool:
-        """Whether it lies in host memory."""
+        """Whether it maps to host memory."""
         return bool(self.flags & bits.AMDGPU_PTE_SYSTEM)
 
 
-Fetch = Callable[[int, bool, int, int], int]  # address, system, level, index within the level's space -> 64-bit entry
+# address, system, level, index within the level's space -> 64-bit entry
+Fetch = Callable[[int, bool, int, int], int]
 
 
 def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf:
-    """Find the leaf of `gpu_va`. `fetch(address, system, level, key)` reads an entry; level 0 is the lowest table.
+    """Return the leaf of `gpu_va`. `fetch(address, system, level, key)` reads an entry; level 0 is the lowest table.
     Raises `WalkFault`.
     """
     page = gpu_va >> PAGE_SHIFT
@@ -104,7 +112,7 @@ def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf
     index = page - context.start_page
     block_bits = INDEX_BITS + context.block_size
     entry = context.base
-    fragment_block = 0  # of the directory entry above
+    fragment_block = 0  # from the directory entry above
     for level in range(context.depth, -1, -1):
         shift = 0 if level == 0 else block_bits + (level - 1) * INDEX_BITS
         count_bits = block_bits if level == 0 else INDEX_BITS
@@ -122,8 +130,8 @@ def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf
 
 
 def _is_leaf(entry: int, form: EntryFormat, fragment_block: int) -> bool:
-    """Say whether a directory entry translates. Under a parent with a block fragment size, entries do unless they say
-    to go on.
+    """Return whether a directory entry is a translation. Under a parent with a block fragment size it is, unless it
+    says to continue.
     """
     if entry & form.leaf:
         return True
@@ -131,26 +139,27 @@ def _is_leaf(entry: int, form: EntryFormat, fragment_block: int) -> bool:
 
 
 def _directory_kind(level: int) -> Kind:
-    """Name the level of a bad directory entry: PDE0 is the one right above the page tables; level 0 has no directory,
-    so its base is a PDE0.
+    """Return the kind for a bad directory entry: PDE0 is right above the page tables. A flat table has no directory;
+    its base counts as PDE0.
     """
     return (Kind.PDE0, Kind.PDE0, Kind.PDE1, Kind.PDE2)[min(level, 3)]
 
 
 def _leaf(entry: int, page: int, shift: int, form: EntryFormat) -> Leaf:
-    """Make the leaf of an entry that covers 1 << shift pages. A fragment widens it, as far as the entry says its
-    neighbours agree.
+    """Return the leaf of an entry that covers 1 << shift pages. A fragment widens it to the neighbours that it promises
+    are contiguous.
     """
     if not entry & bits.AMDGPU_PTE_VALID and not entry & form.partly_resident:
         raise WalkFault(Kind.VALID, f"page-table entry {entry:#x} is not valid")
     fragment_hi, fragment_lo = bits.AMDGPU_PTE_FRAG
     fragment = entry >> fragment_lo & (1 << fragment_hi - fragment_lo + 1) - 1
     address = entry & ADDRESS
-    # A huge page begins wherever its entry says: drivers cut them by the virtual address alone (amdgpu_vm_pt.c,
-    # amdgpu_vm_pte_fragment). Fragments beyond one are only a hint to cache more.
+    # A huge page starts where its entry says: drivers split them by virtual address alone (amdgpu_vm_pt.c,
+    # amdgpu_vm_pte_fragment). Fragments larger than one are only a hint to cache more.
     size_shift = shift or min(fragment, INDEX_BITS)
     size_bytes = 1 << size_shift + PAGE_SHIFT
     gpu_va = page << PAGE_SHIFT & ~(size_bytes - 1)
     if not shift:
-        address -= (page << PAGE_SHIFT) - gpu_va  # of the fragment's first page, if the tables keep their promise
+        # address of the fragment's first page, if its entries are contiguous as promised
+        address -= (page << PAGE_SHIFT) - gpu_va
     return Leaf(gpu_va, size_bytes, address, entry)

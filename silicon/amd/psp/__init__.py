@@ -1,4 +1,4 @@
-"""The security processor: boot loader, command ring, and what it checks of an image.
+"""The security processor: boot loader, command ring, and its checks of images.
 
-Imported by the board, whose firmware is signed for it.
+The board imports it to sign its firmware.
 """

@@ -1,11 +1,11 @@
-"""What the PSP checks of an image: the `$PS1` header in front, the digest of the body, the part it is for, and the
-signature behind.
+"""The PSP's checks of an image: the `$PS1` header at its start, the digest of the body, the part it is for, and the
+signature at its end.
 
 Source: PSPTool's header_file.py (places, signature's length by type, digest in the header when bit 0 of byte 0x5b is
-set), and the images of Debian's firmware-amd-graphics, three releases: all parts of the modelled chips agree. What
-follows the stated size is no part of the image: the stacks of the micro engines are sent with room behind them.
-`psp_keys` checks signatures; what a key in the chip's ROM has signed is known by the fingerprint of what AMD has
-published. UNKNOWN: which answer metal gives to which mistake.
+set), and the images of Debian's firmware-amd-graphics, three releases: all parts of the modelled chips agree. Bytes
+after the stated size do not belong to the image: the stacks of the micro engines are sent with free space after them.
+`psp_keys` checks signatures. AMD's root keys are not public, so images signed with them are recognised by fingerprints
+of what AMD has published. UNKNOWN: which status metal returns for which mistake.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ KIND_AT, FLAGS_AT, VERSION_AT, SIZE_AT, DIGEST_AT = 0x58, 0x5B, 0x60, 0x6C, 0xD0
 KEY_BYTES, DIGEST_BYTES, HEADER_BYTES = 16, 32, 0x100
 DIGEST_STATED = 1
 SIGNATURE_BYTES = {0: 0x100, 2: 0x200}  # by type
-PADDING_BYTES = 16  # QUIRK: some bodies were summed before they were padded: the RLC's list of 2022
+# QUIRK: the digests of some bodies were computed before padding: the RLC's list of 2022
+PADDING_BYTES = 16
 FINGERPRINT_DIGITS = 24
 
 
 class Status(IntEnum):
-    """What is wrong with an image, as the secure OS answers it. Source: GlobalPlatform's TEE client API, whose numbers
-    psp_gfx_if.h has.
+    """The status of the secure OS for a bad image. Source: GlobalPlatform's TEE client API, whose numbers psp_gfx_if.h
+    has.
     """
 
     ACCESS_DENIED = 0xFFFF_0001
@@ -55,7 +56,7 @@ class Status(IntEnum):
 
 
 class BadImage(Exception):
-    """An image that the PSP refuses, and why."""
+    """An image that the PSP refuses, and the reason."""
 
     def __init__(self, status: Status, reason: str) -> None:
         super().__init__(reason)
@@ -64,7 +65,7 @@ class BadImage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One part as it lies in memory. `remark`: what is odd about an image that is taken all the same."""
+    """One image in memory. `remark`: what is odd about an accepted image."""
 
     data: bytes
     version: int
@@ -72,7 +73,7 @@ class Image:
 
     @property
     def body(self) -> bytes:
-        """What lies between header and signature."""
+        """The bytes between header and signature."""
         return self.data[HEADER_BYTES : HEADER_BYTES + _word(self.data, BODY_SIZE_AT)]
 
 
@@ -81,13 +82,13 @@ def _word(data: bytes, at: int) -> int:
 
 
 def not_arrived(bad: BadImage, waiting_bytes: int) -> str:
-    """Return what a refusal adds when the host's writes have not all reached memory."""
+    """Return the addition to a refusal text if some of the host's writes have not reached memory."""
     suspect = bad.status in (Status.NO_DATA, Status.BAD_FORMAT, Status.SECURITY, Status.BAD_PARAMETERS)
-    return f"; {waiting_bytes:#x} bytes of the host's wait for a flush" if suspect and waiting_bytes else ""
+    return f"; {waiting_bytes:#x} bytes written by the host wait for an HDP flush" if suspect and waiting_bytes else ""
 
 
 def size_from_header(start: bytes) -> int | None:
-    """Return the size that an image's first 256 bytes tell; None when they are no header that adds up."""
+    """Return the size stated in an image's first 256 bytes; None if they are no consistent header."""
     size = _word(start, SIZE_AT)
     frame = HEADER_BYTES + SIGNATURE_BYTES.get(_word(start, SIGNATURE_TYPE_AT), 0)
     marked = start[MAGIC_AT : MAGIC_AT + 4] == MAGIC
@@ -95,33 +96,33 @@ def size_from_header(start: bytes) -> int | None:
 
 
 def check(data: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> Image:
-    """Check an image of `part`. `keys`: those of the key database that was booted. Raises `BadImage`."""
+    """Check an image of `part`. `keys`: those of the booted key database. Raises `BadImage`."""
     if not data.strip(b"\0"):
-        raise BadImage(Status.NO_DATA, f"{len(data):#x} bytes of zeroes: nothing has arrived")
+        raise BadImage(Status.NO_DATA, f"{len(data):#x} zero bytes: nothing has arrived")
     image = _framed(data, part)
     kind = _word(image, KIND_AT) & 0xFFFF
     if kind not in (part.kind, part.or_kind):
         other = psp_parts.NAMES.get(kind, f"kind {kind:#x}")
-        raise BadImage(Status.BAD_PARAMETERS, f"an image of {other} where {part.name} was asked for")
+        raise BadImage(Status.BAD_PARAMETERS, f"an image of {other} where {part.name} is expected")
     body = image[HEADER_BYTES : HEADER_BYTES + _word(image, BODY_SIZE_AT)]
     if not _digest_is_right(body, image[DIGEST_AT : DIGEST_AT + DIGEST_BYTES]):
         raise BadImage(
             Status.SECURITY,
-            "its body is not the one that its header has the SHA-256 of: changed, or not all has arrived",
+            "the SHA-256 of its body is not the one in its header: it was changed, or is incomplete",
         )
     remark = _signed(image, part, keys, chip)
     return Image(image, _word(image, VERSION_AT), remark)
 
 
 def _framed(data: bytes, part: Part) -> bytes:
-    """Return header, body and signature, without what lies behind."""
+    """Return header, body and signature, without the bytes after them."""
     magic = data[MAGIC_AT : MAGIC_AT + 4]
     if magic != MAGIC and not (part.unmarked and magic == bytes(4) and size_from_header(data)):
         raise BadImage(Status.BAD_FORMAT, _misread(data))
     if len(data) < HEADER_BYTES:
-        raise BadImage(Status.SHORT_BUFFER, f"a signed image of {len(data):#x} bytes, less than its header")
+        raise BadImage(Status.SHORT_BUFFER, f"a signed image of {len(data):#x} bytes, shorter than its header")
     if _word(data, ENCRYPTED_AT) or _word(data, COMPRESSED_AT):
-        raise BadImage(Status.BAD_FORMAT, "an encrypted or compressed image: no part of this card is")
+        raise BadImage(Status.BAD_FORMAT, "an encrypted or compressed image; this card has none")
     signature = SIGNATURE_BYTES.get(_word(data, SIGNATURE_TYPE_AT))
     if _word(data, SIGNED_AT) != 1 or signature is None or not data[FLAGS_AT] & DIGEST_STATED:
         raise BadImage(Status.BAD_FORMAT, "its header says that it is not signed, or without a digest")
@@ -134,14 +135,14 @@ def _framed(data: bytes, part: Part) -> bytes:
 
 
 def _misread(data: bytes) -> str:
-    """Say what bytes without a header may be. Source: common_firmware_header, amdgpu_ucode.h."""
+    """Guess what bytes without a header are. Source: common_firmware_header, amdgpu_ucode.h."""
     size, header, major = _word(data, 0), _word(data, 4), _word(data, 8) & 0xFFFF
     if 0x20 <= header <= 0x400 and major in CONTAINER_VERSIONS and header <= _word(data, 24) <= size:
         return "a whole file of the kernel's firmware folder, not the signed part inside it"
     further = data.find(MAGIC)
     if further > MAGIC_AT:
-        return f"no signed header ($PS1); there is one {further - MAGIC_AT:#x} bytes further on"
-    return "no signed header ($PS1): a part without its header, or no firmware"
+        return f"no signed header ($PS1); there is one at byte {further - MAGIC_AT:#x}"
+    return "no signed header ($PS1): a part without its header, or not firmware"
 
 
 def _digest_is_right(body: bytes, digest: bytes) -> bool:
@@ -154,7 +155,7 @@ def _digest_is_right(body: bytes, digest: bytes) -> bool:
 
 
 def _signed(image: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> str:
-    """Check who has signed an image, and that it is for this chip; return a remark."""
+    """Check who signed an image, and that it is for this chip; return a remark."""
     key_id = image[KEY_AT : KEY_AT + KEY_BYTES]
     key = keys.get(key_id)
     if part.rooted and key_id == signing.ROOT_ID:
@@ -173,19 +174,19 @@ def _signed(image: bytes, part: Part, keys: Mapping[bytes, Key], chip: str) -> s
         )
     signature = key.bits // 8
     if not psp_keys.is_signed(image[:-signature], image[-signature:], key):
-        raise BadImage(Status.SECURITY, "its signature is that of another content")
+        raise BadImage(Status.SECURITY, "its signature does not match its content")
     return "" if key.modulus == signing.MODULUS else _known(image, chip, "signature is right")
 
 
 def _known(image: bytes, chip: str, else_: str, *, by_body: bool = False) -> str:
-    """Look an image of AMD's up among the published ones."""
+    """Look up an image from AMD among the published ones."""
     row = psp_published.PUBLISHED.get(sha256(image).hexdigest()[:FINGERPRINT_DIGITS])
     if row is None:
         body = image[DIGEST_AT : DIGEST_AT + DIGEST_BYTES].hex()[:FINGERPRINT_DIGITS]
         if by_body and body in psp_published.BODIES:
             raise BadImage(Status.SECURITY, "the body of a published image with another header or signature")
-        return f"published by nobody we know: {else_}"
+        return f"not among the known published images: {else_}"
     if chip not in row[3].split():
-        # GUESS: the engines of all chips share a key, and what else tells metal is not public
+        # GUESS: the engines of all chips share a key; how metal tells them apart is not public
         raise BadImage(Status.BAD_PARAMETERS, f"an image published for {row[3].replace(' ', ', ')}, not for {chip}")
     return ""

@@ -1,10 +1,10 @@
-"""The keys that a PSP knows: its ROM's own, and those of the key database (KDB) that was booted. They check the
-signatures of all other images.
+"""The keys of a PSP: those in its ROM, and those of the booted key database (KDB). They check the signatures of all
+other images.
 
 Source: PSPTool's key_store_file.py and crypto.py (layout, RSASSA-PSS over header and body with SHA-256, or SHA-384 for
-4096 bits), RFC 8017. All 31 to 40 parts of each chip that are signed with a key of its database verify so, in three
-releases. AMD's root keys are in the chips' ROMs and in no public file: what they have signed is known by its
-fingerprint alone.
+4096 bits), RFC 8017. In three releases, all 31 to 40 parts of each chip that are signed with a key of its database
+verify this way. AMD's root keys are in the chips' ROMs and in no public file: images signed with them are recognised by
+their fingerprint alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERDICTS_KEPT = 512
 
 
 class BadDatabase(Exception):
-    """A key database that cannot be read, and why."""
+    """A key database that cannot be read, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def read(body: bytes) -> dict[bytes, Key]:
 
 
 def is_signed(data: bytes, signature: bytes, key: Key) -> bool:
-    """Whether `signature` is that of header and body `data`."""
+    """Whether `signature` signs `data`, which is header and body."""
     return len(signature) == key.bits // 8 and _verdict(DIGESTS[key.bits](data).digest(), signature, key)
 
 

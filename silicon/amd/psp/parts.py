@@ -1,8 +1,8 @@
-"""Which image the PSP takes where: the kind in its header, and the usage of the key that may have signed it.
+"""Which images the PSP accepts: the kind in the image's header, and the usage of the key that may sign it.
 
 Source: measured on Debian's firmware-amd-graphics, releases 20230210 to 20260916 (gc_11_0_*, sdma_6_0_*, smu_13_0_*,
-psp_13_0_*, dcn_3_2_*, vcn_4_0_*); the usages are the numbers that each chip's key database gives the keys. What else
-metal takes there is UNKNOWN.
+psp_13_0_*, dcn_3_2_*, vcn_4_0_*); the usages are the numbers of the keys in each chip's key database. UNKNOWN: what
+else metal accepts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ USAGES = (VIDEO, GRAPHICS, DISPLAY, TRUSTED, SECURE_OS, SMU, RAS, LIST, IMU, DRI
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One place for an image. `rooted`: a key in the ROM may have signed it; `unmarked`: some have no `$PS1`;
-    `or_kind`: taken there as well.
+    """An image that the PSP loads. `rooted`: a key in the ROM may sign it; `unmarked`: some have no `$PS1`; `or_kind`:
+    another accepted kind.
     """
 
     name: str
@@ -50,7 +50,7 @@ def _engines(*rows: tuple[Iterable[int], str, int]) -> dict[int, Part]:
 KEY_DATABASE = Part("KDB", 0x4F, (), rooted=True, unmarked=True)
 BOOT = {
     boot.PSP_BL__LOAD_KEY_DATABASE: KEY_DATABASE,
-    # QUIRK: amdgpu sends the key database a second time, and metal is content. Source: psp_v13_0.c, bootloader_load_spl
+    # QUIRK: amdgpu sends the key database a second time, and metal accepts it. Source: psp_v13_0.c, bootloader_load_spl
     boot.PSP_BL__LOAD_TOS_SPL_TABLE: Part(
         "SPL", 0x56, (SECURE_OS,), rooted=True, unmarked=True, or_kind=KEY_DATABASE.kind
     ),

@@ -2,7 +2,7 @@
 
 Source: psp_v13_0.c (registers and order), psp_gfx_if.h (commands), amdgpu_psp.h (boot-loader commands); ring and
 commands: `ring.py`. Who writes what: the host writes an address to C2PMSG_36 and a command to C2PMSG_35; the boot
-loader sets bit 31 of C2PMSG_35 when it is done, with an error in 7:0. The secure OS answers C2PMSG_64 the same way.
+loader sets bit 31 of C2PMSG_35 when it is done, with an error in 7:0. The secure OS answers in C2PMSG_64 the same way.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.faults import FaultKind
 
 READY = gfx.GFX_FLAG_RESPONSE
-COMPONENT_US = 2_000  # the boot loader checks and starts one component; a guess
-# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms it polls for
-# a new one
+# GUESS: the time in which the boot loader checks and starts one component
+COMPONENT_US = 2_000
+# ORDER: later than the 20 ms that psp_v13_0.c sleeps before it reads the old value, sooner than the 100 ms for which it
+# polls for a new one
 SIGN_OF_LIFE_US = 60_000
-# GUESS: from the sign of life to bit 31 of C2PMSG_64, for which psp_v13_0.c, psp_v13_0_ring_create, waits before it
-# asks
+# GUESS: from the sign of life to bit 31 of C2PMSG_64; psp_v13_0.c, psp_v13_0_ring_create, waits for that bit before it
+# sends a command
 RINGS_US = 3_000
 CONTROL_US = 500
 # ORDER: sooner than the 20 ms that psp_v13_0_ring_create and _stop sleep: "there might be handshake issue with hardware
-# which needs delay". GUESS: who reads sooner sees the answer of before
+# which needs delay". GUESS: a host that reads sooner sees the previous answer
 HANDSHAKE_US = 10_000
-SECURE_OS_ALIVE = 0x1  # UNKNOWN: metal's word; drivers only look for a change from 0
-LOADABLE_BYTES = 1 << 20  # the host's buffer for a component, psp->fw_pri_buf
+# UNKNOWN: metal's word; drivers only look for a change from 0
+SECURE_OS_ALIVE = 0x1
+# the host's buffer for a component, psp->fw_pri_buf
+LOADABLE_BYTES = 1 << 20
 CLIENT = "MP0"
 PAGE_BYTES = 4096
 ZEROES = bytes(PAGE_BYTES)
 
-# What must have been loaded before a component. UNKNOWN: which of the drivers between SYSDRV and SOSDRV metal insists
-# on.
+# What must be loaded before a component. UNKNOWN: which of the drivers between SYSDRV and SOSDRV metal requires.
 NEEDS: dict[int, tuple[int, ...]] = {
     boot.PSP_BL__LOAD_KEY_DATABASE: (),
     boot.PSP_BL__LOAD_TOS_SPL_TABLE: (boot.PSP_BL__LOAD_KEY_DATABASE,),
@@ -54,13 +56,13 @@ TRAINING = (boot.PSP_BL__DRAM_LONG_TRAIN, boot.PSP_BL__DRAM_SHORT_TRAIN)
 FAULTS = (
     FaultKind("psp_bootloader_error", "the boot loader refuses the next component", "the error, 1 to 255; -1: 255"),
     FaultKind("psp_no_sign_of_life", "the secure OS never starts"),
-    FaultKind("psp_stuck_fence", "commands are done and their fences not written", "how many; -1: all"),
-    FaultKind("psp_status", "commands answer with a status instead of being done", "the status"),
+    FaultKind("psp_stuck_fence", "commands complete but their fences are not written", "how many; -1: all"),
+    FaultKind("psp_status", "commands fail with a status", "the status"),
 )
 
 
 class LoaderError(IntEnum):
-    """The boot loader's answers in C2PMSG_35, bits 7:0. UNKNOWN: metal's numbers; drivers only see that they are not
+    """The boot loader's answers in C2PMSG_35, bits 7:0. UNKNOWN: metal's numbers; drivers only check that they are not
     0.
     """
 
@@ -89,8 +91,8 @@ LOADER_ERRORS = {
 
 
 class Psp:
-    """The security processor of one card. `hub` is MMHUB's; `targets` get what is loaded; `on_autoload` and
-    `on_mode1_reset` tell the card.
+    """The security processor of one card. `hub` is MMHUB; `targets` get the loaded firmware; `on_autoload` and
+    `on_mode1_reset` notify the card.
     """
 
     def __init__(
@@ -105,15 +107,17 @@ class Psp:
         on_mode1_reset: Callable[[], None],
         waiting: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`waiting`: how many bytes the host has written that memory does not have yet, for what a refusal says."""
+        """`waiting` returns how many bytes written by the host have not reached memory, for refusal texts."""
         self.board, self.cells, self._hub = board, cells, hub
         self._on_mode1_reset = on_mode1_reset
         self._waiting = waiting
         self.loaded: set[int] = set()
         self.alive = False
-        self._answer = 0  # of the secure OS to the last control command; READY once it takes rings
-        self._commands = 0  # control commands: one is read at a time
-        self._version = 0  # of the secure OS, as its image says
+        # answer of the secure OS to the last control command; READY once it accepts rings
+        self._answer = 0
+        # number of control commands; one is read at a time
+        self._commands = 0
+        self._version = 0  # of the secure OS, from its image
         board.faults.know(*FAULTS)
         self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting)
         cells.on_write(self._name(35), self._boot_command)
@@ -126,11 +130,12 @@ class Psp:
         return f"MP0_SMN_C2PMSG_{number}"
 
     def _power_on(self) -> None:
-        self.cells[self._name(33)] = READY  # the boot loader is through with the board's own images
+        # the boot loader has finished the board's own images
+        self.cells[self._name(33)] = READY
         self.cells[self._name(35)] = READY
 
     def reset(self) -> None:
-        """Return to the boot loader: nothing loaded, no ring. The block's registers are reset with it."""
+        """Return to the boot loader: nothing loaded, no ring. The block's registers are reset too."""
         self.loaded.clear()
         self.alive = False
         self._answer = 0
@@ -141,13 +146,13 @@ class Psp:
 
     # --- boot loader --------------------------------------------------------------------------------------------
     def _boot_command(self, command: int) -> None:
-        """Take a command: bit 31 has just dropped with the host's write, and comes back when it is done."""
+        """Handle a command. The host's write has cleared bit 31; it is set again when the command is done."""
         address = self.cells[self._name(36)] << 20
         generation = self.ring.generation
         self.board.log.note("psp", "boot", "command {:#x}, image at {:#x}", command, address)
 
         def finish() -> None:
-            if generation != self.ring.generation:  # a reset came between
+            if generation != self.ring.generation:  # there was a reset in between
                 return
             error = self._refusal(command, address)
             if error is None:
@@ -165,7 +170,7 @@ class Psp:
 
     def _accept(self, command: int) -> None:
         if command == boot.PSP_BL__LOAD_KEY_DATABASE:
-            # the first part: a driver whose start failed begins anew without a reset
+            # the first part: a driver whose start failed starts again without a reset
             self.loaded.clear()
         self.loaded.add(command)
         self.cells[self._name(35)] = READY
@@ -174,15 +179,15 @@ class Psp:
             self.board.clock.after(SIGN_OF_LIFE_US - COMPONENT_US, lambda: self._wake_up(generation))
 
     def _refusal(self, command: int, address: int) -> tuple[int, str] | None:
-        """Return error and reason for a command that cannot be done. UNKNOWN: metal's error numbers; drivers only see
+        """Return error and reason for a command that cannot be done. UNKNOWN: metal's error numbers; drivers only check
         that they are not 0.
         """
         injected = self.board.faults.get("psp_bootloader_error")
         if injected is not None:
             self.board.faults.clear("psp_bootloader_error")
-            return (injected & 0xFF) or 1, "a fault that was switched on"
+            return (injected & 0xFF) or 1, "an injected fault"
         if self.alive:
-            return LoaderError.ALIVE, "the secure OS runs already"
+            return LoaderError.ALIVE, "the secure OS already runs"
         if command in TRAINING:
             return None
         part = parts.BOOT.get(command)
@@ -190,12 +195,12 @@ class Psp:
             return LoaderError.NO_SUCH_COMMAND, "there is no such command"
         missing = [parts.BOOT[need].name for need in NEEDS[command] if need not in self.loaded]
         if missing:
-            return LoaderError.ORDER, f"{', '.join(missing)} must come before"
+            return LoaderError.ORDER, f"{', '.join(missing)} must be loaded first"
         try:
             image = psp_images.check(self._component(address), part, self.ring.keys, self.board.chip)
             if command in self.loaded and part is not parts.KEY_DATABASE:
-                # GUESS: no driver boots a part twice, but for one that begins anew
-                return LoaderError.TWICE, "loaded already; a boot begins with the KDB"
+                # GUESS: no driver boots a part twice, except when it starts again
+                return LoaderError.TWICE, "already loaded; a boot begins with the KDB"
             if part is parts.KEY_DATABASE:
                 self.ring.keys = keys.read(image.body)
         except VmFault as fault:
@@ -211,9 +216,7 @@ class Psp:
         return None
 
     def _component(self, address: int) -> bytes:
-        """Read a component: its header tells its size; one without a header is looked at up to its last byte that is
-        not 0.
-        """
+        """Read a component. Its header states its size; without a header, read up to the last byte that is not 0."""
         start = self._hub.read(0, address, psp_images.HEADER_BYTES, CLIENT)
         size = psp_images.size_from_header(start)
         if size is not None and not psp_images.HEADER_BYTES <= size <= LOADABLE_BYTES:
@@ -236,10 +239,10 @@ class Psp:
 
     # --- secure OS ----------------------------------------------------------------------------------------------
     def _control(self, value: int) -> None:
-        """Take a control command of the host; the answer is bit 31 with a status in 15:0."""
+        """Handle a control command of the host; the answer is bit 31 with a status in 15:0."""
         generation = self.ring.generation
         if not self._answer:
-            what = "takes rings" if self.alive else "runs"
+            what = "accepts rings" if self.alive else "runs"
             self.board.log.note("psp", "violation", "control command {:#x} before the secure OS {}", value, what)
             return
         if value & gfx.GFX_CMD_ID_MASK == gfx.GFX_CTRL_CMD_ID_MODE1_RST:
@@ -291,7 +294,7 @@ class Psp:
 
 
 def _without_zeroes(data: bytes) -> bytes:
-    """Cut zero bytes off the end: whole pages first, since there are many."""
+    """Strip zero bytes from the end: whole pages first, because there are many."""
     end = len(data)
     while end >= PAGE_BYTES and data[end - PAGE_BYTES : end] == ZEROES:
         end -= PAGE_BYTES

@@ -1,7 +1,8 @@
 """The secure OS's command ring (GPCOM): 64-byte frames that name a command buffer and a fence.
 
 Source: psp_gfx_if.h (frames, commands, responses), amdgpu_psp.c (what is sent when). All addresses are MMHUB's, VMID 0.
-The host owns frames behind the read pointer; the secure OS writes the response into the command buffer, then the fence.
+The host owns the frames before the read pointer; the secure OS writes the response into the command buffer, then the
+fence.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ COMMAND_US = 100
 FRAME_BYTES = gfx.psp_gfx_rb_frame.SIZE
 TMR_ALIGNMENT = 1 << 20  # PSP_TMR_ALIGNMENT, amdgpu_psp.h
 RING_LIMIT_BYTES = 0x10000
-TA_BUFFER_BYTES = 16 << 20  # UNKNOWN: the most on metal; drivers share 16 KiB, PSP_*_SHARED_MEM_SIZE of amdgpu_psp.h
+# UNKNOWN: metal's limit; drivers share 16 KiB, PSP_*_SHARED_MEM_SIZE of amdgpu_psp.h
+TA_BUFFER_BYTES = 16 << 20
 PAGE = 4096
-# The TEE client API's numbers (GlobalPlatform), whose first members psp_gfx_if.h has; those for images:
+# The TEE client API's numbers (GlobalPlatform), the first of which psp_gfx_if.h has; those for images:
 # `psp_images.Status`. UNKNOWN: which of them metal uses where
 BAD_PARAMETERS, BAD_STATE, NOT_FOUND, OUT_OF_MEMORY = 0xFFFF_0006, 0xFFFF_0007, 0xFFFF_0008, 0xFFFF_000C
 
@@ -34,7 +36,7 @@ AUTOLOAD_NEEDS = (gfx.GFX_FW_TYPE_RLC_G, gfx.GFX_FW_TYPE_IMU_I, gfx.GFX_FW_TYPE_
 
 
 class Refused(Exception):
-    """A command that is answered with a status instead of being done."""
+    """A command fails with a status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -46,7 +48,7 @@ def _join(low: int, high: int) -> int:
 
 
 class Ring:
-    """The ring, what has been loaded through it, and the memory the secure OS has taken (TMR)."""
+    """The ring, the images loaded through it, and the memory region of the secure OS (TMR)."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Ring:
     def _forget(self) -> None:
         self.base, self.size_bytes, self.rptr, self.wptr = 0, 0, 0, 0  # pointers in dwords
         self.busy = False
-        self.keys: dict[bytes, Key] = {}  # of the database that was booted
+        self.keys: dict[bytes, Key] = {}  # of the booted key database
         self.images: dict[int, bytes] = {}
         self.sessions: dict[int, str] = {}
         self._next_session = 1
@@ -74,18 +76,18 @@ class Ring:
         self.boot_config = 0
 
     def reset(self) -> None:
-        """Forget everything; work under way ends without an answer."""
+        """Forget everything; work in progress ends without an answer."""
         self.generation += 1
         self._forget()
 
     # --- the ring -----------------------------------------------------------------------------------------------
     def create(self, base: int, size_bytes: int) -> int:
-        """Set the ring up; the status goes into the control register."""
+        """Set up the ring; return the status for the control register."""
         if self.size_bytes:
             return self._control_error(1, "there is a ring already")
         if base % PAGE or size_bytes % FRAME_BYTES or not FRAME_BYTES <= size_bytes <= RING_LIMIT_BYTES:
             return self._control_error(
-                2, f"a ring of {size_bytes:#x} bytes at {base:#x}: whole frames on a page are needed"
+                2, f"a ring of {size_bytes:#x} bytes at {base:#x}: it must hold whole frames and start on a page"
             )
         try:
             self._hub.read(0, base, size_bytes, CLIENT)
@@ -99,11 +101,11 @@ class Ring:
         return status
 
     def destroy(self) -> None:
-        """Drop the ring; what was loaded stays."""
+        """Drop the ring; loaded images stay."""
         self.size_bytes = 0
 
     def advance(self, wptr: int) -> None:
-        """Take the host's write pointer, in dwords within the ring."""
+        """Take the host's write pointer, in dwords from the ring's start."""
         if not self.size_bytes or wptr >= self.size_bytes // 4 or wptr % (FRAME_BYTES // 4):
             self.board.log.note(
                 "psp", "violation", "write pointer {:#x} of a ring of {:#x} bytes", wptr, self.size_bytes
@@ -135,7 +137,7 @@ class Ring:
         self._go_on()
 
     def _command(self, address: int) -> None:
-        """Do one command and write its response."""
+        """Execute one command and write its response."""
         buffer = bytearray(self._hub.read(0, address, gfx.psp_gfx_cmd_resp.SIZE, CLIENT))
         command = gfx.psp_gfx_cmd_resp.view(buffer)
         response = gfx.psp_gfx_resp()
@@ -162,7 +164,7 @@ class Ring:
     def _handler(self, command_id: int) -> Handler:
         injected = self.board.faults.get("psp_status")
         if injected is not None:
-            raise Refused(injected & 0xFFFF_FFFF, "a fault that was switched on")
+            raise Refused(injected & 0xFFFF_FFFF, "an injected fault")
         handler = COMMANDS.get(command_id)
         if handler is None:
             raise Refused(gfx.PSP_ERR_UNKNOWN_COMMAND, "there is no such command")
@@ -189,7 +191,7 @@ class Ring:
         response.tmr_size = self.tmr_bytes
 
     def setup_tmr(self, command: Any, response: Any) -> None:
-        """Take memory from the host for firmware."""
+        """Take memory that the host provides for firmware."""
         setup = command.cmd_setup_tmr
         base, size = _join(setup.buf_phy_addr_lo, setup.buf_phy_addr_hi), setup.buf_size
         if self.tmr is not None:
@@ -197,7 +199,7 @@ class Ring:
         if base % TMR_ALIGNMENT:
             raise Refused(BAD_PARAMETERS, f"a TMR at {base:#x}, not a multiple of {TMR_ALIGNMENT:#x}")
         if size < self.tmr_bytes:
-            raise Refused(OUT_OF_MEMORY, f"a TMR of {size:#x} bytes, {self.tmr_bytes:#x} are needed")
+            raise Refused(OUT_OF_MEMORY, f"a TMR of {size:#x} bytes; {self.tmr_bytes:#x} are needed")
         self._hub.read(0, base, 4, CLIENT)
         self._hub.read(0, base + size - 4, 4, CLIENT)
         self.tmr = (base, size)
@@ -209,7 +211,7 @@ class Ring:
         self.tmr = None
 
     def load_ip_fw(self, command: Any, response: Any) -> None:
-        """Check an image and give it to the block it is for."""
+        """Check an image and give it to its block."""
         load = command.cmd_load_ip_fw
         kind = load.fw_type
         part = parts.FIRMWARE.get(kind)
@@ -219,8 +221,8 @@ class Ring:
             raise Refused(BAD_STATE, f"{part.name} before the TMR is set up")
         image = self._image(_join(load.fw_phy_addr_lo, load.fw_phy_addr_hi), load.fw_size, part)
         if kind in self.images:
-            # GUESS: no driver loads a part twice without a reset between
-            raise Refused(BAD_STATE, f"{part.name} is loaded already")
+            # GUESS: no driver loads a part twice without a reset in between
+            raise Refused(BAD_STATE, f"{part.name} is already loaded")
         self.images[kind] = image.data
         if self.tmr is not None:
             response.fw_addr_lo, response.fw_addr_hi = self.tmr[0] & 0xFFFF_FFFF, self.tmr[0] >> 32
@@ -228,7 +230,7 @@ class Ring:
             target.firmware_loaded(kind, image.data)
 
     def autoload_rlc(self, command: Any, response: Any) -> None:
-        """Start the graphics core from what has been loaded."""
+        """Start the graphics core from the loaded firmware."""
         missing = [parts.FIRMWARE[kind].name for kind in AUTOLOAD_NEEDS if kind not in self.images]
         if not self.toc_seen:
             missing.append(parts.TOC.name)
@@ -237,11 +239,11 @@ class Ring:
         self._on_autoload(dict(self.images))
 
     def load_ta(self, command: Any, response: Any) -> None:
-        """Start a trusted application; the answer is its session. ASD is one too."""
+        """Start a trusted application, such as the ASD; the answer is its session."""
         load = command.cmd_load_ta
         buffer, size = _join(load.cmd_buf_phy_addr_lo, load.cmd_buf_phy_addr_hi), load.cmd_buf_len
         if size % PAGE or (size and buffer % PAGE) or size > TA_BUFFER_BYTES:
-            raise Refused(BAD_PARAMETERS, f"a command buffer of {size:#x} bytes at {buffer:#x}: whole pages are needed")
+            raise Refused(BAD_PARAMETERS, f"a command buffer of {size:#x} bytes at {buffer:#x}: it must be whole pages")
         image = self._image(_join(load.app_phy_addr_lo, load.app_phy_addr_hi), load.app_len, parts.APPLICATION)
         if size:
             self._hub.read(0, buffer, size, CLIENT)
@@ -256,14 +258,14 @@ class Ring:
             raise Refused(NOT_FOUND, f"there is no session {session}")
 
     def invoke(self, command: Any, response: Any) -> None:
-        """Call a trusted application. The model has none: the call is taken and leaves its buffer alone."""
+        """Call a trusted application. The model has none: the call succeeds and does not change its buffer."""
         session = command.cmd_invoke_cmd.session_id
         if session not in self.sessions:
             raise Refused(NOT_FOUND, f"there is no session {session}")
         response.session_id = session
 
     def configure_boot(self, command: Any, response: Any) -> None:
-        """Get or set what the next boot does (ECC on GDDR)."""
+        """Get or set options of the next boot (ECC on GDDR)."""
         asked = command.boot_cfg
         if asked.sub_cmd == gfx.BOOTCFG_CMD_SET:
             self.boot_config = self.boot_config & ~asked.boot_config_valid | asked.boot_config & asked.boot_config_valid
@@ -274,7 +276,7 @@ class Ring:
         response.uresp.boot_cfg.boot_cfg = self.boot_config
 
     def not_supported(self, command: Any, response: Any) -> None:
-        """Refuse what only virtual functions, or older chips, ask for."""
+        """Refuse a command that only virtual functions or older chips use."""
         raise Refused(gfx.TEE_ERROR_NOT_SUPPORTED, "not offered by this secure OS")
 
 

@@ -1,9 +1,9 @@
-"""The key of the virtual cards: what signs the images made for them, and the key database that goes with it. Both
-halves are public.
+"""The key of the virtual cards, which signs the images made for them, and its key database. Both halves of the key are
+public.
 
-No real card knows this key, and a card that has booted AMD's key database refuses what it has signed. The modulus is a
-product of eight primes, so that signing takes a millisecond; whoever checks a signature cannot tell. Source: RFC 8017,
-8.1 and 9.1 (RSASSA-PSS); layout of a key database: PSPTool's key_store_file.py, and the files.
+No real card knows this key, and a card that has booted AMD's key database refuses images signed with it. The modulus is
+a product of eight primes, so signing takes only a millisecond; verification is the same. Source: RFC 8017, 8.1 and 9.1
+(RSASSA-PSS); layout of a key database: PSPTool's key_store_file.py, and the files.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ PRIMES = (
 MODULUS = reduce(mul, PRIMES)
 EXPONENT = 0x10001
 KEY_BYTES = 0x100
-ROOT_ID = b"virtual cards\0\0\0"  # of the key in the boot loader's ROM
+# id of the key in the boot loader's ROM
+ROOT_ID = b"virtual cards\0\0\0"
 SALT_BYTES = DIGEST_BYTES = 32
 TRAILER = 0xBC
 SIGNATURES_KEPT = 512
 
 
 def key_id(usage: int) -> bytes:
-    """Return the id of the virtual cards' key for one usage, as their key database has it."""
+    """Return the id of the virtual cards' key for one usage, as in their key database."""
     return f"virtual key {usage:#04x}".encode()
 
 
@@ -45,7 +46,7 @@ def spread(seed: bytes, size_bytes: int) -> bytes:
 
 
 def sign(data: bytes) -> bytes:
-    """Return the signature of header and body. The same each time: the salt comes from the data."""
+    """Return the signature of header and body. It is the same each time: the salt comes from the data."""
     return _signature(sha256(data).digest())
 
 
@@ -55,26 +56,26 @@ def _signature(digest: bytes) -> bytes:
     summed = sha256(bytes(8) + digest + salt).digest()
     plain = (b"\1" + salt).rjust(KEY_BYTES - DIGEST_BYTES - 1, b"\0")
     masked = bytearray(a ^ b for a, b in zip(plain, spread(summed, len(plain)), strict=True))
-    # the modulus has one bit more than the number that is signed
+    # the modulus has one bit more than the signed number
     masked[0] &= 0x7F
     return _power(int.from_bytes(bytes(masked) + summed + bytes([TRAILER]), "big")).to_bytes(KEY_BYTES, "big")
 
 
 def _power(number: int) -> int:
-    """Raise to the private exponent, prime by prime. Source: RFC 8017, 5.1.2."""
+    """Raise `number` to the private exponent, prime by prime. Source: RFC 8017, 5.1.2."""
     return sum(pow(number % prime, exponent, prime) * factor for prime, exponent, factor in _crt()) % MODULUS
 
 
 @lru_cache(maxsize=1)
 def _crt() -> tuple[tuple[int, int, int], ...]:
-    """Return for each prime the private exponent, and the factor that its share of the result gets."""
+    """Return for each prime its private exponent, and the factor of its share in the result."""
     return tuple(
         (prime, pow(EXPONENT, -1, prime - 1), MODULUS // prime * pow(MODULUS // prime, -1, prime)) for prime in PRIMES
     )
 
 
 def database(usages: Iterable[int]) -> bytes:
-    """Return the body of a key database that has this key once for each usage."""
+    """Return the body of a key database that contains this key once for each usage."""
     keys = b"".join(
         struct.pack("<4I16sI44x", 0x50 + KEY_BYTES, 1, usage, EXPONENT, key_id(usage), KEY_BYTES * 8)
         + MODULUS.to_bytes(KEY_BYTES, "little")

@@ -1,4 +1,6 @@
-"""What every register of a Radeon is to its model: a table a block. `docs/silicon.md`, "Registers", counts them."""
+"""What the model does with each register of a Radeon: one table for each block. `docs/silicon.md`, "Registers", counts
+them.
+"""
 
 from __future__ import annotations
 

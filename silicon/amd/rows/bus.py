@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ringup.silicon.common.rows import ALL, behaviour, inert, unmodelled
 
-ASIC_INIT_COMPLETE = 0x200  # ATOM_S7_ASIC_INIT_COMPLETE_MASK of atombios.h: the card has been posted
+# ATOM_S7_ASIC_INIT_COMPLETE_MASK of atombios.h: the card has been posted
+ASIC_INIT_COMPLETE = 0x200
 FLUSH_MEM, FLUSH_REG = 0x385C, 0x3858  # the flush registers themselves
 STRAPS = "board/nbio.py: the chip's identity and size"
 
@@ -17,7 +18,7 @@ NBIO = (
         "RCC_DEV0_EPF0_RCC_IOV_FUNC_IDENTIFIER", "board/nbio.py: a physical function, virtualisation off", read_only=ALL,
     ),
     behaviour("RCC_DEV0_0_RCC_CONFIG_APER_SIZE RCC_DEV0_0_RCC_CONFIG_REG_APER_SIZE", STRAPS, read_only=ALL),
-    behaviour("BIF_BX0_BIF_FB_EN", "board/apertures.py: BAR 0 is open for reads and writes", reset=3),
+    behaviour("BIF_BX0_BIF_FB_EN", "board/apertures.py: reads and writes of BAR 0 are enabled", reset=3),
     behaviour(
         "BIF_BX_PF0_MM_INDEX BIF_BX_PF0_MM_INDEX_HI BIF_BX_PF0_MM_DATA", "board/nbio.py: a window to registers and VRAM",
     ),
@@ -29,38 +30,38 @@ NBIO = (
     behaviour(
         "BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_CNTL BIF_BX_PF0_HDP_REG_COHERENCY_FLUSH_CNTL"
         " BIF_BX_PF0_HDP_MEM_COHERENCY_FLUSH_ONLY_CNTL BIF_BX_PF0_GPU_HDP_FLUSH_REQ",
-        "board/nbio.py: the host data path is flushed",
+        "board/nbio.py: flushes of the host data path",
     ),
     behaviour("BIF_BX_PF0_GPU_HDP_FLUSH_DONE", "board/nbio.py: engines whose flush is done", read_only=ALL),
-    behaviour("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", "board/nbio.py: where else the flush register is", reset=FLUSH_MEM),
+    behaviour("BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL", "board/nbio.py: a second address of the flush register", reset=FLUSH_MEM),
     behaviour("BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL", "board/nbio.py: the same", reset=FLUSH_REG),
-    behaviour("BIF_BX_PF0_BIF_BME_STATUS", "board/nbio.py: an engine wanted the bus while mastering was off", read_only=1),
+    behaviour("BIF_BX_PF0_BIF_BME_STATUS", "board/nbio.py: an engine tried DMA while bus mastering was off", read_only=1),
     behaviour("RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN", "board/nbio.py: doorbells are on"),
     behaviour("S2A_DOORBELL_ENTRY_#_CTRL", "board/nbio.py: where doorbells lead"),
     behaviour("BIF_BX0_BIOS_SCRATCH_7", "board/nbio.py: the card's own firmware has posted it", reset=ASIC_INIT_COMPLETE),
     inert(
         "BIF_BX0_BIOS_SCRATCH_# BIF_BX0_SBIOS_SCRATCH_# BIF_BX0_DRIVER_SCRATCH_# BIF_BX0_FW_SCRATCH_#",
-        "32 bits that VBIOS, firmware and drivers leave each other notes in", "amdgpu_atombios.c, scratch registers",
+        "32 bits through which VBIOS, firmware and drivers pass notes", "amdgpu_atombios.c, scratch registers",
     ),
     inert(
         "BIF_BX0_INTERRUPT_CNTL BIF_BX0_INTERRUPT_CNTL2",
-        "a dummy read that legacy interrupts make before they go out", "nbio_v4_3.c, ih_control",
+        "a dummy read before each legacy interrupt", "nbio_v4_3.c, ih_control",
     ),
-    inert("CPM_CONTROL PCIE_CNTL2", "clock gating: power alone", "nbio_v4_3.c, update_medium_grain_clock_gating"),
+    inert("CPM_CONTROL PCIE_CNTL2", "clock gating: affects power only", "nbio_v4_3.c, update_medium_grain_clock_gating"),
     inert(
         "BIF_BX0_BIF_DOORBELL_INT_CNTL", "interrupts of memory errors, of which the card has none",
         "nbio_v4_3.c, handle_ras_*",
     ),
     inert(
-        "RCC_DEV0_EPF2_STRAP2", "whether the USB function keeps its state in D3: it is configuration space only",
+        "RCC_DEV0_EPF2_STRAP2", "whether the USB function keeps its state in D3; the model of it has only configuration space",
         "nbio_v4_3.c, init_registers",
     ),
     unmodelled(
-        "BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_*", "doorbells that the card rings itself, by a write to host memory",
+        "BIF_BX_PF0_DOORBELL_SELFRING_GPA_APER_*", "doorbells that the card rings by writing to host memory",
     ),
-    unmodelled("BIF_BX0_GFX_MMIOREG_CAM_CNTL", "registers that lie elsewhere", starts=("CAM_ENABLE",)),
-    unmodelled("BIF_BX0_BIF_RB_CNTL", "the bus interface's own ring of interrupts", starts=("RB_ENABLE",)),
-    unmodelled("BIF_BX0_BIF_MM_INDACCESS_CNTL", "windows to registers that are closed", starts=("MM_INDACCESS_DIS",)),
+    unmodelled("BIF_BX0_GFX_MMIOREG_CAM_CNTL", "registers mapped to other addresses", starts=("CAM_ENABLE",)),
+    unmodelled("BIF_BX0_BIF_RB_CNTL", "the bus interface's own interrupt ring", starts=("RB_ENABLE",)),
+    unmodelled("BIF_BX0_BIF_MM_INDACCESS_CNTL", "disabling the windows to registers", starts=("MM_INDACCESS_DIS",)),
 )  # fmt: skip
 
 MP = (
@@ -74,6 +75,6 @@ MP = (
     behaviour("MP1_FIRMWARE_FLAGS", "smu/controller.py: the SMU runs", read_only=ALL),
     inert(
         "MP1_SMN_IH_SW_INT MP1_SMN_IH_SW_INT_CTRL",
-        "interrupts from the SMU to the driver, which it never has cause for here", "smu_v13_0.c, set_irq_state",
+        "interrupts from the SMU to the driver, which the model never raises", "smu_v13_0.c, set_irq_state",
     ),
 )  # fmt: skip

@@ -1,15 +1,16 @@
-"""What the model of the graphics core lacks: drawing, GDS, counters, traces. What starts any of them is refused.
+"""What the model of the graphics core lacks: drawing, GDS, counters, traces. A write that starts any of them raises
+`Unmodelled`.
 
-The rest is kept and noted: drivers set it up before the first draw (amdgpu's clear state, RADV's preamble), which is no
-mistake and no use either.
-Sources: clearstate_gfx11.h, gfx_v11_0.c (init_gds_vmid, ring_emit_gds_switch), Mesa ac_perfcounter.c, ac_sqtt.c.
+Other writes are stored and logged: drivers set this state up before the first draw (amdgpu's clear state, RADV's
+preamble), which is no mistake and has no effect. Sources: clearstate_gfx11.h, gfx_v11_0.c (init_gds_vmid,
+ring_emit_gds_switch), Mesa ac_perfcounter.c, ac_sqtt.c.
 """
 
 from __future__ import annotations
 
 from ringup.silicon.common.rows import unmodelled
 
-DRAWING = "state of drawing, which no packet here does"
+DRAWING = "state of drawing, which the model lacks"
 GDS = "GDS, global wave sync and ordered append"
 COUNTERS = "performance counters"
 TRACE = "thread traces"
@@ -30,7 +31,7 @@ ROWS = (
     unmodelled("GDS_WR_DATA GDS_WR_BURST_DATA GDS_ATOM_OP GDS_MEMORY_CLEAN GDS_GWS_RESOURCE_CNTL", GDS, starts=("*",)),
     unmodelled("GDS_* CP_*GDS_*", GDS),
     # --- drawing -------------------------------------------------------------------------------------------------
-    # the clear state sets policies of the generation before, which this one's header leaves out: clearstate_gfx11.h
+    # the clear state sets cache policies of the previous generation, which this one's header omits: clearstate_gfx11.h
     unmodelled("CB_RMI_GL2_CACHE_CONTROL", DRAWING, spare=0x5_0050),
     unmodelled("VGT_DRAW_INITIATOR VGT_EVENT_INITIATOR", "drawing by register", starts=("*",)),
     unmodelled(
@@ -40,6 +41,6 @@ ROWS = (
     unmodelled(
         "CP_INDEX_* CP_DRAW_* CP_MAX_DRAW_COUNT CP_MAX_CONTEXT CP_DEVICE_ID CP_VGT_* CP_PA_* CP_SC_* CP_GE_*", DRAWING,
     ),
-    unmodelled("TA_BC_BASE_* TA_CS_BC_BASE_*", "border colours of samplers, which no instruction here uses"),
+    unmodelled("TA_BC_BASE_* TA_CS_BC_BASE_*", "border colours of samplers, which the model lacks"),
     unmodelled("*_DEBUG *_DEBUG_* *_DSM_CNTL* *_EDC_*", "debugging and error injection"),
 )  # fmt: skip

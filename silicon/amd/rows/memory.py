@@ -1,4 +1,4 @@
-"""The paths to memory beside the VM hubs: arbiters, ATHUB, LSDMA.
+"""The paths to memory apart from the VM hubs: arbiters, ATHUB, LSDMA.
 
 Sources: amdgpu mmhub_v3_0.c, athub_v3_0.c, lsdma_v6_0.c.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from ringup.silicon.common.rows import inert, unmodelled
 
 COUNTERS = "performance counters"
-ARBITERS = "order and share of requests on their way to memory, which all take no time here"
+ARBITERS = "arbitration of memory requests, which take no time here"
 
 GC = (unmodelled("GCEA_* GUS_* RMI_* UTCL1_* GCUTCL2_* GCVML2_* GL1* GL2* CH* GCR_* GCRD_*", ARBITERS),)
 MMHUB = (
     inert(
         "MM_ATC_L2_MISC_CG DAGB#_CNTL_MISC2",
-        "clock gating: power alone",
+        "clock gating: affects power only",
         "mmhub_v3_0.c, update_medium_grain_clock_gating",
     ),
     unmodelled("*_PERFCOUNTER_RSLT_CNTL", COUNTERS, starts=("ENABLE_ANY", "START_TRIGGER")),
@@ -22,14 +22,14 @@ MMHUB = (
     unmodelled("DAGB* MMEA* PCTL*", ARBITERS),
 )
 ATHUB = (
-    inert("ATHUB_MISC_CNTL", "clock gating: power alone", "athub_v3_0.c, update_medium_grain_clock_gating"),
+    inert("ATHUB_MISC_CNTL", "clock gating: affects power only", "athub_v3_0.c, update_medium_grain_clock_gating"),
     unmodelled("*_PERFCOUNTER_RSLT_CNTL", COUNTERS, starts=("ENABLE_ANY", "START_TRIGGER")),
     unmodelled("*_PERFCOUNTER* *_PERF_COUNTER_*", COUNTERS),
     unmodelled("XPB_* RPB_*", ARBITERS),
 )
 LSDMA = (
     inert(
-        "LSDMA_MEM_POWER_CTRL", "memory of the block that sleeps while it rests: power alone",
+        "LSDMA_MEM_POWER_CTRL", "sleep of the block's memory while it is idle: affects power only",
         "lsdma_v6_0.c, update_memory_power_gating",
     ),
     unmodelled("LSDMA_PIO_COMMAND", "a copy by register", starts=("*",)),

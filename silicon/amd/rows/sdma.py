@@ -1,4 +1,4 @@
-"""The copy engines' registers, which lie among the graphics core's.
+"""The copy engines' registers, which are among the graphics core's.
 
 Source: amdgpu sdma_v6_0.c.
 """
@@ -12,8 +12,8 @@ START = "sdma_v6_0.c, gfx_resume"
 ROWS = (
     behaviour("SDMA#_F32_CNTL", "sdma/engine.py: the threads halt and run", reset=1),
     behaviour("SDMA#_STATUS_REG SDMA#_QUEUE#_CONTEXT_STATUS", "sdma/engine.py: what is busy", read_only=ALL),
-    behaviour("SDMA#_FREEZE SDMA#_QUEUE_RESET_REQ", "sdma/engine.py: the engine stands still; queues are dropped"),
-    behaviour("SDMA#_CNTL", "sdma/engine.py: which interrupts go out"),
+    behaviour("SDMA#_FREEZE SDMA#_QUEUE_RESET_REQ", "sdma/engine.py: freezing the engine; dropping queues"),
+    behaviour("SDMA#_CNTL", "sdma/engine.py: enabled interrupts"),
     behaviour("SDMA#_WATCHDOG_CNTL", "sdma/engine.py: how long a queue may hold the engine"),
     behaviour(
         "SDMA#_QUEUE#_RB_CNTL SDMA#_QUEUE#_RB_BASE SDMA#_QUEUE#_RB_BASE_HI SDMA#_QUEUE#_RB_RPTR SDMA#_QUEUE#_RB_RPTR_HI"
@@ -22,11 +22,11 @@ ROWS = (
         " SDMA#_QUEUE#_DOORBELL SDMA#_QUEUE#_DOORBELL_OFFSET SDMA#_QUEUE#_MINOR_PTR_UPDATE",
         "sdma/engine.py: ring, pointers, doorbell, indirect buffers",
     ),
-    inert("SDMA#_RLC_CGCG_CTRL", "clock gating: power alone", "gfx_v11_0.c, update_coarse_grain_clock_gating"),
-    inert("SDMA#_UTCL1_CNTL SDMA#_UTCL1_PAGE", "retries and caching of translations; here none is delayed", START),
+    inert("SDMA#_RLC_CGCG_CTRL", "clock gating: affects power only", "gfx_v11_0.c, update_coarse_grain_clock_gating"),
+    inert("SDMA#_UTCL1_CNTL SDMA#_UTCL1_PAGE", "retries and caching of translations, which are never delayed here", START),
     inert("SDMA#_SEM_WAIT_FAIL_TIMER_CNTL", "waits of semaphore packets, which this engine does not have", START),
     unmodelled("SDMA#_QUEUE#_PREEMPT SDMA#_QUEUE#_RB_PREEMPT", "preemption within a queue", starts=("*",)),
     unmodelled("SDMA#_QUEUE#_RB_AQL_CNTL", "AQL packets for the copy engine", starts=("AQL_ENABLE",)),
-    behaviour("SDMA#_UCODE_DATA SDMA#_BROADCAST_UCODE_DATA", "gc/direct_load.py: firmware past the PSP is not taken"),
-    unmodelled("SDMA#_*", "the engine's firmware and caches use these; here there are none"),
+    behaviour("SDMA#_UCODE_DATA SDMA#_BROADCAST_UCODE_DATA", "gc/direct_load.py: firmware without the PSP is refused"),
+    unmodelled("SDMA#_*", "registers of the engine's firmware and caches, which the model lacks"),
 )  # fmt: skip

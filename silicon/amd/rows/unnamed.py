@@ -1,7 +1,7 @@
-"""Dwords that a known driver asks for although no header of the chip names a register there.
+"""Dwords that a known driver accesses although no header of the chip names a register there.
 
-What metal answers is not public. amdgpu reads these, or stores to them, on cards that work, and goes on whatever comes;
-here they read 0 and stores are lost. A driver that uses such an answer has found nothing out.
+UNKNOWN: what metal answers. amdgpu reads these, or writes them, on working cards, and ignores the result. Here they
+read as 0 and writes are dropped, so a driver learns nothing from them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 
 class Unnamed(NamedTuple):
-    """Dwords without a name: from `first` on, a register of `chip`, empty for the card's own.
+    """Dwords without a name, starting at `first`, a register of `chip` (empty: the card itself).
 
-    `to`: the last named register of the range, whose unnamed dwords are meant. `distance`: bytes behind `first`.
+    `to`: the last named register of the range, whose unnamed dwords are meant. `distance`: bytes from `first` to the
+    range.
     """
 
     block: str
@@ -26,17 +27,17 @@ class Unnamed(NamedTuple):
 ROWS = (
     Unnamed(
         "gc", "CP_MQD_BASE_ADDR",
-        "a queue is loaded by storing every dword of the range: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11",
+        "a driver loads a queue by writing every dword of the range: amdgpu_amdkfd_gfx_v11.c, hqd_load_v11",
         to="CP_HQD_PQ_WPTR_HI",
     ),
     Unnamed(
         "gc", "GRBM_STATUS2",
-        "SDMA 1's state is dumped at SDMA 0's distance, and not all of it is an engine's: sdma_v6_0.c, reg_list",
+        "a dump of SDMA 1's state uses SDMA 0's list plus a distance, and some of these are no SDMA registers: sdma_v6_0.c, reg_list",
         distance=0x1800,
     ),
     *(
         Unnamed(
-            "gc", name, "one list of the command processor's state for every chip: gfx_v11_0.c, gc_reg_list_11_0",
+            "gc", name, "a dump of the command processor's state uses one list for all chips: gfx_v11_0.c, gc_reg_list_11_0",
             chip="navi31",
         )
         for name in ("CP_MES_DEBUG_INTERRUPT_INSTR_PNTR", "GRBM_STATUS_SE3", "GRBM_STATUS_SE4", "GRBM_STATUS_SE5")
@@ -44,5 +45,5 @@ ROWS = (
 )  # fmt: skip
 BASE_ZERO = 7 * 4
 BASE_ZERO_WHY = (
-    "BIOS_SCRATCH_7 is asked for before its base is known, with a base of 0: amdgpu_atombios.c, scratch_need_asic_init"
+    "a driver reads BIOS_SCRATCH_7 with base 0, before it knows the base: amdgpu_atombios.c, scratch_need_asic_init"
 )

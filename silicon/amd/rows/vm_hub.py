@@ -7,47 +7,47 @@ from __future__ import annotations
 
 from ringup.silicon.common.rows import ALL, Row, behaviour, inert, unmodelled
 
-SPEED = "caching and prefetching of translations: speed alone"
+SPEED = "caching and prefetching of translations: affects speed only"
 
 _ROWS = (
     behaviour("VM_CONTEXT#_PAGE_TABLE_*", "memory/hub.py: page tables of a VMID"),
-    # QUIRK: tinygrad's driver sets two bits above the last field that the header names, on cards that work
-    behaviour("VM_CONTEXT#_CNTL", "memory/hub.py: a VMID is on, its depth, and which faults interrupt", spare=3 << 23),
+    # QUIRK: tinygrad's driver sets two bits above the last field in the header, on working cards
+    behaviour("VM_CONTEXT#_CNTL", "memory/hub.py: enable of a VMID, depth of its tables, which faults interrupt", spare=3 << 23),
     behaviour(
         "VM_INVALIDATE_ENG#_REQ VM_INVALIDATE_ENG#_SEM VM_INVALIDATE_ENG#_ADDR_RANGE_*",
-        "memory/hub.py: translations are forgotten",
+        "memory/hub.py: invalidation of translations",
     ),
-    behaviour("VM_INVALIDATE_ENG#_ACK", "memory/hub.py: VMIDs that are through", read_only=ALL),
-    behaviour("VM_L2_CNTL", "memory/hub.py: ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY; the rest is speed"),
-    behaviour("VM_L2_CNTL2", "memory/hub.py: all translations are forgotten"),
+    behaviour("VM_INVALIDATE_ENG#_ACK", "memory/hub.py: VMIDs whose invalidation is done", read_only=ALL),
+    behaviour("VM_L2_CNTL", "memory/hub.py: ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY; the rest affects speed only"),
+    behaviour("VM_L2_CNTL2", "memory/hub.py: invalidation of all translations"),
     behaviour(
         "VM_L2_PROTECTION_FAULT_CNTL VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32 VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_HI32",
-        "memory/hub.py: what a fault does",
+        "memory/hub.py: effects of a fault",
     ),
     behaviour("VM_L2_PROTECTION_FAULT_STATUS", "memory/hub.py: the first fault", read_only=ALL),
     behaviour("VM_L2_PROTECTION_FAULT_ADDR_LO32 VM_L2_PROTECTION_FAULT_ADDR_HI32", "memory/hub.py: its page", read_only=ALL),
     behaviour(
         "MC_VM_FB_OFFSET MC_VM_FB_LOCATION_BASE MC_VM_FB_LOCATION_TOP MC_VM_AGP_BASE MC_VM_AGP_BOT MC_VM_AGP_TOP"
         " MC_VM_SYSTEM_APERTURE_LOW_ADDR MC_VM_SYSTEM_APERTURE_HIGH_ADDR",
-        "memory/hub.py: addresses that need no table",
+        "memory/hub.py: untranslated addresses",
     ),
-    behaviour("MC_VM_MX_L1_TLB_CNTL", "memory/hub.py: translation is on"),
+    behaviour("MC_VM_MX_L1_TLB_CNTL", "memory/hub.py: enable of translation"),
     inert("VM_L2_CNTL3 VM_L2_CNTL4 VM_L2_CNTL5", SPEED, "gfxhub_v3_0.c, init_cache_regs"),
-    unmodelled("VM_L2_CONTEXT1_IDENTITY_APERTURE_* VM_L2_CONTEXT_IDENTITY_*", "addresses of VMID 1 that need no table"),
+    unmodelled("VM_L2_CONTEXT1_IDENTITY_APERTURE_* VM_L2_CONTEXT_IDENTITY_*", "untranslated addresses of VMID 1"),
     unmodelled(
         "MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_LSB MC_VM_SYSTEM_APERTURE_DEFAULT_ADDR_MSB",
-        "where accesses go that hit nothing",
+        "target of accesses to unmapped addresses",
     ),
-    unmodelled("VM_L2_PROTECTION_FAULT_CNTL2", "which clients' faults are told, and where retries end"),
-    unmodelled("VM_CONTEXTS_DISABLE", "contexts that are off whatever CONTEXT#_CNTL says", starts=("*",)),
-    unmodelled("MC_VM_MARC_* MC_VM_FB_SIZE_OFFSET_VF#", "relocated and virtual functions' memory"),
+    unmodelled("VM_L2_PROTECTION_FAULT_CNTL2", "which clients' faults are reported, and the limit of retries"),
+    unmodelled("VM_CONTEXTS_DISABLE", "contexts that are disabled regardless of CONTEXT#_CNTL", starts=("*",)),
+    unmodelled("MC_VM_MARC_* MC_VM_FB_SIZE_OFFSET_VF#", "memory of relocation and virtual functions"),
     unmodelled("VM_* MC_VM_*", "the rest of the hub"),
 )  # fmt: skip
 
 
 _PRIVATE = "VM_L2_BANK_SELECT_RESERVED_CID2"
 _PRIVATE_CACHE = {
-    "MM": behaviour(_PRIVATE, "memory/hub.py: the private cache is forgotten"),
+    "MM": behaviour(_PRIVATE, "memory/hub.py: invalidation of the private cache"),
     "GC": inert(_PRIVATE, SPEED, "gfxhub_v3_0.c, init_cache_regs"),
 }
 

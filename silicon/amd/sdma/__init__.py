@@ -1,4 +1,4 @@
-"""A copy engine: its queues, and what its packets do.
+"""A copy engine: its queues and its packets.
 
-Imported by the card.
+The card imports it.
 """

@@ -1,5 +1,5 @@
-"""SDMA's bulk work: copies, fills, page-table entries. Everything goes through address translation, in slices of
-virtual time.
+"""SDMA's bulk work: copies, fills, page-table entries. All addresses are translated; the work runs in slices of virtual
+time.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from ringup.silicon.amd.sdma.engine import Queue
     from ringup.silicon.amd.sdma.packets import Engine
 
-SLICE_BYTES = 256 << 10  # moved before others get their turn
-BYTES_PER_US = 50_000  # a believable engine; not a performance estimate
-SWAPS = {1: ">u2", 2: ">u4", 3: ">u8"}  # 8 in 16, 8 in 32, 8 in 64: byte order within units
+SLICE_BYTES = 256 << 10  # moved before other engines get a turn
+BYTES_PER_US = 50_000  # plausible; no estimate of performance
+# 8 in 16, 8 in 32, 8 in 64: byte order within units
+SWAPS = {1: ">u2", 2: ">u4", 3: ">u8"}
 Work = Generator[float, None, None]
 
 
 def swapped(data: bytes, mode: int) -> bytes:
-    """Return `data` with the bytes of each unit reversed as a packet's swap field says; a part of a unit at the end
-    stays.
+    """Return `data` with the bytes of each unit reversed, as the packet's swap field says. An incomplete unit at the
+    end is not swapped.
     """
     form = SWAPS.get(mode)
     if form is None:
@@ -40,11 +41,11 @@ def _join(packet: Any, name: str) -> int:
 
 
 def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Copy bytes, to one destination or (broadcast) two. Slices go upwards, so an overlap upwards repeats what was
-    copied first.
+    """Copy bytes to one destination or (broadcast) two. Slices run upwards, so an upward overlap copies bytes copied
+    earlier.
     """
     if packet.backwards:
-        raise Unmodelled(f"{engine.name}: a copy that goes downwards ({packet!r})")
+        raise Unmodelled(f"{engine.name}: a copy that runs downwards ({packet!r})")
     targets = [(_join(packet, "dst_addr"), packet.dst_sw)] if not packet.broadcast else []
     if packet.broadcast:
         more = yield from engine.fetch(queue, 2)
@@ -62,7 +63,7 @@ def linear(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def window(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Copy a box between two linear surfaces. Extents, pitches and slice pitches are stored less one, in elements."""
+    """Copy a box between two linear surfaces. Extents, pitches and slice pitches are stored minus one, in elements."""
     element = 1 << packet.elementsize
     width = (packet.rect_x + 1) * element
     moved = 0
@@ -88,10 +89,10 @@ def _texel(packet: Any, side: str, y: int, z: int) -> int:
 
 
 def fill(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Fill with a byte, a word or a dword, as `fillsize` says; `count` is bytes less one."""
+    """Fill with a byte, a word or a dword, as `fillsize` says; `count` is the number of bytes minus one."""
     unit = 1 << packet.fillsize
     if unit > 4:
-        unit = 4  # UNKNOWN: size 3 is named by no source
+        unit = 4  # UNKNOWN: no source describes size 3
     address, size = _join(packet, "dst_addr"), packet.count + 1
     pattern = packet.src_data_31_0.to_bytes(4, "little")[:unit]
     done = 0
@@ -103,8 +104,8 @@ def fill(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def generate(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Store page-table entries: a start value growing by a step, the flag bits of the mask set in each. `count` is
-    entries less one.
+    """Store page-table entries: a start value that grows by a step, with the mask's flag bits set in each. `count` is
+    the number of entries minus one.
     """
     address = _join(packet, "dst_addr")
     value = packet.init_dw0 | packet.init_dw1 << 32

@@ -1,6 +1,6 @@
-"""An SDMA engine (6.0): eight queues of byte-counted rings, activated by registers or by a queue descriptor.
+"""An SDMA engine (6.0): eight queues with byte-counted rings, activated by registers or by a queue descriptor.
 
-Each queue is a coroutine: a packet's work runs until it waits or its time is up, then the clock resumes it. Source:
+Each queue is a coroutine: a packet runs until it waits or its time slice ends, then the clock resumes it. Source:
 sdma_v6_0.c, v11_structs.h.
 """
 
@@ -22,16 +22,19 @@ from ringup.silicon.common.faults import FaultKind
 QUEUES = 8
 INTERRUPT_CLIENT = 0x0A  # SOC21_IH_CLIENTID_GFX
 WAKE_US = 1  # from a doorbell to the first fetch
-POLL_US = 20  # how often memory is looked at for a write pointer; metal's interval is configurable
-WATCHDOG_UNIT_US = 100_000  # SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT, sdma_v6_0.c: 100 ms per unit
+# interval of polls for a write pointer in memory; metal's interval is configurable
+POLL_US = 20
+# SDMA0_WATCHDOG_CNTL.QUEUE_HANG_COUNT, sdma_v6_0.c: 100 ms per unit
+WATCHDOG_UNIT_US = 100_000
 FETCH_DWORDS = 64
-FIRMWARE = (71, 72)  # GFX_FW_TYPE_SDMA_UCODE_TH0, _TH1 of psp_gfx_if.h: the two threads every engine runs
+# GFX_FW_TYPE_SDMA_UCODE_TH0, _TH1 of psp_gfx_if.h: the two threads every engine runs
+FIRMWARE = (71, 72)
 FAULTS = (FaultKind("sdma_stuck_fence", "SDMA fences are not written", "how many; -1: all"),)
 
 
 @dataclass(slots=True)
 class Buffer:
-    """Where dwords come from: the ring, or an indirect buffer that a ring packet called."""
+    """The source of dwords: the ring, or an indirect buffer that a packet of the ring called."""
 
     vmid: int
     base: int  # gpu_va
@@ -42,26 +45,27 @@ class Buffer:
 
 @dataclass(slots=True)
 class Queue:
-    """State of one queue beside its registers."""
+    """State of one queue, apart from its registers."""
 
     number: int
     ring: Buffer | None = None
-    done: int = 0  # bytes of the ring up to the end of the last packet that is finished: the read pointer
+    # the read pointer: bytes of the ring up to the end of the last finished packet
+    done: int = 0
     indirect: Buffer | None = None
     work: Generator[float, None, None] | None = None
     timer: Timer | None = None
     poll: Timer | None = None
-    waiting: bool = False  # for dwords
-    stopped: str = ""  # why it went no further
-    packet_va: int = 0  # of the packet that is executed
-    awaited: Callable[[], str] | None = None  # what it waits for, in words
-    held_wptr: int | None = None  # written while MINOR_PTR_UPDATE held it off
-    window: tuple[int, list[int]] = field(default=(0, []))  # dwords fetched ahead, from that position
+    waiting: bool = False  # whether it waits for dwords
+    stopped: str = ""  # why it stopped
+    packet_va: int = 0  # of the current packet
+    awaited: Callable[[], str] | None = None  # describes the current wait
+    held_wptr: int | None = None  # write pointer that MINOR_PTR_UPDATE delays
+    window: tuple[int, list[int]] = field(default=(0, []))  # position and dwords fetched ahead from it
 
 
 class Sdma(Engine):
-    """One engine. Implements `parts.DoorbellClient` and `parts.FirmwareTarget`; `cells` are GC's, which hold its
-    registers.
+    """One engine. Implements `parts.DoorbellClient` and `parts.FirmwareTarget`. `cells` are GC's registers, which
+    include its own.
     """
 
     def __init__(self, board: Board, hub: Hub, interrupts: InterruptSink, cells: Cells, index: int) -> None:
@@ -101,14 +105,14 @@ class Sdma(Engine):
 
     # --- life ---------------------------------------------------------------------------------------------------
     def reset(self) -> None:
-        """Return to power-on: nothing loaded, every queue dropped. Registers are GC's to reset."""
+        """Return to power-on: nothing loaded, every queue dropped. GC resets the registers."""
         self._loaded.clear()
         for queue in self.queues:
             self._drop(queue)
 
     def soft_reset(self) -> None:
-        """Reset the engine, firmware kept: queues dropped, its own registers as after power-on. Source: sdma_v6_0.c,
-        soft_reset.
+        """Reset the engine but keep its firmware: queues are dropped, its own registers are as after power-on. Source:
+        sdma_v6_0.c, soft_reset.
         """
         for queue in self.queues:
             self._drop(queue)
@@ -118,7 +122,7 @@ class Sdma(Engine):
         self.cells[f"SDMA{self.index}_F32_CNTL"] = 1  # HALT
 
     def firmware_loaded(self, fw_type: int, image: bytes) -> None:
-        """Note that a thread's firmware is in place."""
+        """Record that a thread's firmware is loaded."""
         if fw_type in FIRMWARE:
             self._loaded.add(fw_type)
 
@@ -164,7 +168,7 @@ class Sdma(Engine):
 
     # --- activation ---------------------------------------------------------------------------------------------
     def _control(self, queue: Queue, value: int) -> None:
-        """RB_ENABLE rising starts the queue at its read pointer; falling stops it where it is."""
+        """Start the queue at its read pointer when RB_ENABLE is set; stop it when it is cleared."""
         enabled = self.cells.field(f"{self._queue_name(queue)}RB_CNTL", "RB_ENABLE", value)
         if not enabled:
             self._save_read_pointer(queue)
@@ -186,8 +190,8 @@ class Sdma(Engine):
             self._poll(queue)
 
     def map_queue(self, number: int, descriptor: bytes, vmid: int, privileged: bool = False) -> None:
-        """Activate a queue from its descriptor (`v11_sdma_mqd`), as the schedulers do. Register names are the
-        members'.
+        """Activate a queue from its descriptor (`v11_sdma_mqd`), as the schedulers do. Register names derive from
+        member names.
         """
         queue = self.queues[number]
         self._drop(queue)
@@ -212,7 +216,7 @@ class Sdma(Engine):
 
     # --- pointers -----------------------------------------------------------------------------------------------
     def doorbell(self, index: int, value: int, size_bytes: int) -> bool:
-        """Take a write pointer (bytes, 64 bits, or the low half alone) from a queue's doorbell."""
+        """Take a write pointer (bytes, 64 bits, or only the low half) from a queue's doorbell."""
         for queue in self.queues:
             name = self._queue_name(queue)
             if (
@@ -250,7 +254,7 @@ class Sdma(Engine):
         self._wake(queue)
 
     def _poll(self, queue: Queue) -> None:
-        """Look at the write pointer in memory, again and again while the queue says so."""
+        """Poll the write pointer in memory while the queue's registers enable it."""
         address = self._pair(queue, "RB_WPTR_POLL_ADDR_LO", "RB_WPTR_POLL_ADDR_HI")
         if queue.ring is not None and self.running and not queue.stopped:
             try:
@@ -269,7 +273,7 @@ class Sdma(Engine):
         self.cells[f"{name}RB_RPTR"], self.cells[f"{name}RB_RPTR_HI"] = queue.done & 0xFFFF_FFFF, queue.done >> 32
 
     def _report_read_pointer(self, queue: Queue) -> None:
-        """Show the host how far the ring has been read: the registers, and memory when it asked for that."""
+        """Report the read pointer to the host: in the registers, and in memory if enabled."""
         assert queue.ring is not None  # its packet has just been done
         queue.done = queue.ring.position
         self._save_read_pointer(queue)
@@ -279,7 +283,7 @@ class Sdma(Engine):
 
     # --- running ------------------------------------------------------------------------------------------------
     def _wake(self, queue: Queue) -> None:
-        """Let a queue go on if it has reason to: new dwords, or the engine runs again."""
+        """Resume a queue if it can continue: it has new dwords, or the engine runs again."""
         if queue.ring is None or queue.stopped or not self.running:
             return
         if queue.work is None:
@@ -300,11 +304,13 @@ class Sdma(Engine):
             delay = next(work)
         except (BadPacket, VmFault) as wrong:
             self._stop(queue, wrong, f"packet at {queue.packet_va:#x}: ")
-        except RingupError as error:  # for whoever let the time pass; the queue goes no further
+        # the caller that lets time pass gets the error; the queue stops
+        except RingupError as error:
             queue.work, queue.stopped = None, str(error)
             raise
-        except KeyboardInterrupt:  # a step that was torn cannot be taken up again; a reset of the queue begins anew
-            queue.work, queue.stopped = None, "the computer's user interrupted it within a step"
+        # an interrupted step cannot be resumed; a reset of the queue starts again
+        except KeyboardInterrupt:
+            queue.work, queue.stopped = None, "the user interrupted it within a step"
             raise
         else:
             if queue.work is not work:
@@ -315,7 +321,7 @@ class Sdma(Engine):
             self._at_work = self.board.doing = None
 
     def _run(self, queue: Queue) -> Generator[float, None, None]:
-        """Fetch and execute for ever; yields the time to let pass."""
+        """Fetch and execute packets for ever; yields the time to let pass."""
         while True:
             yield from self._await_dwords(queue, 1)
             source = queue.indirect or queue.ring
@@ -323,17 +329,19 @@ class Sdma(Engine):
             queue.packet_va = source.base + source.position % source.size_bytes
             yield from execute(self, queue)
             if queue.indirect is not None and queue.indirect.position >= queue.indirect.end:
-                queue.indirect, queue.window = None, (0, [])  # what was read ahead is not the ring's
+                # the dwords fetched ahead belong to the indirect buffer
+                queue.indirect, queue.window = None, (0, [])
             if queue.indirect is None:
                 self._report_read_pointer(queue)
 
     def _await_dwords(self, queue: Queue, count: int) -> Generator[float, None, None]:
-        """Wait until the current buffer has `count` dwords. An indirect buffer that ends inside a packet is a bad
-        packet.
+        """Wait until the current buffer has `count` dwords. An indirect buffer that ends inside a packet raises
+        `BadPacket`.
         """
         while True:
             source = queue.indirect or queue.ring
-            assert source is not None  # a queue without a ring has no coroutine
+            # a queue without a ring has no coroutine
+            assert source is not None
             if source.end - source.position >= count * 4:
                 return
             if queue.indirect is not None:
@@ -359,14 +367,14 @@ class Sdma(Engine):
         return dwords
 
     def _fill(self, queue: Queue, source: Buffer) -> None:
-        """Read ahead, never over the ring's end nor the write pointer."""
+        """Fetch ahead, but not past the end of the ring or the write pointer."""
         offset = source.position % source.size_bytes
         size = min(FETCH_DWORDS * 4, source.end - source.position, source.size_bytes - offset)
         data = self.hub.read(source.vmid, source.base + offset, size, self.client)
         queue.window = (source.position, [int.from_bytes(data[at : at + 4], "little") for at in range(0, size, 4)])
 
     def call(self, queue: Queue, vmid: int, base: int, size_dwords: int) -> None:
-        """Go on in an indirect buffer; a buffer that calls another is a bad packet."""
+        """Continue in an indirect buffer. A call from an indirect buffer raises `BadPacket`."""
         if queue.indirect is not None:
             raise BadPacket("an indirect buffer calls another")
         assert queue.ring is not None
@@ -379,24 +387,24 @@ class Sdma(Engine):
         queue.window = (0, [])
 
     def vmid(self, queue: Queue) -> int:
-        """Return the VMID that the current buffer's addresses belong to."""
+        """Return the VMID of the current buffer's addresses."""
         source = queue.indirect or queue.ring
         assert source is not None
         return source.vmid
 
     def may_write_registers(self, queue: Queue) -> bool:
-        """Whether the current buffer is privileged: the kernel's VMID, or the ring itself with RB_PRIV. GUESS: not a
-        client's buffer there.
+        """Whether the current buffer is privileged: it is in the kernel's VMID, or it is the ring and RB_PRIV is set.
+        GUESS: an indirect buffer is not privileged by RB_PRIV.
         """
         in_ring = queue.indirect is None
         return self.vmid(queue) == 0 or (in_ring and bool(self._field(queue, "RB_CNTL", "RB_PRIV")))
 
     def write_refused(self, queue: Queue) -> None:
-        """Tell the host of a register write that was not done."""
+        """Report a refused register write to the host."""
         self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_SRBMWRITE)
 
     def trap(self, queue: Queue, context: int) -> None:
-        """Raise the interrupt of a TRAP packet, if the engine's are on."""
+        """Raise the interrupt of a TRAP packet, if enabled."""
         if self.cells.get(f"SDMA{self.index}_CNTL", "TRAP_ENABLE"):
             self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_TRAP, (context,))
 
@@ -411,11 +419,11 @@ class Sdma(Engine):
         )
 
     def poll_timeout(self, queue: Queue) -> None:
-        """Tell the host that a poll gave up."""
+        """Report to the host that a poll gave up."""
         self._interrupt(queue, ids.GFX_11_0_0__SRCID__SDMA_POLL_TIMEOUT)
 
     def _stop(self, queue: Queue, reason: BadPacket | VmFault, where: str = "") -> None:
-        """Stop a queue for good; the watchdog tells the host when it is on."""
+        """Stop a queue for good. If the watchdog is on, it reports this to the host."""
         queue.stopped, queue.awaited = f"{where}{reason}", None
         if queue.work is not None:
             queue.work.close()
@@ -445,9 +453,8 @@ class Sdma(Engine):
         )  # fmt: skip
 
     def _context_status(self, queue: Queue) -> int:
-        inside = (
-            {"USE_IB": int(queue.indirect is not None)} if queue.number == 0 else {}
-        )  # the other queues lack the bit
+        # the other queues lack the bit
+        inside = {"USE_IB": int(queue.indirect is not None)} if queue.number == 0 else {}
         return self.cells.replace(
             f"{self._queue_name(queue)}CONTEXT_STATUS", 0,
             SELECTED=int(queue.ring is not None), IDLE=int(not self._busy(queue)), EXCEPTION=int(bool(queue.stopped)), RPTR_WB_IDLE=1,

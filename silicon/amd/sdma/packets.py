@@ -1,5 +1,5 @@
-"""What SDMA packets do. Facts: sdma_v6_0_0_pkt_open.h; meaning: sdma_v6_0.c, amdgpu_vm_sdma.c, Mesa's users of the
-engine.
+"""The execution of SDMA packets. Layouts: sdma_v6_0_0_pkt_open.h; meaning: sdma_v6_0.c, amdgpu_vm_sdma.c, Mesa's users
+of the engine.
 """
 
 from __future__ import annotations
@@ -21,22 +21,27 @@ from ringup.silicon.common.cells import block_map
 if TYPE_CHECKING:
     from ringup.silicon.amd.sdma.engine import Queue
 
-PACKET_US = 0.5  # virtual time of a packet that only computes or stores a dword
-CLOCK_HZ = 100_000_000  # of the global timestamp and of the engine's own
-POLL_INTERVAL_NS = 10  # one unit of a poll's interval, a cycle of the 100 MHz clock: a guess
-POLL_FOREVER = 0xFFF  # retry count that never gives up, sdma_v6_0.c
-USER_GCR = 1  # the same for user queues. Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR
+# virtual time of a packet that only computes or stores a dword
+PACKET_US = 0.5
+# of the global timestamp and the engine's own
+CLOCK_HZ = 100_000_000
+# GUESS: one unit of a poll's interval, a cycle of the 100 MHz clock
+POLL_INTERVAL_NS = 10
+# retry count of a poll that never gives up: sdma_v6_0.c
+POLL_FOREVER = 0xFFF
+# sub-operation of GCR_REQ in user queues. Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR
+USER_GCR = 1
 NO_ENGINE = 31  # in VM_INVALIDATION
 VERSION = (6, 0, 0)
 Work = Generator[float, None, None]
 
 
 class BadPacket(Exception):
-    """A packet that the engine cannot execute: its queue stops."""
+    """The engine cannot execute a packet: its queue stops."""
 
 
 class Engine(ABC):
-    """What packets need of their engine."""
+    """The engine, as its packets use it."""
 
     client: str
     name: str
@@ -48,11 +53,11 @@ class Engine(ABC):
 
     @abstractmethod
     def fetch(self, queue: Queue, count: int) -> Generator[float, None, list[int]]:
-        """Take dwords of the current buffer."""
+        """Take the next dwords of the current buffer."""
 
     @abstractmethod
     def call(self, queue: Queue, vmid: int, base: int, size_dwords: int) -> None:
-        """Go on in an indirect buffer."""
+        """Continue in an indirect buffer."""
 
     @abstractmethod
     def vmid(self, queue: Queue) -> int:
@@ -64,7 +69,7 @@ class Engine(ABC):
 
     @abstractmethod
     def write_refused(self, queue: Queue) -> None:
-        """Tell the host of a register write that was not done."""
+        """Report a refused register write to the host."""
 
     @abstractmethod
     def trap(self, queue: Queue, context: int) -> None:
@@ -72,7 +77,7 @@ class Engine(ABC):
 
     @abstractmethod
     def poll_timeout(self, queue: Queue) -> None:
-        """Tell the host that a poll gave up."""
+        """Report to the host that a poll gave up."""
 
     def read(self, queue: Queue, gpu_va: int, size_bytes: int) -> bytes:
         """Read memory of the current VMID."""
@@ -84,7 +89,7 @@ class Engine(ABC):
 
 
 def execute(engine: Engine, queue: Queue) -> Work:
-    """Fetch one packet and do it."""
+    """Fetch and execute one packet."""
     (header,) = yield from engine.fetch(queue, 1)
     op, sub_op = header & 0xFF, header >> 8 & 0xFF
     row = PACKETS.get((op, sub_op)) or PACKETS.get((op, None))
@@ -94,7 +99,8 @@ def execute(engine: Engine, queue: Queue) -> Work:
         raise BadPacket(f"header {header:#010x}: there is no packet {op} sub-operation {sub_op}")
     layout, handler = row
     size = layout.place(VERSION)[0] if layout is not pkt.SDMA_PKT_NOP else 1
-    payload = 1 if layout is pkt.SDMA_PKT_WRITE_UNTILED else 0  # its first data dword is counted as a field
+    # its first data dword is counted as a field
+    payload = 1 if layout is pkt.SDMA_PKT_WRITE_UNTILED else 0
     rest = yield from engine.fetch(queue, size - 1 - payload)
     value = header
     for number, dword in enumerate(rest, 1):
@@ -184,7 +190,7 @@ def _poll(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def _awaited(board: Board, packet: Any, seen: int) -> str:
-    """Say what a poll waits for."""
+    """Describe what a poll waits for."""
     place = f"memory at {_address(packet, 'addr'):#x} holds"
     if packet.hdp_flush or not packet.mem_poll:
         place = f"register {board.space.name(packet.addr_31_0)} reads"
@@ -192,10 +198,10 @@ def _awaited(board: Board, packet: Any, seen: int) -> str:
 
 
 def _invalidation(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Have VM hubs forget translations: range and request go to an invalidation engine of each, then its acknowledge is
-    awaited.
+    """Invalidate translations of VM hubs: write range and request to an invalidation engine of each hub, then wait for
+    its acknowledge.
 
-    Source: sdma_v6_0.c, emit_vm_flush, which names no engine of a hub that it leaves alone: 31.
+    Engine number 31 skips a hub. Source: sdma_v6_0.c, emit_vm_flush.
     """
     board = engine.board
     for block, prefix, number in (("gc", "GC", packet.gfx_eng_id), ("mmhub", "MM", packet.mm_eng_id)):
@@ -220,7 +226,8 @@ def _condition(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def _pre_execute(engine: Engine, queue: Queue, packet: Any) -> Work:
-    if not packet.dev_sel & 1:  # this card is device 0 of its group
+    # this card is device 0 of its group
+    if not packet.dev_sel & 1:
         yield from _skip(engine, queue, packet.exec_count)
     yield PACKET_US
 
@@ -263,18 +270,18 @@ def _timestamp_get(engine: Engine, queue: Queue, packet: Any) -> Work:
 
 
 def _register_write(engine: Engine, queue: Queue, packet: Any) -> Work:
-    """Write a register; in a buffer that is not privileged tell the host instead.
+    """Write a register; in an unprivileged buffer, report it to the host instead.
 
-    Source: sdma_v4_0.c, process_srbm_write_irq; irqsrcs_gfx_11_0_0.h, "SRBM write Protection". GUESS: the queue goes
-    on. UNKNOWN: whether the other packets that reach registers are refused too, VM_INVALIDATION and POLL_REGMEM;
-    nothing public says so, and here they are not.
+    Source: sdma_v4_0.c, process_srbm_write_irq; irqsrcs_gfx_11_0_0.h, "SRBM write Protection". GUESS: the queue
+    continues. UNKNOWN: whether VM_INVALIDATION and POLL_REGMEM, which also access registers, are refused too; here they
+    are not.
     """
     address, space = packet.addr * 4, engine.board.space
     if not engine.may_write_registers(queue):
         engine.board.log.note(
             engine.name,
             "violation",
-            "queue {}: SRBM_WRITE of {:#x} is not privileged and is left out",
+            "queue {}: SRBM_WRITE of {:#x} is not privileged and is skipped",
             queue.number,
             address,
         )

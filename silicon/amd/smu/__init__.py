@@ -1,4 +1,4 @@
-"""The power controller: mailbox, tables, power and heat.
+"""The power controller: mailbox, tables, power and temperature.
 
-Imported by the board.
+The board imports it.
 """

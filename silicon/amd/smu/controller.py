@@ -1,8 +1,8 @@
 """The SMU (MP1 13.0): its mailbox, features, clocks, power limit and tables.
 
 Source: smu_cmn.c (protocol), smu_v13_0.c, smu_v13_0_0_ppt.c and _7_ (use), their _ppsmc.h (messages, answers). The host
-writes 0 to C2PMSG_90, the argument to C2PMSG_82, the message to C2PMSG_66; the firmware puts a result into 82 and then
-an answer other than 0 into 90.
+writes 0 to C2PMSG_90, the argument to C2PMSG_82 and the message to C2PMSG_66; the firmware puts a result into 82 and
+then a non-zero answer into 90.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from ringup.silicon.amd.smu.tables import DEBUG_MODE1_RESET, PowerRow
 from ringup.silicon.common.cells import Cells
 from ringup.silicon.common.faults import FaultKind
 
-# from the load of the firmware to its first answer: the PSP reports the load when it runs, drivers ask at once
+# from loading the firmware to its first answer: the PSP reports the load once the firmware runs, and drivers send
+# messages at once
 BOOT_US = 50
 ANSWER_US = 50
 TABLE_US = 200
 MODE1_RESET_US = 1_000
 MESSAGE, ARGUMENT, ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (66, 82, 90))
-DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (
-    f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54)
-)  # smu_v13_0_0_ppt.c
+# smu_v13_0_0_ppt.c
+DEBUG_MESSAGE, DEBUG_ARGUMENT, DEBUG_ANSWER = (f"MP1_SMN_C2PMSG_{number}" for number in (75, 53, 54))
 FLAGS = "MP1_FIRMWARE_FLAGS"
-PUBLIC_ALIAS = 0x3B0_0000  # MP1_Public: where hosts reach MP1's own registers over SMN
+# MP1_Public: where hosts access MP1's own registers over SMN
+PUBLIC_ALIAS = 0x3B0_0000
 ALIAS_BYTES = 0x10_0000
 CLIENT = "MP1"
-FINE_GRAINED = 1 << 31  # of the level count: any frequency between the levels; smu_v13_0.c, get_fine_grained_status
+# bit of the level count: any frequency between the levels is possible; smu_v13_0.c, get_fine_grained_status
+FINE_GRAINED = 1 << 31
 FAULTS = (
     FaultKind("smu_silent", "the SMU answers no message"),
     FaultKind(
@@ -43,7 +45,7 @@ FAULTS = (
 
 
 class Refused(Exception):
-    """A message that is answered with something else than OK."""
+    """A message is answered with something other than OK."""
 
     def __init__(self, answer: int, reason: str) -> None:
         super().__init__(reason)
@@ -51,12 +53,12 @@ class Refused(Exception):
 
 
 def failed(reason: str) -> Refused:
-    """Return the answer to an argument that makes no sense."""
+    """Return the error for an invalid argument."""
     return Refused(smu.PPSMC_Result_Failed, reason)
 
 
 def prerequisite(reason: str) -> Refused:
-    """Return the answer to a message that came too early."""
+    """Return the error for a message that came too early."""
     return Refused(smu.PPSMC_Result_CmdRejectedPrereq, reason)
 
 
@@ -104,7 +106,7 @@ class Smu:
         self._metrics_counter = 0
 
     def reset(self) -> None:
-        """Return to a chip without this firmware. The block's registers are reset with it."""
+        """Return to a chip without this firmware. The block's registers are reset too."""
         self._generation += 1
         self._forget()
         self.power.reset()
@@ -124,7 +126,7 @@ class Smu:
 
     # --- mailbox ------------------------------------------------------------------------------------------------
     def _message(self, number: int) -> None:
-        """Take a message. One that comes before the answer to the last is lost, as is one without firmware."""
+        """Handle a message. A message before the answer to the last one is lost, as is one without firmware."""
         if not self.running or self.board.faults.get("smu_silent") is not None:
             self.board.log.note("smu", "message", "{:#x} with nobody to answer", number)
             return
@@ -163,7 +165,7 @@ class Smu:
     def _do(self, number: int, argument: int) -> int:
         injected = self.board.faults.get("smu_answer")
         if injected is not None:
-            raise Refused(injected & 0xFF, "a fault that was switched on")
+            raise Refused(injected & 0xFF, "an injected fault")
         handler = MESSAGES.get(number)
         known = number not in self.row.lacks
         if known and number in STATE_ONLY:
@@ -204,19 +206,19 @@ class Smu:
         setattr(self, name, getattr(self, name) & ~mask | argument << shift)
 
     def _to_dram(self, argument: int) -> None:
-        """Store a table at the driver's address."""
+        """Write a table to the driver's address."""
         data = self._table(argument & 0xFFFF)
         self._hub.write(0, self._driver_address(), data, CLIENT)
 
     def _from_dram(self, argument: int) -> None:
-        """Take a table from the driver's address."""
+        """Read a table from the driver's address."""
         number = argument & 0xFFFF
         name = WRITABLE.get(number)
         if name is None:
-            raise failed(f"table {number} is not the driver's to write")
+            raise failed(f"table {number} cannot be written by the driver")
         data = self._hub.read(0, self._driver_address(), self._size(name), CLIENT)
         if number == smu.TABLE_PPTABLE and not any(data):
-            self.board.log.note("smu", "pptable", "a table of zeros: the board's own stays")
+            self.board.log.note("smu", "pptable", "the driver's table is all zeros: the board's own table stays")
             return
         if number == smu.TABLE_OVERDRIVE:
             self._overdrive(data)
@@ -263,7 +265,7 @@ class Smu:
         chosen[clock] = (low, frequency) if upper else (frequency, high)
 
     def _level(self, argument: int) -> int:
-        """Return the frequency of a level, or with 0xff how many there are."""
+        """Return the frequency of a level; for level 0xff, the number of levels."""
         clock, index = self._clock(argument)
         table = self.row.frequencies[clock]
         if index == 0xFF:
@@ -279,30 +281,27 @@ class Smu:
         return self.row.frequencies[self._clock(argument)[0]][-1]
 
     def _set_power_limit(self, argument: int) -> None:
-        """Take a limit of up to the table's MsgLimits; bits 31:16 choose the throttler, 0 is the only one with a limit
-        of its own.
+        """Set a power limit within the table's MsgLimits. Bits 31:16 choose the throttler; only 0 has a limit of its
+        own.
 
-        More is the overdrive table's to ask for: smu_v13_0_0_ppt.c, set_power_limit.
+        Higher limits need the overdrive table: smu_v13_0_0_ppt.c, set_power_limit.
         """
         watts = argument & 0xFFFF
         low, high = self.row.power_limit * (100 - self.row.power_limit_percent[0]) // 100, self.row.power_limit
         if not low <= watts <= high:
-            raise failed(f"a power limit of {watts} W, the board takes {low} to {high}")
+            raise failed(f"a power limit of {watts} W; the board allows {low} to {high}")
         self.power.message_limit = watts
 
     def _overdrive(self, data: bytes) -> None:
-        """Take the power limit's part of an overdrive table; the clocks' and the fan's parts are kept and have no
-        effect.
-        """
-        whole = self.row.interface.OverDriveTableExternal_t.view(
-            bytearray(data)
-        )  # a view of a part does not keep the memory
+        """Apply the power limit of an overdrive table. The parts for clocks and fan are kept without effect."""
+        # a view of a part does not keep the memory alive
+        whole = self.row.interface.OverDriveTableExternal_t.view(bytearray(data))
         table = whole.OverDriveTable
         if not table.FeatureCtrlMask >> smu.PP_OD_FEATURE_PPT_BIT & 1:
             return
         below, above = self.row.power_limit_percent
         if not -below <= table.Ppt <= above:
-            raise failed(f"an overdrive of {table.Ppt} % power, the board takes {-below} to {above}")
+            raise failed(f"an overdrive of {table.Ppt} % power; the board allows {-below} to {above}")
         self.power.overdrive_percent = table.Ppt
 
     def _power_domain(self, name: str, argument: int, on: bool) -> None:
@@ -366,7 +365,7 @@ MESSAGES: dict[int, Handler] = {
     smu.PPSMC_MSG_SetPptLimit: Smu._set_power_limit,
     smu.PPSMC_MSG_GetPptLimit: lambda s, a: s.power.power_limit,
 }
-STATE_ONLY = frozenset({  # taken, and nothing that the model shows follows from them
+STATE_ONLY = frozenset({  # accepted, without any effect that the model shows
     smu.PPSMC_MSG_RunDcBtc, smu.PPSMC_MSG_UseDefaultPPTable, smu.PPSMC_MSG_OverridePcieParameters, smu.PPSMC_MSG_NotifyPowerSource,
     smu.PPSMC_MSG_ReenableAcDcInterrupt, smu.PPSMC_MSG_SetMGpuFanBoostLimitRpm, smu.PPSMC_MSG_PrepareMp1ForUnload,
     smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_EnableUCLKShadow, smu.PPSMC_MSG_AllowIHHostInterrupt, smu.PPSMC_MSG_SetGpoAllow,
@@ -377,7 +376,7 @@ STATE_ONLY = frozenset({  # taken, and nothing that the model shows follows from
     smu.PPSMC_MSG_SetThrottlerMask, smu.PPSMC_MSG_SetVideoFps, smu.PPSMC_MSG_SetTemperatureInputSelect, smu.PPSMC_MSG_AllowGfxDcs,
     smu.PPSMC_MSG_DisallowGfxDcs, smu.PPSMC_MSG_EnableAudioStutterWA, smu.PPSMC_MSG_SetDcsArch, smu.PPSMC_MSG_SetPriorityDeltaGain,
 })  # fmt: skip
-WRITABLE = {  # tables a driver may store, with their layouts
+WRITABLE = {  # tables that a driver may write, with their layouts
     smu.TABLE_PPTABLE: "PPTable_t",
     smu.TABLE_WATERMARKS: "WatermarksExternal_t",
     smu.TABLE_DRIVER_SMU_CONFIG: "DriverSmuConfigExternal_t",

@@ -1,6 +1,7 @@
-"""Power, clocks and heat of a board, as the metrics tell them: work makes it warm, limits hold it, idling cools it.
+"""Power, clocks and temperature of a board, as the metrics report them: work heats it, limits bound it, idling cools
+it.
 
-The laws are simple and the constants plausible; nothing here was measured on metal.
+GUESS: the laws are simple and the constants plausible; nothing was measured on metal.
 """
 
 from __future__ import annotations
@@ -14,32 +15,35 @@ from ringup.autogen.structs import memory
 from ringup.silicon.amd.smu.tables import SAVING, PowerRow
 from ringup.silicon.common.clock import VirtualClock
 
-AVERAGE_SECONDS = 0.1  # over which activity and power are averaged
-GFXOFF_AFTER_SECONDS = 0.05  # of idleness
+# time over which activity and power are averaged
+AVERAGE_SECONDS = 0.1
+GFXOFF_AFTER_SECONDS = 0.05  # of idle time
 FAN_STARTS, FAN_FULL = 52.0, 95.0  # °C
 
 
 @dataclass(slots=True)
 class Limits:
-    """What a driver has asked for, by clock: bounds in MHz, 0 for none."""
+    """The limits that a driver has set, by clock: bounds in MHz, 0 for none."""
 
     soft: dict[int, tuple[int, int]] = field(default_factory=dict)
     hard: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Power:
-    """State that follows virtual time. `busy_ns` counts the time the graphics core has worked."""
+    """State that follows virtual time. `busy_ns` counts the time for which the graphics core has worked."""
 
     def __init__(self, clock: VirtualClock, row: PowerRow, busy_ns: Callable[[], int]) -> None:
         self._clock, self.row, self._busy_ns = clock, row, busy_ns
-        self.energy, self.temperature = 0.0, row.ambient  # J, °C: what no reset takes away
+        # J, °C: a reset does not change them
+        self.energy, self.temperature = 0.0, row.ambient
         self.reset()
 
     def reset(self) -> None:
-        """Forget what a driver asked for; heat stays in the metal."""
+        """Forget the driver's settings; the board stays warm."""
         self.limits = Limits()
         self.message_limit = self.row.power_limit  # W, as the message sets it
-        self.overdrive_percent = 0  # on top of it, as the overdrive table sets it
+        # on top of that, as the overdrive table sets it
+        self.overdrive_percent = 0
         self.features = 0
         self.gfxoff_allowed = False
         self.activity = 0.0
@@ -49,7 +53,7 @@ class Power:
 
     # --- clocks -------------------------------------------------------------------------------------------------
     def bounds(self, clock: int) -> tuple[int, int]:
-        """Return the frequencies a clock may take now."""
+        """Return the lowest and highest frequency that a clock may have now."""
         table = self.row.frequencies[clock]
         low, high = table[0], table[-1]
         for chosen in (self.limits.soft, self.limits.hard):
@@ -59,7 +63,7 @@ class Power:
         return min(low, high), high
 
     def frequency(self, clock: int) -> int:
-        """Return what a clock runs at: it follows the load between its bounds, and gives way to the power limit."""
+        """Return a clock's frequency: it follows the load between its bounds, and the power limit lowers it."""
         low, high = self.bounds(clock)
         wanted = low + (high - low) * min(1.0, self.activity * 1.25)
         if clock == smu.PPCLK_GFXCLK and self.throttled:
@@ -71,7 +75,7 @@ class Power:
 
     @property
     def gfx_is_off(self) -> bool:
-        """Whether the graphics core has no power: allowed, the feature runs, and it has had nothing to do for a
+        """Whether the graphics core has no power: GFXOFF is allowed, the feature runs, and the core has been idle for a
         while.
         """
         allowed = self.gfxoff_allowed and self.features >> smu.FEATURE_GFXOFF_BIT & 1
@@ -80,17 +84,17 @@ class Power:
 
     @property
     def power_limit(self) -> int:
-        """What holds the power down, in W."""
+        """The power limit in effect, in W."""
         return self.message_limit * (100 + self.overdrive_percent) // 100
 
     @property
     def throttled(self) -> bool:
-        """Whether power or heat holds the clocks down."""
+        """Whether power or temperature limits the clocks."""
         return self.power >= self.power_limit * 0.98 or self.temperature >= self.row.edge_limit - 1
 
     # --- time ---------------------------------------------------------------------------------------------------
     def advance(self) -> None:
-        """Bring activity, power, energy and temperature up to now."""
+        """Update activity, power, energy and temperature to the current time."""
         now_ns, busy_ns = self._clock.now_ns, self._busy_ns()
         seconds = (now_ns - self._last_ns) / 1e9
         if seconds <= 0:
@@ -108,7 +112,7 @@ class Power:
         self.temperature = settled + (self.temperature - settled) * math.exp(-seconds / self.row.thermal_seconds)
 
     def _demand(self) -> float:
-        """Return the power that load, clocks and switched-off savings ask for, before any limit."""
+        """Return the power that load, clocks and disabled savings would take without a limit."""
         row = self.row
         idle = row.idle_power
         if not self.gfx_is_off:
@@ -121,22 +125,20 @@ class Power:
         return idle + self.activity * (row.power_limit * 1.1 - row.idle_power) * (high / top) ** 2
 
     def _floor(self, clock: int) -> float:
-        """Return how far above its lowest frequency a clock is held, 0 to 1."""
+        """Return how far a clock is held above its lowest frequency, 0 to 1."""
         table = self.row.frequencies[clock]
         return (self.bounds(clock)[0] - table[0]) / (table[-1] - table[0])
 
     @property
     def fan_rpm(self) -> int:
-        """What the fan turns at."""
+        """The speed of the fan."""
         share = (self.temperature - FAN_STARTS) / (FAN_FULL - FAN_STARTS)
         low, high = self.row.fan_rpm
         return 0 if share <= 0 else round(low + (high - low) * min(1.0, 0.2 + 0.8 * share))
 
     # --- metrics ------------------------------------------------------------------------------------------------
     def metrics(self, counter: int) -> bytes:
-        """Build the metrics table of this moment. Power in W, temperatures in °C, frequencies in MHz, activity in
-        percent.
-        """
+        """Build the current metrics table. Power in W, temperatures in °C, frequencies in MHz, activity in percent."""
         self.advance()
         table = self.row.interface.SmuMetricsExternal_t()
         m = table.SmuMetrics
@@ -151,7 +153,8 @@ class Power:
         m.MetricsCounter = counter
         m.EnergyAccumulator = int(self.energy * 1_000_000 / 15.259) & 0xFFFF_FFFF  # units of 15.259 uJ
         m.AverageSocketPower = round(self.power)
-        m.AverageTotalBoardPower = round(self.power * 1.17)  # losses of the regulators, fan, memory: a guess
+        # GUESS: losses of the regulators, fan, memory
+        m.AverageTotalBoardPower = round(self.power * 1.17)
         edge = self.temperature
         for sensor in range(smu.TEMP_COUNT):
             m.AvgTemperature[sensor] = round(edge)
@@ -161,10 +164,8 @@ class Power:
         m.AvgTemperature[smu.TEMP_MEM] = round(edge + 8)
         m.AvgTemperatureFanIntake = round(self.row.ambient)
         m.AvgFanRpm, m.AvgFanPwm = self.fan_rpm, round(100 * self.fan_rpm / self.row.fan_rpm[1])
-        m.PcieRate, m.PcieWidth = (
-            4,
-            self.row.pcie_lanes,
-        )  # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
+        # generation and lanes, decoded: not as PcieGenSpeed and PcieLaneCount count
+        m.PcieRate, m.PcieWidth = 4, self.row.pcie_lanes
         for plane in range(2):
             m.AvgVoltage[plane] = round(650 + 450 * self.activity)  # mV
             m.AvgCurrent[plane] = round(self.power / 2)

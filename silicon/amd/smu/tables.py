@@ -1,10 +1,10 @@
 """The tables that the SMU exchanges with its driver: power-play tables and metrics of a board, built from one row of
 facts.
 
-Source: smu13_driver_if_v13_0_0.h and _7.h (layouts), smu_v13_0_0_pptable.h and _7 (the driver's part in front of the
-combo table, the same but for its name). Features, clocks, messages and tables have the same numbers in both; layouts
-differ. Clocks and limits of a Radeon RX 7900 XTX are those that owners read from sysfs; of the others, the advertised
-ones; where none is public they are plausible and marked as guesses.
+Source: smu13_driver_if_v13_0_0.h and _7.h (layouts), smu_v13_0_0_pptable.h and _7 (the driver's part at the start of
+the combo table, the same in both except for its name). Features, clocks, messages and tables have the same numbers in
+both; layouts differ. Clocks and limits of a Radeon RX 7900 XTX are those that owners read from sysfs; those of the
+other cards are the advertised ones. Where none is public they are plausible and marked as guesses.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from ringup.autogen.amd import smu_v13_0_7
 from ringup.autogen.structs import memory
 
 DEBUG_TEST = 1
-DEBUG_MODE1_RESET = 2  # as for 13.0.10; drivers of 13.0.0 send it too, though its header calls it GetDebugData
-LANE_CODES = {8: 4, 16: 6}  # in PcieLaneCount; smu_v13_0_0_ppt.c, print_clk_levels
-COMBO_BYTES = 4804  # sizeof(struct smu_13_0_0_powerplay_table), gcc
+# as for 13.0.10; drivers of 13.0.0 send it too, although its header calls it GetDebugData
+DEBUG_MODE1_RESET = 2
+# in PcieLaneCount; smu_v13_0_0_ppt.c, print_clk_levels
+LANE_CODES = {8: 4, 16: 6}
+# sizeof(struct smu_13_0_0_powerplay_table), gcc
+COMBO_BYTES = 4804
 COMBO_PPTABLE_AT, COMBO_OVERDRIVE_AT = 832, 211
 OVERDRIVE_CAPS_AT, OVERDRIVE_MAX_AT, OVERDRIVE_MIN_AT = 12, 44, 300  # within struct smu_13_0_0_overdrive_table
 CAP_POWER_LIMIT, SETTING_POWER_PERCENTAGE = 2, 4
@@ -28,34 +31,41 @@ CAP_POWER_LIMIT, SETTING_POWER_PERCENTAGE = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class PowerRow:
-    """What a board's power management works with. Frequencies in MHz by clock, lowest first; power in W, temperatures
+    """The parameters of a board's power management. Frequencies in MHz by clock, lowest first; power in W, temperatures
     in °C.
     """
 
     frequencies: dict[int, tuple[int, ...]]
-    fine_grained: frozenset[int]  # clocks that take any frequency between their ends
+    # clocks that can run at any frequency between their ends
+    fine_grained: frozenset[int]
     power_limit: int
-    power_limit_percent: tuple[int, int]  # how far below and above a driver may set it
-    idle_power: float  # with every saving feature at work
-    awake_power: float  # more while the graphics core may not power off
-    clock_power: float  # more while idle at the highest graphics clock
-    memory_clock_power: float  # more at the highest memory clock
-    no_features_power: float  # more without any of the saving features
+    # how far below and above a driver may set it
+    power_limit_percent: tuple[int, int]
+    idle_power: float  # with all saving features active
+    # added while the graphics core may not power off
+    awake_power: float
+    # added while idle at the highest graphics clock
+    clock_power: float
+    memory_clock_power: float  # added at the highest memory clock
+    no_features_power: float  # added without any saving feature
     edge_limit: int
     hotspot_limit: int
     memory_limit: int
     ambient: float
     degrees_per_watt: float  # of the edge sensor in steady state
-    thermal_seconds: float  # how fast it gets there
+    thermal_seconds: float  # time constant of its approach
     fan_rpm: tuple[int, int]
     advertised: tuple[int, int, int]  # base, game and boost clock, MHz
     pcie_lanes: int
     interface_version: int
     firmware_version: int
     interface: Any = smu  # the module of the firmware's tables
-    lacks: frozenset[int] = frozenset()  # messages that others of this generation have
-    debug_messages: frozenset[int] = frozenset()  # of the second mailbox, in which drivers see nothing else
-    flags_address: int = 0x3B1_0024  # where hosts read MP1_FIRMWARE_FLAGS over SMN: smnMP1_FIRMWARE_FLAGS
+    # messages of this generation that this firmware lacks
+    lacks: frozenset[int] = frozenset()
+    # messages of the second mailbox; drivers use no others there
+    debug_messages: frozenset[int] = frozenset()
+    # where hosts read MP1_FIRMWARE_FLAGS over SMN: smnMP1_FIRMWARE_FLAGS
+    flags_address: int = 0x3B1_0024
 
 
 NAVI31 = PowerRow(
@@ -63,7 +73,7 @@ NAVI31 = PowerRow(
         smu.PPCLK_GFXCLK: (500, 2482),
         smu.PPCLK_SOCCLK: (500, 643, 750, 858, 948, 1059, 1125, 1200),
         smu.PPCLK_UCLK: (96, 456, 772, 1249),
-        smu.PPCLK_FCLK: (500, 650, 850, 1100, 1300, 1550, 1750, 2000),  # the steps between the ends are guesses
+        smu.PPCLK_FCLK: (500, 650, 850, 1100, 1300, 1550, 1750, 2000),  # GUESS: the steps between the ends
         smu.PPCLK_DCLK_0: (500, 2000),
         smu.PPCLK_VCLK_0: (500, 2000),
         smu.PPCLK_DCLK_1: (500, 2000),
@@ -95,29 +105,30 @@ NAVI31 = PowerRow(
     firmware_version=0x004E_8000,
     debug_messages=frozenset({DEBUG_TEST, DEBUG_MODE1_RESET}),
 )
-# MP1 13.0.10 has the tables and messages of 13.0.0 (smu_v13_0_0_ppt.c serves both). GUESS: all but the advertised
+# MP1 13.0.10 has the tables and messages of 13.0.0 (smu_v13_0_0_ppt.c serves both). GUESS: all except the advertised
 # clocks and the memory's
 NAVI32 = replace(
     NAVI31,
+    # the memory runs at 19.5 Gbit/s per pin
     frequencies={
         **NAVI31.frequencies,
         smu.PPCLK_GFXCLK: (500, 2430),
         smu.PPCLK_UCLK: (96, 456, 772, 1218),
-    },  # 19.5 Gbit/s a pin
+    },
     power_limit=212,
     degrees_per_watt=0.19,
     advertised=(1295, 2124, 2430),
     firmware_version=0x0050_5300,
 )
-# GUESS: all but the advertised clocks, the memory's and the lanes. No public driver speaks to a second mailbox of
-# 13.0.7
+# GUESS: all except the advertised clocks, the memory's and the lanes. No public driver uses a second mailbox of 13.0.7
 NAVI33 = replace(
     NAVI31,
+    # the memory runs at 18 Gbit/s per pin
     frequencies={
         **NAVI31.frequencies,
         smu.PPCLK_GFXCLK: (500, 2655),
         smu.PPCLK_UCLK: (96, 456, 772, 1124),
-    },  # 18 Gbit/s a pin
+    },
     power_limit=145,
     idle_power=6.0,
     awake_power=8.0,
@@ -131,9 +142,8 @@ NAVI33 = replace(
     firmware_version=0x0052_5C00,
     flags_address=0x3B1_0028,  # smnMP1_FIRMWARE_FLAGS_SMU_13_0_7 of smu_v13_0_7_ppt.c
     interface=smu_v13_0_7,
-    lacks=frozenset(
-        {smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_Mode2Reset, smu.PPSMC_MSG_GetDebugData}
-    ),  # smu_v13_0_7_ppsmc.h
+    # smu_v13_0_7_ppsmc.h
+    lacks=frozenset({smu.PPSMC_MSG_DALNotPresent, smu.PPSMC_MSG_Mode2Reset, smu.PPSMC_MSG_GetDebugData}),
     debug_messages=frozenset(),
 )
 TABLE_OF_CLOCK = {
@@ -172,14 +182,14 @@ def pptable(row: PowerRow) -> bytes:
     for level in range(smu.NUM_LINK_LEVELS):
         sku.PcieLaneCount[level] = LANE_CODES[row.pcie_lanes]
     sku.FanMaximumRpm = row.fan_rpm[1]
-    told = sku.DriverReportedClocks
-    told.BaseClockAc, told.GameClockAc, told.BoostClockAc = row.advertised
+    reported = sku.DriverReportedClocks
+    reported.BaseClockAc, reported.GameClockAc, reported.BoostClockAc = row.advertised
     return bytes(memory(table))
 
 
 def combo(row: PowerRow, table: bytes) -> bytes:
-    """Put the driver's part in front of a power-play table: overdrive limits, thermal controller, shutdown
-    temperature.
+    """Return the combo table: the driver's part (overdrive limits, thermal controller, shutdown temperature), then the
+    power-play table.
     """
     data = bytearray(COMBO_BYTES)
     struct.pack_into("<HBB", data, 0, COMBO_BYTES, 15, 0)
@@ -196,7 +206,7 @@ def combo(row: PowerRow, table: bytes) -> bytes:
     return bytes(data)
 
 
-FEATURES = sum(  # what this firmware can run; the others need a display, a laptop or a debugger
+FEATURES = sum(  # features of this firmware; the others need a display, a laptop or a debugger
     1 << bit
     for bit in (
         smu.FEATURE_FW_DATA_READ_BIT, smu.FEATURE_DPM_GFXCLK_BIT, smu.FEATURE_DPM_UCLK_BIT, smu.FEATURE_DPM_FCLK_BIT,

@@ -13,14 +13,14 @@ from ringup.silicon.common.clock import Timer
 from ringup.silicon.common.faults import FaultKind
 
 INTERRUPT_CLIENT = 0x0F  # SOC21_IH_CLIENTID_THM
-LOOK_US = 10_000  # how often the thresholds are compared
+CHECK_US = 10_000  # interval of the threshold checks
 STEPS_PER_DEGREE = 8  # THM_TCON_CUR_TMP.CUR_TEMP counts 0.125 °C
 FAULTS = (FaultKind("thermal_trip", "the die reports a temperature over its high threshold", "how many times"),)
 CONTROL, ENABLE = "THM_THERMAL_INT_CTRL", "THM_THERMAL_INT_ENA"
 
 
 class Thm:
-    """The block. Thresholds are watched while a driver has enabled their interrupts."""
+    """The block. It checks thresholds while a driver has enabled their interrupts."""
 
     def __init__(self, board: Board, power: Power, interrupts: InterruptSink) -> None:
         self.board, self._power, self._interrupts = board, power, interrupts
@@ -34,7 +34,7 @@ class Thm:
         self._hot = False
 
     def reset(self) -> None:
-        """Return to power-on: thresholds off."""
+        """Return to power-on: threshold checks are off."""
         self.cells.reset()
         if self._timer is not None:
             self._timer.cancel()
@@ -53,15 +53,17 @@ class Thm:
         )
 
     def _enabled(self, value: int) -> None:
-        """THERM_INTH_CLR, _INTL_CLR acknowledge; any write other than 0 keeps the watch going."""
+        """Handle a write to the enables. THERM_INTH_CLR and _INTL_CLR acknowledge; any non-zero write keeps the checks
+        running.
+        """
         if value and self._timer is None:
-            self._timer = self.board.clock.after(LOOK_US, self._look)
+            self._timer = self.board.clock.after(CHECK_US, self._check_thresholds)
         if not value and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
-        self._timer = self.board.clock.after(LOOK_US, self._look)
+    def _check_thresholds(self) -> None:
+        self._timer = self.board.clock.after(CHECK_US, self._check_thresholds)
         tripped = self.board.faults.take("thermal_trip")
         temperature = self._temperature()
         high, low = self.cells.get(CONTROL, "DIG_THERM_INTH"), self.cells.get(CONTROL, "DIG_THERM_INTL")

@@ -268,9 +268,9 @@ def test_another_release_is_taken_and_remarked(radeon, published, monkeypatch):
     assert host.load(89, mec[word(mec, 24) :][: word(mec, 36)]) == 0
     remarks = [event.text for event in radeon.log.find("firmware", "psp")]
     assert remarks[0].startswith("KDB")
-    assert remarks[0].endswith("published by nobody we know: signature not checked")
+    assert remarks[0].endswith("not among the known published images: signature not checked")
     assert remarks[-1].startswith("RS64_MEC")
-    assert remarks[-1].endswith("published by nobody we know: signature is right")
+    assert remarks[-1].endswith("not among the known published images: signature is right")
 
 
 def test_keys_of_virtual_cards_and_of_the_maker_do_not_mix(radeon, published):
@@ -294,7 +294,7 @@ def test_an_upload_that_waits_for_a_flush_has_not_arrived(navi31):
     host.set(35, 0x80000)
     radeon.clock.sleep_us(10_000)
     assert host.get(35) & 0xFF
-    assert f"{len(found[3]):#x} bytes of the host's wait for a flush" in radeon.violations[-1].text
+    assert f"{len(found[3]):#x} bytes written by the host wait for an HDP flush" in radeon.violations[-1].text
     radeon.hdp.flush()
     host.set(35, 0x80000)
     radeon.clock.sleep_us(10_000)

@@ -45,7 +45,7 @@ def test_what_an_engine_reads_unflushed_is_a_mistake_whatever_time_has_passed(ra
     fetch(radeon)
     texts = [event.text for event in radeon.violations]
     assert texts == ["MP0 reads vram_pa 0x1000, which the host wrote and did not flush before doorbell 0x200"]
-    assert "4 bytes of the host's had no flush at doorbell 0x200" in radeon.log.find("unflushed")[0].text
+    assert "4 bytes written by the host were not flushed at doorbell 0x200" in radeon.log.find("unflushed")[0].text
     radeon.violations.clear()
     fetch(radeon)
     assert not radeon.violations  # told once
@@ -119,7 +119,7 @@ def test_bytes_that_have_left_before_the_doorbell_are_noted_alone(radeon, before
     radeon.clock.sleep_us(after_us)
     assert fetch(radeon, PLACE, 4) == b"\1\0\0\0"
     assert len(radeon.violations) == mistakes
-    assert "4 bytes of the host's had no flush at doorbell 0x200" in radeon.log.find("unflushed")[0].text
+    assert "4 bytes written by the host were not flushed at doorbell 0x200" in radeon.log.find("unflushed")[0].text
     radeon.violations.clear()
 
 

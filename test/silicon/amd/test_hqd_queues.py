@@ -345,7 +345,7 @@ def test_firmware_past_the_security_processor_is_not_taken(cold_core, name):
     for word in (0x1234_5678, 0x9ABC_DEF0):
         cold_core.set(name, word)
     assert cold_core.get(name) == 0
-    assert cold_core.violations() == [f"{name}: firmware past the PSP, which production cards do not take"]
+    assert cold_core.violations() == [f"{name}: firmware loaded without the PSP, which production cards refuse"]
 
 
 def test_reset_forgets_queues_and_firmware(core, mec):

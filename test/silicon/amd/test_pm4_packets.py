@@ -210,10 +210,10 @@ def test_the_end_of_pipe_interrupt_needs_its_pipe_to_enable_it(core, mec):
     assert (core.number(core.DATA), core.ih.entries) == (7, [])
 
 
-def test_an_event_that_is_no_time_stamp_never_comes_back(core, mec):
+def test_an_event_that_is_no_time_stamp_never_completes(core, mec):
     mec.run(*fence(core.DATA, 7, op=0x0507))  # CS_PARTIAL_FLUSH
     assert core.number(core.DATA) == 0
-    assert "never comes back" in core.violations()[0]
+    assert "never completes" in core.violations()[0]
 
 
 # --- indirect buffers ---------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def test_components_out_of_order_are_refused(rig, order):
     answers = [rig.boot(command, data[command]) for command in order]
     assert answers[:-1] == [READY] * (len(order) - 1)
     assert answers[-1] != READY
-    assert "must come before" in rig.refusals[-1]
+    assert "must be loaded first" in rig.refusals[-1]
 
 
 # answers of the boot loader and of the secure OS are those of GlobalPlatform's TEE client API where it has one
@@ -226,7 +226,7 @@ MISTAKES = {
         "a whole file of the kernel's firmware folder",
         images.Status.BAD_FORMAT,
     ),
-    "late slice": (lambda good: bytes(range(64)) + good, "0x40 bytes further on", images.Status.BAD_FORMAT),
+    "late slice": (lambda good: bytes(range(64)) + good, "there is one at byte 0x40", images.Status.BAD_FORMAT),
     "no header": (lambda good: good[0x100:], "a part without its header", images.Status.BAD_FORMAT),
     "cut": (lambda good: good[:-16], "it has", images.Status.SHORT_BUFFER),
     "head alone": (lambda good: good[:0x80], "", images.Status.SHORT_BUFFER),
@@ -235,7 +235,7 @@ MISTAKES = {
     "flipped in the signature": (lambda good: flip(good, -7), "its signature", images.Status.SECURITY),
     "half arrived": (
         lambda good: good[:0x800].ljust(len(good), b"\0"),
-        "not all has arrived",
+        "is incomplete",
         images.Status.SECURITY,
     ),
 }
@@ -346,7 +346,7 @@ def test_a_key_database_that_cannot_be_read_is_refused(rig, body):
 def test_bytes_of_the_hosts_that_still_wait_are_told_with_a_refusal():
     late = Rig(waiting=lambda: 0x1800)
     assert late.boot(KDB, b"") & 0xFF
-    assert "0x1800 bytes of the host's wait for a flush" in late.refusals[-1]
+    assert "0x1800 bytes written by the host wait for an HDP flush" in late.refusals[-1]
 
 
 def test_an_unknown_boot_command_and_an_unmapped_image_are_refused(rig):
@@ -371,7 +371,7 @@ def test_a_secure_os_that_runs_takes_rings_a_little_later(rig):
         rig.board.clock.sleep_us(100)
     assert rig.get(64) == 0
     rig.set(64, 2 << 16)
-    assert "before the secure OS takes rings" in rig.refusals[-1]
+    assert "before the secure OS accepts rings" in rig.refusals[-1]
     rig.board.clock.sleep_us(5_000)
     assert rig.get(64) == READY
 

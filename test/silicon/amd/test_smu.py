@@ -245,7 +245,7 @@ def test_a_table_written_is_the_table_read(rig):
     rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 200] = bytes(200)
     assert rig.send(TO_DRAM, 8)[0] == OK
     assert rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 128] == mark[:128]
-    assert rig.send(FROM_DRAM, 5)[0] == FAILED  # metrics are not the driver's to write
+    assert rig.send(FROM_DRAM, 5)[0] == FAILED  # the driver cannot write metrics
 
 
 @pytest.mark.parametrize(
