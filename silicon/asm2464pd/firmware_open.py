@@ -1,8 +1,7 @@
-"""The open firmware: vendor control requests for XDATA, TLPs, streams and SRAM transfers over one interface of class
-FF.
+"""The open firmware: vendor control requests for XDATA, TLPs, streams and SRAM transfers, on one interface of class FF.
 
 Source: asm2464pd-firmware handmade/src/main.c (handle_usb_control, handle_usb_bulk_data, pcie_power_on), usb.h,
-pcie_pio.h. It stalls nothing and answers no request that it does not know, except those without a data stage, which it
+pcie_pio.h. It never stalls. It does not answer unknown requests, except those without a data stage, which it
 acknowledges.
 """
 
@@ -19,8 +18,8 @@ from ringup.silicon.asm2464pd.hardware.timing import Speed
 from ringup.silicon.asm2464pd.hardware.xdata import Job
 
 OUT, IN = 0x02, 0x81
-BUFFER = 0x9E00  # of endpoint 0
-STANDARD = {  # (bmRequestType, bRequest) that reset what streams and endpoints hold
+BUFFER = 0x9E00  # the buffer of endpoint 0
+STANDARD = {  # (bmRequestType, bRequest) of requests that reset streams and endpoints
     (0x00, 9): "SET_CONFIGURATION",
     (0x01, 11): "SET_INTERFACE",
 }
@@ -30,28 +29,32 @@ TLP_TAG = 0xB216
 NVME_DOORBELL, SECTOR_HIGH, FIRST_SLOT, END_SLOT, SECTORS, CONTROL, PARAMETER = (
     0xC42A, 0xC422, 0xC414, 0xC415, 0xC426, 0xC412, 0xC429,
 )  # fmt: skip
-KEEPS_TRYING = 0x1C  # E764: training goes on until a card answers
-POWER_ON = (  # (page, register, value or bits to set): the rails, lanes and training, in this order
+# E764: training continues until a card answers
+KEEPS_TRYING = 0x1C
+POWER_ON = (  # (page, register, value or bits to set): rails, lanes and training, in this order
     (0, 0xB431, 0x0C), (0, 0xB403, 0x01), (0, 0xB480, 0x01), (0, 0xB430, 0x00), (1, 0x6025, 0x80), (0, 0xC656, 0x20), (0, 0xC659, 0x01),
     (0, 0xE764, KEEPS_TRYING), (0, 0xB298, 0x10), (0, 0xB480, 0x00),
 )  # fmt: skip
-KEEPS = {0xC656, 0xC659}  # registers whose other bits stay
+KEEPS = {0xC656, 0xC659}  # registers whose other bits are kept
 POWER_OFF = ((0xB480, 0x01), (0xB430, 0x00), (0xE764, 0x00))
 LTSSM, L0, SAMPLES, STABLE, SAMPLE_US = 0xB450, 0x78, 20, 3, 100_000
-IDLE_US = 0.5  # of the CPU, for what costs nothing to speak of
-CAPABILITIES, SUPER_SPEED = 0x8F, 0x40  # of request F4: XDATA, TLP, SRAM, power, streams; and USB 3 when it runs so
+# CPU time of work that takes almost none
+IDLE_US = 0.5
+# request F4: XDATA, TLP, SRAM, power, streams; and whether the device runs at SuperSpeed
+CAPABILITIES, SUPER_SPEED = 0x8F, 0x40
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What differs between the firmware's states. `boots_linked`: it powers and trains the slot before it shows on
-    USB.
+    """The differences between versions of the firmware. `boots_linked`: it powers and trains the slot before it appears
+    on USB.
     """
 
     vendor_id: int
     product: str
     boots_linked: bool
-    knows_more: bool = False  # requests C0 and F4; requests it does not know are stalled
+    # it knows requests C0 and F4, and stalls unknown requests
+    knows_more: bool = False
     bus_reset_clears_dma: bool = False  # Source: asm2464pd-firmware pull request 75
 
 
@@ -96,7 +99,7 @@ BOS_BYTES = (
 
 
 class OpenFirmware:
-    """The open firmware on a chip. `serial`: the four bytes of the flash's OTP area, all ones when it was never
+    """The open firmware on a chip. `serial`: the four bytes of the flash's OTP area; all ones if it was never
     written.
     """
 
@@ -108,7 +111,7 @@ class OpenFirmware:
         self.profile = PROFILES[profile]
         self.boots_linked = self.profile.boots_linked if boots_linked is None else boots_linked
         self._chip, self._serial = chip, serial
-        self._left = 0  # dwords of the stream under way
+        self._left = 0  # dwords left of the current stream
         self._vendor = {
             (0xC0, 0xE4): self._read_xdata,
             (0x40, 0xE5): self._write_xdata,
@@ -122,7 +125,7 @@ class OpenFirmware:
 
     # --- the device -------------------------------------------------------------------------------------------------
     def descriptors(self, speed: Speed) -> Descriptors:
-        """Return what the device is at a speed."""
+        """Return the device's descriptors at a speed."""
         usb, ep0 = (0x0320, 9) if speed.super_speed else (0x0200, 64)
         device = struct.pack("<BBHBBBBHHHBBBB", 18, 1, usb, 0, 0, 0, ep0, self.profile.vendor_id, 1, 1, 1, 2, 3, 1)
         strings = {1: "tiny", 2: self.profile.product, 3: self._serial.hex()}
@@ -142,13 +145,13 @@ class OpenFirmware:
         return True
 
     def bus_reset(self) -> None:
-        """Only later firmware forgets what the SRAM engine had under way."""
+        """Reset the SRAM engine, in later firmware only."""
         if self.profile.bus_reset_clears_dma:
             self._chip.sram_engine.reset()
 
     # --- endpoint 0 -------------------------------------------------------------------------------------------------
     def after_status_us(self, setup: Setup) -> float:
-        """Return how long F0 goes on at SuperSpeed, where its status is sent before it begins. Source: main.c,
+        """Return how long F0 still runs after its status, which SuperSpeed sends before F0 begins. Source: main.c,
         USB_CTRL_PHASE_STAT_IN.
         """
         late = (setup.request_type, setup.request) == (0x40, 0xF0) and self._chip.speed.ep0_bytes > 64
@@ -177,7 +180,7 @@ class OpenFirmware:
         return b"" if setup.length == 0 else Silence.NO_REPLY
 
     def _drop(self, *addresses: int) -> None:
-        """Reset endpoints and forget the stream."""
+        """Reset endpoints and drop the stream."""
         for address in addresses:
             if address in (OUT, IN):
                 self._chip.endpoints[address].reset()
@@ -198,7 +201,7 @@ class OpenFirmware:
 
     # --- XDATA --------------------------------------------------------------------------------------------------------
     def _read_xdata(self, setup: Setup) -> Job[Answer]:
-        """E4: bytes, one after another; what the card or an engine stores meanwhile is seen in some of them."""
+        """E4: read bytes one by one. Stores by the card or an engine meanwhile may appear in some of them."""
         xdata, data = self._chip.xdata, bytearray()
         yield IDLE_US
         for at in range(min(setup.length, self._chip.speed.ep0_bytes)):
@@ -214,7 +217,7 @@ class OpenFirmware:
 
     # --- PCI Express --------------------------------------------------------------------------------------------------
     def _request(self, setup: Setup) -> Job[Answer]:
-        """F0 OUT: one request, or the begin of a stream."""
+        """F0 OUT: send one request, or begin a stream."""
         xdata, kind = self._chip.xdata, setup.value & 0xFF
         buffer = xdata.get_bytes(BUFFER, 12)
         self._left = 0
@@ -242,7 +245,7 @@ class OpenFirmware:
         return b""
 
     def _completion(self, setup: Setup) -> Job[Answer]:
-        """F0 IN: wait for the completion of the last request and hand it out."""
+        """F0 IN: wait for the completion of the last request and return it."""
         xdata, waited_us, step_us = self._chip.xdata, 0.0, IDLE_US
         reply = bytes(7) + b"\xff"
         while waited_us < timing.POLL_LIMIT_US:
@@ -273,7 +276,9 @@ class OpenFirmware:
         self._chip.cpu.run(self._write_chunk(data))
 
     def _write_chunk(self, data: bytes) -> Job[None]:
-        """Write the dwords of a packet; one with more than is left is dropped, and nothing is taken any more."""
+        """Write the dwords of a packet. A packet with more than is left is dropped, and the endpoint is not armed
+        again.
+        """
         count = len(data) // 4
         if count > self._left:
             yield IDLE_US
@@ -285,12 +290,13 @@ class OpenFirmware:
             self._arm_out()
 
     def _send_chunk(self) -> Job[None]:
-        """Read the next dwords of a stream and hand them to the IN endpoint, which asks for more when they are gone."""
+        """Read the next dwords of a stream and give them to the IN endpoint, which asks for more when they are sent."""
         count = min(self._left, self._chip.speed.packet_bytes // 4)
         yield timing.STREAM_READ_US * count
         data = self._chip.tlp.stream_read(4 * count)
         if data is None:
-            yield math.inf  # the loop waits for a bit that never comes
+            # the firmware's loop waits for a bit that is never set
+            yield math.inf
             return
         self._left -= count
         self._chip.into(IN).send(data, done=self._chunk_gone)
@@ -313,7 +319,7 @@ class OpenFirmware:
         return b""
 
     def _power(self, setup: Setup) -> Job[Answer]:
-        """F3: switch the slot; acknowledged whether or not the link came up."""
+        """F3: switch the slot's power. The request is acknowledged whether or not the link comes up."""
         if setup.value & 1:
             yield from self._power_on()
         else:
@@ -341,12 +347,12 @@ class OpenFirmware:
 
     # --- later firmware -----------------------------------------------------------------------------------------------
     def _supply(self, setup: Setup) -> Job[Answer]:
-        """C0: what the board's power monitor sees, in mV and mA."""
+        """C0: return the readings of the board's power monitor, in mV and mA."""
         yield IDLE_US
         return struct.pack("<Hh", 12_000, 7_250 if self._chip.link.up else 300)[: setup.length]
 
     def _capabilities(self, setup: Setup) -> Job[Answer]:
-        """F4: what this firmware can."""
+        """F4: return the firmware's capabilities."""
         yield IDLE_US
         able = CAPABILITIES | (SUPER_SPEED if self._chip.speed.super_speed else 0)
         return (b"TG24" + struct.pack("<BBBBII", 1, 0, 16, 0, able, 1))[: setup.length]

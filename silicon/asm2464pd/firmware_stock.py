@@ -1,7 +1,7 @@
-"""ASMedia's firmware on the bridge, patched or not: USB mass storage that shows chip memory and flash through vendor
-commands.
+"""ASMedia's firmware on the bridge, patched or not: USB mass storage whose vendor commands access chip memory and
+flash.
 
-Source: the stock image 240417; asm2464pd-firmware registers.h for what its boot leaves in registers;
+Source: the stock image 240417; asm2464pd-firmware registers.h for the register values after its boot;
 extra/usbgpu/patch.py for the patch.
 """
 
@@ -21,23 +21,28 @@ from ringup.silicon.asm2464pd.storage.scsi import NO_MEDIUM_FLAG, Commands, Devi
 from ringup.silicon.asm2464pd.storage.scsi_descriptors import descriptors
 from ringup.silicon.asm2464pd.storage.sram_slots import SlotWriter
 
-# E8 50 to enumerated takes about 3 s (asm2464pd-soft-replug, measured); restart and enumeration have their own part
+# from E8 50 to the enumerated device takes about 3 s (asm2464pd-soft-replug, measured), including restart and
+# enumeration
 BOOT_US = 2_500_000
 VERSION, RAM_BYTES = 0x07F0, 0x6000
 RESTART = 0xCC31  # bit 0
-MANAGED = 0xB480  # bit 0; the image's ready check wants it 1: the device below is up
-TRAINED = 0x19  # where E764 stands once the image is done with it
+# bit 0; the image's ready check needs 1: the device below is up
+MANAGED = 0xB480
+# the value of E764 after the image has booted
+TRAINED = 0x19
 TRAINING = 0xE764
 SLOT = {0xB431: 0x0E, 0xC656: 0x20, 0xC659: 0x01, TRAINING: TRAINED}  # width cap x1, 3.3 V, lanes, training
 ADD1 = 0xADD1
-LINK_CODES = {ADD1: 0x78}  # B450 in L0 by the flash's vendor id; else 48. Source: registers.h (measured)
+# the value of B450 in L0, by the flash's vendor id; else 48. Source: registers.h (measured)
+LINK_CODES = {ADD1: 0x78}
 LINK_CODE = 0x48
-GENERATION, LANES = 3, 1  # asm2464pd-firmware pull request 81 (measured)
+# asm2464pd-firmware pull request 81 (measured)
+GENERATION, LANES = 3, 1
 
 
 class StockMemory:
-    """External memory under the stock firmware. UNKNOWN: what a host's writes to the slot's switches do; they are lost
-    here.
+    """External memory under the stock firmware. UNKNOWN: what the host's writes to the slot's switches do; here they
+    are dropped.
     """
 
     def __init__(self, chip: Chip) -> None:
@@ -50,14 +55,14 @@ class StockMemory:
         return self._xdata.read(address, page)
 
     def write(self, address: int, value: int, page: int = 0) -> None:
-        """Write a byte; not to the slot's switches."""
+        """Write a byte. Writes to the slot's switches are dropped."""
         if page or (address != MANAGED and address not in SLOT):
             self._xdata.write(address, value, page)
 
 
 class StockFirmware:
-    """The firmware that copy `copy` of the flash holds as `body`. Its version and whether it is patched are read from
-    the body.
+    """The firmware in copy `copy` of the flash, with code `body`. Its version, and whether it is patched, are read from
+    `body`.
     """
 
     def __init__(self, chip: Chip, flash: SpiFlash, body: bytes, copy: int = 0) -> None:
@@ -75,11 +80,11 @@ class StockFirmware:
         self.usb = MassStorage(chip, commands, self.descriptors, attached_scsi=True)
 
     def descriptors(self, speed: Speed) -> Descriptors:
-        """Return what the device is at a speed."""
+        """Return the device's descriptors at a speed."""
         return descriptors(self.config, speed, attached_scsi=True)
 
     def boot(self) -> Job[bool]:
-        """Clear memory, let the slot train by itself, and come up on USB whether or not it did."""
+        """Clear memory, let the slot train, and come up on USB whether or not the link is up."""
         xdata, link = self._chip.xdata, self._chip.link
         xdata.put_bytes(0, bytes(RAM_BYTES))
         xdata.put_bytes(VERSION, self.version)
@@ -95,11 +100,11 @@ class StockFirmware:
         return True
 
     def bus_reset(self) -> None:
-        """Hear that the host reset the USB device."""
+        """Handle a reset of the USB device by the host."""
         self.usb.bus_reset()
 
     def after_status_us(self, setup: Setup) -> float:
-        """Return 0: requests are done when the host has their status."""
+        """Return 0: a request is done when the host has its status."""
         return 0.0
 
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
@@ -110,16 +115,16 @@ class StockFirmware:
         self._chip.log.note("bridge", "violation", "{}", text)
 
     def _link_changed(self) -> None:
-        """The image trains once (E764 = 19): a link that was lost stays down until the next start. Source: pull request
-        81.
+        """Stop training after a lost link: the image trains once (E764 = 19), and the link stays down until the next
+        start. Source: pull request 81.
         """
         link = self._chip.link
         if not link.up and self._chip.xdata.get(TRAINING) == TRAINED:
             link.training_codes = ()
 
     def _land(self, offset: int, data: bytes) -> None:
-        """Store what a WRITE brought: USB is done with it before the memory has it. What lies behind the memory's end
-        is lost.
+        """Store the data of a WRITE. USB completes the transfer before memory has the data. Bytes past the end of
+        memory are lost.
         """
         view = self._chip.sram.view
         fits = data[: max(0, len(view) - offset)]
@@ -130,7 +135,7 @@ class StockFirmware:
         self._chip.clock.after(timing.SRAM_LANDING_US, land)
 
     def _detach(self) -> None:
-        """E8 51: take the slot's power away and leave USB."""
+        """E8 51: switch the slot's power off and leave USB."""
         for register in SLOT:
             self._chip.xdata.write(register, 0)
         self._chip.on_detach()

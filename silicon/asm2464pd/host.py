@@ -1,7 +1,6 @@
-"""A USB host in virtual time: a backend for pyusb, with transfers that do not block beside it. Enclosures are plugged
-into its ports.
+"""A USB host in virtual time: a backend for pyusb, plus non-blocking transfers. Enclosures plug into its ports.
 
-Nothing runs beside the caller: time passes while somebody waits for a transfer, and the devices' engines run meanwhile.
+There are no threads: time passes, and the devices' engines run, while the caller waits for a transfer.
 """
 
 from __future__ import annotations
@@ -26,12 +25,16 @@ from ringup.silicon.asm2464pd.usb_descriptors import Alternate, Configuration
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.log import EventLog
 
-NO_LIMIT_MS = 600_000  # virtual time after which a transfer without time-out is taken for one that never ends
-STREAMS = 31  # what xHCI leaves of 32: stream 0 is reserved
+# virtual time after which a transfer without a time-out counts as one that never ends
+NO_LIMIT_MS = 600_000
+STREAMS = 31  # of 32: xHCI reserves stream 0
 SET_CONFIGURATION, SET_INTERFACE, CLEAR_FEATURE = (0x00, 9), (0x01, 11), (0x02, 1)
-REQUEST_MS = 5_000  # TIMEOUT: USB_CTRL_SET_TIMEOUT, what Linux gives its own requests
-END_MS = 1_000  # TIMEOUT: what is cancelled comes back within microseconds
-RESET_US = 60_000  # GUESS: a port reset until the device answers again
+# TIMEOUT: USB_CTRL_SET_TIMEOUT, the time-out of Linux's own requests
+REQUEST_MS = 5_000
+# TIMEOUT: cancelled transfers end within microseconds
+END_MS = 1_000
+# GUESS: from a port reset until the device answers again
+RESET_US = 60_000
 ERRORS = {  # libusb's code, errno and text. Source: libusb.h; pyusb usb/backend/libusb1.py
     "no_device": (-4, errno.ENODEV, "No such device (it may have been disconnected)"),
     "access": (-3, errno.EACCES, "Access denied (insufficient permissions)"),
@@ -53,7 +56,7 @@ def usb_error(what: str) -> USBError:
 
 
 class Attached:
-    """A device on a port, as the host's operating system knows it."""
+    """A device on a port, as the host's operating system sees it."""
 
     def __init__(self, port: str, address: int, enclosure: Enclosure, bus: Bus) -> None:
         self.port, self.address, self.enclosure, self.bus = port, address, enclosure, bus
@@ -63,16 +66,16 @@ class Attached:
         self.configuration = 0
         self.alternates: dict[int, int] = {}
         self.claims: dict[int, Handle] = {}
-        self.drivers: dict[int, str] = {}  # the kernel's, by interface
+        self.drivers: dict[int, str] = {}  # the kernel's drivers, by interface
         self.streams: dict[int, int] = {}
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The port numbers on the way from the root hub."""
+        """The port numbers on the path from the root hub."""
         return tuple(int(number) for number in self.port.partition("-")[2].split("."))
 
     def alternate(self, interface: int) -> Alternate:
-        """Return the alternate setting that is selected."""
+        """Return the selected alternate setting."""
         number = self.alternates.get(interface, 0)
         return next(one for one in self.layout.interfaces[interface] if one.descriptor.bAlternateSetting == number)
 
@@ -81,7 +84,7 @@ class Attached:
         return next((number for number in self.layout.interfaces if self.alternate(number).has(endpoint)), None)
 
     def bind_drivers(self) -> None:
-        """Let the kernel's drivers take what they know: the last alternate setting they like best."""
+        """Bind the kernel's drivers: for each interface, the driver of the last alternate setting that has one."""
         for number, settings in self.layout.interfaces.items():
             names = [setting.kernel_driver for setting in settings if setting.kernel_driver]
             if names:
@@ -93,23 +96,24 @@ class Handle:
 
     def __init__(self, attached: Attached) -> None:
         self.attached = attached
-        self.transfers: deque[Transfer] = deque()  # submitted by it, the oldest of them not done yet
+        # transfers that it submitted; the oldest one is not done yet
+        self.transfers: deque[Transfer] = deque()
 
     @property
     def in_flight(self) -> list[Transfer]:
-        """Its transfers that are not done."""
+        """Its unfinished transfers."""
         return [transfer for transfer in self.transfers if not transfer.done]
 
 
 class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
-    """Ports, devices, transfers. `denied` names ports whose devices may not be opened; `binds_drivers`: the kernel's
-    storage drivers are there.
+    """Ports, devices, transfers. `denied` names ports whose devices may not be opened; `binds_drivers`: the kernel has
+    its storage drivers.
 
-    `waits` counts how often the caller had to let time pass for a transfer; `counts(port)` tells it by endpoint.
+    `waits` counts how often the caller had to let time pass for a transfer; `counts(port)` has the count by endpoint.
     """
 
     def __init__(self, clock: VirtualClock | None = None) -> None:
-        """`clock`: of the machine; that of the first enclosure when left out."""
+        """`clock`: that of the machine; by default that of the first enclosure."""
         self.clock = clock
         self.denied: set[str] = set()
         self.binds_drivers = True
@@ -121,12 +125,13 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
 
     # --- ports ------------------------------------------------------------------------------------------------------
     def plug(self, enclosure: Enclosure, port: str = "1-1") -> None:
-        """Put an enclosure on a port (`BUS-PORT.PORT`) and let time pass until it is there, or must be given up.
+        """Plug an enclosure into a port (`BUS-PORT.PORT`) and let time pass until it appears, or `SHOWS_WITHIN_US` is
+        over.
 
-        A port that is taken, or a card made with another machine's clock, is a `ValueError`.
+        Raises `ValueError` for a port in use, and for a card made with another machine's clock.
         """
         if port in self._enclosures:
-            raise ValueError(f"port {port} has an enclosure already")
+            raise ValueError(f"port {port} already has an enclosure")
         if self.clock is None:
             self.clock = enclosure.machine
         if enclosure.machine is not self.clock:
@@ -139,14 +144,14 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         self.clock.run_until(lambda: port in self._attached, enclosure.SHOWS_WITHIN_US)
 
     def unplug(self, port: str = "1-1") -> None:
-        """Pull the cable: every transfer ends, the enclosure loses power."""
+        """Pull the cable: every transfer ends, and the enclosure loses power."""
         enclosure = self._enclosures.pop(port)
         self._detach(port)
         self._forget(enclosure)
         enclosure.disconnect()
 
     def logs(self) -> dict[str, EventLog]:
-        """Return the logs of what is plugged in, bridges and cards, by name."""
+        """Return the logs of the plugged-in bridges and cards, by name."""
         found = {}
         for port, enclosure in self._enclosures.items():
             found[f"bridge at {port}"] = enclosure.log
@@ -160,11 +165,11 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         enclosure.host, enclosure.port = None, ""
 
     def counts(self, port: str = "1-1") -> dict[int, Count]:
-        """Return what each endpoint of a device carried since it was attached, by address."""
+        """Return the traffic of each endpoint of a device since it was attached, by address."""
         return self._attached[port].bus.counts
 
     def _attach(self, port: str) -> None:
-        """A device pulled its lines up: enumerate it, unless it goes again meanwhile."""
+        """Enumerate a device that has appeared, unless it disappears meanwhile."""
         assert self.clock is not None
         enclosure = self._enclosures[port]
         bus = Bus(
@@ -192,7 +197,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
             attached.bus.disconnect()
 
     def _leave(self, port: str, returns: bool) -> None:
-        """A fault takes a device off the bus."""
+        """Take a device off the bus, for an injected fault."""
         enclosure = self._enclosures[port]
         self._detach(port)
         enclosure.disconnect()
@@ -201,13 +206,13 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         else:
             self._forget(self._enclosures.pop(port))
 
-    # --- what pyusb asks ----------------------------------------------------------------------------------------------
+    # --- the interface to pyusb ---------------------------------------------------------------------------------------
     def enumerate_devices(self) -> Iterator[Attached]:
-        """Give the devices that are there."""
+        """Yield the attached devices."""
         yield from list(self._attached.values())
 
     def get_parent(self, dev: Attached) -> None:
-        """A device's hub is not shown."""
+        """Return None: the device's hub is not visible."""
         return
 
     def get_device_descriptor(self, dev: Attached) -> SimpleNamespace:
@@ -218,13 +223,13 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         )
 
     def get_configuration_descriptor(self, dev: Attached, config: int) -> SimpleNamespace:
-        """Return a configuration descriptor; there is one."""
+        """Return the configuration descriptor; there is only one."""
         if config:
             raise IndexError(f"no configuration {config}")
         return dev.layout.descriptor
 
     def get_interface_descriptor(self, dev: Attached, intf: int, alt: int, config: int) -> SimpleNamespace:
-        """Return an interface descriptor by logical numbers; pyusb wants an `IndexError` behind the last."""
+        """Return an interface descriptor by logical numbers; pyusb expects an `IndexError` after the last."""
         return list(dev.layout.interfaces.values())[intf][alt].descriptor
 
     def get_endpoint_descriptor(self, dev: Attached, ep: int, intf: int, alt: int, config: int) -> SimpleNamespace:
@@ -233,14 +238,14 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
 
     def open_device(self, dev: Attached) -> Handle:
         """Open a device."""
-        self._there(dev)
+        self._check_attached(dev)
         if dev.port in self.denied:
             raise usb_error("access")
         return Handle(dev)
 
     def close_device(self, dev_handle: Handle) -> None:
-        """Let go of what a handle holds. Transfers in flight end as cancelled; they are a violation: with libusb
-        anything may happen then.
+        """Release a handle's interfaces. Transfers in flight end as cancelled and are a violation: with libusb the
+        behaviour is undefined.
         """
         attached, left = dev_handle.attached, dev_handle.in_flight
         if left:
@@ -251,21 +256,21 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         attached.claims = {number: holder for number, holder in attached.claims.items() if holder is not dev_handle}
 
     def get_configuration(self, dev_handle: Handle) -> int:
-        """Return what the operating system knows to be set."""
-        return self._there(dev_handle.attached).configuration
+        """Return the configuration that the operating system has set."""
+        return self._check_attached(dev_handle.attached).configuration
 
     def set_configuration(self, dev_handle: Handle, config_value: int) -> None:
-        """Set the configuration; refused while anybody has an interface."""
-        attached = self._there(dev_handle.attached)
+        """Set the configuration; refused while an interface is claimed or has a driver."""
+        attached = self._check_attached(dev_handle.attached)
         if attached.claims or attached.drivers:
             raise usb_error("busy")
-        self._ask(attached, SET_CONFIGURATION, config_value)
+        self._control_request(attached, SET_CONFIGURATION, config_value)
         attached.configuration = config_value
         attached.alternates.clear()
 
     def claim_interface(self, dev_handle: Handle, intf: int) -> None:
         """Claim an interface for this handle."""
-        attached = self._there(dev_handle.attached)
+        attached = self._check_attached(dev_handle.attached)
         if intf not in attached.layout.interfaces or not attached.configuration:
             raise usb_error("not_found")
         if attached.drivers.get(intf) or attached.claims.get(intf, dev_handle) is not dev_handle:
@@ -274,31 +279,31 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
 
     def release_interface(self, dev_handle: Handle, intf: int) -> None:
         """Release an interface; its first alternate setting is selected again."""
-        attached = self._there(dev_handle.attached)
+        attached = self._check_attached(dev_handle.attached)
         if attached.claims.get(intf) is not dev_handle:
             raise usb_error("not_found")
         del attached.claims[intf]
         if attached.alternates.pop(intf, 0):
-            self._ask(attached, SET_INTERFACE, 0, intf)
+            self._control_request(attached, SET_INTERFACE, 0, intf)
 
     def set_interface_altsetting(self, dev_handle: Handle, intf: int, altsetting: int) -> None:
         """Select an alternate setting of a claimed interface."""
-        attached = self._there(dev_handle.attached)
+        attached = self._check_attached(dev_handle.attached)
         settings = attached.layout.interfaces.get(intf, [])
         if attached.claims.get(intf) is not dev_handle:
             raise usb_error("not_found")
         if all(setting.descriptor.bAlternateSetting != altsetting for setting in settings):
             raise usb_error("not_found")
-        self._ask(attached, SET_INTERFACE, altsetting, intf)
+        self._control_request(attached, SET_INTERFACE, altsetting, intf)
         attached.alternates[intf] = altsetting
 
     def clear_halt(self, dev_handle: Handle, ep: int) -> None:
         """Clear an endpoint's halt, here and in the device."""
-        self._ask(self._there(dev_handle.attached), CLEAR_FEATURE, 0, ep)
+        self._control_request(self._check_attached(dev_handle.attached), CLEAR_FEATURE, 0, ep)
 
     def reset_device(self, dev_handle: Handle) -> None:
-        """Reset the port; the configuration is set again, claims stay, transfers end as cancelled."""
-        attached = self._there(dev_handle.attached)
+        """Reset the port. The configuration is set again, claims stay, transfers end as cancelled."""
+        attached = self._check_attached(dev_handle.attached)
         assert self.clock is not None
         attached.bus.cancel_all()
         for endpoint in attached.enclosure.chip.endpoints.values():
@@ -306,23 +311,24 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         attached.enclosure.firmware.bus_reset()
         attached.alternates.clear()
         self.clock.sleep_us(RESET_US)
-        self._there(attached)
+        self._check_attached(attached)
         if attached.enclosure.firmware.descriptors(attached.speed).device != attached.texts.device:
-            raise usb_error("not_found")  # it is another device now: open it anew
-        self._ask(attached, SET_CONFIGURATION, attached.configuration)
+            # it is another device now and must be opened anew
+            raise usb_error("not_found")
+        self._control_request(attached, SET_CONFIGURATION, attached.configuration)
 
     def is_kernel_driver_active(self, dev_handle: Handle, intf: int) -> bool:
         """Whether the kernel's driver has an interface."""
-        return bool(self._there(dev_handle.attached).drivers.get(intf))
+        return bool(self._check_attached(dev_handle.attached).drivers.get(intf))
 
     def detach_kernel_driver(self, dev_handle: Handle, intf: int) -> None:
         """Take an interface from the kernel's driver."""
-        if not self._there(dev_handle.attached).drivers.pop(intf, ""):
+        if not self._check_attached(dev_handle.attached).drivers.pop(intf, ""):
             raise usb_error("not_found")
 
     def attach_kernel_driver(self, dev_handle: Handle, intf: int) -> None:
         """Give an interface back to the kernel's driver."""
-        attached = self._there(dev_handle.attached)
+        attached = self._check_attached(dev_handle.attached)
         if attached.claims.get(intf) or attached.drivers.get(intf):
             raise usb_error("busy")
         names = [one.kernel_driver for one in attached.layout.interfaces[intf] if one.kernel_driver]
@@ -333,28 +339,28 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
     def ctrl_transfer(
         self, dev_handle: Handle, kind: int, request: int, value: int, index: int, data: array[int], timeout: int
     ) -> int:
-        """Carry out a control transfer; `data` is sent, or filled. Returns the bytes of the data stage."""
+        """Execute a control transfer: `data` is sent or filled. Returns the number of bytes in the data stage."""
         length = len(data) * data.itemsize
         setup = SETUP.pack(kind, request, value, index, length)
         payload = length if kind & 0x80 else data.tobytes()
         return self._finish(self.submit(dev_handle, 0, payload, setup=setup, timeout_ms=timeout), data)
 
     def bulk_write(self, dev_handle: Handle, ep: int, intf: int, data: array[int], timeout: int) -> int:
-        """Send bytes; returns how many were taken."""
+        """Send bytes; return how many were sent."""
         return self._finish(self.submit(dev_handle, ep, data.tobytes(), timeout_ms=timeout), data)
 
     def bulk_read(self, dev_handle: Handle, ep: int, intf: int, buff: array[int], timeout: int) -> int:
-        """Fetch bytes into `buff`; returns how many came."""
+        """Read bytes into `buff`; return how many arrived."""
         return self._finish(self.submit(dev_handle, ep, len(buff) * buff.itemsize, timeout_ms=timeout), buff)
 
-    # --- transfers that do not block ----------------------------------------------------------------------------------
+    # --- non-blocking transfers ---------------------------------------------------------------------------------------
     def submit(
         self, handle: Handle, endpoint: int, payload: Any, *, setup: bytes = b"", timeout_ms: int, stream: int = 0
     ) -> Transfer:
-        """Start a transfer: bytes to the device, or the length of what may come; `setup` are the eight bytes of
-        endpoint 0.
+        """Start a transfer: `payload` is the bytes to send, or the length to receive. `setup`: the eight bytes of the
+        SETUP packet, for endpoint 0.
         """
-        attached = self._there(handle.attached)
+        attached = self._check_attached(handle.attached)
         if endpoint:
             interface = attached.interface_of(endpoint)
             if interface is None or attached.claims.get(interface) is not handle:
@@ -372,7 +378,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return transfer
 
     def handle_events(self, timeout_ms: float) -> None:
-        """Return once a pending transfer has ended, or the time is over. What ended before costs no time."""
+        """Return once a pending transfer has ended, or the time is over. A transfer that ended before costs no time."""
         if self.clock is None:
             return
         finished, clock, turn_ns = self._finished, self.clock, round(1_000 * timing.TURNAROUND_US)
@@ -383,18 +389,19 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
             for endpoint, bus in {(one.endpoint, one.bus) for one in finished if one.bus is not None}:
                 bus.counts.setdefault(endpoint, Count()).waits += 1
             clock.advance_ns(finished[0].ended_ns + turn_ns - clock.now_ns)
-        while finished and clock.now_ns >= finished[0].ended_ns + turn_ns:  # the host takes its time for each
+        # the host needs time to handle each transfer
+        while finished and clock.now_ns >= finished[0].ended_ns + turn_ns:
             transfer = finished.popleft()
             transfer.status, transfer.done = transfer.ended, True
 
     def cancel(self, transfer: Transfer) -> None:
-        """Ask for a transfer to end as cancelled; one that has ended stays as it is."""
+        """Make a transfer end as cancelled; one that has already ended stays as it is."""
         if not transfer.ended and transfer.bus is not None:
             transfer.bus.end(transfer, "cancelled")
 
     def end(self, handle: Handle) -> int:
-        """End all that a handle submitted as cancelled and wait for that, as must be done before it is closed; returns
-        how many did not.
+        """Cancel all transfers of a handle and wait for their ends, which must come before closing it; return how many
+        remain.
         """
         for transfer in handle.in_flight:
             self.cancel(transfer)
@@ -404,8 +411,8 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return len(handle.in_flight)
 
     def alloc_streams(self, handle: Handle, count: int, endpoints: Sequence[int]) -> int:
-        """Give bulk endpoints of a SuperSpeed device streams 1 to `count`; returns how many there are."""
-        attached = self._there(handle.attached)
+        """Allocate streams 1 to `count` for bulk endpoints of a SuperSpeed device; return how many there are."""
+        attached = self._check_attached(handle.attached)
         count = min(count, STREAMS)
         if not attached.speed.super_speed or count < 1:
             raise usb_error("invalid")
@@ -420,14 +427,14 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         return count
 
     def free_streams(self, handle: Handle, endpoints: Sequence[int]) -> None:
-        """Take the streams of endpoints away."""
-        attached = self._there(handle.attached)
+        """Free the streams of endpoints."""
+        attached = self._check_attached(handle.attached)
         for endpoint in endpoints:
             attached.streams.pop(endpoint, None)
 
     # --- inside -----------------------------------------------------------------------------------------------------
     @staticmethod
-    def _there(attached: Attached) -> Attached:
+    def _check_attached(attached: Attached) -> Attached:
         if not attached.bus.connected:
             raise usb_error("no_device")
         return attached
@@ -436,7 +443,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
     def _request(attached: Attached, key: tuple[int, int], value: int, index: int = 0) -> Transfer:
         return Transfer(0, 0, SETUP.pack(*key, value, index, 0), b"", 0)
 
-    def _ask(self, attached: Attached, key: tuple[int, int], value: int, index: int = 0) -> None:
+    def _control_request(self, attached: Attached, key: tuple[int, int], value: int, index: int = 0) -> None:
         """Send a standard request without data, as the operating system does, and wait for it."""
         transfer = self._request(attached, key, value, index)
         attached.bus.submit(transfer, REQUEST_MS)
@@ -450,11 +457,11 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         while not transfer.done:
             if self.clock.now_ns >= end_ns:
                 self.cancel(transfer)
-                raise GuestError(f"a transfer on endpoint {transfer.endpoint:#04x} has no time-out, and never ends")
+                raise GuestError(f"a transfer on endpoint {transfer.endpoint:#04x} has no time-out and never ends")
             self.handle_events(NO_LIMIT_MS)
 
     def _finish(self, transfer: Transfer, buffer: array[int]) -> int:
-        """Wait as libusb does: a bulk transfer that timed out after some bytes counts as what it moved."""
+        """Wait as libusb does: a bulk transfer that timed out after some bytes returns their count."""
         self._wait(transfer)
         partial = transfer.endpoint and transfer.status == "timed_out" and transfer.actual
         if transfer.status != "completed" and not partial:

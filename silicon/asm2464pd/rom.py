@@ -1,5 +1,5 @@
-"""The mask ROM: it starts the firmware that the flash holds, or stays in its loader, a mass storage device that only
-writes the flash.
+"""The mask ROM: it starts the firmware in the flash, or stays in its loader, a mass storage device that can only write
+the flash.
 
 Source: cyrozap USB-descriptor-ASM2464-ROM.txt; asm2464pd-firmware ftdi_debug.py (the strap); extra/usbgpu/patch.py (E1,
 E3, E8 over BOT).
@@ -26,21 +26,21 @@ CONFIG = Config(
     serial="0" * 20, usb_maker="ASMedia", scsi_maker=BUILT_IN.scsi_maker, usb_product="AS2462", scsi_product=BUILT_IN.scsi_product,
     product_id=0x2463, device_release=0x0001,
 )  # fmt: skip
-# UNKNOWN: which standard commands it answers; these, without which no host would talk to it
+# UNKNOWN: which standard commands it answers; a host needs at least these
 STANDARD = (0x00, 0x03, 0x12, 0x1A, 0xA0)
 VENDOR = (0xE1, 0xE3, 0xE8)
 
 
 class _NoBulk:
-    """There is no WRITE command here."""
+    """The target of WRITE commands, which the loader does not have."""
 
     def write_plan(self, size_bytes: int) -> Plan:
-        """Say what happens to a WRITE."""
+        """Return the plan for a WRITE."""
         return Plan(NEVER)
 
 
 class RomLoader:
-    """The loader. Bulk-Only alone, no link below, no memory to read."""
+    """The loader: Bulk-Only, no link, no memory to read."""
 
     def __init__(self, chip: Chip, flash: SpiFlash) -> None:
         power = Power(
@@ -54,7 +54,7 @@ class RomLoader:
         self.usb = MassStorage(chip, commands, self.descriptors, attached_scsi=False)
 
     def descriptors(self, speed: Speed) -> Descriptors:
-        """Return what the device is at a speed."""
+        """Return the device's descriptors at a speed."""
         return descriptors(CONFIG, speed, attached_scsi=False)
 
     def boot(self) -> Job[bool]:
@@ -63,11 +63,11 @@ class RomLoader:
         return True
 
     def bus_reset(self) -> None:
-        """Hear that the host reset the USB device."""
+        """Handle a reset of the USB device by the host."""
         self.usb.bus_reset()
 
     def after_status_us(self, setup: Setup) -> float:
-        """Return 0: requests are done when the host has their status."""
+        """Return 0: a request is done when the host has its status."""
         return 0.0
 
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
@@ -83,11 +83,11 @@ def load(
     strap: bool = False,
     second_copy: bool = False,
 ) -> Firmware:
-    """Return what runs after a reset: the firmware in the flash, or the loader when its image is bad or the boot strap
-    is held.
+    """Return what runs after a reset: the firmware in the flash, or the loader if the image is bad or the boot strap is
+    set.
 
-    `open_firmware` makes the open firmware when the image is one. `second_copy`: the ROM also looks at the flash's
-    second copy (UNKNOWN).
+    `open_firmware` makes the open firmware, if the image is one. `second_copy`: the ROM also tries the flash's second
+    copy (UNKNOWN).
     """
     found = None if strap else flash.boot(second_copy)
     if found is None:

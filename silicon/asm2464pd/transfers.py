@@ -1,5 +1,5 @@
-"""The host controller's side of one device: transfers queue by endpoint and stream, and move in bursts while virtual
-time passes.
+"""The host controller's view of one device: transfers queue by endpoint and stream, and move in bursts as virtual time
+passes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from ringup.silicon.asm2464pd.hardware.running_firmware import Answer, Firmware,
 from ringup.silicon.asm2464pd.hardware.xdata import Job
 from ringup.silicon.common.clock import Timer, VirtualClock
 
-BURST_PACKETS = 16  # bMaxBurst 15: what goes without a pause
+# bMaxBurst 15: packets without a pause
+BURST_PACKETS = 16
 EP0_64 = 64
-FATES = ("stall", "short_packet", "lost_completion")
+TRANSFER_FAULTS = ("stall", "short_packet", "lost_completion")
 
 
 class Transfer:
-    """One transfer as its submitter sees it: `done` once its end has been handled, `data` of an IN one, `actual` bytes
-    of the data stage.
+    """One transfer as its submitter sees it: `done` once its end has been handled, `data` received, `actual` bytes of
+    the data stage.
     """
 
     def __init__(self, endpoint: int, stream: int, setup: bytes, payload: bytes, length: int) -> None:
@@ -31,23 +32,24 @@ class Transfer:
         self.done = False
         self.status = ""
         self.actual = 0
-        self.ended = ""  # its status on the wire, before the host has handled it
+        # its status on the wire, before the host handles it
+        self.ended = ""
         self.ended_ns = 0
         self.incoming = bytearray()
-        self.fate = ""  # the fault that strikes it
+        self.fault = ""  # the injected fault that affects it
         self.begun = False
         self.timer: Timer | None = None
         self.bus: Bus | None = None
 
     @property
     def data(self) -> bytes:
-        """What came so far."""
+        """The bytes received so far."""
         return bytes(self.incoming)
 
 
 @dataclass(slots=True)
 class Count:
-    """What one endpoint carried; `waits`: how often the host had to let time pass for it."""
+    """Traffic of one endpoint. `waits`: how often the host had to let time pass for it."""
 
     transfers: int = 0
     bytes: int = 0
@@ -55,13 +57,14 @@ class Count:
 
 
 class Pipe:
-    """The transfers of one endpoint and stream, oldest first. `moving`: what is on the wire."""
+    """The transfers of one endpoint and stream, oldest first. `moving`: the timer of the burst on the wire."""
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.queue: deque[Transfer] = deque()
         self.moving: Timer | None = None
-        self.idle = True  # nothing was under way when the first one came
+        # the queue was empty when the last transfer came
+        self.idle = True
 
     def add(self, transfer: Transfer) -> None:
         """Queue a transfer."""
@@ -70,20 +73,20 @@ class Pipe:
         self.pump()
 
     def drop(self, transfer: Transfer) -> None:
-        """Take a transfer out that ended; what it had on the wire is gone."""
+        """Remove a transfer that has ended; its data on the wire is lost."""
         if self.queue and self.queue[0] is transfer:
             self.stop()
         self.queue.remove(transfer)
         self.pump()
 
     def stop(self) -> None:
-        """Take back what is on the wire."""
+        """Cancel the burst on the wire."""
         if self.moving is not None:
             self.moving.cancel()
             self.moving = None
 
     def pump(self) -> None:
-        """Move what can be moved."""
+        """Start the next burst, if possible."""
         if self.moving is None and self.queue and not self.bus.leaving:
             first = self.queue[0]
             if not first.begun:
@@ -100,18 +103,19 @@ class Pipe:
 class ControlPipe(Pipe):
     """Endpoint 0: SETUP, the firmware's handler, data and status."""
 
-    works_until_ns = 0  # the firmware still reads the SETUP registers and the data of the request before
+    # until then the firmware still reads the SETUP registers and the data of the previous request
+    works_until_ns = 0
 
     def move(self, transfer: Transfer) -> None:
-        """Send the SETUP packet, and the data stage to the device with it."""
+        """Send the SETUP packet, with the data stage to the device."""
         chip = self.bus.chip
         if chip.clock.now_ns < self.works_until_ns:
-            # QUIRK: the handler of the request before takes this one's registers for its own, and its last answer ends
-            # this one
-            chip.log.note("bridge", "violation", "a control request came while F0 was still worked on: it is damaged")
+            # QUIRK: the handler of the previous request takes this one's registers for its own, and its last answer
+            # ends this request
+            chip.log.note("bridge", "violation", "a control request came while F0 was still running: it is damaged")
             self.works_until_ns = 0
-            transfer.fate = "lost_completion"
-        if transfer.fate == "stall":
+            transfer.fault = "lost_completion"
+        if transfer.fault == "stall":
             self.bus.end(transfer, "stall")
             return
         setup = Setup.parse(transfer.setup)
@@ -129,7 +133,7 @@ class ControlPipe(Pipe):
         return (yield from self.bus.firmware.control(setup, data))
 
     def _answered(self, transfer: Transfer, setup: Setup, answer: Answer) -> None:
-        if transfer.ended or transfer.fate == "lost_completion":
+        if transfer.ended or transfer.fault == "lost_completion":
             return
         if answer is Silence.STALL:
             self.bus.end(transfer, "stall")
@@ -144,11 +148,11 @@ class ControlPipe(Pipe):
             reply = answer[: setup.length]
             if self.bus.chip.faults.get("ep0_64") is not None:
                 reply, limit = reply[:EP0_64], EP0_64
-            if transfer.fate == "short_packet":
+            if transfer.fault == "short_packet":
                 reply = reply[: len(reply) // 2]
-            # QUIRK: no packet of no bytes ends a reply of whole packets that is shorter than asked for: the host waits
+            # QUIRK: no zero-length packet ends a reply of whole packets that is shorter than requested: the host waits
             # for more
-            hangs = 0 < len(reply) < setup.length and not len(reply) % limit and not transfer.fate
+            hangs = 0 < len(reply) < setup.length and not len(reply) % limit and not transfer.fault
             transfer.incoming += reply
         if hangs:
             transfer.actual = len(transfer.incoming)
@@ -171,10 +175,10 @@ class BulkPipe(Pipe):
         self.endpoint, self.stream = endpoint, stream
 
     def move(self, transfer: Transfer) -> None:
-        """Put the next burst of a transfer on the wire, when the device takes or has one."""
-        if transfer.fate == "stall":
+        """Put the next burst of a transfer on the wire, if the device accepts or has one."""
+        if transfer.fault == "stall":
             self.endpoint.halted = True
-            transfer.fate = ""
+            transfer.fault = ""
         if self.endpoint.halted:
             self.bus.end(transfer, "stall")
         elif isinstance(self.endpoint, OutEndpoint):
@@ -183,7 +187,7 @@ class BulkPipe(Pipe):
             self._move_in(transfer, self.endpoint)
 
     def _after(self, size_bytes: int, bytes_per_us: float, action: Callable[[], None]) -> None:
-        """Run `action` once a burst has crossed a wire that others may occupy."""
+        """Run `action` once a burst has crossed the wire, which other transfers may occupy."""
         start_us = timing.BULK_START_US if self.idle else 0.0
         self.idle = False
         speed = self.bus.chip.speed
@@ -209,12 +213,13 @@ class BulkPipe(Pipe):
             packet = self.bus.chip.speed.packet_bytes
             endpoint.deliver(self.stream, data, short=not left and bool(count % packet or not count), more=left > 0)
             self.bus.carried(transfer, count)
-            if not left and not transfer.ended and transfer.fate != "lost_completion":
+            if not left and not transfer.ended and transfer.fault != "lost_completion":
                 self.moving = None
                 self.bus.end(transfer, "completed")
                 return
             if not left:
-                return  # the host never hears of it: nothing more of this pipe moves
+                # the host gets no completion: nothing more of this pipe moves
+                return
         if not transfer.ended:
             self.moving = None
             self.pump()
@@ -240,22 +245,23 @@ class BulkPipe(Pipe):
             data = bytes(message.data[message.sent : message.sent + count])
             packet = self.bus.chip.speed.packet_bytes
             short = message.sent + count == len(message.data) and (bool(count % packet) or not count)
-            if transfer.fate == "short_packet":
+            if transfer.fault == "short_packet":
                 data, short, count = data[: count // 2], True, len(message.data) - message.sent
             transfer.incoming += data
             transfer.actual = len(transfer.incoming)
             self.bus.carried(transfer, len(data))
             finished = short or transfer.actual == transfer.length
-            if finished and transfer.fate != "lost_completion" and not transfer.ended:
+            if finished and transfer.fault != "lost_completion" and not transfer.ended:
                 self.bus.end(transfer, "completed", pump=False)
             elif finished:
-                self.moving = Timer(0, lambda: None)  # the host never hears of it: nothing more of this pipe moves
+                # the host gets no completion: nothing more of this pipe moves
+                self.moving = Timer(0, lambda: None)
             endpoint.fetched(self.stream, message, count)
         self.pump()
 
 
 class Bus:
-    """One attached device on a host: its pipes, its wire, its end."""
+    """One attached device on a host: its pipes, its wire, its disconnection."""
 
     def __init__(
         self,
@@ -265,12 +271,13 @@ class Bus:
         finished: deque[Transfer],
         leave: Callable[[bool], None],
     ) -> None:
-        """`finished` gets the transfers that ended; `leave(returns)` takes the device off the bus."""
+        """`finished` gets the transfers that have ended; `leave(returns)` takes the device off the bus."""
         self.chip, self.firmware = chip, firmware
         self._clock, self._finished, self._leave = clock, finished, leave
         self.connected, self.leaving = True, False
         self.counts: dict[int, Count] = {}
-        self._free_ns = {0: 0, 0x80: 0}  # when each direction of the wire is free again
+        # when each direction of the wire becomes free
+        self._free_ns = {0: 0, 0x80: 0}
         self.control = ControlPipe(self)
         self._bulk: dict[tuple[int, int], BulkPipe] = {}
         for endpoint in chip.endpoints.values():
@@ -285,7 +292,7 @@ class Bus:
         return pump
 
     def pipe(self, transfer: Transfer) -> Pipe:
-        """Return where a transfer queues."""
+        """Return the pipe of a transfer."""
         if not transfer.endpoint:
             return self.control
         key = transfer.endpoint, transfer.stream
@@ -294,55 +301,55 @@ class Bus:
         return self._bulk[key]
 
     def submit(self, transfer: Transfer, timeout_ms: int) -> None:
-        """Take a transfer; it ends by itself, by its time-out, or with the device."""
+        """Queue a transfer. It ends by itself, by its time-out, or with the device."""
         transfer.bus = self
         if timeout_ms:
             transfer.timer = self._clock.after(1_000 * timeout_ms, lambda: self.end(transfer, "timed_out"))
         self.pipe(transfer).add(transfer)
 
     def begins(self, transfer: Transfer) -> bool:
-        """Let the faults look at a transfer that gets its turn; False: the device has left."""
+        """Apply faults to a transfer whose turn it is; return False if the device has left."""
         count = self.counts.setdefault(transfer.endpoint, Count())
         count.transfers += 1
         faults = self.chip.faults
         if strikes(faults, "disconnect_and_return"):
-            self._leaves(returns=True)
+            self._leave_bus(returns=True)
         elif strikes(faults, "disconnect_after_transfers"):
-            self._leaves(returns=False)
+            self._leave_bus(returns=False)
         if self.leaving:
             return False
-        transfer.fate = next((name for name in FATES if strikes(faults, name)), "")
+        transfer.fault = next((name for name in TRANSFER_FAULTS if strikes(faults, name)), "")
         return True
 
     def allowed(self, size_bytes: int) -> int:
-        """Return how much of a burst still crosses; below 0: the device has left instead."""
+        """Return how many bytes of a burst still cross; below 0 the device has left instead."""
         left = self.chip.faults.get("disconnect_after_bytes")
         if left is None or left > size_bytes:
             return size_bytes
         if left > 0:
             return left
         self.chip.faults.clear("disconnect_after_bytes")
-        self._leaves(returns=False)
+        self._leave_bus(returns=False)
         return -1
 
-    def _leaves(self, *, returns: bool) -> None:
-        """Move nothing more; the host hears of it as soon as time passes."""
+    def _leave_bus(self, *, returns: bool) -> None:
+        """Stop all traffic; the host sees the disconnection as soon as time passes."""
         self.leaving = True
         self._clock.after(0, lambda: self._leave(returns))
 
     def carried(self, transfer: Transfer, size_bytes: int) -> None:
-        """Count bulk data that crossed."""
+        """Count bulk data that has crossed."""
         self.counts[transfer.endpoint].bytes += size_bytes
         self.chip.faults.reached("disconnect_after_bytes", size_bytes)
 
     def occupy(self, direction: int, time_us: float) -> float:
-        """Take the wire for `time_us` once it is free; return when that is over, counted from now."""
+        """Occupy the wire for `time_us` once it is free; return the end of that, relative to now."""
         now = self._clock.now_ns
         self._free_ns[direction] = max(now, self._free_ns[direction]) + round(time_us * 1_000)
         return (self._free_ns[direction] - now) / 1_000
 
     def end(self, transfer: Transfer, status: str, *, pump: bool = True) -> None:
-        """End a transfer on the wire; the host hears of it when it handles events."""
+        """End a transfer on the wire; the host sees it when it handles events."""
         if transfer.ended:
             return
         transfer.ended, transfer.ended_ns = status, self._clock.now_ns
@@ -358,7 +365,7 @@ class Bus:
             pipe.queue.remove(transfer)
 
     def disconnect(self) -> None:
-        """End everything: the device is gone."""
+        """End every transfer: the device is gone."""
         self.connected = False
         for endpoint in self.chip.endpoints.values():
             endpoint.on_ready = lambda: None

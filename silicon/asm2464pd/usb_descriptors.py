@@ -1,4 +1,4 @@
-"""Descriptors taken apart into what pyusb reads from a backend: attributes with the names of the USB specification."""
+"""Descriptors, parsed for pyusb: attributes with the names of the USB specification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDPOINT = (
     ("bLength", 1), ("bDescriptorType", 1), ("bEndpointAddress", 1), ("bmAttributes", 1), ("wMaxPacketSize", 2), ("bInterval", 1),
 )  # fmt: skip
 INTERFACE_TYPE, ENDPOINT_TYPE = 4, 5
-STORAGE = {(8, 6, 0x50): "usb-storage", (8, 6, 0x62): "uas"}  # what Linux binds to an interface, by class
+STORAGE = {(8, 6, 0x50): "usb-storage", (8, 6, 0x62): "uas"}  # Linux's driver for an interface, by class
 
 
 def _fields(layout: tuple[tuple[str, int], ...], data: bytes) -> SimpleNamespace:
@@ -41,12 +41,12 @@ class Alternate:
     endpoints: list[SimpleNamespace] = field(default_factory=list)
 
     def has(self, address: int) -> bool:
-        """Whether it has an endpoint of that address."""
+        """Whether it has an endpoint with that address."""
         return any(endpoint.bEndpointAddress == address for endpoint in self.endpoints)
 
     @property
     def kernel_driver(self) -> str:
-        """The kernel's driver for it; empty for none."""
+        """The kernel's driver for it; empty if there is none."""
         one = self.descriptor
         return STORAGE.get((one.bInterfaceClass, one.bInterfaceSubClass, one.bInterfaceProtocol), "")
 
@@ -60,8 +60,8 @@ class Configuration:
 
     @classmethod
     def parse(cls, data: bytes) -> Configuration:
-        """Take a configuration with all that follows it apart; what is none of its own kinds belongs to what it
-        follows.
+        """Parse a configuration and the descriptors that follow it. A descriptor of unknown type belongs to the one
+        before it.
         """
         found = cls(_fields(CONFIGURATION, data))
         last, at = found.descriptor, data[0]
@@ -80,7 +80,7 @@ class Configuration:
 
 
 def device(data: bytes, *, bus: int, address: int, ports: tuple[int, ...], speed: int) -> SimpleNamespace:
-    """Take a device descriptor apart, with where the device is."""
+    """Parse a device descriptor, and add where the device is."""
     found = _fields(DEVICE, data)
     found.bus, found.address, found.speed = bus, address, speed
     found.port_number, found.port_numbers = ports[-1], ports

@@ -1,4 +1,4 @@
 """The bridge's silicon: CPU memory, TLP engine, PCI Express side, SRAM, flash.
 
-Imported by what runs on it; imports no firmware.
+The firmware models import it; it imports none of them.
 """

@@ -1,4 +1,4 @@
-"""The ASM2464PD itself, without firmware and without a USB host: CPU, registers, memories, TLP engine, slot, endpoints.
+"""The ASM2464PD itself, without firmware or USB host: CPU, registers, memories, TLP engine, slot, endpoints.
 
 Source: asm2464pd-firmware registers.h and main.c; usb-to-pcie-re ASM2x6x/doc.
 """
@@ -32,8 +32,8 @@ FLAGS = (0xC42A, 0xC422, 0xC423, NVME_FIRST, NVME_END, NVME_CONTROL, NVME_COUNT,
 
 
 class Chip:
-    """One bridge chip. `clock` is its power domain; `violations` are what metal punishes, `faults` what a test switches
-    on.
+    """One bridge chip. `clock` is its power domain; `violations` lists what metal punishes; `faults` are injected by
+    tests.
     """
 
     def __init__(self, card: VirtualRadeon | None, machine: VirtualClock) -> None:
@@ -53,9 +53,11 @@ class Chip:
         }
         self.sram = Sram(self.xdata, self.fabric)
         self.sram_engine = SramEngine(self.sram, self.out(0x02), self.into(0x81), self.clock, self.log, self.fabric)
-        self.on_restart: Callable[[], None] = lambda: None  # the enclosure's: the CPU is to start again
-        self.on_detach: Callable[[], None] = lambda: None  # the enclosure's: off the bus until VBUS goes and comes
-        self.on_power_lost: Callable[[], None] = lambda: None  # the enclosure's: its supply failed
+        self.on_restart: Callable[[], None] = lambda: None  # hook of the enclosure: restart the CPU
+        # hook of the enclosure: leave the bus until VBUS is cycled
+        self.on_detach: Callable[[], None] = lambda: None
+        # hook of the enclosure: its power supply failed
+        self.on_power_lost: Callable[[], None] = lambda: None
         self.xdata.on_read(USB_SPEED, lambda: self.speed.code)
         self.xdata.read_only(USB_SPEED)
         self.xdata.on_write(CPU_RESTART, lambda value: self.on_restart() if value & 1 else None)
@@ -76,7 +78,7 @@ class Chip:
         return endpoint
 
     def reset(self, *, power: bool) -> None:
-        """Bring the chip to where a restart of its CPU leaves it, or the loss of power."""
+        """Reset the chip as a restart of its CPU does, or (`power`) a loss of power."""
         self.clock.forget()
         self.cpu.reset()
         self.tlp.reset()
@@ -92,7 +94,7 @@ class Chip:
         self.fabric.reset()
 
     def _start_engine(self, slot: int) -> None:
-        """Start the SRAM engine as its registers say. Source: main.c, request F2, which writes C429 last."""
+        """Start the SRAM engine with its register values. Source: main.c, request F2, which writes C429 last."""
         get = self.xdata.get
         control, first = get(NVME_CONTROL), get(NVME_FIRST)
         if control & NVME_START and first & NVME_ENABLE:

@@ -1,8 +1,8 @@
-"""The PCI Express side of the bridge: its own two switch ports, the card's functions below them, and the way of each
-request.
+"""The PCI Express side of the bridge: its own two switch ports, the card's functions below them, and the routing of
+requests.
 
 Bus 0 has the upstream port, which answers for all 32 device numbers; its secondary bus has the downstream port; below
-that sits the slot. Source: asm2464pd-firmware app/README.md (measured with a Radeon RX 7900 XTX). Routing: PCI Express
+that is the slot. Source: asm2464pd-firmware app/README.md (measured with a Radeon RX 7900 XTX). Routing: PCI Express
 4.0, 2.2.9 and 7.3.
 """
 
@@ -23,10 +23,13 @@ from ringup.silicon.pci.tree import Node, Tree
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
 
-SUCCESS, UNSUPPORTED, RETRY = 0, 1, 2  # completion status. Source: PCI Express 4.0, table 2-34
+# completion status. Source: PCI Express 4.0, table 2-34
+SUCCESS, UNSUPPORTED, RETRY = 0, 1, 2
 NO_COMPLETION = -1
-RESET_HELD = regs.PCI_BRIDGE_CTL_BUS_RESET << 16  # of the dword with the bridge control register
-ASMEDIA, SWITCH = 0x1B21, 0x2461  # GUESS: the device id goes by the name that the ports are reported under, ASM2461
+# in the dword that contains the bridge control register
+RESET_HELD = regs.PCI_BRIDGE_CTL_BUS_RESET << 16
+# GUESS: the device id matches the name under which the ports are reported, ASM2461
+ASMEDIA, SWITCH = 0x1B21, 0x2461
 RUNS = {0b0001: (0, 1), 0b0010: (1, 1), 0b0100: (2, 1), 0b1000: (3, 1), 0b0011: (0, 2), 0b1100: (2, 2), 0b1111: (0, 4)}
 
 
@@ -51,7 +54,9 @@ def _port(name: str, kind: int) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What answers memory requests from `first` up to `end`: a BAR of a function (`index`; None: its expansion ROM)."""
+    """A range of memory addresses, from `first` up to `end`, that a BAR of a function claims (`index`; None: its
+    expansion ROM).
+    """
 
     first: int
     end: int
@@ -60,27 +65,28 @@ class Claim:
 
 
 def lanes(enables: int) -> list[tuple[int, int]]:
-    """Cut byte enables into (first byte, count) that a register access can be."""
+    """Split byte enables into (first byte, count) register accesses."""
     if enables in RUNS:
         return [RUNS[enables]]
     return [(byte, 1) for byte in range(4) if enables >> byte & 1]
 
 
 class Fabric:
-    """Takes one dword of a request at a time, and answers with its completion's status."""
+    """Executes requests one dword at a time and returns the status of their completion."""
 
     def __init__(self, card: VirtualRadeon | None, clock: VirtualClock, log: EventLog) -> None:
         self.card, self._clock, self._log = card, clock, log
         self.upstream = _port("ASM2461 upstream", regs.PCI_EXP_TYPE_UPSTREAM)
         self.downstream = _port("ASM2461 downstream", regs.PCI_EXP_TYPE_DOWNSTREAM)
         self.on_change: Callable[[], None] = lambda: None
-        self.on_lost: Callable[[], None] = lambda: None  # the card's link went down
+        self.on_lost: Callable[[], None] = lambda: None  # called when the card's link goes down
         self._claims: dict[int, Claim] = {}  # by 64 KiB, until something changes
         self._retry_until_ns = 0
         slot = [] if card is None else [card.tree.root]
         self._below = Node(self.downstream, below=slot)
         self._root = Node(self.upstream, below=[self._below])
-        self._tree = Tree(self._root)  # resets of secondary buses and disabled links, of the card's ports too
+        # for resets of secondary buses and disabled links, of the card's ports too
+        self._tree = Tree(self._root)
         self._tree.on_link = self._changed
         for port in (self.upstream, self.downstream):
             port.on_change = self._changed
@@ -98,7 +104,7 @@ class Fabric:
         return self.card is not None and self.card.tree.link_up
 
     def link_up(self, generation: int, lanes: int) -> None:
-        """Let the card in the slot, which has just come out of reset, answer."""
+        """Bring the link up: the card in the slot has come out of reset."""
         assert self.card is not None
         self.card.tree.set_link(up=True)
         self.card.tree.reset("power")
@@ -110,11 +116,11 @@ class Fabric:
         self._changed()
 
     def _retry(self) -> None:
-        """The card was reset: for a while it answers configuration requests with a retry."""
+        """Make the card answer configuration requests with a retry for a while: it was reset."""
         self._retry_until_ns = self._clock.now_ns + round(timing.RETRY_STATUS_US * 1_000)
 
     def link_down(self) -> None:
-        """Take the link away: the card is reset, or without power."""
+        """Take the link down: the card is reset, or without power."""
         if self.card is not None:
             self.card.tree.set_link(up=False)
         at = self.downstream.places["express"] + regs.PCI_EXP_LNKSTA
@@ -122,7 +128,7 @@ class Fabric:
         self._changed()
 
     def _lost(self) -> None:
-        """The card tells that it is gone from its link."""
+        """Take the link down after the card has reported that it is gone."""
         self._cut_off()
         self.on_lost()
 
@@ -139,8 +145,8 @@ class Fabric:
         return self.card is not None and self.card.path.fallen
 
     def _passes(self) -> bool:
-        """Say whether the bridge's ports let requests of the card up; asked whenever something on the card's bus
-        changed.
+        """Return whether the bridge's ports pass requests of the card upstream. Called after every change on the card's
+        bus.
         """
         self._claims.clear()
         return all(port.masters_bus for port in (self.upstream, self.downstream))
@@ -156,8 +162,8 @@ class Fabric:
 
     # --- configuration requests ---------------------------------------------------------------------------------
     def config(self, kind: int, address: int, enables: int, value: int | None) -> tuple[int, int]:
-        """Answer a configuration request of type `kind` (0 or 1): (status, dword). `address`: bus, device, function and
-        register.
+        """Execute a configuration request of type `kind` (0 or 1); return (status, dword). `address`: bus, device,
+        function and register.
         """
         bus, device, number = address >> 24 & 0xFF, address >> 19 & 0x1F, address >> 16 & 7
         function, in_slot = self._function(kind, bus, device, number)
@@ -177,12 +183,13 @@ class Fabric:
         if not in_slot:
             if held and not function.config.get(regs.PCI_INTERRUPT_LINE) & RESET_HELD:
                 self._retry()
-            self.on_change()  # a window of the bridge's own may have moved
+            # a window of the bridge may have moved
+            self.on_change()
         return SUCCESS, 0
 
     def _function(self, kind: int, bus: int, device: int, number: int) -> tuple[Function | None, bool]:
-        """Find the function a request is for, and whether it lies in the slot."""
-        if kind == 0:  # QUIRK: the port does not look at the device number
+        """Return the function that a request addresses, and whether it is in the slot."""
+        if kind == 0:  # QUIRK: the port ignores the device number
             if bus:
                 self._log.note("pci", "violation", "a type 0 request for bus {} reached the port of bus 0", bus)
             return (self.upstream if number == 0 else None), False
@@ -212,7 +219,7 @@ class Fabric:
 
     # --- memory requests ----------------------------------------------------------------------------------------
     def read(self, address: int, enables: int) -> tuple[int, int]:
-        """Answer a memory read of one dword: (status, dword). Bytes that are not enabled are no one's: they come as
+        """Execute a memory read of one dword; return (status, dword). Bytes that are not enabled are undefined: here
         0xA5.
         """
         claim = self.claim(address)
@@ -229,7 +236,7 @@ class Fabric:
         return SUCCESS, int.from_bytes(data, "little")
 
     def write(self, address: int, enables: int, value: int) -> bool:
-        """Take a posted write of one dword; False where nobody does."""
+        """Execute a posted write of one dword; return False if nothing claims the address."""
         claim = self.claim(address)
         if claim is None:
             return False
@@ -240,7 +247,7 @@ class Fabric:
         )
 
     def claim(self, address: int) -> Claim | None:
-        """Find who answers memory requests at `address`; None: nobody, an unsupported request."""
+        """Return the claim of an address; None: an unsupported request."""
         page = address >> 16
         known = self._claims.get(page)
         if known is not None and known.first <= address < known.end:
@@ -266,7 +273,7 @@ class Fabric:
         return None
 
     def forwards_down(self, first: int, end: int) -> bool:
-        """Whether a window of the bridge's ports covers any of it: then requests from below for it do not come up."""
+        """Whether a window of the bridge's ports overlaps the range: then requests for it from below do not go up."""
         return any(
             port.decodes_memory and any(low < end and first < high for low, high in windows(port))
             for port in (self.upstream, self.downstream)
@@ -291,7 +298,7 @@ class Fabric:
         return bar.accept(offset, data)
 
     def is_memory(self, claim: Claim) -> bool:
-        """Whether it is plain memory, where many dwords in order are the same as one run of bytes."""
+        """Whether the claim is plain memory, where consecutive dwords equal one run of bytes."""
         return self.card is not None and claim.function is self.card.gpu and claim.index == 0
 
     def load_run(self, claim: Claim, address: int, size_bytes: int) -> bytes | None:
@@ -318,8 +325,8 @@ def _bar_of(function: Function, address: int) -> Claim | None:
 
 
 def windows(port: Function) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return what a port forwards down, from and up to: its memory window, and the prefetchable one. PCI-to-PCI bridge
-    1.2, 3.2.5.
+    """Return the ranges that a port forwards downstream, from and up to: its memory window and its prefetchable one.
+    PCI-to-PCI bridge 1.2, 3.2.5.
     """
     get = port.config.get
     low = get(regs.PCI_MEMORY_BASE, 2) >> 4 << 20, (get(regs.PCI_MEMORY_LIMIT, 2) >> 4) + 1 << 20

@@ -1,4 +1,4 @@
-"""What can go wrong on the way through a virtual enclosure, by name."""
+"""The faults that can be injected into a virtual enclosure, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS = (
         "stall", "a transfer is answered with a stall; a bulk endpoint stays halted until that is cleared", TRANSFERS
     ),
     FaultKind("short_packet", "an IN transfer ends early with a short packet", TRANSFERS),
-    FaultKind("lost_completion", "the device does what a transfer asks and the host never hears of its end", TRANSFERS),
+    FaultKind("lost_completion", "the device executes a transfer and the host never gets its completion", TRANSFERS),
     FaultKind("disconnect_after_bytes", "the device leaves the bus for good", "bytes of bulk data until then"),
     FaultKind("disconnect_after_transfers", "the device leaves the bus for good", "USB transfers until then"),
     FaultKind(
@@ -27,7 +27,7 @@ KINDS = (
 
 
 def strikes(faults: Faults, name: str) -> bool:
-    """Count one event towards a fault that strikes once after so many, and say whether it is now."""
+    """Count one event towards a fault that strikes once after so many; return whether it strikes now."""
     left = faults.get(name)
     if left is None:
         return False

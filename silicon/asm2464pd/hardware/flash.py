@@ -1,5 +1,4 @@
-"""The SPI flash beside an ASM2464PD: NOR cells that only an erase sets, and how firmware and mask ROM write and read
-them.
+"""The SPI flash of an ASM2464PD: NOR cells that only an erase sets, and how firmware and mask ROM read and write it.
 
 Source: handmade/e4_flash.py (commands, 64 KiB erase, pages of 128 bytes), the stock image 240417 (what E1 and E3 do to
 the cells).
@@ -25,36 +24,38 @@ from ringup.silicon.common.faults import FaultKind, Faults
 
 BLOCK_BYTES = 0x1_0000  # command D8
 PAGE_BYTES = 256  # a program command wraps inside its page
-PROGRAM_BYTES = 128  # what firmware programs at a time
-BYTES = COPIES * COPY_BYTES  # UNKNOWN: the parts' size; the firmware addresses this much
-ERASE_US = 150_000  # GUESS: a block of a usual serial NOR flash, typical
+PROGRAM_BYTES = 128  # bytes that firmware programs at a time
+# UNKNOWN: the chips' size; the firmware addresses this much
+BYTES = COPIES * COPY_BYTES
+# GUESS: a block of a usual serial NOR flash, typical
+ERASE_US = 150_000
 PROGRAM_US = 400  # GUESS: half a page of it, typical
-PROTECTED = 0x1C  # bits of the part's status register; as it comes from the factory. UNKNOWN: which are set, so all are
-READ_US = 10  # GUESS: half a page at the bridge's clock
+# protection bits in the chip's status register. UNKNOWN: which are set in the factory; here all
+PROTECTED = 0x1C
+# GUESS: half a page at the bridge's clock
+READ_US = 10
 
 WRITE_FAILS, BAD_PAGE, POWER_LOST = "flash_write_fails", "flash_bad_page", "flash_power_lost"
 FAULTS = (
     FaultKind(WRITE_FAILS, "a program or erase of the flash reports failure", "how many times; -1: always"),
-    FaultKind(
-        BAD_PAGE, "a page of the flash takes a program and keeps its cells as they were", "byte address in the page"
-    ),
-    FaultKind(POWER_LOST, "the enclosure loses its power while the flash is written", "bytes programmed until then"),
+    FaultKind(BAD_PAGE, "a page of the flash accepts programs without changing its cells", "byte address in the page"),
+    FaultKind(POWER_LOST, "the enclosure loses power while the flash is written", "bytes programmed until then"),
 )
 
 
 class PowerLost(Exception):
-    """Power went away in the middle: nothing that was going on ends. Never leaves the bridge."""
+    """Power was lost during an operation: nothing in progress ends. It never leaves the bridge."""
 
 
 class SpiFlash:
-    """The cells. `protection`: the part's block protection bits; while any is set, programs and erases are ignored.
+    """The cells. `protection`: the chip's block protection bits; while any is set, programs and erases are ignored.
 
-    `on_mistake` hears what a host did to no avail. `erase_block` and `program` happen at once; the handlers below them
-    let the time pass that they take.
+    `on_mistake` reports operations without effect. `erase_block` and `program` take effect at once; the jobs further
+    down let their time pass.
     """
 
     def __init__(self, faults: Faults, content: bytes = b"") -> None:
-        """`content`: what it holds, from its first byte; the rest is erased."""
+        """`content`: the first bytes; the rest is erased."""
         if len(content) > BYTES:
             raise ValueError(f"{len(content)} bytes do not fit a flash of {BYTES}")
         faults.know(*FAULTS)
@@ -64,13 +65,13 @@ class SpiFlash:
         self._faults = faults
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """Return cells; past the last one it goes on at the first, as the address counter of such a part does."""
+        """Return cells; reading past the end wraps around, as in such chips."""
         start = address % BYTES
         first = bytes(self.cells[start : start + size_bytes])
         return first + bytes(self.cells[: size_bytes - len(first)])
 
     def erase_block(self, address: int) -> bool:
-        """Set the bits of the 64 KiB block around `address`; False when the part reports failure."""
+        """Erase the 64 KiB block that contains `address`: set its bits. Return False if the chip reports failure."""
         if self._faults.take(WRITE_FAILS):
             return False
         if self._ignores("an erase"):
@@ -83,7 +84,7 @@ class SpiFlash:
         return True
 
     def program(self, address: int, data: bytes) -> bool:
-        """Clear bits of at most one page, which it wraps in; False when the part reports failure."""
+        """Clear bits within one page, at whose end the address wraps. Return False if the chip reports failure."""
         if self._faults.take(WRITE_FAILS):
             return False
         if self._ignores("a program"):
@@ -108,14 +109,14 @@ class SpiFlash:
             self.on_mistake(f"the flash ignores {what}: its blocks are protected")
         return bool(self.protection)
 
-    # --- what firmware and ROM do: handlers for the CPU -------------------------------------------------------------
+    # --- operations of firmware and ROM: jobs for the CPU -----------------------------------------------------------
     def fetch(self, address: int, size_bytes: int) -> Job[bytes]:
         """Read cells."""
         yield READ_US * -(-size_bytes // PROGRAM_BYTES)
         return self.read(address, size_bytes)
 
     def write(self, address: int, data: bytes) -> Job[bool]:
-        """Program any number of bytes, 128 at a time and nothing erased before; False when the part reports failure."""
+        """Program any number of bytes, 128 at a time, without an erase. Return False if the chip reports failure."""
         for at in range(0, len(data), PROGRAM_BYTES):
             if not self.program(address + at, data[at : at + PROGRAM_BYTES]):
                 return False
@@ -123,7 +124,7 @@ class SpiFlash:
         return True
 
     def erase_copy(self, copy: int) -> Job[bool]:
-        """Take the protection away and erase both 64 KiB blocks of a copy; False when the part reports failure."""
+        """Clear the protection and erase both 64 KiB blocks of a copy. Return False if the chip reports failure."""
         self.protection = 0
         for half in (0, BLOCK_BYTES):
             if not self.erase_block(copy * COPY_BYTES + half):
@@ -131,22 +132,22 @@ class SpiFlash:
             yield ERASE_US
         return True
 
-    # --- what is in it ----------------------------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------------------------
     def config(self, copy: int = 0) -> Config | None:
-        """Block 0 of a copy, None when it is bad."""
+        """Return the configuration in block 0 of a copy; None if it is invalid."""
         at = copy * COPY_BYTES
         return parse_config(bytes(self.cells[at : at + CONFIG_BYTES]))
 
     def body(self, copy: int = 0) -> bytes | None:
-        """The firmware of a copy, None when its container is bad."""
+        """Return the firmware of a copy; None if its container is invalid."""
         at = copy * COPY_BYTES
         return body_of(memoryview(self.cells)[at + IMAGE_AT : at + COPY_BYTES])
 
     def boot(self, second_copy: bool = False) -> tuple[int, bytes] | None:
-        """What the mask ROM starts: a copy's number and its body, None when it stays in its loader.
+        """Return what the mask ROM starts: number and body of a copy; None if it stays in its loader.
 
-        UNKNOWN: whether the ROM looks at the second copy. A model that does not is the stricter one; `second_copy`
-        makes it.
+        UNKNOWN: whether the ROM tries the second copy. By default it does not, which is stricter; with `second_copy` it
+        does.
         """
         for copy in range(COPIES if second_copy else 1):
             body = self.body(copy)
@@ -156,6 +157,6 @@ class SpiFlash:
 
 
 def filled(faults: Faults, image: bytes, config: Config, both: bool = False) -> SpiFlash:
-    """Make a flash as it leaves the factory; `both`: the second copy holds the same."""
+    """Return a flash as from the factory; `both`: the second copy equals the first."""
     copy = copy_bytes(image, config.pack())
     return SpiFlash(faults, copy * (COPIES if both else 1))

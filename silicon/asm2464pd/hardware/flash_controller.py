@@ -1,4 +1,4 @@
-"""The bridge's serial flash controller: registers C8A1 to C8AF, which a host may work through XDATA writes under any
+"""The bridge's serial flash controller: registers C8A1 to C8AF, which a host can also drive by XDATA writes, under any
 firmware.
 
 Source: asm2464pd-firmware handmade/e4_flash.py and src/flash.h (order of registers, switches, limits), registers.h; its
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ringup.silicon.asm2464pd.hardware.chip import Chip
 from ringup.silicon.asm2464pd.hardware.flash import ERASE_US, PROGRAM_BYTES, PROGRAM_US, PROTECTED, PowerLost, SpiFlash
 
-CLOCKS, READY_SWITCH, SPI_SWITCH = (0xCC33, 0x04), (0xCA81, 0x01), (0xC805, 0x02)  # what must be on
+CLOCKS, READY_SWITCH, SPI_SWITCH = (0xCC33, 0x04), (0xCA81, 0x01), (0xC805, 0x02)  # must be on
 ADDRESS_LOW, ADDRESS_MIDDLE, LENGTH_HIGH, LENGTH_LOW = 0xC8A1, 0xC8A2, 0xC8A3, 0xC8A4
 DIVIDER, CONTROL, COMMAND, ADDRESS_HIGH, ADDRESS_MODE, MODE, OFFSET = (
     0xC8A6,
@@ -24,19 +24,23 @@ DIVIDER, CONTROL, COMMAND, ADDRESS_HIGH, ADDRESS_MODE, MODE, OFFSET = (
     0xC8AE,
 )
 GO, WRITES, WITH_ADDRESS = 0x01, 0x01, 0x07
-ARM, ARM_OUT = 0x9094, 0x10  # the bulk OUT endpoint fills the buffer
+# makes the bulk OUT endpoint fill the buffer
+ARM, ARM_OUT = 0x9094, 0x10
 BUFFER, BUFFER_BYTES = 0x7000, 0x1000
-HIGH_SPEED_BYTES = 64  # of a packet that reach the buffer at USB 2
-TRANSACTION_US = 5.0  # GUESS: a command and its address at the controller's clock
+# bytes of a packet that reach the buffer at USB 2
+HIGH_SPEED_BYTES = 64
+# GUESS: a command and its address at the controller's clock
+TRANSACTION_US = 5.0
 BYTE_US = 0.1  # GUESS
-IN_PROGRESS, WRITE_ENABLED = 0x01, 0x02  # of the part's status register
-JEDEC_ID = bytes.fromhex("ef4012")  # GUESS: some part of 256 KiB
+IN_PROGRESS, WRITE_ENABLED = 0x01, 0x02  # in the flash chip's status register
+JEDEC_ID = bytes.fromhex("ef4012")  # GUESS: some chip of 256 KiB
 OTP_BYTES = 16
-STALE_READS = 3  # at USB 2 every third read begins with a byte of the one before
+# at USB 2 every third read begins with a byte of the previous one
+STALE_READS = 3
 
 
 class FlashController:
-    """Runs one command of the part when C8A9 is written; data passes through the buffer at 7000. `otp`: the part's
+    """Executes one flash command when C8A9 is written; data passes through the buffer at 7000. `otp`: the flash chip's
     one-time area.
     """
 
@@ -60,9 +64,9 @@ class FlashController:
             0x02: self._program,
             0x03: self._read,
             0x04: lambda address, length: self._enable(False),
-            0x05: lambda address, length: self._give(bytes([self._status()]) * length),
+            0x05: lambda address, length: self._fill_buffer(bytes([self._status()]) * length),
             0x06: lambda address, length: self._enable(True),
-            0x9F: lambda address, length: self._give(JEDEC_ID[:length]),
+            0x9F: lambda address, length: self._fill_buffer(JEDEC_ID[:length]),
             0xB1: lambda address, length: self._enter_otp(True),
             0xC1: lambda address, length: self._enter_otp(False),
             0xD8: self._erase,
@@ -78,7 +82,7 @@ class FlashController:
         if not value & GO:
             return
         if any(not get(address) & bits for address, bits in (CLOCKS, READY_SWITCH, SPI_SWITCH)):
-            self._complain("was started while CC33, CA81 and C805 leave it off")
+            self._complain("was started while CC33, CA81 or C805 keep it off")
             return
         if self._now_ns < self._busy_until_ns:
             self._complain("was started while it was busy")
@@ -87,9 +91,9 @@ class FlashController:
         length = get(LENGTH_HIGH) << 8 | get(LENGTH_LOW)
         self._busy_until_ns = self._now_ns + round(1_000 * (TRANSACTION_US + BYTE_US * length))
         if self._now_ns < self._free_at_ns and get(COMMAND) != 0x05:
-            self._complain("sent the part a command while a program or erase was under way: the part ignores it")
+            self._complain("sent the flash chip a command during a program or erase: the chip ignores it")
         elif command is None:
-            self._complain(f"sent the part command {get(COMMAND):#04x}, which it does not know")
+            self._complain(f"sent the flash chip command {get(COMMAND):#04x}, which it does not know")
         else:
             command(get(ADDRESS_HIGH) << 16 | get(ADDRESS_MIDDLE) << 8 | get(ADDRESS_LOW), length)
 
@@ -104,12 +108,12 @@ class FlashController:
         reaches = data if self._chip.speed.super_speed else data[:HIGH_SPEED_BYTES]
         self._chip.xdata.put_bytes(BUFFER, reaches)
 
-    # --- the part's commands ------------------------------------------------------------------------------------------
+    # --- commands of the flash chip -----------------------------------------------------------------------------------
     def _status(self) -> int:
         busy = self._now_ns < self._free_at_ns
         return IN_PROGRESS * busy | WRITE_ENABLED * self._enabled | self._flash.protection
 
-    def _give(self, data: bytes) -> None:
+    def _fill_buffer(self, data: bytes) -> None:
         self._chip.xdata.put_bytes(BUFFER, data[:BUFFER_BYTES])
 
     def _enable(self, on: bool) -> None:
@@ -119,12 +123,12 @@ class FlashController:
         self._in_otp = on
 
     def _spend(self, time_us: float) -> bool:
-        """Take the write enable, and say whether there was one."""
+        """Clear the write enable; return whether it was set."""
         enabled, self._enabled = self._enabled, False
         if enabled:
             self._free_at_ns = self._now_ns + round(1_000 * time_us)
         else:
-            self._complain("sent a program or erase without a write enable before it: the part ignores it")
+            self._complain("sent a program or erase without a write enable: the chip ignores it")
         return enabled
 
     def _read(self, address: int, length: int) -> None:
@@ -140,7 +144,7 @@ class FlashController:
         self._reads += 1
         if not self._chip.speed.super_speed and not self._reads % STALE_READS:
             data = (bytes([self._chip.xdata.get(BUFFER)]) + data)[:length]
-        self._give(data)
+        self._fill_buffer(data)
 
     def _write_status(self, address: int, length: int) -> None:
         if self._spend(PROGRAM_US):
@@ -149,11 +153,11 @@ class FlashController:
     def _program(self, address: int, length: int) -> None:
         get = self._chip.xdata.get
         if get(MODE) != WRITES or get(ADDRESS_MODE) != WITH_ADDRESS:
-            self._complain("sent a program without mode or address for it")
+            self._complain("sent a program without its mode or address")
             return
         if length > PROGRAM_BYTES:
             self._complain(
-                f"programmed {length} bytes: the firmware's own work is in the buffer behind {PROGRAM_BYTES}"
+                f"programmed {length} bytes: the firmware's own data is in the buffer after byte {PROGRAM_BYTES}"
             )
         if self._spend(PROGRAM_US) and not self._in_otp:
             data = self._chip.xdata.get_bytes(BUFFER, min(length, PROGRAM_BYTES)).ljust(length, b"\0")

@@ -1,5 +1,5 @@
-"""What an ASM2464PD's SPI flash holds: two configuration blocks and a firmware image, twice; how the mask ROM tells
-good ones from bad.
+"""The contents of an ASM2464PD's SPI flash: two configuration blocks and a firmware image, twice; how the mask ROM
+validates them.
 
 Source: extra/usbgpu/patch.py (blocks, order, patch), cyrozap asm2464_fw.ksy and asm236x_fw.ksy (containers), the stock
 image 240417 itself.
@@ -12,26 +12,30 @@ import struct
 import zlib
 from dataclasses import dataclass, replace
 
-COPY_BYTES = 0x2_0000  # two copies follow each other; each may hold both blocks and an image
+# two consecutive copies; each may hold both blocks and an image
+COPY_BYTES = 0x2_0000
 COPIES = 2
 CONFIG_BYTES = 0x80
-IMAGE_AT = 0x100  # in a copy, behind the two blocks
-# what a vendor command writes behind the blocks; the rest of an image goes to the copy's second 64 KiB
+IMAGE_AT = 0x100  # in a copy, after the two blocks
+# bytes that a vendor command writes after the blocks; the rest of an image goes to the copy's second 64 KiB
 PART_ONE_BYTES = 0xFF00
 IMAGE_MAGIC = 0xA5  # asm2464_fw.ksy
 BODY_BYTES = 0x1_7ED6  # both known images
 VERSION_AT, VERSION_BYTES = 0x200, 6  # in the body
-WRITE_EXIT_AT = 0x2A0E  # in the body of 240417: how the routine of the WRITE commands ends
-WRITE_EXIT_WAIT, WRITE_EXIT_FINISH = 0x0A, 0x05  # wait for an NVMe completion; finish with status: patch.py's one byte
+# in the body of 240417: the end of the routine for WRITE commands
+WRITE_EXIT_AT = 0x2A0E
+# wait for an NVMe completion; finish with status: patch.py's one byte
+WRITE_EXIT_WAIT, WRITE_EXIT_FINISH = 0x0A, 0x05
 STOCK_VERSION = bytes.fromhex("240417850000")
 OTHER_VERSION = bytes.fromhex("241129850000")
-OPEN_MARK = "tiny".encode("utf-16le")  # the maker's string descriptor of the open firmware: handmade/src/usb.h
+# string descriptor in the open firmware: handmade/src/usb.h
+OPEN_MARK = "tiny".encode("utf-16le")
 ERASED = 0xFF
 HEAD, TAIL = struct.Struct("<I"), struct.Struct("<BBI")
 
 
 def sum8(data: bytes | memoryview) -> int:
-    """The 8-bit sum that closes blocks and bodies."""
+    """Return the 8-bit sum at the end of blocks and bodies."""
     return sum(data) & 0xFF
 
 
@@ -41,8 +45,8 @@ def pack_image(body: bytes) -> bytes:
 
 
 def body_of(image: bytes | memoryview) -> bytes | None:
-    """Return the body of the image that begins here, None when length, magic, sum or CRC do not fit. What follows it
-    does not count.
+    """Return the body of the image that begins here; None if length, magic, sum or CRC are wrong. Bytes after it are
+    ignored.
     """
     if len(image) < HEAD.size + TAIL.size:
         return None
@@ -56,7 +60,7 @@ def body_of(image: bytes | memoryview) -> bytes | None:
 
 
 def kind_of(body: bytes) -> str:
-    """Say which firmware a good body is: `open`, `patched` or `stock`."""
+    """Return which firmware a valid body is: `open`, `patched` or `stock`."""
     if OPEN_MARK in body:
         return "open"
     patched = body[WRITE_EXIT_AT : WRITE_EXIT_AT + 1] == bytes([WRITE_EXIT_FINISH])
@@ -64,13 +68,13 @@ def kind_of(body: bytes) -> str:
 
 
 def version_of(body: bytes) -> bytes:
-    """The six version bytes of a body, binary-coded decimals of a date and a suffix."""
+    """Return the six version bytes of a body: binary-coded decimals of a date and a suffix."""
     return body[VERSION_AT : VERSION_AT + VERSION_BYTES]
 
 
 def synthetic_image(kind: str, version: bytes = STOCK_VERSION, seed: int = 0, body_bytes: int = BODY_BYTES) -> bytes:
-    """Make an image of a kind that `kind_of` tells: noise where the vendor's code would be, correct everywhere a loader
-    looks.
+    """Return an image of a kind that `kind_of` recognises: random bytes instead of the vendor's code, valid wherever a
+    loader checks.
     """
     body = bytearray(random.Random(f"{kind} {version.hex()} {seed}").randbytes(body_bytes).replace(OPEN_MARK, b"\0"))
     body[VERSION_AT : VERSION_AT + VERSION_BYTES] = version
@@ -84,8 +88,8 @@ def synthetic_image(kind: str, version: bytes = STOCK_VERSION, seed: int = 0, bo
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Configuration block 0: what the firmware tells hosts of itself. Strings are as long as their fields at most, in
-    bytes.
+    """Configuration block 0: what the firmware reports to hosts. Numbers are the fields' sizes in bytes, the limits of
+    the strings.
     """
 
     serial: str = "000000000000"  # 20
@@ -96,10 +100,11 @@ class Config:
     vendor_id: int = 0x174C
     product_id: int = 0x2464
     device_release: int = 0x0100
-    policy: bytes = b"\xff\xff\x02\xff"  # U1/U2, PCI Express lanes, speed and ASPM: cyrozap's ASM236x defaults
+    # U1/U2, PCI Express lanes, speed and ASPM: cyrozap's ASM236x defaults
+    policy: bytes = b"\xff\xff\x02\xff"
 
     def pack(self) -> bytes:
-        """The 128 bytes of the block."""
+        """Return the 128 bytes of the block."""
         texts = (self.serial, self.usb_maker, self.scsi_maker, self.usb_product, self.scsi_product)
         body = b"".join(_padded(text, size) for text, size in zip(texts, TEXT_BYTES, strict=True))
         body += struct.pack("<HHH", self.vendor_id, self.product_id, self.device_release) + self.policy
@@ -108,8 +113,8 @@ class Config:
 
 TEXT_BYTES = (20, 36, 8, 32, 16)
 IDS_AT, POLICY_AT, CLOSING_AT = 0x74, 0x7A, 0x7E
-CONFIG_MAGIC, ROUTER_MAGIC = 0x5A, 0xA5  # of block 0 and of block 1
-# what the firmware says with a bad block 0: descriptors and strings in the image 240417
+CONFIG_MAGIC, ROUTER_MAGIC = 0x5A, 0xA5  # in block 0 and in block 1
+# what the firmware reports when block 0 is invalid: descriptors and strings in the image 240417
 BUILT_IN = Config(
     usb_maker="Asmedia", usb_product="AS2462", scsi_product="2462 NVME", product_id=0x2462, device_release=0x0001
 )
@@ -120,7 +125,7 @@ PATCHED = replace(TINY, scsi_product="TinyEnclosure", vendor_id=0xADD1, product_
 
 
 def parse_config(block: bytes | memoryview) -> Config | None:
-    """Read block 0, None when its magic or its sum do not fit."""
+    """Parse block 0; return None if its magic or sum is wrong."""
     if not _closes(block, CONFIG_MAGIC):
         return None
     starts = [4 + sum(TEXT_BYTES[:index]) for index in range(len(TEXT_BYTES))]
@@ -136,14 +141,14 @@ def parse_config(block: bytes | memoryview) -> Config | None:
 
 
 def router_block(maker: str = "ASMedia", product: str = "USB4 enclosure") -> bytes:
-    """Configuration block 1, which names the enclosure to a USB4 host; what lies between its strings and its magic
-    nobody explained.
+    """Return configuration block 1, which names the enclosure to a USB4 host. UNKNOWN: the bytes between its strings
+    and its magic.
     """
     return _closed(_padded(maker, 0x28) + _padded(product, CLOSING_AT - 0x2C), ROUTER_MAGIC)
 
 
 def copy_bytes(image: bytes, config: bytes, router: bytes | None = None) -> bytes:
-    """One copy as the flash holds it: both blocks and an image, the rest erased."""
+    """Return one copy as in the flash: both blocks and an image, the rest erased."""
     content = config + (router or router_block()) + image
     if len(content) > COPY_BYTES:
         raise ValueError(f"an image of {len(image)} bytes does not fit behind the blocks of a copy of {COPY_BYTES}")

@@ -1,5 +1,4 @@
-"""Power, reset and training of the slot behind the bridge, as registers switch them and as they show in B450 and page 1
-4092.
+"""Power, reset and training of the slot behind the bridge, controlled by registers and shown in B450 and page 1 4092.
 
 Source: asm2464pd-firmware main.c (pcie_power_on, pcie_power_off), registers.h, and its pull request 81 (measured).
 """
@@ -17,21 +16,22 @@ from ringup.silicon.common.log import EventLog
 
 LTSSM, SUBSTATE, PERST, WIDTH_CAP, TRAINING, LINK_UP = 0xB450, 0xB455, 0xB480, 0xB431, 0xE764, 0xE765
 SLOT_3V3, LANES, LANES_UP = 0xC656, 0xC659, 0xB432
-LINK_INFO = 0x4092  # of page 1: lanes and generation
+LINK_INFO = 0x4092  # in page 1: lanes and generation
 DETECT_QUIET, DETECT_ACTIVE, POLLING = 0x00, 0x01, 0x10
 KEEP_TRYING = 0x1C  # E764 of the open firmware
 SLOT_3V3_ON, LANES_ON, IN_RESET, UP = 0x20, 0x01, 0x01, 0x02
-WIDTHS = {0x0E: 1, 0x0C: 2, 0x00: 4}  # B431: lanes at most
+WIDTHS = {0x0E: 1, 0x0C: 2, 0x00: 4}  # B431: maximum number of lanes
 SWITCHES = (PERST, TRAINING, SLOT_3V3, LANES)
-EVENT_US = 12_000.0  # GUESS: detection shows quiet and active in turn
+# GUESS: period in which detection alternates between quiet and active
+EVENT_US = 12_000.0
 
 
 class Link:
-    """The slot's link. It trains while 3.3 V and lanes are on, training is switched on, reset is released, and a
-    powered card is there.
+    """The slot's link. It trains while 3.3 V and lanes are on, training is enabled, reset is released, and a powered
+    card is present.
 
-    `trained_code`: what B450 shows in L0: 78 with VID ADD1, 48 with a stock 174C. `training_us`: from detection to L0,
-    longer for a slow card. `training_codes`: the values of E764 that train.
+    `trained_code`: the value of B450 in L0: 78 with VID ADD1, 48 with a stock 174C. `training_us`: from detection to
+    L0, longer for a slow card. `training_codes`: the values of E764 that train.
     """
 
     def __init__(self, xdata: Xdata, fabric: Fabric, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
@@ -40,13 +40,13 @@ class Link:
         self.training_us = timing.TRAINING_US
         self.training_codes: tuple[int, ...] = (KEEP_TRYING,)
         self.generation, self.lanes = 3, 2
-        self.slot_powered = True  # the enclosure's own supply is on
+        self.slot_powered = True  # the enclosure's power supply is on
         self.on_change: Callable[[], None] = lambda: None
         self._rail_since_ns: int | None = None
         self._timer: Timer | None = None
-        self._active = False  # of detection: quiet and active in turn
+        self._active = False  # whether detection shows active, not quiet
         self._trained = False
-        fabric.on_lost = self._fell
+        fabric.on_lost = self._card_lost
         for register in SWITCHES:
             xdata.on_write(register, lambda value: self._switched())
         for address in (LTSSM, SUBSTATE, LANES_UP, LINK_UP):
@@ -62,22 +62,24 @@ class Link:
         return self._fabric.linked
 
     def reset(self) -> None:
-        """Take everything away: rails, lanes, training."""
+        """Turn everything off: rails, lanes, training."""
         self._rail_since_ns = None
         self._drop()
 
     def unplug_card(self) -> None:
-        """Take the card out of the slot, or its power: the link drops and finds nobody."""
+        """Remove the card from the slot, or its power: the link goes down and detects nothing."""
         self.slot_powered = False
         self._drop()
 
     def plug_card(self) -> None:
-        """Give the card back; it trains as soon as the registers allow it."""
+        """Put the card back; it trains as soon as the registers allow it."""
         self.slot_powered = True
         self._switched()
 
-    def _fell(self) -> None:
-        """Hear that the card is gone from its link by itself: it stays down until the switches are used again."""
+    def _card_lost(self) -> None:
+        """Take the link down after the card has disappeared from it. It stays down until the switches are
+        used again.
+        """
         if self._trained and not self.up:
             self._drop()
 
@@ -104,12 +106,12 @@ class Link:
     def _detect(self) -> None:
         assert self._rail_since_ns is not None
         if self._fabric.card is None or not self.slot_powered or self._faults.get("link_never_trains") is not None:
-            self._timer = self._clock.after(EVENT_US, self._again)  # nobody answers: it keeps looking
+            self._timer = self._clock.after(EVENT_US, self._retry_detect)  # nothing detected: keep trying
             return
         waited_us = (self._clock.now_ns - self._rail_since_ns) / 1_000
         self._timer = self._clock.after(max(0.0, timing.DETECT_US - waited_us), self._poll)
 
-    def _again(self) -> None:
+    def _retry_detect(self) -> None:
         self._timer = None
         self._active = not self._active
         if self._wanted and not self.up:
@@ -148,6 +150,6 @@ class Link:
             self.on_change()
 
     def _state(self) -> int:
-        """Return what B450 shows; detection is seen as quiet or active."""
+        """Return the value of B450; detection shows as quiet or active."""
         stored = self._xdata.get(LTSSM)
         return DETECT_ACTIVE if stored == DETECT_QUIET and self._timer is not None and self._active else stored

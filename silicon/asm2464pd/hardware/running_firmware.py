@@ -1,5 +1,5 @@
-"""What any firmware of the bridge is to the model around it: the requests it answers, and what it does when the chip
-resets it.
+"""The interface between a firmware of the bridge and the model around it: the requests it answers, and its reaction to
+resets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Setup:
 
     @classmethod
     def parse(cls, packet: bytes) -> Setup:
-        """Take the eight bytes apart."""
+        """Parse the eight bytes."""
         return cls(*SETUP.unpack(packet))
 
     @property
@@ -38,20 +38,19 @@ class Setup:
 
 
 class Silence(Enum):
-    """An answer to a control request that is none."""
+    """The absence of an answer to a control request."""
 
     NO_REPLY = "the host runs into its time-out"
     STALL = "the host sees a stall"
 
 
-Answer = (
-    bytes | Silence
-)  # the data stage to the host; b"" acknowledges a request without one, or with one from the host
+# the data stage to the host; b"" acknowledges a request without one, or with one from the host
+Answer = bytes | Silence
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What a device tells of itself at one speed, as bytes on the wire."""
+    """A device's descriptors at one speed, as bytes on the wire."""
 
     device: bytes
     configuration: bytes
@@ -60,28 +59,28 @@ class Descriptors:
 
 
 class Firmware(Protocol):
-    """What runs on the bridge's CPU. Handlers are `Job`s: each yield keeps the CPU busy for so many microseconds.
+    """The program on the bridge's CPU. Handlers are `Job`s: each yield keeps the CPU busy for so many microseconds.
 
-    A firmware is made with the `Chip`: `chip.xdata`, `chip.out(0x02)` and `chip.into(0x81)`, `chip.cpu.run(job)` for
-    what an endpoint brings, `chip.tlp`, `chip.link`, `chip.sram_engine`, `chip.speed`.
+    A firmware is made with the `Chip`. It uses `chip.xdata`, `chip.out(0x02)` and `chip.into(0x81)`,
+    `chip.cpu.run(job)` for data from an endpoint, `chip.tlp`, `chip.link`, `chip.sram_engine`, `chip.speed`.
     """
 
     def descriptors(self, speed: Speed) -> Descriptors:
-        """Return what the device is at a speed."""
+        """Return the device's descriptors at a speed."""
         ...
 
     def boot(self) -> Job[bool]:
-        """Start after power-on or a restart of the CPU, registers at their reset values; USB attaches once it returns
-        True.
+        """Start after power-on or a restart of the CPU, with registers at their reset values. USB attaches once it
+        returns True.
         """
         ...
 
     def bus_reset(self) -> None:
-        """Hear that the host reset the USB device: address, configuration and alternate setting are gone."""
+        """Handle a reset of the USB device by the host: address, configuration and alternate setting are gone."""
         ...
 
     def after_status_us(self, setup: Setup) -> float:
-        """Return how long the firmware works on a control request after the host had its status."""
+        """Return how long the firmware still works on a control request after its status."""
         ...
 
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:

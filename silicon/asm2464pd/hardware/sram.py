@@ -1,4 +1,4 @@
-"""The bridge's memory that the card reaches: 512 KiB of SRAM and the queue pages of an NVMe host, and the engine
+"""The bridge's memory that the card can access: 512 KiB of SRAM and the queue pages of an NVMe host; and the engine
 between SRAM and USB.
 
 Source: asm2464pd-firmware README, pcie/test_sram_verify.py (measured), app/README.md (the pages, measured), main.c
@@ -23,16 +23,16 @@ SRAM, SRAM_BYTES, SLOT_BYTES, SECTOR_BYTES = 0x20_0000, 512 << 10, 16 << 10, 512
 SLOTS = SRAM_BYTES // SLOT_BYTES
 WINDOW_BYTES = 256 << 10
 SUBMISSIONS, COMPLETIONS = 0x82_0000, 0x82_2000
-RELEASE = COMPLETIONS + 12  # a write of the card here lets an armed read go
-# the engine reads what it takes for submission queue entries here. Source: tinygrad commit 756e82e055 (measured); the
-# upper half of the page is written all the time by a driver that works (runtime/ops_amd.py, FENCE), so it is the lower
-# half that matters
+# a write by the card here releases an armed read
+RELEASE = COMPLETIONS + 12
+# the engine fetches NVMe submission queue entries from here. Source: tinygrad commit 756e82e055 (measured). A driver
+# that works writes the upper half of the page all the time (runtime/ops_amd.py, FENCE), so only the lower half matters
 ENTRIES_END = SUBMISSIONS + 0x800
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Memory of the bridge on the bus. `window`: where XDATA shows its first `window_bytes`."""
+    """Memory of the bridge on the bus. `window`: the XDATA address where its first `window_bytes` appear."""
 
     bus_addr: int
     size_bytes: int
@@ -51,7 +51,7 @@ REGIONS = (
 
 
 class Sram:
-    """The memories, as spans of the card's bus while no window of a port covers them."""
+    """The memories, attached to the card's bus while no window of a port covers them."""
 
     def __init__(self, xdata: Xdata, fabric: Fabric) -> None:
         self._fabric = fabric
@@ -71,12 +71,12 @@ class Sram:
         return span
 
     def lose(self) -> None:
-        """Forget the content, as memory without power does."""
+        """Clear the contents: power was lost."""
         for span in self.spans.values():
             span.view[:] = bytes(span.size_bytes)
 
     def refresh(self) -> None:
-        """Let the card reach what no window of the ports takes the other way."""
+        """Attach the memories that no window of the ports forwards downstream; detach the others."""
         card = self._fabric.card
         if card is None:
             return
@@ -91,13 +91,13 @@ class Sram:
 
 
 class SramEngine:
-    """Moves sectors between a bulk endpoint and the slots of SRAM.
+    """Moves sectors between a bulk endpoint and slots of SRAM.
 
-    Host to SRAM: USB reports the end before the last bytes are in memory, and one more transfer may be armed while one
-    moves (Source: tinygrad runtime/ops_amd.py, which does). SRAM to host: nothing goes out before the card wrote to the
-    completion queue. A count that fits neither slots nor transfer leaves it stuck until it is reset. UNKNOWN, and the
-    worse of two reports here: a window of 16 slots (a half of the memory, as the open firmware's host programs use it)
-    that is filled to its end loses its last slot (`spoils_full_windows`).
+    Host to SRAM: USB reports the end before the last bytes are in memory; one more transfer may be armed while one
+    moves (Source: tinygrad runtime/ops_amd.py, which does so). SRAM to host: nothing is sent before the card has
+    written to the completion queue. A count that does not match slots and transfer makes the engine hang until it is
+    reset. UNKNOWN: a completely filled window of 16 slots (half of the memory, as the open firmware's host programs use
+    it) loses its last slot (`spoils_full_windows`); of two reports this is the worse one.
     """
 
     def __init__(
@@ -110,28 +110,29 @@ class SramEngine:
         self._disturbed = False
         self._generation = 0
         self._release: Callable[[], None] | None = None
-        self._sends: memoryview | None = None  # what a transfer to the host reads
-        # slot, slots and bytes of the transfer that is armed behind the one that moves
+        # the memory that a transfer to the host reads
+        self._sends: memoryview | None = None
+        # first slot, number of slots and bytes of the transfer that is armed after the current one
         self._next: tuple[int, int, int] | None = None
         if fabric.card is not None:
             fabric.card.host.watch(RELEASE, RELEASE + 4, self._released)
             fabric.card.host.watch(SUBMISSIONS, ENTRIES_END, self._disturb)
 
     def reset(self) -> None:
-        """Forget what was armed, and what was stuck."""
+        """Drop armed transfers; the engine no longer hangs."""
         self._generation += 1
         self.stuck = self.busy = self._disturbed = False
         self._release = self._sends = self._next = None
 
     def arm(self, first_slot: int, slots: int, sectors: int, *, to_host: bool) -> None:
-        """Arm one transfer of `sectors` from or to the `slots` from `first_slot` on."""
+        """Arm one transfer of `sectors` to or from `slots` slots, starting at `first_slot`."""
         size_bytes = sectors * SECTOR_BYTES
         if self.stuck:
             return
         if not sectors or not slots or first_slot + slots > SLOTS or size_bytes > slots * SLOT_BYTES:
-            self._stick(f"armed with {sectors} sectors in {slots} slots from {first_slot}")
+            self._hang(f"armed with {sectors} sectors in {slots} slots from {first_slot}")
         elif self.busy and (to_host or self._sends is not None or self._next is not None):
-            self._stick("armed again before the transfers before were over")
+            self._hang("armed again before the earlier transfers were over")
         elif self.busy:
             self._next = first_slot, slots, size_bytes
         elif to_host:
@@ -139,7 +140,7 @@ class SramEngine:
         else:
             self._arm_out(first_slot, slots, size_bytes)
 
-    def _stick(self, why: str) -> None:
+    def _hang(self, why: str) -> None:
         self._log.note("bridge", "violation", "the SRAM engine was {}: it hangs until it is reset", why)
         self.stuck, self.busy = True, False
         self._release = self._sends = self._next = None
@@ -157,7 +158,7 @@ class SramEngine:
                 return
             wrong = done != size_bytes if complete else not more
             if wrong or (complete and more):
-                self._stick(f"given a transfer that is not the {size_bytes} bytes it was armed for")
+                self._hang(f"given a transfer other than the {size_bytes} bytes it was armed for")
                 return
             ends_window = (start + size_bytes) % WINDOW_BYTES == 0
             spoiled = self._disturbed or (complete and self.spoils_full_windows and ends_window)
@@ -190,7 +191,7 @@ class SramEngine:
         self._release = release
 
     def _released(self, bus_addr: int, size_bytes: int) -> None:
-        """The card wrote to the completion queue: an armed read goes, once."""
+        """Release an armed read, once: the card has written to the completion queue."""
         release, self._release = self._release, None
         if release is not None:
             release()

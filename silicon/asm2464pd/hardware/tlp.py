@@ -1,4 +1,4 @@
-"""The TLP engine: XDATA registers B210 to B298 through which firmware, or a host by way of it, sends one-dword PCI
+"""The TLP engine: XDATA registers B210 to B298, through which firmware, or a host by way of it, sends one-dword PCI
 Express requests.
 
 Source: usb-to-pcie-re ASM2x6x/tools (working code), asm2464pd-firmware registers.h and pcie_pio.h. Fields are
@@ -29,24 +29,21 @@ FORMAT, LENGTH, ENABLES, ADDRESS, ADDRESS_HIGH, DATA, COMPLETION = (
 EXECUTE, CARRIED_DATA, STATUS = 0xB254, 0xB284, 0xB296
 ERROR, DONE, SEND, RESET = 1, 2, 4, 8  # bits of B296
 GO = 0x0F
-HAS_DATA, WIDE = 0x40, 0x20  # of the format byte
+HAS_DATA, WIDE = 0x40, 0x20  # bits of the format byte
 CONFIG_READS, CONFIG_WRITES = {0x04: 0, 0x05: 1}, {0x44: 0, 0x45: 1}
 MEMORY_READS, MEMORY_WRITES = (0x00, 0x20), (0x40, 0x60)
 CPL, CPLD = 0x0A, 0x4A
-# UNKNOWN: whether B296 may hold more than the done bit; here its bit 2 is set in one completion of so many
+# UNKNOWN: whether B296 may have other bits besides done; here its bit 2 is set in one of so many completions
 LINGERS_EVERY = 8
-REQUIRED = (
-    FORMAT,
-    ENABLES,
-    *range(ADDRESS, ADDRESS + 4),
-)  # what a request must have been given since the chip was reset
+# registers that must be written between a reset of the chip and a request
+REQUIRED = (FORMAT, ENABLES, *range(ADDRESS, ADDRESS + 4))
 
 
 class TlpEngine:
-    """Sends what the registers hold once B254 = 0F and B296 bit 2 have both been written, in either order.
+    """Sends a request from its registers once B254 = 0F and B296 bit 2 have both been written, in either order.
 
-    Done and error stay until a 1 is written to them; a posted request sets neither. UNKNOWN: what a request does while
-    the slot's link is down; here each that has a completion ends with the error bit.
+    Done and error stay set until a 1 is written to them; a posted request sets neither. UNKNOWN: what happens to a
+    request while the slot's link is down; here every request with a completion ends with the error bit.
     """
 
     def __init__(self, xdata: Xdata, fabric: Fabric, clock: VirtualClock, faults: Faults, log: EventLog) -> None:
@@ -65,7 +62,7 @@ class TlpEngine:
         xdata.on_write(EXECUTE, self._execute_written)
 
     def reset(self) -> None:
-        """Forget what is in flight and what was given."""
+        """Drop the request in flight, and the record of written registers."""
         if self._flight is not None:
             self._flight.cancel()
         self._flight = None
@@ -88,7 +85,7 @@ class TlpEngine:
     def _execute_written(self, value: int) -> None:
         if value == GO:
             self._arm(EXECUTE)
-            if self._armed:  # ready, and waits for the word to send
+            if self._armed:  # ready, waits for the bit to send
                 self._xdata.put(STATUS, self._xdata.get(STATUS) | SEND)
 
     def _arm(self, register: int) -> None:
@@ -98,7 +95,7 @@ class TlpEngine:
             self._send()
 
     def address(self) -> int:
-        """Return the address the registers hold; the upper half only for formats that carry one."""
+        """Return the address in the registers; the upper half only for 64-bit formats."""
         low = int.from_bytes(self._xdata.get_bytes(ADDRESS, 4), "big")
         if not self._xdata.get(FORMAT) & WIDE:
             return low
@@ -107,7 +104,7 @@ class TlpEngine:
     def _send(self) -> None:
         xdata = self._xdata
         if self._flight is not None:
-            self._log.note("bridge", "violation", "a request was sent while another was under way")
+            self._log.note("bridge", "violation", "a request was sent while another was in flight")
             self._flight.cancel()
             self._flight = None
         kind, enables, address = xdata.get(FORMAT), xdata.get(ENABLES), self.address()
@@ -135,7 +132,7 @@ class TlpEngine:
         if missing := [register for register in REQUIRED if register not in self._given]:
             return f"no value in {missing[0]:04X}"
         if self._xdata.get(LENGTH) != 1:
-            return f"a length of {self._xdata.get(LENGTH)} dwords: it sends one"
+            return f"a length of {self._xdata.get(LENGTH)} dwords; it sends one"
         if kind not in (*CONFIG_READS, *CONFIG_WRITES, *MEMORY_READS, *MEMORY_WRITES):
             return f"format {kind:#04x}, which it does not send"
         if address & 3 or enables > 0xF:
@@ -151,7 +148,7 @@ class TlpEngine:
         self._answer(kind, enables, address, status, data)
 
     def perform(self, kind: int, enables: int, address: int, value: int | None) -> tuple[int, int]:
-        """Carry out a request that has a completion: (status, dword)."""
+        """Execute a request that has a completion; return (status, dword)."""
         if kind in CONFIG_READS:
             return self._fabric.config(CONFIG_READS[kind], address, enables, None)
         if kind in CONFIG_WRITES:
@@ -162,7 +159,7 @@ class TlpEngine:
         return status, data
 
     def _answer(self, kind: int, enables: int, address: int, status: int, data: int) -> None:
-        """Lay out the completion: its header in B224 to B22F, its data in B220 to B223."""
+        """Store the completion: its header in B224 to B22F, its data in B220 to B223."""
         xdata = self._xdata
         carries = status == SUCCESS and not kind & HAS_DATA
         count = 4 if kind & 0x04 else max(1, enables.bit_length() - (enables & -enables).bit_length() + 1)
@@ -190,8 +187,8 @@ class TlpEngine:
         self._log.note("pci", "unclaimed", "{:#x} was {} and nobody claims it", address, verb)
 
     def fault(self) -> str:
-        """Return the fault that strikes this request, empty for none. For one with a completion: a posted write that
-        the link damages is sent again by the link layer, which its sender does not see. Source: PCI Express 4.0, 3.6.
+        """Return the fault for this request, empty for none. Only requests with a completion have faults: the link
+        layer repeats a damaged posted write, unseen by its sender. Source: PCI Express 4.0, 3.6.
         """
         for name in ("tlp_timeout", "tlp_hang", "tlp_glitch", "unsupported_request"):
             if strikes(self._faults, name):
@@ -200,7 +197,7 @@ class TlpEngine:
 
     # --- many dwords ------------------------------------------------------------------------------------------------
     def stream_write(self, data: bytes) -> None:
-        """Send `data` as memory writes of a dword each from the address in the registers, which moves on."""
+        """Send `data` as one-dword memory writes, starting at the address in the registers, which advances."""
         xdata, address = self._xdata, self.address()
         for at, count in self._runs(address, len(data)):
             claim = self._fabric.claim(at)
@@ -217,11 +214,11 @@ class TlpEngine:
         self._advance(address + len(data))
 
     def stream_read(self, size_bytes: int) -> bytes | None:
-        """Read memory a dword a request from the address in the registers, which moves on; None: the last request never
-        ends.
+        """Read memory with one-dword requests, starting at the address in the registers, which advances; return None if
+        the last request never ends.
 
-        QUIRK: the loop does not tell an error from a completion: a request that failed gives what the data registers
-        held before.
+        QUIRK: the loop does not distinguish an error from a completion: a failed request returns the old contents of
+        the data registers.
         """
         xdata, address, parts = self._xdata, self.address(), []
         last = xdata.get_bytes(DATA, 4)[::-1]
@@ -258,7 +255,7 @@ class TlpEngine:
         )
 
     def _runs(self, address: int, size_bytes: int) -> list[tuple[int, int]]:
-        """Cut a run of addresses where what answers may change: every 4 KiB."""
+        """Split a range of addresses where the claim may change: every 4 KiB."""
         runs, at, end = [], address, address + size_bytes
         while at < end:
             stop = min(end, (at | 0xFFF) + 1)

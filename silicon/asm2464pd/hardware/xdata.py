@@ -1,7 +1,7 @@
-"""The bridge's CPU as its firmware sees it: 64 KiB of XDATA in two pages, registers among them, and the one 8051 that
+"""The bridge's CPU as its firmware sees it: 64 KiB of XDATA in two pages, including registers, and the one 8051 that
 runs handlers.
 
-Source: asm2464pd-firmware registers.h and main.c; page 1 is what DPX selects, the PHY and switch registers.
+Source: asm2464pd-firmware registers.h and main.c; DPX selects page 1, the PHY and switch registers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ringup.silicon.common.clock import Timer, VirtualClock
 from ringup.silicon.common.log import EventLog
 
 R = TypeVar("R")
-Job = Generator[
-    float, None, R
-]  # a handler: each yield keeps the CPU busy for so many microseconds; math.inf: until it is restarted
+# a handler: each yield keeps the CPU busy for so many microseconds; math.inf: until it is restarted
+Job = Generator[float, None, R]
 SIZE = 1 << 16
 BYTE = 0xFF
-BLOCKS = ((0x9000, 0x9400), (0xB200, 0xB800), (0xC000, 0xE800))  # of page 0, where registers are
-UNWRITABLE = (0x7000, 0x8000)  # the flash controller's buffer. Source: registers.h
+BLOCKS = ((0x9000, 0x9400), (0xB200, 0xB800), (0xC000, 0xE800))  # registers in page 0
+# the flash controller's buffer. Source: registers.h
+UNWRITABLE = (0x7000, 0x8000)
 
 
 class Xdata:
-    """Bytes by page and address, with what a write may change and hooks. `get`, `put`: the chip's own hand; `read`,
-    `write`: the CPU's.
+    """Bytes by page and address, with hooks and masks for writes. The chip uses `get` and `put`; the CPU uses `read`
+    and `write`.
     """
 
     def __init__(self, log: EventLog) -> None:
@@ -37,51 +37,52 @@ class Xdata:
         self._clears: dict[tuple[int, int], int] = {}
         self._read: dict[tuple[int, int], Callable[[], int]] = {}
         self._write: dict[tuple[int, int], Callable[[int], None]] = {}
-        self._windows: dict[int, tuple[int, memoryview]] = {}  # by 256 bytes: where one begins, and its memory
+        # by 256-byte page: start of the window, and its memory
+        self._windows: dict[int, tuple[int, memoryview]] = {}
         self._known: set[tuple[int, int]] = set()
 
     # --- setting up ---------------------------------------------------------------------------------------------
     def storage(self, first: int, last: int, page: int = 0) -> None:
-        """Say that plain storage is all there is to `first` to `last`."""
+        """Declare `first` to `last` as plain storage."""
         self._known.update((page, address) for address in range(first, last + 1))
 
     def resets_to(self, address: int, value: int, page: int = 0) -> None:
-        """Give a register its value after reset; it takes it at once."""
-        self._know(page, address)
+        """Set a register's reset value, and its current value."""
+        self._declare(page, address)
         self._reset[page, address] = self._pages[page][address] = value
 
     def read_only(self, address: int, bits: int = BYTE, page: int = 0) -> None:
-        """Make the CPU's writes leave `bits` alone."""
-        self._fixed[self._know(page, address)] = bits
+        """Protect `bits` from the CPU's writes."""
+        self._fixed[self._declare(page, address)] = bits
 
     def write_one_clears(self, address: int, bits: int, page: int = 0) -> None:
-        """Make a written 1 clear a bit, and a written 0 leave it."""
-        self._clears[self._know(page, address)] = bits
+        """Make a bit clear when a 1 is written, and stay when a 0 is written."""
+        self._clears[self._declare(page, address)] = bits
 
     def on_read(self, address: int, hook: Callable[[], int], page: int = 0) -> None:
-        """Answer the CPU's reads with what `hook()` returns."""
-        self._read[self._know(page, address)] = hook
+        """Return `hook()` for the CPU's reads."""
+        self._read[self._declare(page, address)] = hook
 
     def on_write(self, address: int, hook: Callable[[int], None], page: int = 0) -> None:
         """Call `hook(value)` with the byte that the CPU wrote, once it is stored."""
-        self._write[self._know(page, address)] = hook
+        self._write[self._declare(page, address)] = hook
 
     def window(self, first: int, memory: memoryview) -> None:
-        """Put memory at `first` of page 0 in place of storage, whole runs of 256 bytes."""
+        """Map memory at `first` of page 0 instead of storage, in multiples of 256 bytes."""
         self._windows.update(dict.fromkeys(range(first >> 8, first + len(memory) >> 8), (first, memory)))
         self.storage(first, first + len(memory) - 1)
 
-    def _know(self, page: int, address: int) -> tuple[int, int]:
+    def _declare(self, page: int, address: int) -> tuple[int, int]:
         self._known.add((page, address))
         return page, address
 
-    # --- the chip's own hand ------------------------------------------------------------------------------------
+    # --- accesses by the chip -----------------------------------------------------------------------------------
     def get(self, address: int, page: int = 0) -> int:
-        """Return what is stored, without a hook."""
+        """Return the stored byte, without a hook."""
         return self._pages[page][address]
 
     def put(self, address: int, value: int, page: int = 0) -> None:
-        """Store a byte, without a hook; bits that the CPU cannot change too."""
+        """Store a byte, without a hook, including bits that the CPU cannot change."""
         self._pages[page][address] = value
 
     def get_bytes(self, first: int, size_bytes: int, page: int = 0) -> bytes:
@@ -93,9 +94,7 @@ class Xdata:
         self._pages[page][first : first + len(data)] = data
 
     def reset(self) -> None:
-        """Return registers to their reset values; firmware's RAM keeps what it holds, as a restart of the CPU leaves
-        it.
-        """
+        """Reset registers to their reset values. The firmware's RAM keeps its contents, as in a restart of the CPU."""
         for page, bank in enumerate(self._pages):
             for first, end in BLOCKS if page == 0 else ((0, SIZE),):
                 bank[first:end] = bytes(end - first)
@@ -103,12 +102,12 @@ class Xdata:
             self._pages[page][address] = value
 
     def lose(self) -> None:
-        """Forget everything, as the loss of power does; memory behind windows is its owner's."""
+        """Clear everything, as a loss of power does. Memory behind windows belongs to its owner."""
         for bank in self._pages:
             bank[:] = bytes(SIZE)
         self.reset()
 
-    # --- the CPU ------------------------------------------------------------------------------------------------
+    # --- accesses by the CPU ------------------------------------------------------------------------------------
     def read(self, address: int, page: int = 0) -> int:
         """Read a byte as the CPU does."""
         place = page & 1, address & 0xFFFF
@@ -118,7 +117,7 @@ class Xdata:
         window = self._window(place)
         if window is not None:
             return window[0][window[1]]
-        self._look(place)
+        self._log_unmodelled(place)
         return self._pages[place[0]][place[1]]
 
     def write(self, address: int, value: int, page: int = 0) -> None:
@@ -130,7 +129,7 @@ class Xdata:
             return
         if place[0] == 0 and UNWRITABLE[0] <= place[1] < UNWRITABLE[1]:
             return
-        self._look(place)
+        self._log_unmodelled(place)
         bank, at = self._pages[place[0]], place[1]
         old, new = bank[at], value & BYTE
         if clears := self._clears.get(place, 0):
@@ -146,8 +145,8 @@ class Xdata:
         found = self._windows.get(place[1] >> 8) if place[0] == 0 else None
         return None if found is None else (found[1], place[1] - found[0])
 
-    def _look(self, place: tuple[int, int]) -> None:
-        """Note the first access to a register that nobody thought about: it is only storage here."""
+    def _log_unmodelled(self, place: tuple[int, int]) -> None:
+        """Log the first access to a register without a model: here it is only storage."""
         if place in self._known:
             return
         self._known.add(place)
@@ -165,12 +164,12 @@ class Cpu:
         self._timer: Timer | None = None
 
     def run(self, job: Job[R], done: Callable[[R], None] = lambda result: None) -> None:
-        """Run a handler once those before it have ended; `done` gets what it returns."""
+        """Run a handler after those before it; `done` gets its result."""
         self._waiting.append((job, done))
         self._next()
 
     def reset(self) -> None:
-        """Drop the handler that runs and those that wait."""
+        """Drop the running handler and the waiting ones."""
         self._waiting.clear()
         self._current = None
         if self._timer is not None:
@@ -192,7 +191,8 @@ class Cpu:
             self._next()
             return
         except BaseException:
-            self._current = None  # the guest's mistake: whoever let time pass hears of it
+            # the guest's mistake: the caller that lets time pass gets the error
+            self._current = None
             raise
         if self._current is mine and wait_us != math.inf:
             self._timer = self._clock.after(wait_us, self._step)

@@ -1,4 +1,4 @@
 """The stock firmware as a USB mass storage device: SCSI over Bulk-Only and UAS, and its vendor commands.
 
-Imported by the stock firmware and the mask ROM.
+The stock firmware and the mask ROM import it.
 """

@@ -1,5 +1,4 @@
-"""The bridge as a USB mass storage device: standard and class requests, and which of the two transports has the
-endpoints.
+"""The bridge as a USB mass storage device: standard and class requests, and the choice between the two transports.
 
 Source: USB 3.2, 9.4 (standard requests); Bulk-Only Transport 1.0, 3 (class requests).
 """
@@ -18,7 +17,8 @@ from ringup.silicon.asm2464pd.storage.scsi_bot import BulkOnly
 from ringup.silicon.asm2464pd.storage.scsi_descriptors import COMMAND, DATA_IN, DATA_OUT, STATUS
 from ringup.silicon.asm2464pd.storage.scsi_uas import AttachedScsi
 
-REQUEST_US = 2.0  # GUESS: of the CPU, besides what every control transfer costs
+# GUESS: CPU time, in addition to that of every control transfer
+REQUEST_US = 2.0
 UAS_MODE = 0x9000  # XDATA, bit 0
 OUT, IN = 0x00, 0x80
 DEVICE, INTERFACE, ENDPOINT, CLASS_INTERFACE = 0, 1, 2, 0x21
@@ -27,13 +27,14 @@ GET_CONFIGURATION, SET_CONFIGURATION, GET_INTERFACE, SET_INTERFACE, SET_SEL, SET
 DEVICE_TYPE, CONFIGURATION_TYPE, STRING_TYPE, BOS_TYPE = 1, 2, 3, 15
 ENGLISH = 0x0409
 ENDPOINT_HALT, FUNCTION_SUSPEND = 0, 0
-SLEEPS = {48: 4, 49: 8, 50: 16}  # U1, U2 and latency messages: the feature's number, its bit in the device status
+# U1, U2 and latency messages: number of the feature, its bit in the device status
+SLEEPS = {48: 4, 49: 8, 50: 16}
 SELF_POWERED = 1
 BULK_ONLY_RESET, GET_MAX_LUN = 0xFF, 0xFE
 
 
 class MassStorage:
-    """Endpoint 0 of a mass storage firmware, and its transports. `describe` gives the descriptors at a speed."""
+    """Endpoint 0 of a mass storage firmware, and its transports. `describe` returns the descriptors at a speed."""
 
     def __init__(
         self, chip: Chip, commands: Commands, describe: Callable[[Speed], Descriptors], *, attached_scsi: bool
@@ -70,19 +71,19 @@ class MassStorage:
         }
 
     def bus_reset(self) -> None:
-        """The host reset the device: it has no configuration."""
+        """Return to the unconfigured state, after the host has reset the device."""
         self._sleeps = 0
         self._configure(0, 0)
 
     def control(self, setup: Setup, data: bytes) -> Job[Answer]:
-        """Answer a control request; what it does not know it stalls."""
+        """Answer a control request; unknown requests are stalled."""
         yield REQUEST_US
         request = self._requests.get((setup.request_type, setup.request))
         answer: Answer = Silence.STALL if request is None else request(setup, data)
         return answer if isinstance(answer, Silence) else answer[: setup.length]
 
     def _configure(self, configuration: int, setting: int) -> None:
-        """Give the endpoints, as a reset leaves them, to the transport of a setting."""
+        """Reset the endpoints and give them to the transport of a setting."""
         chip, uas = self._chip, setting == 1
         self._bot.stop()
         self._uas.stop()
@@ -97,15 +98,17 @@ class MassStorage:
 
     # --- standard requests -------------------------------------------------------------------------------------------
     def _descriptor(self, setup: Setup, data: bytes) -> Answer:
-        told, kind, index = self._describe(self._chip.speed), setup.value >> 8, setup.value & 0xFF
+        described, kind, index = self._describe(self._chip.speed), setup.value >> 8, setup.value & 0xFF
         if kind == STRING_TYPE:
-            text = struct.pack("<H", ENGLISH) if not index else told.strings.get(index, "").encode("utf-16-le")
+            text = struct.pack("<H", ENGLISH) if not index else described.strings.get(index, "").encode("utf-16-le")
             return bytes([2 + len(text), STRING_TYPE]) + text if text else Silence.STALL
         if index:
             return Silence.STALL
-        return {DEVICE_TYPE: told.device, CONFIGURATION_TYPE: told.configuration, BOS_TYPE: told.bos}.get(
-            kind
-        ) or Silence.STALL
+        return {
+            DEVICE_TYPE: described.device,
+            CONFIGURATION_TYPE: described.configuration,
+            BOS_TYPE: described.bos,
+        }.get(kind) or Silence.STALL
 
     def _set_configuration(self, setup: Setup, data: bytes) -> Answer:
         if setup.value > 1:
@@ -160,4 +163,4 @@ class MassStorage:
     def _max_lun(self, setup: Setup, data: bytes) -> Answer:
         if not self._configuration or self._setting or setup.value or setup.index or setup.length != 1:
             return Silence.STALL
-        return b"\0"  # LUN 0 is all there is
+        return b"\0"  # LUN 0 is the only one

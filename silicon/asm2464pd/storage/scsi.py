@@ -1,5 +1,5 @@
-"""SCSI on the bridge's CPU: what a command plans, the sense data it leaves, the memory it works on. Commands and
-transports are elsewhere.
+"""SCSI on the bridge's CPU: the plan of a command, its sense data, the memory it uses. Commands and transports are in
+other modules.
 
 Source: the stock image 240417: state machine at code 0x0016, ready check at 0x3F4A, sense data at XDATA 0x0201.
 """
@@ -26,18 +26,17 @@ FAULTS = (
     ),
 )
 
-# GUESS: so that E4 with 128 bytes takes the measured 160 us (usb-to-pcie-re issue 1), its transfers included
+# GUESS: chosen so that E4 with 128 bytes takes the measured 160 us (usb-to-pcie-re issue 1), including its transfers
 COMMAND_US = 100.0
-BYTE_US = 0.35  # GUESS: the loop that copies one byte to the reply buffer
-LONGEST_REPLY = 0x4000  # of commands whose CDB has an allocation length
+# GUESS: the loop that copies one byte to the reply buffer
+BYTE_US = 0.35
+# for commands whose CDB has an allocation length
+LONGEST_REPLY = 0x4000
 
 # XDATA of the image 240417
 SENSE_KEY, SENSE_ASC, SENSE_VALID = 0x0203, 0x020D, 0x07E5
-LUN_ENTRY, ENTRY_STATE, ENTRY_BYTES = (
-    0x05A8,
-    0x05B4,
-    0x22,
-)  # which entry of the table of ports a LUN uses, and where its state is
+# which entry of the table of ports a LUN uses, and where its state is
+LUN_ENTRY, ENTRY_STATE, ENTRY_BYTES = 0x05A8, 0x05B4, 0x22
 NO_MEDIUM_FLAG = 0x07EF
 MANAGED = 0xB480  # bit 0: the device below is up
 REPLY = 0x8000  # the bulk-IN buffer
@@ -59,26 +58,27 @@ class Sense(NamedTuple):
 NO_SENSE = Sense(0, 0)
 BAD_OPCODE, BAD_FIELD, BAD_LUN = Sense(5, 0x20), Sense(5, 0x24), Sense(5, 0x25)
 NEEDS_START, BECOMING_READY, NO_MEDIUM = Sense(2, 4, 2), Sense(2, 4, 1), Sense(2, 0x3A)
-ABORTED = Sense(0x0B, 0x47, 3)  # what the image says after an error of the data transfer, code 0x280A
+# the image's sense data after a data transfer error, code 0x280A
+ABORTED = Sense(0x0B, 0x47, 3)
 
 
 class Endless(Enum):
-    """How a command ends that has no end."""
+    """The ending of a command that never ends."""
 
     NEVER = "never"
 
 
 NEVER = Endless.NEVER
-Ending = Sense | Endless | None  # check condition, none at all, or good
+Ending = Sense | Endless | None  # check condition, no ending, or good
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the firmware does with a command: it sends `send`, or takes `take_bytes` and runs `finish` with them, or
+    """What the firmware does with a command: it sends `send`, or receives `take_bytes` and runs `finish` with them, or
     neither; then it ends.
 
-    An empty `send` is a data stage of no bytes, None is no data stage: a host that sends data meets a phase error with
-    one and not with the other. `after`: what happens once the host has the status.
+    An empty `send` is a data stage without bytes; None is no data stage. A host that sends data gets a phase error in
+    the first case only. `after` runs once the host has the status.
     """
 
     ending: Ending = None
@@ -89,7 +89,7 @@ class Plan:
 
 
 class Memory(Protocol):
-    """The 8051's external memory as its firmware reaches it."""
+    """The 8051's external memory as its firmware accesses it."""
 
     def read(self, address: int, page: int = 0) -> int:
         """Read a byte, side effects included."""
@@ -101,47 +101,49 @@ class Memory(Protocol):
 
 
 class Power(NamedTuple):
-    """What happens to the whole bridge."""
+    """Power events of the whole bridge."""
 
-    restart: Callable[[], None]  # of the CPU, which E8 50 asks for
-    detach: Callable[[], None]  # E8 51: from USB, until VBUS goes and comes
-    lose: Callable[[], None]  # power went away in the middle of a flash write
+    restart: Callable[[], None]  # E8 50: restart the CPU
+    # E8 51: leave USB until VBUS is cycled
+    detach: Callable[[], None]
+    lose: Callable[[], None]  # power was lost during a flash write
 
 
 class BulkMemory(Protocol):
-    """Takes the data of a WRITE command."""
+    """Receives the data of a WRITE command."""
 
     def write_plan(self, size_bytes: int) -> Plan:
-        """Say what happens to a WRITE of so many bytes while a medium seems to be there."""
+        """Return the plan for a WRITE of so many bytes while a medium seems to be present."""
         ...
 
 
 @dataclass(slots=True)
 class Device:
-    """What the commands work on."""
+    """What the commands operate on."""
 
     xdata: Memory
     flash: SpiFlash
     config: Config
     power: Power
     bulk: BulkMemory
-    can_be_ready: bool = True  # whether the addresses above are this firmware's
+    # whether this firmware uses the addresses above
+    can_be_ready: bool = True
 
     def remember(self, sense: Sense) -> None:
-        """Leave sense data for REQUEST SENSE."""
+        """Store sense data for REQUEST SENSE."""
         values = (SENSE_KEY, sense.key), (SENSE_ASC, sense.asc), (SENSE_ASC + 1, sense.ascq), (SENSE_VALID, 1)
         for address, value in values:
             self.xdata.write(address, value)
 
     def take_sense(self) -> Sense:
-        """Return the sense data that was left, and leave none."""
+        """Return the stored sense data and clear it."""
         read = self.xdata.read
         left = Sense(read(SENSE_KEY), read(SENSE_ASC), read(SENSE_ASC + 1)) if read(SENSE_VALID) else NO_SENSE
         self.xdata.write(SENSE_VALID, 0)
         return left
 
     def not_ready(self) -> Sense | None:
-        """Why there is no medium, None when there seems to be one."""
+        """Return why there is no medium; None if there seems to be one."""
         read = self.xdata.read
         if not self.can_be_ready or read(NO_MEDIUM_FLAG):
             return NO_MEDIUM
@@ -153,7 +155,7 @@ class Device:
         return None if read(MANAGED) & 1 else BECOMING_READY
 
     def reply(self, data: bytes, asked: int) -> Job[Plan]:
-        """Send what was asked of `data`, from the reply buffer."""
+        """Send the first `asked` bytes of `data`, from the reply buffer."""
         if asked > LONGEST_REPLY:
             return Plan(BAD_FIELD)
         for index, value in enumerate(data):
@@ -164,8 +166,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A command as its handler gets it. `asked`: bytes that the host wants to move; `queued`: it came over UAS, where
-    only the CDB says so.
+    """A command as its handler gets it. `asked`: number of bytes that the host wants to transfer; `queued`: it came
+    over UAS, where only the CDB gives that number.
     """
 
     cdb: bytes
@@ -175,26 +177,27 @@ class Request:
 
 
 class Command(NamedTuple):
-    """A row of the dispatch table: the handler, where the CDB has its length (a number: that many bytes whatever the
-    CDB says).
+    """A row of the dispatch table: the handler, and the position of the length in the CDB (or a number: always that
+    length).
     """
 
     run: Callable[[Device, Request], Job[Plan]]
     length: slice | int = 0
-    optional: bool = False  # a length of nought is no error, and ends it
+    # a length of 0 is no error and ends it
+    optional: bool = False
     any_lun: bool = False
 
 
 class Commands:
-    """The commands of one firmware over one bridge; its methods are handlers for the CPU."""
+    """The commands of one firmware on one bridge; its methods are jobs for the CPU."""
 
     def __init__(self, device: Device, table: Mapping[int, Command], faults: Faults) -> None:
         faults.know(*FAULTS)
         self.device, self._table, self._faults = device, table, faults
 
     def start(self, cdb: bytes, lun: int, host_bytes: int | None) -> Job[Plan]:
-        """Run a command up to its data stage. `host_bytes`: what the host wants to move (BOT), None where only the CDB
-        says so (UAS).
+        """Run a command up to its data stage. `host_bytes`: number of bytes that the host wants to transfer (BOT); None
+        if only the CDB has it (UAS).
         """
         yield COMMAND_US
         plan = yield from self._start(cdb, lun, host_bytes)
@@ -203,7 +206,7 @@ class Commands:
         return plan
 
     def finish(self, plan: Plan, data: bytes) -> Job[Ending]:
-        """Run the rest of a command with the data it asked for."""
+        """Run the rest of a command with the data that it received."""
         assert plan.finish is not None
         try:
             ending = yield from plan.finish(data)
@@ -222,8 +225,8 @@ class Commands:
             return Plan(BAD_OPCODE)
         if lun and not row.any_lun:
             return Plan(BAD_LUN)
-        said = int.from_bytes(cdb[row.length], "big") if isinstance(row.length, slice) else row.length
-        asked = said if host_bytes is None else host_bytes
+        length = int.from_bytes(cdb[row.length], "big") if isinstance(row.length, slice) else row.length
+        asked = length if host_bytes is None else host_bytes
         if row.optional and not asked:
             return Plan()
         return (yield from row.run(self.device, Request(cdb, lun, asked, host_bytes is None)))

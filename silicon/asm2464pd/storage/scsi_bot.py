@@ -1,4 +1,4 @@
-"""The Bulk-Only Transport: a command block wrapper, data, a status wrapper, and what happens when host and device
+"""The Bulk-Only Transport: command block wrapper, data, status wrapper, and the cases in which host and device
 disagree.
 
 Source: USB Mass Storage Class, Bulk-Only Transport 1.0 (5, 6.6, 6.7); where it leaves a choice, the stock image 240417,
@@ -28,45 +28,46 @@ class BulkOnly:
     def __init__(self, out: OutEndpoint, into: InEndpoint, commands: Commands, cpu: Cpu, log: EventLog) -> None:
         self._out, self._in, self._commands, self._cpu, self._log = out, into, commands, cpu, log
         self._packet_bytes = 512
-        self._round = 0  # what belongs to an earlier one is dropped when it comes
-        self._wedged = False  # a wrapper was bad: only a reset recovery helps
+        self._round = 0  # results of an earlier round are dropped
+        # a wrapper was invalid: only a reset recovery helps
+        self._wedged = False
         self._tag = self._host_bytes = 0
         self._to_host = False
-        # a status wrapper that waits for the host to clear the halt of the IN endpoint
+        # a status wrapper that is sent once the host clears the halt of the IN endpoint
         self._status: bytes | None = None
         self._after: Callable[[], None] | None = None
 
     def start(self, packet_bytes: int) -> None:
-        """Be ready for a command block wrapper."""
+        """Start to wait for a command block wrapper."""
         self._packet_bytes = packet_bytes
         self.reset()
 
     def stop(self) -> None:
-        """Drop what goes on and take nothing more."""
+        """Drop everything in progress and receive nothing more."""
         self._round += 1
         self._wedged, self._status, self._after = False, None, None
         self._out.disarm()
         self._in.clear()
 
     def reset(self) -> None:
-        """Bulk-Only Mass Storage Reset: ready for the next wrapper; halts stay until the host clears them."""
+        """Do a Bulk-Only Mass Storage Reset: wait for the next wrapper. Halts stay until the host clears them."""
         self.stop()
         self._expect_wrapper()
 
     def cleared(self, address: int) -> None:
-        """The host cleared the halt of an endpoint."""
+        """React to the host's clearing of an endpoint's halt."""
         if self._wedged:
             (self._in if address == self._in.address else self._out).halt()
         elif address == self._in.address and self._status is not None:
             status, self._status = self._status, None
-            self._in.send(status, done=self._told())
+            self._in.send(status, done=self._sent())
 
     # --- wrapper in ------------------------------------------------------------------------------------------------
     def _expect_wrapper(self) -> None:
         self._collect(self._packet_bytes, self._wrapped)
 
     def _collect(self, size_bytes: int, then: Callable[[bytes], None]) -> None:
-        """Take bytes up to so many or up to a short packet, and give them to `then`."""
+        """Receive up to `size_bytes`, or up to a short packet, and pass them to `then`."""
         mine, parts = self._round, bytearray()
 
         def take(data: bytes, complete: bool, more: bool) -> None:
@@ -153,24 +154,24 @@ class BulkOnly:
         """End with a phase error, and stall the endpoint on which the host wants to move data."""
         if halted is self._out:
             self._out.halt()
-        self._tell(PHASE_ERROR, 0, halt=halted is self._in)
+        self._send_status(PHASE_ERROR, 0, halt=halted is self._in)
 
     def _end(self, ending: Ending, residue: int = 0, *, halt: bool = False) -> None:
         if ending is not NEVER:
-            self._tell(PASSED if ending is None else FAILED, residue, halt=halt)
+            self._send_status(PASSED if ending is None else FAILED, residue, halt=halt)
 
-    def _tell(self, status: int, residue: int, *, halt: bool) -> None:
+    def _send_status(self, status: int, residue: int, *, halt: bool) -> None:
         wrapper = CSW.pack(CSW_SIGNATURE, self._tag, residue, status)
         if halt:
             self._status = wrapper
             self._in.halt()
         else:
-            self._in.send(wrapper, done=self._told())
+            self._in.send(wrapper, done=self._sent())
 
-    def _told(self) -> Callable[[], None]:
+    def _sent(self) -> Callable[[], None]:
         mine = self._round
 
-        def told() -> None:
+        def sent() -> None:
             if mine != self._round:
                 return
             after, self._after = self._after, None
@@ -178,4 +179,4 @@ class BulkOnly:
             if after is not None:
                 after()
 
-        return told
+        return sent

@@ -18,11 +18,12 @@ BULK = 2
 SELF_POWERED = 0xC0
 MASS_STORAGE, SCSI, BULK_ONLY, ATTACHED_SCSI = 8, 6, 0x50, 0x62
 SERIAL, MAKER, PRODUCT = 1, 2, 3  # indices of strings
-SUPER_RELEASE, HIGH_RELEASE = 0x0320, 0x0210  # bcdUSB; a device with a BOS says 2.10 at high speed (USB 3.2, 9.6.1)
+# bcdUSB; a device with a BOS reports 2.10 at high speed (USB 3.2, 9.6.1)
+SUPER_RELEASE, HIGH_RELEASE = 0x0320, 0x0210
 
 
 class Pipe(NamedTuple):
-    """A bulk endpoint, what UAS uses it for, and at SuperSpeed its burst and the binary logarithm of its streams."""
+    """A bulk endpoint and its use by UAS; at SuperSpeed its burst and the log2 of its streams."""
 
     address: int
     usage: int
@@ -33,21 +34,19 @@ class Pipe(NamedTuple):
 DATA_IN, DATA_OUT, STATUS, COMMAND = 0x81, 0x02, 0x83, 0x04
 PIPES = (Pipe(DATA_IN, 3, 15, 5), Pipe(DATA_OUT, 4, 15, 5), Pipe(STATUS, 2, 15, 5), Pipe(COMMAND, 1, 0, 0))
 
-# one lane at 10 Gb/s, both ways symmetric: what the ROM says of itself
+# one lane at 10 Gb/s, symmetric: the ROM's own values
 BOS_CAPABILITIES = (
     struct.pack("<BBBI", 7, CAPABILITY, 2, 0xF41E),  # USB 2.0 extension: link power management
-    struct.pack(
-        "<BBBBHBBH", 10, CAPABILITY, 3, 0, 0x0E, 1, 10, 2047
-    ),  # SuperSpeed: full, high and super; exit latencies
+    # SuperSpeed: full, high and super; exit latencies
+    struct.pack("<BBBBHBBH", 10, CAPABILITY, 3, 0, 0x0E, 1, 10, 2047),
     struct.pack("<BBBBIHHII", 20, CAPABILITY, 10, 0, 1, 0x1100, 0, 0x000A_4030, 0x000A_40B0),  # SuperSpeedPlus
 )
 
 
 def descriptors(config: Config, speed: Speed, *, attached_scsi: bool) -> Descriptors:
-    """Return what the device tells of itself; `attached_scsi`: the second alternate setting is offered."""
-    release, ep0 = (
-        (SUPER_RELEASE, 9) if speed.super_speed else (HIGH_RELEASE, speed.ep0_bytes)
-    )  # an exponent at SuperSpeed
+    """Return the device's descriptors; `attached_scsi`: include the second alternate setting."""
+    # bMaxPacketSize0 is an exponent at SuperSpeed
+    release, ep0 = (SUPER_RELEASE, 9) if speed.super_speed else (HIGH_RELEASE, speed.ep0_bytes)
     ids = config.vendor_id, config.product_id, config.device_release
     device = struct.pack("<BBHBBBBHHHBBBB", 18, DEVICE, release, 0, 0, 0, ep0, *ids, MAKER, PRODUCT, SERIAL, 1)
     body = _interface(0, PIPES[:2], BULK_ONLY) + b"".join(_endpoint(pipe, speed, uas=False) for pipe in PIPES[:2])

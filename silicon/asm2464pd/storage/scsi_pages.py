@@ -1,8 +1,7 @@
-"""What the stock firmware says of itself over SCSI: inquiry data, vital product data, mode pages. Nothing here changes
-anything.
+"""The stock firmware's inquiry data, vital product data and mode pages.
 
-Source: the tables of the stock image 240417 at code 0x5BC3-0x5C9C and XDATA 0x01B5, named as SPC-4 and SBC-3 name their
-fields.
+Source: the tables of the stock image 240417 at code 0x5BC3-0x5C9C and XDATA 0x01B5; names of fields as in SPC-4 and
+SBC-3.
 """
 
 from __future__ import annotations
@@ -11,16 +10,18 @@ import struct
 
 from ringup.silicon.asm2464pd.hardware.flash_image import Config
 
-SPC4, UAS, SBC3 = 0x0460, 0x1747, 0x04C0  # version descriptors: SPC-4, UAS revision 4, SBC-3
+# version descriptors: SPC-4, UAS revision 4, SBC-3
+SPC4, UAS, SBC3 = 0x0460, 0x1747, 0x04C0
 STANDARD_BYTES = 76
 REMOVABLE, COMMAND_QUEUING = 0x80, 0x02
 PAGE_ALL, PAGE_FLEXIBLE, PAGE_CACHING, PAGE_EXCEPTIONS = 0x3F, 0x05, 0x08, 0x1C
 WRITE_CACHE = 0x04  # WCE of the caching page
-TRANSFER_BLOCKS = 0x1000  # longest and best transfer of the block limits page
+# maximum and optimal transfer length of the block limits page
+TRANSFER_BLOCKS = 0x1000
 
 
 def standard_inquiry(config: Config, removable: bool, queuing: bool) -> bytes:
-    """The 76 bytes of standard inquiry data; `queuing`: over UAS."""
+    """Return the 76 bytes of standard inquiry data; `queuing`: over UAS."""
     names = config.scsi_maker.encode("ascii", "replace").ljust(8) + config.scsi_product.encode(
         "ascii", "replace"
     ).ljust(16)
@@ -29,7 +30,7 @@ def standard_inquiry(config: Config, removable: bool, queuing: bool) -> bytes:
 
 
 def vital_product_data(page: int, config: Config) -> bytes | None:
-    """A page of vital product data, None for one the firmware does not have."""
+    """Return a page of vital product data; None for a page that the firmware lacks."""
     bodies = {
         0x00: (bytes([0x00, 0x80, 0x83, 0xB0, 0xB1, 0xB2]), 6),
         0x80: (config.serial.encode("ascii", "replace"), 0),
@@ -54,7 +55,7 @@ def _mode_pages(write_cache: bool) -> dict[int, bytes]:
 
 
 def mode_sense_6(page: int, subpage: int, write_cache: bool) -> bytes | None:
-    """Mode data of MODE SENSE(6), None for a page the firmware does not have."""
+    """Return the mode data of MODE SENSE(6); None for a page that the firmware lacks."""
     pages = _mode_pages(write_cache)
     if page == PAGE_ALL:
         body = b"".join(pages.values())
@@ -68,7 +69,7 @@ def mode_sense_6(page: int, subpage: int, write_cache: bool) -> bytes | None:
 
 
 def mode_sense_10(page: int) -> bytes | None:
-    """Mode data of MODE SENSE(10), which has the flexible disk page and nothing else."""
+    """Return the mode data of MODE SENSE(10), which has only the flexible disk page."""
     if page not in (PAGE_ALL, PAGE_FLEXIBLE):
         return None
     body = _mode_pages(write_cache=False)[PAGE_FLEXIBLE]

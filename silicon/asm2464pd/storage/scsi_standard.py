@@ -1,6 +1,6 @@
 """The standard SCSI commands of the stock firmware, as a host's disk driver sends them.
 
-Source: the stock image 240417, dispatch at code 0x38EE and its handlers; SPC-4 and SBC-3 for what the fields mean.
+Source: the stock image 240417, dispatch at code 0x38EE and its handlers; SPC-4 and SBC-3 for the meaning of fields.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from ringup.silicon.asm2464pd.storage.scsi import (
     Sense,
 )
 
-WRITE_CACHE = 0x0000  # XDATA: what MODE SENSE shows as WCE
+WRITE_CACHE = 0x0000  # XDATA: the WCE bit of MODE SENSE
 CAPACITY_VALID, CAPACITY, BLOCK_LENGTH = 0x053E, 0x0543, 0x0549
-NO_UNIT = 0x7F  # byte 0 of inquiry data: no device can be at this LUN
+# byte 0 of inquiry data: no device can be at this LUN
+NO_UNIT = 0x7F
 SECTOR_BYTES = 512
 READ_CAPACITY_16 = 0x10  # service action of 9E
 READ_FAILED = Sense(3, 0x11)
-LUN_LIST = (8).to_bytes(4, "big") + bytes(12)  # LUN 0 and nothing else
+LUN_LIST = (8).to_bytes(4, "big") + bytes(12)  # only LUN 0
 WRITE_CACHE_PAGE = 8
 
 
 def _ready(device: Device, request: Request) -> Job[Plan]:
-    """TEST UNIT READY, and what else only looks for a medium."""
+    """TEST UNIT READY, and other commands that only check for a medium."""
     yield 0
     return Plan(device.not_ready())
 
 
 def _nothing(device: Device, request: Request) -> Job[Plan]:
-    """FORMAT UNIT, START STOP UNIT, SEND DIAGNOSTIC, PREVENT ALLOW: good, and nothing is done."""
+    """FORMAT UNIT, START STOP UNIT, SEND DIAGNOSTIC, PREVENT ALLOW: succeed without an effect."""
     yield 0
     return Plan()
 
@@ -98,7 +99,7 @@ def _report_luns(device: Device, request: Request) -> Job[Plan]:
 
 
 def _capacity(device: Device) -> tuple[int, int] | None:
-    """The last block and the block length of what is believed to be a namespace, None when nothing was said of it."""
+    """Return the last block and block length of the supposed namespace; None if they are not set."""
     read = device.xdata.read
     if not read(CAPACITY_VALID):
         return None
@@ -113,7 +114,8 @@ def _read_capacity_10(device: Device, request: Request) -> Job[Plan]:
     if sense is not None:
         return Plan(sense)
     capacity = _capacity(device)
-    if capacity is None:  # QUIRK: the handler then sends what the buffer holds
+    # QUIRK: the handler then sends the old contents of the buffer
+    if capacity is None:
         data = bytes(device.xdata.read(REPLY + at) for at in range(8))
     else:
         data = capacity[0].to_bytes(4, "big") + capacity[1].to_bytes(4, "big")
@@ -145,8 +147,8 @@ def _unmap(device: Device, request: Request) -> Job[Plan]:
 
 
 def _read(device: Device, request: Request) -> Job[Plan]:
-    """UNKNOWN: how a READ ends when a medium seems to be there and no SSD answers. It fails here; nobody saw one
-    succeed.
+    """UNKNOWN: how a READ ends if a medium seems to be present and no SSD answers. It fails here; no success
+    is known.
     """
     yield 0
     return Plan(device.not_ready() or READ_FAILED)
@@ -163,12 +165,8 @@ def _write(blocks: slice) -> Command:
     return Command(run)
 
 
-SIX, TEN, TWELVE, SIXTEEN = (
-    slice(4, 5),
-    slice(7, 9),
-    slice(6, 10),
-    slice(10, 14),
-)  # where CDBs of so many bytes have their length
+# where CDBs of so many bytes have their length
+SIX, TEN, TWELVE, SIXTEEN = slice(4, 5), slice(7, 9), slice(6, 10), slice(10, 14)
 TABLE = {
     0x00: Command(_ready),
     0x03: Command(_request_sense, SIX, optional=True, any_lun=True),

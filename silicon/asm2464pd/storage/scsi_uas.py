@@ -1,9 +1,8 @@
-"""USB Attached SCSI: information units on four pipes, commands told apart by tags, with streams (SuperSpeed) or without
-(USB 2).
+"""USB Attached SCSI: information units on four pipes, commands with tags, with streams (SuperSpeed) or without (USB 2).
 
 Source: USB Attached SCSI (INCITS 471), "IUs" and "Task management"; Linux drivers/usb/storage/uas.c for what a host
-relies on; `tinygrad` `USB3` (stock protocol) for the number of streams. How the image orders commands: its state
-machine has one at a time and parks those that wait.
+relies on; `tinygrad` `USB3` (stock protocol) for the number of streams. The image's state machine runs one command at a
+time and queues the others.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from ringup.silicon.asm2464pd.storage.scsi import ABORTED, NEVER, Commands, Endi
 
 COMMAND_IU, SENSE_IU, RESPONSE_IU, TASK_IU, READ_READY_IU, WRITE_READY_IU = 1, 3, 4, 5, 6, 7
 COMMAND_BYTES, TASK_BYTES = 32, 16
-MAX_COMMANDS = 31  # commands at once: one for each stream but the one that is not used
+# commands at once: one for each stream except the reserved one
+MAX_COMMANDS = 31
 GOOD, CHECK_CONDITION, TASK_SET_FULL = 0x00, 0x02, 0x28
 TASK_COMPLETE, INVALID_IU, TASK_UNKNOWN, TASK_SUCCEEDED, WRONG_LUN, OVERLAPPED_TAG = 0x00, 0x02, 0x04, 0x08, 0x09, 0x0A
 ABORT_TASK, ABORT_TASK_SET, CLEAR_TASK_SET, UNIT_RESET, NEXUS_RESET, QUERY_TASK = 0x01, 0x02, 0x04, 0x08, 0x10, 0x80
@@ -30,7 +30,7 @@ LONGEST_IU = 1024
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A command that the device holds."""
+    """A command in the device."""
 
     tag: int
     lun: int
@@ -38,8 +38,8 @@ class Task:
 
 
 class AttachedScsi:
-    """The device server over the four pipes. Tasks run in the order they came; one that never ends lets the next ones
-    pass.
+    """The device server on the four pipes. Tasks run in the order of arrival; a task that never ends lets the next ones
+    run.
     """
 
     def __init__(
@@ -59,13 +59,15 @@ class AttachedScsi:
         self._current: Task | None = None
 
     def start(self, streams: bool) -> None:
-        """Be ready for commands. `streams`: data and status move on the stream that is the command's tag."""
+        """Start to accept commands. `streams`: data and status move on the stream with the number of the
+        command's tag.
+        """
         self._streams = streams
         self.stop()
         self._listen()
 
     def stop(self) -> None:
-        """Drop all tasks and take no more."""
+        """Drop all tasks and accept no more."""
         self._tasks.clear()
         self._waiting.clear()
         self._current = None
@@ -75,7 +77,7 @@ class AttachedScsi:
             into.clear()
 
     def cleared(self, address: int) -> None:
-        """The host cleared the halt of an endpoint, which was none: the command pipe listens again."""
+        """Listen for commands again, after the host has cleared the command pipe."""
         if address == self._command.address:
             self._listen()
 
@@ -148,7 +150,7 @@ class AttachedScsi:
             self._cpu.run(job, self._if_held(task, lambda plan: self._planned(task, plan)))
 
     def _if_held(self, task: Task, then: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Call `then` unless the task was aborted meanwhile."""
+        """Return `then`, guarded: it does nothing if the task was aborted meanwhile."""
         return lambda result: then(result) if self._tasks.get(task.tag) is task else None
 
     def _planned(self, task: Task, plan: Plan) -> None:
@@ -174,7 +176,7 @@ class AttachedScsi:
             self._cpu.run(self._commands.finish(plan, data), ended)
 
     def _end(self, task: Task, plan: Plan, ending: Ending) -> None:
-        """Tell how a task ended; the task is no longer held once that waits for the host."""
+        """Report the end of a task. The task is no longer held once the report waits for the host."""
         if ending is not NEVER:
             del self._tasks[task.tag]
             if isinstance(ending, Sense):
@@ -185,7 +187,7 @@ class AttachedScsi:
         self._release(task)
 
     def _drop_all(self) -> None:
-        """Drop what is held: SAM-4 wants that of a tag used twice, "Overlapped commands"."""
+        """Drop all tasks, as SAM-4 demands for a tag used twice, "Overlapped commands"."""
         for task in list(self._tasks.values()):
             self._drop(task)
 
@@ -220,5 +222,5 @@ def _ready(kind: int, tag: int) -> bytes:
 
 
 def _lun(unit: bytes) -> int:
-    """The LUN of a unit, single level, peripheral addressing; anything else is one that this device does not have."""
+    """Return the LUN of a unit: single level, peripheral addressing. Other forms are LUNs that this device lacks."""
     return unit[9] if unit[8] == 0 and not any(unit[10:16]) else 0xFFFF

@@ -23,13 +23,12 @@ from ringup.silicon.asm2464pd.storage.scsi import (
 
 SELECTS = (0x50, 0x51)
 RESTART = 0x50
-PART_TWO = 0x80  # of byte 1 of E2 and E3: the image's second part
+# in byte 1 of E2 and E3: the image's second part
+PART_TWO = 0x80
 PART_TWO_AT = 0x1_0000
 PART_LIMIT = 0x1_0000
-FLASH_READ_FAILED, FLASH_WRITE_FAILED = (
-    Sense(3, 0x11),
-    Sense(3, 0x03),
-)  # the latter: code 0x3300 and 0x33B6 of the image
+# source of the second: code 0x3300 and 0x33B6 of the image
+FLASH_READ_FAILED, FLASH_WRITE_FAILED = Sense(3, 0x11), Sense(3, 0x03)
 NVME_LOG, NVME_IDENTIFY = 0x02, 0x06
 LENGTH = slice(2, 6)  # of E2 and E3
 
@@ -45,8 +44,8 @@ def _read_config(device: Device, request: Request) -> Job[Plan]:
 
 
 def _write_config(device: Device, request: Request) -> Job[Plan]:
-    """QUIRK: block 0 erases both 64 KiB of its copy first, image and all; block 1 and E3 erase nothing. ORDER: block 0,
-    block 1, image.
+    """Write a configuration block. QUIRK: block 0 first erases both 64 KiB of its copy, including the image; block 1
+    and E3 erase nothing. ORDER: block 0, block 1, image.
     """
     select, block = request.cdb[1], request.cdb[2]
     yield 0
@@ -65,7 +64,7 @@ def _write_config(device: Device, request: Request) -> Job[Plan]:
 
 
 def _part(request: Request) -> int | None:
-    """Where the part of the image that byte 1 names begins in the flash, None when it names none."""
+    """Return the offset in the flash of the image part that byte 1 names; None if it names none."""
     select = request.cdb[1]
     if select & ~PART_TWO not in SELECTS:
         return None
@@ -96,8 +95,8 @@ def _write_flash(device: Device, request: Request) -> Job[Plan]:
 
 
 def _read_memory(device: Device, request: Request) -> Job[Plan]:
-    """The bytes go to the reply buffer one by one: a register with a side effect has it once, and reading the buffer
-    itself reads copies.
+    """Copy bytes to the reply buffer one by one, then send it. A register's read side effect occurs once; reads of the
+    buffer itself return bytes copied before.
     """
     count, select, address = request.cdb[1], request.cdb[2], int.from_bytes(request.cdb[3:5], "big")
     if select not in SELECTS:
@@ -118,7 +117,9 @@ def _write_memory(device: Device, request: Request) -> Job[Plan]:
 
 
 def _nvme_admin(device: Device, request: Request) -> Job[Plan]:
-    """It goes to the device below, which is not an SSD: once a medium seems to be there it never ends."""
+    """Send an admin command to the device below. That is no SSD, so the command never ends if a medium seems to be
+    present.
+    """
     yield 0
     bad = None if request.cdb[1] in (NVME_LOG, NVME_IDENTIFY) else BAD_FIELD
     return Plan(device.not_ready() or bad or NEVER)

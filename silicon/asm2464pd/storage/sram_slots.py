@@ -1,9 +1,8 @@
-"""How the data of a WRITE command gets into the bridge's SRAM: 16 KiB slots in groups of four, counters, marks of who
-uses them.
+"""How the data of a WRITE command reaches the bridge's SRAM: 16 KiB slots in groups of four, counters, marks of used
+slots.
 
-Source: tinygrad's stock driver (`ASM24Controller.scsi_write`, its seven pokes); the stock image 240417 for what the
-pokes mean. Which register is which counter nobody has shown; this is the strictest reading under which that driver's
-copies come out right.
+Source: tinygrad's stock driver (`ASM24Controller.scsi_write`, its seven pokes); the stock image 240417 for the meaning
+of the pokes. UNKNOWN: which register is which counter; here the strictest reading for which that driver's copies work.
 """
 
 from __future__ import annotations
@@ -15,37 +14,37 @@ from ringup.silicon.asm2464pd.storage.scsi import NEVER, Ending, Memory, Plan
 
 SECTOR_BYTES = 512
 SLOT_BYTES = 0x4000
-SECTORS_A_SLOT, SLOTS_A_GROUP = 0x054B, 0x054E  # XDATA of the image 240417, two of the seven pokes
+# XDATA of the image 240417: two of the seven pokes
+SECTORS_A_SLOT, SLOTS_A_GROUP = 0x054B, 0x054E
 SECTOR_SIZE_HIGH = 0xC422
 SLOT_MARKS, MARKS, FREE = 0x0171, 3, 0xFF
-COUNTERS, COUNTED = 0xCE40, 4  # a group for each of its slots
+COUNTERS, COUNTED = 0xCE40, 4  # for each slot its group
 ENGINE_STATE = 0xCE6E, 0xCE6F
 
 
 class SlotWriter:
-    """Takes what WRITE commands carry.
+    """Receives the data of WRITE commands.
 
-    A command of one slot goes where the counters stand and moves none; of more, each slot goes to its own counter's
-    group and moves that. A command is not taken before marks and engine state of the one before were put back.
+    A command of one slot uses the counters and does not change them. In a longer command each slot goes to the group of
+    its own counter, which then advances. A command is accepted only after marks and engine state of the previous one
+    were reset.
     """
 
     def __init__(
         self, xdata: Memory, land: Callable[[int, bytes], None], finishes: bool, complain: Callable[[str], None]
     ) -> None:
-        """`land(offset, data)` stores in SRAM, a moment later; `finishes`: the firmware is patched to end a WRITE with
-        status.
-
-        `complain` hears of a command that can never end.
+        """`land(offset, data)` stores in SRAM, a moment later. `finishes`: the firmware is patched to end a WRITE with
+        status. `complain` reports a command that can never end.
         """
         self._xdata, self._land, self._finishes, self._complain = xdata, land, finishes, complain
 
     def boot(self) -> None:
-        """The firmware's start: all slots are free."""
+        """Initialize at the firmware's start: all slots are free."""
         for at in range(MARKS):
             self._xdata.write(SLOT_MARKS + at, FREE)
 
     def write_plan(self, size_bytes: int) -> Plan:
-        """Say what happens to a WRITE of so many bytes while a medium seems to be there."""
+        """Return the plan for a WRITE of so many bytes while a medium seems to be present."""
         if not size_bytes:
             return Plan()
         read = self._xdata.read
@@ -54,10 +53,10 @@ class SlotWriter:
             "slots or sectors have another size": (read(SECTORS_A_SLOT) * SECTOR_BYTES, read(SECTOR_SIZE_HIGH) << 8)
             != (SLOT_BYTES, SECTOR_BYTES),
             "it is more than a group of slots": slots > 1 and slots > min(COUNTED, read(SLOTS_A_GROUP)),
-            "the slots of the one before were not marked free": any(
+            "the slots of the previous one were not marked free": any(
                 read(SLOT_MARKS + at) != FREE for at in range(MARKS)
             ),
-            "the engine was not put back after the one before": any(read(at) for at in ENGINE_STATE),
+            "the engine was not reset after the previous one": any(read(at) for at in ENGINE_STATE),
         }
         for why, holds in wrong.items():
             if holds:

@@ -127,7 +127,7 @@ def test_a_part_that_is_busy_ignores_what_comes(part):
     part.run(ERASE, 0x1_0000)
     assert part.status() & 1
     part.enable()
-    assert "under way" in part.enclosure.violations[0].text
+    assert "during a program or erase" in part.enclosure.violations[0].text
     part.settle()
     assert part.enclosure.flash.read(0x1_0000, 16) == b"\xff" * 16
 
@@ -136,7 +136,7 @@ def test_the_controller_stays_off_until_its_switches_are_on():
     registers = Registers()
     registers.run(READ, 0, 128)
     assert registers.peek(0x7004, 20) == bytes(20)
-    assert "leave it off" in registers.enclosure.violations[0].text
+    assert "keep it off" in registers.enclosure.violations[0].text
 
 
 def test_behind_128_bytes_the_buffer_is_not_the_hosts(part):
