@@ -8,12 +8,21 @@ import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ringup.queues.queue import ADDRESS, PACK_ADDRESS, TIMEOUT_S, Call, Queue, Stream
 from ringup.queues.timeline import Point
 
 ARGS_ALIGN = 256
 FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
+
+
+class KeptMemory(NamedTuple):
+    """Memory of the card for a kept stream: where it lies, how the host writes it by byte, how it is freed."""
+
+    gpu_va: int
+    write: Callable[[int, bytes | bytearray], None]
+    free: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -42,10 +51,10 @@ class Kept:
         self,
         queue: Queue,
         stream: Stream,
-        alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]],
+        alloc: Callable[[int], KeptMemory],
         copies: int = 2,
     ) -> None:
-        """`alloc(size_bytes)` gives card-visible memory: its gpu_va, how to write it, how to free it."""
+        """`alloc(size_bytes)` gives memory that the card reaches."""
         if copies < 1:
             raise ValueError(f"a kept stream lies in at least one place, not {copies}")
         queue.check(stream)

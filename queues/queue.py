@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
@@ -193,17 +194,35 @@ class Call(NamedTuple):
     fill_bytes: int
 
 
-class Queue:
-    """One queue of a card. `inline` is set where arguments are to go into the ring."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueParts:
+    """What a queue is made of. `args`: memory for kernel arguments; `indirect`: memory for streams that are too long
+    for the ring; `inline`: given where arguments are to go into the ring.
+    """
 
+    name: str
+    commands: Commands
+    timeline: Timeline
+    ring: Ring
+    args: Arena
+    indirect: Arena
+    owner: Owner
     inline: Inline | None = None
 
-    def __init__(
-        self, name: str, commands: Commands, timeline: Timeline, ring: Ring, args: Arena, indirect: Arena, owner: Owner
-    ) -> None:
-        """`args`: memory for kernel arguments; `indirect`: memory for streams that are too long for the ring."""
-        self.name, self.commands, self.timeline, self.ring = name, commands, timeline, ring
-        self._args, self._indirect, self._owner = args, indirect, owner
+
+class Queue:
+    """One queue of a card."""
+
+    def __init__(self, parts: QueueParts) -> None:
+        self._install(parts)
+
+    def _install(self, parts: QueueParts) -> None:
+        """Take `parts` for all that the queue is made of. A queue that has parts already must have no work under way on
+        them.
+        """
+        commands, timeline, ring = parts.commands, parts.timeline, parts.ring
+        self.name, self.commands, self.timeline, self.ring = parts.name, commands, timeline, ring
+        self._args, self._indirect, self._owner, self._inline = parts.args, parts.indirect, parts.owner, parts.inline
         self._kind = commands.kind
         self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
@@ -279,7 +298,7 @@ class Queue:
         body: bytes | bytearray = stream.body
         used_args, used_indirect = NONE, len(body) > self._longest_bytes
         if fixups:
-            inline = self.inline
+            inline = self._inline
             if inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
                 head += self._carry(inline, stream, len(head))
                 put = None  # they know where they lie

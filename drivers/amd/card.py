@@ -24,7 +24,8 @@ from ringup.drivers.amd.lifecycle.reset import Reset
 from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.amd.observe.health import Counts, Health, Stats
 from ringup.drivers.amd.smu.control import CardLimits, Control
-from ringup.drivers.amd.submission.queue_set import CardQueue, ComputeQueue, CopyQueue, QueueSet
+from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
+from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.mistakes import Mistakes
@@ -158,7 +159,7 @@ class Radeon:
             self.compute = self._queues.compute()
             self._copies: dict[int, CopyQueue] = {0: self._queues.copy(0)}
         for queue in self._queues.queues:
-            queue.submit(queue.streams()).wait(SELF_TEST_US / 1e6)
+            queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
 
     def _abandon(self) -> None:
         """Stop what was started, as far as it goes; the first error is on its way already."""

@@ -5,11 +5,14 @@ clock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ringup.drivers.amd.submission.card_queue import CardQueue, Hooks
 from ringup.queues.profile import STAMP_BYTES, Profile, Span
+from ringup.queues.timeline import Point
 from ringup.queues.trace import Correlation, Trace
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ class CardProfile:
             self._memory.gpu_va, PLACES, lambda byte: int.from_bytes(access[byte : byte + STAMP_BYTES], "little")
         )
         self._spans: list[Span] = []
-        self._hooked: list[tuple[Any, Callable[[], Any]]] = []
+        self._hooked: list[tuple[CardQueue, Hooks | None]] = []  # queues, and the hooks they had before
         self._clock: Correlation | None = None
 
     def __enter__(self) -> CardProfile:
@@ -56,9 +59,8 @@ class CardProfile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for queue, streams in self._hooked:
-            queue.streams = streams
-            del queue.submit
+        for queue, before in self._hooked:
+            queue.set_hooks(before)
         if error is None:
             self._finish()
 
@@ -80,23 +82,17 @@ class CardProfile:
     def _now(self) -> tuple[int, float]:
         return self._card.blocks.gfx.gpu_clock(), self._card.device.clock.now_us
 
-    def _hook(self, queue: Any) -> None:
-        streams, submit, clock = queue.streams, queue.submit, self._card.device.clock
-        around = self._profile.around(queue.name)
+    def _hook(self, queue: CardQueue) -> None:
+        submit = partial(self._submit, queue, queue.submit)
+        self._hooked.append((queue, queue.set_hooks(Hooks(self._profile.around(queue.name), submit))))
 
-        def begin() -> Any:
-            stream = streams()
-            stream.around = around
-            return stream
-
-        def timed(*args: Any, **options: Any) -> Any:
-            began = clock.now_us
-            point = submit(*args, **options)
-            self._profile.host.append((f"{queue.name} {point.value}", began, clock.now_us - began))
-            return point
-
-        queue.streams, queue.submit = begin, timed
-        self._hooked.append((queue, streams))
+    def _submit(self, queue: CardQueue, submit: Callable[..., Point], *args: Any, **options: Any) -> Point:
+        """Submit, and note when that began and how long it took."""
+        clock = self._card.device.clock
+        began = clock.now_us
+        point = submit(*args, **options)
+        self._profile.host.append((f"{queue.name} {point.value}", began, clock.now_us - began))
+        return point
 
     # --- results ----------------------------------------------------------------------------------------------------
     def spans(self) -> list[Span]:

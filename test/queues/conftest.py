@@ -12,7 +12,7 @@ import pytest
 from ringup.autogen.generate.isa.probe import llvm_mc
 from ringup.errors import DeviceTimeout
 from ringup.queues.arena import Arena
-from ringup.queues.queue import Owner, Queue, Stream
+from ringup.queues.queue import Owner, Queue, QueueParts, Stream
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Timeline
 
@@ -100,7 +100,15 @@ class ToyQueue:
         ring = Ring("toy ring", ring_bytes, write, self.doorbell, view=view if mapped else None, start=wptr)
         self.ring = ring
         self.queue = Queue(
-            "toy", ToyCommands(padded), self.timeline, ring, self._arena(2048), self._arena(4096), machine.owner
+            QueueParts(
+                name="toy",
+                commands=ToyCommands(padded),
+                timeline=self.timeline,
+                ring=ring,
+                args=self._arena(2048),
+                indirect=self._arena(4096),
+                owner=machine.owner,
+            )
         )
         machine.engines.append(self)
 

@@ -18,6 +18,7 @@ from ringup.autogen.amd.gc_pipe import SPI_COMPUTE_QUEUE_RESET
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx import mqd
+from ringup.drivers.amd.gfx.hardware_queue import COMPUTE, Position
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.errors import DeviceHung, DeviceTimeout
 
@@ -25,6 +26,7 @@ DRAIN, RESET_WAVES = 1, 2  # of CP_HQD_DEQUEUE_REQUEST. Source: amdgpu_amdkfd_gf
 DRAIN_TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own, gfx_v11_0_kiq_init_register: AMDGPU_MAX_USEC_TIMEOUT
 RESET_TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own, gfx_v11_0_reset_kcq
 COMPUTE_ME = 1
+DWORD_BYTES = 4
 PIPES, QUEUES = 4, 4  # of micro engine 1, queues of each pipe. Source: gfx_v11_0_sw_init
 
 
@@ -102,6 +104,13 @@ class Hqd:
         self.place, self.spec = place, spec
         self._gc, self._descriptor, self._safe_mode, self._flush_hdp = gc, descriptor, safe_mode, flush_hdp
 
+    def __str__(self) -> str:
+        """Name it by its place."""
+        return f"compute {self.place}"
+
+    engine_number = COMPUTE
+    engine_name = "the compute micro engine (MEC)"
+
     def map(self) -> None:
         """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out
         first.
@@ -158,3 +167,9 @@ class Hqd:
                 wptr=gc.read_pair(gc_hqd.CP_HQD_PQ_WPTR_LO, gc_hqd.CP_HQD_PQ_WPTR_HI),
                 error=gc.read(gc_hqd.CP_HQD_ERROR),
             )
+
+    def position(self) -> Position:
+        """Read where the queue stands, in bytes, and CP_HQD_ERROR where it tells an error."""
+        at = self.pointers()
+        status = {"error": at.error} if int(at.error) else {}
+        return Position(at.active, at.rptr * DWORD_BYTES, at.wptr * DWORD_BYTES, status)

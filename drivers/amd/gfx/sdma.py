@@ -15,6 +15,7 @@ from ringup.autogen.amd.gc import GRBM_SOFT_RESET
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.bus.queue_limits import check_addresses, check_ring, check_vmid
 from ringup.drivers.amd.bus.registers import Block, Version
+from ringup.drivers.amd.gfx.hardware_queue import Position
 from ringup.errors import DeviceHung, DeviceTimeout, NotSupported
 
 ENGINES = 2
@@ -111,7 +112,7 @@ class SdmaEngine:
 
     @property
     def _queue_places(self) -> list[int]:
-        return [self.step + queue * self.queue_step for queue in range(QUEUES)]
+        return [self.queue_at(queue) for queue in range(QUEUES)]
 
     def start(self) -> None:
         """Set the engine going; no queue is mapped yet. The graphics core must have booted."""
@@ -155,9 +156,27 @@ class SdmaEngine:
         self.start()
         try:
             for queue in range(QUEUES):
-                SdmaQueue(self, queue).wait_idle(DRAIN_TIMEOUT_US)
+                self.wait_queue_idle(queue, DRAIN_TIMEOUT_US)
         except DeviceTimeout as error:
             raise DeviceHung(f"SDMA{self.index} is not idle after its reset: {error}") from error
+
+    def queue_at(self, number: int) -> int:
+        """Return the dwords from the registers of engine 0's queue 0 to those of a queue of this engine."""
+        return self.step + number * self.queue_step
+
+    def wait_queue_idle(self, number: int, timeout_us: int) -> None:
+        """Wait until nothing of a queue runs. Raises `DeviceTimeout`."""
+        self.block.wait(
+            words.SDMA0_QUEUE0_CONTEXT_STATUS,
+            lambda word: bool(word.idle),
+            timeout_us,
+            f"emptying {self.queue_name(number)}",
+            self.queue_at(number),
+        )
+
+    def queue_name(self, number: int) -> str:
+        """Name a queue as registers do."""
+        return f"SDMA{self.index} queue {number}"
 
     @property
     def halted(self) -> bool:
@@ -181,17 +200,27 @@ class SdmaEngine:
 
 
 class SdmaQueue:
-    """Queue `number` of an engine."""
+    """Queue `number` of an engine, as `spec` describes it."""
 
-    def __init__(self, engine: SdmaEngine, number: int) -> None:
+    def __init__(self, engine: SdmaEngine, number: int, spec: SdmaQueueSpec) -> None:
         if not 0 <= number < QUEUES:
             raise ValueError(f"an SDMA engine has queues 0 to {QUEUES - 1}, not {number}")
-        self.engine, self.number = engine, number
-        self._at = engine.step + number * engine.queue_step
+        self.engine, self.number, self.spec = engine, number, spec
+        self._at = engine.queue_at(number)
 
     def __str__(self) -> str:
         """Name it as registers do."""
-        return f"SDMA{self.engine.index} queue {self.number}"
+        return self.engine.queue_name(self.number)
+
+    @property
+    def engine_number(self) -> int:
+        """The number of its engine."""
+        return self.engine.index
+
+    @property
+    def engine_name(self) -> str:
+        """Its engine, as messages name it."""
+        return f"SDMA{self.engine.index}"
 
     def _write(self, word: type[Word], **fields: int) -> None:
         self.engine.block.write(self.engine.block.make(word, **fields), self._at)
@@ -202,10 +231,11 @@ class SdmaQueue:
     def _read(self, word: type[W]) -> W:
         return self.engine.block.read(word, self._at)
 
-    def map(self, spec: SdmaQueueSpec) -> None:
+    def map(self) -> None:
         """Load the queue and let it run; its pointers start at 0. Raises `DeviceTimeout` when what ran before does not
         end.
         """
+        spec = self.spec
         control = self.engine.block.make(
             words.SDMA0_QUEUE0_RB_CNTL,
             rb_size=spec.ring_dwords.bit_length() - 1,
@@ -243,11 +273,16 @@ class SdmaQueue:
         self.engine.block.update(words.SDMA0_QUEUE0_IB_CNTL, self._at, ib_enable=0)
         return True
 
+    def reset(self) -> None:
+        """Take the queue off as `unmap` does: no engine kills the work of one queue. Raises `DeviceHung` when it stays
+        busy.
+        """
+        if not self.unmap():
+            raise DeviceHung(f"{self} is busy, and only a reset of its engine frees it")
+
     def wait_idle(self, timeout_us: int) -> None:
         """Wait until nothing of the queue runs. Raises `DeviceTimeout`."""
-        self.engine.block.wait(
-            words.SDMA0_QUEUE0_CONTEXT_STATUS, lambda word: bool(word.idle), timeout_us, f"emptying {self}", self._at
-        )
+        self.engine.wait_queue_idle(self.number, timeout_us)
 
     def pointers(self) -> SdmaPointers:
         """Read where the queue stands."""
@@ -258,3 +293,8 @@ class SdmaQueue:
             wptr=block.read_pair(words.SDMA0_QUEUE0_RB_WPTR, words.SDMA0_QUEUE0_RB_WPTR_HI, at),
             status=self._read(words.SDMA0_QUEUE0_CONTEXT_STATUS),
         )
+
+    def position(self) -> Position:
+        """Read where the queue stands, in bytes, and its context's status."""
+        at = self.pointers()
+        return Position(at.enabled, at.rptr, at.wptr, {"status": at.status})

@@ -61,14 +61,15 @@ class _Look:
 
     def take(self) -> None:
         """Do it. Raises `TransportError`."""
-        hardware = SdmaQueue(self._blocks.sdma[ENGINE], QUEUE)
+        va, index = self._page.gpu_va, sdma_index(ENGINE, QUEUE)
+        spec = SdmaQueueSpec(self._ring.gpu_va, PAGE_BYTES // 4, va + RPTR_AT, va + WPTR_AT, USER_VMID, index)
+        hardware = SdmaQueue(self._blocks.sdma[ENGINE], QUEUE, spec)
         self._in_host[SENT : SENT + len(PATTERN)] = PATTERN
         self._in_page.write(0, bytes(PAGE_BYTES))
         self._in_page.write(SOURCE_AT, PATTERN)
         size_bytes = self._lay_packets()
         self._blocks.hdp.flush()
-        va, index = self._page.gpu_va, sdma_index(ENGINE, QUEUE)
-        hardware.map(SdmaQueueSpec(self._ring.gpu_va, PAGE_BYTES // 4, va + RPTR_AT, va + WPTR_AT, USER_VMID, index))
+        hardware.map()
         self._in_page.at(WPTR_AT)(size_bytes)
         self._blocks.hdp.flush()
         Doorbell(bars.window(self._blocks.device, DOORBELL_BAR), index).ring(size_bytes)

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ringup.drivers.amd.board.wiring import Blocks
-from ringup.drivers.amd.gfx.hqd import Hqd
+from ringup.drivers.amd.gfx.hardware_queue import COMPUTE
 from ringup.drivers.amd.gfx.reset import soft_reset
 from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb
-from ringup.drivers.amd.submission.queue_set import CardQueue, QueueSet
+from ringup.drivers.amd.submission.card_queue import CardQueue
+from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.errors import DeviceHung
 
 GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
-COMPUTE = -1  # the graphics core, where copy engines have their numbers
 TEST_S = 0.2  # TIMEOUT: ours, as at the start: empty work takes microseconds
 
 
@@ -82,24 +82,19 @@ class Reset:
         for queue in hit:
             self._queues.map_again(queue, self._cause)
         for queue in hit:
-            queue.submit(queue.streams()).wait(TEST_S)
+            queue.submit(queue.stream()).wait(TEST_S)
 
     def _engines(self, chosen: list[CardQueue]) -> list[CardQueue]:
         """Reset the engines of the chosen queues; return all queues that lived on them."""
         blocks = self._blocks
-        used = {_engine(queue) for queue in chosen}
+        used = {queue.hardware.engine_number for queue in chosen}
         for engine in blocks.sdma:
             if engine.index in used:
                 engine.reset()
         if COMPUTE in used:
             soft_reset(blocks.gfx)
             blocks.gfx.wait_idle()
-        return [queue for queue in self._queues.queues if not queue.closed and _engine(queue) in used]
-
-
-def _engine(queue: CardQueue) -> int:
-    """Return the number of the copy engine, `COMPUTE` for the graphics core."""
-    return COMPUTE if isinstance(queue.hardware, Hqd) else queue.hardware.engine.index
+        return [queue for queue in self._queues.queues if not queue.closed and queue.hardware.engine_number in used]
 
 
 def _take_off(queues: Iterable[CardQueue]) -> None:
@@ -108,12 +103,8 @@ def _take_off(queues: Iterable[CardQueue]) -> None:
     """
     stuck = []
     for queue in queues:
-        hardware = queue.hardware
         try:
-            if isinstance(hardware, Hqd):
-                hardware.reset()
-            elif not hardware.unmap():
-                stuck.append(f"{hardware} is busy, and only a reset of its engine frees it")
+            queue.hardware.reset()
         except DeviceHung as error:
             stuck.append(str(error))
     if stuck:

@@ -17,14 +17,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ringup.drivers.amd.board.wiring import Blocks
-from ringup.drivers.amd.gfx.hqd import Hqd
 from ringup.drivers.amd.memory.buffers import Usage
 from ringup.drivers.amd.smu import published as smu_published
 from ringup.drivers.amd.smu.control import Control
 from ringup.drivers.amd.smu.sensors import Activity, Link, Sensors
 from ringup.drivers.amd.smu.tables import METRICS, Limits, Metrics, decode_metrics, sifted
 from ringup.drivers.amd.smu.thermal import Thermal
-from ringup.drivers.amd.submission.queue_set import CardQueue
+from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +33,6 @@ LOOK_US = 1_000_000
 EMERGENCY_C = 5
 COOLED_C = 10  # below that, before work is taken again; ours
 HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_ALERT_TEMP
-DWORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +199,5 @@ class Health:
 
 def queue_stats(queue: CardQueue) -> QueueStats:
     """Look where a queue is."""
-    timeline, hardware = queue.timeline, queue.hardware
-    if isinstance(hardware, Hqd):
-        compute = hardware.pointers()
-        mapped, rptr, wptr = compute.active, compute.rptr * DWORD_BYTES, compute.wptr * DWORD_BYTES
-    else:
-        copy = hardware.pointers()
-        mapped, rptr, wptr = copy.enabled, copy.rptr, copy.wptr
-    return QueueStats(queue.name, timeline.last, timeline.completed, mapped, rptr, wptr)
+    timeline, at = queue.timeline, queue.hardware.position()
+    return QueueStats(queue.name, timeline.last, timeline.completed, at.mapped, at.rptr_bytes, at.wptr_bytes)

@@ -13,11 +13,10 @@ from typing import Any
 
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.gfx import waves as gfx_waves
-from ringup.drivers.amd.gfx.hqd import Hqd
+from ringup.drivers.amd.gfx.hqd import DWORD_BYTES
 from ringup.drivers.amd.lifecycle.recovery import Rung
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
-from ringup.drivers.amd.observe.health import DWORD_BYTES
-from ringup.drivers.amd.submission.queue_set import CardQueue
+from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue
 from ringup.drivers.mistakes import Mistakes, shortened
 from ringup.drivers.stages import Stage
 from ringup.errors import DeviceLost, RingupError
@@ -236,8 +235,7 @@ class _Maker:
                 self._report.queues.append(self._queue(queue))
 
     def _queue(self, queue: CardQueue) -> QueueReport:
-        hardware, state, at_bytes = queue.hardware, {"wptr (ours)": f"{queue.ring.wptr:#x}"}, -1
-        place = f"compute {hardware.place}" if isinstance(hardware, Hqd) else str(hardware)
+        state, at_bytes = {"wptr (ours)": f"{queue.ring.wptr:#x}"}, -1
         if not self._known.unreachable:
             try:
                 more, at_bytes = _pointers(queue)
@@ -251,7 +249,7 @@ class _Maker:
                 packets = tuple(_packet_lines(queue, self._known.blocks, self._known.spaces, at_bytes))
             except Exception as error:  # noqa: BLE001  a ring in memory of a card that is gone; what else is known is told
                 self._report.miss(f"packets of {queue.name}", error)
-        return QueueReport(queue.name, place, done, last, state, packets)
+        return QueueReport(queue.name, str(queue.hardware), done, last, state, packets)
 
     def processors(self) -> None:
         """Say which of the card's processors do not answer, or stand still. The power controller is asked, the others
@@ -271,10 +269,8 @@ class _Maker:
         now = blocks.registers.clock.now_us
         for queue, (done, since_us) in known.stalled.items():
             if not queue.closed and _completed(queue.timeline) == done != queue.timeline.last:
-                hardware = queue.hardware
-                who = "the compute micro engine (MEC)" if isinstance(hardware, Hqd) else f"SDMA{hardware.engine.index}"
                 stood = f"{queue.name} has stood at {done} of {queue.timeline.last} since a wait ran out {(now - since_us) / 1e6:.3g} s ago"
-                silent.append(f"{who} does not go on: {stood}")
+                silent.append(f"{queue.hardware.engine_name} does not go on: {stood}")
 
     def registers(self) -> None:
         blocks, told = self._known.blocks, self._report.registers
@@ -305,15 +301,9 @@ class _Maker:
 
 def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:
     """Return what a queue's registers say, and where in its ring it reads, in bytes."""
-    hardware = queue.hardware
-    if isinstance(hardware, Hqd):
-        seen = hardware.pointers()
-        at, end = seen.rptr * DWORD_BYTES, seen.wptr * DWORD_BYTES
-        said = {"mapped": str(seen.active), "rptr": f"{at:#x}", "wptr": f"{end:#x}"}
-        return said | ({"error": repr(seen.error)} if int(seen.error) else {}), at
-    copy = hardware.pointers()
-    said = {"mapped": str(copy.enabled), "rptr": f"{copy.rptr:#x}", "wptr": f"{copy.wptr:#x}"}
-    return said | {"status": repr(copy.status)}, copy.rptr
+    at = queue.hardware.position()
+    told = {"mapped": str(at.mapped), "rptr": f"{at.rptr_bytes:#x}", "wptr": f"{at.wptr_bytes:#x}"}
+    return told | {name: repr(word) for name, word in at.status.items()}, at.rptr_bytes
 
 
 def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
@@ -324,7 +314,7 @@ def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
         at = gpu_va - buffer.gpu_va
         return bytes(spaces.user.access(buffer)[at : at + size_bytes])
 
-    if isinstance(queue.hardware, Hqd):
+    if isinstance(queue, ComputeQueue):
         return Pm4Decoder(blocks.ips.version("gc"), fetch)
     return SdmaDecoder(blocks.ips.version("sdma0"), fetch)
 

@@ -17,12 +17,15 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
+from ringup.drivers.buffer import Buffer
 from ringup.drivers.transport.seam import Bulk, Clock
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, RingupError, TransportError
 from ringup.queues.amd.packets import Compare
-from ringup.queues.timeline import Point, copy_of
+from ringup.queues.amd.sdma_stream import CopyStream
+from ringup.queues.queue import Put
+from ringup.queues.timeline import Point, Timeline, copy_of
 
 LOG = logging.getLogger(__name__)
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
@@ -36,6 +39,48 @@ SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times be
 MARK_POLL, GO_POLL = 100, 250
 EMPTYING_US = 40  # between two looks at how far the engine is, while the next fill takes ten times as long
 LOW, HALF, BYTE = 0xFFFF_FFFF, 1 << 31, 0xFF
+
+
+class RingMemory(Protocol):
+    """The memory of a queue, as far as its ring goes."""
+
+    @property
+    def ring(self) -> Buffer:
+        """The ring."""
+        ...
+
+
+class RingQueue(Protocol):
+    """A copy queue whose ring the bridge's memory may be copied into."""
+
+    timeline: Timeline
+
+    @property
+    def memory(self) -> RingMemory:
+        """Its memory."""
+        ...
+
+    def admit(self) -> None:
+        """Raise what keeps the calling thread from submitting, if anything does."""
+        ...
+
+    def clear(self) -> None:
+        """Wait until what is submitted next will start at once."""
+        ...
+
+    def stream(self) -> CopyStream:
+        """Return an empty stream."""
+        ...
+
+    def submit(
+        self,
+        stream: CopyStream,
+        timeout_s: float = ...,
+        put: Put | None = None,
+        stored: Callable[[], None] | None = None,
+    ) -> Point:
+        """Hand a stream to the engine."""
+        ...
 
 
 @dataclass(slots=True)
@@ -129,14 +174,14 @@ class Bounce:
         return self._bulk.progress() if self._progress_va is not None else 0
 
     # --- to the card ------------------------------------------------------------------------------------------------
-    def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
+    def upload(self, queue: RingQueue, target_va: int, data: memoryview) -> Point | None:
         """Queue copies of `data` to `target_va` and send it; it may change afterwards. Returns the last point, None for
         no bytes.
         """
         with self._whole():
             return self._upload_all(queue, target_va, data)
 
-    def _upload_all(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
+    def _upload_all(self, queue: RingQueue, target_va: int, data: memoryview) -> Point | None:
         windows = self._bulk.windows
         point, at = None, 0
         while at < len(data):
@@ -150,12 +195,12 @@ class Bounce:
         return point
 
     def _upload(
-        self, queue: Any, target_va: int, pieces: list[tuple[range, memoryview]], *, counted: bool = True
+        self, queue: RingQueue, target_va: int, pieces: list[tuple[range, memoryview]], *, counted: bool = True
     ) -> Point:
         """Send some fills. The engine empties one window while the next is filled, and tells that it did if they are
         `counted`.
         """
-        counted = counted and self._progress_va is not None
+        progress_va = self._progress_va if counted else None
         queue.admit()
         if len(pieces) > 1 or self._progress_va is None:
             queue.clear()  # or a window would wait for what the queue waits for, however long that is
@@ -168,18 +213,18 @@ class Bounce:
             stream.copy(target_va, self._memory_va + fill.start, len(fill.piece))
             target_va += len(fill.piece)
             stream.barrier()
-            if counted:
-                stream.append(stream.sdma.fence(self._progress_va, self._fills + number & LOW))
+            if progress_va is not None:
+                stream.append(stream.sdma.fence(progress_va, self._fills + number & LOW))
         self._last = point = self._submit(queue, stream, len(fills))
         ahead, first = min(len(fills), len(self._bulk.windows)), self._fills
         for number, fill in enumerate(fills, 1):
             self._bulk.settle(ahead - 1)
             self._wait_until_emptied(first + max(0, number - ahead), EMPTYING_US)
-            self._fills += counted
+            self._fills += progress_va is not None
             image = fill.image()
             self._bulk.fill(fill.start, image)
             self._shadow[fill.start : fill.start + len(image)] = image
-        if not counted:
+        if progress_va is None:
             try:
                 point.wait()
             except DeviceTimeout:  # the bytes may never have come, and its engine wait for the rest
@@ -201,7 +246,9 @@ class Bounce:
             fills.append(fill)
         return fills
 
-    def _submit(self, queue: Any, stream: Any, steps: int, stored: Callable[[], None] | None = None) -> Point:
+    def _submit(
+        self, queue: RingQueue, stream: CopyStream, steps: int, stored: Callable[[], None] | None = None
+    ) -> Point:
         """Submit commands of so many fills or drains; `stored` is called before the engine learns of them. Many are put
         into the ring by a fill of their own. That changes nothing at the places of the other fills' marks: those lie at
         the end of a window.
@@ -217,7 +264,7 @@ class Bounce:
             last += 1  # what it submitted has ended
 
         try:
-            point: Point = queue.submit(
+            point = queue.submit(
                 stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None, stored=stored
             )
         except BaseException:
@@ -266,13 +313,13 @@ class Bounce:
             raise cause from error
 
     # --- from the card ----------------------------------------------------------------------------------------------
-    def download(self, queue: Any, source_va: int, out: memoryview) -> None:
+    def download(self, queue: RingQueue, source_va: int, out: memoryview) -> None:
         """Copy from `source_va` into `out` and wait until all is there."""
         if len(out):
             with self._whole():
                 self._download_all(queue, source_va, out)
 
-    def _download_all(self, queue: Any, source_va: int, out: memoryview) -> None:
+    def _download_all(self, queue: RingQueue, source_va: int, out: memoryview) -> None:
         queue.admit()
         queue.clear()  # a drain that is armed cannot be taken back, so nothing may keep the engine from letting it out
         self._wait_until_emptied(self._fills)
@@ -283,7 +330,7 @@ class Bounce:
         for start in range(0, len(out), most):
             self._download(queue, source_va + start, out[start : start + most], self._go_va, self._release_va)
 
-    def _download(self, queue: Any, source_va: int, out: memoryview, go_va: int, release_va: int) -> None:
+    def _download(self, queue: RingQueue, source_va: int, out: memoryview, go_va: int, release_va: int) -> None:
         """A memoryful at a time: filled by the engine, then drained.
 
         ORDER: a drain is armed before the engine lets it out. The first is when the engine learns of its commands; for
@@ -314,7 +361,7 @@ class Bounce:
         point.wait()  # else what befell the copy would come out of whatever is waited for next
         self._moving = False
 
-    def _download_by_turns(self, queue: Any, source_va: int, out: memoryview) -> None:
+    def _download_by_turns(self, queue: RingQueue, source_va: int, out: memoryview) -> None:
         """A piece at a time: the engine is done with it before it is read."""
         room = self._bulk.drain_bytes
         for start in range(0, len(out), room):

@@ -1,342 +1,63 @@
-"""The queues of a card: memory for rings, fences and arguments, hardware queues mapped, and the neutral `Queue` on
-top.
-"""
+"""The queues of a card: makes them, maps them, finds out how they are rung, takes them off."""
 
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from ringup.drivers.amd.board.wiring import Blocks
 from ringup.drivers.amd.bus import doorbells
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.doorbells import DOORBELL_BAR, Doorbell
 from ringup.drivers.amd.gfx.core import PRIVATE_BASE, SHARED_BASE
+from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
 from ringup.drivers.amd.gfx.hqd import QUEUES, Hqd, Place
 from ringup.drivers.amd.gfx.mqd import QueueSpec
 from ringup.drivers.amd.gfx.sdma import QUEUES as SDMA_QUEUES
 from ringup.drivers.amd.gfx.sdma import SdmaQueue, SdmaQueueSpec
 from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
-from ringup.drivers.amd.submission import transfer
 from ringup.drivers.amd.submission.bounce import Bounce
-from ringup.drivers.amd.submission.signals import WORD_BITS, Signals, TimelineWord
+from ringup.drivers.amd.submission.card_queue import (
+    CardQueue,
+    CardQueueParts,
+    ComputeQueue,
+    ComputeStreams,
+    CopyQueue,
+    CopyStreams,
+)
+from ringup.drivers.amd.submission.publisher import Publisher
+from ringup.drivers.amd.submission.queue_memory import (
+    ARGS_BYTES,
+    EOP_BYTES,
+    INDIRECT_BYTES,
+    OBJECT_AT,
+    PAGE_BYTES,
+    RING_BYTES,
+    RPTR_AT,
+    WPTR_AT,
+    QueueMemory,
+)
+from ringup.drivers.amd.submission.signals import WORD_BITS, Signals
 from ringup.drivers.amd.submission.transfer import Staging
 from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
-from ringup.errors import DeviceTimeout, NotSupported, RingupError
-from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands, queue_object
+from ringup.errors import DeviceTimeout, NotSupported
+from ringup.queues.amd.pm4_stream import Pm4Commands, queue_object
 from ringup.queues.amd.program import Scratch
-from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
+from ringup.queues.amd.sdma_stream import SdmaCommands
 from ringup.queues.arena import Arena
-from ringup.queues.kept import Kept
-from ringup.queues.queue import TIMEOUT_S, Inline, Owner, Queue, Stream
+from ringup.queues.kept import KeptMemory
+from ringup.queues.queue import Inline, Owner
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Point, Timeline, Waiter
 
 LOG = logging.getLogger(__name__)
-RING_BYTES = 64 << 10
-ARGS_BYTES = 1 << 20
-INDIRECT_BYTES = 1 << 20
-EOP_BYTES = 4096
 HEARD_US, HEARD_POLL_US = 50_000, 1_000  # TIMEOUT: ours, for a queue of an engine that idles to do nothing
-CLOSE_S = 1.0  # TIMEOUT: ours, for work under way when its queue is closed
-MQD_BYTES = 4096
-PAGE_BYTES = 4096
-# of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what
-# kernels see of the queue
-RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
-
-
-class QueueMemory:
-    """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where
-    the path has no other.
-    """
-
-    def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
-        def take(size_bytes: int, what: str) -> Buffer:
-            return user.alloc(size_bytes, where, visible=True, name=f"{name}: {what}", cached=False)
-
-        user = spaces.user
-        self._spaces, self._where, self._name = spaces, where, name
-        self.buffers: list[tuple[Any, Buffer]] = []
-        with undone_on_error(self.free):
-            self.ring = self._keep(user, take(RING_BYTES, "ring"))
-            self.page = self._keep(user, take(PAGE_BYTES, "pointers and timeline"))
-            self.args = self._keep(user, take(ARGS_BYTES, "kernel arguments"))
-            self.indirect = self._keep(user, take(INDIRECT_BYTES, "indirect buffers"))
-
-    word: Any = None  # of its timeline, once there is one
-    doorbell: Doorbell
-
-    def _keep(self, memory: Any, buffer: Buffer) -> Buffer:
-        self.buffers.append((memory, buffer))
-        return buffer
-
-    def eop(self) -> Buffer:
-        """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory.
-
-        Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's
-        next owner.
-        """
-        memory = self._spaces.user
-        buffer = memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP", cached=False)
-        return self._keep(memory, buffer)
-
-    def mqd(self) -> Buffer:
-        """Return a page of system space for the queue's descriptor."""
-        memory = self._spaces.system
-        return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
-
-    def staging(self, what: str) -> transfer.Place:
-        """Return memory that bytes are moved through."""
-        memory = self._spaces.user
-        size, name = transfer.STAGING_BYTES, f"{self._name}: {what}"
-        buffer = self._keep(memory, memory.alloc(size, self._where, visible=True, name=name, cached=False))
-        return transfer.Place(buffer.gpu_va, memory.access(buffer))
-
-    def scratch(self, size_bytes: int) -> int:
-        """Return the address of scratch memory that stays as long as the queue."""
-        memory = self._spaces.user
-        return self._keep(memory, memory.alloc(size_bytes, "vram", name=f"{self._name}: scratch")).gpu_va
-
-    def holds(self, buffer: Buffer) -> bool:
-        """Tell whether the queue reaches a buffer of a user's: its card handed it out."""
-        return buffer.belongs_to(self._spaces.user)
-
-    def free(self, *, watched: bool = False) -> None:
-        """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card
-        is closed.
-        """
-        if self.word is not None and not watched:
-            self.word.give_back()
-        while self.buffers:
-            memory, buffer = self.buffers.pop()
-            if not buffer.freed and not (watched and buffer is self.page):
-                memory.free(buffer)
-
-
-class CardQueue(Queue):
-    """A queue of a Radeon: the neutral one, and what lies below it."""
-
-    hardware: Hqd | SdmaQueue
-    memory: QueueMemory
-    map: Callable[[], None]
-    kept: weakref.WeakSet[Kept]
-    leave: Callable[[CardQueue], None]
-    release: Callable[[], None]  # stores the timeline's last value, for engines that wait for it
-    watched: Callable[[], bool]  # whether other queues have work under way, which may wait for this one's points
-    streams: Callable[[], Any]
-    alloc: Callable[[int], tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]]
-
-    def keep(self, stream: Stream, copies: int = 2) -> Kept:
-        """Put a stream into the card's memory, to be patched and submitted again."""
-        kept = Kept(self, stream, self.alloc, copies)
-        self.kept.add(kept)
-        return kept
-
-    def idle(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all that was submitted is done."""
-        Point(self.timeline, self.timeline.last).wait(timeout_s)
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was taken off for good."""
-        return not self.memory.buffers
-
-    def lose(self, cause: Exception, how: str) -> None:
-        """Let all go that lay in the card's memory, which is gone: undone work fails with `cause`, uses of kept streams
-        say `how`.
-        """
-        self.timeline = self.timeline.fail(cause)
-        for kept in self.kept:
-            kept.lose(how)
-
-    def become(self, other: CardQueue) -> None:
-        """Take over all that `other`, made anew, consists of; the count of the timeline goes on."""
-        # never back: what it was tried with when it was made stands in memory already
-        other.timeline.skip_to(max(self.timeline.last, other.timeline.last))
-        self.__dict__.clear()
-        self.__dict__.update(other.__dict__)
-
-    def close(self, *, patient: bool = True) -> bool:
-        """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless.
-
-        What was submitted gets a second to end, if `patient`; what has not ended then is killed, its points fail, and
-        queues that wait for them go on.
-        """
-        self._owner.check()
-        if self.closed:  # its hardware may be another's by now
-            return True
-        if patient:
-            with suppress(RingupError):  # told by the points themselves
-                self.idle(CLOSE_S)
-        done = self.timeline.idle
-        ended = self.hardware.unmap() and done
-        cause = ValueError(f"{self.name} was closed")
-        self.timeline.fail(cause)  # before its memory goes; what was done stays done
-        if not done and self.watched():  # as amdgpu_fence_driver_force_completion does for a ring that hangs
-            self.release()
-        self.memory.free(watched=self.watched())
-        self.refuse(cause)
-        self.leave(self)
-        return ended
-
-    def refuse(self, cause: Exception) -> None:
-        """Raise `cause` from now on to whoever begins or submits something."""
-        self._owner = Owner(self.name)
-        self._owner.refuse(cause)
-        self.streams = self._owner.admit
-
-
-class ComputeQueue(CardQueue):
-    """A compute queue; it takes PM4."""
-
-    def stream(self) -> ComputeStream:
-        """Return an empty stream."""
-        stream: ComputeStream = self.streams()
-        return stream
-
-
-class CopyQueue(CardQueue):
-    """A queue of a copy engine; it takes SDMA packets."""
-
-    def stream(self) -> CopyStream:
-        """Return an empty stream."""
-        stream: CopyStream = self.streams()
-        return stream
-
-    def close(self, *, patient: bool = True) -> bool:
-        """Take the queue off as any other; one whose engine waits for bytes that will not come gets no second to
-        end.
-        """
-        broken = isinstance(self._staged, Bounce) and self._staged.broken is not None
-        return super().close(patient=patient and not broken)
-
-    def restart(self, cause: Exception) -> None:
-        """Go on after a reset of the hardware."""
-        super().restart(cause)
-        if self._staged is not None:
-            self._staged.forget()
-
-    def clear(self) -> None:
-        """Wait until what is submitted next will start at once. Raises what a point's `wait` raises."""
-        if not self.clear_ahead:
-            self.submit(self.stream()).wait()
-
-    def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
-        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change
-        afterwards.
-        """
-        view = transfer.host_bytes(data)
-        target_va, _ = self._range(target, offset_bytes, len(view))
-        return self._path().upload(self, target_va, view) or self._last()
-
-    def download(
-        self, source: Buffer, out: Any = None, offset_bytes: int = 0, size_bytes: int | None = None
-    ) -> bytes | Any:
-        """Copy bytes of a buffer to the host and wait for them: into `out` (a writable buffer, all of it) or into new
-        bytes.
-
-        `size_bytes`: the rest of the buffer when left out. Returns what was filled.
-        """
-        if out is None:
-            source_va, size = self._range(source, offset_bytes, size_bytes)
-            result = bytearray(size)
-            view = memoryview(result)
-        else:
-            result, view = out, transfer.host_bytes(out)
-            if view.readonly:
-                raise ValueError("what is to be filled is read-only")
-            if size_bytes not in (None, len(view)):
-                raise ValueError(f"what is to be filled has {len(view)} bytes, not {size_bytes}")
-            source_va, _ = self._range(source, offset_bytes, len(view))
-        self._path().download(self, source_va, view)
-        return bytes(result) if out is None else out
-
-    def download_array(self, source: Buffer, dtype: Any, shape: int | tuple[int, ...], offset_bytes: int = 0) -> Any:
-        """Return a NumPy array of that type and shape from the buffer's bytes; it gives DLPack to who wants that."""
-        import numpy as np  # only callers with arrays pay for it
-
-        array = np.empty(shape, dtype)
-        if array.nbytes:
-            self.download(source, array.reshape(-1).view(np.uint8), offset_bytes)
-        return array
-
-    def copy_buffer(
-        self,
-        target: Buffer,
-        source: Buffer,
-        size_bytes: int | None = None,
-        *,
-        target_offset: int = 0,
-        source_offset: int = 0,
-    ) -> Point:
-        """Copy between buffers, or within one: the ranges may overlap. All of the source when no size is given."""
-        source_va, size = self._range(source, source_offset, size_bytes)
-        target_va, _ = self._range(target, target_offset, size)
-        stream = self.stream()
-        stream.copy(target_va, source_va, size)
-        return self.submit(stream)
-
-    def fill(self, target: Buffer, value: int, offset_bytes: int = 0, size_bytes: int | None = None) -> Point:
-        """Fill a buffer, or whole dwords of it, with a dword."""
-        target_va, size = self._range(target, offset_bytes, size_bytes)
-        stream = self.stream()
-        stream.fill(target_va, value, size)
-        return self.submit(stream)
-
-    def copy_rect(
-        self,
-        target: Buffer,
-        target_pitch_bytes: int,
-        source: Buffer,
-        source_pitch_bytes: int,
-        width_bytes: int,
-        height: int,
-        *,
-        target_offset: int = 0,
-        source_offset: int = 0,
-    ) -> Point:
-        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart in each buffer; the planes must not
-        overlap.
-        """
-        rows = max(height - 1, 0)
-        target_va, _ = self._range(target, target_offset, rows * target_pitch_bytes + width_bytes)
-        source_va, _ = self._range(source, source_offset, rows * source_pitch_bytes + width_bytes)
-        stream = self.stream()
-        stream.copy_rect(target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height)
-        return self.submit(stream)
-
-    def _range(self, buffer: Buffer, offset_bytes: int, size_bytes: int | None) -> tuple[int, int]:
-        """Return address and size of a range, None: up to the buffer's end. A `ValueError` where it leaves the buffer
-        or is another card's.
-        """
-        if not isinstance(buffer, Buffer):
-            raise TypeError(
-                f"{self.name} copies between buffers, such as `card.alloc` returns, not {type(buffer).__name__}"
-            )
-        size = buffer.size_bytes - offset_bytes if size_bytes is None else size_bytes
-        gpu_va = transfer.check_range(buffer, offset_bytes, size)
-        if not self.memory.holds(buffer):
-            raise ValueError(f"{buffer!r} is another card's, not {self.name}'s")
-        return gpu_va, size
-
-    def _last(self) -> Point:
-        """Return the point behind all that was submitted: of a copy of nothing."""
-        return Point(self.timeline, self.timeline.last)
-
-    def _path(self) -> Staging | Bounce:
-        if self._staged is None:
-            self._staged = self.way(self)
-        return self._staged
-
-    _staged: Staging | Bounce | None = None
-    way: Callable[[CopyQueue], Staging | Bounce]  # makes what bytes are moved through
+Q = TypeVar("Q", bound=CardQueue)
 
 
 class QueueSet:
@@ -362,7 +83,45 @@ class QueueSet:
 
     def compute(self) -> ComputeQueue:
         """Map another compute queue. Raises `NotSupported` when all are in use."""
-        gfx, used = self._blocks.gfx, {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, Hqd)}
+        parts, streams = self._compute_parts()
+        return self._add(partial(ComputeQueue, parts, streams), parts.memory)
+
+    def copy(self, engine: int) -> CopyQueue:
+        """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
+        parts, streams = self._copy_parts(engine)
+        return self._add(partial(CopyQueue, parts, streams), parts.memory)
+
+    def replace(self, queue: CardQueue) -> None:
+        """Make a queue of a card that lost its memory anew, in place. Raises what `compute` and `copy` raise."""
+        if isinstance(queue, CopyQueue):
+            parts, copy_streams = self._copy_parts(queue.hardware.engine_number)
+            self._add(partial(CopyQueue, parts, copy_streams), parts.memory)
+            queue.replace_parts(parts, copy_streams)
+        else:
+            assert isinstance(queue, ComputeQueue)  # there is no third kind
+            parts, compute_streams = self._compute_parts()
+            self._add(partial(ComputeQueue, parts, compute_streams), parts.memory)
+            queue.replace_parts(parts, compute_streams)
+        # the parts were tried by a queue of their own, which nobody holds any more
+        self.queues[-1] = queue
+
+    def _add(self, make: Callable[[], Q], memory: QueueMemory) -> Q:
+        """Make a queue of parts, map it, and find out how it is rung. Where that fails its memory is freed."""
+        with undone_on_error(memory.free):
+            queue = make()
+            # ORDER: last, so that nothing which fails takes memory from a queue that is on: a copy engine that is on
+            # polls the write pointer
+            queue.hardware.map()
+        self.queues.append(queue)
+        if queue.doorbell.halved:
+            with undone_on_error(partial(queue.close, patient=False)):
+                self._learn_to_ring(queue)
+        return queue
+
+    def _compute_parts(self) -> tuple[CardQueueParts, ComputeStreams]:
+        """Return what a compute queue is made of that is not mapped yet."""
+        gfx, ips = self._blocks.gfx, self._blocks.ips
+        used = {queue.hardware.place for queue in self.queues if isinstance(queue.hardware, Hqd)}
         number = next((n for n in range(gfx.pipes * QUEUES) if _place(n, gfx.pipes) not in used), None)
         if number is None:
             raise NotSupported(f"all {gfx.pipes * QUEUES} compute queues of the card are in use; close one")
@@ -379,26 +138,19 @@ class QueueSet:
             hardware = gfx.queue(place, spec, self._spaces.system.access(mqd), self._blocks.hdp.flush)
             shape = gfx.shape
             assert shape is not None  # the core is up
-            slots = self._blocks.ips.shape.scratch_slots_per_cu * shape.cu_total
-            engines = self._blocks.ips.shape.shader_engines
+            slots = ips.shape.scratch_slots_per_cu * shape.cu_total
             scratch = Scratch(slots, memory.scratch)
             # the command processor learns of work by doorbells alone (`Gfx` switches its polling off): another store
             # would be a round trip
-            queue = ComputeQueue(
-                *self._parts(name, self._pm4, memory, index, unit_bytes=4, polled=self._signals is None)
-            )
-            if self._signals is not None:
-                queue.inline = Inline(ring.gpu_va, self._pm4.carry)
-            queue.map = hardware.map
-            page_view = self._access(page)
-            page_view.write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
-            queue.streams = lambda: ComputeStream(self._pm4, self._owner, scratch, engines, page.gpu_va + OBJECT_AT)
-            hardware.map()  # ORDER: last, so that nothing which fails takes memory from a queue that is on
-        self._ready(queue, hardware, memory)
-        return queue
+            polled = self._signals is None
+            inline = Inline(ring.gpu_va, self._pm4.carry) if self._signals is not None else None
+            parts = self._parts(name, self._pm4, memory, hardware, index, unit_bytes=4, polled=polled, inline=inline)
+            self._access(page).write(OBJECT_AT, queue_object(SHARED_BASE, PRIVATE_BASE))
+            streams = ComputeStreams(self._pm4, self._owner, scratch, ips.shape.shader_engines, page.gpu_va + OBJECT_AT)
+        return parts, streams
 
-    def copy(self, engine: int) -> CopyQueue:
-        """Map another queue of a copy engine. Raises `NotSupported` when all are in use."""
+    def _copy_parts(self, engine: int) -> tuple[CardQueueParts, CopyStreams]:
+        """Return what a queue of a copy engine is made of that is not mapped yet."""
         engines = self._blocks.sdma
         if engine not in range(len(engines)):
             raise ValueError(f"copy engines 0 to {len(engines) - 1} are there, not {engine!r}")
@@ -414,39 +166,70 @@ class QueueSet:
         name = f"copy {engine}.{number}"
         memory = QueueMemory(self._spaces, self._where, name)
         with undone_on_error(memory.free):
-            index = doorbells.sdma_index(engine, number)
-            hardware, page = SdmaQueue(sdma, number), memory.page
+            index, page = doorbells.sdma_index(engine, number), memory.page
             spec = SdmaQueueSpec(
                 memory.ring.gpu_va, RING_BYTES // 4, page.gpu_va + RPTR_AT, page.gpu_va + WPTR_AT, USER_VMID, index
             )
-            queue = CopyQueue(*self._parts(name, self._sdma, memory, index, unit_bytes=1, polled=True))
-            queue.way = self._way
-            queue.map = lambda: hardware.map(spec)
-            queue.streams = lambda: CopyStream(self._sdma, self._owner)
-            hardware.map(spec)  # ORDER: last, likewise: an engine that is on polls the write pointer
-        self._ready(queue, hardware, memory)
-        return queue
+            hardware = SdmaQueue(sdma, number, spec)
+            parts = self._parts(name, self._sdma, memory, hardware, index, unit_bytes=1, polled=True)
+        return parts, CopyStreams(self._sdma, self._owner)
 
-    def _ready(self, queue: CardQueue, hardware: Hqd | SdmaQueue, memory: QueueMemory) -> None:
-        queue.hardware, queue.memory, queue.alloc = hardware, memory, self._kept_memory
-        queue.kept, queue.leave = weakref.WeakSet(), self._forget
-        queue.release = lambda: memory.word.store(queue.timeline.last)
-        queue.watched = lambda: any(not other.timeline.idle for other in self.queues if other is not queue)
-        self.queues.append(queue)
-        if memory.doorbell.halved:
-            with undone_on_error(lambda: queue.close(patient=False)):
-                self._learn_to_ring(queue)
+    def _parts(
+        self,
+        name: str,
+        commands: Pm4Commands | SdmaCommands,
+        memory: QueueMemory,
+        hardware: HardwareQueue,
+        index: int,
+        *,
+        unit_bytes: int,
+        polled: bool,
+        inline: Inline | None = None,
+    ) -> CardQueueParts:
+        """Return what a queue is made of. `index`: its doorbell's; `unit_bytes`: what that counts; `polled`: its engine
+        looks at the pointer in memory too.
+        """
+        through_window, device, hdp = self._where == "vram", self._blocks.device, self._blocks.hdp
+        doorbell = Doorbell(self._doorbells, index, halved=through_window)
+        page = self._access(memory.page)
+        ring = self._access(memory.ring)
+        if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
+            page.write(0, bytes(PAGE_BYTES))
+            hdp.flush()
+        publisher = Publisher(
+            hdp, page.at(WPTR_AT), doorbell, device.remote,
+            unit_bytes=unit_bytes, polled=polled, through_window=through_window,
+        )  # fmt: skip
+        word = memory.timeline_word(self._signals)
+        timeline = Timeline(
+            f"{device.name} {name}", word.read, word.gpu_va, self._spaces.user, self._waiter, word_bits=word.word_bits
+        )
+        args, indirect = self._access(memory.args), self._access(memory.indirect)
+        return CardQueueParts(
+            name=name,
+            commands=commands,
+            timeline=timeline,
+            ring=Ring(f"the ring of {name}", RING_BYTES, ring.write, publisher.publish, view=ring.view),
+            args=Arena(memory.args.gpu_va, ARGS_BYTES, args.write, args.view),
+            indirect=Arena(memory.indirect.gpu_va, INDIRECT_BYTES, indirect.write, indirect.view),
+            owner=self._owner,
+            inline=inline,
+            hardware=hardware,
+            memory=memory,
+            doorbell=doorbell,
+            services=self,
+        )
 
     def _learn_to_ring(self, queue: CardQueue) -> None:
         """Find out, with the first queue of a kind, what it hears of half a doorbell. Raises `DeviceTimeout` when it
         hears nothing at all.
         """
-        kind, doorbell = type(queue.hardware), queue.memory.doorbell
+        kind, doorbell = type(queue.hardware), queue.doorbell
         if kind in self._both_halves:
             if self._both_halves[kind]:
                 doorbell.ring_both()
             return
-        point = queue.submit(queue.streams())
+        point = queue.submit(queue.stream())
         both = not self._heard(point)
         if both:
             LOG.info("%s: it hears nothing of the low half of its doorbell alone", queue.name)
@@ -468,7 +251,7 @@ class QueueSet:
             clock.sleep_us(HEARD_POLL_US)
         return True
 
-    def _forget(self, queue: CardQueue) -> None:
+    def forget(self, queue: CardQueue) -> None:
         """Let another queue have the place of one that was closed."""
         if queue in self.queues:
             self.queues.remove(queue)
@@ -480,78 +263,21 @@ class QueueSet:
         # ORDER: engines look at the write pointer in memory, so it is 0 before the queue is mapped
         for place in (RPTR_AT, WPTR_AT):
             page.at(place)(0)
-        queue.memory.word.store(queue.timeline.last)
+        queue.store_timeline()
         if self._where == "vram":
             self._blocks.hdp.flush()
-        queue.map()
+        queue.hardware.map()
 
-    def replace(self, queue: CardQueue) -> None:
-        """Make a queue of a card that lost its memory anew, in place. Raises what `compute` and `copy` raise."""
-        hardware = queue.hardware
-        fresh = self.copy(hardware.engine.index) if isinstance(hardware, SdmaQueue) else self.compute()
-        queue.become(fresh)
-        self.queues[-1] = queue
+    def others_busy(self, queue: CardQueue) -> bool:
+        """Tell whether other queues have work under way."""
+        return any(not other.timeline.idle for other in self.queues if other is not queue)
 
-    def _parts(
-        self,
-        name: str,
-        commands: Pm4Commands | SdmaCommands,
-        memory: QueueMemory,
-        index: int,
-        *,
-        unit_bytes: int,
-        polled: bool,
-    ) -> tuple[str, Any, Timeline, Ring, Arena, Arena, Owner]:
-        """Return what a `Queue` is made of. `unit_bytes`: what its doorbell counts; `polled`: its engine looks at the
-        pointer in memory too.
-        """
-        through_window = self._where == "vram"
-        memory.doorbell = doorbell = Doorbell(self._doorbells, index, halved=through_window)
-        page = self._access(memory.page)
-        ring, hdp, remote = self._access(memory.ring), self._blocks.hdp, self._blocks.device.remote
-        if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
-            page.write(0, bytes(PAGE_BYTES))
-            hdp.flush()
-        wptr = page.at(WPTR_AT)
-        memory.word = word = self._signals.timeline() if self._signals is not None else _in_page(memory.page, page)
+    def kept_memory(self, size_bytes: int) -> KeptMemory:
+        """Return memory for a kept stream."""
+        buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
+        return KeptMemory(buffer.gpu_va, self._access(buffer).write, buffer.free)
 
-        def publish(wptr_bytes: int) -> None:
-            """Tell the engine of work.
-
-            ORDER: what the host wrote through the window is in VRAM before the engine learns of it: by the write
-            pointer in memory, which SDMA polls, or by its doorbell, before which a pointer that goes through the window
-            is flushed itself. A pointer in host memory is seen at once, so there the flush has to have arrived; the
-            others come behind it on the same way.
-            """
-            value = wptr_bytes // unit_bytes
-            if polled and not through_window:
-                hdp.flush()
-            else:
-                hdp.request()
-            if polled or not through_window:
-                wptr(value)
-                if through_window:
-                    hdp.request()
-            doorbell.ring(value)
-            if remote is not None:
-                remote.flush()
-
-        timeline = Timeline(
-            f"{self._blocks.device.name} {name}", word.read, word.gpu_va, self._spaces.user, self._waiter,
-            word_bits=word.word_bits,
-        )  # fmt: skip
-        args, indirect = self._access(memory.args), self._access(memory.indirect)
-        return (
-            name,
-            commands,
-            timeline,
-            Ring(f"the ring of {name}", RING_BYTES, ring.write, publish, view=ring.view),
-            Arena(memory.args.gpu_va, ARGS_BYTES, args.write, args.view),
-            Arena(memory.indirect.gpu_va, INDIRECT_BYTES, indirect.write, indirect.view),
-            self._owner,
-        )
-
-    def _way(self, queue: CopyQueue) -> Staging | Bounce:
+    def byte_path(self, queue: CopyQueue) -> Staging | Bounce:
         """Return what a queue moves bytes through: the bridge's memory where there is one, which all queues share, or
         its own staging memory.
         """
@@ -581,10 +307,6 @@ class QueueSet:
     def _access(self, buffer: Buffer) -> Access:
         return self._spaces.user.access(buffer)
 
-    def _kept_memory(self, size_bytes: int) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
-        buffer = self._spaces.user.alloc(size_bytes, self._where, visible=True, name="a kept stream", cached=False)
-        return buffer.gpu_va, self._access(buffer).write, buffer.free
-
     def close(self, *, patient: bool) -> None:
         """Take every queue off; the last one made first. Raises `DeviceHung` at the end when one did not let go.
 
@@ -601,17 +323,6 @@ class QueueSet:
                 queue.refuse(ValueError(f"{queue.name} was closed"))
         if failed is not None:
             raise failed
-
-
-def _in_page(page: Buffer, access: Access) -> TimelineWord:
-    """Return a timeline's word in its queue's page, which goes with the queue."""
-    return TimelineWord(
-        page.gpu_va + TIMELINE_AT, access.reader(TIMELINE_AT), access.at(TIMELINE_AT), 64, _kept_by_page
-    )
-
-
-def _kept_by_page() -> None:
-    """Give nothing back: the page does."""
 
 
 def _place(number: int, pipes: int) -> Place:

@@ -5,10 +5,11 @@ where memory is pinned.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.buffer import Buffer
+from ringup.queues.amd.sdma_stream import CopyStream
 from ringup.queues.arena import Arena
 from ringup.queues.timeline import Point
 
@@ -49,6 +50,18 @@ class Place(NamedTuple):
     access: Access
 
 
+class Copies(Protocol):
+    """A copy queue, as far as moving bytes needs one."""
+
+    def stream(self) -> CopyStream:
+        """Return an empty stream."""
+        ...
+
+    def submit(self, stream: CopyStream) -> Point:
+        """Hand a stream to the engine."""
+        ...
+
+
 class Staging:
     """Memory that one copy queue moves bytes through: a part for uploads, a part for downloads."""
 
@@ -60,7 +73,7 @@ class Staging:
         """Go on after a reset: nothing is under way any more."""
         self.up.forget()
 
-    def upload(self, queue: Any, target_va: int, data: memoryview) -> Point | None:
+    def upload(self, queue: Copies, target_va: int, data: memoryview) -> Point | None:
         """Queue copies of `data` to `target_va`, a chunk at a time; it may change afterwards. Returns the last point,
         None for no bytes.
         """
@@ -75,7 +88,7 @@ class Staging:
             self.up.keep_until(point)
         return point
 
-    def download(self, queue: Any, source_va: int, out: memoryview) -> None:
+    def download(self, queue: Copies, source_va: int, out: memoryview) -> None:
         """Copy from `source_va` into `out` and wait until all is there."""
         places = len(self.down) // CHUNK_BYTES
         pending: deque[tuple[Point, int, int]] = deque()  # when, where in staging, where in `out`

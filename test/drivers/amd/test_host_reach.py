@@ -39,10 +39,10 @@ def test_what_the_question_is_made_of_is_in_vram_before_the_engine_looks(radeon,
     radeon.bars[0].mappable = False
     waiting, map_queue, ring = [], SdmaQueue.map, radeon.nbio.doorbell
 
-    def mapped(queue, spec):
+    def mapped(queue):
         radeon.settle()
         waiting.append(radeon.hdp.holds)
-        map_queue(queue, spec)
+        map_queue(queue)
 
     def rung(index, value, size_bytes):
         if index == sdma_index(host_reach.ENGINE, host_reach.QUEUE):

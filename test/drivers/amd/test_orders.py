@@ -23,7 +23,7 @@ from ringup.drivers.amd.gfx.sdma import RESET_STEP_US, SdmaEngine, SdmaQueue
 from ringup.drivers.amd.lifecycle import shutdown
 from ringup.drivers.amd.lifecycle.inspect import Bare
 from ringup.drivers.amd.submission import queue_set
-from ringup.drivers.amd.submission.queue_set import RPTR_AT, WPTR_AT
+from ringup.drivers.amd.submission.queue_memory import RPTR_AT, WPTR_AT
 from ringup.errors import DeviceFault, OutOfMemory
 
 MIB = 1 << 20
@@ -255,14 +255,14 @@ def test_a_queue_is_mapped_again_when_its_pointers_in_memory_are_0(up, kind):
     _, card = up
     queue, seen = getattr(card, kind), []
     queue.submit(queue.stream()).wait()
-    page, map_queue = queue.memory.page.view, queue.map
+    page, map_queue = queue.memory.page.view, queue.hardware.map
 
     def watched():
         seen.append(struct.unpack_from("<Q", page, RPTR_AT) + struct.unpack_from("<Q", page, WPTR_AT))
         map_queue()
 
     assert struct.unpack_from("<Q", page, WPTR_AT) != (0,)
-    queue.map = watched
+    queue.hardware.map = watched
     card.reset("engine" if isinstance(queue.hardware, SdmaQueue) else "queue")
     assert seen == [(0, 0)]
     queue.submit(queue.stream()).wait()
@@ -273,7 +273,7 @@ def test_the_write_pointer_in_memory_is_stored_before_its_doorbell_is_rung(up, m
     """A queue that was not on its pipe meanwhile is loaded with the one in memory."""
     radeon, card = up
     queue, doorbells, seen = getattr(card, kind), radeon.bars[DOORBELL_BAR], []
-    page, at, ring = queue.memory.page.view, 4 * queue.memory.doorbell.index, doorbells.write64
+    page, at, ring = queue.memory.page.view, 4 * queue.doorbell.index, doorbells.write64
 
     def watched(offset, value):
         if offset == at:

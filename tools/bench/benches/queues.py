@@ -5,7 +5,7 @@ same run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ringup.queues.amd import code_object
@@ -13,8 +13,8 @@ from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
 from ringup.queues.amd.program import Program, Scratch
 from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
 from ringup.queues.arena import Arena
-from ringup.queues.kept import Kept
-from ringup.queues.queue import Commands, Owner, Queue
+from ringup.queues.kept import Kept, KeptMemory
+from ringup.queues.queue import Commands, Owner, Queue, QueueParts
 from ringup.queues.ring import Ring
 from ringup.queues.timeline import Failed, Timeline
 from ringup.tools.bench.bench import Bench
@@ -120,7 +120,17 @@ class Instant:
             Arena(0x500_0000, ARENA_BYTES, _unseen, args_view),
             Arena(0x600_0000, ARENA_BYTES, _unseen, indirect_view),
         )
-        return Queue("plain memory", commands, timeline, ring, args, indirect, self._owner)
+        return Queue(
+            QueueParts(
+                name="plain memory",
+                commands=commands,
+                timeline=timeline,
+                ring=ring,
+                args=args,
+                indirect=indirect,
+                owner=self._owner,
+            )
+        )
 
     def stream(self, dispatches: int, *, ordered: bool = False) -> ComputeStream:
         """Return a stream of dispatches that may run at once, or one after the other."""
@@ -151,13 +161,13 @@ def _unseen(at: int, data: bytes | bytearray | memoryview) -> None:
     raise AssertionError("the memory has a view")
 
 
-def _kept_memory(size_bytes: int) -> tuple[int, Callable[[int, bytes | bytearray], None], Callable[[], None]]:
+def _kept_memory(size_bytes: int) -> KeptMemory:
     memory = memoryview(bytearray(size_bytes))
 
     def write(at: int, data: bytes | bytearray) -> None:
         memory[at : at + len(data)] = data
 
-    return 0x700_0000, write, lambda: None
+    return KeptMemory(0x700_0000, write, lambda: None)
 
 
 def run(times: int) -> dict[str, float]:

@@ -128,7 +128,7 @@ def test_an_engine_starts_and_a_queue_is_mapped(rig):
     engine.start()
     at = engine.step + 2 * engine.queue_step
     rig.window.answers[engine.block.address(sdma.SDMA0_QUEUE0_CONTEXT_STATUS, at)] = 1 << 2  # idle
-    SdmaQueue(engine, 2).map(SdmaQueueSpec(0x1_0000_0000, 256, 0x2_0000_0000, 0x2_0000_0008, 8, 0x218))
+    SdmaQueue(engine, 2, SdmaQueueSpec(0x1_0000_0000, 256, 0x2_0000_0000, 0x2_0000_0008, 8, 0x218)).map()
     control = sdma.SDMA0_QUEUE0_RB_CNTL.at(SDMA)(rig.value(engine.block, sdma.SDMA0_QUEUE0_RB_CNTL, at))
     assert (control.rb_enable, control.rb_size, control.rb_vmid, control.mcu_wptr_poll_enable) == (1, 8, 8, 1)
     assert "SDMA1_STATUS_REG" in engine.status

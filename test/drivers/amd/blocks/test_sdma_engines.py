@@ -20,7 +20,6 @@ class Queue:
 
     def __init__(self, card, engine, number=0, slot=0):
         self.card, self.at, self.wptr = card, 0x1_0000 * slot, 0
-        self.queue = SdmaQueue(engine, number)
         spec = SdmaQueueSpec(
             ring_va=card.USER + self.at + RING,
             ring_dwords=RING_DWORDS,
@@ -30,7 +29,8 @@ class Queue:
             doorbell_index=sdma_index(engine.index, number),
         )
         self.bell = Doorbell(card.radeon.bars[DOORBELL_BAR], spec.doorbell_index)
-        self.queue.map(spec)
+        self.queue = SdmaQueue(engine, number, spec)
+        self.queue.map()
 
     def submit(self, *words):
         for word in words:
@@ -172,7 +172,7 @@ def test_engines_and_queues_that_cannot_be_are_refused(up):
     first = engine(up)
     for call, message in (
         (lambda: SdmaEngine(up.gc, (6, 0, 0), 2), "engines 0 and 1"),
-        (lambda: SdmaQueue(first, 8), "queues 0 to 7"),
+        (lambda: SdmaQueue(first, 8, SdmaQueueSpec(0, 256, 0, 0, 8, 0x200)), "queues 0 to 7"),
         (lambda: SdmaQueueSpec(0, 100, 0, 0, 8, 0x200), "power of two"),
         (lambda: SdmaQueueSpec(0, 256, 4, 0, 8, 0x200), "rptr_va is a 48 bit address on 8 bytes"),
     ):

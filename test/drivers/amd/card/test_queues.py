@@ -11,7 +11,7 @@ import pytest
 
 import ringup
 from ringup.autogen.amd.pm4_events import EVENT_TYPE_CS_PARTIAL_FLUSH
-from ringup.drivers.amd.submission.queue_set import RING_BYTES, TIMELINE_AT
+from ringup.drivers.amd.submission.queue_memory import RING_BYTES, TIMELINE_AT
 from ringup.errors import NotSupported
 from ringup.queues.amd.decode_pm4 import decode_pm4
 from ringup.silicon import card as virtual
@@ -159,7 +159,7 @@ def test_all_hardware_queues_are_handed_out_and_a_closed_ones_place_again(up):
         for point in points:
             point.wait(1)
         closed = made.pop(3)
-        stream, point = closed.streams(), points[3]
+        stream, point = closed.stream(), points[3]
         closed.close()
         point.wait()
         with pytest.raises(ValueError, match=f"{closed.name} was closed"):

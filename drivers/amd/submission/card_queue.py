@@ -1,0 +1,361 @@
+"""The queues of a Radeon as a program holds them: the neutral `Queue`, and what lies below it on this card."""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ringup.drivers.amd.bus.doorbells import Doorbell
+from ringup.drivers.amd.gfx.hardware_queue import HardwareQueue
+from ringup.drivers.amd.submission import transfer
+from ringup.drivers.amd.submission.bounce import Bounce
+from ringup.drivers.amd.submission.queue_memory import QueueMemory
+from ringup.drivers.amd.submission.transfer import Staging
+from ringup.drivers.buffer import Buffer
+from ringup.errors import RingupError
+from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
+from ringup.queues.amd.program import Scratch
+from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands
+from ringup.queues.kept import Kept, KeptMemory
+from ringup.queues.queue import TIMEOUT_S, Owner, Queue, QueueParts, Stream
+from ringup.queues.timeline import Point
+
+CLOSE_S = 1.0  # TIMEOUT: ours, for work under way when its queue is closed
+S = TypeVar("S", bound=Stream)
+
+
+class QueueServices(Protocol):
+    """What a queue asks of the `QueueSet` that made it."""
+
+    def kept_memory(self, size_bytes: int) -> KeptMemory:
+        """Return memory for a kept stream."""
+        ...
+
+    def byte_path(self, queue: CopyQueue) -> Staging | Bounce:
+        """Return what a copy queue moves bytes of the host through."""
+        ...
+
+    def others_busy(self, queue: CardQueue) -> bool:
+        """Tell whether other queues have work under way, which may wait for this one's points."""
+        ...
+
+    def forget(self, queue: CardQueue) -> None:
+        """Let another queue have the place of one that was closed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardQueueParts(QueueParts):
+    """What a queue of a card is made of besides."""
+
+    hardware: HardwareQueue
+    memory: QueueMemory
+    doorbell: Doorbell
+    services: QueueServices
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeStreams:
+    """Begins streams of a compute queue. `queue_object_va`: what kernels see of the queue."""
+
+    commands: Pm4Commands
+    owner: Owner
+    scratch: Scratch
+    shader_engines: int
+    queue_object_va: int
+
+    def begin(self) -> ComputeStream:
+        """Return an empty stream."""
+        return ComputeStream(self.commands, self.owner, self.scratch, self.shader_engines, self.queue_object_va)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStreams:
+    """Begins streams of a copy queue."""
+
+    commands: SdmaCommands
+    owner: Owner
+
+    def begin(self) -> CopyStream:
+        """Return an empty stream."""
+        return CopyStream(self.commands, self.owner)
+
+
+class Hooks(NamedTuple):
+    """What a profile sees of a queue: `around` is each stream's, `submit` is called instead of the queue's own."""
+
+    around: Callable[[Any, str], Callable[[], None]]
+    submit: Callable[..., Point]
+
+
+class CardQueue(Queue, ABC):
+    """A queue of a Radeon: the neutral one, and what lies below it.
+
+    What it is made of is replaced as a whole when a reset has taken the card's memory; the object that a program holds
+    stays.
+    """
+
+    def __init__(self, parts: CardQueueParts) -> None:
+        super().__init__(parts)
+        self._install_card(parts)
+
+    def _install_card(self, parts: CardQueueParts) -> None:
+        self.hardware, self.memory, self.doorbell = parts.hardware, parts.memory, parts.doorbell
+        self._services = parts.services
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+        self._refused = False
+        self.set_hooks(None)
+
+    def _replace(self, parts: CardQueueParts) -> None:
+        """Go on with parts that a new queue was made of and tried with; the count of the timeline goes on."""
+        # never back: what the parts were tried with stands in memory already
+        parts.timeline.skip_to(max(self.timeline.last, parts.timeline.last))
+        self._install(parts)
+        self._install_card(parts)
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """Return an empty stream."""
+
+    def _begin(self, begin: Callable[[], S]) -> S:
+        if self._refused:
+            self._owner.admit()
+        stream = begin()
+        if self._hooks is not None:
+            stream.around = self._hooks.around
+        return stream
+
+    def set_hooks(self, hooks: Hooks | None) -> Hooks | None:
+        """Let a profile see streams begun and submitted from now on, none with `None`; return the hooks before."""
+        before = vars(self).get("_hooks")
+        self._hooks: Hooks | None = hooks
+        if hooks is not None:
+            # it hides the method, so that submissions without a profile cost nothing more
+            self.submit = hooks.submit  # type: ignore[method-assign]
+        else:
+            vars(self).pop("submit", None)
+        return before
+
+    def keep(self, stream: Stream, copies: int = 2) -> Kept:
+        """Put a stream into the card's memory, to be patched and submitted again."""
+        kept = Kept(self, stream, self._services.kept_memory, copies)
+        self._kept.add(kept)
+        return kept
+
+    def idle(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until all that was submitted is done."""
+        Point(self.timeline, self.timeline.last).wait(timeout_s)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was taken off for good."""
+        return not self.memory.buffers
+
+    def lose(self, cause: Exception, how: str) -> None:
+        """Let all go that lay in the card's memory, which is gone: undone work fails with `cause`, uses of kept streams
+        say `how`.
+        """
+        self.timeline = self.timeline.fail(cause)
+        for kept in self._kept:
+            kept.lose(how)
+
+    def store_timeline(self) -> None:
+        """Store the timeline's last value in memory, for engines that wait for it and for a queue that goes on behind
+        it. The queue is off the hardware.
+        """
+        self.memory.store_timeline(self.timeline.last)
+
+    def close(self, *, patient: bool = True) -> bool:
+        """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless.
+
+        What was submitted gets a second to end, if `patient`; what has not ended then is killed, its points fail, and
+        queues that wait for them go on.
+        """
+        self._owner.check()
+        if self.closed:  # its hardware may be another's by now
+            return True
+        if patient:
+            with suppress(RingupError):  # the points themselves raise it
+                self.idle(CLOSE_S)
+        done = self.timeline.idle
+        ended = self.hardware.unmap() and done
+        cause = ValueError(f"{self.name} was closed")
+        self.timeline.fail(cause)  # before its memory goes; what was done stays done
+        services = self._services
+        # as amdgpu_fence_driver_force_completion does for a ring that hangs
+        if not done and services.others_busy(self):
+            self.store_timeline()
+        self.memory.free(watched=services.others_busy(self))
+        self.refuse(cause)
+        services.forget(self)
+        return ended
+
+    def refuse(self, cause: Exception) -> None:
+        """Make every later `stream` and `submit` raise `cause`."""
+        self._owner = Owner(self.name)
+        self._owner.refuse(cause)
+        self._refused = True
+
+
+class ComputeQueue(CardQueue):
+    """A compute queue; it takes PM4."""
+
+    def __init__(self, parts: CardQueueParts, streams: ComputeStreams) -> None:
+        super().__init__(parts)
+        self._streams = streams
+
+    def replace_parts(self, parts: CardQueueParts, streams: ComputeStreams) -> None:
+        """Go on with parts that a new queue was made of, as `_replace` says."""
+        self._replace(parts)
+        self._streams = streams
+
+    def stream(self) -> ComputeStream:
+        """Return an empty stream."""
+        return self._begin(self._streams.begin)
+
+
+class CopyQueue(CardQueue):
+    """A queue of a copy engine; it takes SDMA packets."""
+
+    def __init__(self, parts: CardQueueParts, streams: CopyStreams) -> None:
+        super().__init__(parts)
+        self._streams = streams
+        self._path: Staging | Bounce | None = None  # what bytes of the host go through, once some were moved
+
+    def replace_parts(self, parts: CardQueueParts, streams: CopyStreams) -> None:
+        """Go on with parts that a new queue was made of, as `_replace` says."""
+        self._replace(parts)
+        self._streams, self._path = streams, None
+
+    def stream(self) -> CopyStream:
+        """Return an empty stream."""
+        return self._begin(self._streams.begin)
+
+    def close(self, *, patient: bool = True) -> bool:
+        """Take the queue off as any other; one whose engine waits for bytes that will not come gets no second to
+        end.
+        """
+        broken = isinstance(self._path, Bounce) and self._path.broken is not None
+        return super().close(patient=patient and not broken)
+
+    def restart(self, cause: Exception) -> None:
+        """Go on after a reset of the hardware."""
+        super().restart(cause)
+        if self._path is not None:
+            self._path.forget()
+
+    def clear(self) -> None:
+        """Wait until what is submitted next will start at once. Raises what a point's `wait` raises."""
+        if not self.clear_ahead:
+            self.submit(self.stream()).wait()
+
+    def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
+        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change
+        afterwards.
+        """
+        view = transfer.host_bytes(data)
+        target_va, _ = self._range(target, offset_bytes, len(view))
+        return self._byte_path().upload(self, target_va, view) or self._last()
+
+    def download(
+        self, source: Buffer, out: Any = None, offset_bytes: int = 0, size_bytes: int | None = None
+    ) -> bytes | Any:
+        """Copy bytes of a buffer to the host and wait for them: into `out` (a writable buffer, all of it) or into new
+        bytes.
+
+        `size_bytes`: the rest of the buffer when left out. Returns what was filled.
+        """
+        if out is None:
+            source_va, size = self._range(source, offset_bytes, size_bytes)
+            result = bytearray(size)
+            view = memoryview(result)
+        else:
+            result, view = out, transfer.host_bytes(out)
+            if view.readonly:
+                raise ValueError("what is to be filled is read-only")
+            if size_bytes not in (None, len(view)):
+                raise ValueError(f"what is to be filled has {len(view)} bytes, not {size_bytes}")
+            source_va, _ = self._range(source, offset_bytes, len(view))
+        self._byte_path().download(self, source_va, view)
+        return bytes(result) if out is None else out
+
+    def download_array(self, source: Buffer, dtype: Any, shape: int | tuple[int, ...], offset_bytes: int = 0) -> Any:
+        """Return a NumPy array of that type and shape from the buffer's bytes; it gives DLPack to who wants that."""
+        import numpy as np  # only callers with arrays pay for it
+
+        array = np.empty(shape, dtype)
+        if array.nbytes:
+            self.download(source, array.reshape(-1).view(np.uint8), offset_bytes)
+        return array
+
+    def copy_buffer(
+        self,
+        target: Buffer,
+        source: Buffer,
+        size_bytes: int | None = None,
+        *,
+        target_offset: int = 0,
+        source_offset: int = 0,
+    ) -> Point:
+        """Copy between buffers, or within one: the ranges may overlap. All of the source when no size is given."""
+        source_va, size = self._range(source, source_offset, size_bytes)
+        target_va, _ = self._range(target, target_offset, size)
+        stream = self.stream()
+        stream.copy(target_va, source_va, size)
+        return self.submit(stream)
+
+    def fill(self, target: Buffer, value: int, offset_bytes: int = 0, size_bytes: int | None = None) -> Point:
+        """Fill a buffer, or whole dwords of it, with a dword."""
+        target_va, size = self._range(target, offset_bytes, size_bytes)
+        stream = self.stream()
+        stream.fill(target_va, value, size)
+        return self.submit(stream)
+
+    def copy_rect(
+        self,
+        target: Buffer,
+        target_pitch_bytes: int,
+        source: Buffer,
+        source_pitch_bytes: int,
+        width_bytes: int,
+        height: int,
+        *,
+        target_offset: int = 0,
+        source_offset: int = 0,
+    ) -> Point:
+        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart in each buffer; the planes must not
+        overlap.
+        """
+        rows = max(height - 1, 0)
+        target_va, _ = self._range(target, target_offset, rows * target_pitch_bytes + width_bytes)
+        source_va, _ = self._range(source, source_offset, rows * source_pitch_bytes + width_bytes)
+        stream = self.stream()
+        stream.copy_rect(target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height)
+        return self.submit(stream)
+
+    def _range(self, buffer: Buffer, offset_bytes: int, size_bytes: int | None) -> tuple[int, int]:
+        """Return address and size of a range, None: up to the buffer's end. A `ValueError` where it leaves the buffer
+        or is another card's.
+        """
+        if not isinstance(buffer, Buffer):
+            raise TypeError(
+                f"{self.name} copies between buffers, such as `card.alloc` returns, not {type(buffer).__name__}"
+            )
+        size = buffer.size_bytes - offset_bytes if size_bytes is None else size_bytes
+        gpu_va = transfer.check_range(buffer, offset_bytes, size)
+        if not self.memory.holds(buffer):
+            raise ValueError(f"{buffer!r} is another card's, not {self.name}'s")
+        return gpu_va, size
+
+    def _last(self) -> Point:
+        """Return the point behind all that was submitted: of a copy of nothing."""
+        return Point(self.timeline, self.timeline.last)
+
+    def _byte_path(self) -> Staging | Bounce:
+        if self._path is None:
+            self._path = self._services.byte_path(self)
+        return self._path

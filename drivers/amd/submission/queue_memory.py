@@ -1,0 +1,106 @@
+"""Memory of a card's queue: ring, pointers and timeline, kernel arguments, indirect buffers, what its engine wants."""
+
+from __future__ import annotations
+
+from ringup.drivers.amd.memory.buffers import Memory
+from ringup.drivers.amd.memory.spaces import Spaces
+from ringup.drivers.amd.submission import transfer
+from ringup.drivers.amd.submission.signals import Signals, TimelineWord
+from ringup.drivers.buffer import Buffer, Where
+from ringup.drivers.cleanup import undone_on_error
+
+RING_BYTES = 64 << 10
+ARGS_BYTES = 1 << 20
+INDIRECT_BYTES = 1 << 20
+EOP_BYTES = 4096
+MQD_BYTES = 4096
+PAGE_BYTES = 4096
+# of a queue's page: the read pointer that the engine reports, the write pointer, the timeline, a cache line each; what
+# kernels see of the queue
+RPTR_AT, WPTR_AT, TIMELINE_AT, OBJECT_AT = 0, 64, 128, 1024
+
+
+class QueueMemory:
+    """Memory of one queue. Rings, timeline and arguments lie where both sides reach them: host memory, or VRAM where
+    the path has no other.
+    """
+
+    def __init__(self, spaces: Spaces, where: Where, name: str) -> None:
+        def take(size_bytes: int, what: str) -> Buffer:
+            return user.alloc(size_bytes, where, visible=True, name=f"{name}: {what}", cached=False)
+
+        user = spaces.user
+        self._spaces, self._where, self._name = spaces, where, name
+        self._word: TimelineWord | None = None  # of its timeline, once it was taken
+        self.buffers: list[tuple[Memory, Buffer]] = []
+        with undone_on_error(self.free):
+            self.ring = self._keep(user, take(RING_BYTES, "ring"))
+            self.page = self._keep(user, take(PAGE_BYTES, "pointers and timeline"))
+            self.args = self._keep(user, take(ARGS_BYTES, "kernel arguments"))
+            self.indirect = self._keep(user, take(INDIRECT_BYTES, "indirect buffers"))
+
+    def _keep(self, memory: Memory, buffer: Buffer) -> Buffer:
+        self.buffers.append((memory, buffer))
+        return buffer
+
+    def timeline_word(self, signals: Signals | None) -> TimelineWord:
+        """Take the word of the queue's timeline: one of `signals`, or in the queue's own page, which it goes with."""
+        self._word = self._word_in_page() if signals is None else signals.timeline()
+        return self._word
+
+    def _word_in_page(self) -> TimelineWord:
+        access = self._spaces.user.access(self.page)
+        return TimelineWord(
+            self.page.gpu_va + TIMELINE_AT, access.reader(TIMELINE_AT), access.at(TIMELINE_AT), 64, _nothing
+        )
+
+    def store_timeline(self, value: int) -> None:
+        """Store the timeline's word in the engine's place, which must not be writing it."""
+        assert self._word is not None  # a queue has taken it
+        self._word.store(value)
+
+    def eop(self) -> Buffer:
+        """Return a buffer for work that ends out of order; VRAM, so that no card writes to a dead process's memory.
+
+        Not cached: what the engine stores there behind the last write-back must not come out of L2 over the memory's
+        next owner.
+        """
+        memory = self._spaces.user
+        buffer = memory.alloc(EOP_BYTES, "vram", visible=True, name=f"{self._name}: EOP", cached=False)
+        return self._keep(memory, buffer)
+
+    def mqd(self) -> Buffer:
+        """Return a page of system space for the queue's descriptor."""
+        memory = self._spaces.system
+        return self._keep(memory, memory.alloc(MQD_BYTES, "vram", visible=True, name=f"{self._name}: descriptor"))
+
+    def staging(self, what: str) -> transfer.Place:
+        """Return memory that bytes are moved through."""
+        memory = self._spaces.user
+        size, name = transfer.STAGING_BYTES, f"{self._name}: {what}"
+        buffer = self._keep(memory, memory.alloc(size, self._where, visible=True, name=name, cached=False))
+        return transfer.Place(buffer.gpu_va, memory.access(buffer))
+
+    def scratch(self, size_bytes: int) -> int:
+        """Return the address of scratch memory that stays as long as the queue."""
+        memory = self._spaces.user
+        return self._keep(memory, memory.alloc(size_bytes, "vram", name=f"{self._name}: scratch")).gpu_va
+
+    def holds(self, buffer: Buffer) -> bool:
+        """Tell whether the queue reaches a buffer of a user's: its card handed it out."""
+        return buffer.belongs_to(self._spaces.user)
+
+    def free(self, *, watched: bool = False) -> None:
+        """Give everything back. `watched`: engines may still look at the timeline, whose page then stays until the card
+        is closed.
+        """
+        if self._word is not None and not watched:
+            self._word.give_back()
+        while self.buffers:
+            memory, buffer = self.buffers.pop()
+            if not buffer.freed and not (watched and buffer is self.page):
+                memory.free(buffer)
+
+
+def _nothing() -> None:
+    """Give no word back: its page goes with the queue."""
