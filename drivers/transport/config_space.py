@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from ringup.autogen.linux import pci
 from ringup.drivers.transport.seam import Clock, ConfigSpace
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceLost, DeviceTimeout
 
 ABSENT = 0xFFFF_FFFF  # what an absent function reads as
@@ -174,13 +175,7 @@ def restore(config: ConfigSpace, saved: dict[int, int]) -> None:
 
 def wait_for_answer(config: ConfigSpace, clock: Clock, doing: str) -> None:
     """Wait until the function answers after a reset. Raises `DeviceLost` when it does not within a second."""
-    end = clock.now_us + ANSWER_US
-    while True:
-        late = clock.now_us >= end
-        if answers(config):
-            return
-        if late:
-            raise DeviceLost(
-                f"{doing}: its class and revision read {ABSENT:#x} for {ANSWER_US / 1000:g} ms; switch the card's power off and on"
-            )
-        clock.sleep_us(POLL_US)
+    if not poll(lambda: answers(config), bool, clock=clock, timeout_us=ANSWER_US, poll_us=POLL_US):
+        raise DeviceLost(
+            f"{doing}: its class and revision read {ABSENT:#x} for {ANSWER_US / 1000:g} ms; switch the card's power off and on"
+        )

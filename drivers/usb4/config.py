@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ringup.drivers.transport.seam import Clock
+from ringup.drivers.transport.wait import poll
 from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.bridge import Bridge
 from ringup.drivers.usb4.tlp import ONES
@@ -58,21 +59,20 @@ class Fabric:
 
     def first_answer(self, place: Place, offset: int = 0) -> int | None:
         """Read a dword of a function that may still be waking: asked again while it says so. None: nothing is there."""
-        end_us = self.clock.now_us + ANSWER_US
         request = tlp.config_read(*place, offset)
-        while True:
-            late = self.clock.now_us >= end_us
-            (answer,) = self._bridge.request([request], replay=True, absent=True)
-            if answer.status == tlp.SUCCESS:
-                return None if answer.value == ONES else answer.value
-            if answer.status != tlp.RETRY:
-                return None
-            if late:
-                raise LinkDown(
-                    f"{self._bridge.port.name}: the function {place} asks for patience for longer than {ANSWER_US // 1000} ms; "
-                    "switch the enclosure off and on"
-                )
-            self.clock.sleep_us(POLL_US)
+        answer = poll(
+            lambda: self._bridge.request([request], replay=True, absent=True)[0],
+            lambda answer: answer.status != tlp.RETRY,
+            clock=self.clock,
+            timeout_us=ANSWER_US,
+            poll_us=POLL_US,
+        )
+        if answer.status == tlp.RETRY:
+            raise LinkDown(
+                f"{self._bridge.port.name}: the function {place} asks for patience for longer than {ANSWER_US // 1000} ms; "
+                "switch the enclosure off and on"
+            )
+        return None if answer.status != tlp.SUCCESS or answer.value == ONES else answer.value
 
 
 class BridgeConfig:

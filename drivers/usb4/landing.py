@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ringup.drivers.transport.wait import until
 from ringup.drivers.usb4.bridge import SRAM_WINDOW
 from ringup.drivers.usb4.port import Port
-from ringup.errors import DeviceTimeout
 
 SECTOR_BYTES, MARK_BYTES = 512, 8
 LAND_US, POLL_US = 1_000_000, 20  # TIMEOUT: ours; bytes are in the bridge's memory microseconds after they were sent
@@ -30,16 +30,13 @@ class Landing:
         self._marks += 1
         mark = self._marks.to_bytes(MARK_BYTES, "little")
         fill(mark * (SECTOR_BYTES // MARK_BYTES))
-        clock = self._port.clock
-        end_us = clock.now_us + LAND_US
-        while True:
-            late = clock.now_us >= end_us
-            seen = self._read(SRAM_WINDOW, MARK_BYTES)
-            if seen == mark:
-                return
-            if late:
-                raise DeviceTimeout(
-                    f"{self._port.name}: filling the bridge's memory: {seen.hex()} stood there for {LAND_US / 1000:g} ms, "
-                    f"{mark.hex()} was sent; close the card and open it again"
-                )
-            clock.sleep_us(POLL_US)
+        until(
+            lambda: self._read(SRAM_WINDOW, MARK_BYTES),
+            lambda seen: seen == mark,
+            clock=self._port.clock,
+            timeout_us=LAND_US,
+            poll_us=POLL_US,
+            doing=f"{self._port.name}: filling the bridge's memory",
+            describe=lambda seen: f"{seen.hex()} stood there",
+            advice=f", {mark.hex()} was sent; close the card and open it again",
+        )

@@ -14,6 +14,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from ringup.drivers.transport.wait import poll
 from ringup.drivers.usb4 import tlp
 from ringup.drivers.usb4.bridge import (
     LINK_INFO,
@@ -132,10 +133,8 @@ class OpenFirmware:
         self.port.control_out(
             POWER, int(on), 0, timeout_ms=POWER_MS, doing=f"switching the slot {'on' if on else 'off'}"
         )
-        clock = self.port.clock
-        end_us = clock.now_us + TRAIN_US
-        while on and not self.link().up and clock.now_us < end_us:
-            clock.sleep_us(TRAIN_POLL_US)
+        if on:
+            poll(self.link, lambda link: link.up, clock=self.port.clock, timeout_us=TRAIN_US, poll_us=TRAIN_POLL_US)
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:

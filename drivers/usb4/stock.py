@@ -13,8 +13,9 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 
 from ringup.drivers.transport.seam import Bulk
+from ringup.drivers.transport.wait import poll
 from ringup.drivers.usb4 import scsi, tlp
-from ringup.drivers.usb4.bridge import LTSSM, UP, Link, garbled
+from ringup.drivers.usb4.bridge import LTSSM, Link, garbled
 from ringup.drivers.usb4.port import Port
 from ringup.drivers.usb4.scsi import Command, Refused, xdata_write
 from ringup.drivers.usb4.sram import PatchedBulk, StockBulk
@@ -98,10 +99,7 @@ class StockFirmware:
             raise NotSupported(
                 f"{self.port.name}: the vendor's firmware does not let the slot be switched off; use the enclosure's switch or plug"
             )
-        clock = self.port.clock
-        end_us = clock.now_us + TRAIN_US
-        while self.xdata_read(LTSSM, 1)[0] not in UP and clock.now_us < end_us:
-            clock.sleep_us(TRAIN_POLL_US)
+        poll(self.link, lambda link: link.up, clock=self.port.clock, timeout_us=TRAIN_US, poll_us=TRAIN_POLL_US)
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
@@ -222,15 +220,14 @@ class StockFirmware:
 
     def _late(self, request: Request) -> Completion | None:
         """Wait for the answer of the last request that was sent; None for a garbled one."""
-        clock = self.port.clock
-        end_us = clock.now_us + ANSWER_US
-        while True:
-            look = self._execute(_look())
-            if look[0][0] & (GARBLED | DONE):
-                return self._completion(request, look)
-            if clock.now_us >= end_us:
-                return None
-            clock.sleep_us(POLL_US)
+        look = poll(
+            lambda: self._execute(_look()),
+            lambda look: bool(look[0][0] & (GARBLED | DONE)),
+            clock=self.port.clock,
+            timeout_us=ANSWER_US,
+            poll_us=POLL_US,
+        )
+        return self._completion(request, look)
 
     def _rest(self, state: int) -> None:
         """Let the last request of a group end before anything is sent anew, so that its answer is not taken for

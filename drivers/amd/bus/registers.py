@@ -14,8 +14,9 @@ from typing import TypeVar
 from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE
 from ringup.autogen.layout import Word
 from ringup.drivers.transport import bars
-from ringup.drivers.transport.seam import Clock, Device, Mmio
-from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
+from ringup.drivers.transport.seam import Device, Mmio
+from ringup.drivers.transport.wait import until
+from ringup.errors import DeviceLost, FirmwareError, NotSupported
 from ringup.firmware.stated import named
 
 W = TypeVar("W", bound=Word)
@@ -245,18 +246,15 @@ class Block:
         value = self.read(word, plus_dwords)
         if done(value):
             return value
-        clock: Clock = self.registers.clock
-        end_us = clock.now_us + timeout_us
-        while True:
-            late = clock.now_us >= end_us  # looked at before the read: a descheduled process reads once more
-            value = self.read(word, plus_dwords)
-            if done(value):
-                return value
-            if late:
-                raise DeviceTimeout(
-                    f"{doing}: {word.__name__} read 0x{int(value):08x} ({value!r}) for {timeout_us / 1000:g} ms"
-                )
-            clock.sleep_us(poll_us)
+        return until(
+            lambda: self.read(word, plus_dwords),
+            done,
+            clock=self.registers.clock,
+            timeout_us=timeout_us,
+            poll_us=poll_us,
+            doing=doing,
+            describe=lambda seen: f"{word.__name__} read 0x{int(seen):08x} ({seen!r})",
+        )
 
     @contextmanager
     def selected(self, select: Word, restore: Word) -> Iterator[None]:

@@ -9,6 +9,7 @@ the card can put on the bus.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.board.wiring import Blocks
@@ -19,6 +20,7 @@ from ringup.drivers.amd.memory.spaces import USER_VMID, Spaces
 from ringup.drivers.buffer import Buffer
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.seam import TellsDma
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceTimeout, TransportError
 from ringup.firmware.stated import named
 from ringup.queues.amd.sdma import Sdma
@@ -49,6 +51,17 @@ def check(blocks: Blocks, spaces: Spaces) -> None:
         user.alloc(PAGE_BYTES, "vram", visible=True, name="page of a look", cached=False) as page,
     ):
         _Look(blocks, spaces, host, ring, page).take()
+
+
+class _Copied(NamedTuple):
+    """How far the copies are: what came from the host, what came back to it, the fence."""
+
+    landed: bytes | memoryview
+    back: bytes | memoryview
+    fence: int
+
+    def is_whole(self) -> bool:
+        return self.fence == WRITTEN and self.landed == self.back == PATTERN
 
 
 class _Look:
@@ -98,17 +111,16 @@ class _Look:
         """Wait for both copies and compare. A write to the host is posted: it may come behind the fence that went to
         VRAM.
         """
-        clock = self._blocks.registers.clock
-        end_us = clock.now_us + TIMEOUT_US
-        while True:
-            late = clock.now_us >= end_us
-            landed, back = self._in_page[LANDED_AT:SOURCE_AT][:SIZE], self._in_host[BACK : BACK + SIZE]
-            fence = self._word(FENCE_AT)
-            if fence == WRITTEN and landed == back == PATTERN:
-                return
-            if late:
-                break
-            clock.sleep_us(POLL_US)
+        copied = poll(
+            self._copied,
+            _Copied.is_whole,
+            clock=self._blocks.registers.clock,
+            timeout_us=TIMEOUT_US,
+            poll_us=POLL_US,
+        )
+        if copied.is_whole():
+            return
+        landed, back, fence = copied
         self._blocks.registers.check(DOING)
         engine = f"{DOING}: SDMA{ENGINE}"
         if self._word(BEGUN_AT) != BEGUN:
@@ -129,6 +141,10 @@ class _Look:
         raise TransportError(
             f"the card does not reach host memory at bus address {at:#x}: {' and '.join(wrong)}; {self._state()}"
         )
+
+    def _copied(self) -> _Copied:
+        landed, back = self._in_page[LANDED_AT:SOURCE_AT][:SIZE], self._in_host[BACK : BACK + SIZE]
+        return _Copied(landed, back, self._word(FENCE_AT))
 
     def _word(self, at: int) -> int:
         return int.from_bytes(self._in_page[at : at + 4], "little")

@@ -20,6 +20,7 @@ from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.amd.smu.reset import mode1_reset
 from ringup.drivers.transport.config_space import change_command
 from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceHung, DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
@@ -157,19 +158,19 @@ def _by_bus(method: str) -> Callable[[Parts], None]:
 
 def _wait_cold(blocks: Parts, timeout_us: int) -> None:
     """Wait until registers answer and no secure OS runs."""
-    clock = blocks.registers.clock
-    end_us = clock.now_us + timeout_us
-    while True:
-        late = clock.now_us >= end_us
-        if blocks.nbio.answers and not blocks.psp.alive:
-            return
-        if late:
-            blocks.registers.check_link("waiting for the end of a reset")
-            alive = blocks.nbio.answers and blocks.psp.alive
-            raise DeviceHung(
-                "the secure OS runs as if nothing had happened" if alive else "registers do not answer after the reset"
-            )
-        clock.sleep_us(RESET_POLL_US)
+    if poll(
+        lambda: blocks.nbio.answers and not blocks.psp.alive,
+        bool,
+        clock=blocks.registers.clock,
+        timeout_us=timeout_us,
+        poll_us=RESET_POLL_US,
+    ):
+        return
+    blocks.registers.check_link("waiting for the end of a reset")
+    alive = blocks.nbio.answers and blocks.psp.alive
+    raise DeviceHung(
+        "the secure OS runs as if nothing had happened" if alive else "registers do not answer after the reset"
+    )
 
 
 WHOLE: dict[str, Callable[[Parts], None]] = {  # rungs that take everything, and need nothing of the card up

@@ -17,6 +17,7 @@ from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB
 from ringup.drivers.amd.lifecycle.recovery import KEEPS_FIRMWARE, RUNGS, Ladder, Rung, climb
 from ringup.drivers.amd.submission.card_queue import CardQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceHung
 
 GRACE_US, GRACE_POLL_US = 20_000, 1_000  # TIMEOUT: ours: what still runs may end by itself before anything is killed
@@ -61,11 +62,14 @@ class Reset:
         """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the
         reset is for.
         """
-        clock = self._blocks.registers.clock
         live = [queue for queue in self._queues.queues if not queue.closed]
-        end_us = clock.now_us + GRACE_US
-        while (busy := [queue for queue in live if not queue.timeline.idle]) and clock.now_us < end_us:
-            clock.sleep_us(GRACE_POLL_US)
+        busy = poll(
+            lambda: [queue for queue in live if not queue.timeline.idle],
+            lambda busy: not busy,
+            clock=self._blocks.registers.clock,
+            timeout_us=GRACE_US,
+            poll_us=GRACE_POLL_US,
+        )
         return busy or live
 
     def _take(self, name: str, chosen: list[CardQueue]) -> None:

@@ -33,6 +33,7 @@ from ringup.drivers.amd.smu.tables import (
     sifted,
     with_board,
 )
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceFault, DeviceTimeout, NotSupported
 from ringup.firmware.stated import named, within
 
@@ -336,15 +337,12 @@ class Smu:
 
     def _wait_running(self) -> None:
         clock = self._block.registers.clock
-        end_us = clock.now_us + START_TIMEOUT_US
-        while not self.running:
-            if clock.now_us >= end_us:
-                flags = self._block.registers.read(self.row.flags)
-                raise DeviceTimeout(
-                    f"starting the power controller: its firmware does not run (flags {flags:#x}) {START_TIMEOUT_US / 1000:g} ms after it was "
-                    "loaded; take firmware files made for this card"
-                )
-            clock.sleep_us(START_POLL_US)
+        if not poll(lambda: self.running, bool, clock=clock, timeout_us=START_TIMEOUT_US, poll_us=START_POLL_US):
+            flags = self._block.registers.read(self.row.flags)
+            raise DeviceTimeout(
+                f"starting the power controller: its firmware does not run (flags {flags:#x}) {START_TIMEOUT_US / 1000:g} ms after it was "
+                "loaded; take firmware files made for this card"
+            )
 
     def _read_features(self) -> None:
         self.features = self.ask("GetRunningSmuFeaturesLow") | self.ask("GetRunningSmuFeaturesHigh") << 32

@@ -13,6 +13,7 @@ from ringup.drivers.amd.psp.processor import Psp
 from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.transport.config_space import change_command, restore, save, wait_for_answer
 from ringup.drivers.transport.seam import Device
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceTimeout
 
 # TIMEOUT: AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h, for registers to answer behind the wait that the reset takes
@@ -35,14 +36,11 @@ def mode1_reset(device: Device, nbio: Nbio, psp: Psp, smu: Smu) -> None:
     device.clock.sleep_us(away_us)  # no access in between: a card in reset answers none, and some hosts take that badly
     wait_for_answer(device.config, device.clock, "waiting for the card behind a mode-1 reset")
     restore(device.config, kept)
-    end_us = device.clock.now_us + BACK_TIMEOUT_US
-    while not nbio.answers:
-        if device.clock.now_us >= end_us:
-            nbio.block.registers.check_link("waiting for registers behind a mode-1 reset")
-            raise DeviceTimeout(
-                f"mode-1 reset: registers read all ones {(away_us + BACK_TIMEOUT_US) / 1000:g} ms later; reset the slot or power the card off"
-            )
-        device.clock.sleep_us(BACK_POLL_US)
+    if not poll(lambda: nbio.answers, bool, clock=device.clock, timeout_us=BACK_TIMEOUT_US, poll_us=BACK_POLL_US):
+        nbio.block.registers.check_link("waiting for registers behind a mode-1 reset")
+        raise DeviceTimeout(
+            f"mode-1 reset: registers read all ones {(away_us + BACK_TIMEOUT_US) / 1000:g} ms later; reset the slot or power the card off"
+        )
     psp.wait_loader("waiting for the boot loader behind a mode-1 reset")
     nbio.mark_hung(False)
     if psp.alive:

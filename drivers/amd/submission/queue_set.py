@@ -45,6 +45,7 @@ from ringup.drivers.buffer import Buffer, Where
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
+from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceTimeout, NotSupported
 from ringup.queues.amd.pm4_stream import Pm4Commands, queue_object
 from ringup.queues.amd.program import Scratch
@@ -244,12 +245,7 @@ class QueueSet:
 
     def _heard(self, point: Point) -> bool:
         clock = self._blocks.device.clock
-        end_us = clock.now_us + HEARD_US
-        while not point.done:
-            if clock.now_us > end_us:
-                return False
-            clock.sleep_us(HEARD_POLL_US)
-        return True
+        return poll(lambda: point.done, bool, clock=clock, timeout_us=HEARD_US, poll_us=HEARD_POLL_US)
 
     def forget(self, queue: CardQueue) -> None:
         """Let another queue have the place of one that was closed."""

@@ -17,6 +17,7 @@ from ringup.drivers.transport.linux.kernel import Kernel, explained
 from ringup.drivers.transport.seam import Clock
 from ringup.errors import CardBusy
 
+from ringup.drivers.transport.wait import poll
 LOG = logging.getLogger(__name__)
 FOLDERS = ("run/lock", "tmp")  # the first that is there: open to every user, sticky
 MODE = 0o666
@@ -84,15 +85,12 @@ class CardLock:
         self._node = node
 
     def _wait(self, node: int, clock: Clock, wait_s: float) -> None:
-        end = clock.now_us + wait_s * 1_000_000
-        while not _locked(node):
-            if clock.now_us >= end:
-                waited = f" for {wait_s:g} s" if wait_s else ""
-                holder = self.holder() or "a process that cannot be seen from here"
-                raise CardBusy(
-                    f"taking the card's lock {self._kernel.shown(self.path)}: held{waited} by {holder}; end it or wait for it"
-                )
-            clock.sleep_us(POLL_US)
+        if not poll(lambda: _locked(node), bool, clock=clock, timeout_us=wait_s * 1_000_000, poll_us=POLL_US):
+            waited = f" for {wait_s:g} s" if wait_s else ""
+            holder = self.holder() or "a process that cannot be seen from here"
+            raise CardBusy(
+                f"taking the card's lock {self._kernel.shown(self.path)}: held{waited} by {holder}; end it or wait for it"
+            )
 
     def release(self) -> None:
         """Give the card to others and leave an empty record. Twice is harmless."""

@@ -1,0 +1,116 @@
+"""Bounded waits: when they look, how long they nap, what they say when time is over."""
+
+import pytest
+
+from ringup.drivers.transport.wait import poll, until
+from ringup.errors import DeviceLost, DeviceTimeout
+
+TIMEOUT_US, POLL_US = 1_000, 300
+
+
+class Clock:
+    """Time that passes in sleeps and, where a test wants it, in looks."""
+
+    def __init__(self):
+        self.now_us = 5_000
+        self.naps = []
+
+    def sleep_us(self, time_us):
+        self.naps.append(time_us)
+        self.now_us += time_us
+
+
+class Register:
+    """Answers `done` from a moment on; each look is noted, and takes `look_us`."""
+
+    def __init__(self, clock, done_us, look_us=0):
+        self.clock, self.done_us, self.look_us, self.looks = clock, clock.now_us + done_us, look_us, []
+        self.start_us = clock.now_us
+
+    def read(self):
+        self.looks.append(self.clock.now_us - self.start_us)
+        value = "done" if self.clock.now_us >= self.done_us else "busy"
+        self.clock.now_us += self.look_us
+        return value
+
+
+def is_done(seen):
+    return seen == "done"
+
+
+def wait(register, timeout_us=TIMEOUT_US, **more):
+    return until(
+        register.read,
+        is_done,
+        clock=register.clock,
+        timeout_us=timeout_us,
+        poll_us=POLL_US,
+        doing="waking the card",
+        **more,
+    )
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_what_is_there_already_costs_one_look_and_no_nap(clock):
+    register = Register(clock, 0)
+    assert wait(register) == "done"
+    assert (register.looks, clock.naps) == ([0], [])
+
+
+def test_every_look_but_the_first_comes_behind_one_nap(clock):
+    register = Register(clock, 600)
+    assert wait(register) == "done"
+    assert (register.looks, clock.naps) == ([0, 300, 600], [300, 300])
+
+
+def test_an_answer_that_comes_in_the_nap_over_the_deadline_is_seen(clock):
+    register = Register(clock, 1_001)
+    assert wait(register) == "done"
+    assert register.looks == [0, 300, 600, 900, 1_200]
+
+
+def test_a_look_during_which_the_time_runs_out_is_not_the_last(clock):
+    """As when the process was off the processor in the middle of it."""
+    register = Register(clock, 1_500, look_us=1_500)
+    assert wait(register) == "done"
+    assert register.looks == [0, 1_800]
+
+
+def test_a_wait_that_runs_out_names_what_was_awaited_and_what_was_seen_last(clock):
+    register = Register(clock, 1_201)
+    with pytest.raises(DeviceTimeout) as caught:
+        wait(register, describe=lambda seen: f"it read {seen}", advice="; reset the card")
+    assert str(caught.value) == "waking the card: it read busy for 1 ms; reset the card"
+    assert register.looks == [0, 300, 600, 900, 1_200]
+
+
+def test_what_was_seen_is_shown_as_python_does_where_nothing_else_is_said(clock):
+    with pytest.raises(DeviceTimeout, match=r"^waking the card: 'busy' for 1 ms$"):
+        wait(Register(clock, 9_999))
+
+
+def test_no_time_at_all_is_one_look(clock):
+    register = Register(clock, 1)
+    with pytest.raises(DeviceTimeout, match="'busy' for 0 ms"):
+        wait(register, timeout_us=0)
+    assert (register.looks, clock.naps) == ([0], [])
+    assert wait(Register(clock, 0), timeout_us=0) == "done"
+
+
+def test_what_a_look_raises_comes_out_at_once(clock):
+    def gone():
+        raise DeviceLost("the link is down")
+
+    with pytest.raises(DeviceLost, match="the link is down"):
+        until(gone, is_done, clock=clock, timeout_us=TIMEOUT_US, poll_us=POLL_US, doing="waking the card")
+    assert clock.naps == []
+
+
+@pytest.mark.parametrize(("done_us", "seen"), [(600, "done"), (1_200, "done"), (1_201, "busy")])
+def test_a_poll_returns_what_was_seen_last_whatever_it_was(clock, done_us, seen):
+    register = Register(clock, done_us)
+    assert poll(register.read, is_done, clock=clock, timeout_us=TIMEOUT_US, poll_us=POLL_US) == seen
