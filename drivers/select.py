@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ringup.drivers.card import Card
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
@@ -34,11 +35,8 @@ def start(device: Device, kind: type[Any] | None = None, **options: Any) -> Card
     Raises `NotSupported` for a vendor without a driver or, before the card is touched, one whose cards are not of
     `kind`; and what the driver's bring-up raises.
     """
-    try:
+    with undone_on_error(device.close):
         card: Card = _driver(device, kind).start(device, **options)
-    except BaseException:
-        device.close()
-        raise
     return card
 
 

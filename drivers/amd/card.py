@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from ringup.drivers.amd.smu.control import CardLimits, Control
 from ringup.drivers.amd.submission.card_queue import CardQueue, ComputeQueue, CopyQueue
 from ringup.drivers.amd.submission.queue_set import QueueSet
 from ringup.drivers.buffer import Buffer, Where
-from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.mistakes import Mistakes
 from ringup.drivers.poll import Poller
 from ringup.drivers.stages import Stages, Watcher, patience_with
@@ -556,14 +556,10 @@ class Radeon:
             LOG.warning("%s saw a mistake that a real card punishes: %s%s", self.name, seen[0], more)
 
     def _shut(self, clean: bool) -> None:
+        teardown = Teardown(f"{self.name}: closing", logged=RingupError, kept=())
         close_queues = partial(self._queues.close, patient=clean)
-        steps: tuple[Callable[[], object], ...] = (close_queues, self._health.stop, self._control.close)
-        for step in steps:
-            try:
-                step()
-            except RingupError as error:
-                LOG.info("%s: closing: %s", self.name, error)
-                clean = False
+        for step in (close_queues, self._health.stop, self._control.close):
+            clean = teardown.attempt(step) and clean
         try:
             bringup.stop(self.blocks, self.ih, clean=clean)
         finally:  # the card is quiet, or gone: its memory goes back in any case

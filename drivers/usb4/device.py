@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ringup.autogen.linux import pci
+from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.config_space import answers, ask, change_command, find_capability, wait_for_answer
 from ringup.drivers.transport.linux.lock import CardLock
@@ -57,11 +58,8 @@ class BridgeDevice:
         self._firmware, self.witness = firmware, witness
         self._lost = self._closed = False
         self._fabric = Fabric(bridge)
-        try:
+        with undone_on_error(self.close):
             self.board = topology.find_board(self._fabric)
-        except BaseException:
-            self.close()
-            raise
         self.config = BridgeConfig(self._fabric, self.board.function.place, self._lose)
         self._windows = {
             bar.index: BridgeWindow(f"BAR {bar.index} of {name}", bridge, bar.address, bar.size_bytes, self._lose)
@@ -198,18 +196,11 @@ class BridgeDevice:
         if self._closed:
             return
         self._closed = True
-        caught: list[BaseException] = []
-        for step in (self._stop_mastering, self.bridge.close, self.bridge.port.close):
-            try:
-                step()
-            except RingupError as error:  # cleaning up must not hide what went wrong before
-                LOG.info("closing %s: %s", self.name, error)
-            except BaseException as error:  # noqa: BLE001  raised when all was tried
-                caught.append(error)
-        if self._lock is not None:
-            (self._lock.leave if caught or self.bridge.unsettled else self._lock.release)()
-        if caught:
-            raise caught[0]
+        with Teardown(f"closing {self.name}", logged=RingupError) as teardown:
+            for step in (self._stop_mastering, self.bridge.close, self.bridge.port.close):
+                teardown.attempt(step)
+            if self._lock is not None:
+                (self._lock.leave if teardown.first or self.bridge.unsettled else self._lock.release)()
 
     def _stop_mastering(self) -> None:
         if hasattr(self, "config") and not self._lost:

@@ -15,6 +15,7 @@ from typing import Any
 
 import usb.core
 
+from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport.seam import Clock
 from ringup.drivers.usb4.counts import Counts
 from ringup.drivers.usb4.host import COMPLETED, ERROR, NO_DEVICE, STALL, TIMED_OUT, Transfer, asynchronous
@@ -179,7 +180,7 @@ class Port:
         self._detached = self._claimed = False
         self._streamed: tuple[int, ...] = ()
         self._handle: Any = None
-        try:
+        with undone_on_error(self.close):
             with Naming(f"opening {self.name} ({place.ids})", self):
                 descriptor = backend.get_device_descriptor(device)
                 self._handle = backend.open_device(device)
@@ -188,9 +189,6 @@ class Port:
             self.manufacturer = self.string(descriptor.iManufacturer)
             self.product = self.string(descriptor.iProduct)
             self.serial = self.string(descriptor.iSerialNumber)
-        except BaseException:
-            self.close()
-            raise
 
     def _claim(self) -> None:
         backend, handle = self._backend, self._handle
@@ -710,33 +708,21 @@ class Port:
         handle, backend = self._handle, self._backend
         if handle is None:
             return
-        caught: list[BaseException] = []
-        ended = self._tried(self.drop, caught) or self._tried(self.drop, caught)  # the first may be interrupted
-        usable = ended and not self.lost
-        if usable and self._streamed:
-            self._tried(partial(self._host.free_streams, handle, self._streamed), caught)
-        if usable and self._claimed:
-            self._tried(partial(backend.release_interface, handle, 0), caught)
-        # QUIRK: libusb on macOS crashes or stalls in it (its issue 1635).
-        # GUESS: the system takes a captured device back when its last user closes it.
-        if usable and self._detached and platform.system() != "Darwin":
-            self._tried(partial(backend.attach_kernel_driver, handle, 0), caught)
-        self._handle = None  # ORDER: before, since libusb bears no second time
-        if ended:
-            self._tried(partial(backend.close_device, handle), caught)
-        else:
-            LOG.warning("closing %s: not every transfer ended, so it stays open until the process ends", self.name)
-        if caught:
-            raise caught[0]
-
-    def _tried(self, step: Callable[[], Any], caught: list[BaseException]) -> bool:
-        """Do a step of closing; tell whether it was done. What is no error, ctrl-C above all, is `caught`."""
-        try:
-            step()
-        except (usb.core.USBError, NotImplementedError, RingupError) as error:  # hides nothing that went wrong before
-            LOG.info("closing %s: %s", self.name, error)
-            return False
-        except BaseException as error:  # noqa: BLE001  raised once all steps have been tried
-            caught.append(error)
-            return False
-        return True
+        expected = (usb.core.USBError, NotImplementedError, RingupError)
+        with Teardown(f"closing {self.name}", logged=expected) as teardown:
+            # the first may be interrupted
+            ended = teardown.attempt(self.drop) or teardown.attempt(self.drop)
+            usable = ended and not self.lost
+            if usable and self._streamed:
+                teardown.attempt(partial(self._host.free_streams, handle, self._streamed))
+            if usable and self._claimed:
+                teardown.attempt(partial(backend.release_interface, handle, 0))
+            # QUIRK: libusb on macOS crashes or stalls in it (its issue 1635).
+            # GUESS: the system takes a captured device back when its last user closes it.
+            if usable and self._detached and platform.system() != "Darwin":
+                teardown.attempt(partial(backend.attach_kernel_driver, handle, 0))
+            self._handle = None  # ORDER: before, since libusb bears no second time
+            if ended:
+                teardown.attempt(partial(backend.close_device, handle))
+            else:
+                LOG.warning("closing %s: not every transfer ended, so it stays open until the process ends", self.name)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ringup.cards import Found
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.linux.lock import CardLock
@@ -75,19 +76,13 @@ def open(
     `LinkDown`, each with what to do.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
-    try:
+    with undone_on_error(hold.release):
         bridge = open_bridge(*hold.found, hold.clock, hold.name)
         if hold.abandoned and isinstance(bridge, OpenFirmware):
             bridge = _restarted(bridge, hold)
         hold.settled = True
-        try:
+        with undone_on_error(bridge.port.close):
             _wake(bridge, hold.name)
-        except BaseException:
-            bridge.port.close()
-            raise
-    except BaseException:
-        hold.release()
-        raise
     return BridgeDevice(hold.name, bridge, hold.lock, firmware, witness)
 
 
@@ -166,11 +161,8 @@ def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str
     one that is no bridge.
     """
     port = _claim(backend, place, device, clock, name)
-    try:
+    with undone_on_error(port.close):
         return _bridge(port, name)
-    except BaseException:
-        port.close()
-        raise
 
 
 def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:

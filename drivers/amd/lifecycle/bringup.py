@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 
 from ringup.autogen.linux import pci
 from ringup.drivers.amd.board import mark
@@ -29,6 +30,7 @@ from ringup.drivers.amd.memory.spaces import Spaces
 from ringup.drivers.amd.psp.runtime import power_table_is_signed
 from ringup.drivers.amd.smu.control import Control
 from ringup.drivers.amd.submission.signals import Signals
+from ringup.drivers.cleanup import Teardown
 from ringup.drivers.stages import Stages
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.config_space import ask, change_command, find_capability, wake
@@ -266,24 +268,19 @@ def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
 
     `clean`: queues are unmapped, so the next start may be warm, if all goes well here too; else it begins with a reset.
     """
-    steps: list[Callable[[], object]] = [ih.stop] if ih is not None else []
-    steps.append(lambda: set_gating(blocks.gfx, blocks.ips.block("mmhub"), blocks.sdma, on=False))
-    steps += [engine.stop for engine in blocks.sdma]
-    steps += [blocks.gfx.stop, blocks.psp.stop, blocks.smu.stop]
-    first: RingupError | None = None
-
-    def leave_mark() -> None:
-        if clean and first is None:
-            mark.set_state(blocks.gfx.block, State.CLEAN)
+    gfx = blocks.gfx
+    with Teardown(f"stopping {blocks.device.name}", kept=RingupError) as teardown:
+        if ih is not None:
+            teardown.attempt(ih.stop)
+        teardown.attempt(partial(set_gating, gfx, blocks.ips.block("mmhub"), blocks.sdma, on=False))
+        for engine in blocks.sdma:
+            teardown.attempt(engine.stop)
+        for step in (gfx.stop, blocks.psp.stop, blocks.smu.stop):
+            teardown.attempt(step)
+        if clean and teardown.first is None:
+            teardown.attempt(partial(mark.set_state, gfx.block, State.CLEAN))
         else:
-            mark.erase(blocks.gfx.block)
-
-    steps += [leave_mark, blocks.gmc.stop, blocks.nbio.stop, lambda: set_master(blocks.device, on=False)]
-    steps.append(blocks.stray.free)
-    for step in steps:
-        try:
-            step()
-        except RingupError as error:
-            first = first or error
-    if first is not None:
-        raise first
+            teardown.attempt(partial(mark.erase, gfx.block))
+        for step in (blocks.gmc.stop, blocks.nbio.stop, partial(set_master, blocks.device, on=False)):
+            teardown.attempt(step)
+        teardown.attempt(blocks.stray.free)

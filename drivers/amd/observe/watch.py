@@ -16,6 +16,7 @@ from ringup.drivers.amd.memory.layout import Layout
 from ringup.drivers.amd.smu import published
 from ringup.drivers.amd.smu.sensors import Activity, Link, Sensors, link_of
 from ringup.drivers.amd.smu.tables import Metrics
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux.readonly import ReadOnly, holder, open_readonly
 from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceLost, NotSupported
@@ -113,8 +114,5 @@ def watch(card: str | Device) -> Watch:
         )
     address = card.removeprefix(PCI)
     device = open_readonly(address)
-    try:
+    with undone_on_error(device.close):
         return Watch(device, holder(address))
-    except BaseException:
-        device.close()
-        raise

@@ -42,7 +42,7 @@ from ringup.drivers.amd.submission.queue_memory import (
 from ringup.drivers.amd.submission.signals import WORD_BITS, Signals
 from ringup.drivers.amd.submission.transfer import Staging
 from ringup.drivers.buffer import Buffer, Where
-from ringup.drivers.cleanup import undone_on_error
+from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport import bars
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.wait import poll
@@ -308,17 +308,19 @@ class QueueSet:
 
         `patient`: the card is well, so work under way gets a second to end.
         """
-        failed: Exception | None = None
-        while self.queues:
-            queue = self.queues.pop()
-            try:
-                queue.close(patient=patient)
-            except Exception as error:  # noqa: BLE001  every queue gets its turn; the first error comes out
-                failed = failed or error
-                queue.lose(error, "closed with its card")
-                queue.refuse(ValueError(f"{queue.name} was closed"))
-        if failed is not None:
-            raise failed
+        with Teardown(f"closing the queues of {self._blocks.device.name}", kept=Exception) as teardown:
+            while self.queues:
+                teardown.attempt(partial(_close, self.queues.pop(), patient=patient))
+
+
+def _close(queue: CardQueue, *, patient: bool) -> None:
+    """Close a queue; it takes nothing more even where that fails."""
+    try:
+        queue.close(patient=patient)
+    except Exception as error:
+        queue.lose(error, "closed with its card")
+        queue.refuse(ValueError(f"{queue.name} was closed"))
+        raise
 
 
 def _place(number: int, pipes: int) -> Place:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ringup.autogen.linux import pci
+from ringup.drivers.cleanup import Teardown, undone_on_error
 from ringup.drivers.transport import config_space
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.config_space import ABSENT, GONE, NodeConfig
@@ -96,11 +97,8 @@ class PciDevice:
         self._look_at = FORGET_AFTER
         self._windows: dict[int, Window] = {}
         self._rom: Window | None = None
-        try:
+        with undone_on_error(self.close):
             self._start()
-        except BaseException:
-            self.close()
-            raise
         LOG.info("%s is open over %s", name, way.shown)
 
     def _start(self) -> None:
@@ -187,16 +185,12 @@ class PciDevice:
         if self._closed:
             return
         self._closed = True
-        for give_back in (
-            self._stop_mastering,
-            *(memory.free for memory in self._memory),
-            self._close_windows,
-            self._way.close,
-        ):
-            try:
-                give_back()
-            except (RingupError, OSError) as error:  # cleaning up must not hide what went wrong before
-                LOG.warning("closing %s: %s", self.name, error)
+        teardown = Teardown(f"closing {self.name}", logged=(RingupError, OSError), kept=(), level=logging.WARNING)
+        teardown.attempt(self._stop_mastering)
+        for memory in self._memory:
+            teardown.attempt(memory.free)
+        teardown.attempt(self._close_windows)
+        teardown.attempt(self._way.close)
         self._lock.release()
 
     def _stop_mastering(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringup.autogen.linux import iommufd, vfio
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux import advice
 from ringup.drivers.transport.linux.function import Function
 from ringup.drivers.transport.linux.iova import Range
@@ -42,13 +43,10 @@ class IommufdSpace:
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
         self._nodes = Nodes(self._kernel, self._doing, advice.of_vfio_node)
         self.device_node = -1
-        try:
+        with undone_on_error(self.close):
             self._iommu = self._nodes.open(self._kernel.path("dev/iommu"))
             self.device_node = self._nodes.open(self._kernel.path(f"dev/vfio/devices/{node_of(function)}"))
             self._space = self._attach()
-        except BaseException:
-            self.close()
-            raise
 
     def owns(self, devid: int, flags: int) -> bool:
         """Whether the function that a hot reset would reach is ours: the kernel has checked that for all of them."""

@@ -12,12 +12,14 @@ import json
 import logging
 import os
 from dataclasses import asdict, dataclass
+from functools import partial
 
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux.kernel import Kernel, explained
 from ringup.drivers.transport.seam import Clock
+from ringup.drivers.transport.wait import poll
 from ringup.errors import CardBusy
 
-from ringup.drivers.transport.wait import poll
 LOG = logging.getLogger(__name__)
 FOLDERS = ("run/lock", "tmp")  # the first that is there: open to every user, sticky
 MODE = 0o666
@@ -70,7 +72,7 @@ class CardLock:
     def take(self, clock: Clock, wait_s: float = 0) -> None:
         """Take the lock, waiting at most `wait_s` seconds. Raises `CardBusy` that names the holder."""
         node = self._open()
-        try:
+        with undone_on_error(partial(os.close, node)):
             self._wait(node, clock, wait_s)
             self.previous = _read(node)
             if self.previous:
@@ -79,9 +81,6 @@ class CardLock:
                 )
             mine = process(self._kernel, os.getpid()) or Holder(os.getpid(), 0, "")
             _write(node, _record(mine))
-        except BaseException:
-            os.close(node)
-            raise
         self._node = node
 
     def _wait(self, node: int, clock: Clock, wait_s: float) -> None:

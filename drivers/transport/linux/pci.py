@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from ringup.cards import Found
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.select import unsupported
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.linux import preflight, thunderbolt
@@ -49,16 +50,13 @@ def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | Non
     name = f"pci:{function.address}"
     clock, lock = HostClock(), CardLock(function.kernel, function.address)
     lock.take(clock, wait_s)
-    try:
+    with undone_on_error(lock.release):
         chosen = preflight.path_for(function) if path == AUTO else path
         _refuse(function, chosen)
         if chosen == preflight.SYSFS and stale(function):
             revive(function)
             _refuse(function, chosen)  # it has a new IOMMU group, and a driver may have taken it
         way = WAYS[chosen](function)
-    except BaseException:
-        lock.release()
-        raise
     return PciDevice(name, way, lock, clock)
 
 

@@ -16,6 +16,7 @@ import os
 import struct
 from collections.abc import Iterator
 
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux import advice
 from ringup.drivers.transport.linux.dma import PAGE, Run, joined
 from ringup.drivers.transport.linux.kernel import Kernel
@@ -41,14 +42,11 @@ class Pin:
         self._address, self._size_bytes = address, size_bytes
         self._ring = _ring()
         self._locked = False
-        try:
+        with undone_on_error(self.release):
             if self._ring is not None:
                 self._register(kernel, self._ring)
             else:
                 self._lock(kernel, huge=huge)
-        except BaseException:
-            self.release()
-            raise
 
     def release(self) -> None:
         """Let the pages go. Twice is harmless."""

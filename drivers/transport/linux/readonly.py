@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from ringup.autogen.linux import pci
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.config_space import GONE, NodeConfig, answers, ask
 from ringup.drivers.transport.linux.function import Function
@@ -158,14 +159,11 @@ def open_readonly(address: str, kernel: Kernel | None = None) -> ReadOnly:
             window.close()
         nodes.close()
 
-    try:
+    with undone_on_error(close):
         config = NodeConfig(nodes.open(function.path / "config", os.O_RDONLY))
         _check_answers(config, power, doing)
         for index in function.bars():
             windows[index] = _map(function, index, doing, nodes)
-    except BaseException:
-        close()
-        raise
     return ReadOnly(name, config, windows, HostClock(), close)
 
 

@@ -14,6 +14,7 @@ import os
 from typing import Final
 
 from ringup.autogen.linux import pci
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.clock import HostClock
 from ringup.drivers.transport.config_space import NodeConfig, answers, change_command
 from ringup.drivers.transport.linux import dma
@@ -83,16 +84,13 @@ class SysfsWay:
         self._undo: list[tuple[str, str]] = []  # file, what it held; newest last
         self._nodes = Nodes(self._kernel, self._doing)
         self._combining = WriteCombining()
-        try:
+        with undone_on_error(self.close):
             self.config = NodeConfig(self._open("config"))
             self._wake()
             # ORDER: behind the kernel's switching on, which lets them come. Nobody hears line interrupts here, and a
             # line that stays up is shut off by the kernel for all devices on it. Source: Linux do_pci_enable_device,
             # __report_bad_irq
             change_command(self.config, on=pci.PCI_COMMAND_INTX_DISABLE)
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def revoked(self) -> bool:
@@ -206,11 +204,8 @@ class SysfsWay:
 
     def _lend(self, anchor: dma.Anchor, size_bytes: int) -> tuple[list[dma.Run], dma.Release]:
         pin = Pin(self._kernel, anchor.address, size_bytes, huge=anchor.huge)
-        try:
+        with undone_on_error(pin.release):
             return runs_of(self._kernel, anchor.address, size_bytes), pin.release
-        except BaseException:
-            pin.release()
-            raise
 
     def _methods(self) -> list[str]:
         return self._kernel.text(self._function.path / "reset_method").split()

@@ -11,9 +11,11 @@ import errno
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 
 from ringup.autogen.linux import vfio
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.config_space import NodeConfig
 from ringup.drivers.transport.linux import dma
 from ringup.drivers.transport.linux.device import FUNCTION, SLOT, Window
@@ -207,11 +209,8 @@ class VfioWay:
 
     def _lend(self, anchor: dma.Anchor, size_bytes: int) -> tuple[list[dma.Run], dma.Release]:
         iova = self._iovas.alloc(size_bytes)
-        try:
+        with undone_on_error(partial(self._iovas.free, iova, size_bytes)):
             self._space.map(iova, anchor.address, size_bytes)
-        except BaseException:
-            self._iovas.free(iova, size_bytes)
-            raise
 
         def take_back() -> None:
             self._space.unmap(iova, size_bytes)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ringup.autogen.linux import vfio
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux import advice
 from ringup.drivers.transport.linux.function import Function
 from ringup.drivers.transport.linux.iova import Range
@@ -33,15 +34,12 @@ class GroupSpace:
         self._function = function
         self._nodes = Nodes(self._kernel, self._doing, advice.of_vfio_node)
         self.device_node = -1
-        try:
+        with undone_on_error(self.close):
             self._container = self._nodes.open(self._kernel.path("dev/vfio/vfio"))
             self._check_container()
             self._group = self._nodes.open(self._kernel.path(f"dev/vfio/{function.group}"))
             self._join()
             self.device_node = self._device()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def reset_nodes(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import select
 from collections.abc import Sequence
 
 from ringup.autogen.linux import vfio
+from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.errors import RingupError
 
@@ -112,11 +113,8 @@ class Notice:
         self._came = False
         if irq_info(kernel, node, index)[0]:
             self._event = os.eventfd(0, EVENT_FLAGS)
-            try:
+            with undone_on_error(self.close):
                 set_irqs(kernel, node, index, ON, "asking for the kernel's notices", [self._event])
-            except BaseException:
-                self.close()
-                raise
 
     @property
     def came(self) -> bool:
