@@ -1,4 +1,4 @@
-"""A buffer: memory that a card's engines reach at `gpu_va`. The same for every vendor; who made it takes it back."""
+"""A buffer: memory that a card's engines reach at `gpu_va`. The same class serves every vendor."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ Where = Literal["vram", "host"]
 
 
 class Owner(Protocol):
-    """Who hands buffers out."""
+    """Allocates buffers."""
 
     def free(self, *buffers: Buffer) -> None:
-        """Take buffers back, release their views, call `forget` on each."""
+        """Free buffers: release their views, call `forget` on each."""
         ...
 
 
 class Buffer:
-    """Memory of a card. Free it when nothing that was submitted uses it any more; every use after that is a
-    `ValueError`.
+    """Memory of a card. Free it when no submitted work uses it any more; every later use is a `ValueError`.
 
-    `where`: "vram", the card's own, or "host". `view`: its bytes as the CPU sees them (format B), None where it sees
-    none; what the CPU writes through it reaches the card when the next submission is made known, not before. New VRAM
-    holds what was there; host memory is zero.
+    `where`: "vram", the card's own, or "host". `view`: its bytes as the CPU sees them (format B), None where the CPU
+    sees none. What the CPU writes through it reaches the card with the next submission, not before. New VRAM holds old
+    bytes; host memory is zero.
     """
 
     __slots__ = ("_gone", "_owner", "freed", "gpu_va", "name", "size_bytes", "view", "where")
@@ -42,15 +41,15 @@ class Buffer:
         self.freed = False
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._owner.free(self)
 
     def belongs_to(self, owner: Owner) -> bool:
-        """Tell whether `owner` handed it out."""
+        """Return whether `owner` allocated it."""
         return self._owner is owner
 
     def forget(self, how: str = "freed") -> None:
-        """For the owner: make the buffer unusable; `how` it went."""
+        """Make the buffer unusable, as its owner does when it is gone; errors of later uses say `how`."""
         self.freed, self._gone = True, how
         del self._owner, self.gpu_va, self.size_bytes, self.where, self.view
 
@@ -73,9 +72,8 @@ class Buffer:
             return f"<Buffer {self.name!r}, {self._gone}>"
         return f"<Buffer {self.name!r}, {self.size_bytes} bytes of {self.where} at {self.gpu_va:#x}>"
 
-    if (
-        not TYPE_CHECKING
-    ):  # asked only for what is no longer there, so that a live buffer's attributes cost what attributes cost
+    # Python calls it only for a missing attribute, so a live buffer's attributes cost nothing more
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name in self.__slots__:

@@ -1,6 +1,4 @@
-"""Waiting for a card: look at the word in memory a while, then sleep until an interrupt, then ask whether the card is
-still well.
-"""
+"""Waiting for a card: read the timeline's word in memory a while, sleep until an interrupt, check for faults."""
 
 from __future__ import annotations
 
@@ -10,16 +8,19 @@ from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout, RingupError
 from ringup.queues.timeline import Timeline
 
-LOOKS = 64  # at the word before the first sleep: some microseconds, in which short work ends
-FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000  # without an interrupt; each nap doubles
+# reads of the word before the first sleep: some microseconds, in which short work ends
+LOOKS = 64
+# sleep where no interrupt comes; each is twice as long as the one before
+FIRST_NAP_US, LONGEST_NAP_US = 20, 2_000
 
 
 class Poller:
-    """A `Waiter` of the queues of one card.
+    """The `Waiter` of the queues of one card.
 
-    `examine(last)` takes in interrupts and raises what befell the card; it is asked after every nap (`last`: for the
-    last time), and behind work that is done when `glance(looked)`, which must be cheap, says that something came;
-    `looked`: words in memory were just looked at. `explain` adds what is known to an error that is about to be raised.
+    `examine(last)` drains interrupts and raises any fault they report. It is called after every sleep (`last`: for the
+    last time). `glance(looked)` is a cheap check for pending interrupts, made when the work is done; if it finds some,
+    `examine` is called too. `looked`: words in memory were just read. `explain` adds what is known to an error that is
+    about to be raised.
     """
 
     def __init__(
@@ -30,7 +31,8 @@ class Poller:
         explain: Callable[[RingupError], None],
     ) -> None:
         self._device, self._examine, self._glance, self._explain = device, examine, glance, explain
-        self.advice = ""  # what an error of a wait that ran out ends with
+        # the end of the error of a wait that ran out
+        self.advice = ""
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
         """Return once the timeline is at `value`. Raises `DeviceTimeout` after `timeout_us`, or what `examine`

@@ -12,9 +12,8 @@ from ringup.drivers.transport.config_space import ask
 from ringup.drivers.transport.seam import Device
 from ringup.errors import NotSupported
 
-DRIVERS = {
-    0x1002: "ringup.drivers.amd.card"
-}  # vendor id: the module whose `start` brings a card up; imported when wanted
+# vendor id: the module whose `start` brings a card up; imported when wanted
+DRIVERS = {0x1002: "ringup.drivers.amd.card"}
 LATER = {0x10DE: "NVIDIA"}
 # vendor id: the module whose `unsupported` knows cards of its that are not driven, by device id
 IDS = {0x1002: "ringup.drivers.amd.bus.ids"}

@@ -1,5 +1,5 @@
-"""Bring-up as a list of named stages: each bounded, timed on the transport's clock, told to who watches; a failure
-names its stage.
+"""Bring-up as a list of named stages: each has a bound, is timed on the transport's clock and reported to a watcher; a
+failure names its stage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ringup.drivers.transport.seam import Clock, Device
 from ringup.errors import DeviceTimeout, RingupError
 
 LOG = logging.getLogger(__name__)
-# TIMEOUT: ours; over a bridge's stock firmware an access takes milliseconds, and whole starts took others 18 s
+# TIMEOUT: ours; over a bridge's stock firmware an access takes milliseconds, and other projects saw starts of 18 s
 REMOTE_PATIENCE = 30
 
 
@@ -24,7 +24,7 @@ def patience_with(device: Device) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage as it went. Times are microseconds of the transport's clock; `error` is empty when it went well."""
+    """One stage that has ended. Times are microseconds of the transport's clock; `error` is empty for success."""
 
     name: str
     started_us: int
@@ -33,16 +33,15 @@ class Stage:
     error: str = ""
 
 
-Watcher = Callable[[Stage | str], None]  # told a stage's name when it begins and the stage when it ends
+# called with a stage's name when it begins, and with the stage when it ends
+Watcher = Callable[[Stage | str], None]
 
 
 class Stages:
     """The stages of one bring-up, in order."""
 
     def __init__(self, card: str, clock: Clock, watch: Watcher | None = None, *, patience: int = 1) -> None:
-        """`patience`: how many times the stages' bounds the path to the card may take, since every access is slow
-        there.
-        """
+        """`patience` multiplies the stages' bounds, for a path to the card where every access is slow."""
         self.card, self._clock, self._watch, self._patience = card, clock, watch, patience
         self.done: list[Stage] = []
 

@@ -1,4 +1,4 @@
-"""A ring-like arena of card-visible memory for what lives only as long as a submission: kernel arguments, indirect
+"""An arena of card-visible memory, used like a ring, for what lives as long as a submission: kernel arguments, indirect
 buffers.
 """
 
@@ -11,9 +11,12 @@ from ringup.queues.timeline import Point, retire
 
 
 class Arena:
-    """`size_bytes` at `gpu_va`; pieces are taken in turn and come back in order, when their submission is done."""
+    """`size_bytes` at `gpu_va`. Pieces are taken in turn and become free in the same order, when their submission is
+    done.
+    """
 
-    ALIGN = 256  # bytes: a cache line, and what indirect buffers and kernel arguments ask at most
+    # bytes: at least a cache line, and the largest alignment of indirect buffers and kernel arguments
+    ALIGN = 256
 
     def __init__(
         self,
@@ -24,13 +27,13 @@ class Arena:
     ) -> None:
         self.gpu_va, self.size_bytes = gpu_va, size_bytes
         self._write, self._view = write, view
-        # bytes ever taken, bytes ever given back. While `head` stands, the last piece is as it was put
+        # bytes ever taken, bytes ever freed. While `head` does not change, the last piece holds what was put there
         self.head = self._tail = 0
         self._pending: deque[tuple[Point, int]] = deque()
 
     def take(self, size_bytes: int, timeout_s: float) -> int:
-        """Return the offset of a free piece, waiting for old submissions where needed. Name its point with `keep_until`
-        next.
+        """Return the offset of a free piece, waiting for old submissions where needed. The caller then calls
+        `keep_until` with its point.
         """
         need, head, most = -(-size_bytes // self.ALIGN) * self.ALIGN, self.head, self.size_bytes
         at = head % most
@@ -39,12 +42,14 @@ class Arena:
             return at
         if need > most:
             raise ValueError(f"{size_bytes} bytes never fit an arena of {self.size_bytes}")
-        if at + need > self.size_bytes:  # no piece wraps
+        # no piece wraps
+        if at + need > self.size_bytes:
             need += self.size_bytes - at
             at = 0
         pending = self._pending
         while self.head + need - self._tail > self.size_bytes:
-            if not pending:  # nothing is under way, so nothing is in use; the skipped end alone asked for more than all
+            # no work is in flight, so nothing is in use: with the skipped end the piece needed more than all bytes
+            if not pending:
                 self._tail = self.head
                 self.head = self._tail = -(-self.head // self.size_bytes) * self.size_bytes
                 need, at = -(-size_bytes // self.ALIGN) * self.ALIGN, 0
@@ -54,7 +59,7 @@ class Arena:
         return at
 
     def put(self, offset_bytes: int, data: bytes | bytearray | memoryview) -> None:
-        """Store bytes in a piece that was taken."""
+        """Store bytes in a taken piece."""
         view = self._view
         if view is not None:
             view[offset_bytes : offset_bytes + len(data)] = data
@@ -62,15 +67,17 @@ class Arena:
             self._write(offset_bytes, data)
 
     def keep_until(self, point: Point) -> None:
-        """Say until when what was taken so far is in use."""
+        """Keep what was taken so far until `point` is done."""
         self._pending.append((point, self.head))
 
     def keep_on(self, point: Point) -> None:
-        """Say until when the last piece is in use, which `keep_until` was told of and which is used once more."""
-        self._pending[-1] = point, self.head  # in place of that: two with one end would tell too early that it is free
+        """Keep the last piece until a later `point`: it is used once more."""
+        # it replaces the entry of `keep_until`: of two entries with one end, the first would free the piece too early
+        self._pending[-1] = point, self.head
 
     def forget(self) -> None:
-        """Take everything back: nothing is under way any more."""
+        """Free everything: no work is in flight any more."""
         self._pending.clear()
-        self.head += self.ALIGN  # the last piece is nobody's now
+        # no stream may find its arguments in the last piece
+        self.head += self.ALIGN
         self._tail = self.head

@@ -27,13 +27,14 @@ class KeptMemory(NamedTuple):
 
 @dataclass(slots=True)
 class _Place:
-    """One copy in the card's memory: the addresses in its image, the packets that call it, the version of the image
-    there, its last run.
+    """One copy in the card's memory: the addresses in its image, the packets that call it, the version of its image,
+    its last run.
     """
 
     gpu_va: int
     at_bytes: int
-    fixups: tuple[tuple[int, int], ...]  # (byte in the image, gpu_va to fill in)
+    # (byte in the image, gpu_va to fill in)
+    fixups: tuple[tuple[int, int], ...]
     calls: dict[int, Call] = field(default_factory=dict)
     version: int = 0
     last: Point | None = None
@@ -42,9 +43,9 @@ class _Place:
 class Kept:
     """A stream in `copies` places of the card's memory, used in turn, so that one can be patched while another runs.
 
-    Values are patched by byte: of the commands (`patch`; a stream's `size_bytes` is where its next packet will begin)
-    or of the kernel arguments (`patch_args`; `dispatch` returns where its own begin). What is under way keeps the
-    values it was submitted with.
+    Values are patched at a byte offset: in the commands (`patch`; a stream's `size_bytes` is where its next packet will
+    begin) or in the kernel arguments (`patch_args`; `dispatch` returns where its own begin). Work in flight keeps the
+    values that it was submitted with.
     """
 
     def __init__(
@@ -74,10 +75,10 @@ class Kept:
             args_va = self.gpu_va + at + self._args_at
             filled = tuple((byte, args_va + offset) for byte, offset in fixups)
             self._places.append(_Place(self.gpu_va + at, at, filled))
-        self._next, self._lost = itertools.cycle(self._places).__next__, ""  # the place whose turn it is
+        self._next, self._lost = itertools.cycle(self._places).__next__, ""
 
     def patch(self, at_bytes: int, value: int, size_bytes: int = 8) -> None:
-        """Change a value of 4 or 8 bytes in the commands for the submissions to come."""
+        """Change a value of 4 or 8 bytes in the commands for later submissions."""
         if not self._places:
             raise self._gone()
         if size_bytes not in FORMATS:
@@ -85,15 +86,16 @@ class Kept:
         if not 0 <= at_bytes <= self.commands_bytes - size_bytes:
             raise ValueError(f"byte {at_bytes} lies outside the {self.commands_bytes} bytes of commands")
         try:
-            data = FORMATS[size_bytes].pack(value)  # not into the image, which a failure would leave zeroed
+            # not packed into the image: a failure would leave zeros there
+            data = FORMATS[size_bytes].pack(value)
         except struct.error as error:
             raise ValueError(f"{size_bytes} bytes hold a whole number from 0 on, not {value!r}") from error
         self._image[at_bytes : at_bytes + size_bytes] = data
         self._version += 1
 
     def patch_args(self, at_bytes: int, data: bytes) -> None:
-        """Change bytes of the kernel arguments for the submissions to come: at `dispatch`'s number plus the argument's
-        `arg_offset`.
+        """Change bytes of the kernel arguments for later submissions, at the offset that `dispatch` returned plus the
+        argument's `arg_offset`.
 
         `data`: bytes, or a NumPy scalar or array of the argument's type.
         """
@@ -111,12 +113,13 @@ class Kept:
         self._version += 1
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
-        """Run it as it is patched now; return its point. Waits for the place's last run where all places are busy."""
+        """Run it as it is patched now and return its point. If all places are busy, wait for the oldest run."""
         if not self._places:
             raise self._gone()
         place = self._next()
         version = self._version
-        if place.version != version:  # store the image as it is patched now, once the place's last run has ended
+        # store the image as it is patched now, once the place's last run has ended
+        if place.version != version:
             last, image = place.last, self._image
             if last is not None:
                 timeline = last.timeline
@@ -134,12 +137,12 @@ class Kept:
         return ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")
 
     def lose(self, how: str) -> None:
-        """For the owner: the memory is gone; every use says `how`."""
+        """Forget the memory, which the owner has lost; every later use raises an error with `how`."""
         self._places, self._free = [], lambda: None
         self._lost = how
 
     def free(self) -> None:
-        """Give the memory back once nothing of it runs. Twice is harmless."""
+        """Free the memory once nothing of it runs. Twice is harmless."""
         for place in self._places:
             if place.last is not None and not place.last.timeline.failed:
                 place.last.wait()

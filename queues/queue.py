@@ -1,7 +1,7 @@
-"""Queues: where streams become work on a card. One class for every vendor; packets and the way to the card are given.
+"""Queues: where streams become work on a card. One class serves every vendor; it is given packets and a ring.
 
 A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It
-is published whole.
+is published as a whole.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
 PACK_ADDRESS = ADDRESS.pack_into
-PUT_ROOM_BYTES = 256  # of the ring: what `put` of `Queue.submit` may submit itself, in one call or two
-ARGS_ALIGN = 64  # bytes: more than any argument asks, a cache line of the scalar cache
-HEAD_BYTES, INLINE_BYTES = 4, 4096  # of a packet that carries arguments; the most that go into the ring
-BROKEN_OFF_S = 0.2  # TIMEOUT: ours, for work whose submission was interrupted
+# ring bytes kept free for what `put` of `Queue.submit` submits itself, in one call or two
+PUT_ROOM_BYTES = 256
+# bytes: a cache line of the scalar cache, more than any argument needs
+ARGS_ALIGN = 64
+# the head of a packet that carries arguments; the largest arguments that go into the ring
+HEAD_BYTES, INLINE_BYTES = 4, 4096
+# TIMEOUT: ours, for work whose submission was interrupted
+BROKEN_OFF_S = 0.2
 # TIMEOUT: how long a full ring waits for old work; amdgpu's default lockup timeout for compute is the same order
 TIMEOUT_S = 10.0
 
 
 class Owner:
-    """The thread that a card and all that hangs on it belongs to: none of it is locked. `thread`: who may submit; no
-    thread while none may.
+    """The thread that owns a card and all its objects, none of which has a lock. `thread`: the one that may submit;
+    `NO_THREAD` while none may.
     """
 
     __slots__ = ("_cause", "_cured", "_holder", "name", "thread")
@@ -44,18 +48,18 @@ class Owner:
         self._cured: Callable[[], bool] | None = None
 
     def adopt(self) -> None:
-        """Give it to the calling thread. Nobody else may be using it meanwhile."""
+        """Give the card to the calling thread. No other thread may be using it."""
         self._holder = get_ident()
         self.thread = self._holder if self._cause is None else NO_THREAD
 
     def refuse(self, cause: Exception, cured: Callable[[], bool] | None = None) -> None:
-        """Take no submission from now on: each raises `cause`, unless `cured`, which is asked first, says that all is
-        well again.
+        """Refuse every submission from now on: each raises `cause`. `cured` is called first; once it returns True,
+        submissions are accepted again.
         """
         self.thread, self._cause, self._cured = NO_THREAD, cause, cured
 
     def accept(self) -> None:
-        """Take submissions again."""
+        """Accept submissions again."""
         self.thread, self._cause, self._cured = self._holder, None, None
 
     def admit(self) -> None:
@@ -67,42 +71,43 @@ class Owner:
             self.accept()
 
     def check(self) -> None:
-        """Raise a `ValueError` in any other thread."""
+        """Raise a `ValueError` in any thread but the owner."""
         if get_ident() != self._holder:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
             holder = f"thread {names[self._holder]!r}" if self._holder in names else "a thread that has ended"
             raise ValueError(
-                f"{self.name} belongs to {holder}, not to {threading.current_thread().name!r}: call `card.adopt()` here first"
+                f"{self.name} belongs to {holder}, not to {threading.current_thread().name!r}: call `card.adopt()` here"
+                " first"
             )
 
 
 class Commands(Protocol):
-    """What an engine's packets are, for whoever submits: bytes, ready to store."""
+    """An engine's packets, as a queue needs them: bytes, ready to store."""
 
     @property
     def kind(self) -> str:
-        """The engine's language, such as `pm4`; a stream of another is refused."""
+        """The kind of packets, such as `pm4`; a stream of another kind is refused."""
         ...
 
     @property
     def begin(self) -> bytes:
-        """What every submission starts with: caches that others may have written behind are invalidated."""
+        """The start of every submission: it invalidates caches whose memory others may have written."""
         ...
 
     @property
     def pad(self) -> bytes:
-        """A packet that does nothing, the unit that submissions and indirect buffers are filled to; empty where any
-        length will do.
+        """A packet that does nothing. Submissions and indirect buffers are padded to eight of it; empty for an engine
+        that takes any length.
         """
         ...
 
     def padding(self, count: int) -> bytes:
-        """Return what does nothing and is as long as `count` of `pad`, 0 to 7, in as few packets as there can be."""
+        """Return as few packets as possible that do nothing and are as long as `count` of `pad`, 0 to 7."""
         ...
 
     def signal(self, gpu_va: int, value: int) -> bytes:
-        """Store `value` at `gpu_va` when everything before is done and visible, and interrupt; the value's places are
-        `signal_places`.
+        """Store `value` at `gpu_va` when everything before is done and visible, and interrupt. `signal_places` says
+        where the value stands in these bytes.
         """
         ...
 
@@ -116,27 +121,28 @@ class Commands(Protocol):
         ...
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
-        """Run an indirect buffer; `at_bytes`: where in the ring the packet comes to lie, for engines that care."""
+        """Run an indirect buffer; `at_bytes`: where in the ring the packet lies, for engines that need it aligned."""
         ...
 
     @property
     def call_period(self) -> int:
-        """Calls at places that differ by a multiple of so many bytes are alike."""
+        """Bytes after which `call` repeats: calls at places that differ by a multiple of it are equal."""
         ...
 
 
-# Where arguments lie: the arena, its head then, how many addresses were filled in, what the arguments were
+# where the arguments lie: the arena, its head at that time, how many addresses were filled in, the arguments themselves
 Placed = tuple[Arena | None, int, int, bytes]
 NOWHERE: Placed = (None, 0, 0, b"")
-NONE, NEW, OLD = range(3)  # what arguments a submission uses: those of an earlier one, or a piece of its own
+# which arguments a submission uses: none, a new piece of the arena, or those of an earlier submission
+NONE, NEW, OLD = range(3)
 
 
 class Stream:
-    """Commands being built: bytes, and where addresses of kernel arguments must go. Touches no hardware; its engine's
-    class adds verbs.
+    """Commands being built: bytes, and where addresses of kernel arguments must go. It does not access hardware; a
+    subclass for each engine adds the commands.
 
-    A stream may be submitted more than once, also while it runs: each time gets arguments of its own, or those of the
-    last time where they are the same and nothing was placed since.
+    A stream may be submitted more than once, also while it runs. Each submission gets its own copy of the arguments;
+    it shares the last copy when the arguments are equal and nothing else was placed in the arena since.
     """
 
     placed: Placed | None = None  # once it was submitted
@@ -149,22 +155,22 @@ class Stream:
         self.fixups: list[tuple[int, int]] = []  # (byte in body, byte in args): a 64-bit address to fill in
         self.arg_fixups: list[tuple[int, int]] = []  # the same in the arguments themselves
         self.waits: list[Point] = []
-        # a profile's hook: called before a command with its name, returns what to call behind it
+        # a profile's hook: called with a command's name before the command; returns what to call after it
         self.around: Callable[[Any, str], Callable[[], None]] | None = None
 
     @property
     def size_bytes(self) -> int:
-        """How long the commands are, without the final signal."""
+        """Bytes of the commands, without the final signal."""
         return len(self.body)
 
     def wait_for(self, point: Point) -> None:
-        """Let the whole stream wait for a point of this or another queue before it starts."""
+        """Make the whole stream wait for a point of this or another queue before it starts."""
         check_point(point)
         self.waits.append(point)
 
 
 def check_point(point: Point) -> None:
-    """Raise a `TypeError` for what nobody can wait for."""
+    """Raise a `TypeError` for anything but a `Point`."""
     if not isinstance(point, Point):
         raise TypeError(f"a point is waited for, such as `submit` returns, not {type(point).__name__}")
 
@@ -173,9 +179,10 @@ Put = Callable[[int, bytes | bytearray], None]
 
 
 class Inline(NamedTuple):
-    """Arguments that go into the ring with their commands, where each store into the card's memory costs a round trip.
+    """How arguments go into the ring with their commands, where each store into the card's memory costs a round trip.
 
-    `gpu_va`: the ring's; `carry(size_bytes)`: the head of a packet that the engine skips with so many bytes behind it.
+    `gpu_va`: the ring's; `carry(size_bytes)`: the head of a packet that the engine skips together with the next
+    `size_bytes` bytes.
     """
 
     gpu_va: int
@@ -183,8 +190,8 @@ class Inline(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of commands that lie in memory, as `Queue.call` keeps it: its packets, the whole submission, the byte of
-    the signal's value in it, how long the padding at its end is.
+    """A call of commands in memory, as `Queue.call` caches it: its packets, the whole submission, the byte offset of
+    the signal's value, the bytes of padding at the end.
     """
 
     packets: bytes
@@ -196,8 +203,8 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueParts:
-    """What a queue is made of. `args`: memory for kernel arguments; `indirect`: memory for streams that are too long
-    for the ring; `inline`: given where arguments are to go into the ring.
+    """What a queue is made of. `args`: memory for kernel arguments; `indirect`: memory for streams too long for the
+    ring; `inline`: set where arguments go into the ring.
     """
 
     name: str
@@ -217,9 +224,7 @@ class Queue:
         self._install(parts)
 
     def _install(self, parts: QueueParts) -> None:
-        """Take `parts` for all that the queue is made of. A queue that has parts already must have no work under way on
-        them.
-        """
+        """Use `parts` from now on. A queue that has parts already must have no work in flight on them."""
         commands, timeline, ring = parts.commands, parts.timeline, parts.ring
         self.name, self.commands, self.timeline, self.ring = parts.name, commands, timeline, ring
         self._args, self._indirect, self._owner, self._inline = parts.args, parts.indirect, parts.owner, parts.inline
@@ -227,10 +232,10 @@ class Queue:
         self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
         self._places = commands.signal_places
-        # until its value outgrows the low part, that alone changes from one submission to the next
+        # only the low part of the value changes from one submission to the next, until the value outgrows it
         self._low_at, low, _ = next(place for place in self._places if place[2] == 0)
         self._pack_low, self._low_mask = low.pack_into, MASKS[low.size]
-        # engines that want padding fetch eight units at a time: what fills a submission up to that, by its length
+        # engines that need padding fetch eight units at a time: the padding of a submission, by its length
         pad = commands.pad
         self._fetch_bytes = 8 * len(pad) or 1
         self._fills = {n * len(pad): commands.padding(n) for n in range(8)}
@@ -248,7 +253,7 @@ class Queue:
 
     @property
     def clear_ahead(self) -> bool:
-        """Whether what is submitted now would start at once: nothing is under way, and nothing is waited for."""
+        """Whether a submission would start at once: no work is in flight, and no point is waited for."""
         timeline = self.timeline
         return not self._waits and (timeline.known == timeline.last or timeline.idle)
 
@@ -258,7 +263,7 @@ class Queue:
             self._owner.admit()
 
     def check(self, stream: Stream) -> None:
-        """Raise a `TypeError` or `ValueError` for what is no stream of this queue's engine and card."""
+        """Raise a `TypeError` or `ValueError` unless `stream` is one of this queue's engine and card."""
         if not isinstance(stream, Stream):
             raise TypeError(f"{self.name} takes streams, not {type(stream).__name__}")
         if stream.kind != self.commands.kind:
@@ -275,21 +280,21 @@ class Queue:
         put: Put | None = None,
         stored: Callable[[], None] | None = None,
     ) -> Point:
-        """Hand a stream to the card and return the point that it reaches when done.
+        """Submit a stream to the card and return the point that is reached when its work is done.
 
-        `put(at_bytes, data)`, where given, stores commands at a place of the ring in the host's stead. It may submit to
-        this queue for that, up to 128 bytes, which have ended when it returns. `stored` is called when all commands are
-        stored, before the engine is told of them.
+        `put(at_bytes, data)` is optional: it writes the ring's bytes by DMA instead of by the CPU. It may submit up to
+        128 bytes to this queue itself; that work has ended when it returns. `stored` is called when all commands are
+        stored, before the engine learns of them.
 
-        A full ring waits, at most `timeout_s`. Raises a `ValueError` for a stream of another engine, card or thread,
-        the first cause while the card takes no work, and what a wait raises; nothing of the stream is submitted then.
+        Waits up to `timeout_s` for room in a full ring. Raises a `ValueError` for a stream of another engine, card or
+        thread, the first error while the card refuses work, and what a wait raises. Nothing is submitted then.
         """
         owner = self._owner
         if get_ident() != owner.thread:
             owner.admit()
         try:
             fits = stream.owner is owner and stream.kind == self._kind
-        except AttributeError:  # it is no stream at all
+        except AttributeError:  # not a stream at all
             fits = False
         if not fits:
             self.check(stream)
@@ -301,7 +306,7 @@ class Queue:
             inline = self._inline
             if inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
                 head += self._carry(inline, stream, len(head))
-                put = None  # they know where they lie
+                put = None  # the arguments' addresses hold only where the commands are stored now
             else:
                 data, placed = stream.args, stream.placed
                 if (
@@ -331,7 +336,7 @@ class Queue:
         point = self._push(body, timeout_s, end, stored)
         if used_args == NEW:
             args.keep_until(point)
-            # most streams are submitted once: what it takes to know the arguments again is noted the second time
+            # most streams are submitted once: the copy that recognises equal arguments is made the second time
             stream.placed = NOWHERE if placed is None else (args, args.head, len(fixups), bytes(data))
         elif used_args:
             args.keep_on(point)
@@ -342,11 +347,12 @@ class Queue:
         return point
 
     def _carry(self, inline: Inline, stream: Stream, at: int) -> bytes:
-        """Return a packet that carries a stream's arguments, `at` bytes into its submission, and fill in where they
-        come to lie.
+        """Return a packet that carries a stream's arguments, `at` bytes into its submission, and fill in their
+        addresses.
         """
         ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
-        room = len(args) + ARGS_ALIGN  # wherever it begins, the arguments find their alignment
+        # wherever the packet begins, the arguments can be aligned in it
+        room = len(args) + ARGS_ALIGN
         size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
         behind_head = ring.wptr + self._ahead(ring.wptr, size) + at + HEAD_BYTES
         skip = -behind_head % ARGS_ALIGN
@@ -365,9 +371,9 @@ class Queue:
         known: dict[int, Call],
         timeout_s: float = TIMEOUT_S,
     ) -> Point:
-        """Run commands that lie in the card's memory and return the point behind them.
+        """Run commands in the card's memory and return the point that is reached when they are done.
 
-        `known` keeps the submissions of earlier calls of the same commands, by their place in the period.
+        `known` caches the submissions of earlier calls of the same commands, by their place modulo `call_period`.
         """
         if get_ident() != self._owner.thread:
             self._owner.admit()
@@ -411,8 +417,8 @@ class Queue:
         return Call(packets, whole, len(whole), len(packets) + self._low_at, len(fill))
 
     def restart(self, cause: Exception) -> None:
-        """Go on after a reset of the hardware: what was not done fails with `cause`, pointers start at 0, nothing is
-        under way.
+        """Go on after a reset of the hardware: undone work fails with `cause`, pointers start at 0, nothing is in
+        flight.
         """
         self.timeline = self.timeline.fail(cause)
         self.ring.restart()
@@ -421,9 +427,7 @@ class Queue:
         self._waits.clear()
 
     def _ahead(self, at: int, size_bytes: int) -> int:
-        """Return how many bytes of padding go before a submission of so many bytes at `at`: up to the ring's end, where
-        it would wrap.
-        """
+        """Return the bytes of padding before a submission at `at`: up to the ring's end, if it would wrap there."""
         ring = self.ring
         rest = ring.size_bytes - (at & ring.size_bytes - 1)
         # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr
@@ -432,14 +436,15 @@ class Queue:
         return rest if self.commands.pad and rest < size_bytes + -(at + size_bytes) % self._fetch_bytes else 0
 
     def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
-        """Have commands put a little ahead in the ring and fill the way there; the ring does not know of them yet.
-        Returns where they end.
+        """Have `put` store commands a little ahead in the ring, pad the bytes before them, and return where they end.
+        The ring does not count them yet.
         """
         ring, pad = self.ring, self.commands.pad
         unit, size = 8 * len(pad), ring.size_bytes
         data = data + pad * (-len(data) % unit // len(pad))
         begin = ring.wptr + PUT_ROOM_BYTES + -ring.wptr % unit
-        if begin // size != ring.wptr // size:  # what `put` submits may begin at the ring's start
+        # what `put` submits may begin at the ring's start
+        if begin // size != ring.wptr // size:
             begin += PUT_ROOM_BYTES - begin % size
         rest = size - begin % size
         start = begin + (rest if rest < len(data) else 0)
@@ -459,8 +464,8 @@ class Queue:
         at: int | None = None,
         stored: Callable[[], None] | None = None,
     ) -> Point:
-        """Store commands and the signal behind them, and publish all. `at`: where they go; what lies between was stored
-        before.
+        """Store commands and their signal, and publish all. `at`: where they go; the bytes between the write pointer
+        and there are stored already.
         """
         ring, signal, timeline = self.ring, self._signal, self.timeline
         start, last = ring.wptr, timeline.last
@@ -499,8 +504,8 @@ class Queue:
     def _broken_off(self, start: int, last: int) -> None:
         """Take back a submission that failed or was interrupted, as by ctrl-C, while it was stored.
 
-        One that was stored whole, of which the engine may have been told, is let end first, in a bounded time: whoever
-        asked for it will free what it uses, and the next submission would set it off.
+        If it was stored as a whole, the engine may know of it, and the next submission would start it. So it is
+        published and given a bounded time to end, before the caller frees what it uses.
         """
         if self.ring.wptr == start:
             self.timeline.last = last
@@ -519,7 +524,7 @@ class Queue:
         return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)
 
     def _prefix(self, more: list[Point]) -> bytes:
-        """Return the packets that wait for points; those that only the host can wait for are waited for here."""
+        """Return the packets that wait for points. Points that only the host can wait for are waited for here."""
         latest: dict[Timeline, int] = {}
         mine = self.timeline
         for point in (*self._waits, *more):
@@ -535,8 +540,8 @@ class Queue:
         return b"".join(parts)
 
     def _wait_here(self, point: Point) -> None:
-        """Wait in the queue's stead. What befell the other card is raised once: this queue can go on without it
-        then.
+        """Wait for a point by the host. An error of the other card is raised once; this queue can go on without that
+        card then.
         """
         try:
             point.wait(TIMEOUT_S)

@@ -1,8 +1,8 @@
 """A ring in memory: a producer's write pointer, a consumer's progress, bytes that wrap.
 
-The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order; the consumer
-reads what lies before the pointer. Space is taken back when the timeline says that a submission is done, for then all
-of it has been read. No read pointer is trusted.
+The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order. The consumer
+(the engine) reads what lies before the pointer. The space of a submission is free again when the timeline says that it
+is done: the engine has read all of it then. The engine's read pointer is not used.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ class Ring:
         view: memoryview | None = None,
         start: int = 0,
     ) -> None:
-        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell; `view`, where the CPU sees the ring,
-        saves calling `write`.
+        """`publish(wptr_bytes)` stores the write pointer and rings the doorbell. `view` is the ring's memory where the
+        CPU has it mapped; then `write` is not called.
         """
         if size_bytes < 256 or size_bytes & size_bytes - 1:
             raise ValueError(f"a ring's size is a power of two from 256 bytes, not {size_bytes}")
         self.name, self.size_bytes = name, size_bytes
         self._write, self._publish, self._view = write, publish, view
         self._mask = size_bytes - 1
-        self.usable_bytes = size_bytes - 4  # never filled wholly, since full and empty would look alike
-        self.wptr = self.tail = start  # bytes ever written; bytes known to be read
-        self.limit = start + self.usable_bytes  # how far the write pointer may go now
+        # a full ring and an empty one would look alike, so it is never filled wholly
+        self.usable_bytes = size_bytes - 4
+        # bytes ever written; bytes known to be read
+        self.wptr = self.tail = start
+        # how far the write pointer may go now
+        self.limit = start + self.usable_bytes
         self._pending: deque[tuple[Point, int]] = deque()
 
     @property
     def free_bytes(self) -> int:
-        """What may be written now."""
+        """Bytes that may be written now."""
         return self.limit - self.wptr
 
     def reserve(self, size_bytes: int, timeout_s: float) -> None:
-        """Make room for so many bytes, waiting for the oldest submissions where needed. Raises what their points'
-        `wait` raises.
+        """Make `size_bytes` free, waiting for the oldest submissions where needed. Raises what their points' `wait`
+        raises.
         """
         if size_bytes > self.usable_bytes:
             raise ValueError(f"{size_bytes} bytes never fit the {self.size_bytes} of {self.name}")
@@ -65,11 +68,11 @@ class Ring:
         at: int | None = None,
         stored: Callable[[], None] | None = None,
     ) -> None:
-        """Store one submission, whose last packet signals `point`, and publish it. Its room must have been reserved.
+        """Store one submission, whose last packet signals `point`, and publish it. Its space must have been reserved.
 
-        `unread_bytes`: the end of `data` that may be unread still when `point` is done, such as padding; `at`: where it
-        begins, if what lies between the write pointer and there was stored before; `stored`: called before the engine
-        is told of it.
+        `unread_bytes`: bytes at the end of `data`, such as padding, that the engine may not have read when `point` is
+        done. `at`: where it begins, if the bytes between the write pointer and there are stored already. `stored`:
+        called before the engine learns of it.
         """
         if at is None:
             at = self.wptr
@@ -90,7 +93,7 @@ class Ring:
         self._publish(end)
 
     def put_whole(self, data: bytes | bytearray, point: Point, unread_bytes: int) -> None:
-        """Do so with one that does not run over the ring's end; the short way of what is submitted again and again."""
+        """Do the same as `put` for a submission that does not wrap: the short path for frequent submissions."""
         start = self.wptr
         end, place, view = start + len(data), start & self._mask, self._view
         self._pending.append((point, end - unread_bytes))
@@ -106,11 +109,11 @@ class Ring:
         self._publish(end)
 
     def publish(self) -> None:
-        """Tell the engine once more how far the packets go."""
+        """Publish the write pointer once more."""
         self._publish(self.wptr)
 
     def store(self, at: int, data: bytes | bytearray) -> None:
-        """Store packets at a place, as pointers count; nobody is told."""
+        """Store packets at `at`, counted as the pointers are, without publishing them."""
         self._store_wrapped(at & self._mask, data)
 
     def _store_wrapped(self, place: int, data: bytes | bytearray) -> None:
@@ -125,7 +128,7 @@ class Ring:
             self._write(at, data)
 
     def unfinished(self) -> tuple[int, int]:
-        """Return the bytes, from and to as the pointers count, of what is not known to be done; whole submissions."""
+        """Return where the submissions that are not known to be done begin and end, counted as the pointers are."""
         start = self.tail
         for point, end in self._pending:
             if not point.done:
@@ -134,7 +137,7 @@ class Ring:
         return start, self.wptr
 
     def restart(self) -> None:
-        """Drop what was under way: the queue was mapped anew, and its pointers start at 0."""
+        """Forget all submissions: the queue was mapped again, and its pointers start at 0."""
         self._pending.clear()
         self.tail = self.wptr = 0
         self.limit = self.usable_bytes

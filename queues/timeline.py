@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-# Values of one timeline that may be under way while a queue compares 32 bits of them: more than any ring holds packets.
+# values of one timeline that may be in flight while a queue compares 32 bits of them: more than any ring holds packets
 EPOCH_MARGIN = 1 << 20
 LOW = 0xFFFF_FFFF
 
 
 class Waiter(Protocol):
-    """Who knows how to wait for a card: polls, sleeps on its clock, notices faults and loss."""
+    """Waits for a card: polls, sleeps on its clock, notices faults and loss."""
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
         """Return once `timeline.completed >= value`; raise `DeviceTimeout`, `DeviceHung`, `DeviceFault` or
@@ -27,7 +27,7 @@ class Waiter(Protocol):
 
 
 def copy_of(error: Exception) -> Exception:
-    """Return an error like `error`, notes, cause and all, to be raised in its place: one that is raised twice keeps
+    """Return a copy of `error` with its notes and cause, to be raised instead: an error that is raised twice collects
     both tracebacks.
     """
     fresh = type(error)(*error.args)
@@ -38,13 +38,13 @@ def copy_of(error: Exception) -> Exception:
 
 
 class Failed:
-    """The `Waiter` of a timeline that ended: what was not done by then never will be, and `cause` says why."""
+    """The `Waiter` of a timeline that ended: work that was not done by then never will be, because of `cause`."""
 
     def __init__(self, cause: Exception) -> None:
         self.cause = cause
 
     def wait(self, timeline: Timeline, value: int, timeout_us: int) -> None:
-        """Return for what was done; raise the cause for all else."""
+        """Return for work that was done; raise the cause for other work."""
         if timeline.completed < value:
             raise copy_of(self.cause)
 
@@ -72,21 +72,21 @@ class Timeline:
             raise ValueError(f"a timeline's word has 32 or 64 bits, not {word_bits}")
         self.name, self._read, self.gpu_va, self.space, self.waiter = name, read, gpu_va, space, waiter
         self.word_bits = word_bits
-        # the last value that was handed out; the highest that was seen done, which is all that is left of a card that
-        # is gone
+        # the last value that was given to a point; the highest value seen in memory, which stays known when the card is
+        # gone
         self.last = self.known = start
 
     def __repr__(self) -> str:
         return f"<timeline {self.name}: {self.known} of {self.last}>"
 
     def next(self) -> Point:
-        """Return the point after the last; whoever takes it must have the queue signal it."""
+        """Return the point after the last; the caller must make the queue signal it."""
         self.last += 1
         return Point(self, self.last)
 
     @property
     def completed(self) -> int:
-        """The highest value known to be done. A word beyond `last` is no progress: the memory that held it is gone."""
+        """The highest value known to be done. A word beyond `last` does not count: its memory is lost."""
         raw, done = self._read(), self.known
         seen = raw if self.word_bits == 64 else done + (raw - done & LOW)
         if done < seen <= self.last:
@@ -95,7 +95,7 @@ class Timeline:
         return done
 
     def look(self, value: int, times: int) -> bool:
-        """Look at memory up to so many times; whether it came to `value`."""
+        """Read memory up to `times` times; return whether it reached `value`."""
         read, most, is_whole, done = self._read, self.last, self.word_bits == 64, self.known
         for _ in range(times):
             raw = read()
@@ -107,44 +107,44 @@ class Timeline:
         return False
 
     def reached(self, value: int) -> None:
-        """Take all up to `value` as done: whoever says so has seen what comes of it, though memory may not show it
+        """Take all up to `value` as done. The caller has seen the work's results, though memory may not show the value
         yet.
         """
         self.known = max(self.known, value)
 
     def fail(self, cause: Exception) -> Timeline:
-        """End here, as the card's reset ends a queue's work: what is not done fails with `cause`. Returns the timeline
-        that goes on.
+        """End this timeline, as a reset of the card ends a queue's work: undone work fails with `cause`. Return its
+        successor.
 
-        The heir uses the same memory, which nobody may be writing now, and goes on behind the last value. No queue can
-        wait for a point of this.
+        The successor uses the same memory, which no engine may be writing now, and counts on from the last value. No
+        queue can wait for a point of this timeline any more.
         """
         done = self.completed
-        heir = Timeline(
+        successor = Timeline(
             self.name, self._read, self.gpu_va, self.space, self.waiter, word_bits=self.word_bits, start=self.last
         )
         self._read, self.space, self.waiter = lambda: done, self, Failed(cause)
-        return heir
+        return successor
 
     def skip_to(self, value: int) -> None:
-        """Count on from `value`, before anything is submitted: the queue's memory is new and its count is not."""
+        """Count on from `value`, before anything is submitted: the queue has new memory and keeps its count."""
         self.last = self.known = value
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with work undone or not: nothing more will be done on it."""
+        """Whether it ended: nothing more will be done on it."""
         return isinstance(self.waiter, Failed)
 
     @property
     def idle(self) -> bool:
-        """Whether everything handed out is done."""
+        """Whether all values given to points are done."""
         return self.completed == self.last
 
     def comparable(self, value: int) -> bool:
-        """Tell whether a queue that compares 32 bits, unsigned, waits rightly for `value`, which was just seen undone,
-        from now on.
+        """Return whether a queue that compares 32 unsigned bits can wait for `value`, which was just seen undone.
 
-        Not across a wrap of the low half: before it the old count looks larger, behind it the new one smaller.
+        It cannot across a wrap of the low half: before the wrap the old count looks larger, after it the new one
+        smaller.
         """
         return self.known >> 32 == value >> 32 and (value & LOW) < (1 << 32) - EPOCH_MARGIN
 
@@ -162,31 +162,30 @@ class Point:
 
     @property
     def done(self) -> bool:
-        """Whether the work up to here is done. What a card does behind a fault may be done and wrong: `wait` raises the
-        fault.
+        """Whether the work up to here is done. Work that a card does after a fault may be done and wrong: `wait` raises
+        the fault.
         """
         timeline = self.timeline
         return timeline.known >= self.value or timeline.completed >= self.value
 
     def wait(self, timeout_s: float = 10.0) -> None:
-        """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or what befell the
-        card.
-        """
+        """Wait until it is done. Raises `DeviceTimeout` after `timeout_s` of the card's time, or the card's error."""
         self.timeline.waiter.wait(self.timeline, self.value, round(timeout_s * 1_000_000))
 
 
 def retire(pending: deque[tuple[Point, int]], timeout_s: float) -> int:
-    """Drop what is done from `pending`, which holds points of one timeline in order, each with an end; return the last
-    end dropped.
+    """Remove what is done from `pending`, which holds points of one timeline in order, each with an end. Return the
+    last end removed.
 
-    Waits for the first point where none is done. Raises what its `wait` raises, and drops nothing then.
+    Waits for the first point if none is done. Raises what its `wait` raises, and removes nothing then.
     """
     point, end = pending[0]
     if not point.done:
         point.wait(timeout_s)
     done = max(point.value, point.timeline.known)
     last, end_of_all = pending[-1]
-    if last.value <= done:  # as usual: who takes work away comes later than the work ends
+    # the usual case: space is reclaimed later than the work ends
+    if last.value <= done:
         pending.clear()
         return end_of_all
     while pending and pending[0][0].value <= done:

@@ -1,4 +1,4 @@
-"""A Radeon in hand: memory, programs, queues, what it does and did. The blocks below are wired by `wiring`, started by
+"""An open Radeon: memory, programs, queues, statistics, reports. Its blocks are made by `wiring` and started by
 `bringup`.
 """
 
@@ -50,14 +50,16 @@ LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
 CAUSES_KEPT = 16
 SELF_TEST_US = 200_000
-REPORT_TELLS = "; `card.report()` tells more"  # of a card that came up: one that did not has no report
-LINK_CHECK_EVERY = 8  # naps of a wait between two looks at the link
+# only a card that came up has a report
+REPORT_TELLS = "; `card.report()` tells more"
+# sleeps of a wait between two checks of the link
+LINK_CHECK_EVERY = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CardInfo:
-    """What a card is. Sizes in bytes. `doubts`: what of its firmware and tables is not what the driver was written
-    for.
+    """What a card is. Sizes are in bytes. `doubts`: where its firmware and tables differ from what the driver was
+    written for.
     """
 
     name: str
@@ -79,15 +81,15 @@ class CardInfo:
 
 
 class Radeon:
-    """One card, up. Belongs to the thread that opened it. Use it as a context manager, or `close` it."""
+    """One card that is up. It belongs to the thread that opened it. Use it as a context manager, or `close` it."""
 
     def __init__(
         self, device: Device, *, firmware: Path | str | Iterable[Path | str] = (), watch: Watcher | None = None
     ) -> None:
-        """Bring the card up. `firmware`: files or folders, or one, that come before the system's. `watch` is told of
-        every stage.
+        """Bring the card up. `firmware`: one or several files or folders that come before the system's. `watch` is
+        called for every stage.
 
-        Raises an error of ringup's tree that names the failing stage; the card is torn down then.
+        Raises a `RingupError` that names the failing stage; the card is torn down then.
         """
         self.device, self.owner = device, Owner(device.name)
         self._explicit = (firmware,) if isinstance(firmware, (str, Path)) else tuple(firmware)
@@ -97,21 +99,23 @@ class Radeon:
         self.rungs: list[Rung] = []
         self._errors_so_far: deque[str] = deque(maxlen=CAUSES_KEPT)
         self._counts = Counts()
-        self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()  # by address
+        # by address
+        self._programs: weakref.WeakValueDictionary[int, Program] = weakref.WeakValueDictionary()
         self._closed = False
         self._looks = 0
-        self._warned: set[str] = set()  # doubts that were told
-        self._stalled: dict[CardQueue, tuple[int, int]] = {}  # by queue whose wait ran out: how far it was, when
+        self._warned: set[str] = set()  # doubts that were logged
+        # for a queue whose wait ran out: the value that was done, and when
+        self._stalled: dict[CardQueue, tuple[int, int]] = {}
         ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
         self._pci_id = ":".join(f"{one:04x}" for one in ids)
-        self._told = 0  # of the mistakes, those that were asked for
+        self._reported = 0  # mistakes that the caller was given
         self._late: DeviceTimeout | None = None  # the last wait that ran out
         self._mistakes = Mistakes(device, self._locate)
         self._tensors = Tensors(self)
         self._start()
 
     def _start(self, replaced: Sequence[CardQueue] = ()) -> None:
-        """Bring the card up. `replaced`: queues of before a reset that took everything; they go on in place."""
+        """Bring the card up. `replaced`: queues from before a reset of the whole card; the same objects go on."""
         try:
             self._start_once(replaced, whole=False)
         except (DeviceTimeout, DeviceHung, DeviceFault) as error:
@@ -125,7 +129,7 @@ class Radeon:
 
     def _start_once(self, replaced: Sequence[CardQueue], *, whole: bool) -> None:
         stages = Stages(self.device.name, self.device.clock, self._watch, patience=patience_with(self.device))
-        self.stages, self.fault, self._late, self._told = stages.done, None, None, 0
+        self.stages, self.fault, self._late, self._reported = stages.done, None, None, 0
         self._mistakes.forget()
         self._bringup = start = Bringup(self.device, stages, Store(explicit=self._explicit), whole=whole)
         try:
@@ -162,7 +166,7 @@ class Radeon:
             queue.submit(queue.stream()).wait(SELF_TEST_US / 1e6)
 
     def _abandon(self) -> None:
-        """Stop what was started, as far as it goes; the first error is on its way already."""
+        """Stop what was started, as far as possible. An error is being raised already, so those here are logged."""
         start = self._bringup
         if not hasattr(start, "blocks"):
             return
@@ -170,7 +174,8 @@ class Radeon:
             try:
                 bringup.stop(start.blocks, getattr(start, "ih", None), clean=False)
             finally:
-                if hasattr(start, "spaces"):  # the card sends nothing any more: its memory may go
+                # the card sends nothing any more, so its memory may be freed
+                if hasattr(start, "spaces"):
                     start.spaces.close()
         except RingupError as error:
             LOG.info("%s: stopping what was started: %s", self.device.name, error)
@@ -212,7 +217,7 @@ class Radeon:
 
     @property
     def _firmware(self) -> dict[str, str]:
-        """Versions by kind: of the files, and of what runs where that can be asked."""
+        """Versions by kind: of the files, and of the firmware that runs where the card reports it."""
         versions = {kind: f"{version:#x}" for kind, version in self.blocks.firmware.versions.items()}
         return versions | ({"smu": f"{running:#x}"} if (running := self.blocks.smu.firmware_version) else {})
 
@@ -229,7 +234,7 @@ class Radeon:
 
     @property
     def copies(self) -> tuple[CopyQueue, ...]:
-        """A queue of every copy engine; the others' are made when first asked for."""
+        """A queue of every copy engine; those of all engines but the first are made on first use."""
         self._check()
         for engine in range(len(self.blocks.sdma)):
             if engine not in self._copies:
@@ -256,22 +261,22 @@ class Radeon:
         inside.
         """
         self._check()
-        from ringup.drivers.amd.profiling import CardProfile  # what only some cards are asked for is loaded then
+        from ringup.drivers.amd.profiling import CardProfile  # few cards are profiled, so it is imported on use
 
         return CardProfile(self)
 
     # --- memory and programs ----------------------------------------------------------------------------------------
     def alloc(self, size_bytes: int, where: Where = "vram", *, visible: bool = False, name: str = "") -> Buffer:
-        """Return memory that the card's queues reach; `visible`: the CPU must see it too, which host memory always is.
+        """Return memory that the card's queues reach. `visible`: the CPU sees it too, as it does all host memory.
 
-        VRAM holds what was there before, host memory is zero. Raises `OutOfMemory`.
+        New VRAM holds old bytes; host memory is zero. Raises `OutOfMemory`.
         """
         self._check()
         return self.spaces.user.alloc(size_bytes, where, visible=visible, name=name)
 
     def pin(self, buffer: Any, name: str = "") -> Buffer:
-        """Let the card reach memory of yours, without a copy: a writable buffer of whole pages. Free it before the
-        memory goes.
+        """Let the card reach the caller's memory without a copy: a writable buffer of whole pages. Free the result
+        before that memory is freed.
 
         Raises `NotSupported` where the path to the card cannot do it.
         """
@@ -279,12 +284,12 @@ class Radeon:
         return self.spaces.user.import_host(self.device.pin(memoryview(buffer).cast("B")), name, adopt=True)
 
     def load(self, code: bytes | CodeObject, name: str = "program", *, kernel: str = "") -> Program:
-        """Put a code object (an ELF for the amdgcn target, or one that was parsed) into the card's memory.
+        """Put a code object (an ELF for the amdgcn target, or a parsed one) into the card's memory.
 
-        A fat binary, such as a library that HIP's compiler made, gives its object for this card; where it has several,
-        the one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
+        Of a fat binary, such as a library that HIP's compiler made, the object for this card is taken; of several, the
+        one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
-        from ringup.queues.amd.code_object import CodeObject, parse  # whoever looks at a card does without ELF files
+        from ringup.queues.amd.code_object import CodeObject, parse  # only a card that runs programs needs them
 
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):
@@ -298,7 +303,8 @@ class Radeon:
         with undone_on_error(buffer.free):
             image = parsed.relocate(buffer.gpu_va)
             self.copy.upload(buffer, image).wait()
-            # ORDER: the copy engine writes by the same mapping; from here on no kernel can overwrite code or constants
+            # ORDER: the copy engine writes through the same mapping; from here on no kernel can overwrite code or
+            # constants
             variables = [(piece.offset, piece.size_bytes) for piece in parsed.pieces if piece.writable]
             self.spaces.user.write_protect(buffer, variables)
             program = self._programs[buffer.gpu_va] = Program(parsed, buffer.gpu_va, buffer.free, self.owner)
@@ -325,36 +331,38 @@ class Radeon:
             raise ValueError(f"{self.name} was closed")
 
     def stats(self) -> Stats:
-        """Return what the card does, and leave the metrics where other processes find them."""
+        """Return the card's statistics, and leave the metrics where other processes find them."""
         self._check()
         return self._health.stats(self.spaces.user.stats(), self._queues.queues, self._counts, self.ih.overflows)
 
     @property
     def limits(self) -> CardLimits:
-        """What the card may do, and within which bounds power and clocks may be set."""
+        """The bounds within which power and clocks may be set."""
         self._check()
         return self._control.limits
 
     def set_power_limit(self, power_w: int) -> None:
-        """Set the power that the card may take, watts, until `close`. A `ValueError` gives the range."""
+        """Set the power limit in watts until `close`. The `ValueError` for another value gives the range."""
         self._check()
         self._control.set_power_limit(power_w)
 
     def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep the clock `gfx`, `memory`, `fabric` or `soc` in a range until `close`. A `ValueError` gives what it
-        takes.
+        """Keep the clock `gfx`, `memory`, `fabric` or `soc` in a range until `close`. The `ValueError` for another
+        range gives the bounds.
         """
         self._check()
         self._control.set_clock_range(name, min_mhz, max_mhz)
 
     def workload(self, profile: str) -> None:
-        """Hint at the work to come, such as `compute`, until `close`. A `ValueError` names the profiles."""
+        """Set the power controller's workload profile, such as `compute`, until `close`. A `ValueError` lists the
+        profiles.
+        """
         self._check()
         self._control.workload(profile)
 
     def report(self) -> Report:
-        """Return a post-mortem: first cause, queues, waves, last interrupts, memory. Works on a card that is lost or
-        was closed, too.
+        """Return a post-mortem: first cause, queues, waves, last interrupts, memory. It works for a lost or closed card
+        too.
         """
         self.owner.check()
         unreachable = "the card was closed" if self._closed else "the card is gone" if self.device.lost else ""
@@ -385,22 +393,22 @@ class Radeon:
 
     @property
     def mistakes(self) -> list[str]:
-        """What a virtual card saw of its driver's and its work's mistakes since the start or the last reset; always
-        empty for a real one.
+        """Mistakes of the driver and of submitted work that a virtual card saw since the start or the last reset;
+        always empty for a real card.
         """
         self.owner.check()
         seen = self._mistakes.seen()
-        self._told = len(seen)
+        self._reported = len(seen)
         return seen
 
     def reset(self, first: str = "queue") -> list[Rung]:
-        """Make the card usable again, from the rung `first` of `queue`, `engine`, `mode1`, `function`, `slot` on;
-        return the rungs as they went.
+        """Make the card usable again by the rungs `queue`, `engine`, `mode1`, `function`, `slot`, from `first` on.
+        Return the rungs that were tried.
 
-        What does not end within 20 ms fails on its points, with the first cause where there is one; queues go on in
-        place. `queue` and `engine` leave memory and the queues of other engines alone. The others take all memory of
-        the card: every use of a buffer, a program or a kept stream of before is a `ValueError`, and queues start anew.
-        Raises `DeviceLost`, or `DeviceHung` when no rung helped.
+        Work that does not end within 20 ms fails: its points raise the first cause. Queues go on as the same objects.
+        `queue` and `engine` leave memory and the queues of other engines alone. The other rungs lose all memory of the
+        card: every later use of an old buffer, program or kept stream is a `ValueError`. Raises `DeviceLost`, or
+        `DeviceHung` when no rung helped.
         """
         self._check()
         cause = self.fault
@@ -420,14 +428,14 @@ class Radeon:
         return reset.rungs
 
     def _calm(self) -> None:
-        """Take in what interrupts are left of a fault, forget it and let work in."""
+        """Drain the interrupts of a fault, forget it and accept work again."""
         self._take_in()
-        self.fault, self._late, self._told = None, None, 0
+        self.fault, self._late, self._reported = None, None, 0
         self._mistakes.forget()
         self.owner.accept()
 
     def _restart(self, rung: str, queues: list[CardQueue], cause: RingupError) -> None:
-        """Come up again after a reset that took everything; queues go on in place."""
+        """Come up again after a reset of the whole card; queues go on as the same objects."""
         how = f"lost in a reset of the card ({rung})"
         for queue in queues:
             queue.lose(cause, how)
@@ -437,7 +445,8 @@ class Radeon:
         self.spaces.lose(how)
         self.blocks.stray.free()
         self.owner.refuse(cause)
-        self.owner = Owner(self.device.name)  # streams that were begun before are told apart by it
+        # a new owner distinguishes new streams from those that were begun before
+        self.owner = Owner(self.device.name)
         self.fault = None
         self._start(queues)
 
@@ -446,7 +455,7 @@ class Radeon:
         return self.fault is not None or self.ih.glance(looked)
 
     def _explain(self, error: RingupError) -> None:
-        """Add to an error what led to it, where that is known, and where queues are."""
+        """Add to an error the mistakes that led to it and where the queues stand."""
         if isinstance(error, DeviceTimeout):
             now = self.device.clock.now_us
             late = [
@@ -464,7 +473,7 @@ class Radeon:
             error.add_note(line)
 
     def _locate(self, seen: Observation) -> str:
-        """Say what lies at the addresses of an observation: kernel and offset, buffer."""
+        """Return what lies at the addresses of an observation: kernel and offset, buffer."""
         if seen.vmid not in (-1, USER_VMID) or not hasattr(self, "spaces"):
             return ""
         parts = [
@@ -475,8 +484,8 @@ class Radeon:
         return "; ".join(parts)
 
     def _examine(self, last: bool) -> None:
-        """Take in interrupts; raise the error it reports. `last`: nobody looks again, so the link is looked at for
-        certain.
+        """Drain interrupts; raise the error that they report. `last`: no later call comes, so the link is checked in
+        any case.
         """
         self.owner.check()
         self._take_in()
@@ -503,7 +512,7 @@ class Radeon:
                 self._health.hurry()
 
     def _fail(self, cause: RingupError) -> None:
-        """Keep the first cause; take no work from now on."""
+        """Keep the first error and refuse work from now on."""
         if self.fault is None:
             self._explain(cause)
             self._errors_so_far.append(f"{type(cause).__name__}: {cause}")
@@ -528,7 +537,7 @@ class Radeon:
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether `close` was called."""
+        """Whether `close` was called."""
         return self._closed
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -544,13 +553,13 @@ class Radeon:
         except RingupError as error:
             LOG.info("%s: closing: %s", self.name, error)
         finally:
-            self._tell_mistakes()
+            self._log_mistakes()
             self.device.close()
 
-    def _tell_mistakes(self) -> None:
-        """Log the mistakes that nobody was told of: work may look well on a virtual card and not be on a real one."""
+    def _log_mistakes(self) -> None:
+        """Log the mistakes that the caller has not asked for: the same work may fail on a real card."""
         self._mistakes.close()
-        seen = self._mistakes.seen()[self._told :]
+        seen = self._mistakes.seen()[self._reported :]
         if seen and self.fault is None and self._late is None:
             more = f" (and {len(seen) - 1} more)" if len(seen) > 1 else ""
             LOG.warning("%s saw a mistake that a real card punishes: %s%s", self.name, seen[0], more)
@@ -562,7 +571,8 @@ class Radeon:
             clean = teardown.attempt(step) and clean
         try:
             bringup.stop(self.blocks, self.ih, clean=clean)
-        finally:  # the card is quiet, or gone: its memory goes back in any case
+        finally:
+            # the card is quiet, or gone: its memory is freed in any case
             self.spaces.close()
 
     def __enter__(self) -> Radeon:
@@ -575,7 +585,7 @@ class Radeon:
         self.close()
 
     def adopt(self) -> None:
-        """Give the card to the calling thread; nobody else may be using it meanwhile."""
+        """Give the card to the calling thread; no other thread may be using it."""
         self.owner.adopt()
 
 

@@ -39,9 +39,8 @@ class CardProfile:
             cached=False,
         )
         access = card.spaces.user.access(self._memory)
-        if (
-            self._memory.where == "vram"
-        ):  # which holds what was there before; the first submission's flush brings it there
+        # which holds what was there before; the first submission's flush brings it there
+        if self._memory.where == "vram":
             access.write(0, bytes(len(access)))
         self._profile = Profile(
             self._memory.gpu_va, PLACES, lambda byte: int.from_bytes(access[byte : byte + STAMP_BYTES], "little")

@@ -63,9 +63,8 @@ class Bot:
             data, status = self._exchange(command)
         except DeviceLost:
             raise
-        except (
-            BaseException
-        ) as error:  # ctrl-C too: what the device still wants to send would be taken for the next answer
+        except BaseException as error:
+            # ctrl-C too: what the device still wants to send would be taken for the next answer
             self._recover(error)
             raise
         if status == FAILED:

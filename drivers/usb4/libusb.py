@@ -31,6 +31,7 @@ CONTROL, BULK, BULK_STREAM = 0, 2, 4  # enum libusb_transfer_type
 SETUP_BYTES = 8
 MAX_BYTES = 0x7FFF_FFFF  # libusb_transfer.length is an int
 INTERRUPTED, NOT_FOUND, NO_DEVICE, NOT_SUPPORTED, TIMEOUT, INVALID = -10, -5, -4, -12, -7, -2  # enum libusb_error
+# enum libusb_transfer_status
 ENDED = (
     "completed",
     "error",
@@ -39,7 +40,7 @@ ENDED = (
     "stall",
     "no_device",
     "overflow",
-)  # enum libusb_transfer_status
+)
 ERRNO = {
     -1: errno.EIO,
     -2: errno.EINVAL,
@@ -191,10 +192,11 @@ class LibusbHost:
         Raises `USBError`.
         """
         got = self._lib.libusb_alloc_streams(handle.handle, count, _endpoints(endpoints), len(endpoints))
+        # macOS and some controllers: these endpoints have no streams
         if got < 0 and got not in (
             NOT_SUPPORTED,
             INVALID,
-        ):  # macOS and some controllers: these endpoints have no streams
+        ):
             raise _error(self._lib, got)
         return max(int(got), 0)
 
@@ -308,11 +310,12 @@ def _cancel(lib: Any, transfer: LibusbTransfer) -> None:
     code = lib.libusb_cancel_transfer(transfer._pointer)
     if first and code == NOT_FOUND and not transfer.taken:
         transfer.absent = True
+    # it has ended already, or ends because the device went: its callback tells
     if code not in (
         0,
         NOT_FOUND,
         NO_DEVICE,
-    ):  # it has ended already, or ends because the device went: its callback tells
+    ):
         LOG.info("cancelling %r: libusb error %d", transfer, code)
 
 

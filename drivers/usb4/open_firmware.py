@@ -162,9 +162,8 @@ class OpenFirmware:
                 error = garbled(self, requests[len(done)], most + 1)
                 if not absent or isinstance(error, DeviceLost):
                     raise error
-                done.append(
-                    Completion(tlp.UNSUPPORTED)
-                )  # UNKNOWN: whether the engine shows a function that is not there so
+                # UNKNOWN: whether the engine shows a function that is not there so
+                done.append(Completion(tlp.UNSUPPORTED))
                 tries = most
                 continue
             tries -= 1

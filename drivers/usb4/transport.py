@@ -217,8 +217,9 @@ def _bridge(port: Port, name: str) -> Bridge:
         )
     if row.firmware == Firmware.OPEN:
         return OpenFirmware(port)
+    # SCSI and its transports, which the open firmware has no use for
     from ringup.drivers.usb4.stock import (
-        StockFirmware,  # SCSI and its transports, which the open firmware has no use for
+        StockFirmware,
     )
 
     return StockFirmware(port, patched=row.firmware == Firmware.PATCHED)

@@ -166,9 +166,8 @@ class Uas:
             if any(flight.status.status != COMPLETED for flight in flights):
                 self._abort(error)
                 raise
-        except (
-            BaseException
-        ) as error:  # ctrl-C: what the device still wants to send would be taken for a later command's
+        except BaseException as error:
+            # ctrl-C: what the device still wants to send would be taken for a later command's
             self._abort(error)
             raise
         for flight in flights:

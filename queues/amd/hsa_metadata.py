@@ -16,13 +16,14 @@ MAJOR = 1
 MAX_KERNARG_BYTES = 1 << 20
 MAX_GROUP = 1 << 16
 
+# kinds that hold an address; the last four are of descriptors
 ADDRESSES = (
     "global_buffer",
     "sampler",
     "image",
     "pipe",
     "queue",
-)  # kinds that hold an address; the last four are of descriptors
+)
 BY_VALUE, DYNAMIC_LDS = "by_value", "dynamic_shared_pointer"
 HIDDEN = "hidden_"
 
@@ -111,10 +112,8 @@ def parse(data: bytes, what: str) -> tuple[str, tuple[KernelMetadata, ...]]:
 
     try:
         top = _Map(msgpack.unpackb(data, strict_map_key=True), what)
-    except (
-        ValueError,
-        msgpack.exceptions.UnpackException,
-    ) as error:  # not UTF-8, too deep, cut short, bytes after the end
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        # not UTF-8, too deep, cut short, bytes after the end
         raise CompileError(f"{what}: its metadata is no MessagePack ({error}); build it again") from error
     version = top.get("amdhsa.version", list)
     if not version or version[0] != MAJOR:

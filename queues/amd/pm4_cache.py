@@ -31,9 +31,8 @@ class Caches(NamedTuple):
 
 NOTHING = Caches()
 NEXT_DISPATCH = Caches(scalar=True, vector=True)  # results of an earlier dispatch of this card
-FROM_OUTSIDE = Caches(
-    scalar=True, vector=True, l2_writeback=True, l2_invalidate=True
-)  # host, copy engine or peer wrote
+# host, copy engine or peer wrote
+FROM_OUTSIDE = Caches(scalar=True, vector=True, l2_writeback=True, l2_invalidate=True)
 NEW_CODE = Caches(instructions=True, scalar=True, vector=True, l2_writeback=True, l2_invalidate=True)
 TO_OUTSIDE = Caches(l2_writeback=True)  # host, copy engine or peer will read
 

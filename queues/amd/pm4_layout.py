@@ -226,9 +226,8 @@ WINDOW_STARTS = {  # dword address that a packet's register offsets count from
     "SET_CONFIG_REG": pm4.SET_CONFIG_REG_START,
     "SET_CONTEXT_REG": pm4.SET_CONTEXT_REG_START,
 }
-BASES: Mapping[
-    int, tuple[int, int]
-] = {  # of the register segments, dwords; the discovery tables of MI300 and of Navi 31 and 48
+# of the register segments, dwords; the discovery tables of MI300 and of Navi 31 and 48
+BASES: Mapping[int, tuple[int, int]] = {
     9: (0x2000, 0xA000),
     11: (0x1260, 0xA000),
     12: (0x1260, 0xA000),

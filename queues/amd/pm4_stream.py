@@ -28,11 +28,12 @@ SIGNAL_VALUE_BYTE = 20  # of RELEASE_MEM: header, two control dwords, the addres
 KERNARG_ALIGN = 64  # bytes: more than any argument's alignment, a cache line of the scalar cache
 PREPARED_LIMIT = 4096  # launches that a kernel remembers
 AQL_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")  # hsa_kernel_dispatch_packet_t, HSA runtime specification 2.9
+# bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
 SCRATCH_UNIT = {
     9: 1024,
     11: 256,
     12: 256,
-}  # bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
+}
 SCRATCH_BY_ENGINE = (11, 12)  # generations whose WAVES counts those of one shader engine; ac_shader_util.c
 
 

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from ringup.queues.amd.packets import Hole, Template, Version, numbered, to_bytes
 from ringup.queues.amd.sdma_words import COPY_LINEAR_V7, KINDS, words_of
 
-PIECE = re.compile(
-    r"(.+)_(?:\d+_(\d+)|dw([01]))"
-)  # how the header names pieces of an operand: by their bits of it, or as dw0 and dw1
+# how the header names pieces of an operand: by their bits of it, or as dw0 and dw1
+PIECE = re.compile(r"(.+)_(?:\d+_(\d+)|dw([01]))")
 LESS_ONE = ("COPY_LINEAR.count", "CONSTANT_FILL.count")  # bytes less one, the whole dword theirs
 ALIGNED = {  # bytes that an operand must be a multiple of
     "FENCE.addr": 4,

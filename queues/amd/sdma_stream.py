@@ -71,12 +71,13 @@ class CopyStream(Stream):
 
     def copy(self, target_va: int, source_va: int, size_bytes: int) -> None:
         """Copy any number of bytes; the ranges may overlap."""
+        # one packet
         if (
             self.around is None
             and not (target_va | source_va | size_bytes) & WHOLE
             and 0 < size_bytes <= self._most
             and abs(target_va - source_va) >= size_bytes
-        ):  # one packet
+        ):
             body = self.body
             at = len(body)
             body += self._copy

@@ -12,9 +12,8 @@ from ringup.autogen.amd import pm4_events
 from ringup.queues.amd.packets import ATOMIC_64, Atomic, Compare
 from ringup.queues.decode import Packet
 
-NameRegister = Callable[
-    [int], tuple[str, Iterable[tuple[str, int, int]]] | None
-]  # dword address: name, (field, low bit, mask in place)
+# dword address: name, (field, low bit, mask in place)
+NameRegister = Callable[[int], tuple[str, Iterable[tuple[str, int, int]]] | None]
 RAW_SHOWN = 8  # dwords of a packet on its own line; the rest is counted
 INDENT = "    "
 _EVENT = "EVENT_TYPE_"

@@ -27,9 +27,8 @@ from ringup.drivers.transport.seam import Device
 from ringup.errors import DeviceTimeout, FirmwareError, NotSupported
 from ringup.firmware.stated import within
 
-if (
-    TYPE_CHECKING
-):  # at run time they are imported where a table is read: the reader of images is an eighth of the driver's import
+# at run time they are imported where a table is read: the reader of images is an eighth of the driver's import
+if TYPE_CHECKING:
     from ringup.firmware.amd import discovery as binary
     from ringup.firmware.amd.layouts import Fields
 
@@ -38,14 +37,14 @@ IFWI_TIMEOUT_US = 2_000_000  # TIMEOUT: amdgpu_discovery.c: up to two seconds fr
 IFWI_POLL_US = 1000
 RESET_IT = "reset its slot or power it off"
 READY = 0x8000_0000  # bit 31 of C2PMSG_33
+# facts and bases that amdgpu_discovery.c has compiled in: mmMP0_SMN_C2PMSG_33 0x16061
 MP0_EVERYWHERE = (
     (13, 0, 0),
     (0x16000,),
-)  # facts and bases that amdgpu_discovery.c has compiled in: mmMP0_SMN_C2PMSG_33 0x16061
+)
 TABLES = (facts.IP_DISCOVERY, facts.GC, facts.HARVEST_INFO, facts.MALL_INFO)  # read when reading is dear
-SIZED_BY: dict[
-    int, tuple[type[Struct], str]
-] = {  # table: its header and the member that says how long it is; a harvest table has one length
+# table: its header and the member that says how long it is; a harvest table has one length
+SIZED_BY: dict[int, tuple[type[Struct], str]] = {
     facts.IP_DISCOVERY: (facts.ip_discovery_header, "size"),
     facts.GC: (facts.gpu_info_header, "size"),
     facts.MALL_INFO: (facts.mall_info_header, "size_bytes"),

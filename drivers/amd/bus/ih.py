@@ -180,6 +180,5 @@ class Ih:
                 self._rptr = int(now.offset) * 4 + ENTRY_BYTES & self._mask & -ENTRY_BYTES
                 self._clear_overflow(self._block.read(osssys.IH_RB_CNTL))
             stored = now
-        return (
-            int(stored.offset) * 4 & self._mask & -ENTRY_BYTES
-        )  # whole entries, whatever a card that is going away stores
+        # whole entries, whatever a card that is going away stores
+        return int(stored.offset) * 4 & self._mask & -ENTRY_BYTES

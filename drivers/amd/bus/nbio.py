@@ -29,9 +29,8 @@ from ringup.errors import NotSupported
 
 # ATOM_S3_ASIC_GUI_ENGINE_HUNG of amdgpu's atombios.h: tells the VBIOS that a driver is resetting the card
 ENGINE_HUNG = 0x2000_0000
-SOFT_RESET_STRAP = frozenset(
-    {(4, 3, 0), (6, 3, 1)}
-)  # versions whose USB function must not keep its state over a reset of D3hot
+# versions whose USB function must not keep its state over a reset of D3hot
+SOFT_RESET_STRAP = frozenset({(4, 3, 0), (6, 3, 1)})
 PAGE_SHIFT = 8  # INTERRUPT_CNTL2 holds an address in units of 256 bytes
 
 

@@ -41,9 +41,8 @@ class VramWindow:
         """Return `size_bytes` of VRAM. Raises `ValueError` outside of it, `DeviceLost` when the card is gone."""
         seen = self._seen(vram_pa, size_bytes)
         near = self._bar.read_block(vram_pa, seen) if seen else b""
-        if (
-            near and near[-4:] == GONE[-len(near) :]
-        ):  # a card that leaves in the middle of a block leaves ones at its end
+        # a card that leaves in the middle of a block leaves ones at its end
+        if near and near[-4:] == GONE[-len(near) :]:
             self._check(f"reading {seen:#x} bytes of VRAM at {vram_pa:#x}")
         return near + self._read_far(vram_pa + seen, size_bytes - seen) if seen < size_bytes else near
 

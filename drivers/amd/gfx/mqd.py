@@ -17,10 +17,11 @@ from ringup.drivers.amd.bus.registers import Version
 HEADER = 0xC031_0800  # Source: gfx_v11_0_compute_mqd_init
 # a page: the structure has 2048 bytes, firmware writes behind it. Source: kfd_mqd_manager_v11.c, allocate_mqd
 SIZE_BYTES = 4096
+# QUIRK: the hardware counts at most 0xff entries of 32 bytes. Source: update_mqd
 EOP_MIN_BYTES, EOP_MAX_BYTES = (
     2048,
     8192,
-)  # QUIRK: the hardware counts at most 0xff entries of 32 bytes. Source: update_mqd
+)
 PRELOAD_SIZE = 0x55
 RPTR_BLOCK = 5  # the read pointer is reported every 2 << 5 dwords at the latest
 DISPATCH_POINTER = 1 << 14  # of CP_HQD_HQ_STATUS0: the packet's address is kept for a debugger. Source: init_mqd
@@ -99,9 +100,8 @@ def compute_mqd(version: Version, spec: QueueSpec) -> bytes:
         cp_hqd_ib_control=int(gc_hqd.CP_HQD_IB_CONTROL.at(version)(min_ib_avail_size=3)),
         cp_hqd_hq_status0=DISPATCH_POINTER,
         cp_mqd_control=int(gc_hqd.CP_MQD_CONTROL.at(version)(priv_state=1)),
-        cp_hqd_eop_control=int(
-            gc_hqd.CP_HQD_EOP_CONTROL.at(version)(eop_size=(spec.eop_bytes // 4).bit_length() - 2)  # 2 << eop_size
-        ),
+        # 2 << eop_size
+        cp_hqd_eop_control=int(gc_hqd.CP_HQD_EOP_CONTROL.at(version)(eop_size=(spec.eop_bytes // 4).bit_length() - 2)),
     )
     return bytes(memory(descriptor))
 

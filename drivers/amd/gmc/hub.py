@@ -269,9 +269,8 @@ class Hub:
     def kept_fault(self) -> gmc_faults.Fault | None:
         """Return the fault that the hub keeps, and leave it there; None when there is none."""
         words, block = self.words, self.block
-        block.read(
-            words.fault_status
-        )  # QUIRK: the first read may come before the register is up to date. Source: gmc_v11_0.c
+        # QUIRK: the first read may come before the register is up to date. Source: gmc_v11_0.c
+        block.read(words.fault_status)
         status = block.read(words.fault_status)
         if not int(status):
             return None

@@ -20,9 +20,8 @@ ENTRY_BYTES = 8
 TABLE_BYTES = ENTRIES * ENTRY_BYTES
 LEVELS = (AMDGPU_VM_PDB2, AMDGPU_VM_PDB1, AMDGPU_VM_PDB0, AMDGPU_VM_PTB)
 SPAN_BYTES = tuple(PAGE_BYTES * ENTRIES**above for above in (3, 2, 1, 0))  # what an entry of a level covers
-PAGE_FRAGMENTS = tuple(
-    (span // PAGE_BYTES).bit_length() - 1 for span in SPAN_BYTES
-)  # fragment of a page of a level alone
+# fragment of a page of a level alone
+PAGE_FRAGMENTS = tuple((span // PAGE_BYTES).bit_length() - 1 for span in SPAN_BYTES)
 ADDRESS_BITS = 48  # of a virtual address, and of a physical one in an entry
 FRAGMENTS = 32  # values of the fragment field: 4 KiB << fragment
 MTYPE_UC = 3  # soc21_enum.h and soc24_enum.h, MTYPE

@@ -154,11 +154,12 @@ GFXHUB_WORDS = HubWords(
     fault_default=(gc.GCVM_L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32, gc.GCVM_L2_PROTECTION_FAULT_DEFAULT_ADDR_HI32),
 )
 
+# the fault status is 64 bits wide since then; what is decoded lies in its low half
 MMHUB_STATUS_LO32_SINCE: Version = (
     4,
     1,
     0,
-)  # the fault status is 64 bits wide since then; what is decoded lies in its low half
+)
 GFXHUB_STATUS_LO32_SINCE: Version = (12, 0, 0)
 
 

@@ -55,12 +55,13 @@ class Found(Enum):
     FAILED = "failed"
 
 
+# where the ladder begins
 FIRST_RUNG = {
     Found.DIRTY: "queue",
     Found.FOREIGN: "mode1",
     Found.STUCK: "mode1",
     Found.FAILED: "mode1",
-}  # where the ladder begins
+}
 
 
 class Bringup:
@@ -118,10 +119,8 @@ class Bringup:
         if not blocks.psp.alive:
             try:
                 blocks.psp.wait_loader("looking after the boot loader")
-            except (
-                FirmwareError,
-                DeviceTimeout,
-            ) as error:  # an earlier start went wrong: only a reset makes it listen again
+            except (FirmwareError, DeviceTimeout) as error:
+                # an earlier start went wrong: only a reset makes it listen again
                 LOG.info("%s: %s", self._device.name, error)
                 self.found = Found.STUCK
             return

@@ -80,9 +80,8 @@ class Vram:
                 runs.append(run)
                 rest -= run[1]
         if rest:
-            self.free(
-                *(vram_pa for vram_pa, _ in runs)
-            )  # ORDER: what was gathered for it is free again before it is told what is free
+            # ORDER: the pieces taken so far are freed before the error says what is free
+            self.free(*(vram_pa for vram_pa, _ in runs))
             raise OutOfMemory(self._shortage(size_bytes, visible, None, holder))
         return runs
 
@@ -158,9 +157,8 @@ class Memory:
         # asked before buffers come and go; raises what keeps the caller from it
         self.admit: Callable[[], None] = _anybody
         self._live: dict[int, Held] = {}
-        self._stuck: list[
-            Held
-        ] = []  # mapping or unmapping went wrong half-way: the card may reach them until it is shut
+        # mapping or unmapping went wrong half-way: the card may reach them until it is shut
+        self._stuck: list[Held] = []
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
         # translations may be cached that no longer hold: of a walk that failed, or of a flush that was broken off
         self._stale = False

@@ -26,9 +26,8 @@ class FirmwareDoor:
     its page table.
     """
 
-    gpu_va = (
-        SYSTEM_END - MIB
-    )  # on a MiB, as the boot loader wants it, and away from what the address space gives out first
+    # on a MiB, as the boot loader wants it, and away from what the address space gives out first
+    gpu_va = SYSTEM_END - MIB
 
     def __init__(self, bulk: Bulk, window: VramWindow, gmc: Gmc, hdp: Hdp, gc_generation: int, tables: int) -> None:
         self._bulk, self._window, self._gmc, self._hdp = bulk, window, gmc, hdp

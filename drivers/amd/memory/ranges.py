@@ -48,9 +48,8 @@ class Ranges:
         self._free: dict[int, int] = {}  # start of a free piece: its size
         self._ends: dict[int, int] = {}  # end of a free piece: its start
         classes = _class_of(max(size_bytes, GRANULE_BYTES)) + 1
-        self._bins: list[list[int]] = [
-            [] for _ in range(classes)
-        ]  # heaps of starts; some no longer mean a piece of the class
+        # heaps of starts; some no longer mean a piece of the class
+        self._bins: list[list[int]] = [[] for _ in range(classes)]
         self._counts = [0] * classes  # pieces of the class
         self._filled = 0  # bit n: class n has a piece
         self._live: dict[int, tuple[int, str]] = {}

@@ -103,10 +103,8 @@ def examine(bare: Bare, holder: str = "") -> Left:
             left.unknown.append(f"{what}: {error}")
             left.lost = str(error)
             return left
-        except (
-            RingupError,
-            ValueError,
-        ) as error:  # a device for looking only refuses with a `ValueError` what would need a write
+        except (RingupError, ValueError) as error:
+            # a device for looking only refuses with a `ValueError` what would need a write
             left.unknown.append(f"{what}: {error}")
     if bare.device.lost:
         left.lost = f"{left.name} {bare.device.why_lost}"

@@ -47,9 +47,8 @@ STATUS = {
     psp.PSP_ERR_UNKNOWN_COMMAND: " (unknown command)",
 }
 
-SPL_IS_KEYS = {
-    ucode.PSP_FW_TYPE_PSP_SPL: ucode.PSP_FW_TYPE_PSP_KDB
-}  # QUIRK: psp_v13_0.c, psp_v13_0_bootloader_load_spl sends the keys
+# QUIRK: psp_v13_0.c, psp_v13_0_bootloader_load_spl sends the keys
+SPL_IS_KEYS = {ucode.PSP_FW_TYPE_PSP_SPL: ucode.PSP_FW_TYPE_PSP_KDB}
 STEPS = (  # part that must be there, what the boot loader is told. Source: amdgpu_psp.c, psp_hw_start
     (ucode.PSP_FW_TYPE_PSP_KDB, psp_boot.PSP_BL__LOAD_KEY_DATABASE),
     (ucode.PSP_FW_TYPE_PSP_SPL, psp_boot.PSP_BL__LOAD_TOS_SPL_TABLE),

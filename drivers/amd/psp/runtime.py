@@ -13,9 +13,8 @@ import struct
 from ringup.autogen.amd import psp_boot as facts
 from ringup.drivers.amd.bus.vram import VramWindow
 
-HEADER = struct.Struct(
-    "<HHHxx"
-)  # psp_runtime_data_header: cookie, version; then psp_runtime_data_directory: entry_count
+# psp_runtime_data_header: cookie, version; then psp_runtime_data_directory: entry_count
+HEADER = struct.Struct("<HHHxx")
 ENTRY = struct.Struct("<IHH")  # psp_runtime_entry: entry_type, offset from the header, size
 WORD = struct.Struct("<I")
 

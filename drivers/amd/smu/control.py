@@ -84,9 +84,8 @@ class Control:
         self._smu.workload("default")
         self._smu.automatic()
         limits = self._smu.limits
-        known = (
-            0 < limits.power_min_w <= limits.power_default_w <= limits.power_max_w
-        )  # a table that says so is to be believed
+        # a table that says so is to be believed
+        known = 0 < limits.power_min_w <= limits.power_default_w <= limits.power_max_w
         self._power_set = known and self._smu.power_limit_w != limits.power_default_w
         self.close()
 

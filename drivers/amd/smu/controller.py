@@ -52,12 +52,13 @@ HARDWAREDC = 0x4
 MODE1_BY_DEBUG = 2  # DEBUGSMC_MSG_Mode1Reset of smu_v13_0_0_ppt.c and smu_v14_0_2_ppt.c
 FREQUENCY = 0x7FFF_FFFF  # bit 31 of a level: the levels are the only frequencies
 CLOCKS = {"gfx": "GFXCLK", "memory": "UCLK", "fabric": "FCLK", "soc": "SOCCLK"}
+# the feature that moves a clock
 DPM = {
     "gfx": "DPM_GFXCLK",
     "memory": "DPM_UCLK",
     "fabric": "DPM_FCLK",
     "soc": "DPM_SOCCLK",
-}  # the feature that moves a clock
+}
 PROFILES = {
     "default": "DEFAULT",
     "power saving": "POWER_SAVING",
@@ -105,9 +106,8 @@ class Smu:
         self._wait_running()
         self._take_up()
         if self.row.writes_power_table and not signed:
-            if not any(self._power_table) or _ones(
-                self._power_table
-            ):  # written back it would leave the card without limits
+            # written back it would leave the card without limits
+            if not any(self._power_table) or _ones(self._power_table):
                 LOG.warning("the power controller gave an empty power table; it keeps its own")
             elif (
                 board_table is not None and not _ones(board_table) and len(board_table) >= self.facts.BoardTable_t.SIZE
@@ -125,9 +125,8 @@ class Smu:
         self.send("EnableAllSmuFeatures", self.facts.FEATURE_PWR_ALL)
         self._read_features()
         if self.row.no_display:
-            self._optional(
-                "DALNotPresent"
-            )  # else the firmware may hold the memory clock for a display driver that never comes
+            # else the firmware may hold the memory clock for a display driver that never comes
+            self._optional("DALNotPresent")
         if self.row.told_of_mains:
             self._tell_power_source()
 

@@ -27,9 +27,8 @@ def mode1_reset(device: Device, nbio: Nbio, psp: Psp, smu: Smu) -> None:
     Raises `NotSupported` when the power controller cannot, `DeviceTimeout` when the card does not come back or its
     secure OS survived.
     """
-    change_command(
-        device.config, off=pci.PCI_COMMAND_MASTER
-    )  # ORDER: nothing of the card reaches host memory while it is reset
+    # ORDER: nothing of the card reaches host memory while it is reset
+    change_command(device.config, off=pci.PCI_COMMAND_MASTER)
     kept = save(device.config)
     nbio.mark_hung(True)
     away_us = smu.tell_mode1_reset()

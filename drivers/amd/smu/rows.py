@@ -18,10 +18,11 @@ ALL_FEATURES = (1 << 64) - 1
 # the firmware would change the link's speed by load; hosts of some makers do not bear it, and amdgpu forbids it there,
 # whatever the card: amdgpu_device_pcie_dynamic_switching_supported, PP_PCIE_DPM_MASK. The link stays as it was trained
 LINK_FEATURES = ("DPM_LINK", "DS_LCLK")
+# smnMP1_FIRMWARE_FLAGS of mp_13_0_0_offset.h; smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
 FLAGS, FLAGS_SHIFTED = (
     0x3B10024,
     0x3B10028,
-)  # smnMP1_FIRMWARE_FLAGS of mp_13_0_0_offset.h; smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
+)
 FEATURES_13_0_7 = (  # smu_v13_0_7_ppt.c names what it allows, the others what they forbid
     "FW_DATA_READ DPM_GFXCLK GFX_IMU DPM_GFX_POWER_OPTIMIZER GFXOFF DPM_UCLK DPM_FCLK VMEMP_SCALING VDDIO_MEM_SCALING DPM_SOCCLK "
     "DS_GFXCLK GFX_ULV DPM_MP0CLK MM_DPM DS_VCN DS_FCLK DF_CSTATE THROTTLERS VR0HOT FW_CTF FAN_CONTROL DS_SOCCLK "

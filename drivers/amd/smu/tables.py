@@ -142,9 +142,8 @@ def decode_limits(row: SmuRow, data: bytes) -> Limits:
     raw = bytearray(data)
     table = power_table(row).view(raw)  # kept: the views below refer to its memory
     sku = table.smc_pptable.SkuTable
-    board = (
-        table.smc_pptable.CustomSkuTable if hasattr(module, "CustomSkuTable_t") else sku
-    )  # 14 moved what a vendor sets
+    # 14 moved what a vendor sets
+    board = table.smc_pptable.CustomSkuTable if hasattr(module, "CustomSkuTable_t") else sku
     default = board.SocketPowerLimitAc[module.PPT_THROTTLER_PPT0]
     message = sku.MsgLimits.Power[module.PPT_THROTTLER_PPT0][module.POWER_SOURCE_AC]
     clocks, temperature = sku.DriverReportedClocks, board.TemperatureLimit

@@ -34,10 +34,11 @@ CLASSES = {
     0x08: "a part of the machine's system",
     0x0C: "a USB or other serial bus controller",
 }
+# whose functions of those classes are GPUs; a host processor's own graphics is the console's
 VENDORS = {
     0x1002: "AMD",
     0x10DE: "NVIDIA",
-}  # whose functions of those classes are GPUs; a host processor's own graphics is the console's
+}
 NO_IOMMU, TRANSLATING = "", ("DMA", "DMA-FQ")  # types of a group. Source: Linux ABI sysfs-kernel-iommu_groups
 
 

@@ -108,9 +108,8 @@ class IommufdSpace:
         bind = vfio.vfio_device_bind_iommufd(argsz=vfio.vfio_device_bind_iommufd.SIZE, iommufd=self._iommu)
         try:
             self._kernel.ask(self.device_node, vfio.VFIO_DEVICE_BIND_IOMMUFD, bind, self._doing)
-        except (
-            PermissionNeeded
-        ) as error:  # rights were asked for when the node was opened: EPERM now means that the group has another owner
+        except PermissionNeeded as error:
+            # rights were asked for when the node was opened: EPERM now means that the group has another owner
             raise CardBusy(
                 f"{error}; another process holds a function of its group, or a kernel driver does, or {REMAPPING}"
             ) from error

@@ -23,12 +23,13 @@ from ringup.errors import CardBusy, DeviceLost, NotSupported, PermissionNeeded, 
 OK, NOTE, REFUSE = "ok", "note", "refuse"
 VFIO, SYSFS = "vfio", "sysfs"
 VFIO_DRIVER = "vfio-pci"
+# a group is viable with these. Source: Linux vfio.rst; vfio.c, vfio_dev_driver_allowed
 HARMLESS_DRIVERS = (
     "",
     VFIO_DRIVER,
     "pci-stub",
     "pcieport",
-)  # a group is viable with these. Source: Linux vfio.rst; vfio.c, vfio_dev_driver_allowed
+)
 ENOUGH_LOCKED = 64 << 20  # bytes; rings, firmware and a staging buffer take less
 SMALL_BAR = 256 << 20  # bytes of VRAM that a card shows without a resized BAR
 # the kernel switches a function on to read its configuration space in D3cold, and a look must not. Source: Linux
@@ -36,9 +37,8 @@ SMALL_BAR = 256 << 20  # bytes of VRAM that a card shows without a resized BAR
 UNREADABLE = ("D3cold",)
 READ_WRITE = os.R_OK | os.W_OK
 COHERENT_HOSTS = ("x86_64",)
-GENERIC_FRAMEBUFFERS = re.compile(
-    "EFI VGA|VESA VGA|simple|OFfb|efifb|vesafb"
-)  # they draw on the firmware's card without its driver
+# they draw on the firmware's card without its driver
+GENERIC_FRAMEBUFFERS = re.compile("EFI VGA|VESA VGA|simple|OFfb|efifb|vesafb")
 
 
 @dataclass(frozen=True, slots=True)

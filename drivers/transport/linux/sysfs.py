@@ -28,13 +28,14 @@ from ringup.drivers.transport.polling import Polling
 from ringup.errors import DeviceLost, RingupError
 
 LOG = logging.getLogger(__name__)
+# of `reset_method`, gentle first; "bus" reaches the slot
 FUNCTION_RESETS = (
     "flr",
     "af_flr",
     "device_specific",
     "acpi",
     "pm",
-)  # of `reset_method`, gentle first; "bus" reaches the slot
+)
 BUS_RESET = "bus"
 ROM_SHOWN, ROM_HIDDEN = "1", "0"
 LOW_ADDRESS = pci.PCI_BASE_ADDRESS_MEM_MASK & 0xFFFF_FFFF  # of a BAR's first dword

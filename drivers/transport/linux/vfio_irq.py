@@ -74,9 +74,8 @@ class EventInterrupts:
             timeout_s = 0
         ready = self._poll.poll(timeout_s)
         came = sorted(self._events.index(event) for event, _ in ready if taken(event))
-        if (
-            came and self._flags & vfio.VFIO_IRQ_INFO_AUTOMASKED
-        ):  # a level interrupt is masked by the kernel when it comes
+        # a level interrupt is masked by the kernel when it comes
+        if came and self._flags & vfio.VFIO_IRQ_INFO_AUTOMASKED:
             actions = vfio.VFIO_IRQ_SET_DATA_NONE | vfio.VFIO_IRQ_SET_ACTION_UNMASK
             set_irqs(self._kernel, self._node, self._index, actions, "letting the next interrupt come", count=1)
         return tuple(came)
