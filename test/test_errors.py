@@ -89,3 +89,15 @@ def test_the_command_names_the_extra_too():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ringup.errors.NotSupported.exit_code
     assert "needs the package shtab, which is not installed: pip install 'ringup[cli]'" in done.stderr
+
+
+def test_completions_are_made_without_the_packages_of_other_commands():
+    code = "\n".join((
+        "import sys; sys.modules['numpy'] = None; sys.argv = ['ringup', 'completion', 'bash']",
+        "from ringup.tools.command_line.cli import main",
+        "sys.exit(main())",
+    ))  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert " compile explain " in done.stdout
+    assert "--firmware" in done.stdout

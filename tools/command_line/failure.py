@@ -37,6 +37,9 @@ MAX_LINE_CHARACTERS = 300
 # Their versions decide what a traceback means.
 PACKAGES = ("construct", "cffi", "msgpack", "pyusb", "llvmlite", "numpy", "rich", "zstandard", "shtab")
 
+# Commands whose packages the extra `virtual` brings, NumPy among them.
+OF_VIRTUAL_CARDS = frozenset(("ringup serve", "ringup demo"))
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -81,7 +84,9 @@ def explain(error: BaseException, words: Sequence[str], title: str, *, writable:
     """
     if isinstance(error, RingupError):
         return Failure(type(error).__name__, _with_notes(error), error.exit_code)
-    if isinstance(error, ImportError) and (missing := missing_package(error, title)):
+    if isinstance(error, ImportError) and (
+        missing := missing_package(error, title, "virtual" if title in OF_VIRTUAL_CARDS else "")
+    ):
         return Failure(type(missing).__name__, str(missing), missing.exit_code)
     if isinstance(error, WrongUsage):
         return Failure("WrongUsage", f"{error}; `{title} --help` shows examples", WRONG_USAGE)

@@ -77,8 +77,15 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, (module, text) in COMMANDS.items():
         if command in (name, "*"):
-            import_module(module).add_parser(subparsers)
-            _add_examples(subparsers.choices[name], EXAMPLES[name])
+            try:
+                import_module(module).add_parser(subparsers)
+            except ImportError as error:
+                if command == name or errors.missing_package(error, name) is None:
+                    raise
+                # a command whose packages are not installed has its name in completions and nothing else
+                subparsers.add_parser(name, help=text)
+            else:
+                _add_examples(subparsers.choices[name], EXAMPLES[name])
         else:
             subparsers.add_parser(name, help=text)
     _add_verbose(parser, 0)
