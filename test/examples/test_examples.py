@@ -1,0 +1,66 @@
+"""Every program of `examples/` runs on a virtual card and says what it computed."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringup
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+CARD = "virtual:navi31"
+ARGUMENTS = {
+    "raw_packets": ([CARD], r"wrote 0x12345678 0x9abcdef0 at 0x1\w{8}"),
+    "assembler_kernel": ([CARD], r"\[1\. 2\. 3\. 4\.\] \.\.\. 32\.0"),
+    "clang_kernel": ([CARD], r"saxpy.* on navi31"),
+    "copies_and_points": ([CARD], r"turn 2: 3\.0"),
+    "kept_stream": ([CARD], r"submitted 4 times: \[1\.0, 1\.0, 1\.0, 1\.0\]"),
+    "profile_to_perfetto": ([CARD, "OUT"], r"(?s)copy \d+.*add_one .*add_one .*perfetto"),
+    "read_registers": ([CARD], r"(?s)GRBM_STATUS is at byte 0x\w+.*GRBM_STATUS\(.*24560 MiB"),
+    "firmware_container": (["FIRMWARE"], r"(?s)gc_11_0_0_mec\.bin: \w+ 0x\w+.*half of it: "),
+    "tensors": ([CARD], r"(?s)<Tensor \[1, 8\] float32, \w+>.*\[\[7\.0, 10\.0\], \[15\.0, 22\.0\]\]"),
+    "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
+    "sentences": ([CARD], r"(?s)0\.\d+  The cat sleeps.*kernels compiled for gfx1100"),
+    "usb_bring_up": ([f"{CARD}@asm2464pd"], r"(?s)ms  .*96 compute units, 24560 MiB.*65536 bytes went there"),
+}
+UNDER_PYTEST = {"test_own_driver"}
+
+
+def test_every_example_is_tried():
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(ARGUMENTS) | UNDER_PYTEST
+
+
+@pytest.mark.parametrize(
+    # the model's own test takes half a minute; `make fuzz` runs this one too
+    "name",
+    [pytest.param(one, marks=pytest.mark.fuzz) if one == "sentences" else one for one in ARGUMENTS],
+)
+def test_an_example_runs(name, capsys, monkeypatch, tmp_path):
+    words, wanted = ARGUMENTS[name]
+    if words == ["FIRMWARE"]:
+        image = tmp_path / "gc_11_0_0_mec.bin"
+        image.write_bytes(ringup.connect(CARD).firmware(image.name))
+        words = [str(image)]
+    words = [str(tmp_path / "trace.pftrace") if word == "OUT" else word for word in words]
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+    monkeypatch.syspath_prepend(str(FOLDER))
+    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    assert re.search(wanted, capsys.readouterr().out)
+
+
+def test_the_example_of_a_test_passes():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "ringup.silicon.fixtures", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-c", "/dev/null", "--rootdir", str(FOLDER), str(FOLDER / "test_own_driver.py")],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted({*ARGUMENTS, *UNDER_PYTEST}))
+def test_an_example_says_how_it_is_run(name):
+    text = (FOLDER / f"{name}.py").read_text()
+    assert f"examples/{name}.py" in text.split('"""')[1]
