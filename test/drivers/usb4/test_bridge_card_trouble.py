@@ -240,7 +240,7 @@ def test_a_copy_of_an_unmapped_address_is_a_fault_also_when_fills_wait_for_it(do
     dock = docks()
     card = dock.open()
     dock.upload(0)
-    path = card.copy._path()
+    path = card.copy._byte_path()
     move, data = path.upload if upload else path.download, memoryview(bytearray(size_bytes))
     with pytest.raises(DeviceFault, match="0x7fff"):
         (move(card.copy, 0x7FFF_0000_0000, data) or Point(card.copy.timeline, 0)).wait()
