@@ -1,1 +1,1 @@
-"""Hardware facts generated from public headers, and the layouts that give them life."""
+"""Hardware facts generated from public headers, and the classes that use them as layouts."""

@@ -1,5 +1,5 @@
-"""All leaves of a struct at once: one call of the `struct` module packs or unpacks them, bit-fields are joined and
-split around it.
+"""Pack or unpack all leaves of a struct with one call of the `struct` module; bit-fields are joined and split around
+it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]
 
 BYTES = ("u8", "char")  # arrays of these are one `bytes` value
-Leaf = tuple[
-    str, int, int, str | None
-]  # name, first bit, bits, letter; "" marks an unsigned bit-field, None a signed one
+# name, first bit, bits, letter; "" marks an unsigned bit-field, None a signed one
+Leaf = tuple[str, int, int, str | None]
 
 
 class Bulk:
@@ -33,13 +32,15 @@ class Bulk:
         groups: list[tuple[int, list[tuple[int, int, bool]]]] = []
         for name, start, width, letter in leaves:
             names.append(name)
-            if letter:  # an ordinary leaf
+            # An ordinary leaf.
+            if letter:
                 letters.append(f"{start // 8 - at}x{letter}" if start // 8 > at else letter)
                 at = (start + width) // 8
                 groups.append((0, []))
                 continue
             signed = letter is None
-            if start // 8 < at:  # shares its first byte with the bit-field before it
+            # It shares its first byte with the bit-field before it.
+            if start // 8 < at:
                 size, parts = groups[-1]
                 first = at - size
             else:
@@ -60,7 +61,8 @@ class Bulk:
         else:
             native = "@" + "".join(letters[1:])
             if struct.calcsize(native) == owner.SIZE and sys.byteorder == "little" and _aligned(leaves):
-                letters = [native]  # same places, and the module's native codes are the quick ones
+                # The places are the same, and the module's native codes are faster.
+                letters = [native]
         self._code = struct.Struct("".join(letters))
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
@@ -69,12 +71,14 @@ class Bulk:
         return bytes(out)
 
     def packer(self) -> Callable[..., None]:
-        """Return `f(buffer, offset_bytes, *values)`; with plain numbers it is little more than the `struct` module's
-        own call.
+        """Return `f(buffer, offset_bytes, *values)`.
+
+        For plain numbers it costs little more than the `struct` module's own call.
         """
         pack_into, refuse, join = self._code.pack_into, self._refuse, self._join
 
-        def pack_numbers(*given: Any) -> None:  # one tuple, handed on as it is: naming its parts would copy it twice
+        # One tuple, passed on unchanged: naming its parts would copy it twice.
+        def pack_numbers(*given: Any) -> None:
             try:
                 inside = given[1] >= 0
                 if inside:
@@ -101,7 +105,7 @@ class Bulk:
         return values if self._bits is None else tuple(self._split(values))
 
     def _refuse(self, given: tuple[Any, ...], error: Exception | None) -> None:
-        """Say in our words why `pack_into(*given)` failed."""
+        """Raise an error that says why `pack_into(*given)` failed."""
         name = self._owner.__name__
         if len(given) < 2:
             raise TypeError(f"{name}.pack_into takes a buffer, an offset and {len(self.names)} values") from None
@@ -153,7 +157,7 @@ class Bulk:
 
 
 def _leaves(owner: type[Struct], prefix: str, base: int) -> Iterator[Leaf]:
-    """Yield every scalar of the struct, nested ones included, at its place in bits from the outermost start."""
+    """Yield every scalar of the struct, nested ones included, with its place in bits from the outermost start."""
     for row in owner.members().values():
         start = base + row.byte * 8 + row.bit
         name = prefix + row.name
@@ -186,7 +190,7 @@ def _indices(dims: tuple[int, ...]) -> Iterator[str]:
 
 
 def _without_overlaps(leaves: Iterable[Leaf]) -> list[Leaf]:
-    """Keep, of leaves that share bits, the one that begins first (the header's first, where they begin together)."""
+    """Drop overlaps: of leaves that share bits keep the one that begins first, or is first in the header."""
     kept: list[Leaf] = []
     end = 0
     for leaf in leaves:

@@ -1,6 +1,4 @@
-"""Bit layouts at run time: `Word` for registers, packets and descriptors, `Struct` for C structs in memory a device
-shares with us.
-"""
+"""Bit layouts at run time: `Word` for registers, packets and descriptors, `Struct` for C structs in shared memory."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import types
 
 from ringup.autogen.structs import Array, Struct, near
 
-TYPE_CHECKING = False  # `typing` costs 2 ms, a block's module may cost 3
+TYPE_CHECKING = False  # `typing` costs 2 ms; a block's module may cost 3
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, ClassVar, Self, overload
@@ -23,7 +21,7 @@ __all__ = ["Array", "Field", "Struct", "Word"]
 
 
 def _getter(lo: int, mask: int) -> Callable[[int], int]:
-    """Return the function that reads bits from `lo` up; `mask` is as wide as the field and not shifted."""
+    """Return the function that reads the bits from `lo` up; `mask` is as wide as the field and not shifted."""
     if lo == 0:
         return lambda word: word & mask
     return lambda word: word >> lo & mask
@@ -35,24 +33,24 @@ def _array_getter(lo: int, mask: int, count: int, stride: int) -> Callable[[int]
 
 
 class _Once(type):
-    """Makes one object for each set of arguments: the thousands of fields of a block lie in a few hundred places."""
+    """Makes one object for each set of arguments: the thousands of fields of a block have only a few hundred places."""
 
     if not TYPE_CHECKING:
         __call__ = functools.cache(type.__call__)
 
 
 class Field(property, metaclass=_Once):
-    """Bits `hi` down to `lo`, both inclusive, as headers write them; one bit when `lo` is left out.
+    """Bits `hi` down to `lo`, both inclusive, as in headers; one bit if `lo` is left out.
 
-    With `count`, element i lies `i * stride` bits higher and the value is a tuple. Being a `property` makes reading a
-    field cost one call.
+    With `count`, element i is `i * stride` bits higher and the value is a tuple. A field is a `property`, so reading
+    one costs one call.
     """
 
     hi: int
     lo: int
     count: int | None
     stride: int
-    mask: int  # every bit of the field in place, all elements included
+    mask: int  # every bit of the field in place, for all elements
 
     def __init__(self, hi: int, lo: int | None = None, *, count: int | None = None, stride: int = 0) -> None:
         if lo is None:
@@ -74,7 +72,8 @@ class Field(property, metaclass=_Once):
         self.count = count
         self.stride = stride
 
-    if TYPE_CHECKING:  # what a type checker sees; at run time `property` does it
+    # For type checkers; at run time `property` does this.
+    if TYPE_CHECKING:
 
         @overload
         def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
@@ -88,7 +87,7 @@ class Field(property, metaclass=_Once):
         return self.hi - self.lo + 1
 
     def put(self, word: int, value: Value, owner: str) -> int:
-        """Return `word` with this field replaced; `owner` (`WORD.field`) is named when `value` does not fit."""
+        """Return `word` with this field replaced. Errors about `value` name `owner` (`WORD.field`)."""
         if self.count is None:
             return word & ~self.mask | self._fitting(value, owner) << self.lo
         if isinstance(value, int) or not hasattr(value, "__len__") or len(value) != self.count:
@@ -116,22 +115,22 @@ class _Absent(Field):
 
 
 class Word(int):
-    """A register, packet or descriptor of `WIDTH` bits: an integer whose bits have names. Immutable.
+    """A register, packet or descriptor of `WIDTH` bits: an immutable integer whose bits have names.
 
-    Subclasses list `Field`s, high bits first or in any order. `class X(Word, width=64)` is wider than the usual 32
-    bits; `overlaps=True` admits fields that share bits, for headers which describe one register in several ways.
-    `X(value, field=…)` replaces fields of `value`.
+    Subclasses list `Field`s in any order. `class X(Word, width=64)` is wider than the usual 32 bits. `overlaps=True`
+    allows fields that share bits, for headers that describe one register in several ways. `X(value, field=…)` replaces
+    fields of `value`.
     """
 
     __slots__ = ()
 
     FIELDS: ClassVar[dict[str, Field]] = {}
     WIDTH: ClassVar[int] = 32
-    BASE: ClassVar[type[Word] | None] = None  # of a variant that `at` made: the class it was made from, and the version
+    # In a variant made by `at`: the class it was made from, and the version.
+    BASE: ClassVar[type[Word] | None] = None
     VERSION: ClassVar[Version | None] = None
-    RESERVED: ClassVar[frozenset[str]] = frozenset(
-        ("at", "place", "replace")
-    )  # such a field gets a trailing underscore
+    # A field with such a name gets a trailing underscore.
+    RESERVED: ClassVar[frozenset[str]] = frozenset(("at", "place", "replace"))
 
     def __init_subclass__(cls, *, width: int | None = None, overlaps: bool = False) -> None:
         if width is not None:
@@ -149,7 +148,7 @@ class Word(int):
 
     @classmethod
     def _refuse_layout(cls, overlaps: bool) -> None:
-        """Say which field makes the layout impossible."""
+        """Raise an error that names the field which makes the layout impossible."""
         for name, field in cls.FIELDS.items():
             if name in cls.RESERVED:
                 raise TypeError(f"{cls.__name__}.{name} would hide Word.{name}; call the field {name}_")
@@ -196,10 +195,10 @@ class Word(int):
 
     @classmethod
     def at(cls, version: Version) -> type[Self]:
-        """Return the class as `version` lays it out, from the module's PLACES (or METHODS) and CHANGES rows.
+        """Return the class with the layout of `version`, from the module's PLACES (or METHODS) and CHANGES rows.
 
-        A version is what those rows are keyed by: an IP version, a chip's name, a class id. Raises `ValueError` for one
-        they lack.
+        Versions are the keys of those rows: an IP version, a chip's name, a class id. Raises `ValueError` for an
+        unknown one.
         """
         base = cls.BASE or cls
         module, rows = _rows(base)
@@ -218,9 +217,9 @@ class Word(int):
 
     @classmethod
     def place(cls, version: Version) -> Any:
-        """Return where the word lies in `version`: the row of its module's PLACES or METHODS.
+        """Return the word's place in `version`: the row of its module's PLACES or METHODS.
 
-        Raises `ValueError` for a version that the module does not know or that lacks the word.
+        Raises `ValueError` for a version that the module does not know, or that lacks the word.
         """
         base = cls.BASE or cls
         _, rows = _rows(base)
@@ -230,12 +229,14 @@ class Word(int):
         return rows[version][base]
 
 
-_VARIANTS: dict[tuple[type[Word], Version], Any] = {}  # of `Word.at`; a class made once per word and version
+# Classes made by `Word.at`, one for each word and version.
+_VARIANTS: dict[tuple[type[Word], Version], Any] = {}
 
 
 def _rows(base: type[Word]) -> tuple[Any, Mapping[Version, Any]]:
-    """Return a word's module and its rows by version: PLACES of registers, METHODS of classes; none in a module without
-    either.
+    """Return a word's module and its rows by version.
+
+    Rows are PLACES of registers or METHODS of classes; there are none in a module without either.
     """
     module = sys.modules[base.__module__]
     return module, getattr(module, "PLACES", None) or getattr(module, "METHODS", {})

@@ -1,5 +1,6 @@
-"""The same view as a cffi struct, in plain Python: for the few layouts that cffi cannot express, and to check the quick
-views against.
+"""The same view as a cffi struct, in plain Python.
+
+It serves the few layouts that cffi cannot express, and checks the fast views.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ringup.autogen.structs import SCALARS, Row, Struct, element_size, near, nes
 
 
 class PlainView:
-    """A struct over `memory`; members are attributes. Unlike a quick view it keeps its memory alive by itself."""
+    """A struct over `memory`; members are attributes. Unlike a fast view it keeps its memory alive."""
 
     __slots__ = ("__memory", "__owner", "__rows")  # mangled, so that no member has such a name
 
@@ -22,7 +23,8 @@ class PlainView:
         object.__setattr__(self, "_PlainView__rows", owner.members())
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_PlainView__"):  # a copy that is being made has no slots filled yet
+        # A copy under construction has no filled slots yet.
+        if name.startswith("_PlainView__"):
             raise AttributeError(name)
         row = self.__row(name)
         if row.width:
@@ -65,7 +67,7 @@ class PlainView:
 
 
 def memory_of(view: PlainView) -> memoryview:
-    """Return the bytes under a plain view."""
+    """Return the bytes of a plain view."""
     flat: memoryview = object.__getattribute__(view, "_PlainView__memory")
     return flat
 
@@ -123,8 +125,8 @@ class PlainArray:
 
 
 def _fill(array: PlainArray, value: Sequence[Any]) -> None:
-    """Store the first elements of an array, as C's initialisers do; `bytes` into `char` end with a zero where there is
-    room.
+    """Store the first elements of an array, like C initialisers; shorter `bytes` in a `char` array get a terminating
+    zero.
     """
     if len(value) > len(array):
         raise IndexError(f"too many values for {array.name}: {len(value)} > {len(array)}")

@@ -1,7 +1,7 @@
-"""The register database at run time: every register and field of a chip's headers, found by name, opened lazily.
+"""The register database at run time: every register and field in a chip's headers, by name; files are opened lazily.
 
-`regs/chips/<chip>.bin` lists a chip's blocks and the segment bases that are known; `regs/<vendor>/<block>.bin` holds
-the registers of one block version and is shared by the chips that have it.
+`regs/chips/<chip>.bin` lists a chip's blocks and the known segment bases. `regs/<vendor>/<block>.bin` holds the
+registers of one block version, which several chips may share.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block of a chip: its version there, the file that describes it, and where its instances lie.
+    """A block of a chip: its version there, the file that describes it, and the addresses of its instances.
 
-    `bases` has one row per instance: the base of each segment, in units of the registers' offsets; empty when no public
-    source gives it. `source` says where version and bases come from; `guess`: the version is not certain.
+    `bases` has one row per instance: the base of each segment, in units of the registers' offsets; empty if no public
+    source gives it. `source` says where version and bases come from. `guess` means that the version is not certain.
     """
 
     block: str
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ChipRow:
-    """A chip as its file has it. `target` is the compiler's name for it, such as gfx1100, or empty."""
+    """A chip as in its file. `target` is the compiler's name for it, such as gfx1100, or empty."""
 
     name: str
     target: str
@@ -53,7 +53,7 @@ class ChipRow:
 
 
 class Register:
-    """One register of a chip, or an array of like ones; its fields are read when they are asked for."""
+    """One register of a chip, or an array of equal ones. Its fields are read on first use."""
 
     __slots__ = ("_file", "_index", "offset", "place", "segment")
 
@@ -80,7 +80,7 @@ class Register:
         return self._file.fields(self._index)
 
     def address(self, instance: int = 0, element: int = 0) -> int | None:
-        """Return the byte address in the space that its kind names; None when the base or the offset is not known."""
+        """Return the byte address in the space of the register's kind; None if the base or the offset is unknown."""
         if self.offset is None:
             return None
         row, base = self.row, 0
@@ -96,31 +96,31 @@ _Table = tuple[Sequence[int], int, BlockFile | None, Place]
 
 
 class Chip:
-    """The registers of one chip. Block files are opened at the first look-up that needs them.
+    """The registers of one chip. Block files are opened by the first search that needs them.
 
-    A damaged block file hurts what needs it. A look-up over several blocks goes on in the intact ones and logs a
-    warning, once for each file; when it finds nothing, its `HeaderError` names the damaged file, where the answer may
-    have been.
+    A damaged block file affects only what needs it. A search over several blocks continues in the intact ones and logs
+    one warning for each damaged file. If it finds nothing, its `HeaderError` names the damaged file, which may have had
+    the answer.
     """
 
     def __init__(self, row: ChipRow, folder: Path) -> None:
         self.row = row
         self._folder = folder
         self._opened: dict[str, BlockFile] = {}
-        self._damaged: dict[str, str] = {}  # by file: what is wrong with it
-        # the hash table of every block and its mask, flat for the search loop; a block that is not open yet takes every
-        # name
+        self._damaged: dict[str, str] = {}  # by file: its damage
+        # The hash table of every block and its mask, flat for the search loop. A block that is not open yet matches
+        # every name.
         self._tables: list[_Table] = [(b"\1", 0, None, place) for place in row.places]
 
     def file(self, place: Place) -> BlockFile:
-        """Open the file of a block; an instance of the same version shares it."""
+        """Open the file of a block; instances of the same version share it."""
         file = self._opened.get(place.file)
         if file is None:
             file = self._opened[place.file] = BlockFile(self._folder / place.file)
         return file
 
     def _intact(self, place: Place) -> BlockFile | None:
-        """Return the file of a block, None when it is damaged."""
+        """Return the file of a block, None if it is damaged."""
         if place.file in self._damaged:
             return None
         try:
@@ -131,7 +131,7 @@ class Chip:
 
     def _leave_out(self, place: Place, error: HeaderError) -> None:
         if place.file not in self._damaged:
-            import logging  # only wanted for damage
+            import logging  # needed only for damage
 
             self._damaged[place.file] = str(error)
             logging.getLogger(__name__).warning("%s without block %s: %s", self.row.name, place.block, error)
@@ -140,7 +140,7 @@ class Chip:
         return (place for place in self.row.places if block in (None, place.block))
 
     def _refuse_damage(self, asked: str, block: str | None) -> None:
-        """Raise when a block that was to be searched is damaged: what was not found may be there."""
+        """Raise if a searched block is damaged, since it may contain what was not found."""
         reasons = dict.fromkeys(
             self._damaged[place.file] for place in self._places(block) if place.file in self._damaged
         )
@@ -148,13 +148,15 @@ class Chip:
             raise HeaderError(f"looking for {asked} in {self.row.name}: {'; '.join(reasons)}")
 
     def _hits(self, name: str, block: str | None = None) -> Iterator[tuple[BlockFile, int, Place]]:
-        digest = zlib.crc32(name.encode(errors="surrogatepass"))  # what is no text is no register's name either
+        digest = zlib.crc32(
+            name.encode(errors="surrogatepass")
+        )  # a string that is no valid text is no register's name either
         for at, (tags, mask, file, place) in enumerate(self._tables):
             slot = digest & mask
             if tags[slot] and block in (None, place.block):
                 if file is None:
                     file = self._intact(place)
-                    tags = b"\0" if file is None else file.hash_tag  # of a damaged block: takes no name
+                    tags = b"\0" if file is None else file.hash_tag  # a damaged block matches no name
                     self._tables[at] = (tags, len(tags) - 1, file, place)
                     if file is None:
                         continue
@@ -168,7 +170,7 @@ class Chip:
                     yield file, index, place
 
     def register(self, name: str) -> Register:
-        """Return the register of that name, from the first block that has it; a `HeaderError` names near ones."""
+        """Return the register of that name from the first block that has it. A `HeaderError` suggests similar names."""
         for file, index, place in self._hits(name):
             return Register(file, index, place)
         self._refuse_damage(f"register {name}", None)
@@ -178,7 +180,7 @@ class Chip:
         )
 
     def registers(self, name: str, block: str | None = None) -> list[Register]:
-        """Return every register of that name: of each block or of `block` alone, of each kind and variant."""
+        """Return every register of that name, in each block or in `block` only, of each kind and variant."""
         found = [
             Register(file, i, place) for file, index, place in self._hits(name, block) for i in file.same_name(index)
         ]
@@ -187,7 +189,7 @@ class Chip:
         return found
 
     def find(self, text: str, block: str | None = None) -> list[Register]:
-        """Return the registers whose name holds `text`, or matches it when it has `*` or `?`; case does not count."""
+        """Return the registers whose name contains `text`, or matches it if it has `*` or `?`; case is ignored."""
         if any(sign in text for sign in "*?["):
             matches = re.compile(translate(text), re.IGNORECASE).match
         else:
@@ -214,8 +216,8 @@ class Chip:
                     yield file, names, place
 
     def suggest(self, name: str, count: int = 5, block: str | None = None) -> list[str]:
-        """Return up to `count` names that a typing error may have meant, nearest first."""
-        from difflib import SequenceMatcher  # only wanted for a mistake
+        """Return up to `count` names similar to a misspelled one, nearest first."""
+        from difflib import SequenceMatcher  # needed only for an error
 
         wanted = name.upper()
         pairs = _pairs(wanted)
@@ -230,9 +232,7 @@ class Chip:
         return [known for known in sorted(best, key=lambda known: -ratio[known]) if ratio[known] > 0.6][:count]
 
     def verify(self) -> None:
-        """Open every file of the chip, each checks its checksum when it is opened; raise one `HeaderError` for all that
-        are damaged.
-        """
+        """Open every file of the chip, which checks its checksum. Raise one `HeaderError` for all damaged files."""
         reasons: dict[str, None] = {}
         for place in self.row.places:
             try:
@@ -253,7 +253,7 @@ def chip_names(folder: Path = FOLDER) -> list[str]:
 
 
 def open_chip(name: str, folder: Path = FOLDER) -> Chip:
-    """Open the database of a chip, by its name; a `HeaderError` lists the chips there are."""
+    """Open the database of a chip by its name. A `HeaderError` lists the known chips."""
     known = chip_names(folder)
     if name not in known:
         raise HeaderError(f"no chip {name} in the register database; there are: {', '.join(known) or 'none'}")
@@ -266,7 +266,7 @@ def open_chip(name: str, folder: Path = FOLDER) -> Chip:
 
 
 def _chip_row(row: Any, name: str) -> ChipRow:
-    """Check what a chip file says. Raises `KeyError`, `TypeError` or `ValueError`."""
+    """Check the contents of a chip file. Raises `KeyError`, `TypeError` or `ValueError`."""
     if row["name"] != name:
         raise ValueError(f"it is of chip {row['name']!r:.40}")
     places = tuple([_place(*block) for block in row["blocks"]])
@@ -276,7 +276,7 @@ def _chip_row(row: Any, name: str) -> ChipRow:
 def _place(
     block: object, version: object, file: object, bases: Iterable[Iterable[object]], source: object, guess: object
 ) -> Place:
-    """Check what it says of one block. Raises `TypeError` or `ValueError`."""
+    """Check one block of a chip file. Raises `TypeError` or `ValueError`."""
     path = PurePosixPath(_checked(file, str))
     if path.is_absolute() or ".." in path.parts or "\0" in str(path):
         raise ValueError(f"{file!r} is no file of the database")

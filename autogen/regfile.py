@@ -1,10 +1,10 @@
 """The files of the register database: a checked frame, and the columns that hold one block's registers.
 
-A frame is magic, size and CRC-32; all three are checked when a file is opened, so a damaged one is a `HeaderError` and
-never a wrong answer. In a block file, columns of unsigned little-endian integers follow, each as wide as its largest
-value needs; a column whose values are all alike is stored as that one value. Names are runs of words of one table; a
-register is found by name through a table of CRC-32 hashes. A list of fields is stored once, however many registers
-share it.
+A frame is magic, size and CRC-32. All three are checked when a file is opened, so a damaged file raises `HeaderError`
+and never gives a wrong answer. A block file continues with columns of unsigned little-endian integers, each as wide as
+its largest value. A column whose values are all equal is stored as that one value. Names are sequences of words from
+one table. A register is found by name through a table of CRC-32 hashes. A list of fields is stored once, however many
+registers share it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ringup.errors import HeaderError
 
 BLOCK_MAGIC = b"RINGREG1"
 CHIP_MAGIC = b"RINGCHP1"
-FRAME = struct.Struct("<8sII")  # magic, size of the whole file, CRC-32 of all that follows
+FRAME = struct.Struct("<8sII")  # magic, size of the whole file, CRC-32 of all bytes after it
 COLUMN = struct.Struct("<BxxxIQ")  # bytes per value or 0 for a constant, count, place in the file or the constant
 FORMATS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
-# What a block file holds, in this order. Texts are indices of names. A `start` column has one entry more than it has
-# rows.
+# The contents of a block file, in this order. Texts are indices of names. A `start` column has one entry more than it
+# has rows.
 COLUMNS = (
-    "words",  # bytes of the word table, words parted by line feeds
+    "words",  # bytes of the word table; words are separated by line feeds
     "name_start",  # of each name: first index into name_words
     "name_words",  # indices of words; a name is its words joined by underscores
-    "hash_tag",  # of each hash slot: 0 when free, else the top byte of the name's CRC-32 with bit 0 set
+    "hash_tag",  # of each hash slot: 0 if free, else the top byte of the name's CRC-32 with bit 0 set
     "hash_register",  # of each hash slot: the first register of that name
-    "register_name",  # registers of one name are neighbours
+    "register_name",  # registers of one name are adjacent
     "register_kind",
     "register_offset",  # plus 1; 0: none
-    "register_segment",  # plus 2; 1: not known which, 0: none
+    "register_segment",  # plus 2; 1: unknown, 0: none
     "register_unit",
     "register_width",
     "register_stride",
@@ -59,16 +59,15 @@ COLUMNS = (
     "value_name",
     "value_number",
 )
-WHOLE = frozenset({"words", "name_words", "hash_tag", "layout_fields"})  # never a constant: read in runs
-FIELD_LIMIT = (
-    1 << 16
-)  # bits; registers and descriptors have far fewer, and a mask of a wild number of bits fills memory
+WHOLE = frozenset({"words", "name_words", "hash_tag", "layout_fields"})  # never a constant: these are read in ranges
+# In bits. Registers and descriptors have far fewer; a mask with a corrupt number of bits would fill memory.
+FIELD_LIMIT = 1 << 16
 _DAMAGE = (IndexError, KeyError, ValueError, TypeError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterField:
-    """Bits `hi` down to `lo` of a register; `mask` has every bit of the field in place, gaps left out."""
+    """Bits `hi` down to `lo` of a register; `mask` has every bit of the field in place, without gaps' bits."""
 
     name: str
     hi: int
@@ -79,17 +78,17 @@ class RegisterField:
     note: str
 
     def of(self, word: int) -> int:
-        """Return the field's value in `word`, moved down to bit 0."""
+        """Return the field's value in `word`, shifted down to bit 0."""
         return (word & self.mask) >> self.lo
 
     def named(self, value: int) -> str:
-        """Return the first name of `value`, empty when it has none."""
+        """Return the first name of `value`, empty if it has none."""
         return next((name for name, number in self.values if number == value), "")
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterRow:
-    """One register as the file has it; see `RegisterFacts` of the generator for what the members mean."""
+    """One register as in the file; see `RegisterFacts` of the generator for the members."""
 
     name: str
     kind: str
@@ -104,7 +103,7 @@ class RegisterRow:
 
 
 class _Constant(Sequence[int]):
-    """A column whose values are all alike."""
+    """A column whose values are all equal."""
 
     def __init__(self, value: int, count: int) -> None:
         self._value, self._count = value, count
@@ -119,7 +118,7 @@ class _Constant(Sequence[int]):
 
 
 def open_frame(path: Path, magic: bytes) -> memoryview:
-    """Map a file and return all of it, once magic, size and checksum are as its first bytes say."""
+    """Map a file and return all of it, if magic, size and checksum match its first bytes."""
     try:
         with path.open("rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -141,7 +140,7 @@ class BlockFile:
     """The registers of one block version, numbered in the order of the headers."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file and check its frame; the columns stay in the file until they are asked for."""
+        """Open the file and check its frame; the columns stay in the file until they are used."""
         if sys.byteorder != "little":
             raise HeaderError(f"register database {path.name} is read on little-endian hosts only")
         self.name = path.name
@@ -151,12 +150,13 @@ class BlockFile:
         except _DAMAGE as error:
             raise self._contradiction(error) from error
         self._columns = dict(zip(COLUMNS, columns, strict=True))
-        self._known: dict[int, RegisterField] = {}  # fields that were read, by row
+        self._known: dict[int, RegisterField] = {}  # fields that have been read, by row
         self._name_start, self._name_words = self._columns["name_start"], self._columns["name_words"]
         self._register_name = self._columns["register_name"]
         self.hash_tag: Sequence[int] = self._columns["hash_tag"]
         self._hash_register = self._columns["hash_register"]
-        if max(map(len, columns)) > len(data):  # a constant column takes no room: nothing else bounds its count
+        # A constant column takes no space: nothing else limits its count.
+        if max(map(len, columns)) > len(data):
             raise self._contradiction("more rows than bytes")
         for name in ("words", "hash_tag"):
             column = self._columns[name]
@@ -182,14 +182,14 @@ class BlockFile:
         return "_".join([words[i] for i in self._name_words[start[index] : start[index + 1]]])
 
     def names(self) -> list[str]:
-        """Return every register's name, rows that share one included."""
+        """Return every register's name, including rows that share one."""
         try:
             return [self._text(name) for name in self._register_name]
         except _DAMAGE as error:
             raise self._contradiction(error) from error
 
     def find(self, name: str, digest: int, slot: int) -> int:
-        """Return the first register of that name, -1 when there is none.
+        """Return the first register of that name, -1 if there is none.
 
         `digest` is the name's CRC-32 and `slot` where its probing starts: `digest & len(hash_tag) - 1`.
         """
@@ -221,7 +221,7 @@ class BlockFile:
         return (offset - 1 if offset else None), (segment - 2 if segment else None)
 
     def row(self, index: int) -> RegisterRow:
-        """Return all that the file says about a register but its fields."""
+        """Return all that the file says about a register, except its fields."""
         column = self._columns
         try:
             return RegisterRow(
@@ -244,7 +244,7 @@ class BlockFile:
         try:
             layout = column["register_layout"][index]
             start = column["layout_start"]
-            known = self._known  # rows are shared by the layouts of many registers
+            known = self._known  # the layouts of many registers share rows
             rows = column["layout_fields"][start[layout] : start[layout + 1]]
             return tuple([known.get(row) or self._field(row) for row in rows])
         except _DAMAGE as error:

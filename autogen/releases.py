@@ -1,4 +1,4 @@
-"""Choosing a layout by driver release: base row plus the differences of later branches, applied in order."""
+"""Select a layout by driver release: a base row plus the differences of later branches, applied in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ringup.errors import NotSupported
 
 
 def release_key(release: str) -> tuple[int, ...]:
-    """Return what orders releases: "580.65.06" is (580, 65, 6). Raises `ValueError` for anything but numbers and
+    """Return the sort key of a release: "580.65.06" is (580, 65, 6). Raises `ValueError` for other than numbers and
     dots.
     """
     if not isinstance(release, str) or not all(part.isascii() and part.isdigit() for part in release.split(".")):
@@ -20,9 +20,9 @@ def release_key(release: str) -> tuple[int, ...]:
 
 
 def branch_of(release: str, branches: tuple[str, ...]) -> str:
-    """Return the branch of `branches` (oldest first) that speaks for `release`: its own, or the newest one before it.
+    """Return the branch of `branches` (oldest first) that applies to `release`: its own, or the newest one before it.
 
-    Raises `NotSupported` before the first branch and after the last: a layout nobody has read is not guessed.
+    Raises `NotSupported` before the first branch and after the last: unknown layouts are not guessed.
     """
     major = release_key(release)[0]
     known = [branch for branch in branches if release_key(branch)[0] <= major]
@@ -35,10 +35,10 @@ def branch_of(release: str, branches: tuple[str, ...]) -> str:
 
 
 def branch_in(module: ModuleType, release: str) -> str:
-    """Return the branch whose row of `module` speaks for `release`.
+    """Return the branch whose row of `module` applies to `release`.
 
-    Where layouts move within a branch (the module says EXACT), only the very releases that were read are served:
-    `NotSupported` for another.
+    If layouts change within a branch (the module has EXACT), only the releases that were read are supported; another
+    raises `NotSupported`.
     """
     branch = branch_of(release, module.BRANCHES)
     if getattr(module, "EXACT", False) and release not in module.READ_FROM:
@@ -50,10 +50,11 @@ def branch_in(module: ModuleType, release: str) -> str:
 
 
 def struct_at(cls: type[Struct], release: str) -> type[Struct]:
-    """Serve `Struct.at`: the module's BRANCHES say which releases its rows speak for."""
+    """Implement `Struct.at`: the module's BRANCHES say to which releases its rows apply."""
     cls = cls.BASE or cls
     module = sys.modules[cls.__module__]
-    if not hasattr(module, "BRANCHES"):  # no row of this module depends on a release
+    # No row of this module depends on a release.
+    if not hasattr(module, "BRANCHES"):
         return cls
     branch = branch_in(module, release)
     key = (cls, branch)
@@ -86,20 +87,21 @@ def _lay_out(cls: type[Struct], branch: str, release: str) -> type[Struct] | Non
 
 
 def apply_differences(members: dict[str, str], differences: str) -> dict[str, str]:
-    """Return `members` (name to `TYPE@PLACE`) after a row of differences: `-name` goes, `name:TYPE@PLACE` is new or
-    moved.
+    """Return `members` (name to `TYPE@PLACE`) after a row of differences.
 
-    A member that stays keeps its turn, a new one comes last.
+    `-name` removes a member, `name:TYPE@PLACE` adds or moves one. An existing member keeps its position, a new one
+    comes last.
     """
     out = dict(members)
     for part in differences.split():
         if part.startswith("-"):
             if out.pop(part[1:], None) is None:
-                raise ValueError(f"the row removes {part[1:]}, which is not there{near(part[1:], members)}")
+                raise ValueError(f"the row removes {part[1:]}, which does not exist{near(part[1:], members)}")
         else:
             name, _, place = part.partition(":")
             out[name] = place
     return out
 
 
-_LAID_OUT: dict[tuple[type[Struct], str], type[Struct] | None] = {}  # of `struct_at`; one class per struct and branch
+# Classes made by `struct_at`, one for each struct and branch.
+_LAID_OUT: dict[tuple[type[Struct], str], type[Struct] | None] = {}

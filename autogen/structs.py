@@ -1,8 +1,8 @@
-"""C structs over memory that a device or the kernel shares with us: layout fixed by generated rows, access at C speed.
+"""C structs in memory shared with a device or the kernel: layouts from generated rows, access at C speed.
 
-A view is a cffi object, so reading a member costs no Python call. Where cffi cannot express a layout (a bit-field that
-no aligned unit inside the struct covers), the same rows are served by `plain_view.PlainView`, slower and otherwise
-alike.
+A view is a cffi object, so reading a member costs no Python call. Some layouts cannot be expressed in cffi (a bit-field
+that no aligned unit inside the struct covers). `plain_view.PlainView` serves those from the same rows, more slowly but
+otherwise alike.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-TYPE_CHECKING = False  # `typing` costs 2 ms, a block's module may cost 3
+TYPE_CHECKING = False  # `typing` costs 2 ms; a block's module may cost 3
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterator, Mapping  # type: ignore[attr-defined]
     from typing import Any, ClassVar, Protocol, Self, TypeVar
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Element = TypeVar("Element", covariant=True)
 
     class Array(Protocol[Element]):
-        """What a member declared `T name[n]` offers: indices that are checked, iteration, slice assignment."""
+        """The interface of a member declared `T name[n]`: checked indices, iteration, slice assignment."""
 
         def __getitem__(self, index: int, /) -> Element: ...
         def __setitem__(self, index: int | slice, value: Any, /) -> None: ...
@@ -32,7 +32,8 @@ else:
         """Stand-in for the type checker's protocol of the same name; views hold cffi arrays."""
 
 
-SCALARS = {  # layout type: (bytes, signed, letter of the struct module, cffi's name)
+# Layout type: (bytes, signed, letter of the struct module, cffi's name).
+SCALARS = {
     "u8": (1, False, "B", "uint8_t"),
     "u16": (2, False, "H", "uint16_t"),
     "u32": (4, False, "I", "uint32_t"),
@@ -49,12 +50,14 @@ SCALARS = {  # layout type: (bytes, signed, letter of the struct module, cffi's 
 }
 
 
-KEPT_TAILS = 32  # types kept of one struct with a flexible array, one a length
+# Types kept for one struct with a flexible array, one for each length.
+KEPT_TAILS = 32
 
 
 class Row:
-    """One member of a layout: name, type, place. `dims` are array lengths, -1 for a flexible one; `width` is a
-    bit-field's, else 0.
+    """One member of a layout: name, type, place.
+
+    `dims` are array lengths, -1 for a flexible one; `width` is a bit-field's, else 0.
     """
 
     __slots__ = ("base", "bit", "byte", "dims", "name", "width")
@@ -75,24 +78,22 @@ class Row:
 
 
 class _PackInto:
-    """Looks the packing function of a struct up: handing it out costs less than passing 200 values through one more
-    call.
-    """
+    """Returns a struct's packing function. This costs less than passing 200 values through one more call."""
 
     def __get__(self, instance: object, owner: type[Struct]) -> Callable[..., None]:
         return _plan(owner).packer
 
 
 class Struct:
-    """A C struct or union. Subclasses are generated; calling one makes zeroed memory of its own, `view` lies over a
-    buffer.
+    """A C struct or union; subclasses are generated.
 
-    Members are set and read as attributes of what `view` and the call return: a cffi object that no `isinstance` knows.
-    Integers are range-checked (`OverflowError`), arrays are indexed, an array of `char` takes `bytes`, a nested struct
-    a dict or a sequence, pointers are integers. `memory` gives the bytes to system calls.
+    Calling a subclass allocates zeroed memory; `view` uses a buffer. The result of either is a cffi object, which no
+    `isinstance` recognises. Its members are attributes. Integers are range-checked (`OverflowError`), arrays are
+    indexed, an array of `char` takes `bytes`, a nested struct takes a dict or a sequence, pointers are integers.
+    `memory` returns the bytes for system calls.
 
-    Keep the outer view while you use a member that is a struct or an array: those refer to its memory and do not keep
-    it alive.
+    Keep the outer view while you use a member that is a struct or an array: such members refer to its memory and do not
+    keep it alive.
     """
 
     SIZE: ClassVar[int]
@@ -100,7 +101,7 @@ class Struct:
     LAYOUT: ClassVar[str]
     CHANGES: ClassVar[Mapping[str, tuple[int, str] | None]] = {}
     SINCE: ClassVar[str | None] = None  # the first release that has the struct; None: the oldest of its module
-    # of a struct that `at` laid out: the class it was made from, and the release
+    # In a struct made by `at`: the class it was made from, and the release.
     BASE: ClassVar[type[Struct] | None] = None
     RELEASE: ClassVar[str | None] = None
 
@@ -117,26 +118,24 @@ class Struct:
 
     @classmethod
     def view(cls, buffer: Buffer, offset_bytes: int = 0) -> Self:
-        """Lay the struct over writable `buffer` from `offset_bytes`. A flexible array takes all that is left of the
-        buffer.
+        """Return a view of the struct in writable `buffer` from `offset_bytes`.
 
-        Raises `ValueError` when the buffer ends before the struct does, and when it cannot be written.
+        A flexible array takes the rest of the buffer. Raises `ValueError` if the buffer is too short or read-only.
         """
         return _plan(cls).view(buffer, offset_bytes)  # type: ignore[no-any-return]
 
     @classmethod
     def pack(cls, *values: int | float | bytes) -> bytes:
-        """Return the struct's bytes with every leaf given, in the order of `leaves`; bytes that are no leaf are
-        zero.
-        """
+        """Return the struct's bytes from the values of all leaves, in the order of `leaves`; other bytes are zero."""
         return _plan(cls).bulk.pack(values)
 
     if TYPE_CHECKING:
 
         @classmethod
         def pack_into(cls, buffer: Buffer, offset_bytes: int, /, *values: int | float | bytes) -> None:
-            """Fill the struct at `offset_bytes` of `buffer` with every leaf given, in the order of `leaves`; padding
-            becomes zero.
+            """Fill the struct at `offset_bytes` of `buffer` with the values of all leaves, in the order of `leaves`.
+
+            Padding becomes zero.
             """
     else:
         pack_into = _PackInto()
@@ -148,14 +147,15 @@ class Struct:
 
     @classmethod
     def leaves(cls) -> tuple[str, ...]:
-        """Name the values of `pack` and `unpack`: `body.x`, `tail[3]`; of members that overlap, the first; a byte array
-        is one leaf.
+        """Return the names of the values of `pack` and `unpack`: `body.x`, `tail[3]`.
+
+        Of members that overlap only the first is a leaf. A byte array is one leaf.
         """
         return _plan(cls).bulk.names
 
     @classmethod
     def members(cls) -> dict[str, Row]:
-        """Return the members by name, in the order of the header; members that a later release added come last."""
+        """Return the members by name, in header order; members that a later release added come last."""
         return {row.name: row for row in map(Row, cls.LAYOUT.split())}
 
     @classmethod
@@ -165,28 +165,28 @@ class Struct:
 
     @classmethod
     def at(cls, release: str) -> type[Self]:
-        """Return the struct as driver `release` ("580.142") lays it out: the newest row that is not newer than it.
+        """Return the struct with the layout of driver `release` ("580.142"): the newest row that is not newer than it.
 
         A struct without differences is the same in every release. Raises `NotSupported` for a release that lacks the
-        struct or that the module has no facts about.
+        struct, or that the module has no facts about.
         """
-        from ringup.autogen.releases import struct_at  # only the facts of released drivers need it
+        from ringup.autogen.releases import struct_at  # needed only for facts of released drivers
 
         return struct_at(cls, release)  # type: ignore[return-value]
 
 
 class Plan:
-    """How one struct is served: made on its first use, from its rows."""
+    """How one struct is served; made from its rows on first use."""
 
     __slots__ = ("_backend", "_bulk", "_ctypes", "_packer", "_pointer", "_struct", "flexible", "fresh", "plain", "rows")
 
-    plain: bool  # served by PlainView
-    fresh: Callable[[], Any]  # returns a view over zeroed memory of its own
+    plain: bool  # PlainView serves it
+    fresh: Callable[[], Any]  # returns a view over its own zeroed memory
 
     def __init__(self, owner: type[Struct]) -> None:
         import _cffi_backend
 
-        self._backend: Any = _cffi_backend  # nobody who only reads LAYOUT loads it
+        self._backend: Any = _cffi_backend  # loaded here: code that only reads LAYOUT does not need it
         self._struct = owner
         self.rows = tuple(owner.members().values())
         nested = [_plan(nested_type(owner, row.base)) for row in self.rows if row.base not in SCALARS]
@@ -206,7 +206,7 @@ class Plan:
     @property
     def bulk(self) -> Bulk:
         if self._bulk is None:
-            from ringup.autogen.bulk import Bulk  # only those who pack or unpack need it
+            from ringup.autogen.bulk import Bulk  # needed only to pack or unpack
 
             self._bulk = Bulk(self._struct)
         return self._bulk
@@ -218,7 +218,7 @@ class Plan:
         return self._packer
 
     def view(self, buffer: Buffer, offset_bytes: int) -> Any:
-        """Lay the struct over `buffer`; see `Struct.view`."""
+        """Return a view of the struct in `buffer`; see `Struct.view`."""
         flat = memoryview(buffer)
         if flat.readonly or offset_bytes < 0 or flat.nbytes - offset_bytes < self._struct.SIZE:
             self._refuse(flat, offset_bytes)
@@ -249,9 +249,8 @@ class Plan:
             size = self._struct.SIZE
             if self.flexible:
                 size = max(size, self.flexible.byte + tail * element_size(self._struct, self.flexible))
-            fields = [
-                self._cffi_field(row, tail) for row in self.rows if not row.flexible or tail
-            ]  # cffi checks no index of `[0]`
+            # cffi checks no index of `[0]`.
+            fields = [self._cffi_field(row, tail) for row in self.rows if not row.flexible or tail]
             if len(self._ctypes) >= KEPT_TAILS:
                 self._ctypes.clear()
             self._backend.complete_struct_or_union(made, fields, None, size, 1, 0, 0)
@@ -259,10 +258,10 @@ class Plan:
         return self._ctypes[tail]
 
     def _cffi_field(self, row: Row, tail: int) -> tuple[str, Any, int, int]:
-        """A member at a forced place. A bit-field is a nameless struct of one unit, padded up to the field's lowest
-        bit.
+        """Return the cffi field of a member at a fixed place.
 
-        An integer of 32 bits or less is served as a bit-field of its whole width, which cffi stores a quarter faster.
+        A bit-field is a nameless struct of one unit, padded up to the field's lowest bit. An integer of 32 bits or less
+        is a bit-field of its whole width, which cffi stores a quarter faster.
         """
         backend = self._backend
         whole = not row.dims and not row.width and row.base in SCALARS and SCALARS[row.base][2] in "BHIbhi"
@@ -288,8 +287,10 @@ class Plan:
 
 
 def _unit(row: Row, size_bytes: int) -> tuple[int, int, int] | None:
-    """Return (bytes, first byte, bit) of the smallest aligned-free unit inside the struct that holds a bit-field, None
-    if there is none.
+    """Return (bytes, first byte, bit) of the smallest unit inside the struct that holds a bit-field; None if there is
+    none.
+
+    The unit need not be aligned.
     """
     if row.width == 64 and row.bit == 0:
         return 8, row.byte, 0  # served as an ordinary member
@@ -302,19 +303,19 @@ def _unit(row: Row, size_bytes: int) -> tuple[int, int, int] | None:
 
 
 def element_size(owner: type[Struct], row: Row) -> int:
-    """Return the bytes of one element of a member (of the member itself when it is no array)."""
+    """Return the bytes of one element of a member, or of the member itself if it is not an array."""
     if row.base in SCALARS:
         return SCALARS[row.base][0]
     return nested_type(owner, row.base).SIZE
 
 
 def nested_type(owner: type[Struct], name: str) -> type[Struct]:
-    """Return the struct called `name` beside `owner`, in the release that `owner` is laid out for."""
+    """Return the struct called `name` in the module of `owner`, in the release that `owner` is laid out for."""
     found: type[Struct] = getattr(sys.modules[owner.__module__], name)
     return found.at(owner.RELEASE) if owner.RELEASE else found
 
 
-_PLANS: dict[type, Plan] = {}  # one per struct, made on first use
+_PLANS: dict[type, Plan] = {}  # one for each struct, made on first use
 
 
 def _plan(owner: type[Struct]) -> Plan:
@@ -328,8 +329,9 @@ def _plan(owner: type[Struct]) -> Plan:
 
 
 def memory(view: Any) -> memoryview:
-    """Return the bytes under a struct, writable: what `fcntl.ioctl`, `os.write` or `bytes` take. Keeps the view's
-    memory alive.
+    """Return the writable bytes of a struct, for `fcntl.ioctl`, `os.write` or `bytes`.
+
+    They keep the view's memory alive.
     """
     import _cffi_backend as backend
 
@@ -338,15 +340,16 @@ def memory(view: Any) -> memoryview:
     if isinstance(view, PlainView):
         return memory_of(view)
     kind = backend.typeof(view)
-    if kind.kind == "struct":  # a nested one
+    # A nested struct.
+    if kind.kind == "struct":
         view = backend.rawaddressof(backend.new_pointer_type(kind), view, 0)
     flat: memoryview = memoryview(backend.buffer(view)).cast("B")
     return flat
 
 
 def near(name: str, known: Mapping[str, object]) -> str:
-    """Return `; near: …` with the known names that look like `name`, or nothing."""
-    from difflib import get_close_matches  # only wanted for a mistake
+    """Return `; near: …` with the known names that are similar to `name`, or nothing."""
+    from difflib import get_close_matches  # needed only for an error
 
     found = get_close_matches(name, known, 3)
     return f"; near: {', '.join(found)}" if found else ""

@@ -1,1 +1,1 @@
-"""Reads public headers and writes the fact modules; never imported by a driver."""
+"""Read public headers and write the fact modules. No driver imports this package."""

@@ -1,4 +1,4 @@
-"""The manifest: which facts are wanted, from which headers. Reads manifest.toml and checks every key."""
+"""The manifest: which facts are wanted, from which headers. This module reads manifest.toml and checks every key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from ringup.errors import HeaderError
 
-LIMIT_BYTES = 4 << 20  # of a manifest; ours has a hundredth of it
+LIMIT_BYTES = 4 << 20  # limit of a manifest's size; ours has a hundredth of it
 MANIFEST = Path(__file__).with_name("manifest.toml")
 Kind = Literal["deb", "deb-source", "deb-root", "wheel", "tree"]
 Language = Literal["c", "objective-c"]
@@ -24,28 +24,29 @@ _LABEL = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A header package: how it is had and which version the committed facts were read from."""
+    """A header package: how to get it, and the version from which the committed facts were read."""
 
     label: str
     kind: Kind
     read: str
     terms: str
-    name: str = ""  # the distribution's package name, or the registry's
-    # "deb-root": the package and all that it depends on are unpacked into one root; each of `programs` in its `folder`
+    name: str = ""  # the package name in the distribution or the registry
+    # "deb-root": the package and all its dependencies are unpacked into one root; each of `programs` in its `folder`
     # must run there.
     programs: tuple[str, ...] = ()
     folder: str = ""
     suites: tuple[str, ...] = ()
     inside: str = ""  # the tar inside a binary package
-    root: str = ""  # the folder the tar unpacks to
+    root: str = ""  # the folder that the tar unpacks to
     take: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CModule:
-    """One module read with libclang. Globs choose structs and constants; `stubs` are includes served as empty files.
+    """One module read with libclang.
 
-    `types` names preludes of `run.py`: "stdint", "kernel", "uapi".
+    Globs select structs and constants; `stubs` are includes replaced by empty files. `types` names preludes of
+    `run.py`: "stdint", "kernel", "uapi".
     """
 
     module: str
@@ -66,13 +67,13 @@ class CModule:
 
 @dataclass(frozen=True, slots=True)
 class SetOfModules:
-    """Modules that a reader of their own makes; `reader` is `module:function`, called with the packages' roots."""
+    """Modules that have their own reader: `reader` is `module:function`, called with the packages' roots."""
 
     name: str
     reader: str
     packages: tuple[str, ...]
     wanted: str
-    optional: tuple[str, ...] = ()  # packages that add or verify rows where they are at hand
+    optional: tuple[str, ...] = ()  # packages that add or verify rows if they are available
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ class Manifest:
 
 
 def load(path: Path = MANIFEST) -> Manifest:
-    """Read a manifest. Raises `HeaderError` for an unknown key, a missing one, a wrong type or a package nobody
-    describes.
+    """Read a manifest. Raises `HeaderError` for an unknown key, a missing one, a wrong type or an undescribed
+    package.
     """
     try:
         with path.open("rb") as file:
@@ -115,7 +116,7 @@ def load(path: Path = MANIFEST) -> Manifest:
 
 
 def packages_of(module: CModule) -> tuple[str, ...]:
-    """Return the packages a C module is read from: its own, and the kernel's where it takes types from there."""
+    """Return the packages that a C module is read from: its own, and the kernel's if it takes types from there."""
     return tuple(dict.fromkeys((module.package, *(["linux"] if "uapi" in module.types else []))))
 
 
@@ -127,7 +128,7 @@ def _tables(data: Mapping[str, Any], section: str, path: Path) -> list[tuple[int
 
 
 def _check_names(packages: Mapping[str, Package], modules: tuple[CModule, ...], sets: tuple[SetOfModules, ...]) -> None:
-    """Refuse names that would not stay a file name, an import or one line of text, and names given twice."""
+    """Refuse duplicate names, and names that are not a valid file name, import or line of text."""
     for label in packages:
         if not _LABEL.fullmatch(label):
             raise HeaderError(f"manifest: package {label!r}: want letters, digits, dots and dashes")
@@ -149,9 +150,7 @@ def _check_names(packages: Mapping[str, Package], modules: tuple[CModule, ...], 
 
 
 def _row(kind: type[Any], where: str, row: Any, **given: str) -> Any:
-    """Build a dataclass from a table of the file, lists becoming tuples; `given` are values that are not in the
-    table.
-    """
+    """Build a dataclass from a table of the file; lists become tuples. `given` are values that are not in the table."""
     if not isinstance(row, dict):
         raise HeaderError(f"manifest: {where} must be a table, not {row!r}")
     known = {field.name: str(field.type) for field in fields(kind) if field.name not in given}

@@ -1,4 +1,4 @@
-"""Runs the manifest: reads what is wanted and returns the fact modules; `emit/output.py` writes them."""
+"""Run the manifest: read what is wanted and return the fact modules. `emit/output.py` writes them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 ALL_ONES = (1 << 64) - 1
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+[<"]([^>"]+)[>"]', re.MULTILINE)
-NO_VALUE = "the body is empty"  # include guards and switches: nothing was refused
+NO_VALUE = "the body is empty"  # include guards and switches: nothing was rejected
 UAPI = Path("include/uapi")
 _INTS = [
     (f"{sign}{bits}", f"{'un' * (sign == 'u')}signed {name}")
     for bits, name in ((8, "char"), (16, "short"), (32, "int"))
     for sign in "us"
 ]
-PRELUDES = {  # what a header takes for granted
+# Definitions that a header expects.
+PRELUDES = {
     "stdint": "".join(f"typedef {c} {'u' * (name[0] == 'u')}int{name[1:]}_t;\n" for name, c in _INTS)
     + "typedef long int64_t;\ntypedef unsigned long uint64_t, uintptr_t, size_t;\n#define bool _Bool\n",
     "kernel": "".join(f"typedef {c} {name}, __{name};\n" for name, c in _INTS)
@@ -50,27 +51,30 @@ Say = Callable[[str], None]
 
 @dataclass
 class Output:
-    """What one run made: file contents by path below `autogen/`, refusals by module, CPU seconds by module or set."""
+    """The result of one run: file contents by path below `autogen/`, rejections by module, CPU seconds by module or
+    set.
+    """
 
     files: dict[str, bytes] = field(default_factory=dict)
     rejected: dict[str, tuple[Rejected, ...]] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # module or set: the package it lacks
+    left_out: dict[str, str] = field(default_factory=dict)  # module or set: the package that is missing
 
 
 def generate(sources: Sources, only: Sequence[str] = (), say: Say = lambda text: None, strict: bool = True) -> Output:
     """Read every module and set of the manifest, or those whose name matches a glob of `only`.
 
-    With `strict`, a missing header package is a `HeaderError`; without, what needs it is named in `left_out`.
+    With `strict` a missing header package raises `HeaderError`. Otherwise modules and sets that need it are listed in
+    `left_out`.
     """
     manifest, out = sources.manifest, Output()
     chosen = _chosen(manifest, only)
     for name, module in {m.module: m for m in manifest.modules}.items():
-        if name in chosen and _at_hand(sources, name, packages_of(module), strict, out):
+        if name in chosen and _is_available(sources, name, packages_of(module), strict, out):
             with _timed(out, name, say):
                 out.files[f"{name}.py"], out.rejected[name] = read_module(module, sources)
     for group in manifest.sets:
-        if group.name in chosen and _at_hand(sources, group.name, group.packages, strict, out):
+        if group.name in chosen and _is_available(sources, group.name, group.packages, strict, out):
             with _timed(out, group.name, say):
                 made, rejected = run_set(
                     group.reader, [sources.root(p) for p in group.packages], _optional(sources, group.optional)
@@ -90,7 +94,7 @@ def _chosen(manifest: Manifest, only: Sequence[str]) -> set[str]:
     return {name for name in names if not only or any(fnmatchcase(name, pattern) for pattern in only)}
 
 
-def _at_hand(sources: Sources, name: str, packages: Iterable[str], strict: bool, out: Output) -> bool:
+def _is_available(sources: Sources, name: str, packages: Iterable[str], strict: bool, out: Output) -> bool:
     for label in packages:
         if strict:
             sources.root(label)
@@ -108,13 +112,13 @@ def _optional(sources: Sources, labels: Iterable[str]) -> dict[str, Path]:
 @contextmanager
 def _timed(out: Output, name: str, say: Say) -> Iterator[None]:
     say(name)
-    start = sum(os.times()[:4])  # programs that a reader runs count too
+    start = sum(os.times()[:4])  # includes programs that a reader runs
     yield
     out.cpu_s[name] = sum(os.times()[:4]) - start
 
 
 def read_module(module: CModule, sources: Sources) -> tuple[bytes, tuple[Rejected, ...]]:
-    """Read one C module's headers; return its text and what its globs name and could not be taken."""
+    """Read one C module's headers; return its text, and the names that its globs match but that could not be read."""
     reading = parse_module(module, sources)
     unit = reading.unit
     ranges, unbounded = _helper_ranges(
@@ -136,7 +140,7 @@ def read_module(module: CModule, sources: Sources) -> tuple[bytes, tuple[Rejecte
 
 
 def parse_module(module: CModule, sources: Sources) -> Reading:
-    """Parse the headers of a C module, and keep what lies in them: not what they include."""
+    """Parse the headers of a C module, and keep what they define themselves, not what they include."""
     from ringup.autogen.generate.c.clang import read  # loads libclang
 
     root = sources.root(module.package)
@@ -153,7 +157,8 @@ def parse_module(module: CModule, sources: Sources) -> Reading:
         kernel = sources.root("linux") / UAPI
         system = [kernel]
         stubs["linux/compiler_types.h"] = ""  # the kernel's build strips this include from its user headers
-        for generic in sorted((kernel / "asm-generic").glob("*.h")):  # and makes asm/*.h such forwards
+        # The kernel's build also makes such forwarding headers of asm/*.h.
+        for generic in sorted((kernel / "asm-generic").glob("*.h")):
             stubs[f"asm/{generic.name}"] = f"#include <asm-generic/{generic.name}>\n"
     return read(
         headers,
@@ -170,7 +175,7 @@ def parse_module(module: CModule, sources: Sources) -> Reading:
 
 
 def _helper_ranges(reading: Reading, names: Iterable[str]) -> tuple[list[Constant], tuple[Rejected, ...]]:
-    """Return the bits that helpers such as `AMDGPU_PTE_FRAG(x)` and `F(flags, x)` place their last argument in."""
+    """Return the bits in which helpers such as `AMDGPU_PTE_FRAG(x)` and `F(flags, x)` place their last argument."""
     from ringup.autogen.generate.c.macros import Unreadable
 
     ranges, refused = [], []
@@ -214,7 +219,7 @@ def _names(module: CModule) -> str:
 def run_set(
     reader: str, roots: Sequence[Path], optional: Mapping[str, Path]
 ) -> tuple[dict[str, bytes], tuple[Rejected, ...]]:
-    """Call the reader `module:function` of a set; it returns file contents by path, or those and its refusals."""
+    """Call the reader `module:function` of a set. It returns file contents by path, with or without its rejections."""
     module, _, function = reader.partition(":")
     try:
         read = getattr(import_module(module), function)

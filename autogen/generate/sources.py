@@ -1,4 +1,4 @@
-"""Header packages on disk: which are there, and where. Looks only; `tools/host/fetch.py` is what gets them."""
+"""Header packages on disk: which exist, and where. This module only looks; `tools/host/fetch.py` fetches them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from ringup.autogen.generate.manifest import Manifest, Package
 from ringup.errors import HeaderError
 
-STAMP = ".ringup-version"  # beside an unpacked package: the version it was fetched as
+STAMP = ".ringup-version"  # next to an unpacked package: the version that was fetched
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where header packages lie: a cache folder holding one folder a package, and trees named one by one."""
+    """Where header packages are: a cache folder with one folder for each package, and trees given one by one."""
 
     manifest: Manifest
     cache: Path
     trees: Mapping[str, Path]
 
     def find(self, label: str) -> Path | None:
-        """Return the root of package `label`, None when it is not there. Raises `HeaderError` for a named tree that is
-        no folder.
+        """Return the root of package `label`, None if it is missing. Raises `HeaderError` if a given tree is not a
+        folder.
         """
         package = self._package(label)
         if label in self.trees:
@@ -34,7 +34,7 @@ class Sources:
         return root if stamp.is_file() and root.is_dir() else None
 
     def root(self, label: str) -> Path:
-        """Return the root of package `label`. Raises `HeaderError` that says how to get it."""
+        """Return the root of package `label`. Raises a `HeaderError` that says how to get it."""
         found = self.find(label)
         if found is None:
             package = self._package(label)
@@ -49,7 +49,7 @@ class Sources:
         return found
 
     def version(self, label: str) -> str:
-        """Return the version that was fetched; empty for a tree given by path, whose version nobody wrote down."""
+        """Return the version that was fetched; empty for a tree given by path, whose version is unknown."""
         stamp = self.cache / label / STAMP
         return stamp.read_text(encoding="utf-8").strip() if label not in self.trees and stamp.is_file() else ""
 

@@ -1,4 +1,4 @@
-"""What the readers find in headers, before anything is written: plain frozen data, no behaviour."""
+"""What the readers find in headers, before anything is written: plain frozen data without behaviour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BitRange:
-    """Bits `hi` down to `lo`, both inclusive; what `31:0` in a header means."""
+    """Bits `hi` down to `lo`, both inclusive: `31:0` in a header."""
 
     hi: int
     lo: int
@@ -15,7 +15,7 @@ class BitRange:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A name that was seen and not read. `where` is a file name and line without folders."""
+    """A name that was seen but not read. `where` is a file name and line without folders."""
 
     name: str
     where: str
@@ -37,7 +37,7 @@ class TypeRef:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a struct, members of anonymous aggregates included at their place in the outermost one.
+    """One member of a struct, including members of anonymous aggregates, with their place in the outermost one.
 
     `offset_bits` counts from the start of the struct; `width_bits` is the bit-field's width, None for an ordinary
     member.
@@ -59,19 +59,20 @@ class StructFacts:
     align_bytes: int
     members: tuple[Member, ...]
     where: str
-    c_name: str = ""  # how C spells the type (`struct foo`, `FOO_PARAMS`); empty when C cannot name it
+    c_name: str = ""  # the type in C (`struct foo`, `FOO_PARAMS`); empty if C cannot name it
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A macro or enumerator with a value: an integer as C computes it (sign included), a float, a string or a bit
-    range.
+    """A macro or enumerator with a value.
+
+    The value is an integer as C computes it (sign included), a float, a string or a bit range.
     """
 
     name: str
     value: int | float | str | BitRange
     where: str
-    enum: str = ""  # the enum's tag or typedef name, when it is an enumerator
+    enum: str = ""  # the enum's tag or typedef name, if it is an enumerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Helper:
 
 @dataclass(frozen=True)
 class Unit:
-    """Everything one parse of a set of headers gave. Dicts are in order of first appearance."""
+    """The result of one parse of a set of headers. Dicts are in order of first appearance."""
 
     structs: dict[str, StructFacts] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Puts generated files into a folder: all of them or none, one writer at a time, and takes away what is generated no
-more.
+"""Write generated files to a folder: all of them or none, one writer at a time; delete files that are no longer
+generated.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from ringup.autogen.generate.emit.spelling import MARK
 from ringup.autogen.regfile import BLOCK_MAGIC, CHIP_MAGIC
 from ringup.errors import HeaderError
 
-REJECTED = "rejected.tsv"  # what the manifest's globs name and the readers could not take, with reasons
+REJECTED = "rejected.tsv"  # names that the manifest's globs match but the readers rejected, with reasons
 STAGED = ".staged"  # complete output waiting to be moved into place
-COMPLETE = "COMPLETE"  # its presence says that all is staged; it lists, a path a line, what goes away
-LOCK_TIMEOUT_S = 10.0  # TIMEOUT: writing every fact takes under 2 s, and another writer may be ahead of us
+# This file exists once all output is staged; it lists the files to delete, one path a line.
+COMPLETE = "COMPLETE"
+# TIMEOUT: writing every fact takes under 2 s, and another writer may hold the lock.
+LOCK_TIMEOUT_S = 10.0
 LOCK_RETRY_S = 0.05
-OURS = (BLOCK_MAGIC, CHIP_MAGIC, b"ringup-isa\t")  # how generated files begin that are no Python
+# The first bytes of generated files that are not Python.
+OURS = (BLOCK_MAGIC, CHIP_MAGIC, b"ringup-isa\t")
 _PART = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _ESCAPES = {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 def rejected_table(rejected: Mapping[str, Iterable[Rejected]]) -> bytes:
-    """Return the refusals as tab-separated text: module, name, where, reason. Tabs and line ends inside a cell are
-    escaped.
+    """Return the rejections as tab-separated text: module, name, where, reason.
+
+    Tabs and line ends inside a cell are escaped.
     """
     rows = [(module, r.name, r.where, r.reason) for module, refused in sorted(rejected.items()) for r in refused]
     table = [("module", "name", "where", "reason"), *rows]
@@ -39,10 +43,10 @@ def rejected_table(rejected: Mapping[str, Iterable[Rejected]]) -> bytes:
 
 
 def write(files: Mapping[str, bytes], folder: Path, whole: bool = False) -> list[str]:
-    """Put `files` below `folder` and return the paths that changed. Nothing is touched before everything is on disk.
+    """Put `files` below `folder` and return the paths that changed. Nothing is changed before everything is on disk.
 
-    With `whole`, `files` are all there is to generate: what lies there from an earlier run and is not among them goes
-    away. A run that is killed while moving files into place is completed by the next `write` or `finish`.
+    With `whole`, `files` are all generated files: others from an earlier run are deleted. If a run is killed while it
+    moves files into place, the next `write` or `finish` completes it.
     """
     with _alone(folder):
         _move(folder)
@@ -67,12 +71,12 @@ def finish(folder: Path) -> None:
 
 
 def same(path: Path, content: bytes) -> bool:
-    """Tell whether the file at `path` has this content."""
+    """Return whether the file at `path` has this content."""
     return path.is_file() and path.read_bytes() == content
 
 
 def leftovers(folder: Path, files: Iterable[str]) -> list[str]:
-    """Return the generated files below `folder` that are none of `files`: an earlier manifest's."""
+    """Return the generated files below `folder` that are not among `files`: those of an earlier manifest."""
     known = {STAGED, *files}
     paths = ((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*"))
     return sorted(name for name, path in paths if name not in known and _is_generated(name, path))
@@ -98,7 +102,7 @@ def _stage(files: Mapping[str, bytes], gone: Iterable[str], staged: Path) -> Non
 
 
 def _move(folder: Path) -> None:
-    """Do what a complete staging says; drop an incomplete one. Looks first whether every target can be replaced."""
+    """Carry out a complete staging; drop an incomplete one. First check that every target can be replaced."""
     staged = folder / STAGED
     try:
         if (staged / COMPLETE).is_file():
@@ -120,7 +124,7 @@ def _move(folder: Path) -> None:
 
 
 def _check(folder: Path, name: str) -> None:
-    """Raise `HeaderError` unless `name` is a file, or nothing yet, in a folder below `folder`."""
+    """Raise `HeaderError` unless `name` is a file, or does not exist yet, in a folder below `folder`."""
     parts = name.split("/")
     if not all(map(_PART.fullmatch, parts)):
         raise HeaderError(f"{name!r} is no path below the folder of the facts: want names joined by /")
@@ -134,7 +138,7 @@ def _check(folder: Path, name: str) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which goes with the process. Waits LOCK_TIMEOUT_S for another run that holds it."""
+    """Hold the folder's lock, which ends with the process. Wait LOCK_TIMEOUT_S for another run that holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
