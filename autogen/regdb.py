@@ -148,9 +148,8 @@ class Chip:
             raise HeaderError(f"looking for {asked} in {self.row.name}: {'; '.join(reasons)}")
 
     def _hits(self, name: str, block: str | None = None) -> Iterator[tuple[BlockFile, int, Place]]:
-        digest = zlib.crc32(
-            name.encode(errors="surrogatepass")
-        )  # a string that is no valid text is no register's name either
+        # Text that is not valid Unicode matches no register's name, but must not raise here.
+        digest = zlib.crc32(name.encode(errors="surrogatepass"))
         for at, (tags, mask, file, place) in enumerate(self._tables):
             slot = digest & mask
             if tags[slot] and block in (None, place.block):

@@ -139,8 +139,8 @@ def _dangling(path: Path, *, named: bool = False) -> str:
         return ""
     aimed = path.parent / target
     others = [aimed.name + suffix for suffix in UNPACKERS if suffix and _is_there(aimed.with_name(aimed.name + suffix))]
-    beside = f" ({others[0]} exists: point the link at it)" if others else ""
-    return f"; {f'{path} ' if named else 'it '}is a link to {target}, which is not there{beside}"
+    packed = f" ({others[0]} exists: point the link at it)" if others else ""
+    return f"; {f'{path} ' if named else 'it '}is a link to {target}, which is not there{packed}"
 
 
 def _load(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Reads AMD's headers: registers, packets, chips, and fingerprints of published firmware.
+"""Read AMD's headers: registers, packets, chips, and fingerprints of published firmware.
 
-Called by name from `manifest.toml`.
+`manifest.toml` calls these readers by name.
 """

@@ -1,4 +1,4 @@
-"""The AMD chips: which headers describe each (`chips.toml`), and the database files made from them."""
+"""The AMD chips: the headers that describe each (`chips.toml`), and the database files made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLE = Path(__file__).parent / "chips.toml"
 
 
 def read_chips(table: Path = TABLE) -> dict[str, ChipRow]:
-    """Give the chips of the table; a place's `file` is the header's stem, `folder/name`."""
+    """Return the chips of the table; a place's `file` is the header's stem, `folder/name`."""
     try:
         rows = tomllib.loads(table.read_text("utf-8"))
         sources = rows.pop("sources")
@@ -36,7 +36,7 @@ def _chip(name: str, row: dict[str, Any], sources: dict[str, str]) -> ChipRow:
 
 
 def read_headers(linux_root: Path, chips: dict[str, ChipRow]) -> dict[str, RegisterHeaders]:
-    """Read every header the chips name once, by stem."""
+    """Read every header that the chips name once; return them by stem."""
     asic_reg = linux_root / ASIC_REG
     if not asic_reg.is_dir():
         raise HeaderError(f"no {ASIC_REG} in {linux_root}: that is no Linux source with amdgpu; give its root folder")
@@ -45,7 +45,7 @@ def read_headers(linux_root: Path, chips: dict[str, ChipRow]) -> dict[str, Regis
 
 
 def databases(chips: dict[str, ChipRow], headers: dict[str, RegisterHeaders]) -> dict[str, bytes]:
-    """Give the database files, by path below `autogen/`. Headers that say the same thing share one file."""
+    """Return the database files by path below `autogen/`. Headers with equal contents share one file."""
     files: dict[str, bytes] = {}
     paths: dict[str, str] = {}
     same: dict[bytes, str] = {}

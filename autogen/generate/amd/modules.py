@@ -1,4 +1,4 @@
-"""All that is made from amdgpu's register headers: the databases of the chips and the typed modules."""
+"""Everything made from amdgpu's register headers: the databases of the chips and the typed modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WANTED = Path(__file__).parent / "wanted_amd.toml"
 def generate_amd_registers(
     linux_root: Path, wanted: Path = WANTED
 ) -> tuple[dict[str, str | bytes], tuple[Rejected, ...]]:
-    """Give every file by its path below `autogen/`, and what the headers hold that could not be read."""
+    """Return every file by its path below `autogen/`, and what could not be read in the headers."""
     chips = read_chips()
     headers = read_headers(linux_root, chips)
     files: dict[str, str | bytes] = {**databases(chips, headers)}
@@ -41,7 +41,7 @@ def _version(text: str) -> Version:
 
 
 def _stems(chips: Mapping[str, ChipRow], blocks: Sequence[str]) -> dict[Version, str]:
-    """Give the header of every version that a chip has of these blocks."""
+    """Return the header of every version that a chip has of these blocks."""
     places = [place for chip in chips.values() for place in chip.places if place.block in blocks]
     return {_version(place.version): place.file for place in places}
 

@@ -1,4 +1,4 @@
-"""Makes `amd/pm4*.py` and `amd/sdma_packets.py`: the packets that `wanted_packets.toml` asks for."""
+"""Make `amd/pm4*.py` and `amd/sdma_packets.py`: the packets that `wanted_packets.toml` asks for."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def read_wanted(path: Path = WANTED) -> dict[str, Any]:
 
 
 def opcode_facts(sources: Pm4Sources) -> tuple[ConstantGroup, dict[str, dict[int, str]], tuple[Rejected, ...]]:
-    """Return opcodes by name, a table of names by generation, and where headers disagree.
+    """Return opcodes by name, a table of names by generation, and disagreements between headers.
 
-    nvd.h and soc15d.h decide; kfd_pm4_opcodes.h and sid.h are asked for a second opinion.
+    nvd.h and soc15d.h decide; kfd_pm4_opcodes.h and sid.h are only compared.
     """
     rows: dict[str, tuple[str, int, str]] = {}
     rejected: list[Rejected] = []
@@ -68,7 +68,7 @@ def opcode_facts(sources: Pm4Sources) -> tuple[ConstantGroup, dict[str, dict[int
 
 
 def _origin(notes: Mapping[str, str]) -> str:
-    """Return where a word's fields come from, by generation where that differs."""
+    """Return the source of a word's fields, by generation if it differs."""
     if len(set(notes.values())) == 1:
         return next(iter(notes.values()))
     return "; ".join(f"{generation}: {note}" for generation, note in notes.items())
@@ -108,8 +108,8 @@ def _opcode_table(tables: Mapping[str, Mapping[int, str]], versions: Mapping[str
 
 
 def pm4_modules(sources: Pm4Sources, wanted: Mapping[str, Any]) -> tuple[dict[str, str], tuple[Rejected, ...]]:
-    """Return `amd/pm4.py`, `amd/pm4_queues.py` and `amd/pm4_events.py`, and where the sources disagree or say too
-    little.
+    """Return `amd/pm4.py`, `amd/pm4_queues.py` and `amd/pm4_events.py`, and where sources disagree or are
+    incomplete.
     """
     versions: Mapping[str, Sequence[Version]] = wanted["versions"]["gc"]
     specs: Specs = {**wanted["pm4"], **wanted["pm4_queues"]}
@@ -171,7 +171,7 @@ def _module(
 def make_packets(
     linux_root: Path, mesa_root: Path, manifest: Path = WANTED
 ) -> tuple[dict[str, str | bytes], tuple[Rejected, ...]]:
-    """Read the headers and make all modules; also what was not read and where sources disagree."""
+    """Read the headers and make all modules; also return what was not read and where sources disagree."""
     wanted = read_wanted(manifest)
     headers: dict[str, SdmaHeader] = {
         file: read_header(linux_root / FOLDER / file) for file in wanted["versions"]["sdma"]
@@ -183,5 +183,5 @@ def make_packets(
 
 
 def generate_packets(linux_root: Path, mesa_root: Path) -> tuple[Mapping[str, str | bytes], tuple[Rejected, ...]]:
-    """Return the packet modules by their path below `autogen/`, and what the headers did not give."""
+    """Return the packet modules by their path below `autogen/`, and what could not be read in the headers."""
     return make_packets(linux_root, mesa_root)

@@ -1,4 +1,4 @@
-"""Collects the words of AMD's PM4 packets from the kernel's headers, Mesa's packet database and committed facts."""
+"""Collect the words of AMD's PM4 packets from the kernel's headers, Mesa's packet database and committed facts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ringup.errors import HeaderError
 AMDGPU = Path("drivers/gpu/drm/amd/amdgpu")
 KFD = Path("drivers/gpu/drm/amd/amdkfd")
 MESA = Path("src/amd/registers")
-GENERATIONS = {"gfx11": "gfx11", "gfx12": "gfx12", "gfx9": "gfx940"}  # ours to Mesa's; the first is the base
-HEADERS = {"gfx11": "nvd.h", "gfx12": "nvd.h", "gfx9": "soc15d.h"}  # whose opcodes and helpers the driver uses there
+GENERATIONS = {"gfx11": "gfx11", "gfx12": "gfx12", "gfx9": "gfx940"}  # our name: Mesa's; the first is the base
+# The header whose opcodes and helpers the driver uses in each generation.
+HEADERS = {"gfx11": "nvd.h", "gfx12": "nvd.h", "gfx9": "soc15d.h"}
 
 _OPCODE = re.compile(r"^#[ \t]*define[ \t]+PACKET3_(\w+)[ \t]+(0x[0-9a-fA-F]{1,2})[ \t]*(?:/\*.*)?$", re.MULTILINE)
 _WINDOW = re.compile(r"^#[ \t]*define[ \t]+PACKET3_(\w+_(?:START|END))[ \t]+(0x[0-9a-fA-F]+)[ \t]*$", re.MULTILINE)
@@ -40,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Pm4Sources:
-    """What the files say, read once."""
+    """The contents of the source files, read once."""
 
     text: dict[str, str]
     structs: Mapping[str, StructFacts]
@@ -53,7 +54,7 @@ class Pm4Sources:
         return {name: int(value, 16) for name, value in _OPCODE.findall(self.text[header])}
 
     def kfd_opcodes(self) -> dict[str, int]:
-        """Return the opcodes as amdkfd numbers them."""
+        """Return the opcodes with amdkfd's numbers."""
         return {name: int(value, 16) for name, value in _IT.findall(self.text["kfd_pm4_opcodes.h"])}
 
     def windows(self) -> dict[str, int]:
@@ -63,7 +64,7 @@ class Pm4Sources:
     def helpers(self, header: str) -> dict[str, int]:
         """Return the lowest bit that each `NAME(x)` or flag of a header sets.
 
-        Only `((x) << n)` and `(1 << n)` are such; the expression is so plain that reading it needs no evaluator.
+        Only `((x) << n)` and `(1 << n)` are read; such simple expressions need no evaluator.
         """
         found: dict[str, int] = {}
         for name, shift, flag in _HELPER.findall(self.text[header]):
@@ -105,7 +106,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def committed(text: str, source: str) -> Part:
-    """Read `name=hi:lo other=bit` of the manifest."""
+    """Read `name=hi:lo other=bit` from the manifest."""
     fields: dict[str, tuple[int, int]] = {}
     for item in text.split():
         match = _RANGE.fullmatch(item)
@@ -116,7 +117,7 @@ def committed(text: str, source: str) -> Part:
 
 
 def from_struct(sources: Pm4Sources, place: str) -> Part:
-    """Return the bit-fields of dword `ordinal` of a packet's C struct; `place` is `struct:ordinal`, the first is 1."""
+    """Return the bit-fields of dword `ordinal` of a packet's C struct; `place` is `struct:ordinal`, counted from 1."""
     name, _, ordinal = place.partition(":")
     struct = sources.structs.get(name)
     if struct is None:
@@ -133,7 +134,7 @@ def from_struct(sources: Pm4Sources, place: str) -> Part:
 
 
 def _leaves(sources: Pm4Sources, struct: StructFacts, base: int) -> list[tuple[str, int, int]]:
-    """Return (name, bit offset, width) of all bit-fields, those of named inner structs included."""
+    """Return (name, bit offset, width) of all bit-fields, including those of named inner structs."""
     found: list[tuple[str, int, int]] = []
     for member in struct.members:
         offset = base + member.offset_bits
@@ -147,7 +148,7 @@ def _leaves(sources: Pm4Sources, struct: StructFacts, base: int) -> list[tuple[s
 def from_pkt3(sources: Pm4Sources, name: str, generation: str) -> Part:
     """Return the layout that pkt3.json gives dword `name` in a generation.
 
-    gfx940 counts as gfx9 there where the file has no entry of its own for it.
+    gfx940 counts as gfx9 there if the file has no entry of its own for it.
     """
     chips = (GENERATIONS[generation], "gfx9") if generation == "gfx9" else (GENERATIONS[generation],)
     for chip in chips:
@@ -195,7 +196,7 @@ def word_parts(sources: Pm4Sources, spec: Mapping[str, Any], generation: str) ->
 
 
 def word(name: str, spec: Mapping[str, Any], parts: Sequence[Part]) -> WordRow:
-    """Return the word; a field that two sources give must have the same bits in both."""
+    """Return the word. A field from two sources must have the same bits in both."""
     fields: dict[str, FieldRow] = {}
     for part in parts:
         for key, (hi, lo) in part.fields.items():
@@ -210,8 +211,8 @@ def word(name: str, spec: Mapping[str, Any], parts: Sequence[Part]) -> WordRow:
 def compare_helpers(
     sources: Pm4Sources, words: Mapping[str, Mapping[str, WordRow]], specs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Rejected, ...]:
-    """List where a helper macro of the kernel sets another bit than the word's field of that name, and what no word
-    has.
+    """List where a helper macro of the kernel sets another bit than the word's field of that name, or a bit that no
+    word has.
     """
     found: list[Rejected] = []
     for header in ("soc15d.h", "nvd.h"):
@@ -228,7 +229,7 @@ def compare_helpers(
 def _candidates(
     macro: str, header: str, words: Mapping[str, Mapping[str, WordRow]], specs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Return the fields a helper may mean: those of words that name its prefix, in the generations that use the
+    """Return the fields that a helper may mean: those of words that name its prefix, in generations that use the
     header.
     """
     rows: dict[str, int] = {}
@@ -239,7 +240,7 @@ def _candidates(
             row = of.get(name)
             if row is None or HEADERS[generation] != header:
                 continue
-            for key in (*keys, *(f"{key}a" for key in keys)):  # soc15d.h's `.._EN` is `.._ena` of the struct
+            for key in (*keys, *(f"{key}a" for key in keys)):  # `.._EN` in soc15d.h is `.._ena` in the struct
                 if key in row.fields:
                     rows[f"{name}.{key}"] = row.fields[key].lo
     return rows
@@ -256,7 +257,7 @@ def enumerants(sources: Pm4Sources, specs: Mapping[str, Mapping[str, Any]]) -> l
             for part in word_parts(sources, spec, generation):
                 for key, values in part.values.items():
                     if key == "event_type":
-                        continue  # a group of its own
+                        continue  # it has its own group
                     stem = f"{name.rpartition('_')[0]}_{key.upper()}"
                     for value_name, value in values:
                         if rows.setdefault(f"{stem}_{value_name}", value) != value:
@@ -267,7 +268,7 @@ def enumerants(sources: Pm4Sources, specs: Mapping[str, Mapping[str, Any]]) -> l
 
 
 def struct_enumerants(sources: Pm4Sources, specs: Mapping[str, Mapping[str, Any]]) -> list[ConstantGroup]:
-    """Return the named values of the kernel's packet structs that `specs` use, as the kernel spells them."""
+    """Return the named values of the kernel's packet structs that `specs` use, with the kernel's names."""
     structs = {own.get("kfd", "").partition(":")[0] for spec in specs.values() for own in (spec, spec.get("gfx9", {}))}
     stems = tuple(f"{name.removeprefix('pm4_').removesuffix('_aldebaran')}_" for name in structs if name)
     return [
@@ -278,7 +279,7 @@ def struct_enumerants(sources: Pm4Sources, specs: Mapping[str, Mapping[str, Any]
 
 
 def events(sources: Pm4Sources) -> tuple[ConstantGroup, str]:
-    """Return the event types all generations of Mesa's files agree on, and a table of the others."""
+    """Return the event types on which all generations of Mesa's files agree, and a table of the others."""
     by_generation = {
         generation: {
             entry["name"]: entry["value"]

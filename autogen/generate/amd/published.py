@@ -1,7 +1,8 @@
-"""Which firmware images AMD has published for the modelled chips: fingerprints of what the PSP gets, never the images.
+"""The firmware images that AMD has published for the modelled chips: fingerprints of what the PSP gets, never the
+images.
 
-A signed part is found by its header alone (`$PS1` or none at 0x10, sizes, SHA-256 of the body at 0xd0), so that no
-container has to be read. Source of the header: PSPTool's header_file.py, and the files.
+A signed part is found by its header alone (`$PS1` or none at 0x10, sizes, SHA-256 of the body at 0xd0), so no container
+has to be parsed. Source of the header: PSPTool's header_file.py, and the files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ OUTPUT = "amd/psp_published.py"
 RELEASES = ("20230210-5", "20250410-2~bpo12+1", "20260916-1")
 LABELS = ("firmware-amd-2023", "firmware-amd", "firmware-amd-2026")
 FOLDERS = ("lib/firmware/amdgpu", "usr/lib/firmware/amdgpu")
-# by chip: the prefixes that amdgpu asks for; "kicker" is a respin with keys of its own
+# By chip: the name prefixes that amdgpu requests; "kicker" is a respin with its own keys.
 FILES = {
     "navi31": r"(gc_11_0_0|psp_13_0_0|sdma_6_0_0|smu_13_0_0|dcn_3_2_0|vcn_4_0_0)(?!.*kicker).*\.bin",
     "navi31_kicker": r"(gc_11_0_0|psp_13_0_0|smu_13_0_0)_.*kicker\.bin",
@@ -29,11 +30,11 @@ FILES = {
 HEADER_BYTES, SIGNATURE_BYTES, PADDING_BYTES, STEP = 0x100, 0x100, 16, 16
 MAGICS = (b"$PS1", bytes(4))
 KEY_DATABASE = 0x4F
-# kinds of what the boot loader takes before the key database's keys can vouch for it; each has a key of its own on some
-# chip
+# Kinds of images that the boot loader gets before the key database's keys can verify them; each has its own key on some
+# chip.
 BOOT_KINDS = (0x0009, 0x000A, KEY_DATABASE, 0x0056)
 DIGITS = 24
-# by digest: number of the first release, kind, version, chips
+# By digest: number of the first release, kind, version, chips.
 Rows = dict[str, tuple[int, int, int, set[str]]]
 DOC = '''"""Fingerprints of the firmware images that AMD has published for these chips: header, body and signature as the PSP gets them.
 
@@ -62,7 +63,7 @@ class Found:
 
 
 def read_published(first: Path, optional: Mapping[str, Path] | None = None) -> dict[str, str]:
-    """Return the module. Rows of a release that is not at hand come from the committed one."""
+    """Return the module. Rows of a release that is not available come from the committed module."""
     roots = {RELEASES[1]: first} | {RELEASES[LABELS.index(label)]: root for label, root in (optional or {}).items()}
     rows: Rows = {}
     keys: dict[str, set[str]] = {}
@@ -81,7 +82,7 @@ def read_published(first: Path, optional: Mapping[str, Path] | None = None) -> d
 
 
 def _keep(absent: set[int], rows: Rows, keys: dict[str, set[str]], bodies: set[str]) -> None:
-    """Add what the committed module says of the releases that are not at hand."""
+    """Add the committed module's rows of the releases that are not available."""
     for digest, (release, kind, version, chips) in committed.PUBLISHED.items():
         if digest in rows or release in absent:
             known = rows.get(digest, (release, kind, version, set()))
@@ -92,8 +93,9 @@ def _keep(absent: set[int], rows: Rows, keys: dict[str, set[str]], bodies: set[s
 
 
 def _images(root: Path | None) -> Iterator[tuple[str, Found, bool]]:
-    """Yield chip, image, and whether it is signed with a key that the chip's key database lacks; nothing without a
-    package.
+    """Yield chip, image, and whether it is signed with a key that the chip's key database lacks.
+
+    Without a package nothing is yielded.
     """
     if root is None:
         return
@@ -110,7 +112,7 @@ def _images(root: Path | None) -> Iterator[tuple[str, Found, bool]]:
 
 
 def find(data: bytes) -> Iterator[Found]:
-    """Yield the signed parts of a file: whatever has a header whose sizes and digest are right."""
+    """Yield the signed parts of a file: everything with a header whose sizes and digest are right."""
     at = 0
     while at + HEADER_BYTES <= len(data):
         size, body_bytes = _word(data, at + 0x6C), _word(data, at + 0x14)
@@ -124,7 +126,7 @@ def find(data: bytes) -> Iterator[Found]:
 
 
 def digest_is_right(part: bytes) -> bool:
-    """Whether the header's digest is that of the body, which may be padded behind what was summed."""
+    """Return whether the header's digest is that of the body, which may be padded after the summed bytes."""
     body = part[HEADER_BYTES:-SIGNATURE_BYTES]
     return any(sha256(body[: len(body) - less]).digest() == part[0xD0:0xF0] for less in range(PADDING_BYTES))
 

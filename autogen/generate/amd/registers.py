@@ -1,7 +1,7 @@
-"""Reader of amdgpu's `include/asic_reg` headers: register offsets, segments and field masks, as text.
+"""Read amdgpu's `include/asic_reg` headers: register offsets, segments and field masks, as text.
 
-Source: `drivers/gpu/drm/amd/include/asic_reg/<block>/<block>_<version>_{offset,sh_mask}.h` and `.._smn.h`. They hold
-nothing but `#define NAME number`, so no preprocessor is needed; whatever else stands there is refused or listed.
+Source: `drivers/gpu/drm/amd/include/asic_reg/<block>/<block>_<version>_{offset,sh_mask}.h` and `.._smn.h`. They contain
+only `#define NAME number`, so no preprocessor is needed; anything else is refused or listed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ringup.autogen.generate.emit.facts import Rejected
 from ringup.autogen.generate.emit.register_facts import SEGMENT_UNKNOWN, FieldFacts, RegisterFacts
 from ringup.errors import HeaderError
 
-# How a register is reached, by the prefix of its macro, and how many bytes one step of its offset is.
-# reg, mm: memory-mapped, dwords; smn: byte address on the management network; cfg: byte address in configuration
-# space; ix: number of a register behind an index and data pair, no unit of its own.
+# How a register is accessed, by the prefix of its macro, and the bytes of one step of its offset. reg, mm:
+# memory-mapped, dwords; smn: byte address on the management network; cfg: byte address in configuration space; ix:
+# number of a register behind an index and data pair, without a unit.
 UNIT_BYTES = {"reg": 4, "mm": 4, "smn": 1, "cfg": 1, "ix": 1}
 
 _DEFINE = re.compile(
@@ -36,16 +36,16 @@ _NAMED = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 
 @dataclass(frozen=True)
 class RegisterHeaders:
-    """What a block's headers say: registers in order of first appearance, and what could not be read."""
+    """The contents of a block's headers: registers in order of first appearance, and what could not be read."""
 
     registers: tuple[RegisterFacts, ...]
     rejected: tuple[Rejected, ...]
 
 
 def read_block(stem: Path) -> RegisterHeaders:
-    """Read `<stem>_offset.h`, `<stem>_smn.h` and `<stem>_sh_mask.h`, those that exist.
+    """Read `<stem>_offset.h`, `<stem>_smn.h` and `<stem>_sh_mask.h`, as far as they exist.
 
-    Without any of them there is nothing to read, which is an error; `stem` is the path without the ending.
+    `stem` is the path without the ending. If none of them exists, that is an error.
     """
     offsets: dict[str, int] = {}
     rejected: list[Rejected] = []
@@ -85,7 +85,7 @@ def read_block(stem: Path) -> RegisterHeaders:
 
 
 def read_numbers(path: Path, rejected: list[Rejected]) -> dict[str, int]:
-    """Give every `#define NAME number` of a header, the last one where a name is defined again (as C has it).
+    """Return every `#define NAME number` of a header; if a name is defined again, the last one, as in C.
 
     Conditional compilation other than the include guard, an `#include` or an `#undef` is an error: the header would
     then mean something else than its lines say.
@@ -107,7 +107,7 @@ def read_numbers(path: Path, rejected: list[Rejected]) -> dict[str, int]:
 
 
 def _blank(comment: re.Match[str]) -> str:
-    """Replace a comment by as many line ends, so that line numbers stay."""
+    """Replace a comment by as many line ends, so that line numbers stay the same."""
     return " " + "\n" * comment[0].count("\n")
 
 
@@ -149,7 +149,7 @@ def _list_redefinitions(pairs: Iterable[tuple[str, str]], header: str, rejected:
 def _places(
     offsets: dict[str, int], block: str, rejected: list[Rejected]
 ) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """Give offset and segment by (register name, kind)."""
+    """Return offset and segment by (register name, kind)."""
     places: dict[tuple[str, str], tuple[int, int | None]] = {}
     for macro, value in offsets.items():
         if macro.endswith("_BASE_IDX"):
@@ -171,7 +171,7 @@ def _places(
 def _fields(
     numbers: dict[str, int], registers: set[str], header: str, rejected: list[Rejected]
 ) -> tuple[dict[str, tuple[FieldFacts, ...]], dict[str, int]]:
-    """Give the fields of each register, lowest bit first, and the width of registers wider than 32 bits."""
+    """Return the fields of each register, lowest bit first, and the width of registers wider than 32 bits."""
     masks: dict[str, int] = {}
     shifts: dict[str, int] = {}
     for macro, value in numbers.items():
@@ -208,7 +208,7 @@ def _fields(
 
 
 def _split(stem: str, registers: set[str]) -> tuple[str, str]:
-    """Split `REGISTER__FIELD`; where either part may hold `__` itself, the longest known register counts."""
+    """Split `REGISTER__FIELD`. Either part may contain `__`; the longest known register wins."""
     register, _, field = stem.partition("__")
     if "__" not in field and register in registers:
         return register, field

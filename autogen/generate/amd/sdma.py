@@ -1,4 +1,4 @@
-"""Reader of amdgpu's SDMA packet headers: `SDMA_PKT_<packet>_<dword>_<field>_{offset,mask,shift}` and the opcodes."""
+"""Read amdgpu's SDMA packet headers: `SDMA_PKT_<packet>_<dword>_<field>_{offset,mask,shift}` and the opcodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED = re.compile(r"#[ \t]*define[ \t]+(\w+)(\(\w+\))?[ \t]+(.+?)[ \t]*$")
 
 @dataclass(frozen=True, slots=True)
 class SdmaField:
-    """A field of a packet, by the dword group its macro names. Bits count from the packet's first."""
+    """A field of a packet, by the dword group in its macro's name. Bits count from the packet's first."""
 
     group: str
     name: str
@@ -42,7 +42,7 @@ class SdmaHeader:
 
 
 def read_header(path: Path) -> SdmaHeader:
-    """Read one `*_sdma_pkt_open.h` as text: it holds nothing but numbers and the setters that use them."""
+    """Read one `*_sdma_pkt_open.h` as text: it contains only numbers and the setters that use them."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -87,8 +87,8 @@ def read_header(path: Path) -> SdmaHeader:
 def field_names(variants: Iterable[Sequence[SdmaField]]) -> dict[tuple[str, str], str]:
     """Return the attribute of each (dword group, field) of a packet.
 
-    A field is called by its own name where only one dword of the packet has that name, in every generation; else the
-    group comes first: `src_addr_lo_addr`.
+    A field has its own name if only one dword of the packet has that name, in every generation. Otherwise the group is
+    prefixed: `src_addr_lo_addr`.
     """
     shared: set[str] = set()
     keys: dict[tuple[str, str], None] = {}
@@ -142,7 +142,7 @@ def sdma_module(
 def _opcodes(
     headers: Mapping[str, SdmaHeader], versions: Mapping[str, Sequence[Version]]
 ) -> tuple[list[ConstantGroup], list[str]]:
-    """Return the numbers that all headers agree on, and a table of the others by version."""
+    """Return the numbers on which all headers agree, and a table of the others by version."""
     values: dict[str, set[int]] = {}
     for header in headers.values():
         for name, value in header.numbers.items():

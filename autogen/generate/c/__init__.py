@@ -1,4 +1,4 @@
-"""Reads C headers as gcc 12 for x86-64 Linux would: macros, constants, structs. A header is hostile input.
+"""Read C headers as gcc 12 for x86-64 Linux would: macros, constants, structs. Headers are untrusted input.
 
-Imported by the readers of the vendors' headers; imports the facts of `emit` alone.
+The readers of the vendors' headers use this package; it imports only the facts of `emit`.
 """

@@ -1,4 +1,4 @@
-"""From C headers to facts: structs, enumerators, constants and macros, as gcc 12 for x86-64 Linux would have them.
+"""Read C headers into facts: structs, enumerators, constants and macros, as gcc 12 for x86-64 Linux has them.
 
 Objective-C headers are read as clang for the same machine would.
 """
@@ -25,12 +25,14 @@ from ringup.errors import HeaderError
 Language = Literal["c", "objective-c"]
 Wanted = Callable[[str], bool]
 
-_TRIALS = (1, 0, 2)  # arguments a function-like macro is tried with, to see whether it can be evaluated
+# Arguments with which a function-like macro is tried, to see whether it can be evaluated.
+_TRIALS = (1, 0, 2)
 
 
 class Reading(NamedTuple):
-    """The facts of a set of headers, and its macros for callers that evaluate helpers: `macros.call("PACKET3", 1,
-    2)`.
+    """The facts of a set of headers, and its macros.
+
+    Callers evaluate helpers with the macros: `macros.call("PACKET3", 1, 2)`.
     """
 
     unit: Unit
@@ -38,32 +40,33 @@ class Reading(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """How headers are read; what is left out is empty, or all."""
+    """How headers are read. A missing option is empty, or all."""
 
     include: Sequence[Path]  # folders for both kinds of include
     system: Sequence[Path]  # further ones, whose headers give no facts
     defines: Sequence[str]  # `NAME` or `NAME=BODY`
-    prelude: str  # C text before the first header; gives no facts
-    stubs: Mapping[str, str]  # by the name they are included with: headers that a package lacks
+    prelude: str  # C text before the first header; it gives no facts
+    stubs: Mapping[str, str]  # missing headers, by the name in their #include
     language: Language
-    want_structs: Wanted | None  # by name; what a wanted struct contains comes along
+    want_structs: Wanted | None  # by name; structs inside a wanted struct are included
     want_constants: Wanted | None
-    from_files: Sequence[Path] | None  # files or folders that facts may come from; None means all but system headers
+    # Files or folders that facts may come from; None means all but system headers.
+    from_files: Sequence[Path] | None
     tolerate: Sequence[str]  # patterns of libclang's messages
 
 
 def parse(headers: Sequence[Path], **options: Unpack[Options]) -> Unit:
     """Read `headers`, in this order, as one translation unit.
 
-    Raises `HeaderError` for a missing header, no libclang, a header that only gcc or only clang lays out as it says, a
-    reading that takes libclang more time or memory than `watch` allows, or the first error whose message no pattern in
-    `tolerate` finds.
+    Raises `HeaderError` for a missing header, for a missing libclang, for a header that only gcc or only clang lays out
+    as written, if libclang takes more time or memory than `watch` allows, and for the first error whose message no
+    pattern in `tolerate` matches.
     """
     return read(headers, **options).unit
 
 
 def read(headers: Sequence[Path], **options: Unpack[Options]) -> Reading:
-    """Do what `parse` does, and give the evaluator too, which keeps the parse in memory."""
+    """Like `parse`, but also return the evaluator, which keeps the parse in memory."""
     if unknown := sorted(options.keys() - Options.__annotations__.keys()):
         raise TypeError(f"read() knows no option {unknown[0]}; it knows {', '.join(Options.__annotations__)}")
     check_files(headers)
@@ -91,8 +94,10 @@ def read(headers: Sequence[Path], **options: Unpack[Options]) -> Reading:
 
 def _arguments(include: Sequence[Path], system: Sequence[Path], language: Language) -> list[str]:
     options = ["-x", language, "-std=gnu11", "--target=x86_64-linux-gnu", "-nostdinc", "-ferror-limit=0"]
-    options += ["-Wno-everything", "-Wenum-too-large"]  # the one warning that tells of values which clang does not keep
-    if language == "objective-c":  # clang's own language: its headers ask clang what it has
+    # The only warning that reports values which clang does not keep.
+    options += ["-Wno-everything", "-Wenum-too-large"]
+    # Clang's own language: its headers query clang's features.
+    if language == "objective-c":
         options += ["-fblocks"] if system else ["-fblocks", "-ffreestanding"]
     else:
         options += gcc_options()
@@ -176,7 +181,7 @@ class _Reader:
             self._reject_nameless()
 
     def _reject_nameless(self) -> None:
-        """List the records that nothing gives a name: neither tag nor typedef, nor a member that holds them."""
+        """List the records without any name: no tag, no typedef, and no member that holds them."""
         for cursor in self._nameless:
             if not self._records.knows(cursor):
                 where = self._unit.where(cursor)
@@ -207,12 +212,15 @@ class _Reader:
             self._records.rejected.setdefault(name, Rejected(name, self._unit.where(cursor), str(reason)))
 
     def constants(self, defined: Defined, want: Wanted | None) -> None:
-        """Macros first, then enumerators; where both have a name, the enumerator's fact knows its enum."""
+        """Read macros first, then enumerators; if both have a name, the enumerator's fact is used, since it knows its
+        enum.
+        """
         macros, constants = self._macros, self._constants
         self._rejected += [other for other in defined.rejected if want is None or want(other.name)]
         for name in defined.names:
             macro = macros.get(name)
-            if macro is None or not (want is None or want(name)):  # undefined again, or not asked for
+            # Undefined again, or not wanted.
+            if macro is None or not (want is None or want(name)):
                 continue
             try:
                 if macro.params is None:

@@ -1,4 +1,4 @@
-"""C's types as the macro evaluator needs them: gcc on x86-64, where int has 32 and long 64 bits."""
+"""C's types for the macro evaluator: gcc on x86-64, where int has 32 and long 64 bits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ Kind = Literal["int", "float", "pointer", "record", "array", "void", "function"]
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """One type. Sizes in bytes; `rank` orders integers and floats for the usual conversions; `target` is what is
-    pointed to or held.
+    """One type.
+
+    Sizes are in bytes. `rank` orders integers and floats for the usual conversions. `target` is the pointed-to or
+    element type.
     """
 
     kind: Kind
@@ -29,7 +31,7 @@ class CType:
 
 
 class Place(NamedTuple):
-    """A member: byte offset and type; `bits` is a bit-field's width, which has no address."""
+    """A member: byte offset and type. `bits` is a bit-field's width; a bit-field has no address."""
 
     offset: int
     type: CType
@@ -37,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Names(Protocol):
-    """What identifiers mean where they are no macros. Each answers None for a name it does not know."""
+    """The meaning of identifiers that are not macros. Each method returns None for an unknown name."""
 
     def typedef(self, name: str) -> CType | None: ...
 
@@ -47,7 +49,7 @@ class Names(Protocol):
 
 
 class NoNames:
-    """A world without types or enumerators of its own."""
+    """No types and no enumerators."""
 
     def typedef(self, name: str) -> CType | None:
         return None
@@ -92,12 +94,12 @@ def array(target: CType, count: int) -> CType:
 
 
 def promote(kind: CType) -> CType:
-    """C's integer promotion: everything narrower than int becomes int, which can hold it."""
+    """Apply C's integer promotion: everything narrower than int becomes int."""
     return INT if kind.kind == "int" and kind.rank < INT.rank else kind
 
 
 def common(left: CType, right: CType) -> CType:
-    """The type both operands of an arithmetic operator are converted to."""
+    """Return the type to which both operands of an arithmetic operator are converted."""
     if left.kind == "float" or right.kind == "float":
         floats = [kind for kind in (left, right) if kind.kind == "float"]
         return max(floats, key=lambda kind: kind.rank)
@@ -111,7 +113,7 @@ def common(left: CType, right: CType) -> CType:
 
 
 def wrap(number: int, kind: CType) -> int:
-    """`number` as an integer type of that width holds it."""
+    """Return `number` wrapped to the width of an integer type."""
     if kind is BOOL:
         return int(number != 0)
     bits = kind.size * 8
@@ -120,7 +122,7 @@ def wrap(number: int, kind: CType) -> int:
 
 
 def convert(number: int | float, kind: CType) -> int | float:
-    """`number` converted to an arithmetic or pointer type."""
+    """Return `number` converted to an arithmetic or pointer type."""
     if kind.kind == "float":
         try:
             return struct.unpack("<f", struct.pack("<f", number))[0] if kind.size == 4 else float(number)

@@ -1,4 +1,4 @@
-"""The macros of one parse: what stands at its end, from which file, and what cannot be told."""
+"""The macros of one parse: their definitions at its end, their files, and those that cannot be determined."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ _POP = re.compile(r"\bpop_macro[ \t]*\([ \t]*(?:L?\\*\"([^\"\\\n]*))?", re.ASCII
 POPPED = "its definition may come back by #pragma pop_macro, which is not followed"
 
 Chosen = Callable[[SourceFile], bool]
-Parse = Callable[[str], Translation]  # the same headers, with text behind the last
+Parse = Callable[[str], Translation]  # the same headers, with text after the last one
 
 
 class Defined(NamedTuple):
-    """Macros from chosen files by first appearance, and those whose names the evaluator has no letters for."""
+    """Macros from chosen files by first appearance, and those whose names have letters that the evaluator does not
+    support.
+    """
 
     names: list[str]
     rejected: list[Rejected]
 
 
 def define_all(unit: Translation, macros: Macros, chosen: Chosen, absent: Sequence[str], parse: Parse) -> Defined:
-    """Fill `macros` with what is defined at the end of the translation. `absent` are undefined before it starts."""
+    """Fill `macros` with the definitions at the end of the translation. `absent` are undefined before it starts."""
     wanted: dict[str, None] = {}
     other: dict[str, Rejected] = {}
     for cursor in unit.builtin_macros:
@@ -85,14 +87,16 @@ def _popped(texts: Sequence[str], files: Sequence[SourceFile]) -> Iterator[str]:
 
 
 def _settle(macros: Macros, candidates: Sequence[str], parse: Parse) -> None:
-    """Take away what an `#undef` took away for good. libclang records none, so a second parse is asked for every
-    candidate.
+    """Remove macros that an `#undef` removed for good.
+
+    libclang does not record `#undef`, so a second parse tests every candidate.
     """
     if not candidates:
         return
     probes = [f"#ifdef {name}\nringup_defined\n#endif\n" for name in candidates]
     second = parse("\n" + "".join(probes))
-    text = second.text.encode("utf-8", "surrogateescape").decode("latin-1")  # a character a byte, as libclang counts
+    # Latin-1 gives one character per byte; libclang counts bytes.
+    text = second.text.encode("utf-8", "surrogateescape").decode("latin-1")
     skipped = {text.rfind("#ifdef ", 0, end) for _, end in second.skipped(UMBRELLA)}
     at = len(text) - sum(map(len, probes))
     for name, probe in zip(candidates, probes, strict=True):

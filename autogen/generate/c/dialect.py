@@ -1,6 +1,4 @@
-"""gcc's C where clang's differs: what the compiler defines by itself, and the layout switches only one of them
-obeys.
-"""
+"""gcc's C where clang's differs: predefined macros, and the layout switches that only one of them obeys."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from bisect import bisect_right
 from ringup.autogen.generate.c.translation import Translation, unspliced
 from ringup.errors import HeaderError
 
-# Source: `gcc -dM -E` of gcc 12.2 for x86-64 Linux beside what libclang 18 defines. Spellings of equal value are left
-# alone, and so are gcc's decimal and _FloatN families (`__DEC64_MAX__`, `__FLT32X_DIG__`), whose literals clang does
-# not know.
+# Source: `gcc -dM -E` of gcc 12.2 for x86-64 Linux compared with what libclang 18 defines. Different spellings of equal
+# values are kept, and so are gcc's decimal and _FloatN families (`__DEC64_MAX__`, `__FLT32X_DIG__`), whose literals
+# clang does not know.
 GNUC = "12.2.0"
 _DEFINED = """
     __ATOMIC_HLE_ACQUIRE=65536
@@ -84,6 +82,7 @@ _ABSENT = """
     __has_constexpr_builtin __is_identifier __is_target_arch __is_target_vendor __is_target_os __is_target_environment
     __is_target_variant_os __is_target_variant_environment __building_module
 """
+# gcc's keywords, and an attribute's arguments, that libclang 18 lacks. glibc's headers use them when they detect gcc.
 _WORDS = """
     _Float32=float
     _Float64=double
@@ -91,13 +90,13 @@ _WORDS = """
     _Float32x=double
     _Float64x=long double
     __malloc__(...)=__malloc__
-"""  # keywords of gcc, and an attribute's arguments, that libclang 18 lacks: glibc's headers use them once they see gcc
-_FORMATS = "PTRDIFF SIZE INTMAX UINTMAX INTPTR UINTPTR " + " ".join(  # clang's __INT8_FMTd__ and __INT8_C_SUFFIX__
+"""
+# Stems of clang's own macros, such as __INT8_FMTd__ and __INT8_C_SUFFIX__.
+_FORMATS = "PTRDIFF SIZE INTMAX UINTMAX INTPTR UINTPTR " + " ".join(
     f"{sign}INT{kind}{bits}" for sign in ("", "U") for kind in ("", "_LEAST", "_FAST") for bits in (8, 16, 32, 64)
 )
-STDINT = {
-    "stdint.h": "#include <stdint-gcc.h>\n"
-}  # of gcc's own folder: its stdint.h asks a hosted compiler's C library
+# Replaces stdint.h in gcc's own folder, which on a hosted compiler includes the C library's.
+STDINT = {"stdint.h": "#include <stdint-gcc.h>\n"}
 
 _FOREIGN = re.compile(
     r"(?P<both>\bscalar_storage_order\b|\b__scalar_storage_order__\b)"
@@ -109,13 +108,13 @@ _HINT = re.compile(r"scalar_storage_order|[pP]ragma[^\n]*(?:ms_struct|options|al
 
 
 def gcc_options() -> list[str]:
-    """Options that make clang call itself gcc."""
+    """Return options that make clang identify itself as gcc."""
     lines = [*_DEFINED.strip().splitlines(), *_WORDS.strip().splitlines()]
     return [f"-fgnuc-version={GNUC}", *(f"-D{line.strip()}" for line in lines), *(f"-U{name}" for name in absent())]
 
 
 def absent() -> list[str]:
-    """The macros that clang defines and gcc does not."""
+    """Return the macros that clang defines and gcc does not."""
     formats = [
         f"__{stem}_{what}__" for stem in _FORMATS.split() for what in ("C_SUFFIX", *(f"FMT{c}" for c in "diouxX"))
     ]
@@ -123,7 +122,7 @@ def absent() -> list[str]:
 
 
 def refuse_foreign(unit: Translation) -> None:
-    """Raise `HeaderError` for a header that asks for layouts in a way that only gcc or only clang obeys."""
+    """Raise `HeaderError` for a header that requests layouts in a way that only gcc or only clang obeys."""
     for file in unit.files():
         text, joints = unspliced(file.text)
         if not _HINT.search(text):

@@ -1,4 +1,4 @@
-"""Macro expansion as C's preprocessor does it, over tokens, with bounds that a hostile header cannot cross."""
+"""Macro expansion over tokens as in C's preprocessor, with bounds against malicious headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ringup.autogen.generate.c.tokens import (
     relex,
 )
 
-TOKENS_MAX = 20_000  # of one expansion; the largest honest macro of the NVIDIA and AMD headers needs some hundred
+# Limit of one expansion; the largest real macro of the NVIDIA and AMD headers needs a few hundred.
+TOKENS_MAX = 20_000
 DEPTH_MAX = 100
 
 _EMPTY = Token(PLACEMARKER, "")
@@ -31,7 +32,7 @@ class Definition:
     body: str
     where: str
     variadic: str = ""  # the name of the parameter that takes the rest
-    refused: str = ""  # why nobody can tell what it stands for
+    refused: str = ""  # why its value cannot be determined
     _tokens: list[Token] | None = None
 
     def tokens(self) -> list[Token]:
@@ -42,7 +43,7 @@ class Definition:
 
 @dataclass(slots=True)
 class Expansion:
-    """One run of the preprocessor over one macro; counts what it makes."""
+    """One run of the preprocessor over one macro; it counts the tokens made."""
 
     find: Callable[[str], Definition | None]
     made: int = field(default=0, init=False)
@@ -53,7 +54,7 @@ class Expansion:
             raise Unreadable(f"expands to more than {TOKENS_MAX} tokens")
 
     def expand(self, tokens: Sequence[Token], depth: int = 0) -> list[Token]:
-        """`tokens` with every macro in them replaced, as often as C allows."""
+        """Return `tokens` with every macro in them replaced, as often as C allows."""
         if depth > DEPTH_MAX:
             raise Unreadable(f"macro calls nested more than {DEPTH_MAX} deep")
         todo = list(reversed(tokens))
@@ -84,7 +85,7 @@ class Expansion:
         return done
 
     def _arguments(self, macro: Definition, todo: list[Token]) -> tuple[list[list[Token]], Token]:
-        """Take the arguments of a call off `todo`, whose open parenthesis is gone already."""
+        """Take the arguments of a call off `todo`, after its open parenthesis."""
         given: list[list[Token]] = [[]]
         level = 0
         while todo:
@@ -107,7 +108,7 @@ class Expansion:
         if macro.variadic:
             fixed = len(params) - 1
             if len(given) == fixed:
-                given = [*given, []]  # GNU and C23: the rest may be missing, comma and all
+                given = [*given, []]  # GNU and C23: the rest may be missing, with its comma
             if len(given) > fixed:
                 rest = list(given[fixed])
                 for more in given[fixed + 1 :]:
@@ -121,7 +122,9 @@ class Expansion:
         return dict(zip(params, given, strict=True))
 
     def _substitute(self, macro: Definition, given: dict[str, list[Token]], depth: int) -> list[Token]:
-        """The body of `macro` with its parameters replaced, `#` and `##` done; macros in it are not yet expanded."""
+        """Return the body of `macro` with its parameters replaced and `#` and `##` applied. Macros in it are not
+        expanded yet.
+        """
         body = macro.tokens()
         if not given and not any(token.text == "##" for token in body):
             return body
@@ -166,10 +169,10 @@ class Expansion:
         return [token for token in out if token.kind != PLACEMARKER]
 
     def _paste(self, macro: Definition, out: list[Token], right: list[Token], parameter: Token) -> None:
-        """Join the last token of `out` with the first of `right`, which is what `##` does."""
+        """Join the last token of `out` with the first of `right`, as `##` does."""
         left = out.pop()
         if left.text == "," and left.kind == PUNCTUATOR and macro.variadic and parameter.text == macro.variadic:
-            out += [left, *right] if right else []  # GNU: the comma goes with an empty rest
+            out += [left, *right] if right else []  # GNU: an empty rest removes the comma
             return
         if not right:
             right = [_EMPTY]

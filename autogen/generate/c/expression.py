@@ -1,4 +1,4 @@
-"""C's constant expressions over expanded tokens, with gcc's arithmetic for x86-64. Computes; never executes."""
+"""C's constant expressions over expanded tokens, with gcc's arithmetic for x86-64. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _OFFSETOF = {"__builtin_offsetof", "offsetof"}
 
 
 class Value(NamedTuple):
-    """A number of some type; where `place` is set, an object of that type at the address `number`, which nobody may
-    read.
+    """A number of some type.
+
+    With `place` it is an object of that type at the address `number`, which must not be read.
     """
 
     type: CType
@@ -47,7 +48,7 @@ class Range(NamedTuple):
 
 
 def integer_value(number: int, suffix: str, decimal: bool) -> Value:
-    """An integer constant with the type C gives it."""
+    """Return an integer constant with the type that C gives it."""
     if "u" in suffix:
         suffix = "u" + suffix.replace("u", "")
     start = _SUFFIXED[suffix] if suffix else ct.INT
@@ -62,8 +63,9 @@ def integer_value(number: int, suffix: str, decimal: bool) -> Value:
 
 
 class Parser(TypeNames):
-    """One pass over one token list. `_dead` counts the operands C does not evaluate, where a division by zero is no
-    error.
+    """One pass over one token list.
+
+    `_dead` counts the operands that C does not evaluate, where a division by zero is not an error.
     """
 
     def __init__(self, tokens: Sequence[Token], names: Names) -> None:
@@ -72,7 +74,7 @@ class Parser(TypeNames):
         self._nesting = 0
 
     def whole(self) -> Value | Range:
-        """The value of all tokens, or the two ends of a bit range."""
+        """Return the value of all tokens, or the two ends of a bit range."""
         if not self.tokens:
             raise Unreadable("the body is empty")
         first = self._conditional()
@@ -90,7 +92,7 @@ class Parser(TypeNames):
             raise Unreadable(f"{self.tokens[self.at].text[:40]!r} does not continue an expression")
 
     def rvalue(self, value: Value) -> Value:
-        """What a use of `value` gives: arrays become pointers, objects cannot be read."""
+        """Return the result of using `value`: arrays become pointers, objects cannot be read."""
         if value.type.kind == "array" and value.type.target is not None:
             if not value.place:
                 if self._dead:
@@ -111,7 +113,7 @@ class Parser(TypeNames):
         return value
 
     def constant(self) -> int:
-        """An integer expression in a type, such as an array's length."""
+        """Return an integer expression in a type, such as an array's length."""
         value = self.rvalue(self._conditional())
         if not isinstance(value.number, int):
             raise Unreadable("an array length that is no integer")
@@ -134,7 +136,8 @@ class Parser(TypeNames):
             return condition
         self._deeper()
         truth = self._truth(condition)
-        if self.peek == ":":  # GNU: a ?: b
+        # GNU: a ?: b
+        if self.peek == ":":
             yes = self.rvalue(condition)
         else:
             self._dead += not truth
@@ -174,7 +177,8 @@ class Parser(TypeNames):
             if level < lowest:
                 return left
             self.at += 1
-            if level <= 2:  # && and ||
+            # && and ||
+            if level <= 2:
                 truth = self._truth(left)
                 skip = truth if sign == "||" else not truth
                 self._dead += skip
@@ -234,7 +238,7 @@ class Parser(TypeNames):
         raise Unreadable(f"{sign!r} does not start an expression")
 
     def _parenthesis(self) -> Value:
-        """What follows an open parenthesis: a cast or an expression."""
+        """Return what follows an open parenthesis: a cast or an expression."""
         if self.at_type():
             kind = self.type_name()
             self.need(")")
@@ -259,7 +263,7 @@ class Parser(TypeNames):
         return Value(kind, ct.convert(value.number, kind))
 
     def _measured(self) -> CType:
-        """The operand of sizeof and _Alignof."""
+        """Return the type of the operand of sizeof and _Alignof."""
         if self.peek == "(" and self.at + 1 < len(self.tokens) and starts_type(self.tokens[self.at + 1], self.names):
             self.at += 1
             kind = self.type_name()
@@ -346,7 +350,7 @@ class Parser(TypeNames):
         raise Unreadable(f"stray {text[:1]!r}")
 
     def _string(self, token: Token) -> Value:
-        """A string and those that follow it, which C joins."""
+        """Return a string joined with those that follow it, as in C."""
         text, prefix = tk.string(token.text)
         while self.at < len(self.tokens) and self.tokens[self.at].kind == tk.STRING:
             more, other = tk.string(self.next().text)

@@ -1,4 +1,4 @@
-"""The functions of libclang that reading headers takes, bound directly: ten times the speed of `clang.cindex`."""
+"""The libclang functions for reading headers, bound directly: ten times as fast as `clang.cindex`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION: Final = "18.1.1"
 STRUCT_DECL, UNION_DECL, ENUM_DECL, FIELD_DECL, ENUM_CONSTANT, VAR_DECL, TYPEDEF_DECL = 2, 3, 5, 6, 7, 9, 20
 PACKED_ATTRIBUTE, ALIGNED_ATTRIBUTE = 408, 441
 MACRO_DEFINITION, INCLUSION = 501, 503
-ERROR = 3  # diagnostics from here on
+ERROR = 3  # diagnostics from this severity on
 PARSE_RECORD, PARSE_SKIP_BODIES = 0x01, 0x40
 
 _DECLARATIONS = """
@@ -103,7 +103,8 @@ double clang_EvalResult_getAsDouble(void *);
 void clang_EvalResult_dispose(void *);
 """
 
-Cursor = Any  # cffi's CXCursor, CXType and friends have no Python types of their own
+# cffi's CXCursor, CXType and similar types have no Python types of their own.
+Cursor = Any
 Type = Any
 
 
@@ -136,18 +137,18 @@ class Library:
             raise HeaderError(f"reading headers needs libclang {VERSION}: {there} is {version!r}; {remedy}")
 
     def text(self, string: Any) -> str:
-        """The text of a CXString, which is given back to libclang."""
+        """Return the text of a CXString and dispose of the string."""
         found = self.lib.clang_getCString(string)
         text = "" if found == self.ffi.NULL else self.ffi.string(found).decode("utf-8", "surrogateescape")
         self.lib.clang_disposeString(string)
         return str(text)
 
     def keep(self, cursor: Cursor) -> Cursor:
-        """A copy of a cursor that outlives the visit it came from."""
+        """Return a copy of a cursor that outlives its visit."""
         return self.ffi.new("CXCursor *", cursor)[0]
 
 
 @cache
 def load() -> Library:
-    """libclang of the pinned wheel. Raises `HeaderError` that says what was looked for."""
+    """Return libclang of the pinned wheel. Raises a `HeaderError` that says where it was searched."""
     return Library()

@@ -1,4 +1,4 @@
-"""The macros of a set of headers and what they are worth. A header is hostile input: bodies are evaluated, never
+"""The macros of a set of headers and their values. Headers are untrusted input: bodies are evaluated, never
 executed.
 """
 
@@ -18,18 +18,20 @@ from ringup.autogen.generate.emit.facts import BitRange
 __all__ = ["Macros", "Unreadable"]
 
 ALIASES_MAX = 100
-# tokens that all expansions of one parse may make, some 10 s; an NVIDIA release's 88,000 constants make 208,000
+# Limit of tokens made by all expansions of one parse, about 10 s; an NVIDIA release's 88,000 constants make 208,000.
 BUDGET = 2_000_000
 _WRAPPERS_MAX = 10
 
 _COMMENT = r"(?:\s*+/\*[^*]*\*/)*\s*"
 _NUMBER = r"0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,17}|0"
 _SUFFIX = r"(?:[uU]?(?:ll|LL|[lL])?|(?:ll|LL|[lL])[uU])\b"
-_SIMPLE = re.compile(  # what most bodies are, so that they need no tokens
+# The form of most bodies, which is read without tokens.
+_SIMPLE = re.compile(
     rf"\s*(?P<open>\()?\s*(?:(?P<hi>{_NUMBER})(?:\s*:\s*(?P<lo>{_NUMBER})|{_SUFFIX})"
     rf"|(?P<alias>[A-Za-z_][A-Za-z0-9_]*))\s*(?(open)\)){_COMMENT}",
 )
-_FALLBACK = {  # asm-generic/ioctl.h, for headers that use these and leave the include to their user
+# asm-generic/ioctl.h, for headers that use these without including it
+_FALLBACK = {
     "_IOC": (("dir", "type", "nr", "size"), "(((dir)<<30)|((type)<<8)|((nr)<<0)|((size)<<16))"),
     "_IO": (("type", "nr"), "_IOC(0U,(type),(nr),0)"),
     "_IOR": (("type", "nr", "size"), "_IOC(2U,(type),(nr),sizeof(size))"),
@@ -49,13 +51,13 @@ def _fallback(name: str) -> Definition | None:
 
 
 class Macros:
-    """Definitions by name. `names` says what typedefs, tags and enumerators mean."""
+    """Definitions by name. `names` has the meaning of typedefs, tags and enumerators."""
 
     def __init__(self, names: Names | None = None) -> None:
         self.names: Names = names or NoNames()
         self._definitions: dict[str, Definition] = {}
         self._known: dict[str, Result | Unreadable] = {}
-        self._made = 0  # tokens, by all expansions so far
+        self._made = 0  # tokens of all expansions so far
 
     def __contains__(self, name: object) -> bool:
         return name in self._definitions
@@ -67,7 +69,7 @@ class Macros:
         return self._definitions.get(name)
 
     def define(self, name: str, params: tuple[str, ...] | None, body: str, where: str) -> None:
-        """Add or replace a macro; a last parameter `...` or `rest...` takes what is left."""
+        """Add or replace a macro; a last parameter `...` or `rest...` takes the remaining arguments."""
         self._known.clear()
         variadic = ""
         if params and params[-1].endswith("..."):
@@ -80,13 +82,13 @@ class Macros:
         self._definitions.pop(name, None)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Give `name`, and all that expands it, no value: it is a macro, but nobody knows which."""
+        """Mark `name`, and all macros that expand it, as without value: it is a macro whose definition is unknown."""
         if (macro := self._definitions.get(name)) is not None:
             self._known.clear()
             macro.refused = reason
 
     def value(self, name: str) -> Result:
-        """What the object-like macro `name` is worth. Raises `Unreadable` with the reason where it has no value."""
+        """Return the value of the object-like macro `name`. Raises `Unreadable` with the reason if it has none."""
         found = self._known.get(name)
         if found is None:
             try:
@@ -101,12 +103,12 @@ class Macros:
         return found
 
     def typed(self, name: str) -> tuple[Result, CType | None]:
-        """The value of `name` with its C type; a bit range has none."""
+        """Return the value of `name` with its C type; a bit range has none."""
         whole = self._whole([Token(tk.NAME, name)])
         return self._result(whole), whole.type if isinstance(whole, Value) else None
 
     def call(self, name: str, *args: int) -> int | BitRange:
-        """What the function-like macro `name` is worth with these arguments."""
+        """Return the value of the function-like macro `name` with these arguments."""
         macro = self._definitions.get(name)
         if macro is None or macro.params is None:
             raise Unreadable(f"{name} is no function-like macro")
@@ -121,7 +123,7 @@ class Macros:
         return result
 
     def _simple(self, name: str) -> Result | None:
-        """The value where the body is one number, one range of numbers, or the name of such a macro; else None."""
+        """Return the value if the body is one number, one range of numbers, or the name of such a macro; else None."""
         for _ in range(ALIASES_MAX):
             macro = self._definitions.get(name)
             if macro is None or macro.params is not None or macro.refused:
@@ -134,7 +136,8 @@ class Macros:
                 name = alias
                 continue
             if lo is not None:
-                if lo[:2] in ("0x", "0X") and hi[:2] not in ("0x", "0X"):  # NVIDIA's capability tables: `1:0x04`
+                # NVIDIA's capability tables: `1:0x04`
+                if lo[:2] in ("0x", "0X") and hi[:2] not in ("0x", "0X"):
                     raise Unreadable("a byte number and a mask, not a bit range")
                 return _bits(int(hi, 0), int(lo, 0))
             return int(hi, 0)
@@ -170,8 +173,9 @@ class Macros:
         raise Unreadable(f"names the function-like macro {name} without arguments")
 
     def _unwrapped(self, tokens: list[Token]) -> list[Token]:
-        """The inside, where parentheses or an unknown wrapper such as `MW(31:0)` hold nothing but a bit range; else
-        `tokens`.
+        """Return the tokens inside parentheses or an unknown wrapper such as `MW(31:0)` if they are only a bit range.
+
+        Otherwise return `tokens`.
         """
         inner = tokens
         for _ in range(_WRAPPERS_MAX):
@@ -207,7 +211,7 @@ def _bits(hi: int, lo: int) -> BitRange:
 
 
 def _closes_last(tokens: list[Token], start: int) -> bool:
-    """Whether the parenthesis at `start` is closed by the last token."""
+    """Return whether the last token closes the parenthesis at `start`."""
     level = 0
     for at in range(start, len(tokens)):
         if tokens[at].kind == tk.PUNCTUATOR:
@@ -218,7 +222,7 @@ def _closes_last(tokens: list[Token], start: int) -> bool:
 
 
 def _is_range(tokens: list[Token]) -> bool:
-    """Whether a colon that belongs to no `?` stands outside all parentheses."""
+    """Return whether a colon that belongs to no `?` is outside all parentheses."""
     level = questions = 0
     for token in tokens:
         if token.kind != tk.PUNCTUATOR:
@@ -234,7 +238,7 @@ def _is_range(tokens: list[Token]) -> bool:
 
 
 def _spelled(number: int) -> str:
-    """C's spelling of an integer argument, with the type the number itself would have."""
+    """Return an integer argument as C text that has the type of the number itself."""
     if number < 0:
         return f"(-{-number})" if number > -(1 << 63) else "(-9223372036854775807-1)"
     kind = integer_value(number, "", False).type

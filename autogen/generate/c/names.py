@@ -1,4 +1,4 @@
-"""What a translation's typedefs, tags and enumerators mean to the macro evaluator; looked up when first asked for."""
+"""The meaning of a translation's typedefs, tags and enumerators for the macro evaluator; looked up on first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class TranslationNames:
         self._unit = unit
         self._records = records
         self._types: dict[str, CType | None] = {}
-        self._refused: dict[str, str] = {}  # enumerators whose enum has no readable values; filled with `_enumerators`
+        # Enumerators whose enum has no readable values; filled with `_enumerators`.
+        self._refused: dict[str, str] = {}
 
     def typedef(self, name: str) -> CType | None:
         cursor = self._typedefs.get(name)
@@ -86,9 +87,9 @@ class TranslationNames:
         return found
 
     def enumerators(self, enum: Cursor) -> list[tuple[str, int, CType]]:
-        """Name, value and type of each; an enumerator is an int where int can hold it. None of a declaration ahead.
+        """Return name, value and type of each enumerator; its type is int if int can hold it.
 
-        Raises `Unreadable` for an enum whose values no integer type holds all.
+        A forward declaration has none. Raises `Unreadable` for an enum if no integer type holds all its values.
         """
         lib = self._unit.lib
         if not lib.clang_isCursorDefinition(enum):
@@ -107,12 +108,12 @@ class TranslationNames:
         return found
 
     def enumerator_names(self, enum: Cursor) -> list[str]:
-        """What an enum declares, whether or not it can be read."""
+        """Return the names that an enum declares, whether or not it can be read."""
         children = self._unit.children(enum)
         return [self._unit.spelling(cursor) for cursor in children if cursor.kind == lc.ENUM_CONSTANT]
 
     def type_of(self, type_: Type, measured: Type | None = None) -> CType:
-        """libclang's type as ours. `measured` is the typedef, which may have an alignment of its own."""
+        """Return our type for libclang's. `measured` is the typedef, which may have its own alignment."""
         lib = self._unit.lib
         kind = lib.clang_getCanonicalType(type_)
         code = kind.kind

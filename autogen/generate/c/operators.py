@@ -12,7 +12,7 @@ _ORDER = ("<", ">", "<=", ">=", "==", "!=")
 
 
 def unary(sign: str, kind: CType, number: int | float | str) -> tuple[CType, Number]:
-    """`+`, `-` and `~`."""
+    """Apply `+`, `-` or `~`."""
     if kind.kind not in _ARITHMETIC or isinstance(number, str):
         raise Unreadable(f"{sign} before {kind.name}")
     kind = ct.promote(kind)
@@ -28,8 +28,11 @@ def unary(sign: str, kind: CType, number: int | float | str) -> tuple[CType, Num
 def binary(
     sign: str, left_type: CType, left: int | float | str, right_type: CType, right: int | float | str, dead: bool
 ) -> tuple[CType, Number]:
-    """Every operator with two operands but `&&`, `||` and the comma. `dead`: the result is thrown away, so it may be
-    nonsense.
+    """Apply an operator with two operands, other than `&&`, `
+
+    ` and the comma.
+
+    `dead` says that the result is dropped, so it may be invalid.
     """
     if isinstance(left, str) or isinstance(right, str):
         raise Unreadable(f"{sign} between strings")

@@ -1,4 +1,4 @@
-"""Structs and unions as libclang lays them out, flattened to what C code can name."""
+"""Structs and unions with libclang's layout, flattened to what C code can name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ringup.autogen.generate.c.tokens import Unreadable
 from ringup.autogen.generate.c.translation import Translation
 from ringup.autogen.generate.emit.facts import Member, Rejected, StructFacts, TypeRef
 
-# libclang's CXTypeKind, of canonical types
-_POINTERS = {101: "pointer", 102: "block", 109: "object pointer"}  # Objective-C's blocks and objects are pointers too
+# libclang's CXTypeKind, of canonical types.
+_POINTERS = {101: "pointer", 102: "block", 109: "object pointer"}
 RECORD, ENUM, FUNCTION_NO_PROTO, FUNCTION, ARRAY, FLEXIBLE = 105, 106, 110, 111, 112, 114
 COMPLEX, VECTOR, EXT_VECTOR, ATOMIC = 100, 113, 176, 177
 BOOL, CHAR_U, CHAR_S = 3, 4, 13
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"\(\s*(0[xX][0-9a-fA-F]+|[1-9][0-9]*)\s*\)")
 
 
 class Field(NamedTuple):
-    """A named member, those of anonymous aggregates included: offset from the start of the outermost record."""
+    """A named member, including those of anonymous aggregates: offset from the start of the outermost record."""
 
     name: str
     type: Type
@@ -34,17 +34,18 @@ class Field(NamedTuple):
 
 
 class Records:
-    """Reads records of one translation; `facts` holds the readable ones, those that others contain first."""
+    """Reads records of one translation. `facts` holds the readable ones, inner ones first."""
 
     def __init__(self, unit: Translation) -> None:
         self.unit = unit
         self.facts: dict[str, StructFacts] = {}
         self.rejected: dict[str, Rejected] = {}
-        self._names: dict[int, str] = {}  # by declaration; also what failed, so that its reason is found again
+        # By declaration. Failed ones are included, so that their reason is found again.
+        self._names: dict[int, str] = {}
         self._nesting = 0
 
     def fields(self, record: Type) -> list[Field]:
-        """The named members of a record type, flattened."""
+        """Return the named members of a record type, flattened."""
         found: list[Field] = []
         self._flatten(record, 0, found)
         return found
@@ -70,17 +71,18 @@ class Records:
                 found.append(Field(name, kind, base_bits + offset, width))
 
     def _refuse_disputed(self, field: Cursor, kind: Type, name: str) -> None:
-        """Refuse a bit-field with an alignment of its own where gcc may place it elsewhere than clang does.
+        """Refuse a bit-field with its own alignment if gcc may place it differently than clang.
 
-        QUIRK: under `pragma pack` clang forgets such an alignment that is above the pack's, and it lets the aligned
-        field straddle units of its type; gcc does neither. Where clang's place is aligned and straddles nothing, both
+        QUIRK: under `pragma pack` clang ignores such an alignment if it exceeds the pack's, and it lets the aligned
+        field straddle units of its type; gcc does neither. If clang's place is aligned and straddles nothing, both
         agree.
         """
         lib = self.unit.lib
         disputed = Unreadable(
             f"bit-field {name or '(unnamed)'} has an alignment of its own; compilers differ on its place"
         )
-        if lib.clang_Type_getAlignOf(lib.clang_getCursorType(field)) != lib.clang_Type_getAlignOf(kind):  # a typedef's
+        # The alignments differ when a typedef sets one.
+        if lib.clang_Type_getAlignOf(lib.clang_getCursorType(field)) != lib.clang_Type_getAlignOf(kind):
             raise disputed
         attributes = self.unit.children(field)
         aligned = [child for child in attributes if child.kind == lc.ALIGNED_ATTRIBUTE]
@@ -96,16 +98,16 @@ class Records:
             raise disputed
 
     def name_of(self, declaration: Cursor) -> tuple[str, str]:
-        """The name facts go by and C's spelling of the type; empty where it has neither tag nor typedef."""
+        """Return the name of a record's facts and the type in C; empty if it has neither tag nor typedef."""
         spelling = self.unit.type_spelling(self.unit.lib.clang_getCursorType(declaration))
         return ("", "") if "(" in spelling else (spelling.split()[-1], spelling)
 
     def knows(self, declaration: Cursor) -> bool:
-        """Whether this record was read, or found unreadable, before."""
+        """Return whether this record has been read, or found unreadable, before."""
         return self.unit.key(declaration) in self._names
 
     def read(self, declaration: Cursor, name: str = "") -> str:
-        """Read one complete record, and all it contains; returns the name of its facts. Raises `Unreadable`."""
+        """Read one complete record and all it contains; return the name of its facts. Raises `Unreadable`."""
         key = self.unit.key(declaration)
         known = self._names.get(key)
         if known is None:
@@ -117,7 +119,7 @@ class Records:
         return known
 
     def alias(self, name: str, declaration: Cursor, type_: Type) -> None:
-        """Add a record once more under a typedef's name, with the alignment the typedef may have changed."""
+        """Add a record again under a typedef's name, with the alignment that the typedef may have changed."""
         lib = self.unit.lib
         record = self.read(lib.clang_getTypeDeclaration(lib.clang_getCanonicalType(type_)))
         facts = self.facts[record]
@@ -148,12 +150,12 @@ class Records:
             self.facts[facts.name] = facts
 
     def readable(self) -> dict[str, StructFacts]:
-        """The facts that stand, without what only a rejected record held: C could not reach those.
+        """Return the accepted facts, without records that only a rejected record contains: C could not reach those.
 
-        What holds a record whose name turned out to be taken is rejected with it.
+        If a record's name turns out to be taken, records that contain it are rejected too.
         """
         standing: dict[str, StructFacts] = {}
-        for name, facts in self.facts.items():  # what is held comes before what holds
+        for name, facts in self.facts.items():  # inner records come before outer ones
             lost = next((m for m in facts.members if m.type.is_struct and m.type.base in self.rejected), None)
             if lost is not None and name not in self.rejected:
                 why = f"member {lost.name}: {lost.type.base} is not readable: {self.rejected[lost.type.base].reason}"
@@ -161,7 +163,7 @@ class Records:
             if name not in self.rejected:
                 standing[name] = facts
         held: set[str] = set()
-        for facts in reversed(standing.values()):  # what holds comes after what is held
+        for facts in reversed(standing.values()):  # outer records come before inner ones
             if facts.c_name or facts.name in held:
                 held.update(member.type.base for member in facts.members if member.type.is_struct)
         return {name: facts for name, facts in standing.items() if facts.c_name or name in held}
@@ -182,7 +184,7 @@ class Records:
         return Member(field.name, type_ref, field.offset_bits, field.width_bits)
 
     def type_ref(self, kind: Type, nested_name: str) -> TypeRef:
-        """A member's type; a record without a name of its own gets `nested_name`."""
+        """Return a member's type; a record without a name of its own gets `nested_name`."""
         lib = self.unit.lib
         dims: list[int | None] = []
         kind = lib.clang_getCanonicalType(kind)
@@ -215,7 +217,7 @@ class Records:
         raise Unreadable(f"the type {self.unit.type_spelling(kind)} is not supported")
 
     def _several(self, kind: Type, dims: list[int | None]) -> TypeRef:
-        """Complex numbers and vectors: arrays of their parts."""
+        """Return complex numbers and vectors as arrays of their parts."""
         lib = self.unit.lib
         element = lib.clang_getElementType(kind)
         size = lib.clang_Type_getSizeOf(element)

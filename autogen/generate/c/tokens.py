@@ -1,4 +1,4 @@
-"""C tokens as they stand in a macro's body, and the values of the literals among them."""
+"""C tokens in a macro's body, and the values of literals."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _ONE |= {mark: ord(mark) for mark in "\\'\"?"}
 
 
 class Unreadable(Exception):
-    """A macro has no value we can compute; the text is the reason, fit for a `Rejected`, which every caller makes of
-    it.
+    """A macro has no value that can be computed.
+
+    The text is the reason, from which every caller makes a `Rejected`.
     """
 
 
@@ -57,7 +58,7 @@ class Token(NamedTuple):
 
 
 def lex(text: str) -> list[Token]:
-    """Cut `text` into tokens; comments and continued lines are white space. Text holds one character per source
+    """Split `text` into tokens; comments and continued lines are white space. Text has one character per source
     byte.
     """
     tokens = []
@@ -73,7 +74,7 @@ def lex(text: str) -> list[Token]:
 
 
 def relex(text: str) -> Token | None:
-    """The one token that `text` spells, or None where it spells none or several (`##` made nonsense)."""
+    """Return the one token that `text` is, or None if it is none or several (an invalid `##`)."""
     match = _TOKEN.fullmatch(text)
     if match is None or match.lastgroup in ("space", "other"):
         return None
@@ -81,7 +82,7 @@ def relex(text: str) -> Token | None:
 
 
 def integer(text: str) -> tuple[int, str, bool] | None:
-    """Value, suffix in lower case, and whether it is decimal; None when `text` is no integer constant."""
+    """Return value, suffix in lower case, and whether it is decimal; None if `text` is not an integer constant."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None
@@ -98,7 +99,7 @@ def integer(text: str) -> tuple[int, str, bool] | None:
 
 
 def floating(text: str) -> tuple[float, str] | None:
-    """Value and suffix in lower case; None when `text` is no floating constant."""
+    """Return value and suffix in lower case; None if `text` is not a floating constant."""
     match = _FLOAT.fullmatch(text)
     if match is None:
         return None
@@ -114,7 +115,7 @@ def floating(text: str) -> tuple[float, str] | None:
 
 
 def _units(body: str) -> list[int | str]:
-    """Numeric escapes as numbers, all else as text, in order. `body` holds one character per byte."""
+    """Return numeric escapes as numbers, all else as text, in order. `body` has one character per byte."""
     units: list[int | str] = []
     for match in _ESCAPE.finditer(body):
         if (plain := match["plain"]) is not None:
@@ -145,7 +146,7 @@ def _narrow(units: list[int | str]) -> bytes:
 
 
 def character(text: str) -> tuple[int, str]:
-    """Code and prefix of a character constant; several characters pile up as gcc does it, eight bits each."""
+    """Return code and prefix of a character constant; several characters are combined as in gcc, eight bits each."""
     prefix, body = _prefix(text)
     units = _units(body)
     if prefix in ("", "u8"):
@@ -165,8 +166,9 @@ def character(text: str) -> tuple[int, str]:
 
 
 def string(text: str) -> tuple[str, str]:
-    """Text and prefix of a string literal; bytes that are no UTF-8 become lone surrogates, as Python's file names
-    do.
+    """Return text and prefix of a string literal.
+
+    Bytes that are not UTF-8 become lone surrogates, as in Python's file names.
     """
     prefix, body = _prefix(text)
     units = _units(body)

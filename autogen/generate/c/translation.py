@@ -1,6 +1,4 @@
-"""One parse by libclang: its files, its diagnostics, its top-level cursors. Always for x86-64 Linux, whatever the
-host.
-"""
+"""One parse by libclang: its files, its diagnostics, its top-level cursors. Always for x86-64 Linux, on any host."""
 
 from __future__ import annotations
 
@@ -18,16 +16,16 @@ from ringup.autogen.generate.c.libclang import Cursor, Type
 from ringup.autogen.generate.c.watch import bounded
 from ringup.errors import HeaderError
 
-STUBS = "/ringup-stubs"  # a folder that exists in libclang's eyes only
-UMBRELLA = "<headers>"  # the text that includes the wanted headers; no file on disk
+STUBS = "/ringup-stubs"  # a folder that exists only for libclang
+UMBRELLA = "<headers>"  # the text that includes the wanted headers; not a file on disk
 _TOO_LARGE = re.compile(r"enumeration values exceed range of largest|not representable in the largest integer type")
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
-_CHARACTERS = "latin-1"  # one character per byte, so that libclang's offsets are ours
+_CHARACTERS = "latin-1"  # one character per byte, so that libclang's offsets apply
 
 
 @cache
 def builtin_includes() -> tuple[str, ...]:
-    """gcc's folder of compiler headers (stddef.h, stdarg.h); libclang's wheel has none. Empty without gcc."""
+    """Return gcc's folder of compiler headers (stddef.h, stdarg.h); libclang's wheel has none. Empty without gcc."""
     gcc = shutil.which("gcc")
     if gcc is None:
         return ()
@@ -37,7 +35,10 @@ def builtin_includes() -> tuple[str, ...]:
 
 
 class _Visitor:
-    """A function that libclang calls. What it raises stops the visit and is raised again here: C cannot pass it on."""
+    """A function that libclang calls.
+
+    Its exception stops the visit and is raised again afterwards, since C cannot pass it on.
+    """
 
     def __init__(self, library: lc.Library, signature: str, function: Callable[..., int]) -> None:
         ffi = library.ffi
@@ -47,7 +48,7 @@ class _Visitor:
             raised.append(error)
 
         self._raised, self._null = raised, ffi.NULL
-        self._always_true = library.lib.clang_Type_visitFields  # QUIRK: of libclang 18, whatever its document says
+        self._always_true = library.lib.clang_Type_visitFields  # QUIRK: in libclang 18, despite its documentation
         self._callback = ffi.callback(signature, function, error=0, onerror=keep)
 
     def __call__(self, visit: Callable[..., int], start: Any) -> None:
@@ -59,7 +60,9 @@ class _Visitor:
 
 
 def unspliced(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """`text` with continued lines joined; where in it each joint is, and how much was taken out up to there."""
+    """Return `text` with continued lines joined, and each joint's place with the number of characters removed up to
+    it.
+    """
     if "\\" not in text:
         return text, []
     joints, parts, at, taken = [], [], 0, 0
@@ -73,7 +76,7 @@ def unspliced(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of the parse: its path, its text with one character per byte, and whether it came from a system folder."""
+    """A file of the parse: its path, its text with one character per byte, and whether it is from a system folder."""
 
     path: str
     name: str
@@ -82,7 +85,7 @@ class SourceFile:
 
 
 class MacroPlace(NamedTuple):
-    """Where a `#define` lies: file, line, and byte offsets from the macro's name to the end of its body."""
+    """The place of a `#define`: file, line, and byte offsets from the macro's name to the end of its body."""
 
     file: Any
     line: int
@@ -91,7 +94,7 @@ class MacroPlace(NamedTuple):
 
 
 class Translation:
-    """A parsed translation unit. libclang's memory goes with this object: cursors and types must not outlive it."""
+    """A parsed translation unit. Cursors and types must not outlive it: it owns libclang's memory."""
 
     def __init__(self, text: str, options: Sequence[str], stubs: Mapping[str, str]) -> None:
         self.text = text
@@ -102,14 +105,15 @@ class Translation:
         self.builtin_macros: list[Cursor] = []
         self.declarations: list[Cursor] = []
         self.variables: list[Cursor] = []
-        self.too_large: set[tuple[str, int]] = set()  # places of enums with values that no one type holds
+        # Places of enums with values that no single type holds.
+        self.too_large: set[tuple[str, int]] = set()
         self._files: dict[Any, SourceFile] = {}
         self._inclusions: dict[Any, None] = {}
         self._found: list[Cursor] = []
         ffi = self.ffi
         self._file, self._line = ffi.new("CXFile *"), ffi.new("unsigned *")
         self._start, self._end = ffi.new("unsigned *"), ffi.new("unsigned *")
-        found, keep = self._found, self.library.keep  # no reference to self: a cycle would delay the freeing
+        found, keep = self._found, self.library.keep  # no reference to self: a cycle would delay freeing
 
         def collect(cursor: Cursor, _parent: Cursor, _data: Any) -> int:
             found.append(keep(cursor))
@@ -121,7 +125,7 @@ class Translation:
 
         self._collect = _Visitor(self.library, "int(CXCursor, CXCursor, void *)", collect)
         self._collect_field = _Visitor(self.library, "int(CXCursor, void *)", collect_field)
-        # libclang's own functions free, no Python of ours: a Ctrl-C in a finaliser would be lost
+        # libclang's own functions free the memory, not Python code: a Ctrl-C in a finaliser would be lost.
         index = ffi.gc(self.lib.clang_createIndex(0, 0), self.lib.clang_disposeIndex)
         unit = self._parse(index, {UMBRELLA: text, **stubs}, options)
         self._unit = ffi.gc(unit, self.lib.clang_disposeTranslationUnit)
@@ -139,9 +143,8 @@ class Translation:
         flags = lc.PARSE_SKIP_BODIES | lc.PARSE_RECORD
         unit = ffi.new("void **")
 
-        def parse(
-            _kept: object = contents,
-        ) -> int:  # all that libclang reads lives as long as the call, though we give it up
+        # `_kept` keeps what libclang reads alive until the call ends, even after we abandon it.
+        def parse(_kept: object = contents) -> int:
             count = len(arguments)
             return int(
                 self.lib.clang_parseTranslationUnit2(
@@ -158,7 +161,7 @@ class Translation:
         return unit[0]
 
     def check(self, tolerate: Sequence[str]) -> None:
-        """Raise one `HeaderError` for the first error of the parse whose message no pattern of `tolerate` finds."""
+        """Raise one `HeaderError` for the first error of the parse whose message no pattern of `tolerate` matches."""
         patterns = [re.compile(pattern) for pattern in tolerate]
         for at in range(self.lib.clang_getNumDiagnostics(self._unit)):
             diagnostic = self.lib.clang_getDiagnostic(self._unit, at)
@@ -172,8 +175,9 @@ class Translation:
                 raise HeaderError(f"{place}: the header does not parse: {message}")
 
     def _blamed(self, diagnostic: Any) -> str:
-        """Where the mistake is: for one noticed only after the header's end, where its first note points (`to match
-        this '{'`).
+        """Return the place of the error.
+
+        For an error noticed only after the header's end it is the place of its first note (`to match this '{'`).
         """
         place = self._place(self.lib.clang_getDiagnosticLocation(diagnostic))
         notes = self.lib.clang_getChildDiagnostics(diagnostic)  # belongs to the diagnostic; not disposed
@@ -183,7 +187,7 @@ class Translation:
         return place
 
     def place(self, cursor: Cursor) -> tuple[str, int]:
-        """File and byte offset of a declaration's name."""
+        """Return file and byte offset of a declaration's name."""
         return self._spot(self.lib.clang_getCursorLocation(cursor))
 
     def _spot(self, location: Any) -> tuple[str, int]:
@@ -193,15 +197,15 @@ class Translation:
         return path, self._start[0]
 
     def _place(self, location: Any) -> str:
-        """`file:line` with the file's whole path, since two headers of one name are common."""
+        """Return `file:line` with the file's whole path, since headers often share a name."""
         self.lib.clang_getFileLocation(location, self._file, self._line, self.ffi.NULL, self._start)
         if self._file[0] == self.ffi.NULL:
             return "command line"
         return f"{self.library.text(self.lib.clang_getFileName(self._file[0]))}:{self._line[0]}"
 
     def gather(self) -> None:
-        """Fill `macros`, `builtin_macros`, `variables` and `declarations` (records, enums, typedefs) in the order of
-        the text.
+        """Fill `macros`, `builtin_macros`, `variables` and `declarations` (records, enums, typedefs) in source
+        order.
         """
         lib, null = self.lib, self.ffi.NULL
         locate, extent, range_end = lib.clang_getFileLocation, lib.clang_getCursorExtent, lib.clang_getRangeEnd
@@ -233,13 +237,13 @@ class Translation:
         visitor(lib.clang_visitChildren, lib.clang_getTranslationUnitCursor(self._unit))
 
     def children(self, cursor: Cursor) -> list[Cursor]:
-        """What stands directly inside a declaration."""
+        """Return the direct children of a declaration."""
         self._found.clear()
         self._collect(self.lib.clang_visitChildren, cursor)
         return self._found.copy()
 
     def fields(self, record: Type) -> list[Cursor]:
-        """The members of a record type, the unnamed ones included."""
+        """Return the members of a record type, including unnamed ones."""
         self._found.clear()
         self._collect_field(self.lib.clang_Type_visitFields, record)
         return self._found.copy()
@@ -251,11 +255,11 @@ class Translation:
         return self.library.text(self.lib.clang_getTypeSpelling(kind))
 
     def key(self, cursor: Cursor) -> int:
-        """A number that tells declarations apart."""
+        """Return a number that identifies a declaration."""
         return int(self.ffi.cast("uintptr_t", cursor.data[0]))
 
     def locate(self, cursor: Cursor) -> tuple[SourceFile | None, int]:
-        """File and line of a declaration; no file for what the compiler brings itself."""
+        """Return file and line of a declaration; no file for the compiler's own."""
         place = self.lib.clang_getCursorLocation(cursor)
         self.lib.clang_getFileLocation(place, self._file, self._line, self.ffi.NULL, self._start)
         if self._file[0] == self.ffi.NULL:
@@ -267,7 +271,7 @@ class Translation:
         return f"{file.name}:{line}" if file else "compiler"
 
     def source(self, cursor: Cursor) -> str:
-        """The text of a declaration or attribute, as the file has it."""
+        """Return the text of a declaration or attribute, as in the file."""
         extent = self.lib.clang_getCursorExtent(cursor)
         null = self.ffi.NULL
         self.lib.clang_getFileLocation(self.lib.clang_getRangeStart(extent), self._file, null, null, self._start)
@@ -275,8 +279,9 @@ class Translation:
         return "" if self._file[0] == null else self.file(self._file[0]).text[self._start[0] : self._end[0]]
 
     def file(self, handle: Any, place: Any = None) -> SourceFile:
-        """The file behind libclang's handle. `place` is any location in it, for the question whether it is a system
-        header.
+        """Return the file of libclang's handle.
+
+        `place` is any location in it, to determine whether it is a system header.
         """
         known = self._files.get(handle)
         if known is None:
@@ -291,11 +296,11 @@ class Translation:
         return known
 
     def files(self) -> list[SourceFile]:
-        """Every file that a header of the parse is or includes."""
+        """Return every file that is a header of the parse or included by one."""
         return [self.file(handle) for handle in self._inclusions]
 
     def skipped(self, path: str) -> list[tuple[int, int]]:
-        """The byte ranges of a file that its conditions left out."""
+        """Return the byte ranges of a file that its conditions leave out."""
         null, found = self.ffi.NULL, []
         ranges = self.lib.clang_getSkippedRanges(self._unit, self.lib.clang_getFile(self._unit, path.encode()))
         for at in range(ranges.count):
@@ -309,7 +314,7 @@ class Translation:
         return found
 
     def builtin_text(self, cursor: Cursor) -> str:
-        """The text of a macro that the compiler defines: `NAME BODY` or `NAME(x) BODY`."""
+        """Return the text of a macro that the compiler defines: `NAME BODY` or `NAME(x) BODY`."""
         tokens, count = self.ffi.new("CXToken **"), self.ffi.new("unsigned *")
         self.lib.clang_tokenize(self._unit, self.lib.clang_getCursorExtent(cursor), tokens, count)
         parts = [

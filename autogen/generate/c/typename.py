@@ -29,12 +29,12 @@ _UNSIGNED = {"short": ct.USHORT, "int": ct.UINT, "long": ct.ULONG, "long long": 
 
 
 def starts_type(token: Token, names: Names) -> bool:
-    """Whether a type name may begin with `token`."""
+    """Return whether a type name may begin with `token`."""
     return token.kind == tk.NAME and (token.text in _START or names.typedef(token.text) is not None)
 
 
 def _basic(words: list[str]) -> CType:
-    """The type that keywords in any order name, such as `long unsigned int`."""
+    """Return the type of keywords in any order, such as `long unsigned int`."""
     signs = [word.strip("_") for word in words if word.strip("_") in ("signed", "unsigned")]
     rest = sorted(word for word in words if word.strip("_") not in ("signed", "unsigned"))
     if len(rest) > 1 and "int" in rest:
@@ -54,7 +54,7 @@ def _basic(words: list[str]) -> CType:
 
 
 class TypeNames(ABC):
-    """A reader of tokens that knows type names; the expression parser builds on it."""
+    """A reader of tokens that knows type names; the expression parser is based on it."""
 
     def __init__(self, tokens: Sequence[Token], names: Names) -> None:
         self.tokens = tokens
@@ -63,7 +63,7 @@ class TypeNames(ABC):
 
     @property
     def peek(self) -> str:
-        """The next token's text where it is a punctuator, else an empty string."""
+        """The next token's text if it is a punctuator, else an empty string."""
         if self.at < len(self.tokens) and self.tokens[self.at].kind == tk.PUNCTUATOR:
             return self.tokens[self.at].text
         return ""
@@ -97,7 +97,7 @@ class TypeNames(ABC):
         return self.at < len(self.tokens) and starts_type(self.tokens[self.at], self.names)
 
     def type_name(self) -> CType:
-        """A type with its abstract declarator."""
+        """Return a type with its abstract declarator."""
         kind = self._specifiers()
         while self.take("*") or self._qualifier():
             if self.tokens[self.at - 1].text == "*":

@@ -1,4 +1,4 @@
-"""Numbers that a header gives as C objects, `static const int K = 5;`, rather than as macros or enumerators."""
+"""Numbers that a header defines as C objects, `static const int K = 5;`, rather than as macros or enumerators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EVALUATED_INT, _EVALUATED_FLOAT = 1, 2
 
 
 def read_variable(unit: Translation, cursor: Cursor) -> Constant | Rejected | None:
-    """Return the value of a constant object, or why it has none; None for what may change or is defined elsewhere."""
+    """Return the value of a constant object, or why it has none; None if it may change or is defined elsewhere."""
     lib = unit.lib
     type_ = lib.clang_getCanonicalType(lib.clang_getCursorType(cursor))
     if not lib.clang_isConstQualifiedType(type_) or lib.clang_Cursor_isNull(

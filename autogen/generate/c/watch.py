@@ -1,5 +1,6 @@
-"""A bound on libclang, which has none: a header may include a pipe that nobody writes to, or a macro that doubles for
-ever.
+"""Limit libclang's time and memory, which it does not limit itself.
+
+A header may include a pipe that is never written, or a macro that doubles forever.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from stat import S_ISREG
 from ringup.errors import HeaderError
 
 TIME_MAX_S = 60  # TIMEOUT: the largest NVIDIA tree takes 2 s
-MEMORY_MAX_BYTES = 2 << 30  # beyond what the process held before; the largest NVIDIA tree takes 0.3 GB
+# Beyond what the process held before; the largest NVIDIA tree takes 0.3 GB.
+MEMORY_MAX_BYTES = 2 << 30
 FILE_MAX_BYTES = 64 << 20
 _GLANCE_S = 0.02
 _STATM = Path("/proc/self/statm")
 
 
 def bounded(call: Callable[[], int]) -> int:
-    """Return what `call` returns; raise `HeaderError` where it takes too long or too much memory.
+    """Return what `call` returns; raise `HeaderError` if it takes too long or too much memory.
 
-    A call that is given up goes on in its thread until the process ends: C code cannot be stopped from outside, so a
-    tool should end soon. Without /proc only the time is bounded.
+    An abandoned call continues in its thread until the process ends, because C code cannot be stopped from outside. So
+    a tool should end soon afterwards. Without /proc only the time is limited.
     """
     result: list[int] = []
     thread = threading.Thread(target=lambda: result.append(call()), name="libclang", daemon=True)
@@ -54,7 +56,7 @@ def _memory_bytes() -> int:
 
 
 def check_files(headers: Sequence[Path]) -> None:
-    """Raise `HeaderError` for a header that is missing, no ordinary file, or too large to be one."""
+    """Raise `HeaderError` for a header that is missing, not a regular file, or too large to be a header."""
     for header in headers:
         try:
             found = header.stat()

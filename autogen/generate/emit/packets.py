@@ -1,4 +1,4 @@
-"""Writes words of registers and packets as a Python module: a class each, and rows for what differs by version."""
+"""Write words of registers and packets as a Python module: one class each, and rows for differences by version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FieldRow:
 
 @dataclass(frozen=True, slots=True)
 class WordRow:
-    """One word as one version has it. `place` is a row of PLACES."""
+    """One word in one version. `place` is a row of PLACES."""
 
     name: str
     fields: Mapping[str, FieldRow]
@@ -45,7 +45,7 @@ class ConstantGroup:
 
 @dataclass
 class Module:
-    """What one generated module holds. `tables` are further assignments, as text."""
+    """The contents of one generated module. `tables` are further assignments, as text."""
 
     doc: str
     source: str
@@ -53,11 +53,11 @@ class Module:
     constants: Sequence[ConstantGroup] = ()
     tables: Sequence[str] = field(default_factory=list)
     places_doc: str = "dword offset, segment and, of an array, stride and count; by version"
-    aliases: Mapping[Version, Version] = field(default_factory=dict)  # a version to the one whose rows it has
+    aliases: Mapping[Version, Version] = field(default_factory=dict)  # a version to the one whose rows it shares
 
 
 def field_name(name: str) -> str:
-    """Return the attribute name of a header's field: lower case, an underscore where Python or `Word` needs it."""
+    """Return the attribute name of a header's field: lower case, with an underscore where Python or `Word` needs it."""
     name = name.lower()
     if name[:1].isdigit():
         name = f"_{name}"
@@ -134,7 +134,7 @@ def emit(module: Module) -> str:
         seen: set[str] = set()
         for word in words:
             if word.name in seen:
-                raise HeaderError(f"{word.name} stands twice in version {version}")
+                raise HeaderError(f"{word.name} appears twice in version {version}")
             seen.add(word.name)
             base = bases.setdefault(word.name, word)
             if base.width != word.width:

@@ -1,4 +1,6 @@
-"""Writer of the register database: one file per block version, one small file per chip. Same facts, same bytes."""
+"""Write the register database: one file per block version, one small file per chip. The same facts give the same
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from ringup.errors import HeaderError
 
 
 class _Names:
-    """Texts by index, each a run of words of one table."""
+    """Texts by index, each a sequence of words from one table."""
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
@@ -39,7 +41,7 @@ class _Names:
 
 
 class _Lists:
-    """Runs of integers by index, each run stored once."""
+    """Sequences of integers by index, each stored once."""
 
     def __init__(self) -> None:
         self._index: dict[tuple[int, ...], int] = {}
@@ -112,7 +114,7 @@ def _check(field: FieldFacts) -> None:
 
 
 def write_block(registers: Iterable[RegisterFacts]) -> bytes:
-    """Give the file of one block version. Registers keep their order, but those of one name become neighbours."""
+    """Return the file of one block version. Registers keep their order, but those of one name become adjacent."""
     by_name: dict[str, list[RegisterFacts]] = {}
     for register in registers:
         by_name.setdefault(register.name, []).append(register)
@@ -153,7 +155,7 @@ def write_block(registers: Iterable[RegisterFacts]) -> bytes:
 
 
 def _hash_table(firsts: Mapping[str, int]) -> tuple[Sequence[int], Sequence[int]]:
-    """Give the tag and the first register of each slot: linear probing, at most half full."""
+    """Return the tag and the first register of each slot: linear probing, at most half full."""
     size = 2
     while size < 2 * len(firsts):
         size *= 2
@@ -188,7 +190,7 @@ def _frame(magic: bytes, body: bytes) -> bytes:
 
 
 def write_chip(chip: ChipRow) -> bytes:
-    """Give the file that says which blocks a chip has and where."""
+    """Return the file that says which blocks a chip has, and where."""
     row = {
         "name": chip.name,
         "target": chip.target,

@@ -1,4 +1,4 @@
-"""Emitter of typed register modules: a `Word` class per register, places and field changes by version."""
+"""Write typed register modules: a `Word` class per register, places and field changes by version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ringup.errors import HeaderError
 
 Version = tuple[int, ...]
 Bits = dict[str, tuple[int, int]]  # field name: high and low bit
-Changes = dict[str, tuple[int, int] | None]  # None: the field is not there
+Changes = dict[str, tuple[int, int] | None]  # None: the field does not exist
 
 IMPORT = "from ringup.autogen.layout import Field, Word"
 LINE_LENGTH = 120
-KINDS = ("reg", "mm", "smn", "ix", "cfg", "")  # which row counts where a header reaches a register in several ways
+# Order of preference if a header reaches a register in several ways.
+KINDS = ("reg", "mm", "smn", "ix", "cfg", "")
 
 
 def emit_registers(
@@ -25,13 +26,13 @@ def emit_registers(
     source: str,
     same: Mapping[Version, Version] | None = None,
 ) -> str:
-    """Give the text of a module for the registers `names`, in that order.
+    """Return the text of a module for the registers `names`, in that order.
 
     `versions` are the registers of each version's own header; `same` maps versions that share another's header to it. A
-    class has the fields that leave the fewest differences to the other versions, among equals those of the lowest
-    version; CHANGES has the differences. PLACES has (offset, segment) in the unit of the facts, with segment None where
+    class has the fields with the fewest differences to the other versions; if several layouts tie, those of the lowest
+    version. CHANGES has the differences. PLACES has (offset, segment) in the unit of the facts, with segment None if
     there is no base to add, and (offset, segment, stride, count) for arrays. A version that lacks a register has no
-    place for it, one that lacks them all no row; a name that every version lacks is a `HeaderError`.
+    place for it; one that lacks them all has no row. A name that every version lacks raises `HeaderError`.
     """
     ascending = sorted(versions)
     chosen = {version: _by_name(versions[version]) for version in ascending}
@@ -87,7 +88,7 @@ def _bits(facts: RegisterFacts) -> Bits:
 
 
 def _other_case(name: str, field: FieldFacts, bits: Bits, facts: RegisterFacts) -> str:
-    """Return a free name for a field whose name differs from another's by case only."""
+    """Return a free name for a field whose name differs from another's only in case."""
     name += "_"
     if name in bits:
         raise HeaderError(f"{facts.name}.{field.name}: two other fields differ from it by case only")
@@ -133,7 +134,7 @@ def _hex(value: int | None) -> str:
 
 
 def _differences(rows: Sequence[RegisterFacts], bases: Mapping[str, Bits]) -> dict[str, Changes]:
-    """Give by register the fields that are not as the class has them."""
+    """Return by register the fields that differ from the class."""
     found: dict[str, Changes] = {}
     for facts in rows:
         if changes := _change(bases[facts.name], _bits(facts)):

@@ -1,6 +1,4 @@
-"""Writes struct facts and constants as a Python module: one `Struct` class each, rows of differences where releases
-differ.
-"""
+"""Write struct facts and constants as a Python module: one `Struct` class each, and rows for differences by release."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from ringup.autogen.releases import apply_differences, release_key
 from ringup.autogen.structs import near
 from ringup.errors import HeaderError
 
-__all__ = ["HEAD", "python_name"]  # for emitters of modules that hold structs and more
+__all__ = ["HEAD", "python_name"]  # for emitters of modules with structs and other content
 PYTHON_TYPE = {"bool": "bool", "f32": "float", "f64": "float"}  # every other scalar is an int
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One struct through the releases: (branch, facts) oldest first, None where a branch lacks it."""
+    """One struct over the releases: (branch, facts) oldest first, None where a branch lacks it."""
 
     name: str
     rows: tuple[tuple[str, StructFacts | None], ...]
@@ -35,7 +33,7 @@ def type_text(kind: TypeRef) -> str:
 
 
 def _is_pair(kind: TypeRef) -> bool:
-    """Tell whether a type is shown as two words: no scalar of the view is that wide."""
+    """Return whether a type is shown as two words, since the view has no scalar of its width."""
     return not kind.is_struct and kind.base in ("u128", "i128")
 
 
@@ -47,8 +45,8 @@ def layout_rows(facts: StructFacts) -> dict[str, str]:
         kind = member.type
         if kind.dims and 0 in kind.dims:
             if kind.dims[0] != 0 or byte != facts.size_bytes:
-                continue  # an array of nothing inside a struct holds no data
-            kind = TypeRef(kind.base, (None, *kind.dims[1:]), kind.is_struct)  # the old spelling of a flexible array
+                continue  # an array of length 0 inside a struct holds no data
+            kind = TypeRef(kind.base, (None, *kind.dims[1:]), kind.is_struct)  # the old form of a flexible array
         place = f"{byte}.{bit}+{member.width_bits}" if member.width_bits is not None else str(byte)
         rows[member_name(member.name)] = f"{type_text(kind)}@{place}"
     return rows
@@ -60,16 +58,16 @@ def layout_text(facts: StructFacts) -> str:
 
 
 def layout_differences(base: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """Return what turns the members of `base` into those of `other`, in the grammar of CHANGES."""
+    """Return the differences from the members of `base` to those of `other`, in the grammar of CHANGES."""
     gone = [f"-{name}" for name in base if name not in other]
     changed = [f"{name}:{place}" for name, place in other.items() if base.get(name) != place]
     return " ".join(gone + changed)
 
 
 def closure(unit: Unit, names: Iterable[str]) -> list[StructFacts]:
-    """Return the structs called `names` and all that lie inside them, inner ones first.
+    """Return the structs called `names` and all structs inside them, inner ones first.
 
-    Raises `HeaderError` for a name the headers do not define.
+    Raises `HeaderError` for a name that the headers do not define.
     """
     done: dict[str, StructFacts] = {}
 
@@ -90,7 +88,10 @@ def closure(unit: Unit, names: Iterable[str]) -> list[StructFacts]:
 
 
 def missing(unit: Unit, known: Mapping[str, object], kind: str, glob: str, headers: str = "the headers") -> str:
-    """Say why nothing of `known` answers to `glob`: refused, where and why, or in none of the headers."""
+    """Return a message that says why nothing in `known` matches `glob`.
+
+    The name was rejected, with the place and reason, or it is in none of the headers.
+    """
     for rejected in unit.rejected:
         if fnmatchcase(rejected.name, glob):
             return f"{kind} {rejected.name} was refused at {rejected.where}: {rejected.reason}"
@@ -100,12 +101,13 @@ def missing(unit: Unit, known: Mapping[str, object], kind: str, glob: str, heade
 def nameable(
     structs: Sequence[StructFacts], constants: Iterable[Constant]
 ) -> tuple[list[StructFacts], list[Constant], list[Rejected]]:
-    """Return what a module can name, and the rest with its reasons. `structs` come inner ones first.
+    """Return the structs and constants that a module can name, and the rest with reasons. `structs` come inner ones
+    first.
 
-    A constant that has the name of a struct, or of an earlier constant, gets a trailing underscore: C keeps them apart,
+    A constant with the name of a struct, or of an earlier constant, gets a trailing underscore: C distinguishes them,
     Python does not.
     """
-    taken: dict[str, str] = {}  # Python's name: where it is from
+    taken: dict[str, str] = {}  # Python's name: its origin
     refused: dict[str, Rejected] = {}
     for facts in structs:
         reason = _no_class(facts, taken, refused)
@@ -130,7 +132,7 @@ def nameable(
 
 
 def _no_class(facts: StructFacts, taken: Mapping[str, str], refused: Mapping[str, Rejected]) -> str:
-    """Say why no class can stand for a struct; empty when one can."""
+    """Return why a struct can have no class; empty if it can."""
     if not takes(facts.name):
         return "its name is none in Python"
     if other := taken.get(python_name(facts.name)):
@@ -154,12 +156,13 @@ def emit_struct(facts: StructFacts) -> str:
 
 
 def emit_history(history: History, first: str = "") -> str:
-    """Return the class of a struct: the oldest row in full, later rows as differences. `first` is the oldest branch of
-    the module.
+    """Return the class of a struct: the oldest row in full, later rows as differences.
+
+    `first` is the oldest branch of the module.
     """
     start = next((i for i, (_, facts) in enumerate(history.rows) if facts is not None), None)
     if start is None:
-        raise HeaderError(f"struct {history.name} is in no release at hand")
+        raise HeaderError(f"struct {history.name} is in none of the releases")
     (since, base), later = history.rows[start], history.rows[start + 1 :]
     assert base is not None  # `start` says so
     rows = layout_rows(base)
@@ -216,7 +219,7 @@ def constant_text(value: int | float | str | BitRange) -> str:
 
 
 def emit_constants(constants: Iterable[Constant]) -> str:
-    """Return assignments, enumerators under a line that names their enum."""
+    """Return assignments; enumerators follow a line that names their enum."""
     lines, enum = [], ""
     for constant in constants:
         if constant.enum != enum:
@@ -233,9 +236,7 @@ def emit_module(
     constants: Sequence[Constant] = (),
     branches: Sequence[str] = (),
 ) -> str:
-    """Return a whole module. `branches` are the releases its rows speak for, oldest first, when they differ by
-    release.
-    """
+    """Return a whole module. `branches` are the releases its rows apply to, oldest first, if they differ by release."""
     parts = [HEAD.format(doc=doc, source=source)]
     if structs:
         parts.append("from __future__ import annotations\n")

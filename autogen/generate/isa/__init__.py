@@ -1,4 +1,4 @@
-"""Facts about instructions, by asking an independent disassembler about every opcode and field.
+"""Facts about instructions, from an independent disassembler that is asked about every opcode and field.
 
-Called by name from `manifest.toml`; imports nothing of the other readers.
+`manifest.toml` calls this reader by name; it imports none of the other readers.
 """

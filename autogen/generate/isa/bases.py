@@ -1,6 +1,4 @@
-"""The words probes start from: for every format, field values that are legal for most opcodes, and the variations for
-the rest.
-"""
+"""The words from which probes start: for every format, field values that are legal for most opcodes, and variations."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from itertools import combinations
 
 from ringup.autogen.generate.isa.formats import Format
 
-# registers far apart and aligned for the widest tuple, so that a changed operand shows which field feeds it
+# Registers far apart and aligned for the widest tuple, so that a changed operand shows which field feeds it.
 _VALUES = {
     "vdst": 64, "vdstx": 64, "vdsty": 40, "vdata": 64, "data": 24, "data0": 24, "data1": 32, "addr": 16, "vaddr": 16, "vsrc": 24, "vsrc1": 24,
     "vsrcx1": 24, "vsrcy1": 25, "src0": 256 + 16, "src1": 256 + 32, "src2": 256 + 96, "srcx0": 256 + 16, "srcy0": 256 + 17,
@@ -19,7 +17,7 @@ _VALUES = {
     "dmask": 0xF, "en": 0xF, "simm16": 2, "imm": 1,
 }  # fmt: skip
 SCALARS = {"src0": 40, "src1": 56, "src2": 60}
-LITERAL = 0x1234  # printed alike whether the operand is 16, 32 or 64 bits wide
+LITERAL = 0x1234  # printed the same whether the operand has 16, 32 or 64 bits
 LITERAL_CODE, SDWA_CODE, DPP16_CODE, DPP8_CODE, DPP8_FI_CODE = 255, 249, 250, 233, 234
 
 
@@ -36,7 +34,7 @@ def default(fmt: Format, target: str) -> dict[str, int]:
     if "offen" in base:
         base["offen"] = 1
     if fmt.name in ("SCRATCH", "VSCRATCH"):
-        # CDNA3 prints this bit of scratch instructions as SVE in its text, as LDS in its table
+        # CDNA3 shows this bit of scratch instructions as SVE in its text, as LDS in its table.
         base["sve" if "sve" in base else "lds"] = 1
     if fmt.name in ("MIMG", "VIMAGE", "VSAMPLE"):
         base["dim"] = 1
@@ -50,12 +48,13 @@ def default(fmt: Format, target: str) -> dict[str, int]:
 
 
 def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
-    """Return overrides of the base and bytes that follow it, in the order they are tried for an opcode."""
+    """Return overrides of the base and bytes that follow it, in the order in which they are tried for an opcode."""
     literal = LITERAL.to_bytes(4, "little")
     rows: list[tuple[dict[str, int], bytes]] = [({}, b""), ({}, literal)]
     unused = [dict.fromkeys(names, 0) for names in _unused(fmt)]
     rows += [(zeros, b"") for zeros in unused]
-    if "dmask" in fmt.fields:  # gathers and atomics want one channel
+    # Gathers and atomics require one channel.
+    if "dmask" in fmt.fields:
         rows += [(zeros | {"dmask": 1}, b"") for zeros in [{}, *unused]]
         rows += [(zeros | {"dim": 6, "dmask": 1}, b"") for zeros in [{}, *unused]]
     if "src1" in fmt.fields:
@@ -75,7 +74,8 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
         if name in fmt.fields:
             rows.append(({name: 1}, b""))
     if "gds" in fmt.fields:
-        # unused registers must be zero: of what reads M0 for an address, and of the global data share
+        # Unused registers must be zero in instructions that use M0 as an address, and in those of the global data
+        # share.
         rows += [({"addr": 0, "data0": 0, "data1": 0}, b""), ({"addr": 0, "data1": 0, "vdst": 0}, b"")]
         rows += [({"gds": 1, "data0": 0, "data1": 0}, b""), ({"gds": 1, "data0": 0, "data1": 0, "vdst": 0}, b"")]
         rows += [
@@ -109,8 +109,8 @@ def variations(fmt: Format, target: str) -> list[tuple[dict[str, int], bytes]]:
 
 
 def _unused(fmt: Format) -> list[tuple[str, ...]]:
-    """Return sets of register fields to clear, small sets first: LLVM wants the fields that an opcode does not use to
-    be zero.
+    """Return sets of register fields to clear, small sets first: LLVM requires zero in fields that an opcode does not
+    use.
     """
     if fmt.name in ("VIMAGE", "VSAMPLE"):
         addresses = [name for name in ("vaddr4", "vaddr3", "vaddr2", "vaddr1") if name in fmt.fields]
@@ -134,12 +134,12 @@ _OPERAND_FIELD = (
 
 @cache
 def feeds_operands(name: str) -> bool:
-    """Tell whether a field of that name can hold an operand; all others only modify."""
+    """Return whether a field of that name can hold an operand; all others only modify."""
     return name.rstrip("0123456789xy").removesuffix("_chan") in {f.rstrip("0123456789xy") for f in _OPERAND_FIELD}
 
 
 def is_address(name: str) -> bool:
-    """Tell whether a field holds an address or a descriptor, which a mnemonic's data type does not describe."""
+    """Return whether a field holds an address or a descriptor, which a mnemonic's data type does not describe."""
     return name.rstrip("0123456789") in (
         "addr",
         "vaddr",
@@ -157,8 +157,10 @@ def is_address(name: str) -> bool:
 
 
 def probe_values(name: str, width: int, base: int) -> list[int]:
-    """Return the values a field is tried with: every value of a narrow field, else one bit flipped at a time and the
-    telling operand codes.
+    """Return the values with which a field is tried.
+
+    A narrow field is tried with every value. Others are tried with one bit flipped at a time and the distinctive
+    operand codes.
     """
     if width <= 5 and not name.startswith(("srsrc", "ssamp")):
         return [value for value in range(1 << width) if value != base]
@@ -187,9 +189,8 @@ def probe_values(name: str, width: int, base: int) -> list[int]:
             258,
             511,
         ]
-    if not name.startswith(
-        ("vdst", "soffset")
-    ):  # QUIRK: LLVM 22 crashes on compares that write register 255 and on such an offset
+    # QUIRK: LLVM 22 crashes on compares that write register 255 and on such an offset.
+    if not name.startswith(("vdst", "soffset")):
         values += [0, (1 << width) - 1]
     special = (
         {LITERAL_CODE, SDWA_CODE, DPP16_CODE, DPP8_CODE, DPP8_FI_CODE}

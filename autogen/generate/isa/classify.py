@@ -1,4 +1,4 @@
-"""What a disassembler's operand text says: kind of operand, registers it covers, its data type by the mnemonic."""
+"""Classify a disassembler's operand text: kind of operand, its registers, its data type by the mnemonic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARED_SUM = re.compile(r"v_(dual_)?(dot\d|mfma|smfmac|wmma|swmmac|fma_mix|mad_
 
 @lru_cache(maxsize=10_000)
 def kind_of(core: str) -> str:
-    """Return the letter of the operand's kind; `autogen/isa/reader.py` spells the letters out."""
+    """Return the letter of the operand's kind; `autogen/isa/reader.py` gives the words for the letters."""
     if re.fullmatch(r"v\d+|v\[\d+:\d+\]", core):
         return "v"
     if re.fullmatch(r"a\d+|a\[\d+:\d+\]", core):
@@ -56,13 +56,14 @@ def registers(core: str) -> tuple[str, int, int]:
 
 
 def size_bits(operand: Operand) -> int:
-    """Return how many register bits the text names; 0 when it is no register."""
+    """Return how many register bits the text names; 0 if it is not a register."""
     return 16 if operand.marks & {"lo", "hi"} else 32 * registers(operand.core)[2]
 
 
 def is_tied(decoded: Decoded, operand: Operand) -> bool:
-    """Tell whether the disassembler's operand list holds this register more often than its text does: read and
-    written.
+    """Return whether a register is tied: both read and written.
+
+    Then the disassembler's operand list has it more often than its text.
     """
     file, first, count = registers(operand.core)
     prefix = {"v": "VGPR", "a": "AGPR", "s": "SGPR"}.get(file)
@@ -76,10 +77,9 @@ def is_tied(decoded: Decoded, operand: Operand) -> bool:
 
 
 def data_types(mnemonic: str, sizes: list[int], writes: list[bool]) -> list[str]:
-    """Return each operand's type as the mnemonic's suffixes name it, empty where they do not.
+    """Return each operand's type from the mnemonic's suffixes, empty if they do not give it.
 
-    The first suffix is the result's type and the last the sources'; an operand of another size gets the suffix that
-    fits.
+    The first suffix is the result's type, the last the sources'. An operand of another size gets the suffix that fits.
     """
     suffixes = [part for part in mnemonic.split("_") if _TYPE.fullmatch(part)]
     if not suffixes:
@@ -100,8 +100,9 @@ def data_types(mnemonic: str, sizes: list[int], writes: list[bool]) -> list[str]
 
 
 def is_lane_mask(mnemonic: str, field: str, index: int, last: int) -> bool:
-    """Tell whether an operand is one bit per lane: as wide as the wave, so 64 bits in wave64 whatever the wave32 text
-    shows.
+    """Return whether an operand is one bit per lane.
+
+    Such an operand is as wide as the wave: 64 bits in wave64, whatever the wave32 text shows.
     """
     if mnemonic.startswith("v_cmp"):
         return index == 0 and field in ("vdst", "implied")

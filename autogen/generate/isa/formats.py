@@ -1,10 +1,10 @@
-"""Encoding formats of AMD's shader instructions, as the ISA documents' "Microcode Formats" chapters give them.
+"""Encoding formats of AMD's shader instructions, from the ISA documents' "Microcode Formats" chapters.
 
 One row per format: name, width in bits, the bits that identify it, fields with their bit ranges. `ext:` formats are the
-dword that follows a base format whose `src0` (or NSA bit) asks for it; their bits count from that dword's own bit 0.
+dword that follows a base format if its `src0` (or NSA bit) selects it; their bits count from that dword's own bit 0.
 Sources: RDNA3 (Feb 2023), RDNA3.5 and RDNA4 ISA chapter 15, CDNA3 and CDNA4 ISA chapter 13; field names are the
-documents', in lower case. The generator checks every bit against LLVM's disassembler; where the two disagree the row
-follows LLVM and `ERRATA` says what is printed.
+documents', in lower case. The generator checks every bit against LLVM's disassembler. If the two disagree, the row
+follows LLVM and `ERRATA` says what the document has.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ _ERRATA_CDNA = (
     " v_screen_partition_4se_b32, v_exp_legacy_f32, v_log_legacy_f32; CDNA4 also ds_gws_* and v_mfma_ld_scale_b32 alone",
     "VOP3P: the document prints a nine-bit encoding for bits 31:24; it lies in 31:23",
 )
-ERRATA = {  # target: where a document and LLVM disagree, or the document is silent
+# For each target: where a document and LLVM disagree, or the document is silent.
+ERRATA = {
     "gfx1100": (
         *_ERRATA_RDNA3,
         "LDSDIR: the RDNA3 document prints opcodes 0 and 1 swapped; RDNA3.5's and LLVM have lds_param_load at 0",
@@ -178,8 +179,9 @@ _TABLES = {"gfx1100": _RDNA3, "gfx1151": _RDNA3, "gfx1201": _RDNA4, "gfx942": _C
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: `mask`/`value` are the bits that identify it, `fields` maps a name to (hi, lo), `op` names the opcode
-    fields.
+    """One format.
+
+    `mask` and `value` are the bits that identify it, `fields` maps a name to (hi, lo), `op` names the opcode fields.
     """
 
     name: str
@@ -200,7 +202,7 @@ class Format:
 
 def formats(target: str) -> dict[str, Format]:
     """Return the formats of `target`, in the documents' order."""
-    lines = re.sub(r"\n +", " ", _TABLES[target]).splitlines()  # an indented line continues the row before
+    lines = re.sub(r"\n +", " ", _TABLES[target]).splitlines()  # an indented line continues the previous row
     return {row.name: row for row in map(_format, filter(None, lines))}
 
 

@@ -1,4 +1,4 @@
-"""Instruction facts by enumeration: every opcode of every format is put to an independent disassembler, field by field.
+"""Instruction facts by enumeration: ask an independent disassembler about every opcode of every format, field by field.
 
 `survey` asks, `render` writes the committed text, `regenerate` does both for every target.
 """
@@ -20,8 +20,8 @@ from ringup.autogen.generate.isa.rows import RETURN_BITS, Case, Row, row_of
 
 FEATURES = {"gfx1100": "+real-true16", "gfx1151": "+real-true16", "gfx1201": "+real-true16", "gfx942": "", "gfx950": ""}
 BASE_TARGETS = {"gfx1151": "gfx1100", "gfx950": "gfx942"}  # written as differences from another target
-# extension format (of DPP also with row_newbcast, all that 64-bit operands take): code in src0, the dword after it,
-# src0 = v16
+# Extension format (for DPP also with row_newbcast, the only control of 64-bit operands): code in src0, the dword after
+# it with src0 = v16.
 _EXTENSIONS = {
     "DPP16": (bases.DPP16_CODE, 0xFF00_E410), "DPP8": (bases.DPP8_CODE, 0x0539_7710), "DPP": (bases.DPP16_CODE, 0xFF00_E410),
     "DPP-newbcast": (bases.DPP16_CODE, 0xFF01_5110), "SDWA": (bases.SDWA_CODE, 0x0006_0610), "SDWAB": (bases.SDWA_CODE, 0x0606_0010),
@@ -30,17 +30,17 @@ _EXTENSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All that was found of one target; `stray` counts bits outside every field that changed the text, by format."""
+    """The findings for one target. `stray` counts bits outside every field that changed the text, by format."""
 
     target: str
     formats: dict[str, Format]
     rows: tuple[Row, ...]
     stray: dict[tuple[str, int], int]
-    refused: tuple[Row, ...] = ()  # decoded, but the assembler does not take the text back
+    refused: tuple[Row, ...] = ()  # decoded, but the assembler rejects the text
 
 
 def survey(disassembler: Disassembler, target: str) -> Survey:
-    """Put every opcode of every format of `target` to `disassembler`."""
+    """Ask `disassembler` about every opcode of every format of `target`."""
     table = formats(target)
     rows: list[Row] = []
     refused: list[Row] = []
@@ -62,7 +62,7 @@ def survey(disassembler: Disassembler, target: str) -> Survey:
 
 
 def _legal(disassembler: Disassembler, fmt: Format, name: str, op_field: str, target: str) -> list[Case]:
-    """Return a case for each opcode that some variation of the base makes legal and that belongs to this format."""
+    """Return a case for each opcode of this format that is legal with some variation of the base."""
     hi, lo = fmt.fields.get(op_field, (-1, 0))  # exports have no opcode: one instruction, number 0
     start = bases.default(fmt, target)
     tries = bases.variations(fmt, target)
@@ -82,7 +82,8 @@ def _legal(disassembler: Disassembler, fmt: Format, name: str, op_field: str, ta
             for (values, tail), answer, good in zip(words[span], answers[span], taken[span], strict=True)
             if answer is not None and _belongs(fmt, fmt.put(values), answer)
         ]
-        if legal:  # the first the assembler takes back; failing that, the first the disassembler knows
+        # The first that the assembler accepts, or else the first that the disassembler knows.
+        if legal:
             values, tail, answer, _ = next((row for row in legal if row[3]), legal[0])
             case = Case(fmt, target, name, op, values, tail, _half(answer, name))
             if "_atomic" in answer.mnemonic:
@@ -98,13 +99,12 @@ def _returns(values: dict[str, int]) -> bool:
 
 
 def _belongs(fmt: Format, word: int, answer: Decoded) -> bool:
-    """Tell whether a legal word is an instruction of this format and not of another that shares its identifying
-    bits.
-    """
+    """Return whether a legal word belongs to this format, and not to another with the same identifying bits."""
     mnemonic = answer.mnemonic
     if mnemonic == "v_illegal" or "/*" in answer.text:
         return False
-    if fmt.name in ("SOP2", "SOPK"):  # SOPK, SOP1, SOPC and SOPP are carved out of the top of these
+    # SOPK, SOP1, SOPC and SOPP occupy the top of these formats' opcodes.
+    if fmt.name in ("SOP2", "SOPK"):
         return (
             word >> 28 != 0b1011
             if fmt.name == "SOP2"
@@ -112,7 +112,8 @@ def _belongs(fmt: Format, word: int, answer: Decoded) -> bool:
         )
     if fmt.name == "VOP2":
         return word >> 25 not in (0b011_1111, 0b011_1110)
-    if fmt.name in ("VOP3A", "VOP3B") and word >> 23 & 0x1FF == 0b1_1010_0111:  # VOP3P lies at the top of their opcodes
+    # VOP3P occupies the top of these formats' opcodes.
+    if fmt.name in ("VOP3A", "VOP3B") and word >> 23 & 0x1FF == 0b1_1010_0111:
         return False
     second = len(answer.operands) > 1 and answer.operands[1].core.startswith(("s", "vcc", "null"))
     scalar = bool(
@@ -149,9 +150,8 @@ def _ask_fields(disassembler: Disassembler, cases: list[Case], op_field: str) ->
     probes: list[bytes] = []
     owners: list[tuple[Case, str, int]] = []
     literal = bases.LITERAL.to_bytes(4, "little")
-    rdna = disassembler.cpu.startswith(
-        "gfx1"
-    )  # CDNA's 64-bit formats take no literal (CDNA3 ISA 6.2.1), and LLVM crashes when asked
+    # CDNA's 64-bit formats take no literal (CDNA3 ISA 6.2.1), and LLVM crashes on one.
+    rdna = disassembler.cpu.startswith("gfx1")
     for case in cases:
         fmt = case.fmt
         free = (1 << fmt.width_bits) - 1 & ~fmt.mask
@@ -183,7 +183,7 @@ def _ask_fields(disassembler: Disassembler, cases: list[Case], op_field: str) ->
 
 
 def _ask_extensions(disassembler: Disassembler, cases: list[Case], table: dict[str, Format]) -> None:
-    """Find which extension dwords each case takes."""
+    """Find the extension dwords that each case accepts."""
     owners, probes = [], []
     for case in cases:
         if "src0" not in case.fmt.fields or case.tail:
@@ -200,9 +200,7 @@ def _ask_extensions(disassembler: Disassembler, cases: list[Case], table: dict[s
 
 
 def _confirm_kinds(disassembler: Disassembler, cases: list[Case]) -> None:
-    """Put one text of every kind an operand showed to the assembler, which refuses what the disassembler merely lets
-    pass.
-    """
+    """Ask the assembler about one text of every operand kind found: it refuses kinds that the disassembler accepts."""
     owners: list[tuple[Case, tuple[str, int, str]]] = []
     texts: list[str] = []
     for case in cases:
@@ -228,7 +226,7 @@ def _confirm_kinds(disassembler: Disassembler, cases: list[Case]) -> None:
 
 
 def render(found: Survey, base: Survey | None = None, unsettled: Sequence[str] = ()) -> str:
-    """Return the committed text of one target; with `base`, only what differs from that target's rows."""
+    """Return the committed text of one target; with `base` only the differences from that target's rows."""
     lines = [f"ringup-isa\t1\t{found.target}\t{base.target if base else '-'}"]
     for fmt in found.formats.values():
         if base is None or base.formats.get(fmt.name) != fmt:
@@ -251,7 +249,7 @@ def render(found: Survey, base: Survey | None = None, unsettled: Sequence[str] =
 
 
 def unsettled(found: Survey) -> list[str]:
-    """Say what the enumeration could not settle."""
+    """Return what the enumeration could not settle."""
     lines = list(ERRATA[found.target])
     for (fmt, bit), count in sorted(found.stray.items()):
         lines.append(
@@ -278,7 +276,8 @@ def regenerate(command: Sequence[str]) -> dict[str, str]:
 
 
 def generate_isa(llvm_root: Path) -> dict[str, str]:
-    """Return the text of every target by its path below `autogen/`, from LLVM 22 unpacked at `llvm_root`. Takes a
-    minute.
+    """Return the text of every target by its path below `autogen/`, from LLVM 22 unpacked at `llvm_root`.
+
+    This takes a minute.
     """
     return {f"isa/{target}.tsv": text for target, text in regenerate(llvm_mc(llvm_root)).items()}

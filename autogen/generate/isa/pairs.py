@@ -1,4 +1,4 @@
-"""(encoding, text) pairs that LLVM's own tests state, to judge our instruction facts with.
+"""(encoding, text) pairs from LLVM's own tests, to check the instruction facts against.
 
 Source: LLVM 22, `llvm/test/MC/AMDGPU` and `llvm/test/MC/Disassembler/AMDGPU`, Apache-2.0 WITH LLVM-exception.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 from ringup.errors import HeaderError
 
 ORIGIN = "# LLVM 22 test/MC/AMDGPU and test/MC/Disassembler/AMDGPU; Apache-2.0 WITH LLVM-exception"
-CPUS = {  # our target: the processors whose tests speak for it
+# Our target: the processors whose tests apply to it.
+CPUS = {
     "gfx1100": ("gfx1100",),
     "gfx1151": ("gfx1150", "gfx1151"),
     "gfx1201": ("gfx1200", "gfx1201"),
@@ -24,8 +25,8 @@ CPUS = {  # our target: the processors whose tests speak for it
 
 
 def pairs(folders: Iterable[Path], cpus: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the sorted distinct (hex in memory order, text) of every check line that a RUN line with one of `cpus`
-    reads.
+    """Return the sorted distinct (hex in memory order, text) of every check line used by a RUN line with one of
+    `cpus`.
     """
     found: set[tuple[str, str]] = set()
     wanted = tuple(cpus)
@@ -49,9 +50,7 @@ def pairs(folders: Iterable[Path], cpus: Iterable[str]) -> list[tuple[str, str]]
 
 
 def _prefixes(source: str, cpus: tuple[str, ...]) -> set[str]:
-    """Return the check prefixes of the RUN lines that assemble or disassemble for one of `cpus` without expecting a
-    failure.
-    """
+    """Return the check prefixes of the RUN lines that successfully assemble or disassemble for one of `cpus`."""
     prefixes: set[str] = set()
     for run in re.findall(r"RUN:(.*)", source):
         if re.search(r"\bnot\b", run) or not re.search(rf"-mcpu=({'|'.join(cpus)})\b", run):
@@ -62,7 +61,7 @@ def _prefixes(source: str, cpus: tuple[str, ...]) -> set[str]:
 
 
 def pack(rows: Iterable[tuple[str, str]]) -> bytes:
-    """Return the rows as the committed gzip file: origin line, then hex, tab, text; the same bytes each time."""
+    """Return the rows as the committed gzip file: origin line, then hex, tab, text; always the same bytes."""
     text = "\n".join([ORIGIN, *("\t".join(row) for row in rows)]) + "\n"
     out = io.BytesIO()
     with gzip.GzipFile("", "wb", 9, out, mtime=0) as file:

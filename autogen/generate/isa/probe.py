@@ -1,6 +1,4 @@
-"""An independent disassembler (llvm-mc) asked in bulk, and its text taken apart into mnemonic, operands and
-modifiers.
-"""
+"""Run an independent disassembler (llvm-mc) on many words, and parse its text into mnemonic, operands and modifiers."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from tempfile import TemporaryFile
 from ringup.errors import HeaderError
 
 BATCH = 10_000  # probes in one call of the tool
-TIMEOUT_S = 300  # TIMEOUT: a batch takes 2 s on one slow core; a tool that hangs must not hang the generator
+# TIMEOUT: a batch takes 2 s on one slow core; a tool that hangs must not hang the generator.
+TIMEOUT_S = 300
 _MARK = 0xBF80_0000  # s_nop, the same word on every target
 _PLAIN_MODIFIERS = frozenset((
     "glc", "slc", "dlc", "sc0", "sc1", "nt", "lds", "gds", "tfe", "lwe", "unorm", "clamp", "idxen", "offen", "addr64", "r128", "a16",
@@ -25,7 +24,7 @@ _PLAIN_MODIFIERS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand's text: `core` is the register or value, `marks` what stands around it (neg, abs, sext, lo, hi)."""
+    """One operand's text: `core` is the register or value, `marks` its modifiers (neg, abs, sext, lo, hi)."""
 
     core: str
     marks: frozenset[str] = frozenset()
@@ -33,8 +32,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One instruction as the disassembler sees it. `registers` are those of its internal operand list, in order,
-    repeated when tied.
+    """One instruction as the disassembler shows it.
+
+    `registers` are those of its internal operand list, in order, repeated if tied.
     """
 
     text: str
@@ -46,9 +46,7 @@ class Decoded:
 
 
 def llvm_mc(root: Path) -> list[str]:
-    """Return the command that runs llvm-mc 22 from an unpacked Debian root, through that root's own loader and
-    libraries.
-    """
+    """Return the command for llvm-mc 22 in an unpacked Debian root, with that root's own loader and libraries."""
     program = root / "usr/lib/llvm-22/bin/llvm-mc"
     if not program.is_file():
         raise HeaderError(f"no llvm-mc 22 in {root}: `ringup headers fetch llvm-22`")
@@ -56,14 +54,15 @@ def llvm_mc(root: Path) -> list[str]:
 
 
 def loader(root: Path, program: Path) -> list[str]:
-    """Return how a program of an unpacked Debian root is started: by that root's loader, with its libraries."""
+    """Return the command prefix for a program of an unpacked Debian root: that root's loader with its libraries."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     return [str(libraries / "ld-linux-x86-64.so.2"), "--library-path", f"{libraries}:{program.parents[1] / 'lib'}"]
 
 
 class Disassembler:
-    """`command` starts llvm-mc (a list: a newer one may need its own loader); `cpu` and `features` choose the
-    target.
+    """A disassembler for one target.
+
+    `command` starts llvm-mc (a list: a newer one may need its own loader); `cpu` and `features` select the target.
     """
 
     def __init__(self, command: Sequence[str], cpu: str, features: str = "") -> None:
@@ -71,10 +70,11 @@ class Disassembler:
         if features:
             self._argv.append(f"-mattr={features}")
         self.cpu = cpu
-        self.crashed: list[bytes] = []  # words that made the tool itself crash: taken for illegal
+        # Words that crashed the tool: they count as illegal.
+        self.crashed: list[bytes] = []
 
     def decode(self, probes: Sequence[bytes]) -> list[Decoded | None]:
-        """Return for each probe the one instruction that uses up exactly its bytes, or None."""
+        """Return for each probe the one instruction that uses exactly its bytes, or None."""
         found: list[Decoded | None] = []
         for start in range(0, len(probes), BATCH):
             found += self._batch(probes[start : start + BATCH])
@@ -83,9 +83,8 @@ class Disassembler:
     def _batch(self, probes: Sequence[bytes]) -> list[Decoded | None]:
         lines = []
         for i, probe in enumerate(probes):
-            lines.append(
-                f"[{','.join(map(hex, probe))}]"
-            )  # brackets: no instruction reaches into the next line's bytes
+            # The brackets keep an instruction from reading the next line's bytes.
+            lines.append(f"[{','.join(map(hex, probe))}]")
             lines.append(f"[{','.join(map(hex, _mark(i)))}]")
         done = self._run(self._argv, lines)
         bad = {int(line) for line in re.findall(rb"^<stdin>:(\d+):\d+: warning: invalid", done.stderr, re.MULTILINE)}
@@ -100,7 +99,8 @@ class Disassembler:
                 whole = len(pending) == 3 and 2 * len(found) + 1 not in bad  # a complaint: bytes were left over
                 found.append(_decoded(pending[0]) if whole else None)
                 pending = []
-        if done.returncode < 0 and len(found) < len(probes):  # LLVM crashes on a few words: find which, go on after it
+        # LLVM crashes on a few words: find which one, and continue after it.
+        if done.returncode < 0 and len(found) < len(probes):
             if len(probes) == 1:
                 self.crashed.append(probes[0])
                 return [None]
@@ -117,7 +117,7 @@ class Disassembler:
         return found
 
     def _run(self, argv: list[str], lines: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        """Run the tool, with files for what goes in and comes out: through pipes it writes a few bytes at a time."""
+        """Run the tool, with files for input and output: through pipes it writes a few bytes at a time."""
         with TemporaryFile() as asked, TemporaryFile() as said, TemporaryFile() as complaints:
             asked.write("\n".join(lines).encode())
             asked.seek(0)
@@ -132,7 +132,9 @@ class Disassembler:
             return subprocess.CompletedProcess(argv, done.returncode, said.read(), complaints.read())
 
     def accepts(self, texts: Sequence[str]) -> list[bool]:
-        """Tell for each text whether the assembler takes it: it is stricter about operands than the disassembler."""
+        """Return for each text whether the assembler accepts it: it is stricter about operands than the
+        disassembler.
+        """
         argv = [part for part in self._argv if part not in ("-disassemble", "-show-inst")] + ["-o", "/dev/null"]
         good = [True] * len(texts)
         done = self._run(argv, texts)
@@ -142,7 +144,7 @@ class Disassembler:
 
 
 def _mark_numbers(i: int) -> tuple[int, int]:
-    """Operands of the two s_nop that close probe `i`: nothing a single probe decodes to."""
+    """Return the operands of the two s_nop that close probe `i`. No single probe decodes to them."""
     return i & 0xFFFF, ~i & 0xFFFF
 
 
@@ -183,16 +185,15 @@ def _decoded(group: list[str]) -> Decoded:
 
 @lru_cache(maxsize=200_000)
 def parse(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, str], ...]]:
-    """Take one instruction's text apart: mnemonic, operands, (name, value) modifiers."""
+    """Split one instruction's text into mnemonic, operands and (name, value) modifiers."""
     mnemonic, _, rest = text.partition(" ")
     operands: list[Operand] = []
     modifiers: list[tuple[str, str]] = []
     if mnemonic.startswith("s_") and not re.match(
         r"s_(load|store|buffer|scratch|atomic|dcache|gl1|prefetch|atc|memtime|memreal)", mnemonic
     ):
-        chunks = [
-            [part] for part in _split(rest, ",")
-        ]  # scalar ALU text has no modifiers; `vmcnt(0) expcnt(0)` is one operand
+        # Scalar ALU text has no modifiers; `vmcnt(0) expcnt(0)` is one operand.
+        chunks = [[part] for part in _split(rest, ",")]
     else:
         chunks = [_split(part, " ") for part in _split(rest, ",")]
         if mnemonic in ("exp", "export") and chunks:
@@ -200,10 +201,11 @@ def parse(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, str], .
     for chunk in chunks:
         for i, part in enumerate(chunk):
             name, colon, value = _cut(part)
-            register = part == "a16" and i == 0  # the accumulation register; the modifier stands behind an operand
+            register = part == "a16" and i == 0  # the accumulation register; the modifier comes after an operand
             if (part in _PLAIN_MODIFIERS and not register) or colon or (i > 0 and re.match(r"[a-z_]+\d*\(", part)):
                 modifiers.append((name, value))
-            elif part.startswith("["):  # scattered image addresses
+            # Scattered image addresses.
+            elif part.startswith("["):
                 operands += map(_operand, _split(part[1:-1], ","))
             else:
                 operands.append(_operand(part))

@@ -1,4 +1,4 @@
-"""One opcode's answers turned into a row: which field feeds which operand, kinds, sizes, directions, modifiers."""
+"""Turn one opcode's answers into a row: which field feeds which operand, kinds, sizes, directions, modifiers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringup.autogen.generate.isa.classify import data_types, is_lane_mask, is_ti
 from ringup.autogen.generate.isa.formats import Format
 from ringup.autogen.generate.isa.probe import Decoded, Operand
 
-RETURN_BITS = {"glc": 1, "sc0": 1, "th": 1}  # the bit that makes an atomic return what it found
+RETURN_BITS = {"glc": 1, "sc0": 1, "th": 1}  # the bit that makes an atomic return the old value
 _KIND_ORDER = "vastcxmnkpdoFXPifl"
 
 
@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(slots=True)
 class Case:
-    """An opcode under survey: where its probes start and what came back."""
+    """An opcode under survey: where its probes start, and their answers."""
 
     fmt: Format
     target: str
@@ -48,16 +48,15 @@ class Case:
     literals: dict[str, Decoded] = field(default_factory=dict)
     extensions: list[str] = field(default_factory=list)
     returning: Decoded | None = None
-    refused: set[tuple[str, int, str]] = field(
-        default_factory=set
-    )  # (field, operand, kind) the assembler does not take
+    # (field, operand, kind) that the assembler rejects.
+    refused: set[tuple[str, int, str]] = field(default_factory=set)
 
 
 def row_of(case: Case, stray: Counter[tuple[str, int]]) -> Row:
     """Turn the answers of one case into a row."""
     base = case.decoded
     feeds: dict[int, Counter[str]] = {}  # operand -> fields that change it
-    sole: dict[int, Counter[str]] = {}  # the same, where nothing else changed
+    sole: dict[int, Counter[str]] = {}  # the same, if nothing else changed
     effects: dict[tuple[str, str], int] = {}  # (field, effect) -> bits
     kinds: dict[tuple[str, int], set[str]] = {}
     texts: dict[tuple[str, int], list[str]] = {}
@@ -87,7 +86,8 @@ def row_of(case: Case, stray: Counter[tuple[str, int]]) -> Row:
         flags.append("returns")
         operands = _with_result(case, operands)
     start = bases.default(case.fmt, case.target)
-    flags += [  # no word with this field at its usual value was legal
+    # No word with such a field at its default value was legal.
+    flags += [
         f"needs-{name}={value}"
         for name, value in case.base.items()
         if value != start[name] and not name.startswith("op") and case.fmt.fields[name][0] == case.fmt.fields[name][1]
@@ -103,7 +103,7 @@ def base_name(mnemonic: str) -> str:
 
 
 def _effects(base: Decoded, answer: Decoded) -> Iterable[str]:
-    """Name what differs besides the operands' registers."""
+    """Yield the names of all differences besides the operands' registers."""
     if answer.mnemonic != base.mnemonic:
         yield "mnemonic"
     before, after = dict(base.modifiers), dict(answer.modifiers)
@@ -121,7 +121,7 @@ def _effects(base: Decoded, answer: Decoded) -> Iterable[str]:
 
 
 def _owners(count: int, feeds: dict[int, Counter[str]], sole: dict[int, Counter[str]]) -> dict[int, str]:
-    """Choose the field that feeds each operand: the one that changes nothing else, else the one that is left."""
+    """Choose the field that feeds each operand: the one that changes nothing else, otherwise the one that is left."""
     owner: dict[int, str] = {}
     for source in (sole, feeds):
         for i in range(count):
@@ -198,8 +198,9 @@ def _operands(
 
 
 def _hidden(case: Case) -> list[tuple[str, str, str, int, Operand]]:
-    """Registers that the text does not name. Source: ISA documents, "V_DIV_FMAS", "V_CMPX", dual V_CNDMASK: EXEC and
-    VCC only, not SCC.
+    """Return registers that the text does not name: EXEC and VCC only, not SCC.
+
+    Source: ISA documents, "V_DIV_FMAS", "V_CMPX", dual V_CNDMASK.
     """
     mnemonic = case.decoded.mnemonic
     wave32 = case.target.startswith("gfx1")
@@ -216,7 +217,10 @@ def _letter_order(letter: str) -> tuple[int, str]:
 
 
 def _implied_direction(case: Case, index: int) -> str:
-    """An operand no field feeds: the first is written by compares, the second by carries, all others are read."""
+    """Return the direction of an operand that no field feeds.
+
+    Compares write the first, carries the second; all others are read.
+    """
     core = case.decoded.operands[index].core
     if not core.startswith(("vcc", "exec", "scc", "null")):
         return "u"
@@ -226,7 +230,7 @@ def _implied_direction(case: Case, index: int) -> str:
 
 
 def _with_result(case: Case, operands: list[str]) -> list[str]:
-    """Add what a returning atomic writes: its extra operand, or the data operand in both directions."""
+    """Add the result of a returning atomic: its extra operand, or the data operand in both directions."""
     assert case.returning is not None
     if len(case.returning.operands) == len(case.decoded.operands):
         return [re.sub(r"^(v|s)data:u:", r"\1data:b:", text) for text in operands]

@@ -1,4 +1,4 @@
-"""Reads NVIDIA's open kernel modules and class headers, by driver branch.
+"""Read NVIDIA's open kernel modules and class headers, by driver branch.
 
-Called by name from `manifest.toml`.
+`manifest.toml` calls these readers by name.
 """

@@ -1,5 +1,6 @@
-"""NVIDIA's bit ranges as modules and databases: published registers by chip, class methods by class, launch descriptors
-by version.
+"""NVIDIA's bit ranges as modules and databases.
+
+They are published registers by chip, class methods by class, and launch descriptors by version.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Published:
         return read_ranges(paths, self.chips.packets)
 
     def places(self, chip: str) -> dict[str, tuple[Place, str]]:
-        """Return every place of a chip by name, with the folder it was found in."""
+        """Return every place of a chip by name, with the folder where it was found."""
         found: dict[str, tuple[Place, str]] = {}
         for name in self.chips.folders[chip]:
             for place in self.folder(name).places.values():
@@ -66,11 +67,11 @@ class Published:
         return found
 
     def rejected(self, chip: str) -> list[Rejected]:
-        """Return what the chip's own folder holds and nobody could read."""
+        """Return what is in the chip's own folder but could not be read."""
         return self.folder(self.chips.folders[chip][0]).rejected
 
     def loose(self, chip: str) -> dict[str, tuple[BitRange, str]]:
-        """Return apertures and ranges that no register owns."""
+        """Return apertures and ranges that belong to no register."""
         owned = {item.name for place, _ in self.places(chip).values() for item in place.ranges}
         found: dict[str, tuple[BitRange, str]] = {}
         for name in self.chips.folders[chip]:
@@ -109,7 +110,7 @@ def _file_of(place: Place) -> str:
 
 
 def register_facts(published: Published, chip: str) -> list[RegisterFacts]:
-    """Return every register of a chip, and every bit range no register owns, for its database."""
+    """Return every register of a chip, and every bit range that belongs to no register, for its database."""
     own = published.chips.folders[chip][0]
     places = published.places(chip)
     lies = places_of((place for place, _ in places.values()), 0)
@@ -143,7 +144,8 @@ def register_facts(published: Published, chip: str) -> list[RegisterFacts]:
 
 def _rows(place: Place, lies: tuple[int, ...] | None, note: str) -> Iterable[RegisterFacts]:
     width = width_of(place)
-    if lies is None or width > FIELD_BITS_MAX:  # a format in memory: a row a field, at the dword it begins in
+    # A format in memory: one row per field, at the dword where it begins.
+    if lies is None or width > FIELD_BITS_MAX:
         for item in place.ranges:
             offset, lo = divmod(item.lo, 32)
             one = FieldFacts("value", item.hi - offset * 32, lo, values=_values(item), note=_array_note(item))
@@ -190,7 +192,7 @@ def databases(published: Published, source: str) -> dict[str, bytes]:
 def method_module(
     module: MethodModule, roots: Mapping[str, Path], source: str, rejected: list[tuple[str, Rejected]]
 ) -> str:
-    """Return a module of words with METHODS by class id; `roots` are the folders that `doc:` and `tree:` stand for."""
+    """Return a module of words with METHODS by class id; `roots` are the folders for `doc:` and `tree:`."""
     takes = Globs(module.names)
     sheet = Sheet()
     found = {
@@ -199,7 +201,8 @@ def method_module(
     }
     known = {name for places, _ in found.values() for name in places}
     for class_id, (places, constants) in found.items():
-        for name in [name for name in constants if name in known]:  # a method that this class's header says no bits of
+        # A method whose bits this class's header does not give.
+        for name in [name for name in constants if name in known]:
             places[name] = Place(name, constants.pop(name), (), (), ())
         for name in module.counts.keys() & places.keys():
             places[name] = replace(places[name], counts=(module.counts[name],))
@@ -216,7 +219,7 @@ def method_module(
 def _methods_of(
     headers: Iterable[str], module: MethodModule, prefix: str, roots: Mapping[str, Path], sheet: Sheet
 ) -> tuple[dict[str, Place], dict[str, int]]:
-    """Return the methods and other numbers of one class, all names without its prefix."""
+    """Return the methods and other numbers of one class; all names are without its prefix."""
     places: dict[str, Place] = {}
     constants: dict[str, int] = {}
     for header in headers:
@@ -242,7 +245,7 @@ def _shortened(place: Place, prefix: str) -> Place:
 
 
 def _united(known: Place | None, place: Place) -> Place:
-    """Return what two headers say of one method; the first one's words win, the second may add fields."""
+    """Merge two headers' descriptions of one method; the first one's take precedence, the second may add fields."""
     if known is None:
         return place
     if known.offset != place.offset:
@@ -255,8 +258,8 @@ def _united(known: Place | None, place: Place) -> Place:
 
 
 def qmd_modules(wanted: Wanted, doc_root: Path, source: str, rejected: list[tuple[str, Rejected]]) -> dict[str, str]:
-    """Return one module a version of the launch descriptor (QMD), by path; classes that share a version are rows of
-    it.
+    """Return one module for each version of the launch descriptor (QMD), by path. Classes with the same version are its
+    rows.
     """
     sheets: dict[str, Sheet] = {}
     for name in wanted.qmd:

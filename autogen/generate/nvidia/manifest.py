@@ -1,4 +1,4 @@
-"""The list of what is wanted from NVIDIA's headers: reads wanted_nvidia.toml and checks every key."""
+"""The list of what is wanted from NVIDIA's headers. This module reads wanted_nvidia.toml and checks every key."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ class CModule:
     structs: tuple[str, ...] = ("*",)
     constants: tuple[str, ...] = ("*",)
     words: tuple[str, ...] = ()
-    opaque: tuple[str, ...] = ()  # structs that stand as bytes: their members are nobody's concern
-    text: bool = False  # constants read from the files as text, whatever conditions surround them
-    exact: bool = False  # layouts move within a branch: `at` serves only the very releases that were read
+    opaque: tuple[str, ...] = ()  # structs treated as bytes: their members are not needed
+    text: bool = False  # constants are read from the files as text, ignoring conditions around them
+    # Layouts change within a branch: `at` serves only the releases that were read.
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterModule:
-    """Registers of all chips that lie in `files`; `names` are globs, `packets` stems of ranges without a place."""
+    """Registers of all chips in `files`. `names` are globs, `packets` stems of ranges without a place."""
 
     path: str
     doc: str
@@ -53,14 +54,16 @@ class RegisterModule:
 
 @dataclass(frozen=True, slots=True)
 class MethodModule:
-    """Methods of like classes: class id in hex to the headers that describe it, each `doc:` or `tree:` and a path."""
+    """Methods of related classes: class id in hex to the headers that describe it, each `doc:` or `tree:` and a
+    path.
+    """
 
     path: str
     doc: str
     classes: Mapping[str, tuple[str, ...]]
     packets: tuple[str, ...] = ()
     names: tuple[str, ...] = ("*",)
-    counts: Mapping[str, int] = field(default_factory=dict)  # of arrays whose length no header tells
+    counts: Mapping[str, int] = field(default_factory=dict)  # of arrays whose length no header gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class StructModule:
 
 @dataclass(frozen=True, slots=True)
 class Chips:
-    """Where the published registers lie: folders by chip, nearest first; memory formats among them that own ranges."""
+    """The published registers: folders by chip, nearest first, and memory formats among them that own ranges."""
 
     root: str
     folders: Mapping[str, tuple[str, ...]]
@@ -102,7 +105,7 @@ class Wanted:
 
 
 class Globs:
-    """Globs compiled to one pattern: takes a name that one of them takes and no `!glob` takes back."""
+    """Globs compiled to one pattern: it matches a name that some glob matches and no `!glob` excludes."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         listed = list(dict.fromkeys(patterns))

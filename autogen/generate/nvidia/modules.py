@@ -1,6 +1,4 @@
-"""NVIDIA's facts: one call makes every module of autogen/nv from driver trees and open-gpu-doc, or verifies what it is
-given.
-"""
+"""NVIDIA's facts: one call makes every module of autogen/nv from driver trees and open-gpu-doc, or verifies them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ COMMITTED = Path(__file__).resolve().parents[2] / "nv"
 REJECTED = "nv/rejected.tsv"
 ROWS_DOC = """Rows are those of the releases READ_FROM (tags), one a branch. What users of the kernel driver send stayed the same within
 a branch; GSP's structs and a few rare controls did not: take those only for exactly these releases."""
-NO_VALUE = "the body is empty"  # include guards and switches: nothing was refused
+NO_VALUE = "the body is empty"  # include guards and switches: nothing was rejected
 PROJECT = "NVIDIA open-gpu-kernel-modules"
 _NV_TYPES = """
 typedef unsigned char NvU8; typedef unsigned short NvU16; typedef unsigned int NvU32; typedef unsigned long long NvU64;
@@ -30,9 +28,7 @@ typedef signed char NvS8; typedef short NvS16; typedef int NvS32; typedef long l
 
 
 def read_nvidia(*required: Path, optional: Mapping[str, Path] | None = None) -> dict[str, str | bytes]:
-    """Serve a set of the manifest: the driver trees that must be there, then those and open-gpu-doc that may be, by
-    package.
-    """
+    """Implement a set of the manifest: the required driver trees, then optional ones and open-gpu-doc, by package."""
     given = dict(optional or {})
     doc_root = given.pop("open-gpu-doc", None)
     trees = {str(at): root for at, root in enumerate(required)} | given
@@ -44,10 +40,10 @@ def generate_nvidia(
 ) -> dict[str, str | bytes]:
     """Return every file of NVIDIA's facts: path below autogen to content.
 
-    `trees` are roots of driver sources under any labels; each says its release itself. Rows of branches without a tree,
-    and bit ranges without their source, come from `committed`, so any subset of the sources gives the same text unless
-    a source contradicts it. Raises `HeaderError` for a tree of a release that no row is read from, and for a row that
-    nothing supports.
+    `trees` are roots of driver sources under any labels; each states its release itself. Rows of branches without a
+    tree, and bit ranges without their source, come from `committed`. So any subset of the sources gives the same text
+    unless a source contradicts it. Raises `HeaderError` for a tree of a release from which no row is read, and for a
+    row without any source.
     """
     wanted = load()
     roots = by_branch(wanted, trees)
@@ -63,7 +59,7 @@ def generate_nvidia(
 
 
 def _rejected_table(rejected: Iterable[tuple[str, Rejected]]) -> str:
-    """Return what the newest driver tree and the documents hold and we cannot read, each with its reason."""
+    """Return what could not be read in the newest driver tree and the documents, each with its reason."""
     rows = sorted({f"{path}\t{r.name}\t{r.where}\t{r.reason}" for path, r in rejected if r.reason != NO_VALUE})
     return "\n".join(["module\tname\twhere\treason", *rows]) + "\n"
 
@@ -112,7 +108,7 @@ def bit_modules(
     committed: Path,
     rejected: list[tuple[str, Rejected]],
 ) -> dict[str, str | bytes]:
-    """Return the modules and databases of bit ranges; those whose source is not at hand as they are committed."""
+    """Return the modules and databases of bit ranges; those without an available source are the committed ones."""
     out: dict[str, str | bytes] = {}
     tree = roots.get(wanted.chips.release)
     driver = f"{PROJECT} {wanted.branches[wanted.chips.release]}"

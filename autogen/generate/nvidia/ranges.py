@@ -1,7 +1,7 @@
-"""Reader of NVIDIA's macro-only headers: `dev_*.h` registers, class methods, launch descriptors. Text in, rows out.
+"""Read NVIDIA's macro-only headers: `dev_*.h` registers, class methods, launch descriptors. Text in, rows out.
 
-Such a header is a list of `#define`s in which the name says what belongs to what: a place (`NV_PFSP_EMEMC(i)`), below
-it bit ranges (`NV_PFSP_EMEMC_OFFS 7:2`), below those the values a field may hold (`NV_PFSP_EMEMC_AINCW_TRUE 1`).
+Such a header is a list of `#define`s whose names give the hierarchy: a place (`NV_PFSP_EMEMC(i)`), its bit ranges
+(`NV_PFSP_EMEMC_OFFS 7:2`), and the values of a field (`NV_PFSP_EMEMC_AINCW_TRUE 1`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from ringup.errors import HeaderError
 
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\(([\w, \t]*)\))?[ \t]*(.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/|//.*", re.DOTALL)
-_NOTE = re.compile(r"/\*\s*([\w-]{5})\s*\*/")  # NVIDIA's access code, such as RW-4R: access, width in bytes, kind
+# NVIDIA's access code, such as RW-4R: access, width in bytes, kind.
+_NOTE = re.compile(r"/\*\s*([\w-]{5})\s*\*/")
 _TOKEN = re.compile(r"\s*(\w+|[-+*():,])")
 _HEADER_BYTES_MAX = 4 << 20
 DEPTH_MAX = 40
 
 
 class Define(NamedTuple):
-    """One `#define` as it stands: comment cut off, access code kept."""
+    """One `#define` with its access code, without its comment."""
 
     name: str
     params: tuple[str, ...]
@@ -36,21 +37,19 @@ class Define(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A bit range, or an array of like ones: element (i, j) lies `i * strides[0] + j * strides[1]` bits higher."""
+    """A bit range, or an array of equal ones: element (i, j) is `i * strides[0] + j * strides[1]` bits higher."""
 
     name: str
     hi: int
     lo: int
     strides: tuple[int, ...]
-    counts: tuple[int, ...]  # 0 where the header gives no size
+    counts: tuple[int, ...]  # 0 if the header gives no size
     values: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A register or method: where it lies and what its bits mean. `offset` None: a packet or descriptor without a
-    place.
-    """
+    """A register or method: its place and its bits. `offset` is None for a packet or descriptor without a place."""
 
     name: str
     offset: int | None
@@ -63,7 +62,7 @@ class Place:
 
 @dataclass
 class Ranges:
-    """What one header, or several of one chip, say."""
+    """The contents of one header, or of several of one chip."""
 
     places: dict[str, Place] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)  # numbers that belong to no field
@@ -72,7 +71,7 @@ class Ranges:
 
 
 def read_defines(path: Path) -> list[Define]:
-    """List the macros of a header in order; a header that is no readable text is a `HeaderError`."""
+    """List the macros of a header in order; raise `HeaderError` if it is not readable text."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -90,15 +89,16 @@ def read_defines(path: Path) -> list[Define]:
         note = _NOTE.search(rest)
         if "/" in rest:
             rest = _COMMENT.sub(" ", rest)
-            rest = rest.split("/*", 1)[0]  # a comment that goes on below
+            rest = rest.split("/*", 1)[0]  # a comment that continues on the next line
         names = tuple(word.strip() for word in params.split(",")) if call and params.strip() else ()
         found.append(Define(name, names, rest.strip(), note[1] if note else "", f"{path.name}:{line}"))
     return found
 
 
 class Evaluator:
-    """Sums and products over numbers, parameters and other macros of the same headers; `hi:lo` at the top. Nothing is
-    executed.
+    """Evaluates sums and products over numbers, parameters and other macros of the same headers.
+
+    `hi:lo` is allowed at the top. Nothing is executed.
     """
 
     def __init__(self, defines: Mapping[str, Define]) -> None:
@@ -106,7 +106,9 @@ class Evaluator:
         self._plain: dict[str, int | BitRange] = {}
 
     def __call__(self, define: Define, arguments: Sequence[int] = ()) -> int | BitRange:
-        """Give the value of `define`, its parameters bound to `arguments`, or raise `Unreadable` with the reason."""
+        """Return the value of `define` with its parameters bound to `arguments`, or raise `Unreadable` with the
+        reason.
+        """
         if not arguments and define.name in self._plain:
             return self._plain[define.name]
         value = self._value(define, arguments, 0)
@@ -194,7 +196,8 @@ class _Reader:
             if number is None:
                 raise Unreadable(f"{token} is no integer")
             return number[0]
-        if token == "MW" and self._peek() == "(":  # multi-word range of a descriptor: `MW(hi:lo)` is `hi:lo`
+        # Multi-word range of a descriptor: `MW(hi:lo)` is `hi:lo`.
+        if token == "MW" and self._peek() == "(":
             return self._atom()
         if token in self.defines:
             define = self.defines[token]
@@ -224,7 +227,7 @@ class _Reader:
 
 
 class _Shape(NamedTuple):
-    """What an array macro is: its value at zero and what each index adds."""
+    """The form of an array macro: its value at zero and what each index adds."""
 
     value: int | BitRange
     strides: tuple[int, ...]
@@ -235,7 +238,7 @@ def _low(value: int | BitRange) -> int:
 
 
 def _shape(evaluate: Evaluator, define: Define) -> _Shape:
-    """Find base and strides by evaluating at 0, 1 and 2 for each index; what is not a straight line is refused."""
+    """Find base and strides by evaluating at 0, 1 and 2 for each index; anything that is not linear is rejected."""
     zeros = [0] * len(define.params)
     base = evaluate(define, zeros)
     strides = []
@@ -253,7 +256,7 @@ def _shape(evaluate: Evaluator, define: Define) -> _Shape:
 
 
 def _owner(name: str, known: Mapping[str, object]) -> str | None:
-    """Give the longest known name that `name` extends by `_…`."""
+    """Return the longest known name that `name` extends by `_…`."""
     end = len(name)
     while (end := name.rfind("_", 0, end)) > 0:
         if name[:end] in known:
@@ -269,7 +272,7 @@ def _counts(name: str, strides: Sequence[int], numbers: Mapping[str, int]) -> tu
 
 @dataclass
 class _Sorting:
-    """The three levels while they are sorted apart."""
+    """The three levels during sorting."""
 
     shapes: dict[str, _Shape] = field(default_factory=dict)
     defines: dict[str, Define] = field(default_factory=dict)
@@ -280,7 +283,7 @@ class _Sorting:
 def read_ranges(paths: Sequence[Path], packets: Sequence[str] = (), prefix: str = "") -> Ranges:
     """Read headers of one chip or class. `packets` are name stems that own ranges without being macros (`GP_ENTRY0`).
 
-    With `prefix` (`NVC7C0_`) only macros of that prefix count and names lose it.
+    With `prefix` (`NVC7C0_`) only macros with that prefix are read, and names lose it.
     """
     out = Ranges()
     sorting = _Sorting()
@@ -298,7 +301,7 @@ def read_ranges(paths: Sequence[Path], packets: Sequence[str] = (), prefix: str 
             sorting.defines.setdefault(define.name, define)
     for define in sorting.defines.values():
         if not define.body:
-            continue  # an include guard or a mark
+            continue  # an include guard or a marker
         try:
             sorting.shapes[define.name] = _shape(evaluate, define)
         except (Unreadable, ValueError) as error:
@@ -325,7 +328,8 @@ def _sort(out: Ranges, sorting: _Sorting, packets: Sequence[str], prefix: str) -
                 continue
             owner = _owner(name, stems) or _owner(name, roots)
             if owner is None:
-                out.apertures[name] = shape.value  # a range of nothing: kept, since a packet nobody listed may own it
+                # A range without owner is kept, since an unlisted packet may own it.
+                out.apertures[name] = shape.value
             else:
                 sorting.ranges.setdefault(owner, []).append(name)
     for name, number in numbers.items():

@@ -1,8 +1,7 @@
-"""Rows by driver branch: merged from the trees at hand and from the committed module, which holds every row in readable
-form.
+"""Rows by driver branch, merged from the available trees and the committed module.
 
-A module is its own store: what a tree that is not at hand said is read back from the module, so no row is lost when
-only some trees are.
+The committed module holds every row in readable form. So rows from trees that are not available are read back from it,
+and none is lost if only some trees are available.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ENUM = re.compile(r"# enum (.+)|# macros")
 
 @dataclass
 class Rows:
-    """One module through the branches. A name absent from a branch's dict is absent from that branch."""
+    """One module over the branches. A name absent from a branch's dict is absent from that branch."""
 
     structs: dict[str, dict[str, StructFacts]] = field(default_factory=dict)  # by branch, by name
     constants: dict[str, dict[str, Constant]] = field(default_factory=dict)
@@ -81,7 +80,7 @@ def _struct(node: ast.ClassDef, branches: Sequence[str]) -> dict[str, StructFact
 
 
 def read_back(text: str, name: str) -> Rows:
-    """Return the rows of a committed module. Raises `HeaderError` when it was edited into something else."""
+    """Return the rows of a committed module. Raises `HeaderError` if it was edited and cannot be read back."""
     try:
         tree = ast.parse(text)
         assigned: dict[str, tuple[Any, int]] = {}
@@ -143,9 +142,9 @@ def _constants_back(
 
 
 def merge(path: str, wanted: Iterable[str], fresh: Mapping[str, ModuleFacts], committed: Rows | None) -> Rows:
-    """Return rows for every wanted branch: from its tree where at hand, else from the committed module.
+    """Return rows for every wanted branch: from its tree if available, else from the committed module.
 
-    Raises `HeaderError` when a branch has neither: a hole would make later code take an older layout for it.
+    Raises `HeaderError` if a branch has neither: later code would silently use an older layout.
     """
     rows = Rows()
     for branch in wanted:
@@ -163,7 +162,7 @@ def merge(path: str, wanted: Iterable[str], fresh: Mapping[str, ModuleFacts], co
 
 
 def _order(by_branch: Iterable[Iterable[str]]) -> list[str]:
-    """Return all names: the oldest branch's order, each name that appears later after its neighbour there."""
+    """Return all names in the oldest branch's order; each name that appears later follows its predecessor there."""
     names: list[str] = []
     known: set[str] = set()
     for branch in by_branch:
@@ -174,7 +173,7 @@ def _order(by_branch: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _inner_first(histories: Mapping[str, History]) -> list[str]:
-    """Return structs so that what lies inside a struct in any branch comes before it."""
+    """Return structs in an order in which each comes after those inside it in any branch."""
     inner: dict[str, dict[str, None]] = {}
     for name, history in histories.items():
         rows = [facts for _, facts in history.rows if facts is not None]
@@ -199,7 +198,7 @@ def _inner_first(histories: Mapping[str, History]) -> list[str]:
 def emit_rows(
     doc: str, source: str, rows: Rows, words: Sequence[str], releases: Mapping[str, str], exact: bool = False
 ) -> str:
-    """Return the module: constants and what changes among them, words made of bit ranges, structs with their rows."""
+    """Return the module: constants and their changes, words made of bit ranges, structs with their rows."""
     branches = rows.branches
     by_name = {
         branch: {python_name(n): replace(f, name=python_name(n)) for n, f in rows.structs[branch].items()}
@@ -234,8 +233,9 @@ def emit_rows(
 
 
 def _canonical(rows: Sequence[tuple[str, StructFacts | None]]) -> tuple[tuple[str, StructFacts | None], ...]:
-    """Return rows whose text does not depend on which of them were read back: all after the first list members by place
-    and name.
+    """Return rows whose text does not depend on which of them were read back.
+
+    All rows after the first list members by place and name.
     """
     out: list[tuple[str, StructFacts | None]] = []
     seen = False
@@ -313,10 +313,10 @@ def _changes(
 
 
 def _words(values: Mapping[str, Constant], stems: Sequence[str]) -> list[str]:
-    """Return a `Word` for each stem, its fields being the ranges whose longest stem it is; the numbers stay where they
-    are.
+    """Return a `Word` for each stem, with the ranges whose longest stem it is as fields; the numbers remain
+    constants.
     """
-    called = dict(stem.partition("=")[::2] for stem in stems)  # "STEM=NAME" where the stem itself names a struct
+    called = dict(stem.partition("=")[::2] for stem in stems)  # "STEM=NAME" if the stem itself names a struct
     fields: dict[str, list[tuple[str, str, BitRange]]] = {stem: [] for stem in called}
     longest_first = sorted(called, key=len, reverse=True)
     for name, constant in values.items():

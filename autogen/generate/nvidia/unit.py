@@ -1,4 +1,4 @@
-"""One tree of NVIDIA's open kernel modules, parsed: what each wanted module finds in it."""
+"""One parsed tree of NVIDIA's open kernel modules: what each wanted module finds in it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ringup.autogen.generate.nvidia.manifest import CModule, Globs, Wanted
 from ringup.autogen.generate.nvidia.ranges import Evaluator, read_defines
 from ringup.errors import HeaderError
 
-BYTE_AND_MASK = "a byte number and a mask"  # what the macro reader says of `0:0x10`
+BYTE_AND_MASK = "a byte number and a mask"  # the macro reader's reason for `0:0x10`
 _BYTE_AND_MASK = re.compile(r"\(?\s*(\d+)\s*:\s*(0[xX][0-9a-fA-F]+)\s*\)?")
 _VERSION = re.compile(r"^NVIDIA_VERSION\s*=\s*([0-9.]+)\s*$", re.MULTILINE)
 
 
 @dataclass
 class ModuleFacts:
-    """What one module finds in one release: structs (inner ones before outer ones) and constants, in the headers'
-    order.
+    """What one module finds in one release.
+
+    They are structs (inner ones before outer ones) and constants, in the headers' order.
     """
 
     structs: dict[str, StructFacts] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class ModuleFacts:
 
 
 def release_of(root: Path) -> str:
-    """Return the release a tree calls itself in version.mk."""
+    """Return the release that a tree states in version.mk."""
     try:
         found = _VERSION.search((root / "version.mk").read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -56,12 +57,12 @@ def _found(root: Path, names: Iterable[str], *, optional: bool = False) -> list[
 
 
 def parse_tree(wanted: Wanted, root: Path, modules: Sequence[CModule] | None = None) -> Unit:
-    """Parse the one translation unit of a tree, facts cut down to what `modules` (default: all) may take."""
+    """Parse the one translation unit of a tree; keep only facts that `modules` (default: all) may use."""
     chosen = [module for module in (wanted.modules if modules is None else modules) if not module.text]
     files = _found(root, (name for module in chosen for name in module.files), optional=True)
     struct_globs = [pattern for module in chosen for pattern in module.structs if not pattern.startswith("!")]
     constant_globs = [pattern for module in chosen for pattern in module.constants if not pattern.startswith("!")]
-    # A folder that a module takes nearly whole stands for its files: each further place slows the search of all.
+    # A folder that a module uses almost entirely replaces its files: each further place slows every search.
     places = dict.fromkeys(path.parent if path.parent.parent.name == "ctrl" else path for path in files)
     return parse(
         _found(root, wanted.unit.headers),
@@ -74,7 +75,7 @@ def parse_tree(wanted: Wanted, root: Path, modules: Sequence[CModule] | None = N
 
 
 def module_facts(wanted: Wanted, root: Path, unit: Unit) -> dict[str, ModuleFacts]:
-    """Sort the facts of a tree into the modules that want them, by the file they stand in and their names."""
+    """Sort the facts of a tree into the modules that want them, by their file and names."""
     structs_in: dict[str, list[StructFacts]] = {}
     for facts in unit.structs.values():
         structs_in.setdefault(facts.where.partition(":")[0], []).append(facts)
@@ -105,10 +106,10 @@ def module_facts(wanted: Wanted, root: Path, unit: Unit) -> dict[str, ModuleFact
 
 
 def _add_masks(found: ModuleFacts, paths: Sequence[Path]) -> None:
-    """Move capability bits, `byte:mask`, from the refusals to the constants: a pair like a bit range, and as their
-    tables index bytes.
+    """Move capability bits, `byte:mask`, from the rejections to the constants.
 
-    A pair of this kind is no range of bits, so it is not made a field of a word.
+    They are pairs like a bit range, with the byte index of their tables. Such a pair is not a range of bits, so it does
+    not become a field of a word.
     """
     pairs = {r.name for r in found.rejected if r.reason.startswith(BYTE_AND_MASK)}
     if not pairs:
@@ -122,7 +123,7 @@ def _add_masks(found: ModuleFacts, paths: Sequence[Path]) -> None:
 
 
 def _opaque(unit: Unit, names: Sequence[str]) -> dict[str, StructFacts]:
-    """Return all structs, members of the named types being bytes."""
+    """Return all structs; the members of the named types become bytes."""
     out = {}
     for facts in unit.structs.values():
         if any(member.type.base in names for member in facts.members):
@@ -135,13 +136,13 @@ def _as_bytes(member: Member, unit: Unit, names: Sequence[str]) -> Member:
     if member.type.base not in names:
         return member
     dims = member.type.dims
-    if dims != (None,):  # a flexible array stays one, of bytes
+    if dims != (None,):  # a flexible array remains one, of bytes
         dims = (*dims, unit.structs[member.type.base].size_bytes)
     return replace(member, type=TypeRef("u8", dims))
 
 
 def _from_text(module: CModule, paths: Sequence[Path], rejected: list[Rejected]) -> dict[str, Constant]:
-    """Return constants of headers that define nothing where another header came first."""
+    """Return constants of headers that define nothing if another header was included before."""
     chooses = Globs(module.constants)
     defines = {define.name: define for path in paths for define in read_defines(path)}
     evaluate = Evaluator(defines)

@@ -1,5 +1,6 @@
-"""From bit ranges to modules: one `Word` a register, method or descriptor, its place by chip or class, and what differs
-there.
+"""From bit ranges to modules: one `Word` for each register, method or descriptor, its places, and differences.
+
+Places and differences are by chip or class.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ Key = str | int  # a chip's name or a class id
 
 @dataclass(frozen=True, slots=True)
 class WordFacts:
-    """One word as one chip or class has it."""
+    """One word for one chip or class."""
 
     name: str
     fields: Mapping[str, Bits]
     place: tuple[int, ...] | None  # offset, or offset, stride, count; None for a packet
-    values: tuple[tuple[str, int], ...] = ()  # names a field's value has in the header, and the value
+    values: tuple[tuple[str, int], ...] = ()  # names of a field's values in the header, and the values
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Sheet:
     """All words of one module, by chip or class."""
 
     words: dict[Key, dict[str, WordFacts]] = field(default_factory=dict)
-    width: dict[str, int] = field(default_factory=dict)  # where it is not 32
+    width: dict[str, int] = field(default_factory=dict)  # if it is not 32
     constants: dict[Key, dict[str, int]] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
 
@@ -57,7 +58,7 @@ def _without_digits(name: str) -> str:
 
 
 def _listed(item: Range, axis: int, scalars: Mapping[tuple[int, int], set[str]]) -> int:
-    """Count the elements that also stand as fields of their own (`RELEASE0_ENABLE` for `RELEASE_ENABLE(0)`)."""
+    """Count the elements that are also separate fields (`RELEASE0_ENABLE` for `RELEASE_ENABLE(0)`)."""
     wanted = _without_digits(item.name)
     count = 0
     while wanted in scalars.get(_elements(item.hi, item.lo, item.strides[axis], count), ()):
@@ -65,9 +66,9 @@ def _listed(item: Range, axis: int, scalars: Mapping[tuple[int, int], set[str]])
     return count
 
 
-def _room(item: Range, items: Sequence[Range], width: int) -> int:
-    """Count the elements until one would lie on another field, or past the end; what lies on element 0 is another name
-    for it.
+def _fitting(item: Range, items: Sequence[Range], width: int) -> int:
+    """Count the elements before one overlaps another field, or passes the end. Fields that overlap element 0 are its
+    aliases.
     """
     mask = (1 << item.hi - item.lo + 1) - 1 << item.lo
     taken = 0
@@ -83,10 +84,10 @@ def _room(item: Range, items: Sequence[Range], width: int) -> int:
 
 
 def fields_of(place: Place, width: int, rejected: list[Rejected]) -> dict[str, Bits]:
-    """Return the fields of a place. Arrays without a size in the header get as many elements as fit before the next
-    field.
+    """Return the fields of a place.
 
-    Arrays that interleave (same stride, within one stride of each other) have the same number of elements.
+    Arrays without a size in the header get as many elements as fit before the next field. Interleaved arrays (same
+    stride, within one stride of each other) have the same number of elements.
     """
     scalars: dict[tuple[int, int], set[str]] = {}
     for item in place.ranges:
@@ -125,7 +126,7 @@ def fields_of(place: Place, width: int, rejected: list[Rejected]) -> dict[str, B
 def _count(item: Range, items: Sequence[Range], scalars: Mapping[tuple[int, int], set[str]], width: int) -> int:
     if item.counts[0]:
         return min(item.counts[0], (width - 1 - item.hi) // item.strides[0] + 1) if item.strides[0] else 0
-    return _listed(item, 0, scalars) or (_room(item, items, width) if item.strides[0] > 0 else 0)
+    return _listed(item, 0, scalars) or (_fitting(item, items, width) if item.strides[0] > 0 else 0)
 
 
 def width_of(place: Place) -> int:
@@ -134,8 +135,9 @@ def width_of(place: Place) -> int:
 
 
 def places_of(places: Iterable[Place], limit: int) -> dict[str, tuple[int, ...] | None]:
-    """Return offset, or offset, stride and count, by name. An array without a size ends where the next name lies, or at
-    `limit`.
+    """Return offset, or offset, stride and count, by name.
+
+    An array without a size ends at the next name's place, or at `limit`.
     """
     listed = list(places)
     starts = sorted({place.offset for place in listed if place.offset is not None})
@@ -167,7 +169,7 @@ def _until_next(offset: int, stride: int, starts: Sequence[int], limit: int) -> 
 def word_facts(
     place: Place, lies: tuple[int, ...] | None, width: int, prefix: str, rejected: list[Rejected]
 ) -> WordFacts:
-    """Return a place as a word, its name and its values' names without `prefix`."""
+    """Return a place as a word; its name and its values' names are without `prefix`."""
     values = tuple((name.removeprefix(prefix), value) for item in place.ranges for name, value in item.values)
     return WordFacts(place.name.removeprefix(prefix), fields_of(place, width, rejected), lies, values)
 
@@ -183,7 +185,7 @@ def _bits_text(bits: Bits) -> str:
 
 
 def overlapping(fields: Iterable[Bits]) -> bool:
-    """Say whether two of the fields share a bit."""
+    """Return whether two of the fields share a bit."""
     taken = 0
     for hi, lo, *array in fields:
         one = (1 << hi - lo + 1) - 1 << lo
@@ -217,9 +219,7 @@ def _place_text(place: tuple[int, ...]) -> str:
 
 @dataclass
 class _Merged:
-    """One word over all chips or classes: the first one's fields stand in the class, what differs elsewhere in
-    CHANGES.
-    """
+    """One word over all chips or classes: the first one's fields are in the class, differences of others in CHANGES."""
 
     first: WordFacts
     by_key: dict[Key, WordFacts] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class _Merged:
     def changes(self) -> Iterator[tuple[Key, str]]:
         for key, facts in self.by_key.items():
             if not facts.fields or facts.fields == self.first.fields:
-                continue  # a header that names a word and none of its bits contradicts nothing
+                continue  # a header that names a word but none of its bits contradicts nothing
             gone = [f'"{name}": None' for name in self.first.fields if name not in facts.fields]
             moved = [
                 f'"{name}": {bits!r}' for name, bits in facts.fields.items() if self.first.fields.get(name) != bits
@@ -244,7 +244,7 @@ def _merge(sheet: Sheet) -> dict[str, _Merged]:
 
 
 def _values(sheet: Sheet) -> tuple[dict[str, int], dict[Key, dict[str, int]]]:
-    """Return the named values as the first chip or class has them, and by the others those that differ there."""
+    """Return the first chip's or class's named values, and for the others those that differ."""
     common: dict[str, int] = {}
     rows: dict[Key, dict[str, int]] = {}
     for key, words in sheet.words.items():
@@ -260,7 +260,7 @@ def _key_text(key: Key) -> str:
 
 
 def emit_words(doc: str, source: str, sheet: Sheet, table: str) -> str:
-    """Return a whole module; `table` is what its places are called: METHODS by class id or PLACES by chip."""
+    """Return a whole module; `table` is the name of its places: METHODS by class id or PLACES by chip."""
     merged = _merge(sheet)
     head = HEAD.format(doc=doc, source=source)
     parts = [f"{head}\nfrom __future__ import annotations\n\nfrom ringup.autogen.layout import Field, Word\n"]

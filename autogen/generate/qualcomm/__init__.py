@@ -1,4 +1,4 @@
-"""Reads Mesa's XML of Adreno's registers and packets.
+"""Read Mesa's XML of Adreno's registers and packets.
 
-Called by name from `manifest.toml`.
+`manifest.toml` calls this reader by name.
 """

@@ -1,4 +1,4 @@
-"""Makes `autogen/qcom`: the Adreno registers, packets and descriptors that `wanted_qcom.toml` asks for, and the chips'
+"""Make `autogen/qcom`: the Adreno registers, packets and descriptors in `wanted_qcom.toml`, and the chips'
 databases.
 """
 
@@ -28,7 +28,7 @@ from ringup.errors import HeaderError
 
 WANTED = Path(__file__).with_name("wanted_qcom.toml")
 GENERATIONS: dict[str, Version] = {"A6XX": (6,), "A7XX": (7,)}
-PLAIN = frozenset(("uint", "hex", "boolean"))  # types that say nothing the bits do not
+PLAIN = frozenset(("uint", "hex", "boolean"))  # types that add nothing to the bits
 SOURCE = "Mesa's src/freedreno/registers"
 
 
@@ -73,7 +73,7 @@ def _matching(patterns: Iterable[str], names: Iterable[str], what: str, module: 
 
 
 def _chosen(database: Database, wanted: Wanted) -> list[Register]:
-    """Return the registers a module wants, those of either generation."""
+    """Return the registers that a module wants, of either generation."""
     of_files = [register for register in database.registers if register.where.partition(":")[0] in wanted.files]
     domains = _matching(wanted.domains, (register.domain for register in of_files), "domain", wanted.name)
     domains -= _matching(wanted.leave_out, domains, "domain", wanted.name)
@@ -87,8 +87,9 @@ def _chosen(database: Database, wanted: Wanted) -> list[Register]:
 
 
 def word_name(register: Register) -> str:
-    """Return a class name as Mesa's C headers spell it, less the generation: selectors first, then the domain unless it
-    is the chip's.
+    """Return a class name as in Mesa's C headers, without the generation.
+
+    Selectors come first, then the domain unless it is the chip's.
     """
     parts = [condition.variants for condition in register.conditions if is_selector(condition)]
     if register.domain != "A6XX":
@@ -97,7 +98,7 @@ def word_name(register: Register) -> str:
 
 
 def word_row(database: Database, register: Register, chip: str) -> WordRow:
-    """Return the register as the chip's generation has it."""
+    """Return the register as in the chip's generation."""
     fields: dict[str, FieldRow] = {}
     for bits in register.fields:
         if not database.holds(bits.condition, {"chip": chip}):
@@ -127,7 +128,7 @@ def _words(database: Database, registers: Iterable[Register], chip: str) -> list
 
 
 def _alive(database: Database, values: Iterable[EnumValue]) -> dict[str, tuple[EnumValue, ...]]:
-    """Return name to the values it has in any generation."""
+    """Return each name's values in any generation."""
     alive: dict[str, tuple[EnumValue, ...]] = {}
     for value in values:
         if any(database.holds(value.condition, {"chip": chip}) for chip in GENERATIONS):
@@ -136,7 +137,7 @@ def _alive(database: Database, values: Iterable[EnumValue]) -> dict[str, tuple[E
 
 
 def _enum_groups(database: Database, names: Iterable[str]) -> list[ConstantGroup]:
-    """Return the constants of enums; a name that two enums give different values gets its enum's name in front."""
+    """Return the constants of enums. A name with different values in two enums gets its enum's name as prefix."""
     numbers: dict[str, set[int]] = {}
     wanted = list(names)
     for name in wanted:
@@ -156,7 +157,7 @@ def _enum_groups(database: Database, names: Iterable[str]) -> list[ConstantGroup
 
 
 def _opcodes(database: Database, enum: str) -> tuple[ConstantGroup, str]:
-    """Return the opcodes as constants, and the table by generation that a decoder wants."""
+    """Return the opcodes as constants, and the table by generation for a decoder."""
     rows: dict[str, tuple[str, int, str]] = {}
     tables: list[str] = []
     for chip, version in GENERATIONS.items():
@@ -166,7 +167,7 @@ def _opcodes(database: Database, enum: str) -> tuple[ConstantGroup, str]:
                 rows.setdefault(
                     value.name, (value.name, value.value, value.condition.variants if value.condition else "")
                 )
-                # the first name of a number is the usual one, except that a marked one beats an unmarked one
+                # The first name of a number is the usual one, but a marked one beats an unmarked one.
                 if value.value not in table or value.condition:
                     table[value.value] = value.name
         entries = "".join(f'        0x{number:X}: "{name}",\n' for number, name in sorted(table.items()))
@@ -221,6 +222,8 @@ def make_qualcomm(linux_root: Path, mesa_root: Path, manifest: Path = WANTED) ->
 
 
 def generate_qualcomm(linux_root: Path, mesa_root: Path) -> tuple[Mapping[str, str | bytes], tuple[Rejected, ...]]:
-    """Return every generated file of Qualcomm by its path below `autogen/`, and what the sources did not give."""
+    """Return every generated file of Qualcomm by its path below `autogen/`, and what could not be read in the
+    sources.
+    """
     made = make_qualcomm(linux_root, mesa_root)
     return made.files, made.rejected

@@ -1,4 +1,4 @@
-"""Adreno chips for the register database: every register and field of the XML that holds for a chip's generation."""
+"""Adreno chips for the register database: every register and field of the XML that applies to a chip's generation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ WHOLE = "value"  # name of the field of a register that is one field
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Registers that are reached the same way. `prefixed`: names get the domain's, for domains that share names."""
+    """Registers that are accessed the same way.
+
+    `prefixed` adds the domain's name to theirs, for domains that share names.
+    """
 
     block: str
     kind: str
@@ -44,13 +47,14 @@ SPACES = (
     Space("descriptors", "memory", ("A6XX_TEX_SAMP", "A6XX_TEX_CONST", "A6XX_UBO"), prefixed=True),
     Space("pm4", "pm4", ("CP_*",), prefixed=True),
 )
-# what the microcode of the command processor sees, by generation; a750 shuffled its control registers
+# The registers that the command processor's microcode sees, by generation; a750 rearranged its control registers.
 CONTROL = {
     "A6XX": (Space("control", "control", ("A6XX_CONTROL_REG",)), Space("pipe", "pipe", ("A6XX_PIPE_REG",))),
     "A7XX": (Space("control", "control", ("A7XX_CONTROL_REG",)), Space("pipe", "pipe", ("A7XX_PIPE_REG",))),
     "A7XX_GEN3": (Space("control", "control", ("A7XX_GEN3_CONTROL_REG",)), Space("pipe", "pipe", ("A7XX_PIPE_REG",))),
 }
-CHIPS = {  # chip: variant of the XML, set of control registers
+# Chip: variant of the XML, set of control registers.
+CHIPS = {
     "adreno_630": ("A6XX", "A6XX"),
     "adreno_640": ("A6XX", "A6XX"),
     "adreno_650": ("A6XX", "A6XX"),
@@ -63,7 +67,7 @@ CHIPS = {  # chip: variant of the XML, set of control registers
 
 @dataclass(frozen=True)
 class Sources:
-    """The register files of Mesa, which are the newer, and what only Linux has or says otherwise."""
+    """The register files of Mesa, which are newer, and those of Linux for what differs or only Linux has."""
 
     mesa: Database
     linux: Database
@@ -75,7 +79,7 @@ def read_sources(linux_root: Path, mesa_root: Path) -> Sources:
 
 
 def in_space(register: Register, space: Space) -> bool:
-    """Tell whether the register belongs to the space."""
+    """Return whether the register belongs to the space."""
     if space.file and register.where.partition(":")[0] != space.file:
         return False
     return any(
@@ -85,7 +89,7 @@ def in_space(register: Register, space: Space) -> bool:
 
 
 def is_selector(condition: Condition) -> bool:
-    """Tell whether a condition picks by packet content rather than by chip."""
+    """Return whether a condition selects by packet content rather than by chip."""
     return condition.varset != "chip"
 
 
@@ -100,7 +104,7 @@ def note_of(bits: Bits) -> str:
 
 
 def field_facts(database: Database, bits: Bits, chip: str) -> FieldFacts:
-    """Return a field with the named values that hold for the chip's variant."""
+    """Return a field with the named values that apply to the chip's variant."""
     values = tuple(
         (value.name, value.value)
         for value in database.enums.get(bits.type, ())
@@ -111,7 +115,7 @@ def field_facts(database: Database, bits: Bits, chip: str) -> FieldFacts:
 
 
 def _places(register: Register) -> Iterator[tuple[str, int, int, int]]:
-    """Yield suffix, offset, stride and count: a plain array is one row, any other is a row per element."""
+    """Yield suffix, offset, stride and count: a plain array is one row, any other has a row per element."""
     dimensions = register.dimensions
     if len(dimensions) == 1 and not dimensions[0].offsets:
         yield "", register.offset, dimensions[0].stride, dimensions[0].count
@@ -145,7 +149,7 @@ def register_facts(database: Database, register: Register, chip: str, space: Spa
 
 
 def space_facts(sources: Sources, chip: str, space: Space) -> list[RegisterFacts]:
-    """Return all registers of a space for the variant; those that only Linux names come last."""
+    """Return all registers of a space for the variant; those that only Linux has come last."""
     rows: list[RegisterFacts] = []
     known: set[tuple[str, str, int]] = set()
     for database, note in ((sources.mesa, ""), (sources.linux, "only in Linux's files")):
@@ -168,7 +172,7 @@ def chip_facts(sources: Sources, name: str) -> dict[str, list[RegisterFacts]]:
 
 
 def disagreements(sources: Sources) -> tuple[Rejected, ...]:
-    """List the fields that Linux's files place otherwise than Mesa's; the database has Mesa's."""
+    """List the fields whose places differ between Linux's and Mesa's files; the database has Mesa's."""
     known = {(r.domain, r.name, r.offset, r.conditions): r for r in sources.mesa.registers}
     found: list[Rejected] = []
     for register in sources.linux.registers:
@@ -186,7 +190,7 @@ def disagreements(sources: Sources) -> tuple[Rejected, ...]:
 
 
 def databases(sources: Sources) -> dict[str, bytes]:
-    """Return the database files of all chips by their path below `autogen/`. Blocks that are alike share a file."""
+    """Return the database files of all chips by their path below `autogen/`. Equal blocks share a file."""
     files: dict[str, bytes] = {}
     shared: dict[bytes, str] = {}
     made: dict[tuple[str, Space], bytes] = {}
@@ -205,7 +209,7 @@ def databases(sources: Sources) -> dict[str, bytes]:
 
 
 def select_one(database: Database, registers: Sequence[Register]) -> Register:
-    """Return the row that says most precisely whom it is for; the later of two alike.
+    """Return the row with the most specific condition; of equal ones the later.
 
     QUIRK: a6xx.xml leaves the a6xx row of a register unmarked where it adds one marked for a7xx.
     """

@@ -1,4 +1,4 @@
-"""Reader of the Adreno register database (rules-ng-ng XML): domains, registers, bitsets, enums and who they hold for.
+"""Read the Adreno register database (rules-ng-ng XML): domains, registers, bitsets, enums and their conditions.
 
 Source: `drivers/gpu/drm/msm/registers` of Linux, `src/freedreno/registers` of Mesa; format: `rules-fd.txt`,
 `rules-fd.xsd` there.
@@ -18,15 +18,16 @@ from ringup.errors import HeaderError
 MAX_ELEMENTS = 1 << 16  # of one array
 DEFAULT_VARSET = "chip"
 
-# Values are numbers, floats, addresses and the like; every other `type` names an enum or a bitset.
+# Types for numbers, floats, addresses and similar values; every other `type` names an enum or a bitset.
 SCALARS = frozenset(("a3xx_regid", "boolean", "uint", "hex", "int", "fixed", "ufixed", "float", "address", "waddress"))  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Holds for the members of enum `varset` that `variants` spells: `A6XX`, `A6XX-`, `-A5XX`, `A2XX-A4XX`,
-    comma-separated.
+    """A condition: it holds for the members of enum `varset` in `variants`.
+
+    `variants` is `A6XX`, `A6XX-`, `-A5XX` or `A2XX-A4XX`, or a comma-separated list of these.
     """
 
     varset: str
@@ -35,7 +36,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class EnumValue:
-    """One named value and for whom."""
+    """One named value and its condition."""
 
     name: str
     value: int
@@ -44,9 +45,9 @@ class EnumValue:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A bit-field. `name` is empty when the register as a whole is the field.
+    """A bit-field. `name` is empty if the whole register is the field.
 
-    `type` is a scalar's or an enum's name, or empty; the field holds the value shifted right by `shr`; `radix` is the
+    `type` is a scalar's or an enum's name, or empty. The field holds the value shifted right by `shr`. `radix` is the
     number of fraction bits of a fixed-point number.
     """
 
@@ -61,7 +62,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """An array around a register: `count` elements `stride` apart, or at `offsets` when those are listed."""
+    """An array around a register: `count` elements `stride` apart, or at `offsets` if those are listed."""
 
     stride: int
     count: int
@@ -70,8 +71,9 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register or packet dword. `offset` is that of element 0 in the domain's units; `conditions` are all to be
-    met.
+    """A register or packet dword.
+
+    `offset` is that of element 0 in the domain's units. All `conditions` must hold.
     """
 
     domain: str
@@ -83,12 +85,13 @@ class Register:
     conditions: tuple[Condition, ...]
     bitset: str
     where: str
-    described: bool = True  # False: an array without any register in it, so that the source gives no width
+    # False: an array without any register in it, so the source gives no width.
+    described: bool = True
 
 
 @dataclass(frozen=True)
 class Database:
-    """Everything of one file and its imports, in order of first appearance."""
+    """The contents of one file and its imports, in order of first appearance."""
 
     enums: dict[str, tuple[EnumValue, ...]]
     bitsets: dict[str, tuple[Bits, ...]]
@@ -102,15 +105,15 @@ class Database:
         return [value.name for value in self.enums[varset]]
 
     def holds(self, condition: Condition | None, chosen: Mapping[str, str]) -> bool:
-        """Tell whether `condition` is met where each varset in `chosen` has that member; a varset not chosen is not
-        asked.
+        """Return whether `condition` holds if each varset in `chosen` has that member. Other varsets are not
+        checked.
         """
         if condition is None or condition.varset not in chosen:
             return True
         return chosen[condition.varset] in variant_names(condition.variants, self.members(condition.varset))
 
     def applies(self, register: Register, chosen: Mapping[str, str]) -> bool:
-        """Tell whether the register exists for `chosen`."""
+        """Return whether the register exists for `chosen`."""
         return all(self.holds(condition, chosen) for condition in register.conditions)
 
 
@@ -118,7 +121,7 @@ _RANGE = re.compile(r"(\w*)([-:]?)(\w*)")
 
 
 def variant_names(text: str, members: list[str]) -> list[str]:
-    """Return the members a variants attribute spells; `-` includes the upper end of a range, `:` does not."""
+    """Return the members in a variants attribute; `-` includes the upper end of a range, `:` does not."""
     found: list[str] = []
     for part in re.split(r"[,\s]+", text.strip()):
         match = _RANGE.fullmatch(part)
@@ -136,7 +139,7 @@ def variant_names(text: str, members: list[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What an element inherits from those around it."""
+    """What an element inherits from the elements around it."""
 
     domain: str
     varset: str
@@ -147,7 +150,7 @@ class _Scope:
 
 
 class _Reader:
-    """Collects definitions over all files; enums and bitsets first, since they are global wherever they stand."""
+    """Collects definitions over all files; enums and bitsets first, since they are global wherever they are."""
 
     def __init__(self) -> None:
         self.enums: dict[str, tuple[EnumValue, ...]] = {}
@@ -291,7 +294,7 @@ def _bits(node: Node, width: int, varset: str, whole: bool = False, limit: int =
 
 
 def read(root: Path, names: tuple[str, ...]) -> Database:
-    """Read register files `names` below `root` (the folder that imports count from) and all they import."""
+    """Read register files `names` below `root` (the base of import paths) and all they import."""
     trees: dict[str, Node] = {}
     for name in names:
         for tree in load(root, name):

@@ -1,5 +1,6 @@
-"""Loads the Adreno register XML files as plain nodes, as hostile input: no document type, no entities, everything
-bounded.
+"""Load the Adreno register XML files as plain nodes.
+
+They are untrusted input: no document type, no entities, and everything is bounded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from xml.parsers import expat
 
 from ringup.errors import HeaderError
 
-MAX_FILE_BYTES = 8 << 20  # the largest file of Linux 6.12 and Mesa 25.0 has 312 kB
+# The largest file of Linux 6.12 and Mesa 25.0 has 312 kB.
+MAX_FILE_BYTES = 8 << 20
 MAX_FILES = 64
 MAX_NODES = 200_000
 MAX_DEPTH = 24
@@ -38,7 +40,7 @@ class Node:
         return value
 
     def number(self, name: str, default: int | None = None) -> int:
-        """Return a number attribute, decimal or `0x`, at most 32 bits; `default` None means it is required."""
+        """Return a number attribute, decimal or `0x`, at most 32 bits; with `default` None it is required."""
         text = self.attributes.get(name)
         if text is None and default is not None:
             return default
@@ -55,12 +57,12 @@ class Node:
         return (child for child in self.children if child.tag in tags)
 
     def refuse(self, reason: str) -> NoReturn:
-        """Raise the `HeaderError` that names this place."""
+        """Raise a `HeaderError` with this element's place."""
         raise HeaderError(f"{self.where}: {reason}")
 
 
 class _Builder:
-    """Takes expat's events; `root` is the finished tree."""
+    """Handles expat's events; `root` is the finished tree."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -104,7 +106,7 @@ class _Builder:
 
 
 def parse(text: bytes, name: str) -> Node:
-    """Return the root element of one file; `name` stands in messages."""
+    """Return the root element of one file; error messages give `name`."""
     if len(text) > MAX_FILE_BYTES:
         raise HeaderError(f"{name}: {len(text)} bytes, a register file has at most {MAX_FILE_BYTES}")
     builder = _Builder(name)
@@ -119,9 +121,9 @@ def parse(text: bytes, name: str) -> Node:
 
 
 def load(root: Path, name: str) -> list[Node]:
-    """Load `root/name` and what it imports, imported files first, each once.
+    """Load `root/name` and its imports, imported files first, each once.
 
-    Imports are paths below `root`; one that leads elsewhere is refused.
+    Imports are paths below `root`; others are refused.
     """
     order: dict[str, Node | None] = {}
     _load(root, name, name, order)
@@ -148,5 +150,5 @@ def _load(root: Path, name: str, wanted_by: str, order: dict[str, Node | None]) 
     order[name] = None
     for child in tree.each("import"):
         _load(root, child.text("file"), tree.where.partition(":")[0], order)
-    del order[name]  # so that the dict's order is: imported files first
+    del order[name]  # so that the dict has imported files first
     order[name] = tree

@@ -141,11 +141,11 @@ def _within(
 
 def unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
     """Answer `empty` rows at once if no lane is active."""
-    nobody, somebody = code.fresh("nobody"), code.fresh("somebody")
-    code.branch(code.icmp("eq", mask, code.const(0, mask.type)), nobody, somebody, likely=False)
-    code.block(nobody)
+    no_lanes, some_lanes = code.fresh("no_lanes"), code.fresh("some_lanes")
+    code.branch(code.icmp("eq", mask, code.const(0, mask.type)), no_lanes, some_lanes, likely=False)
+    code.block(no_lanes)
     give(code, DONE, None, empty)
-    code.block(somebody)
+    code.block(some_lanes)
 
 
 def _whole(shape: Shape) -> str:
