@@ -4,11 +4,9 @@ card.
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Literal, NamedTuple, Protocol
 from zlib import crc32
 
@@ -35,7 +33,6 @@ from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
 from ringup.errors import CompileError
 
 DEFAULT_TARGET = "gfx1100"
-DEEPEST = 1_000_000  # calls: three for each operation of a chain that is one kernel
 MAX_KEPT = 4096  # kernels that a process remembers
 
 
@@ -121,33 +118,7 @@ class Chooser(Protocol):
 Watch = Callable[[Step], None]
 Passes = Callable[[str, str, str], None]  # (machine | rdna, the pass, text after it)
 _kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    """Let expressions be as deep as a chain of thousands of operations is. Python's own limit guards a stack of C that
-    its calls do not use.
-    """
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Keep the garbage collector from looking through the many short-lived objects of a compilation: a fifth of its
-    time, for nothing.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+_keeping = Lock()  # held where a kernel comes in and another one goes out
 
 
 def compile_graph(
@@ -156,14 +127,13 @@ def compile_graph(
     """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for
     what cannot be.
     """
-    with _collector_at_rest(), _deep():
-        planned = plan(outputs)
-        _, buffers = of_graph(outputs)
-        numbers = {node: i for i, node in enumerate(buffers)}
-        outputs = planned.outputs
-        results = {memory_of(one): i for i, one in reversed(list(enumerate(outputs)))}
-        places = _Places(numbers, results, planned.places)
-        launches = [_launch(kernel, target, watch, tuning, places) for kernel in planned.kernels]
+    planned = plan(outputs)
+    _, buffers = of_graph(outputs)
+    numbers = {node: i for i, node in enumerate(buffers)}
+    outputs = planned.outputs
+    results = {memory_of(one): i for i, one in reversed(list(enumerate(outputs)))}
+    places = _Places(numbers, results, planned.places)
+    launches = [_launch(kernel, target, watch, tuning, places) for kernel in planned.kernels]
     found = tuple(Output(places.slot(memory_of(one)), one.dtype, one.shape) for one in outputs)
     return CompiledGraph(target, tuple(launches), found, len(buffers), planned.arena_bytes)
 
@@ -191,9 +161,10 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
     if made is None or watch:
         step = compile_kernel(kernel, signature, target, choice)
         made = Kept(step.binary, tuple((str(one), one.hi) for one in step.lowered.sizes), step.lowered.groups)
-        if len(_kernels) >= MAX_KEPT:
-            _kernels.pop(next(iter(_kernels)))
-        _kernels[signature, target, choice] = made
+        with _keeping:
+            if len(_kernels) >= MAX_KEPT:
+                _kernels.pop(next(iter(_kernels)))
+            _kernels[signature, target, choice] = made
         if watch:
             watch(step)
         else:

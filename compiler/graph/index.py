@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import gcd
 from threading import Lock
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
+MAX_NESTED: Final = (
+    32  # quotients inside each other that calls recurse into at a time: Python bounds how deep these nest
+)
 Int: TypeAlias = "int | Expr"
 Parts: TypeAlias = tuple[object, ...]
 
@@ -88,11 +91,13 @@ class Expr:
 
     def atoms(self) -> Iterator[Atom]:
         """Yield every atom, outermost first, those inside divisions and products too; some more than once."""
-        for atom, _ in self.terms:
+        waiting = [atom for atom, _ in reversed(self.terms)]
+        while waiting:
+            atom = waiting.pop()
             yield atom
-            for part in atom.parts:
+            for part in reversed(atom.parts):
                 if isinstance(part, Expr):
-                    yield from part.atoms()
+                    waiting += [inner for inner, _ in reversed(part.terms)]
 
     def variables(self) -> frozenset[Atom]:
         """Return the variables and run-time values it depends on."""
@@ -108,25 +113,41 @@ class Expr:
 
     def substitute(self, values: Mapping[Atom, Int]) -> Int:
         """Return it with variables replaced, simplified again."""
+        if any(atom.nesting > MAX_NESTED for atom, _ in self.terms):
+            values = self._with_nested(values)
+        return self.replaced(values)
+
+    def replaced(self, values: Mapping[Atom, Int]) -> Int:
+        """Return it with variables and other atoms replaced, which recurses as deep as atoms without a value nest."""
         if self.variables().isdisjoint(values):
             return self
         total: Int = self.constant
         for atom, factor in self.terms:
-            total = total + atom.substitute(values) * factor
+            total = total + atom.replaced(values) * factor
         return total
+
+    def _with_nested(self, values: Mapping[Atom, Int]) -> Mapping[Atom, Int]:
+        """Return values of variables, and of the atoms that bound how deep a substitution recurses."""
+        found = dict(values)
+        for atom in sorted(dict.fromkeys(filter(is_landing, self.atoms())), key=lambda atom: atom.nesting):
+            found[atom] = atom.replaced(found)
+        return found
 
 
 class Atom:
     """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions
-    inside.
+    inside; `nesting`: how many atoms lie inside each other below it.
 
     There is one atom of a meaning at a time (`_atom` makes them), so that atoms are compared by identity.
     """
 
-    __slots__ = ("__weakref__", "hi", "kind", "lo", "parts", "text")
+    __slots__ = ("__weakref__", "hi", "kind", "lo", "nesting", "parts", "text")
+    nesting: int
 
     def __init__(self, kind: str, parts: Parts, lo: int, hi: int) -> None:
         self.kind, self.parts, self.lo, self.hi = kind, parts, lo, hi
+        inside = [atom.nesting for part in parts if isinstance(part, Expr) for atom, _ in part.terms]
+        self.nesting = 1 + max(inside) if inside else 0
         self.text = str(parts[0]) if kind in ("var", "value") else f"(({parts[0]}) {_SIGNS[kind]} ({parts[1]}))"
 
     def __repr__(self) -> str:
@@ -138,14 +159,15 @@ class Atom:
         a, b = self.parts
         return cast("Int", a), cast("Int", b)
 
-    def substitute(self, values: Mapping[Atom, Int]) -> Int:
-        """Return it with variables replaced."""
+    def replaced(self, values: Mapping[Atom, Int]) -> Int:
+        """Return it with variables and other atoms replaced."""
         if self in values:
             return values[self]
         if self.kind in ("var", "value"):
             return Expr(0, ((self, 1),))
         a, b = self.sides
-        a, b = substitute(a, values), substitute(b, values)
+        a = a if isinstance(a, int) else a.replaced(values)
+        b = b if isinstance(b, int) else b.replaced(values)
         return a // b if self.kind == "div" else a % b if self.kind == "mod" else a * b
 
 
@@ -186,6 +208,11 @@ def axis(name: str, size: Int) -> Int:
     """
     most = bounds(size)[1]
     return variable(f"@{name}", 0, 1 if most == 1 and not isinstance(size, int) else max(most, 1) - 1)
+
+
+def is_landing(atom: Atom) -> bool:
+    """Return whether what recurses into an expression does so first into this atom, among all that are deep inside."""
+    return atom.nesting > 0 and atom.nesting % MAX_NESTED == 0
 
 
 def is_axis(atom: Atom) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from threading import RLock
 from typing import Any
 
 from ringup.compiler.graph import dtypes
@@ -154,6 +155,9 @@ class Node:
 
 
 _known: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
+# Two threads must not make two nodes of one meaning. A thread may come back: the collector runs anywhere, and what it
+# finalizes may make nodes.
+_making = RLock()
 
 
 def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg: object = None) -> Node:
@@ -162,7 +166,10 @@ def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg
     key = (op, dtype, shape, tuple(map(id, sources)), mark, type(arg))
     found = _known.get(key)
     if found is None:
-        found = _known[key] = Node(op, dtype, shape, sources, arg)
+        with _making:
+            found = _known.get(key)
+            if found is None:
+                found = _known[key] = Node(op, dtype, shape, sources, arg)
     return found
 
 

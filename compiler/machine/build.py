@@ -53,7 +53,8 @@ class Builder:
         if folded is not None:
             op, args, imm = "const", (), folded
         mark = repr(imm) if isinstance(imm, float) else imm  # -0.0 is not 0.0, and NaN is NaN
-        key = (op, type_, mark, *map(id, args))
+        # there is one object of a type; a key that holds plain numbers only is none of the collector's business
+        key = (op, id(type_), mark, *map(id, args))
         known = self._known.get(key)
         if known is not None:
             return known

@@ -65,7 +65,7 @@ _types: dict[tuple[str, int], Type] = {}
 
 def vector_type(element: str, count: int = 1) -> Type:
     """Return the type of `count` such elements: the same object each time, so that `is` compares."""
-    return _types.setdefault((element, count), Type(element, count))
+    return _types.get((element, count)) or _types.setdefault((element, count), Type(element, count))
 
 
 VOID, I1, I8, I16, I32, I64 = (vector_type(name) for name in ("void", "i1", "i8", "i16", "i32", "i64"))

@@ -1,10 +1,13 @@
 """A graph compiled: what stays behind of it."""
 
 import gc
+import sys
+import threading
 
 import numpy as np
 import pytest
 
+from ringup.compiler import compile as compile_module
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.tensor import Tensor
 
@@ -38,3 +41,65 @@ def test_nothing_waits_for_the_collector(name):
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+OTHER = values(8)
+CHAINS = {  # steps, and one of them
+    "sums": (20_000, lambda x: x + OTHER),
+    "turned around": (1000, lambda x: x.flip(0).neg()),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_long_chain_compiles_within_the_usual_depth_of_calls(name):
+    limit = sys.getrecursionlimit()
+    x = values(8)
+    count, step = CHAINS[name]
+    for _ in range(count):
+        x = step(x)
+    assert len(x.node.ordered()) >= count
+    assert len(compile_graph([x.node]).launches) == 1
+    assert sys.getrecursionlimit() == limit
+
+
+def test_indices_nested_in_each_other_compile_within_the_usual_depth_of_calls():
+    x = values(3)
+    for _ in range(sys.getrecursionlimit()):
+        size = x.shape[0]
+        x = x.reshape(1, size).expand(2, size).reshape(2 * size)[: size + 1]
+    assert len(compile_graph([x.node]).launches) == 1
+
+
+def test_two_threads_compile_at_once_what_one_does(monkeypatch):
+    monkeypatch.setattr(compile_module, "_kernels", {})
+    nodes = {name: make().node for name, make in GRAPHS.items()}
+    alone = {name: compile_graph([node]) for name, node in nodes.items()}
+    # the same kernels again and again, and others between them
+    compile_module._kernels.clear()
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    found = {}
+
+    def compile_all(names):
+        for name in names:
+            found[threading.get_ident(), name] = compile_graph([nodes[name]])
+
+    threads = [threading.Thread(target=compile_all, args=(order,)) for order in (list(nodes), list(nodes)[::-1])]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    assert len(found) == 2 * len(nodes)
+    for (_, name), graph in found.items():
+        assert graph == alone[name]
+        assert graph.code_object() == alone[name].code_object()
+
+
+def test_compiling_leaves_the_collector_as_it_is():
+    """It is the process's own: another thread may have switched it on or off meanwhile."""
+    seen = []
+    compile_graph([GRAPHS["matrix units"]().node], watch=lambda _: seen.append((gc.isenabled(), gc.get_threshold())))
+    assert seen == [(gc.isenabled(), gc.get_threshold())]

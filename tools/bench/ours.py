@@ -21,6 +21,7 @@ from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.errors import HeaderError
 from ringup.tools.bench.models import Kit, Maker, results
+from ringup.tools.common.collector import collect_seldom
 
 Job = Mapping[str, Any]
 
@@ -205,6 +206,7 @@ TASKS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
 
 
 def main() -> None:
+    collect_seldom()
     job = json.load(sys.stdin)
     print(json.dumps(TASKS[job["task"]](job)))
 

@@ -83,6 +83,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if argv is None:
             _fill_standard_files()
+            from ringup.tools.common.collector import collect_seldom
+
+            collect_seldom()
         status = _run(words, command, title)
     except KeyboardInterrupt as interrupt:
         status = say_interrupted(title, words, interrupt)

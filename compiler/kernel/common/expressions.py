@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import TypeAlias, cast
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import Expr, Int, atom_of, bounds, runtime_value
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 from ringup.compiler.kernel.common import holders
 from ringup.compiler.kernel.common.arith import apply
+from ringup.compiler.kernel.common.deep import Call, run
 from ringup.compiler.kernel.common.numbers import Numbers
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Loop, Value
@@ -22,9 +23,9 @@ from ringup.compiler.schedule.views import Point, flat, source_point, within
 _ZEROS = ("0", "0.0", "False")  # not minus zero
 _OF_THEIR_OWN = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE}  # what is in memory, or computed by itself
 WIDEST_BYTES = 16  # of one load or store
-Request = tuple[
-    Point, "Value | None"
-]  # a point and the condition under which its value matters; elsewhere anything may come
+# a point and the condition under which its value matters; elsewhere anything may come
+Request: TypeAlias = "tuple[Point, Value | None]"
+Values: TypeAlias = "Call[list[Value]]"
 
 
 class Expressions:
@@ -97,10 +98,14 @@ class Expressions:
         """Return a node's values at several points, as held; points that lie side by side in memory are loaded
         together.
         """
+        return run(self._values(node, requests))
+
+    def _values(self, node: Node, requests: Sequence[Request]) -> Values:
         found = [self._find(node, *request) for request in requests]
         missing = dict.fromkeys(request for request, value in zip(requests, found, strict=True) if value is None)
         if missing:
-            made = dict(zip(missing, self._made(node, list(missing)), strict=True))
+            values = yield from self._made(node, list(missing))
+            made = dict(zip(missing, values, strict=True))
             for request, value in made.items():
                 self._known.put((node, *request), value)
             found = [made[request] if value is None else value for request, value in zip(requests, found, strict=True)]
@@ -110,46 +115,51 @@ class Expressions:
         value = self._known.get((node, point, mask))
         return self._known.get((node, point, None)) if value is None and mask is not None else value
 
-    def _made(self, node: Node, requests: list[Request]) -> list[Value]:
+    def _made(self, node: Node, requests: list[Request]) -> Values:
         if node in self._inputs:
             return self._loaded(node, requests)
         if node in self._folded:
             folded = self._folded[node]
             return [folded if isinstance(folded, Value) else folded[point] for point, _ in requests]
         if node.op in ELEMENTWISE:
-            columns = [self.values(source, requests) for source in node.sources]
+            columns = []
+            for source in node.sources:
+                columns.append((yield self._values(source, requests)))
             return [apply(self.builder, node, args) for args in zip(*columns, strict=True)]
         if node.op is Op.PAD:
-            return self._padded(node, requests)
+            return (yield from self._padded(node, requests))
         if node.op in MOVEMENT:
-            return self._moved_to(node, requests)
-        return self._special(node, requests)
+            return (yield self._moved_to(node, requests))
+        return (yield from self._special(node, requests))
 
-    def _moved_to(self, node: Node, requests: list[Request]) -> list[Value]:
+    def _moved_to(self, node: Node, requests: list[Request]) -> Values:
         """Return values behind movement, as far as it goes: what is in between is not worth remembering."""
         points = [point for point, _ in requests]
         while node.op in MOVEMENT and node.op is not Op.PAD and node not in self._inputs and node not in self._folded:
             points = [source_point(node, point)[0] for point in points]
             node = node.sources[0]
-        return self.values(node, [(point, mask) for point, (_, mask) in zip(points, requests, strict=True)])
+        return self._values(node, [(point, mask) for point, (_, mask) in zip(points, requests, strict=True)])
 
-    def _special(self, node: Node, requests: list[Request]) -> list[Value]:
+    def _special(self, node: Node, requests: list[Request]) -> Values:
         build = self.builder
         if node.op is Op.CONST:
             return [holders.constant(build, node.arg, node.dtype)] * len(requests)
         if node.op is Op.CONTIGUOUS:
-            return self.values(node.sources[0], requests)
+            return (yield self._values(node.sources[0], requests))
         if node.op is Op.AFTER and node.sources[1] in self._stores:
-            return self.values(node.sources[1].sources[1], requests)
+            return (yield self._values(node.sources[1].sources[1], requests))
         if node.op is Op.IOTA:
             type_ = holders.held(node.dtype)
             return [self._number(point[0], type_ is I64) for point, _ in requests]
         if node.op is Op.SIZE:
             return [self._number(node.arg, holders.held(node.dtype) is I64)] * len(requests)
         if node.op is Op.CAT:
-            return [self._joined(node, point, mask) for point, mask in requests]
+            found = []
+            for point, mask in requests:
+                found += yield from self._joined(node, point, mask)
+            return found
         if node.op is Op.GATHER:
-            return self._gathered(node, requests)
+            return (yield from self._gathered(node, requests))
         # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and
         # none reads it
         if node.op in _OF_THEIR_OWN and all(mask is not None for _, mask in requests):
@@ -162,7 +172,7 @@ class Expressions:
             return self.builder.op("sext", I64, value)
         return value if wide or value.type is I32 else self.builder.op("truncate", I32, value)
 
-    def _padded(self, node: Node, requests: list[Request]) -> list[Value]:
+    def _padded(self, node: Node, requests: list[Request]) -> Values:
         build, source = self.builder, node.sources[0]
         _, fill = node.arg
         filler = holders.constant(build, fill, node.dtype)
@@ -176,17 +186,19 @@ class Expressions:
                 continue
             places.append(i)
             inner.append((moved, self.numbers.all_of(conditions, mask)))
-        for i, (moved, mask), value in zip(places, inner, self.values(source, inner) if inner else [], strict=True):
+        values = (yield self._values(source, inner)) if inner else []
+        for i, (_, mask), value in zip(places, inner, values, strict=True):
             outer = requests[i][1]
             if mask is None or mask is outer or (str(fill) in _ZEROS and _is_masked_zero(value, mask)):
                 found[i] = value
             else:
                 found[i] = build.op("select", value.type, mask, value, filler)
-            del moved
-        return found  # type: ignore[return-value]
+        return cast("list[Value]", found)
 
-    def _joined(self, node: Node, point: Point, mask: Value | None) -> Value:
-        """Return an element of a CAT: of the source that holds it, each tried where the index may fall into it."""
+    def _joined(self, node: Node, point: Point, mask: Value | None) -> Values:
+        """Return the one element of a CAT at a point: of the source that holds it, each tried where the index may fall
+        into it.
+        """
         axis: int = node.arg
         build = self.builder
         start: Int = 0
@@ -200,18 +212,18 @@ class Expressions:
                 continue
             moved = (*point[:axis], inner, *point[axis + 1 :])
             if condition is True:
-                return self.value(source, moved, mask)
+                return (yield self._values(source, [(moved, mask)]))
             test = self.numbers.condition(condition)
             both = test if mask is None else build.op("and", I1, test, mask)
-            part = self.value(source, moved, both)
+            (part,) = yield self._values(source, [(moved, both)])
             value = part if value is None else build.op("select", part.type, test, part, value)
         if value is None and mask is not None:  # spare threads get this far, and none reads it
-            return holders.constant(build, 0, node.dtype)
+            value = holders.constant(build, 0, node.dtype)
         if value is None:
             raise ValueError(f"{node} has no element at {point}")
-        return value
+        return [value]
 
-    def _gathered(self, node: Node, requests: list[Request]) -> list[Value]:
+    def _gathered(self, node: Node, requests: list[Request]) -> Values:
         """Return elements at indices that are known when the kernel runs; an index outside reads 0, and touches no
         memory.
         """
@@ -221,7 +233,8 @@ class Expressions:
         size = source.shape[axis]
         zero = holders.constant(build, 0, node.dtype)
         found: list[Value] = []
-        for (point, mask), number in zip(requests, self.values(index, requests), strict=True):
+        numbers = yield self._values(index, requests)
+        for (point, mask), number in zip(requests, numbers, strict=True):
             wide = index.dtype.bits == 64 or (index.dtype is dtypes.uint32)
             number = (
                 build.op("sext" if index.dtype.kind == "int" else "zext", I64, number)
@@ -234,7 +247,7 @@ class Expressions:
             narrow = build.op("truncate", I32, number) if wide and most <= 1 << 31 else number
             position: Int = 0 if most == 1 else runtime_value("index", 0, most - 1, narrow)
             both = inside if mask is None else mask if inside is None else build.op("and", I1, inside, mask)
-            value = self.value(source, (*point[:axis], position, *point[axis + 1 :]), both)
+            (value,) = yield self._values(source, [((*point[:axis], position, *point[axis + 1 :]), both)])
             if inside is not None and not _is_masked_zero(value, both):
                 value = build.op("select", value.type, inside, value, zero)
             found.append(value)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ringup.compiler.graph.index import Atom, Expr, Int, bounds
+from ringup.compiler.graph.index import MAX_NESTED, Atom, Expr, Int, bounds, is_landing
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Type, Value
 from ringup.compiler.machine.scoped import Scoped
@@ -38,7 +38,7 @@ class Numbers:
         if atom.kind in ("var", "value"):
             value = self._bound.get(atom, atom.parts[1] if atom.kind == "value" else None)
             return isinstance(value, Value) and value.uniform
-        return all(self.is_uniform(inner) for part in atom.parts if isinstance(part, Expr) for inner, _ in part.terms)
+        return all(self.is_uniform(one) for part in atom.parts if isinstance(part, Expr) for one in part.variables())
 
     def enter(self) -> None:
         """Enter a region: what is emitted in it is forgotten when it is left."""
@@ -112,9 +112,29 @@ class Numbers:
     def _atom(self, atom: Atom, type_: Type) -> Value:
         value = self._known.get((atom, type_))
         if value is None:
+            if atom.nesting > MAX_NESTED:
+                self._emit_nested(atom, type_)
             value = self._made(atom, type_)
             self._known.put((atom, type_), value)
         return value
+
+    def _emit_nested(self, atom: Atom, type_: Type) -> None:
+        """Emit the atoms deep inside of one first, so that emitting it does not recurse deeper than Python lets it."""
+        found: list[tuple[Atom, Type]] = []
+        waiting = [(atom, type_)]
+        seen = set(waiting)
+        for outer, wanted in waiting:
+            if is_landing(outer) and outer is not atom:
+                found.append((outer, wanted))
+            if outer.nesting:
+                inner_type = wanted if outer.kind == "mul" else _type_inside(outer)
+                inside = [inner for part in outer.parts if isinstance(part, Expr) for inner, _ in part.terms]
+                for one in inside:
+                    if (one, inner_type) not in seen and self._known.get((one, inner_type)) is None:
+                        seen.add((one, inner_type))
+                        waiting.append((one, inner_type))
+        for inner, wanted in sorted(found, key=lambda one: one[0].nesting):
+            self._atom(inner, wanted)
 
     def _made(self, atom: Atom, type_: Type) -> Value:
         build = self._builder
@@ -124,7 +144,7 @@ class Numbers:
         a, b = atom.sides
         if atom.kind == "mul":
             return build.mul(self.emit(a, type_), self.emit(b, type_))
-        inner = I32 if fits(a, I32) and fits(b, I32) else I64
+        inner = _type_inside(atom)
         if isinstance(b, int) and isinstance(a, Expr):
             value = self._by_constant(atom.kind, a, b, inner)
         else:
@@ -160,6 +180,11 @@ class Numbers:
         factor, shift = magic
         high = build.op("mul_hi_u", I32, number, build.const(factor))
         return build.op("shr_u", I32, high, build.const(shift)) if shift else high
+
+
+def _type_inside(atom: Atom) -> Type:
+    """Return the type that a quotient or a remainder is computed in."""
+    return I32 if all(fits(side, I32) for side in atom.sides) else I64
 
 
 def reciprocal(divisor: int, highest: int) -> tuple[int, int] | None:
