@@ -1,12 +1,15 @@
 # Commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
 #   make demo    a virtual card in a virtual enclosure comes up, copies, computes, runs a published model, loses its cable and is switched off
 #   make test    lint and the whole test suite
+#   make quick   lint and the tests that a change touches, under two minutes
 #   make fuzz    random programs and whole sweeps that the suite has a few cases of: new seeds each time, FUZZ_SECONDS of them
 #   make mutants lines that matter are taken out one by one: does a test notice?
 #   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
 #   make bench   ringup beside its peers
 #   make fresh   the demo and the suite as a newcomer has them: in a new minimal Debian 12, of a clean clone; needs root
 #   make lint    ruff and mypy alone
+#   make docs    the documents and the API as a site, in build/site
+#   make coverage  the suite once more, with the share of lines that it runs, by folder; takes three times as long
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +21,7 @@ FUZZ_SECONDS ?= 900
 FRESH_COMMANDS ?= make demo && make test
 FRESH_FOLDER := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/fresh
 
-.PHONY: demo test fuzz mutants fresh bench lint guest guest-iommufd setup oracles model clean
+.PHONY: demo test quick docs coverage fuzz mutants fresh bench lint guest guest-iommufd setup oracles model clean
 
 demo: setup model
 	@$(BIN)/ringup demo
@@ -30,6 +33,21 @@ lint: setup
 
 test: lint oracles
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
+
+quick: lint
+	@$(BIN)/python test/quick.py $(PYTEST_ARGS)
+
+# All Markdown in one place, as its links have it; Sphinx builds it and the docstrings into pages. A warning is an error.
+SITE := build/site-source
+docs: setup
+	rm -rf $(SITE) && mkdir -p $(SITE)
+	cp -r docs README.md CONTRIBUTING.md CHANGELOG.md docs/site/* $(SITE)
+	$(BIN)/sphinx-build -q -W --keep-going $(SITE) build/site
+	@echo "build/site/index.html"
+
+coverage: setup oracles
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --cov --cov-report= $(PYTEST_ARGS)
+	@$(BIN)/python test/coverage_by_folder.py
 
 fuzz: setup oracles
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --fuzz --fuzz-seconds $(FUZZ_SECONDS) $(PYTEST_ARGS)

@@ -32,7 +32,7 @@ def _plugin(name):
 
 
 def pytest_addoption(parser, pluginmanager):
-    for name in ("cost", "fuzz", "metal", "unjudged"):
+    for name in ("cost", "fuzz", "metal", "quick", "unjudged"):
         pluginmanager.register(_plugin(name), f"ringup-{name}")
     parser.addoption(
         "--tree",

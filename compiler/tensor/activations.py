@@ -80,7 +80,7 @@ class Activations(Functions):
         return (made / beta if beta != 1 else made)._narrow(self)
 
     def softsign(self) -> Self:
-        """Return x / (1 + |x|)."""
+        """Return `x / (1 + |x|)`."""
         return self / (self.abs() + 1)
 
     def mish(self) -> Self:
@@ -121,7 +121,7 @@ class Activations(Functions):
         return self - self.tanh()
 
     def hardshrink(self, width: float = 0.5) -> Self:
-        """Return x where |x| is above `width`, else 0."""
+        """Return x where `|x|` is above `width`, else 0."""
         return (self.abs() > width).where(self, 0)
 
     def softshrink(self, width: float = 0.5) -> Self:

@@ -205,6 +205,6 @@ class Reductions(Activations):
         return self.diagonal().sum(-1)
 
     def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Self:
-        """Return whether all elements are within atol + rtol |other| of another's, as a bool tensor."""
+        """Return whether all elements are within `atol + rtol |other|` of another's, as a bool tensor."""
         x, y = self._fit(other)
         return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()

@@ -1,0 +1,37 @@
+"""`--quick-seconds N`: tests that would begin later than that are skipped, and the last lines count them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+REASON = "no time left for it"
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick-seconds", type=float, default=0.0, help="begin no test later than this, s; 0: all of them"
+    )
+
+
+class Quick:
+    """Skips what would begin too late."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self):
+        if time.monotonic() > self.end:
+            pytest.skip(REASON)
+
+    def pytest_terminal_summary(self, terminalreporter):
+        late = [one for one in terminalreporter.stats.get("skipped", []) if REASON in str(one.longrepr)]
+        if late:
+            terminalreporter.write_line(f"quick: {len(late)} tests did not fit; `make test` runs them")
+
+
+def pytest_configure(config):
+    if seconds := config.getoption("--quick-seconds"):
+        config.pluginmanager.register(Quick(seconds), "ringup-quick-skips")

@@ -1,0 +1,94 @@
+"""`make quick`: the tests that a change touches, for as long as somebody waits.
+
+Changed files are those that differ from the branch `main`, committed or not. For each, in this order: a test file that
+changed itself, tests of the same name, tests that import the changed module, tests of the mirrored folder. Tests that
+do not begin before the time is over are left to `make test`, and the last line counts them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = ROOT / "test"
+SECONDS = 90  # for tests; lint takes the rest of two minutes
+FOLDERS = ("autogen", "compiler", "drivers", "firmware", "queues", "silicon", "tools")
+BASE = "main"
+# What everything stands on: no few tests would do.
+EVERYTHING = {"pyproject.toml", "test/conftest.py", "errors.py", "__init__.py"}
+
+
+def changed(base: str = BASE) -> list[str]:
+    """Return the files that differ from the base, and those git does not know yet; all of the last commit on the base
+    itself.
+    """
+    at_base = _git("rev-parse", "HEAD") == _git("rev-parse", base)
+    found = _git("diff", "--name-only", "--diff-filter=d", f"{base}...HEAD").splitlines()
+    found += _git("diff", "--name-only", "--diff-filter=d", "HEAD").splitlines()
+    found += _git("ls-files", "--others", "--exclude-standard").splitlines()
+    if at_base and not found:
+        found = _git("diff", "--name-only", "--diff-filter=d", "HEAD~1", "HEAD").splitlines()
+    return list(dict.fromkeys(found))
+
+
+def tests_of(paths: list[str]) -> list[Path]:
+    """Return test files for changed files, the nearest first."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("test_*.py"))}
+    found: dict[Path, int] = {}
+    for name in paths:
+        for rank, path in _of_one(name, sources):
+            found[path] = min(found.get(path, rank), rank)
+    return sorted(found, key=lambda path: (found[path], path))
+
+
+def _of_one(name: str, sources: dict[Path, str]) -> Iterator[tuple[int, Path]]:
+    """Yield test files for one changed file with how far they are from it."""
+    path = ROOT / name
+    if path in sources:
+        yield 0, path
+    elif name.startswith("test/"):  # a conftest, a helper, data: the tests beside and below it
+        yield from ((1, one) for one in sources if path.parent in one.parents)
+    elif name in EVERYTHING:
+        yield from ((3, one) for one in sources)
+    elif path.suffix == ".py" and path.parts[len(ROOT.parts)] in FOLDERS:
+        module = "ringup." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        package, _, last = module.rpartition(".")
+        imports = re.compile(
+            rf"(from {re.escape(module)} |import {re.escape(module)}\b|from {re.escape(package)} import .*\b{last}\b)"
+        )
+        folder = TESTS / path.parent.relative_to(ROOT)
+        for one, text in sources.items():
+            if (
+                re.fullmatch(rf"test_(\w+_)?{re.escape(path.stem)}(_\w+)?", one.stem)
+                and folder.parts[: len(TESTS.parts) + 1] == one.parts[: len(TESTS.parts) + 1]
+            ):
+                yield 1, one
+            elif imports.search(text):
+                yield 2, one
+            elif folder in one.parents:
+                yield 3, one
+    if not name.startswith("test/"):
+        yield from ((4, one) for one in sources if one.parent == TESTS / "repo")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main(words: list[str]) -> int:
+    """Run them; return pytest's status, 0 where no test is near."""
+    paths = changed()
+    tests = tests_of(paths)
+    print(f"{len(paths)} changed files, {len(tests)} test files, up to {SECONDS} s", flush=True)
+    if not tests:
+        return 0
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--quick-seconds", str(SECONDS), *words]
+    return subprocess.run([*command, *map(str, tests)], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
