@@ -116,7 +116,7 @@ class Unmodelled(RingupError):
     exit_code = 51
 
 
-# packages that only an extra brings: the extra
+# By package: the extra of ringup that installs it.
 EXTRAS = {
     "llvmlite": "virtual",
     "numpy": "tensor",
@@ -132,7 +132,7 @@ EXTRAS = {
 def missing_package(error: ImportError, doing: str, extra: str = "") -> RingupError | None:
     """Return the error for a package that is not installed; None where something else failed to be imported.
 
-    `doing` is what needs it; `extra` is the extra of ringup that brings it, where the package alone does not say.
+    `doing` is what needs it. `extra` is the extra of ringup that installs it, if the package alone does not say.
     """
     name = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or name not in EXTRAS:

@@ -24,7 +24,7 @@ PARAMETER = Path("/sys/module/firmware_class/parameters/path")
 MAX_BYTES = 64 << 20  # of a file and of its unpacked contents; the largest file of any GPU has 38 MB
 XZ_MEMORY_BYTES = 128 << 20  # limit of a decoder: `xz -9` needs 65 MB
 ZSTD_WINDOW_BYTES = 128 << 20
-ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # a dangling link, or one to itself, is no file
+ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}  # a dangling link, or one to itself, is not a file
 # First folder of a name: packages that contain it.
 PACKAGES = {
     "amdgpu": "firmware-amd-graphics (Debian), linux-firmware (Ubuntu, Arch), amd-gpu-firmware (Fedora)",

@@ -1,7 +1,7 @@
 """Run a kernel on the virtual cores alone: without card, driver or queue. Memory is the caller's arrays.
 
 This module sets up what a command processor and a runtime would (kernel arguments, dispatch packet, user registers,
-scratch), as a code object's descriptor asks. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial Kernel Execution
+scratch), as a code object's descriptor requires. Source: LLVM AMDGPUUsage, "Kernel Dispatch", "Initial Kernel Execution
 State"; hsa.h, `hsa_kernel_dispatch_packet_t`.
 """
 

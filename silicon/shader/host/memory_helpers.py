@@ -140,7 +140,7 @@ def _within(
 
 
 def unless_empty(code: Code, mask: Value, empty: list[Value]) -> None:
-    """Answer `empty` rows at once if no lane is active."""
+    """Emit an early return of `empty` rows for a mask without active lanes."""
     no_lanes, some_lanes = code.fresh("no_lanes"), code.fresh("some_lanes")
     code.branch(code.icmp("eq", mask, code.const(0, mask.type)), no_lanes, some_lanes, likely=False)
     code.block(no_lanes)

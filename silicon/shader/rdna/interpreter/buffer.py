@@ -69,7 +69,7 @@ class Resource:
 
     @property
     def is_unbound(self) -> bool:
-        """Whether loads give zero and stores do nothing: the format is invalid, or the resource is no buffer."""
+        """Whether loads give zero and stores do nothing: the format is invalid, or the resource is not a buffer."""
         return (self.format == INVALID and not self.adds_thread) or self.type != 0
 
 

@@ -40,7 +40,7 @@ def _field(wave: Wave, word: Value, low: int, count: int) -> Value:
 
 
 def _places(wave: Wave, ins: Instruction, size_bytes: int) -> _Places:
-    """Return where the lanes access a buffer. An access of several dwords that is partly in bounds is `odd`."""
+    """Return where the lanes access a buffer. `odd` includes accesses of several dwords that are partly in bounds."""
     code = wave.code
     resource = operand(ins, "srsrc").index
     words = [wave.sgpr(resource + at) for at in range(4)]

@@ -1,6 +1,6 @@
 """Prove strict rules before a program runs: registers are written before use, loads are waited for before use.
 
-What holds on every path needs no check at run time. What does not is listed by instruction, and generated code checks
+What holds on every path needs no check at run time. The rest is listed by instruction, and generated code checks
 those registers there.
 
 A VGPR is written lane by lane, under masks. So the analysis tracks, for every scalar that is a lane mask (EXEC, saved

@@ -90,7 +90,9 @@ class RuleBroken(Exception):
 def misaligned(gpu_va: int) -> RuleBroken:
     """Return the error for a program counter that is not a multiple of 4."""
     return RuleBroken(
-        "alignment", f"the program counter would be {gpu_va:#x}, which is misaligned: no multiple of 4", gpu_va=gpu_va
+        "alignment",
+        f"the program counter would be {gpu_va:#x}, which is misaligned: not a multiple of 4",
+        gpu_va=gpu_va,
     )
 
 

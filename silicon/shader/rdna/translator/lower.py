@@ -335,10 +335,10 @@ class _Writer:
             self._counted = (active, number)
         return self._counted[1]
 
-    def _note(self, said: str) -> int:
-        if said not in self.notes:
-            self.notes.append(said)
-        return self.notes.index(said)
+    def _note(self, text: str) -> int:
+        if text not in self.notes:
+            self.notes.append(text)
+        return self.notes.index(text)
 
     def _instruction(self, ins: Instruction) -> None:
         wave = self.wave

@@ -103,7 +103,7 @@ class Pending(Exception):
 
 
 class Beside(ThreadPoolExecutor):
-    """A thread that translates while cards go on: LLVM releases Python's global lock.
+    """A thread that translates while cards keep running: LLVM releases Python's global lock.
 
     Leaving its context waits until the translation under way has finished.
     """
@@ -140,7 +140,7 @@ def _translated(program: Program, variant: Variant, host_cpu: str, level: int) -
 
 
 def _translated_in_thread(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
-    # The caller needs the scheduler next, and must not wait for LLVM for it.
+    # The caller needs the scheduler next. Compile it first, so that the caller does not wait for LLVM.
     schedule()
     return _translated(program, variant, host_cpu, level)
 
