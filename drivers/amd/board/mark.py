@@ -1,5 +1,4 @@
-"""The mark a driver of ours leaves on a card: whether its firmware is ours to reuse, whether its last owner left it in
-order.
+"""The mark that ringup leaves on a card: whether its firmware may be reused, whether its last owner closed it.
 
 Kept in scratch registers of the graphics core, which lose their values with every reset of it. `SCRATCH_REG7` holds
 `MAGIC`, `SCRATCH_REG6` the state, `SCRATCH_REG5` the firmware set's fingerprint, `SCRATCH_REG4` the size of the trusted
@@ -18,14 +17,14 @@ MAGIC = 0x52_55_00_01  # "RU", and the version of drivers/amd/memory/layout.py
 
 
 class State(IntEnum):
-    """How the last owner left the card."""
+    """The state in which the last owner left the card."""
 
     RUNNING = 1
     CLEAN = 2
 
 
 class Mark(NamedTuple):
-    """What was found. `tmr_mib`: memory at the end of ours that stays the firmware's."""
+    """A mark. `tmr_mib`: MiB at the end of VRAM that the firmware keeps (its trusted memory region)."""
 
     state: int
     fingerprint: int
@@ -33,14 +32,14 @@ class Mark(NamedTuple):
 
 
 def read(gc: Block) -> Mark | None:
-    """Return the mark, None where there is none of ours. The graphics core must be awake."""
+    """Return the mark, None where there is none. The graphics core must be awake."""
     if int(gc.read(SCRATCH_REG7)) != MAGIC:
         return None
     return Mark(*(int(gc.read(word)) for word in (SCRATCH_REG6, SCRATCH_REG5, SCRATCH_REG4)))
 
 
 def write(gc: Block, mark: Mark) -> None:
-    """Leave a mark. ORDER: the magic last, so that a half-written mark is none."""
+    """Write a mark. ORDER: the magic last, so that a half-written mark is none."""
     gc.write(SCRATCH_REG7(0))
     for word, value in zip((SCRATCH_REG6, SCRATCH_REG5, SCRATCH_REG4), mark, strict=True):
         gc.write(word(value))
@@ -48,10 +47,10 @@ def write(gc: Block, mark: Mark) -> None:
 
 
 def erase(gc: Block) -> None:
-    """Take the mark away: the next start resets the card."""
+    """Erase the mark: the next start resets the card."""
     gc.write(SCRATCH_REG7(0))
 
 
 def set_state(gc: Block, state: State) -> None:
-    """Change the state of a mark that is there."""
+    """Change the state of an existing mark."""
     gc.write(SCRATCH_REG6(state))

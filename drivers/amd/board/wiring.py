@@ -40,7 +40,7 @@ def mec_start(image: Image) -> int:
 
 
 class Blocks(NamedTuple):
-    """A card's blocks. `stray` is the page of host memory where accesses without a page end."""
+    """A card's blocks. `stray` is the page of host memory that accesses to unmapped addresses go to."""
 
     device: Device
     registers: Registers
@@ -59,7 +59,7 @@ class Blocks(NamedTuple):
 
 
 def wire(device: Device, store: Store) -> Blocks:
-    """Read what the card is made of, find its firmware and make its blocks.
+    """Read the card's table of blocks, find its firmware and make the blocks.
 
     Raises `NotSupported` for a chip or a block without a row, `FirmwareError` for files.
     """
@@ -71,7 +71,7 @@ def wire(device: Device, store: Store) -> Blocks:
     nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
     if not nbio.posted:
         # UNKNOWN: amdgpu would run the VBIOS's code. Its table in VRAM was read, so its memory works; cards behind USB
-        # bridges, whose VBIOS nobody runs, and cards behind a mode-1 reset are known to start without
+        # bridges, where no VBIOS runs, and cards after a mode-1 reset are known to start without
         LOG.info("%s: its VBIOS has not run since power on", device.name)
     firmware = firmware_set(device, ips, store)
     layout = Layout(window.size_bytes)
@@ -98,7 +98,7 @@ def wire(device: Device, store: Store) -> Blocks:
 def _door(
     device: Device, window: VramWindow, gmc: Gmc, hdp: Hdp, generation: int, layout: Layout
 ) -> FirmwareDoor | None:
-    """Return the way for firmware through a bridge's memory, None where there is none that is worth it."""
+    """Return the path for firmware through a bridge's memory, None where there is none or it is not faster."""
     bulk = device.remote.bulk if device.remote is not None else None
     if bulk is None or bulk.size_bytes < MIN_BYTES:
         return None

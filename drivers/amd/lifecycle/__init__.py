@@ -1,4 +1,4 @@
-"""A card's start, resets and rest, from whatever state it is found in.
+"""A card's start, resets and shutdown, from whatever state it is found in.
 
-Imported by the card object and by commands that act on a card which nobody drives.
+Imported by the card object and by commands that act on a card that no driver holds.
 """

@@ -1,6 +1,6 @@
 """A Radeon's start, stage by stage: from whatever state it is found in to engines that take queues.
 
-| found | done |
+| found | what the start does |
 |---|---|
 | no secure OS | cold start |
 | our mark, clean, same firmware | warm start: no firmware is loaded |
@@ -45,7 +45,7 @@ SECOND_US = 1_000_000
 
 
 class Found(Enum):
-    """In what state a card was found."""
+    """The state in which a card was found."""
 
     COLD = "cold"
     CLEAN = "clean"
@@ -65,9 +65,7 @@ FIRST_RUNG = {
 
 
 class Bringup:
-    """One start. `blocks`, `spaces` and `ih` are there afterwards; `found` and `ladder.rungs` say what had to be
-    done.
-    """
+    """One start. It sets `blocks`, `spaces` and `ih`; `found` and `ladder.rungs` say what had to be done."""
 
     blocks: Blocks
     spaces: Spaces
@@ -75,14 +73,14 @@ class Bringup:
     signals: Signals | None = None  # where the host only polls
 
     def __init__(self, device: Device, stages: Stages, store: Store, *, whole: bool = False) -> None:
-        """`whole`: whatever runs on the card is reset as a whole, since a warm start on it has just failed."""
+        """`whole`: reset the whole card first, since a warm start has just failed."""
         self._device, self._stages, self._store, self._whole = device, stages, store, whole
         self.found = Found.COLD
         self.ladder: Ladder | None = None
         self.warm = False
 
     def run(self) -> None:
-        """Start the card. Raises an error that names the failing stage; what was started is left for `stop`."""
+        """Start the card. Raises an error that names the failing stage; the caller stops what was started by `stop`."""
         stage = self._stages.stage
         with stage("waking the bus", SECOND_US):
             for row in bars.NEEDED[bars.AMD]:
@@ -135,7 +133,8 @@ class Bringup:
             self._tmr_bytes = left.tmr_mib * MIB
             try:
                 blocks.layout.tmr(self._tmr_bytes)
-            except FirmwareError as error:  # registers that hold our magic and nonsense beside it are nobody's mark
+            except FirmwareError as error:
+                # registers that hold our magic and nonsense beside it are no mark
                 LOG.warning("%s: the mark of its last driver: %s; the card is reset", self._device.name, error)
                 self.found, self.warm, self._tmr_bytes = Found.FOREIGN, False, 0
         if self._whole:
@@ -147,8 +146,8 @@ class Bringup:
         self.warm = rung.name in KEEPS_FIRMWARE
 
     def _open_bus(self) -> None:
-        # ORDER: a card that was left running is quiet by now; what it still sent would have gone to memory that is
-        # somebody else's today
+        # ORDER: a card that was left running is quiet by now; before, its requests would have gone to memory that now
+        # belongs to another process
         blocks = self.blocks
         silence(blocks.ips.block("osssys"))
         set_master(self._device, on=True)
@@ -167,7 +166,7 @@ class Bringup:
             except FirmwareError as error:
                 if not blocks.psp.alive:
                     raise
-                # the boot that a dead process had begun came to its end behind our back: what runs now is nobody's
+                # the boot that a dead process had begun has ended meanwhile: what runs now is not the firmware we know
                 LOG.info("%s: %s", self._device.name, error)
                 self.found = Found.FOREIGN
                 self._reset()
@@ -233,18 +232,20 @@ class Bringup:
 
 
 def decode_memory(device: Device) -> None:
-    """Bring the function to D0 and let it answer; bus mastering stays off until its engines are known to be quiet."""
+    """Bring the function to D0 and let it decode memory; bus mastering stays off until its engines are known to be
+    quiet.
+    """
     wake(device.config, device.clock)
     stay_awake(device)
     change_command(device.config, on=pci.PCI_COMMAND_MEMORY, off=pci.PCI_COMMAND_MASTER)
 
 
 def stay_awake(device: Device) -> None:
-    """Keep the card's end of the link out of its low-power states (ASPM), until the link is trained anew: both ends
-    must want one.
+    """Switch off the link's low-power states (ASPM) at the card's end, until the link is trained again. A link enters
+    one only if both ends allow it.
 
-    UNKNOWN: behind retimers and USB bridges waking from L1 is reported to answer reads with all ones, and amdgpu leaves
-    ASPM off on some hosts (amdgpu_device_aspm_support_quirk). VFIO keeps the register to itself.
+    UNKNOWN: behind retimers and USB bridges, reads during the wake from L1 are reported to return all ones, and amdgpu
+    leaves ASPM off on some hosts (amdgpu_device_aspm_support_quirk). VFIO does not pass writes of the register on.
     """
     at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
     if at is None:
@@ -255,17 +256,16 @@ def stay_awake(device: Device) -> None:
 
 
 def set_master(device: Device, *, on: bool) -> None:
-    """Let the function send requests of its own, or not. Raises `DeviceLost` for one that is gone, which is left
-    alone.
-    """
+    """Switch the function's bus mastering. Raises `DeviceLost`, and writes nothing, for a function that is gone."""
     master = pci.PCI_COMMAND_MASTER
     change_command(device.config, on=master if on else 0, off=0 if on else master)
 
 
 def stop(blocks: Blocks, ih: Ih | None, *, clean: bool) -> None:
-    """Leave the card cold and quiet; the first error comes out after every block had its turn.
+    """Stop all blocks of the card. Raises the first error after all were tried.
 
-    `clean`: queues are unmapped, so the next start may be warm, if all goes well here too; else it begins with a reset.
+    `clean`: queues are unmapped, so the next start may be warm if no error comes here either; else it begins with a
+    reset.
     """
     gfx = blocks.gfx
     with Teardown(f"stopping {blocks.device.name}", kept=RingupError) as teardown:

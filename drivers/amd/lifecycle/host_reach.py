@@ -1,9 +1,9 @@
-"""Whether the card reaches the host's memory: one page of it read and written by a copy engine whose own ring and fence
-lie in VRAM.
+"""Whether the card reaches the host's memory: a copy engine, whose own ring and fence lie in VRAM, reads and writes one
+page of it.
 
-Asked before any queue is made: rings and fences of queues lie in host memory, so a card that does not reach it looks
-like one whose queues hang. What stops it is on the way: an IOMMU, a bridge that masters nothing, an address beyond what
-the card can put on the bus.
+Checked before any queue is made: rings and fences of queues lie in host memory, so a card that does not reach it looks
+like one whose queues hang. The cause lies between card and memory: an IOMMU, a bridge without bus mastering, an address
+wider than the card can put on the bus.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ REMEDY = (
 
 
 def check(blocks: Blocks, spaces: Spaces) -> None:
-    """Have the card read and write a page of host memory. Nothing is left behind.
+    """Have the card read and write a page of host memory. All memory is freed afterwards.
 
-    Raises `TransportError` that names the address, and the IOMMU, the bus mastering and the address mask as they are.
+    Raises a `TransportError` that names the address and the state of IOMMU, bus mastering and address mask.
     """
     user = spaces.user
     with (
@@ -50,11 +50,11 @@ def check(blocks: Blocks, spaces: Spaces) -> None:
         user.alloc(PAGE_BYTES, "vram", visible=True, name="ring of a look", cached=False) as ring,
         user.alloc(PAGE_BYTES, "vram", visible=True, name="page of a look", cached=False) as page,
     ):
-        _Look(blocks, spaces, host, ring, page).take()
+        _Check(blocks, spaces, host, ring, page).take()
 
 
 class _Copied(NamedTuple):
-    """How far the copies are: what came from the host, what came back to it, the fence."""
+    """The state of the copies: bytes that the card read from the host, bytes that it wrote there, the fence."""
 
     landed: bytes | memoryview
     back: bytes | memoryview
@@ -64,8 +64,8 @@ class _Copied(NamedTuple):
         return self.fence == WRITTEN and self.landed == self.back == PATTERN
 
 
-class _Look:
-    """One look, with its memory."""
+class _Check:
+    """One check, with its memory."""
 
     def __init__(self, blocks: Blocks, spaces: Spaces, host: Buffer, ring: Buffer, page: Buffer) -> None:
         self._blocks, self._host, self._ring, self._page = blocks, host, ring, page
@@ -73,7 +73,7 @@ class _Look:
         self._runs = spaces.user.bus_runs(host)
 
     def take(self) -> None:
-        """Do it. Raises `TransportError`."""
+        """Run the check. Raises `TransportError`."""
         va, index = self._page.gpu_va, sdma_index(ENGINE, QUEUE)
         spec = SdmaQueueSpec(self._ring.gpu_va, PAGE_BYTES // 4, va + RPTR_AT, va + WPTR_AT, USER_VMID, index)
         hardware = SdmaQueue(self._blocks.sdma[ENGINE], QUEUE, spec)
@@ -87,7 +87,7 @@ class _Look:
         self._blocks.hdp.flush()
         Doorbell(bars.window(self._blocks.device, DOORBELL_BAR), index).ring(size_bytes)
         try:
-            self._judge()
+            self._compare()
         finally:  # ORDER: the engine has let go of the memory before it is freed
             if not hardware.unmap():
                 hardware.engine.stop()
@@ -107,10 +107,8 @@ class _Look:
         self._in_ring.write(0, struct.pack(f"<{len(dwords)}I", *dwords))
         return 4 * len(dwords)
 
-    def _judge(self) -> None:
-        """Wait for both copies and compare. A write to the host is posted: it may come behind the fence that went to
-        VRAM.
-        """
+    def _compare(self) -> None:
+        """Wait for both copies and compare. A write to the host is posted: it may arrive after the fence in VRAM."""
         copied = poll(
             self._copied,
             _Copied.is_whole,
@@ -150,7 +148,7 @@ class _Look:
         return int.from_bytes(self._in_page[at : at + 4], "little")
 
     def _state(self) -> str:
-        """Say what is known of the way from the card to memory, and what to do."""
+        """Return what is known of the path from the card to memory, and what to do."""
         device = self._blocks.device
         bits = FORMATS[self._blocks.ips.version("gc")[0]].bus_bits
         end = max(address + size for address, size in self._runs)

@@ -1,9 +1,7 @@
-"""A card as it is found: configuration space, registers, memory, what it is made of. Nothing of it is started, nothing
-that runs is stopped.
+"""A card as it is found: configuration space, registers, memory, its blocks. Nothing is started or stopped.
 
-For who asks what a card is, looks into the memory of one that was left, or brings one to rest. A card that another
-process holds is looked at through a device that takes no writes; then only what lies in the windows themselves can be
-seen.
+For commands that show what a card is, read the memory of a card that was left running, or shut one down. A card that
+another process holds is read through a device that refuses writes; then only what lies in the windows can be seen.
 """
 
 from __future__ import annotations
@@ -36,11 +34,11 @@ ASLEEP, HELD = "asleep", "driven by another process"
 
 
 class Bare:
-    """One card, found. `own`: this process holds it, and may use the index registers that reach beyond the windows."""
+    """One card as found. `own`: this process holds it, and may use the index registers that reach beyond the windows."""
 
     def __init__(self, device: Device, *, own: bool = True) -> None:
-        """Wake the card where it is ours. Raises `DeviceLost`, `NotSupported` for another vendor's or one without
-        memory of its own.
+        """Wake the card if this process holds it. Raises `DeviceLost`, `NotSupported` for another vendor's card or one
+        without its own memory.
         """
         self.device, self.own = device, own
         if device.lost:
@@ -62,7 +60,7 @@ class Bare:
 
     @cached_property
     def ips(self) -> Ips:
-        """What the card is made of. Raises `NotSupported` where the way to the table belongs to who holds the card."""
+        """The card's blocks. Raises `NotSupported` where only the card's holder may read their table."""
         if not self.own and self.window.visible_bytes < self.window.size_bytes:
             raise NotSupported(
                 f"{self.device.name}: its table of blocks lies beyond the window of {self.window.visible_bytes >> 20} MiB, where only its "
@@ -87,7 +85,7 @@ class Bare:
 
     @property
     def links(self) -> tuple[Link, Link]:
-        """How the card's own end of its link runs, and the best it can."""
+        """Speed and width of the card's own end of its link, now and at best."""
         at = find_capability(self.device.config, pci.PCI_CAP_ID_EXP)
         now = link_of(self.device)
         assert at is not None  # link_of has found it
@@ -103,28 +101,28 @@ class Bare:
 
     @property
     def core_awake(self) -> bool:
-        """Whether the graphics core's registers may be read: one that is switched off may hang who reads them.
+        """Whether the graphics core's registers may be read: a read may hang when the core is switched off.
 
-        Nothing switches off a core that was not started, and a driver of ours leaves it on. UNKNOWN: another driver may
-        have left it off, of which nothing outside it tells; that one is read, as by every start. One that another
-        process drives is read when that process is ours.
+        Nothing switches off a core that was not started, and ringup leaves it on. UNKNOWN: another driver may have left
+        it off, which no register outside the core shows; it is read all the same, as by every start. The core of a card
+        that another process drives is read if that process runs ringup.
         """
         return self.own or self.published is not None
 
     def mark(self) -> Mark | None:
-        """Return what a driver of ours left. Only where a secure OS runs: the graphics core may be off without one."""
+        """Return the mark of ringup. Only where a secure OS runs: the graphics core may be off without one."""
         return mark.read(self.ips.block("gc"))
 
     @property
     def published(self) -> smu_published.Published | None:
-        """What the card's holder read last of its power controller; None when nobody left anything."""
+        """The metrics that the card's holder read last from its power controller; None when there are none."""
         page = Layout(self.window.size_bytes).metrics
         if page + smu_published.PAGE_BYTES > self.window.visible_bytes:
             return None
         return smu_published.published(self.window, page)
 
     def state(self) -> str:
-        """Say in what state the card was found."""
+        """Return in which state the card was found."""
         if not self.own:
             return HELD
         if not self.secure_os:

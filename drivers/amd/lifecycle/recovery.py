@@ -1,6 +1,7 @@
-"""The ladder: how a card that somebody left running, hung or unknown becomes usable again, gently first.
+"""The ladder: resets that make a card usable again that was left running, hung or in an unknown state, gentle ones
+first.
 
-Every rung is verified by reading back, and says what survived it.
+Every rung is verified by reading back, and records what survived it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BUS_TIMEOUT_US = 2_000_000  # TIMEOUT: ours; PCI Express gives a function 1 s af
 
 
 class Parts(Protocol):
-    """What the resets of a whole card need of it: `Blocks`, or the few parts of a card that nothing was started on."""
+    """What resets of a whole card need: `Blocks`, or the few parts of a card that was not started."""
 
     @property
     def device(self) -> Device:
@@ -59,7 +60,7 @@ class Parts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One rung as it went. `error` is empty when it was verified; `survived` says what the card still has then."""
+    """The outcome of one rung. `error` is empty when it was verified; `survived` says what the card still has then."""
 
     name: str
     survived: str
@@ -70,7 +71,7 @@ class Rung:
 
 
 class Ladder:
-    """Climbs from a rung to the first that is verified."""
+    """Tries rungs, from a given one on, until one is verified."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -78,13 +79,13 @@ class Ladder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The rungs this card and this path to it have, gentle first."""
+        """The rungs that this card and the path to it offer, gentle ones first."""
         return ("queue", "engine", "mode1", *self._blocks.device.resets())
 
     def climb(self, first: str = "queue") -> Rung:
-        """Take rungs from `first` on until one is verified; return it.
+        """Try rungs from `first` on until one is verified; return it.
 
-        Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
+        Raises `DeviceLost` when the card is gone, `DeviceHung` with the error of every rung when none helped.
         """
         names = self.names
         blocks = self._blocks
@@ -92,15 +93,16 @@ class Ladder:
 
 
 def climb(device: Device, names: Iterable[str], take: Callable[[str], None], rungs: list[Rung]) -> Rung:
-    """Take rungs until `take(name)` returns: that one is verified. Append to `rungs` how each went; return the last.
+    """Try rungs until `take(name)` returns: that rung is verified. Append the outcome of each to `rungs`; return the
+    last.
 
-    Raises `DeviceLost` when the card is gone, `DeviceHung` with what every rung said when none helped.
+    Raises `DeviceLost` when the card is gone, `DeviceHung` with the error of every rung when none helped.
     """
     for name in names:
         try:
             take(name)
         except RingupError as error:
-            # one that is on the bus and whose registers do not answer is what the next rung is for
+            # a card that is on the bus and whose registers do not answer needs the next rung
             if isinstance(error, DeviceLost) and device.lost:
                 raise
             LOG.info("%s: reset rung %s failed: %s", device.name, name, error)
@@ -113,7 +115,7 @@ def climb(device: Device, names: Iterable[str], take: Callable[[str], None], run
 
 
 def _queues(blocks: Blocks) -> None:
-    """Kill what compute queues run and take them off, and the copy queues."""
+    """Kill the work of compute queues and take them off the hardware; stop the copy engines."""
     blocks.gfx.drop_queues()
     left = blocks.gfx.active_queues()
     for engine in blocks.sdma:
@@ -131,20 +133,20 @@ def _engines(blocks: Blocks) -> None:
 
 
 def _mode1(blocks: Parts) -> None:
-    """Reset the whole chip but its bus interface."""
+    """Reset the whole chip except its bus interface."""
     mode1_reset(blocks.device, blocks.nbio, blocks.psp, blocks.smu)
 
 
 def by_bus(device: Device, method: str, look: Callable[[], Parts]) -> None:
-    """Reset from the bus and wait until the card is cold and its boot loader listens; `look` gives its parts once it is
-    reset.
+    """Reset from the bus and wait until the card is cold and its boot loader listens; `look` returns its parts after
+    the reset.
     """
     device.reset(method)
     change_command(device.config, on=pci.PCI_COMMAND_MEMORY)
     blocks = look()
     blocks.smu.mailbox.forget()
     _wait_cold(blocks, BUS_TIMEOUT_US)
-    # ORDER: until the card's own firmware is through it trains memory and sets the hubs up, as after power on
+    # ORDER: the card's own firmware trains memory and sets the hubs up first, as after power on
     blocks.psp.wait_loader(f"waiting for the boot loader behind a reset of the {method}")
 
 
@@ -173,7 +175,8 @@ def _wait_cold(blocks: Parts, timeout_us: int) -> None:
     )
 
 
-WHOLE: dict[str, Callable[[Parts], None]] = {  # rungs that take everything, and need nothing of the card up
+# rungs that reset everything, and need no block of the card up
+WHOLE: dict[str, Callable[[Parts], None]] = {
     "mode1": _mode1,
     "function": _by_bus("function"),
     "slot": _by_bus("slot"),

@@ -1,9 +1,9 @@
-"""The ladder while a card is open: queues are killed and mapped anew in place, gently first, until empty work runs
-through them again.
+"""The ladder for an open card: queues are killed and mapped again, by gentle rungs first, until empty work runs through
+them.
 
-What was not done by then has failed. The first two rungs leave memory as it is and touch only the engines whose queues
-have unfinished work; the others reset the whole chip, take its memory and bring it up again. Every rung is verified,
-and told with what survived.
+Work that was not done by then fails. The first two rungs keep memory and act only on the engines whose queues have
+unfinished work. The others reset the whole chip, lose its memory and bring it up again. Every rung is verified, and
+reported with what survived.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TEST_S = 0.2  # TIMEOUT: ours, as at the start: empty work takes microseconds
 
 
 def names(blocks: Blocks) -> tuple[str, ...]:
-    """Return the rungs that this card and this path to it have, gentle first."""
+    """Return the rungs that this card and the path to it offer, gentle ones first."""
     return Ladder(blocks).names
 
 
 class Reset:
     """One reset of a card that is up.
 
-    `calm` forgets a fault and lets work in again; `restart(rung)` brings the card up after a rung that took everything.
+    `calm` forgets a fault and accepts work again; `restart(rung)` brings the card up after a rung that reset all of it.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Reset:
         calm: Callable[[], None],
         restart: Callable[[str], None],
     ) -> None:
-        """`cause` is what undone work fails with."""
+        """`cause`: the error with which undone work fails."""
         self._blocks, self._queues, self._cause = blocks, queues, cause
         self._calm, self._restart = calm, restart
         self.rungs: list[Rung] = []
 
     def climb(self, first: str) -> None:
-        """Take rungs from `first` on until one is verified. Raises `DeviceLost`, or `DeviceHung` with what every rung
-        said.
+        """Try rungs from `first` on until one is verified. Raises `DeviceLost`, or `DeviceHung` with the error of every
+        rung.
         """
         offered = names(self._blocks)
         if first not in offered:
@@ -59,8 +59,8 @@ class Reset:
         climb(self._blocks.device, offered[offered.index(first) :], lambda name: self._take(name, chosen), self.rungs)
 
     def _unfinished(self) -> list[CardQueue]:
-        """Return the queues whose work does not end within a moment; all, when that is none: then a fault is what the
-        reset is for.
+        """Return the queues whose work does not end within `GRACE_US`. If there is none, return all: the reset was
+        asked for because of a fault then.
         """
         live = [queue for queue in self._queues.queues if not queue.closed]
         busy = poll(
@@ -89,7 +89,7 @@ class Reset:
             queue.submit(queue.stream()).wait(TEST_S)
 
     def _engines(self, chosen: list[CardQueue]) -> list[CardQueue]:
-        """Reset the engines of the chosen queues; return all queues that lived on them."""
+        """Reset the engines of the chosen queues; return all queues of these engines."""
         blocks = self._blocks
         used = {queue.hardware.engine_number for queue in chosen}
         for engine in blocks.sdma:
@@ -102,8 +102,8 @@ class Reset:
 
 
 def _take_off(queues: Iterable[CardQueue]) -> None:
-    """Kill what queues run and take them off. Raises `DeviceHung` for one that does not let go; the others are off
-    then.
+    """Kill the work of queues and take them off the hardware. Raises `DeviceHung` for those that do not let go; the
+    others are off then.
     """
     stuck = []
     for queue in queues:

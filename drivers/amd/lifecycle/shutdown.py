@@ -1,14 +1,14 @@
-"""Bringing a card to rest that somebody left: what runs on it ends, then it sleeps.
+"""Shutting down a card that was left by another process: what runs on it is stopped, then it sleeps.
 
-| found | done |
+| found | what is done |
 |---|---|
 | nothing runs | nothing |
-| at rest, closed by a driver of ours | nothing: its firmware waits for the next start |
+| closed by ringup | nothing: its firmware waits for the next start |
 | left running, or another driver's firmware runs | the gentlest verified reset of the card: mode-1, then the bus's |
 
-Bus mastering is off before anything else, so nothing that still runs reaches host memory. At the end the function goes
-to D3hot where its configuration survives that; whether its slot loses power then is up to the host. No firmware file is
-needed.
+Bus mastering is switched off before anything else, so nothing that still runs reaches host memory. At the end the
+function goes to D3hot if its configuration survives that; the host decides whether its slot loses power then. No
+firmware file is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SLEEP_US = 10_000  # D0 to D3hot. Source: PCI power management specification 1.2
 
 @dataclass(frozen=True, slots=True)
 class Few:
-    """The parts of a card that its resets need, with nothing of it up."""
+    """The parts of a card that its resets need. None is started."""
 
     device: Device
     registers: Registers
@@ -49,7 +49,7 @@ class Few:
 
 @dataclass(slots=True)
 class Rest:
-    """How a card was brought to rest. `power` says in which power state it is, and why where it is awake."""
+    """How a card was shut down. `power`: its power state, and for one that is awake the reason."""
 
     found: str
     rungs: list[Rung] = field(default_factory=list)
@@ -78,10 +78,10 @@ def few(bare: Bare) -> Few:
 
 
 def doubts(bare: Bare) -> tuple[str, ...]:
-    """Say what of a card's tables and firmware is not what the driver was written for, and whether its power controller
-    is silent.
+    """Return where a card's tables and firmware differ from what the driver was written for, and whether its power
+    controller is silent.
 
-    That one is asked only where the card is ours and a driver has started it; nothing of it is changed.
+    The controller is asked only if this process holds the card and a driver has started it; nothing is changed.
     """
     told = list(bare.ips.doubts)
     if bare.own and bare.secure_os:
@@ -96,15 +96,15 @@ def doubts(bare: Bare) -> tuple[str, ...]:
 
 
 def offered(device: Device) -> tuple[str, ...]:
-    """Name the resets of the whole card that this path to it has, gentle first."""
+    """Return the names of the resets of the whole card that the path to it offers, gentle ones first."""
     return ("mode1", *device.resets())
 
 
 def reset(bare: Bare, first: str | None = None) -> list[Rung]:
-    """Reset the whole card, from the rung `first` of `offered` on; return the rungs as they went. Left: a cold card,
-    bus mastering off.
+    """Reset the whole card by the rungs of `offered` from `first` on; return those tried. Left: a cold card, bus
+    mastering off.
 
-    Without `first` it begins with mode-1, or with the bus where nothing runs that could be asked for mode-1. Raises a
+    Without `first` it begins with mode-1, or with the bus where no firmware runs that could do mode-1. Raises a
     `ValueError` for a rung that is not offered, `DeviceLost`, `DeviceHung` when none helped.
     """
     names = offered(bare.device)
@@ -121,7 +121,7 @@ def reset(bare: Bare, first: str | None = None) -> list[Rung]:
 
 
 def _climb_silent(bare: Bare, names: Sequence[str], why: DeviceLost) -> list[Rung]:
-    """Reset a card whose registers do not answer: only the bus can. It is looked at once it answers again."""
+    """Reset a card whose registers do not answer: only a reset from the bus can. Its blocks are read once it answers."""
     rungs = list[Rung]()
 
     def take(name: str) -> None:
@@ -146,8 +146,8 @@ def _climb(bare: Bare, names: Sequence[str]) -> list[Rung]:
 
 
 def rest(bare: Bare, *, sleep: bool = True) -> Rest:
-    """Bring a card that is ours to rest; `sleep`: in D3hot. Raises `DeviceLost`, `DeviceHung` when it will not end what
-    it does.
+    """Shut down a card that this process holds; `sleep`: put it to D3hot. Raises `DeviceLost`, `DeviceHung` when its
+    work cannot be stopped.
     """
     done = Rest(bare.state())
     if done.found not in (COLD, CLEAN):
@@ -158,7 +158,7 @@ def rest(bare: Bare, *, sleep: bool = True) -> Rest:
 
 
 def _sleep(device: Device) -> str:
-    """Put the function to D3hot where it keeps its configuration there; say where it is."""
+    """Put the function to D3hot if it keeps its configuration there; return its power state in words."""
     config, doing = device.config, f"putting {device.name} to sleep"
     at = find_capability(config, pci.PCI_CAP_ID_PM)
     if at is None:

@@ -1,13 +1,13 @@
 """Bytes between the host and a card behind a bridge: through the bridge's own memory, which its bus fills and drains at
 full rate.
 
-That a fill has been sent does not mean that its bytes are there: each has a mark behind them, which the copy engine
-waits for before it copies. Windows of the memory take turns, and the engine tells how many fills it has emptied. A
-drain is armed by the host before the engine learns of its commands, or told to the engine by the bridge's byte `go`,
-and let out by the engine's write to the bridge.
+A fill that was sent may not have arrived. So each ends with a mark, and the copy engine waits for the mark before it
+copies. Windows of the memory take turns, and the engine reports how many fills it has copied out. The host arms a drain
+before the engine learns of its commands, or announces it to the engine by the bridge's byte `go`; the engine's write to
+the bridge starts the drain.
 
 UNKNOWN: what the bridge's memory held before the first fill. A mark that stood there by chance would let bytes go
-early, so marks begin anywhere.
+early, so marks begin at a number that differs from process to process.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ from ringup.queues.timeline import Point, Timeline, copy_of
 
 LOG = logging.getLogger(__name__)
 SECTOR_BYTES, MARK = 512, struct.Struct("<I")
-FILLS_AT_ONCE, DRAINS_AT_ONCE = 128, 128  # of one submission
-PUT_STEPS = 14  # from so many on their commands go through the bridge's memory too: a window takes them at 3.6 MB/s
-TIMEOUT_US = 10_000_000  # TIMEOUT: ours; a fill takes the slowest link, USB2, 15 ms
-RELEASE = 0  # what is written to let a drain out: any value does
-SPREAD = 0x9E37_79B1  # an odd number: two processes that begin at like times begin with unlike marks
-# How long the engine rests between two looks, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A look at a mark is
-# a read on the bus that a fill's bytes come over; `go` comes by a request of a dozen microseconds
+# of one submission
+FILLS_AT_ONCE, DRAINS_AT_ONCE = 128, 128
+# from this many steps on, their commands go through the bridge's memory too: the BAR window takes them at 3.6 MB/s
+PUT_STEPS = 14
+# TIMEOUT: ours; a fill takes 15 ms on the slowest link, USB2
+TIMEOUT_US = 10_000_000
+# what is written to start a drain: any value does
+RELEASE = 0
+# an odd number: two processes that begin at similar times begin with different marks
+SPREAD = 0x9E37_79B1
+# how long the engine pauses between two reads, in cycles of 100 MHz. UNKNOWN: its clock is a guess. A read of a mark
+# uses the bus that a fill's bytes come over; `go` comes by a request of a dozen microseconds
 MARK_POLL, GO_POLL = 100, 250
-EMPTYING_US = 40  # between two looks at how far the engine is, while the next fill takes ten times as long
+# between two looks at the engine's progress, while the next fill takes ten times as long
+EMPTYING_US = 40
 LOW, HALF, BYTE = 0xFFFF_FFFF, 1 << 31, 0xFF
 
 
@@ -85,7 +91,7 @@ class RingQueue(Protocol):
 
 @dataclass(slots=True)
 class _Fill:
-    """Bytes for a window, and behind them, at the end of the last sector, the mark."""
+    """Bytes for a window, followed by the mark at the end of the last sector."""
 
     start: int
     piece: memoryview
@@ -100,14 +106,14 @@ class _Fill:
         return self.start + self.size_bytes - MARK.size
 
     def at(self, place: int) -> bytes:
-        """Return the dword that it puts at a place, nothing where it does not reach."""
+        """Return the dword that it stores at a place, no bytes where it does not reach."""
         if not self.start <= place <= self.mark_at:
             return b""
         piece = bytes(self.piece[place - self.start :][: MARK.size])
         return MARK.pack(self.mark) if place == self.mark_at else piece.ljust(MARK.size, b"\0")
 
     def image(self) -> bytearray:
-        """Return what is sent."""
+        """Return the bytes that are sent."""
         image = bytearray(self.size_bytes)
         image[: len(self.piece)] = self.piece
         MARK.pack_into(image, len(image) - MARK.size, self.mark)
@@ -115,7 +121,7 @@ class _Fill:
 
 
 class Bounce:
-    """The way through a bridge's memory for one card; its copy queues use it in turn."""
+    """Moves bytes through a bridge's memory for one card; its copy queues use it in turn."""
 
     def __init__(
         self,
@@ -126,28 +132,26 @@ class Bounce:
         progress_va: int | None,
         clock: Clock,
     ) -> None:
-        """The bridge's memory and its words `go`, release and progress in the address space of the queues; None for
-        words that it has not.
+        """`memory_va`: the bridge's memory in the address space of the queues; `go_va`, `release_va`, `progress_va`:
+        the bridge's words there, None for a word that it does not have.
         """
         self._bulk, self._memory_va, self._clock = bulk, memory_va, clock
         self._go_va, self._release_va, self._progress_va = go_va, release_va, progress_va
-        self._told = 0  # what `go` stands at
+        self._go = 0  # the value of the word `go`
         if go_va is not None:
-            bulk.tell(self._told)
+            bulk.tell(self._go)
         self.broken: RingupError | None = None  # why nothing is moved any more
-        self._moving = False  # an engine has begun what is not at its end
+        self._moving = False  # an engine has begun a copy that has not ended
         self._tag = clock.now_us * SPREAD & LOW
-        # what the memory holds, as far as the host knows: no mark may stand there already
+        # what the memory holds, as far as the host knows: a new mark must differ from it
         self._shadow = bytearray(bulk.total_bytes)
-        # sent, and known to be emptied; the word goes on from where another process left it
+        # fills that were sent, and fills known to be copied out; the word counts on from where another process left it
         self._fills = self._emptied = self._seen()
-        self._last: Point | None = None  # where all of them are emptied
+        self._last: Point | None = None  # reached when all of them are copied out
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """Move all, or refuse all that follows: an engine that was left waiting for bytes is well again after a
-        reset.
-        """
+        """Move all bytes, or refuse all later moves: an engine that was left waiting for bytes needs a reset."""
         if self.broken is not None:
             raise copy_of(self.broken)
         self._moving = False
@@ -165,7 +169,7 @@ class Bounce:
             raise
 
     def forget(self) -> None:
-        """Go on after a reset of an engine: what it was to empty is lost."""
+        """Go on after a reset of an engine: the fills that it had not copied out are lost."""
         self.broken = None
         self._fills = self._emptied = self._seen()
         self._last = None
@@ -175,8 +179,8 @@ class Bounce:
 
     # --- to the card ------------------------------------------------------------------------------------------------
     def upload(self, queue: RingQueue, target_va: int, data: memoryview) -> Point | None:
-        """Queue copies of `data` to `target_va` and send it; it may change afterwards. Returns the last point, None for
-        no bytes.
+        """Queue copies of `data` to `target_va` and send the bytes, so `data` may change afterwards. Return the last
+        point, None for no bytes.
         """
         with self._whole():
             return self._upload_all(queue, target_va, data)
@@ -197,13 +201,12 @@ class Bounce:
     def _upload(
         self, queue: RingQueue, target_va: int, pieces: list[tuple[range, memoryview]], *, counted: bool = True
     ) -> Point:
-        """Send some fills. The engine empties one window while the next is filled, and tells that it did if they are
-        `counted`.
-        """
+        """Send some fills. The engine copies one window out while the next is filled; it counts them if `counted`."""
         progress_va = self._progress_va if counted else None
         queue.admit()
         if len(pieces) > 1 or self._progress_va is None:
-            queue.clear()  # or a window would wait for what the queue waits for, however long that is
+            # else a window would wait for what the queue waits for, however long that takes
+            queue.clear()
         self._wait_until_emptied(self._fills)
         stream, fills = queue.stream(), self._marked(pieces)
         for number, fill in enumerate(fills, 1):
@@ -227,14 +230,15 @@ class Bounce:
         if progress_va is None:
             try:
                 point.wait()
-            except DeviceTimeout:  # the bytes may never have come, and its engine wait for the rest
+            except DeviceTimeout:
+                # the bytes may never have arrived, and the bridge's engine may wait for the rest
                 self._bulk.give_up()
                 raise
         self._moving = False
         return point
 
     def _marked(self, pieces: list[tuple[range, memoryview]]) -> list[_Fill]:
-        """Give every piece a mark that does not stand at its place already when it is sent."""
+        """Give every piece a mark that differs from the dword at its place at that time."""
         fills: list[_Fill] = []
         for window, piece in pieces:
             self._tag = self._tag + 1 & LOW
@@ -249,9 +253,9 @@ class Bounce:
     def _submit(
         self, queue: RingQueue, stream: CopyStream, steps: int, stored: Callable[[], None] | None = None
     ) -> Point:
-        """Submit commands of so many fills or drains; `stored` is called before the engine learns of them. Many are put
-        into the ring by a fill of their own. That changes nothing at the places of the other fills' marks: those lie at
-        the end of a window.
+        """Submit commands of `steps` fills or drains; `stored` is called before the engine learns of them. Many
+        commands are put into the ring by a fill of their own. That fill does not reach the places of the other fills'
+        marks, which lie at the end of a window.
         """
 
         moving, last = self._moving, queue.timeline.last
@@ -261,21 +265,23 @@ class Bounce:
             self._upload(
                 queue, queue.memory.ring.gpu_va + at, [(self._bulk.windows[0], memoryview(data))], counted=False
             )
-            last += 1  # what it submitted has ended
+            # the work of that fill has ended
+            last += 1
 
         try:
             point = queue.submit(
                 stream, put=put if self._progress_va is not None and steps >= PUT_STEPS else None, stored=stored
             )
         except BaseException:
-            handed = queue.timeline.last != last  # what was taken back was not
-            self._moving = self._moving or moving or handed
+            # a submission that was taken back does not count
+            submitted = queue.timeline.last != last
+            self._moving = self._moving or moving or submitted
             raise
         self._moving = True
         return point
 
     def _wait_until_emptied(self, count: int, rest_us: int = 0) -> None:
-        """Wait until the engine has told that it emptied so many fills."""
+        """Wait until the engine has copied out `count` fills."""
         last = self._last
         if last is not None and count == self._fills and last.timeline.known >= last.value:
             self._emptied = count
@@ -285,8 +291,8 @@ class Bounce:
             if rest_us:
                 self._clock.sleep_us(rest_us)
             seen = self._bulk.progress()
-            # the bridge reads its bytes one after another, so a look while the engine stores may show what was never
-            # stored: more than was sent
+            # the bridge reads the word byte by byte, so a read while the engine stores it may show a value that was
+            # never stored; one that is larger than the fills sent is ignored
             if seen - self._emptied & LOW <= self._fills - self._emptied & LOW:
                 self._emptied = seen
             if late and self._emptied - count & LOW > HALF:
@@ -294,12 +300,13 @@ class Bounce:
                     f"emptying the bridge's memory: the copy engine stood at {self._emptied} of {count & LOW} fills for {TIMEOUT_US / 1e6:g} s"
                 )
                 self._ask(last, error)
-                self._moving = True  # the bytes may never have come, and the bridge's engine wait for the rest
+                # the bytes may never have arrived, and the bridge's engine may wait for the rest
+                self._moving = True
                 self._bulk.give_up()
                 raise error
 
     def _ask(self, point: Point | None, error: DeviceTimeout) -> None:
-        """Raise what befell the card, if that is why an engine did not come to `point`."""
+        """Raise the card's error, if that is why an engine did not reach `point`."""
         if point is None:
             return
         try:
@@ -308,7 +315,8 @@ class Bounce:
             for note in getattr(waited, "__notes__", ()):
                 error.add_note(note)
         except TransportError as refused:
-            LOG.debug("asking why %s did not come: %s", point, refused)  # the way to the card is what is out of order
+            # the path to the card is out of order
+            LOG.debug("asking why %s did not come: %s", point, refused)
         except RingupError as cause:
             raise cause from error
 
@@ -321,7 +329,8 @@ class Bounce:
 
     def _download_all(self, queue: RingQueue, source_va: int, out: memoryview) -> None:
         queue.admit()
-        queue.clear()  # a drain that is armed cannot be taken back, so nothing may keep the engine from letting it out
+        # an armed drain cannot be taken back, so nothing may keep the engine from starting it
+        queue.clear()
         self._wait_until_emptied(self._fills)
         if self._go_va is None or self._release_va is None:
             self._download_by_turns(queue, source_va, out)
@@ -331,16 +340,16 @@ class Bounce:
             self._download(queue, source_va + start, out[start : start + most], self._go_va, self._release_va)
 
     def _download(self, queue: RingQueue, source_va: int, out: memoryview, go_va: int, release_va: int) -> None:
-        """A memoryful at a time: filled by the engine, then drained.
+        """Copy as many bytes at a time as the memory holds: the engine fills it, then it is drained.
 
-        ORDER: a drain is armed before the engine lets it out. The first is when the engine learns of its commands; for
-        each of the others, which are armed once what the memory held before was received, the engine waits.
+        ORDER: a drain is armed before the engine starts it. The first is armed before the engine learns of its
+        commands. The others are armed once the bytes before were received; the engine waits for each by `go`.
         """
         stream, room = queue.stream(), self._bulk.drain_bytes
         drains = [out[start : start + room] for start in range(0, len(out), room)]
         for number, drain in enumerate(drains):
             if number:
-                go = self._told + number & BYTE
+                go = self._go + number & BYTE
                 stream.append(stream.sdma.wait_mem(go_va, go, BYTE, Compare.EQUAL, GO_POLL))
             stream.copy(self._memory_va, source_va, len(drain))
             source_va += len(drain)
@@ -350,19 +359,21 @@ class Bounce:
         for number, drain in enumerate(drains):
             if number:
                 self._bulk.arm(0, len(drain))
-                self._told += 1
-                self._bulk.tell(self._told & BYTE)
+                self._go += 1
+                self._bulk.tell(self._go & BYTE)
             try:
                 self._take(drain)
             except DeviceTimeout as error:
                 self._ask(point, error)
                 raise
-        point.timeline.reached(point.value)  # all bytes came, and behind them is nothing but its signal
-        point.wait()  # else what befell the copy would come out of whatever is waited for next
+        # all bytes came, and nothing but the signal follows them
+        point.timeline.reached(point.value)
+        # raises an error of the copy here and not from a later wait
+        point.wait()
         self._moving = False
 
     def _download_by_turns(self, queue: RingQueue, source_va: int, out: memoryview) -> None:
-        """A piece at a time: the engine is done with it before it is read."""
+        """Copy a piece at a time: the engine has copied it before the host reads it."""
         room = self._bulk.drain_bytes
         for start in range(0, len(out), room):
             piece = out[start : start + room]
@@ -373,6 +384,6 @@ class Bounce:
             self._take(piece)
 
     def _take(self, piece: memoryview) -> None:
-        """Receive what was armed."""
+        """Receive the bytes of the armed drain."""
         piece[:] = self._bulk.drain()[: len(piece)]
         self._shadow[: len(piece)] = piece

@@ -147,17 +147,17 @@ class CardQueue(Queue, ABC):
         return kept
 
     def idle(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all that was submitted is done."""
+        """Wait until all submitted work is done."""
         Point(self.timeline, self.timeline.last).wait(timeout_s)
 
     @property
     def closed(self) -> bool:
-        """Whether it was taken off for good."""
+        """Whether it was closed."""
         return not self.memory.buffers
 
     def lose(self, cause: Exception, how: str) -> None:
-        """Let all go that lay in the card's memory, which is gone: undone work fails with `cause`, uses of kept streams
-        say `how`.
+        """Give up what lay in the card's memory, which is lost: undone work fails with `cause`, later uses of kept
+        streams raise an error that says `how`.
         """
         self.timeline = self.timeline.fail(cause)
         for kept in self._kept:
@@ -170,13 +170,14 @@ class CardQueue(Queue, ABC):
         self.memory.store_timeline(self.timeline.last)
 
     def close(self, *, patient: bool = True) -> bool:
-        """Take the queue off the hardware and free its memory; whether its work had ended. Twice is harmless.
+        """Take the queue off the hardware and free its memory. Return whether its work had ended. Twice is harmless.
 
-        What was submitted gets a second to end, if `patient`; what has not ended then is killed, its points fail, and
+        If `patient`, submitted work gets a second to end. Work that has not ended is killed: its points fail, and
         queues that wait for them go on.
         """
         self._owner.check()
-        if self.closed:  # its hardware may be another's by now
+        # its hardware may belong to another queue by now
+        if self.closed:
             return True
         if patient:
             with suppress(RingupError):  # the points themselves raise it
@@ -184,7 +185,8 @@ class CardQueue(Queue, ABC):
         done = self.timeline.idle
         ended = self.hardware.unmap() and done
         cause = ValueError(f"{self.name} was closed")
-        self.timeline.fail(cause)  # before its memory goes; what was done stays done
+        # before its memory is freed; done work stays done
+        self.timeline.fail(cause)
         services = self._services
         # as amdgpu_fence_driver_force_completion does for a ring that hangs
         if not done and services.others_busy(self):
@@ -224,7 +226,8 @@ class CopyQueue(CardQueue):
     def __init__(self, parts: CardQueueParts, streams: CopyStreams) -> None:
         super().__init__(parts)
         self._streams = streams
-        self._path: Staging | Bounce | None = None  # what bytes of the host go through, once some were moved
+        # how bytes move between host and card; set when some are moved for the first time
+        self._path: Staging | Bounce | None = None
 
     def replace_parts(self, parts: CardQueueParts, streams: CopyStreams) -> None:
         """Go on with parts that a new queue was made of, as `_replace` says."""
@@ -236,9 +239,7 @@ class CopyQueue(CardQueue):
         return self._begin(self._streams.begin)
 
     def close(self, *, patient: bool = True) -> bool:
-        """Take the queue off as any other; one whose engine waits for bytes that will not come gets no second to
-        end.
-        """
+        """Close the queue. If its engine waits for bytes that will not come, it gets no second to end."""
         broken = isinstance(self._path, Bounce) and self._path.broken is not None
         return super().close(patient=patient and not broken)
 
@@ -249,13 +250,13 @@ class CopyQueue(CardQueue):
             self._path.forget()
 
     def clear(self) -> None:
-        """Wait until what is submitted next will start at once. Raises what a point's `wait` raises."""
+        """Wait until the next submission would start at once. Raises what a point's `wait` raises."""
         if not self.clear_ahead:
             self.submit(self.stream()).wait()
 
     def upload(self, target: Buffer, data: Any, offset_bytes: int = 0) -> Point:
-        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read now, so they may change
-        afterwards.
+        """Copy host bytes (buffer protocol or `__dlpack__`) into a buffer. They are read before this returns, so they
+        may change afterwards.
         """
         view = transfer.host_bytes(data)
         target_va, _ = self._range(target, offset_bytes, len(view))
@@ -264,10 +265,10 @@ class CopyQueue(CardQueue):
     def download(
         self, source: Buffer, out: Any = None, offset_bytes: int = 0, size_bytes: int | None = None
     ) -> bytes | Any:
-        """Copy bytes of a buffer to the host and wait for them: into `out` (a writable buffer, all of it) or into new
-        bytes.
+        """Copy bytes of a buffer to the host and wait for them: they fill `out`, a writable buffer, or new bytes.
+        Return what was filled.
 
-        `size_bytes`: the rest of the buffer when left out. Returns what was filled.
+        `size_bytes`: by default all bytes up to the buffer's end.
         """
         if out is None:
             source_va, size = self._range(source, offset_bytes, size_bytes)
@@ -284,8 +285,8 @@ class CopyQueue(CardQueue):
         return bytes(result) if out is None else out
 
     def download_array(self, source: Buffer, dtype: Any, shape: int | tuple[int, ...], offset_bytes: int = 0) -> Any:
-        """Return a NumPy array of that type and shape from the buffer's bytes; it gives DLPack to who wants that."""
-        import numpy as np  # only callers with arrays pay for it
+        """Return a NumPy array of that type and shape from the buffer's bytes. The array supports DLPack."""
+        import numpy as np  # imported only by callers with arrays
 
         array = np.empty(shape, dtype)
         if array.nbytes:
@@ -301,7 +302,7 @@ class CopyQueue(CardQueue):
         target_offset: int = 0,
         source_offset: int = 0,
     ) -> Point:
-        """Copy between buffers, or within one: the ranges may overlap. All of the source when no size is given."""
+        """Copy between buffers, or within one: the ranges may overlap. Without a size, copy all of the source."""
         source_va, size = self._range(source, source_offset, size_bytes)
         target_va, _ = self._range(target, target_offset, size)
         stream = self.stream()
@@ -338,8 +339,8 @@ class CopyQueue(CardQueue):
         return self.submit(stream)
 
     def _range(self, buffer: Buffer, offset_bytes: int, size_bytes: int | None) -> tuple[int, int]:
-        """Return address and size of a range, None: up to the buffer's end. A `ValueError` where it leaves the buffer
-        or is another card's.
+        """Return address and size of a range; a size of None means up to the buffer's end. Raises a `ValueError` for a
+        range that leaves the buffer, or another card's buffer.
         """
         if not isinstance(buffer, Buffer):
             raise TypeError(
@@ -352,7 +353,7 @@ class CopyQueue(CardQueue):
         return gpu_va, size
 
     def _last(self) -> Point:
-        """Return the point behind all that was submitted: of a copy of nothing."""
+        """Return the point that is reached when all submitted work is done: the point of a copy of no bytes."""
         return Point(self.timeline, self.timeline.last)
 
     def _byte_path(self) -> Staging | Bounce:

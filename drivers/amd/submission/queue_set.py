@@ -67,8 +67,8 @@ class QueueSet:
     def __init__(
         self, blocks: Blocks, spaces: Spaces, waiter: Waiter, owner: Owner, signals: Signals | None = None
     ) -> None:
-        """`signals`: words that are looked at in one round trip, on a path that maps nothing; rings lie in VRAM
-        then.
+        """`signals`: words that are read in one round trip, given on a path that maps nothing; rings lie in VRAM
+        there.
         """
         self._signals = signals
         self._blocks, self._spaces, self._waiter, self._owner = blocks, spaces, waiter, owner
@@ -77,7 +77,8 @@ class QueueSet:
         self._pm4 = Pm4Commands(blocks.ips.version("gc"), interrupts=interrupts, word_bits=bits)
         self._sdma = SdmaCommands(blocks.ips.version("sdma0"), USER_VMID, interrupts=interrupts, word_bits=bits)
         self._where: Where = "host" if signals is None else "vram"
-        self._both_halves: dict[type, bool] = {}  # whether queues on such hardware hear nothing less
+        # by kind of hardware: whether queues react to nothing less than both halves of a doorbell
+        self._both_halves: dict[type, bool] = {}
         self._bounce: Bounce | None = None
         self._bridge_pages: dict[int, int] = {}  # gpu_va by bus address
         self._doorbells = bars.window(blocks.device, DOORBELL_BAR)
@@ -93,7 +94,7 @@ class QueueSet:
         return self._add(partial(CopyQueue, parts, streams), parts.memory)
 
     def replace(self, queue: CardQueue) -> None:
-        """Make a queue of a card that lost its memory anew, in place. Raises what `compute` and `copy` raise."""
+        """Give new parts to a queue of a card that lost its memory. Raises what `compute` and `copy` raise."""
         if isinstance(queue, CopyQueue):
             parts, copy_streams = self._copy_parts(queue.hardware.engine_number)
             self._add(partial(CopyQueue, parts, copy_streams), parts.memory)
@@ -103,7 +104,7 @@ class QueueSet:
             parts, compute_streams = self._compute_parts()
             self._add(partial(ComputeQueue, parts, compute_streams), parts.memory)
             queue.replace_parts(parts, compute_streams)
-        # the parts were tried by a queue of their own, which nobody holds any more
+        # the parts were tried by a queue of their own, which is not used any more
         self.queues[-1] = queue
 
     def _add(self, make: Callable[[], Q], memory: QueueMemory) -> Q:
@@ -194,7 +195,8 @@ class QueueSet:
         doorbell = Doorbell(self._doorbells, index, halved=through_window)
         page = self._access(memory.page)
         ring = self._access(memory.ring)
-        if through_window:  # VRAM holds what was there before: pointers, and counts of a queue that is gone
+        # VRAM holds old bytes: pointers and counts of an earlier queue
+        if through_window:
             page.write(0, bytes(PAGE_BYTES))
             hdp.flush()
         publisher = Publisher(
@@ -222,8 +224,8 @@ class QueueSet:
         )
 
     def _learn_to_ring(self, queue: CardQueue) -> None:
-        """Find out, with the first queue of a kind, what it hears of half a doorbell. Raises `DeviceTimeout` when it
-        hears nothing at all.
+        """Find out, with the first queue of a kind, whether it reacts to half a doorbell. Raises `DeviceTimeout` when
+        it reacts to nothing.
         """
         kind, doorbell = type(queue.hardware), queue.doorbell
         if kind in self._both_halves:
@@ -248,12 +250,12 @@ class QueueSet:
         return poll(lambda: point.done, bool, clock=clock, timeout_us=HEARD_US, poll_us=HEARD_POLL_US)
 
     def forget(self, queue: CardQueue) -> None:
-        """Let another queue have the place of one that was closed."""
+        """Make the place of a closed queue free for another."""
         if queue in self.queues:
             self.queues.remove(queue)
 
     def map_again(self, queue: CardQueue, cause: Exception) -> None:
-        """Map a queue that a reset took off; its memory is as it was. Undone work fails with `cause`."""
+        """Map a queue again that a reset took off; its memory is unchanged. Undone work fails with `cause`."""
         page = self._access(queue.memory.page)
         queue.restart(cause)
         # ORDER: engines look at the write pointer in memory, so it is 0 before the queue is mapped
@@ -274,8 +276,8 @@ class QueueSet:
         return KeptMemory(buffer.gpu_va, self._access(buffer).write, buffer.free)
 
     def byte_path(self, queue: CopyQueue) -> Staging | Bounce:
-        """Return what a queue moves bytes through: the bridge's memory where there is one, which all queues share, or
-        its own staging memory.
+        """Return what a queue moves bytes through: the bridge's memory, which all queues share, where there is one;
+        else its own staging memory.
         """
         remote, signals = self._blocks.device.remote, self._signals
         bulk = remote.bulk if remote is not None else None
@@ -290,7 +292,7 @@ class QueueSet:
         return self._bounce
 
     def _bridge_word(self, bus_addr: int | None) -> int | None:
-        """Return the address at which queues reach a word of the bridge's."""
+        """Return the address of a word of the bridge for queues."""
         if bus_addr is None:
             return None
         offset = bus_addr % PAGE_BYTES
@@ -304,9 +306,10 @@ class QueueSet:
         return self._spaces.user.access(buffer)
 
     def close(self, *, patient: bool) -> None:
-        """Take every queue off; the last one made first. Raises `DeviceHung` at the end when one did not let go.
+        """Take every queue off, the newest first. Raises the first error after all were tried, `DeviceHung` for a queue
+        that does not let go.
 
-        `patient`: the card is well, so work under way gets a second to end.
+        `patient`: the card has no fault, so work in flight gets a second to end.
         """
         with Teardown(f"closing the queues of {self._blocks.device.name}", kept=Exception) as teardown:
             while self.queues:
@@ -314,7 +317,7 @@ class QueueSet:
 
 
 def _close(queue: CardQueue, *, patient: bool) -> None:
-    """Close a queue; it takes nothing more even where that fails."""
+    """Close a queue; it refuses work afterwards even if that fails."""
     try:
         queue.close(patient=patient)
     except Exception as error:

@@ -1,10 +1,10 @@
-"""Words that the card writes and the host looks at, over a path where a look is a round trip: all in one page, read at
-once.
+"""Words that the card writes and the host reads, for a path where each read is a round trip: all lie in one page and
+are read at once.
 
-The page lies in VRAM and begins with the interrupt ring's write pointer, as the ring stores it, and a canary; the
-timelines of the queues follow, a dword each: every dword of a look takes time. The host writes the canary, zeroes words
-before they are used, and writes those that the card only reads; all else the card writes. A path's cheap read may give
-what an earlier one did when nothing answers: then no canary stands in the canary's place.
+The page lies in VRAM. It begins with the interrupt ring's write pointer, which the card stores there, and a canary; the
+timelines of the queues follow, a dword each, since every dword of a read takes time. The host writes the canary, zeroes
+words before they are used, and writes those that the card only reads; the card writes all others. When nothing answers,
+a path's cheap read may return the bytes of an earlier read; then the canary is missing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ TRIES = 3
 
 
 class TimelineWord(NamedTuple):
-    """A timeline's word: where queues find it, how the host looks at it and stores it, how much of it is seen, how it
-    is given back.
+    """A timeline's word: its address for queues, how the host reads and stores it, how many bits the host sees, how it
+    is freed.
     """
 
     gpu_va: int
@@ -43,7 +43,7 @@ class TimelineWord(NamedTuple):
 
 
 class Signals:
-    """The page of one card. Interrupt handler and engines find it in the address spaces of their own."""
+    """The page of one card. The interrupt ring and the engines reach it in their own address spaces."""
 
     def __init__(self, system: Memory, user: Memory, registers: Registers, remote: Remote | None) -> None:
         self._user, self._registers, self._remote = user, registers, remote
@@ -59,7 +59,7 @@ class Signals:
         self._seen = bytes(PAGE_BYTES)
 
     def timeline(self) -> TimelineWord:
-        """Return a word for a queue's timeline."""
+        """Take a word for a queue's timeline."""
         place = self.take()
         return TimelineWord(
             self.gpu_va(place),
@@ -70,7 +70,7 @@ class Signals:
         )
 
     def take(self) -> int:
-        """Return the place of a word that nobody uses; it is zero. Raises `OutOfMemory`."""
+        """Take a free word, zero it and return its place. Raises `OutOfMemory`."""
         place = next((at for at in range(FIRST_AT, PAGE_BYTES, EACH_BYTES) if at not in self._taken), None)
         if place is None:
             raise OutOfMemory(f"{len(self._taken)} timelines fill the page of signals; close some queues")
@@ -79,15 +79,15 @@ class Signals:
         return place
 
     def gpu_va(self, place: int) -> int:
-        """Return where queues find a timeline."""
+        """Return the address of a word for queues."""
         return self._in_user_space.gpu_va + place
 
     def store(self, place: int, value: int) -> None:
-        """Set a timeline that no engine writes to, to the low half of `value`."""
+        """Store the low half of `value` in a timeline that no engine is writing."""
         self._access.write(place, DWORD.pack(value & LOW))
 
     def reader(self, place: int) -> Callable[[], int]:
-        """Return what looks at a timeline; all the words up to it are looked at then."""
+        """Return a function that reads a timeline; it reads all words up to that one."""
         return partial(self._look_at, place)
 
     def _look_at(self, place: int) -> int:
@@ -95,20 +95,21 @@ class Signals:
         return self.seen(place)
 
     def seen(self, place: int) -> int:
-        """Return a word as it was when the words were last looked at; 0 of one that was not there then."""
+        """Return a word as it was when the words were last read; 0 for one that was not read then."""
         if len(self._seen) < place + 4:
             return 0
         (value,) = DWORD.unpack_from(self._seen, place)
         return int(value)
 
     def _look(self, size_bytes: int) -> None:
-        """Read so many bytes of the words anew. Raises `DeviceLost` when nothing answers."""
+        """Read the first `size_bytes` of the words again. Raises `DeviceLost` when nothing answers."""
         for _ in range(TRIES):
             self._seen = seen = self._read(size_bytes)
             if DWORD.unpack_from(seen, CANARY_AT)[0] == CANARY:
                 return
             self._registers.check("looking at the card's signals")
-        self._seen = bytes(self._access[:PAGE_BYTES])  # slower, and sure
+        # slower, and reliable
+        self._seen = bytes(self._access[:PAGE_BYTES])
 
     def _read(self, size_bytes: int) -> bytes:
         if self._remote is None:
@@ -116,8 +117,8 @@ class Signals:
         return self._remote.poll(VRAM_BAR, self._vram_pa, size_bytes)
 
     def interrupt_pointer(self, looked: bool) -> int:
-        """Return the interrupt ring's write pointer, as it was when words were last looked at if whoever asks has just
-        `looked`.
+        """Return the interrupt ring's write pointer: as it was last read, if the caller has just `looked` at the words;
+        else it is read now.
         """
         if not looked:
             self._look(FIRST_AT)

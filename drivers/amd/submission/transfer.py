@@ -1,6 +1,4 @@
-"""Bytes between the host and a card's memory: through pinned staging memory that the copy engines reach, or straight
-where memory is pinned.
-"""
+"""Bytes between the host and a card's memory, through pinned staging memory that the copy engines reach."""
 
 from __future__ import annotations
 
@@ -14,12 +12,14 @@ from ringup.queues.arena import Arena
 from ringup.queues.timeline import Point
 
 STAGING_BYTES = 4 << 20
-CHUNK_BYTES = 1 << 20  # several are under way at once: the host fills one while the engine empties another
-TIMEOUT_S = 10.0  # TIMEOUT: ours; a chunk takes the slowest link a second
+# several are in flight at once: the host fills one while the engine copies another
+CHUNK_BYTES = 1 << 20
+# TIMEOUT: ours; a chunk takes a second on the slowest link
+TIMEOUT_S = 10.0
 
 
 def host_bytes(data: Any) -> memoryview:
-    """Return the bytes of a buffer-protocol object or of what `__dlpack__` gives, without copying. They must be
+    """Return the bytes of an object with the buffer protocol or `__dlpack__`, without copying. They must be
     contiguous.
     """
     if not isinstance(data, (bytes, bytearray, memoryview)) and hasattr(data, "__dlpack__"):
@@ -35,7 +35,7 @@ def host_bytes(data: Any) -> memoryview:
 
 
 def check_range(buffer: Buffer, offset_bytes: int, size_bytes: int) -> int:
-    """Return the address of a range of a buffer; a `ValueError` when it leaves the buffer."""
+    """Return the address of a range of a buffer. Raises a `ValueError` for one that leaves the buffer."""
     if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > buffer.size_bytes:
         raise ValueError(
             f"bytes {offset_bytes} to {offset_bytes + size_bytes} lie outside {buffer!r}, which has {buffer.size_bytes}"
@@ -70,12 +70,12 @@ class Staging:
         self.down_va, self.down = down
 
     def forget(self) -> None:
-        """Go on after a reset: nothing is under way any more."""
+        """Go on after a reset: nothing is in flight any more."""
         self.up.forget()
 
     def upload(self, queue: Copies, target_va: int, data: memoryview) -> Point | None:
-        """Queue copies of `data` to `target_va`, a chunk at a time; it may change afterwards. Returns the last point,
-        None for no bytes.
+        """Queue copies of `data` to `target_va`, a chunk at a time; `data` may change afterwards. Return the last
+        point, None for no bytes.
         """
         point = None
         for at in range(0, len(data), CHUNK_BYTES):
