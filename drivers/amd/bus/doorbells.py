@@ -54,12 +54,11 @@ class Doorbell:
     __slots__ = ("_mmio", "_offset", "halved", "index", "ring")
 
     def __init__(self, mmio: Mmio, index: int, *, halved: bool = False) -> None:
-        """`halved`: the path writes dwords only; then the low half rings, behind a high one that has changed, until
-        `ring_both`.
+        """`halved`: the path writes dwords only. Then the low half rings, after the high half if that has changed,
+        until `ring_both` is called.
 
-        UNKNOWN: how a doorbell of 64 bits takes two halves is in no public source. Cards behind USB bridges are known
-        to take the low one with the high one behind it (tinygrad), so that is what is left where the low one by itself
-        does not do.
+        UNKNOWN: no public source says how a doorbell of 64 bits takes two halves. Cards behind USB bridges are known to
+        take the low half followed by the high one (tinygrad), so that is used where the low half alone does not work.
         """
         self.index, self._mmio, self._offset, self.halved = index, mmio, index * 4, halved
         if self._offset + 8 > mmio.size_bytes:
@@ -70,7 +69,7 @@ class Doorbell:
         self.ring: Callable[[int], None] = Halves(self._store, high=0) if halved else self._ring
 
     def ring_both(self) -> None:
-        """Ring with both halves from now on."""
+        """Write both halves from now on."""
         self.ring = self._ring_halves
 
     def _ring_halves(self, value: int) -> None:
@@ -84,5 +83,5 @@ class Doorbell:
         self._mmio.write32(self._offset + at, half)
 
     def ring32(self, value: int) -> None:
-        """Write the low half alone, as the interrupt ring's read pointer wants it."""
+        """Write the low half alone, as for the interrupt ring's read pointer."""
         self._mmio.write32(self._offset, value)

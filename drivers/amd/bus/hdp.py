@@ -1,7 +1,7 @@
 """Host data path: what the host writes through BAR 0 waits here until it is flushed into VRAM.
 
-Flush after the last byte that was written through the window and before the card is told of it. HDP 6 and 7 keep
-nothing of what was read: there is no invalidation to do (hdp_v6_0.c and hdp_v7_0.c have no `invalidate_hdp`).
+Flush after the last byte that was written through the window and before the card learns of it. HDP 6 and 7 do not cache
+reads, so there is nothing to invalidate (hdp_v6_0.c and hdp_v7_0.c have no `invalidate_hdp`).
 
 Source: amdgpu hdp_v6_0.c, hdp_v6_0_flush_hdp; nbio_v4_3.c, nbio_v4_3_remap_hdp_registers.
 """
@@ -35,12 +35,12 @@ class Hdp:
             self._nbio.write(word.at(self._nbio.version)(HOLE + at))  # the address field holds bits 18:2 in place
 
     def request(self) -> None:
-        """Ask for a flush ahead of a doorbell: posted writes stay in order, so the card hears of both in this one."""
+        """Request a flush before a doorbell: posted writes stay in order, so the flush reaches the card first."""
         self.flushes += 1
         self._nbio.registers.write(HOLE + KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 0)
 
     def flush(self) -> None:
-        """Make all that was written through BAR 0 so far visible to the card."""
+        """Make everything written through BAR 0 so far visible to the card."""
         self.request()
         # ORDER: a read pushes the posted write; the flush register itself must not be read, some boards stall on it
         self._nbio.push(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)

@@ -1,4 +1,4 @@
-"""When a processor of the card was heard of last: what a post-mortem says of one that answers nothing any more."""
+"""When a processor of the card answered last: for the post-mortem of one that does not answer any more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringup.errors import DeviceTimeout
 
 
 class Heard:
-    """The answers of one processor. `name` is what it is called in errors. Times are the transport's clock."""
+    """The answers of one processor. `name` is its name in errors. Times are the transport's clock."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name, self._clock = name, clock
@@ -20,7 +20,7 @@ class Heard:
 
     @contextmanager
     def asking(self, what: str) -> Iterator[None]:
-        """Wait for an answer inside: one that comes, even a refusal, is noted, and so is a wait that runs out."""
+        """Wait for an answer inside. An answer, even a refusal, is noted, and so is a wait that runs out."""
         begun_us = self._clock.now_us
         try:
             yield
@@ -35,14 +35,12 @@ class Heard:
         self.last_us, self._since_us = self._clock.now_us, None
 
     def forget(self) -> None:
-        """Begin anew: the card was reset."""
+        """Forget all answers: the card was reset."""
         self.last_us = self._since_us = None
 
     @property
     def silent(self) -> str:
-        """Say that it answers nothing, to what and since when, and how old its last answer is; empty for one that
-        answers.
-        """
+        """Which question it does not answer, since when, and how old its last answer is; empty for one that answers."""
         if self._since_us is None:
             return ""
         now = self._clock.now_us

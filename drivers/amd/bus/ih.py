@@ -31,7 +31,7 @@ _FATAL_HEADS = frozenset(
 
 
 def silence(block: Block) -> None:
-    """Let no entry come, whoever set the ring up: it may lie in memory that is somebody else's today."""
+    """Switch the ring off, whatever driver set it up: it may lie in memory that belongs to another process by now."""
     block.update(osssys.IH_RB_CNTL, rb_enable=0, enable_intr=0)
 
 
@@ -53,8 +53,8 @@ class Ih:
         doorbell: Doorbell | None = None,
         last_seen: Callable[[bool], int] | None = None,
     ) -> None:
-        """`last_seen(looked)`: the stored write pointer, where a look is a round trip; as it is known if whoever asks
-        has just `looked`.
+        """`last_seen(looked)`: the stored write pointer, for a path where a read is a round trip; the value read last,
+        if the caller has just `looked`.
         """
         size_bytes = len(ring)
         if not MIN_BYTES <= size_bytes <= MAX_BYTES or size_bytes & size_bytes - 1:
@@ -73,7 +73,9 @@ class Ih:
         self.overflows = 0
 
     def start(self, *, message_signalled: bool) -> None:
-        """Set the ring up and let entries come; `message_signalled`: send a message after the driver has read on."""
+        """Set the ring up and switch it on; `message_signalled`: send a message when the driver has advanced the read
+        pointer.
+        """
         self._enable(False)
         block = self._block
         block.write(block.make(osssys.IH_RB_BASE, addr=self._ring_va >> 8 & 0xFFFF_FFFF))
@@ -104,7 +106,7 @@ class Ih:
         self._enable(True)
 
     def stop(self) -> None:
-        """Let no entry come; twice is harmless."""
+        """Switch the ring off; twice is harmless."""
         self._enable(False)
         self._block.registers.clock.sleep_us(SETTLE_US)
 
@@ -124,8 +126,8 @@ class Ih:
             self._block.write(control.replace(wptr_overflow_clear=clear))
 
     def glance(self, looked: bool) -> bool:
-        """Whether `drain` should be called: something fatal came, or so much that the ring should be emptied. Costs a
-        look at memory, or none where `last_seen` tells.
+        """Whether `drain` should be called: a fatal entry came, or so many that the ring should be emptied. Costs one
+        read of memory, or none with `last_seen`.
         """
         stored = self._last_seen(looked)
         if stored == self._stored_then:
@@ -143,11 +145,11 @@ class Ih:
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to drain; one look at memory."""
+        """Whether there are entries to drain; reads memory once."""
         return int(self._stored().offset) * 4 & self._mask & -ENTRY_BYTES != self._rptr
 
     def drain(self) -> list[Interrupt]:
-        """Return the entries that came, oldest first, at most a ringful, and tell the block. Never waits."""
+        """Return the new entries, oldest first, at most a ringful, and advance the read pointer. Never waits."""
         end = self._write_pointer()
         found: list[Interrupt] = []
         while self._rptr != end:
@@ -169,8 +171,8 @@ class Ih:
         return word(_POINTER.unpack(self._writeback[:4])[0])
 
     def _write_pointer(self) -> int:
-        """Return where the block writes next, in bytes. After an overflow the oldest entries are gone: reading goes on
-        behind the newest.
+        """Return where the block writes next, in bytes. After an overflow the oldest entries are lost: reading goes on
+        after the newest.
         """
         stored = self._stored()
         if stored.rb_overflow:

@@ -1,7 +1,7 @@
-"""Bus interface (NBIO, NBIF): memory size, straps, the doorbell aperture and which engine hears which doorbell, scratch
-words of the VBIOS.
+"""Bus interface (NBIO, NBIF): memory size, straps, the doorbell aperture and the routes of doorbells to engines,
+scratch words of the VBIOS.
 
-An engine hears a doorbell only when a route of the S2A table leads its range there.
+A doorbell reaches an engine only if a route of the S2A table sends its range there.
 
 Source: amdgpu nbio_v4_3.c, nbif_v6_3_1.c, soc21.c.
 """
@@ -64,7 +64,7 @@ ENTRIES: dict[Version, tuple[type[Word], ...]] = {(4, 3, 0): S2A, (4, 3, 1): S2A
 
 
 def routes(sdma_engines: int) -> tuple[Route, ...]:
-    """List the routes of a card with that many SDMA engines: two for the command processor, which take any doorbell,
+    """Return the routes of a card with that many SDMA engines: two for the command processor, which take any doorbell,
     then IH and SDMA.
     """
     return (
@@ -90,7 +90,7 @@ class Nbio:
 
     @property
     def vram_bytes(self) -> int:
-        """How much memory the card has."""
+        """Size of the card's memory."""
         return int(self.block.read(RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)) << 20
 
     @property
@@ -109,8 +109,8 @@ class Nbio:
         return bool(int(self.block.read(BIF_BX0_BIOS_SCRATCH_7)) & ATOM_ASIC_INIT_COMPLETE)
 
     def start(self, sdma_engines: int) -> None:
-        """Open the framebuffer and the doorbells to the host and lead doorbells to the engines; the card's own aperture
-        for them stays shut.
+        """Open the framebuffer and the doorbells to the host and route doorbells to the engines; the card's own
+        doorbell aperture stays closed.
         """
         block = self.block
         if self.version in SOFT_RESET_STRAP:
@@ -122,11 +122,11 @@ class Nbio:
         self._doorbells(True)
 
     def stop(self) -> None:
-        """Shut the doorbells; a queue that nobody took down hears none any more."""
+        """Close the doorbells: they reach no queue any more."""
         self._doorbells(False)
 
     def interrupt_page(self, bus_addr: int) -> None:
-        """Give interrupts a page for the dummy read that pushes their writes, 256-byte aligned; with MSI it is not
+        """Set the page, 256-byte aligned, for the dummy read that pushes an interrupt's writes; with MSI it is not
         read.
         """
         if bus_addr & ((1 << PAGE_SHIFT) - 1):

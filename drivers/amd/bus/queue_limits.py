@@ -1,4 +1,4 @@
-"""What the registers of every hardware queue can hold: sizes of rings, addresses, address spaces.
+"""What the registers of every hardware queue can hold: ring sizes, addresses, address spaces.
 
 Source: gc_11_0_0_sh_mask.h, CP_HQD_PQ_CONTROL and SDMA0_QUEUE0_RB_CNTL.
 """
@@ -23,6 +23,6 @@ def check_addresses(*rows: tuple[str, int, int]) -> None:
 
 
 def check_vmid(vmid: int) -> None:
-    """Raise a `ValueError` for an address space that there is not."""
+    """Raise a `ValueError` for an address space that no card has."""
     if not 0 <= vmid < VMIDS:
         raise ValueError(f"a vmid is 0 to {VMIDS - 1}, not {vmid}")

@@ -35,11 +35,11 @@ POLL_US = 10  # between two reads of a wait: a read over PCIe itself takes about
 
 
 class Registers:
-    """The register BAR of one card. Counts accesses; a read of all ones asks whether the card is still there and its
-    registers answer.
+    """The register BAR of one card. It counts accesses. When a register reads all ones, it checks whether the card is
+    still there and its registers answer.
 
-    They may not, of a card that is on the bus: its firmware has hung, its power is off, or its window was moved. A
-    register that holds all ones is told from that by one that never does, the size of memory.
+    The registers of a card that is on the bus may not answer: its firmware has hung, its power is off, or its window
+    was moved. To tell that from a register that holds all ones, the size of memory is read, which never does.
     """
 
     def __init__(self, device: Device) -> None:
@@ -80,7 +80,7 @@ class Registers:
         return values
 
     def push(self, address: int) -> None:
-        """Read a register so that what was posted before has arrived; its value is of no use."""
+        """Read a register so that writes posted before have arrived; its value is not used."""
         if self.device.remote is None:
             self.read(address)
         else:
@@ -115,7 +115,7 @@ class Registers:
 
     @contextmanager
     def returning(self) -> Iterator[None]:
-        """Let registers read as all ones meanwhile: they do for a while behind a reset of the bus."""
+        """Accept reads of all ones inside: registers return them for a while after a reset of the bus."""
         self._returning = True
         try:
             yield
@@ -123,15 +123,15 @@ class Registers:
             self._returning = False
 
     def check(self, doing: str) -> None:
-        """Raise `DeviceLost` if the card no longer answers configuration reads, or its registers none; `doing` is what
-        was under way.
+        """Raise `DeviceLost` if the card no longer answers configuration reads or register reads; `doing` is for the
+        error.
         """
         self.check_link(doing)
         if not self._returning and not self.answer:
             raise DeviceLost(f"{doing}: {self.device.name}: {SILENT}")
 
     def check_link(self, doing: str) -> None:
-        """Raise `DeviceLost` if the card no longer answers configuration reads, whatever its registers do: one that
+        """Raise `DeviceLost` if the card no longer answers configuration reads. Registers are not read: a card that
         sleeps has none.
         """
         if self.device.lost or self.device.config.read(0, 2) == NO_VENDOR:
@@ -172,7 +172,7 @@ class Block:
         return self._known(lambda: word.at(self.version))
 
     def _known(self, look: Callable[[], T]) -> T:
-        """Look a word up by the version, which the card states: one without facts is a card that is not supported."""
+        """Look a word up by the version that the card reports. Raises `NotSupported` for a version without facts."""
         try:
             return look()
         except ValueError as error:
@@ -189,8 +189,8 @@ class Block:
         self.registers.write(self.address(type(word).BASE or type(word), plus_dwords), int(word))
 
     def write_pair(self, low: type[Word], high: type[Word], value: int, plus_dwords: int = 0) -> None:
-        """Write a number of up to 64 bits to the two registers that hold its halves; what they have no bits for is a
-        `ValueError`.
+        """Write a number of up to 64 bits to the two registers that hold its halves. Raises a `ValueError` for bits
+        that they do not have.
         """
         self.write(self.typed(low)(value & ONES), plus_dwords)
         self.write(self.typed(high)(value >> 32), plus_dwords)
@@ -200,7 +200,7 @@ class Block:
         return int(self.read(low, plus_dwords)) | int(self.read(high, plus_dwords)) << 32
 
     def distance(self, first: type[Word], second: type[Word]) -> int:
-        """Return how many dwords lie from a register to a like one: the stride of contexts, engines, queues."""
+        """Return the dwords from a register to its sibling: the stride of contexts, engines, queues."""
         return (self.address(second) - self.address(first)) // 4
 
     def update(self, word: type[W], plus_dwords: int = 0, /, **fields: int) -> W:
@@ -226,7 +226,7 @@ class Block:
             self.registers.write(address, int(typed(value).replace(**fields)))
 
     def push(self, word: type[Word]) -> None:
-        """Read a register for the sake of order alone."""
+        """Read a register only to push posted writes."""
         self.registers.push(self.address(word))
 
     def wait(

@@ -2,8 +2,8 @@
 the window.
 
 The window goes through the host data path: what was written there is in VRAM only after `Hdp.flush`. The index
-registers do not. They are one set for the whole card: two who use them at once read each other's bytes, so a second
-process keeps to the window.
+registers bypass it. The card has one set of them: two processes that use them at once read each other's bytes, so a
+second process uses the window only.
 
 Source: amdgpu amdgpu_device.c, amdgpu_device_aper_access and amdgpu_device_mm_access.
 """
@@ -41,7 +41,7 @@ class VramWindow:
         """Return `size_bytes` of VRAM. Raises `ValueError` outside of it, `DeviceLost` when the card is gone."""
         seen = self._seen(vram_pa, size_bytes)
         near = self._bar.read_block(vram_pa, seen) if seen else b""
-        # a card that leaves in the middle of a block leaves ones at its end
+        # a card that is lost in the middle of a block returns ones at its end
         if near and near[-4:] == GONE[-len(near) :]:
             self._check(f"reading {seen:#x} bytes of VRAM at {vram_pa:#x}")
         return near + self._read_far(vram_pa + seen, size_bytes - seen) if seen < size_bytes else near
@@ -68,8 +68,8 @@ class VramWindow:
             return None
 
     def _check(self, doing: str) -> None:
-        """Raise `DeviceLost` for a card that is gone, and for a window that leads nowhere: then the table of blocks
-        reads as ones, too.
+        """Raise `DeviceLost` for a card that is gone, and for a window that reaches no memory: then the table of blocks
+        reads as ones too.
         """
         self._index.registers.check(doing)
         table = self.size_bytes - TABLE_FROM_END_BYTES
@@ -81,7 +81,7 @@ class VramWindow:
             )
 
     def _seen(self, vram_pa: int, size_bytes: int) -> int:
-        """Return how many of the bytes the window shows."""
+        """Return how many of the bytes lie in the window."""
         if vram_pa < 0 or size_bytes < 0 or vram_pa + size_bytes > self.size_bytes:
             raise ValueError(f"VRAM has {self.size_bytes:#x} bytes, none of {size_bytes:#x} at {vram_pa:#x}")
         return max(0, min(size_bytes, self.visible_bytes - vram_pa))
@@ -93,7 +93,7 @@ class VramWindow:
         return struct.pack(f"<{len(dwords)}I", *dwords)[vram_pa - first :][:size_bytes]
 
     def _write_far(self, vram_pa: int, data: bytes) -> None:
-        """Write through the index registers; what a dword at the edge holds besides is kept."""
+        """Write through the index registers; other bytes of a dword at the edge are kept."""
         first, end = vram_pa & ~3, vram_pa + len(data)
         whole = self._read_far(first, vram_pa - first) + data + self._read_far(end, -end % 4)
         dwords = struct.unpack(f"<{len(whole) // 4}I", whole)

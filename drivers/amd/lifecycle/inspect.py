@@ -34,7 +34,7 @@ ASLEEP, HELD = "asleep", "driven by another process"
 
 
 class Bare:
-    """One card as found. `own`: this process holds it, and may use the index registers that reach beyond the windows."""
+    """One card as found. `own`: this process holds it and may use index registers, which reach beyond the windows."""
 
     def __init__(self, device: Device, *, own: bool = True) -> None:
         """Wake the card if this process holds it. Raises `DeviceLost`, `NotSupported` for another vendor's card or one

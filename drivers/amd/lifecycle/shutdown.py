@@ -121,7 +121,7 @@ def reset(bare: Bare, first: str | None = None) -> list[Rung]:
 
 
 def _climb_silent(bare: Bare, names: Sequence[str], why: DeviceLost) -> list[Rung]:
-    """Reset a card whose registers do not answer: only a reset from the bus can. Its blocks are read once it answers."""
+    """Reset a card whose registers do not answer: only the bus can. Its blocks are read once it answers."""
     rungs = list[Rung]()
 
     def take(name: str) -> None:

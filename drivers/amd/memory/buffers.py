@@ -1,9 +1,9 @@
-"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, at virtual
-addresses of their own.
+"""Buffers of one address space of a Radeon: VRAM, and host memory that the card reaches over the bus, each at its own
+virtual address.
 
-Page tables are written by the CPU through the window (BAR 0), which passes the host data path (HDP): its flush makes
-them reach VRAM, and comes before a flush of the translation caches (TLB), which comes before anything that was unmapped
-is used again. Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c,
+The CPU writes page tables through the window (BAR 0), which passes the host data path (HDP). First the HDP's flush
+makes the tables reach VRAM, then a flush empties the translation caches (TLB), and only then unmapped memory is used
+again. Source: amdgpu amdgpu_vm.c, amdgpu_vm_update_range and amdgpu_vm_bo_update; amdgpu_vm_cpu.c,
 amdgpu_vm_cpu_commit; gmc_v11_0_flush_gpu_tlb.
 """
 
@@ -34,11 +34,10 @@ NEAR_BYTES = 1 << 20  # how far behind a buffer a fault is still told by it
 
 
 class Vram:
-    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and what lies beyond
-    it.
+    """The card's memory from `start` to `end` (vram_pa) in two parts: what the CPU's window shows, and the rest.
 
-    The window may be all of it or as little as 256 MiB: who does not need to be seen goes beyond it while there is
-    room.
+    The window may show all of it or as little as 256 MiB. Memory that the CPU need not see is taken from the rest while
+    there is some.
     """
 
     def __init__(self, start: int, end: int, window_bytes: int) -> None:
@@ -66,8 +65,8 @@ class Vram:
         raise OutOfMemory(self._shortage(size_bytes, visible, align, holder))
 
     def alloc_runs(self, size_bytes: int, *, visible: bool = False, holder: str = "") -> list[Run]:
-        """Return memory for page tables to join: one piece where there is one, else pieces of 2 MiB and more. Visible
-        memory is one piece.
+        """Return memory that page tables join into one range: one piece where possible, else pieces of 2 MiB and more.
+        Visible memory is one piece.
         """
         for part in self._parts(visible):
             vram_pa = part.find(size_bytes, None, holder)
@@ -90,7 +89,7 @@ class Vram:
         return self.alloc(PAGE_BYTES, visible=True, holder="page tables")
 
     def free(self, *starts: int) -> None:
-        """Take memory back by its vram_pa. Raises `ValueError` for what was not handed out."""
+        """Free memory by its vram_pa. Raises `ValueError` for memory that was not allocated."""
         for vram_pa in starts:
             (self.hidden if vram_pa >= self._border else self.visible).free(vram_pa)
 
@@ -104,8 +103,8 @@ class Vram:
 
 @dataclass(slots=True)
 class Usage:
-    """What one place holds. `free_bytes` and `largest_bytes` are of VRAM only: how much host memory there is, is the
-    system's business.
+    """Usage of VRAM or host memory. `free_bytes` and `largest_bytes` are for VRAM only: the system manages host
+    memory.
     """
 
     buffers: int = 0
@@ -116,8 +115,8 @@ class Usage:
 
 
 class Held(NamedTuple):
-    """What lies behind a buffer. `dma` is freed with it when it is ours; `runs` are known of what `alloc` gave from
-    VRAM.
+    """The memory of a buffer. `dma` is freed with the buffer if the buffer owns it; `runs`: the pieces that `alloc`
+    took from VRAM.
     """
 
     buffer: Buffer
@@ -128,14 +127,14 @@ class Held(NamedTuple):
 
 
 class Memory:
-    """The buffers of `vmid`. Page tables and the memory they lie in come in; the hubs must use the tables before
+    """The buffers of `vmid`. The caller gives the page tables and their memory; the hubs must use the tables before
     anything runs.
 
-    `flush_hdp` makes what the CPU wrote through the window reach VRAM, `flush_tlb(vmid)` makes cached translations be
-    walked again.
+    `flush_hdp` makes what the CPU wrote through the window reach VRAM; `flush_tlb(vmid)` empties the translation
+    caches.
 
-    Mapping at addresses where nothing was needs no TLB flush: the caches keep no entry that is not valid. Unmapping,
-    and mapping where a page or a fault was, flushes, and only then memory and tables are free again.
+    Mapping at addresses where nothing was needs no TLB flush: the caches keep no invalid entry. Unmapping, and mapping
+    where a page or a fault was, flushes; memory and tables are free only after that.
     """
 
     def __init__(
@@ -154,13 +153,13 @@ class Memory:
         self.va = Ranges(USER_START, USER_END - USER_START, f"addresses of vmid {vmid}") if va is None else va
         self._device, self._window = device, window
         self._flush_tlb, self._flush_hdp = flush_tlb, flush_hdp
-        # asked before buffers come and go; raises what keeps the caller from it
+        # called before buffers are made or freed; raises an error for a caller that may not
         self.admit: Callable[[], None] = _anybody
         self._live: dict[int, Held] = {}
-        # mapping or unmapping went wrong half-way: the card may reach them until it is shut
+        # mapping or unmapping failed half-way: the card may reach this memory until it is closed
         self._stuck: list[Held] = []
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=REMEMBERED)  # gpu_va, size, name
-        # translations may be cached that no longer hold: of a walk that failed, or of a flush that was broken off
+        # stale translations may be cached: of a walk that failed, or after a flush that was interrupted
         self._stale = False
         self._usage: dict[Where, Usage] = {"vram": Usage(), "host": Usage()}
 
@@ -178,9 +177,9 @@ class Memory:
     ) -> Buffer:
         """Return a buffer. VRAM is not cleared, host memory is zero.
 
-        `visible`: the CPU must see it (VRAM; host memory always is). `align`: of gpu_va, a power of two, by default the
+        `visible`: the CPU must see it; it always sees host memory. `align`: of gpu_va, a power of two, by default the
         size's own up to 1 GiB. `cached`: whether the card's L2 may keep it between releases and acquires, by default
-        VRAM yes, host memory no. Raises `OutOfMemory`; nothing is left behind then.
+        VRAM yes, host memory no. Raises `OutOfMemory`, and allocates nothing then.
         """
         self.admit()
         try:
@@ -224,11 +223,10 @@ class Memory:
         adopt: bool = False,
         seen: bool = True,
     ) -> Buffer:
-        """Give host memory of the caller's an address. Freeing the buffer unmaps it; `dma` stays the caller's to free,
-        after that.
+        """Map the caller's host memory at an address. Freeing the buffer unmaps it; the caller frees `dma` after that.
 
-        `adopt`: it is the buffer's from now on and freed with it, or here when that fails. `seen`: the CPU sees it, as
-        a bridge's it does not.
+        `adopt`: the buffer owns `dma` and frees it; it is freed here if mapping fails. `seen`: whether the CPU sees the
+        memory; it does not see a bridge's.
         """
         self.admit()
         buffer = Buffer(self, 0, dma.size_bytes, "host", dma.view[:] if seen else None, name)
@@ -237,11 +235,10 @@ class Memory:
         return buffer
 
     def write_protect(self, buffer: Buffer, writable: Iterable[Run] = ()) -> None:
-        """Take the card's right to write to a cached VRAM buffer away, but to pages that these (offset, size) ranges
-        touch.
+        """Make a cached VRAM buffer read-only for the card, except the pages that the (offset, size) ranges touch.
 
-        What was submitted before must have written all it will. Raises `OutOfMemory` where there is no page for a
-        table; the buffer is then to be freed.
+        All submitted writes to it must be done. Raises `OutOfMemory` where there is no page for a table; the caller
+        frees the buffer then.
         """
         held = self._held(buffer)
         kept = {page for at, size in writable for page in range(at // PAGE_BYTES, -(-(at + size) // PAGE_BYTES))}
@@ -258,7 +255,7 @@ class Memory:
         self._flush(stale)
 
     def share(self, other: Memory, buffer: Buffer, name: str = "") -> Buffer:
-        """Give VRAM of a buffer of another address space an address here, too; not cached. Free it before the other."""
+        """Map the VRAM of another address space's buffer here too, not cached. Free the result before that buffer."""
         self.admit()
         held = other._held(buffer)
         (vram_pa,) = held.vram
@@ -277,11 +274,12 @@ class Memory:
         return list(dma.runs()) if dma is not None else []
 
     def free(self, *buffers: Buffer) -> None:
-        """Take buffers back with one flush for all; nothing submitted may use them any more.
+        """Free buffers with one flush for all; no submitted work may use them any more.
 
-        Raises `ValueError` for a buffer of another memory or one freed before, nothing being freed. If that fails the
-        buffers are gone and their memory stays taken until `close`, since the card may still reach it. An array made
-        from a `view` keeps host pages alive, out of the card's reach; one over VRAM sees whose the memory is next.
+        Raises `ValueError`, and frees nothing, for a buffer of another memory or one freed before. If unmapping fails,
+        the buffers are unusable and their memory stays taken until `close`, since the card may still reach it. An array
+        made from a `view` keeps host pages alive, which the card no longer reaches; an array over VRAM shows the
+        memory's next use.
         """
         self.admit()
         held = [self._held(buffer) for buffer in dict.fromkeys(buffers)]
@@ -290,22 +288,22 @@ class Memory:
             self._release(one)
 
     def access(self, buffer: Buffer) -> Access:
-        """Return the CPU's access to a buffer that it sees, also over a path that maps nothing."""
+        """Return the CPU's access to a visible buffer, also over a path that maps nothing."""
         held = self._held(buffer)
         if buffer.view is None and len(held.vram) != 1:
             raise ValueError(f"{buffer!r} lies in pieces or beyond the window: ask for a visible one")
         return Access(buffer.size_bytes, buffer.view, self._window, held.vram[0] if held.vram else 0)
 
     def find(self, gpu_va: int) -> Buffer | None:
-        """Return the buffer that an address lies in."""
+        """Return the buffer that contains an address."""
         for start, held in self._live.items():
             if start <= gpu_va < start + held.buffer.size_bytes:
                 return held.buffer
         return None
 
     def describe(self, gpu_va: int) -> str:
-        """Say where an address lies, for a fault's report: in a buffer, behind the end of one, in one that was
-        freed.
+        """Return in words where an address lies, for a fault's report: in a buffer, after the end of one, in a freed
+        one.
         """
         inside = self.find(gpu_va)
         if inside is not None:
@@ -322,23 +320,21 @@ class Memory:
         return f"in no buffer ({gpu_va:#x})"
 
     def faulted(self, gpu_va: int) -> str:
-        """Note a fault, so that the next mapping is seen whatever the caches hold of the walk that failed; return
-        `describe`.
-        """
+        """Note a fault, so that the next mapping flushes what the caches keep of the failed walk; return `describe`."""
         self._stale = True
         return self.describe(gpu_va)
 
     def stats(self) -> dict[str, Usage]:
-        """Return what each place holds."""
+        """Return the usage of VRAM and of host memory."""
         vram, host = self._usage["vram"], self._usage["host"]
         vram.free_bytes, vram.largest_bytes = self.vram.free_bytes, self.vram.largest_bytes
         return {"vram": vram, "host": host}
 
     def close(self, how: str = "freed") -> None:
-        """Free every buffer, and the tables: the root is left empty, for hubs that still use it. `how`: what uses of a
-        buffer are told.
+        """Free every buffer and the tables. The root table stays, empty, for hubs that still use it. `how`: what later
+        uses of a buffer say in their error.
 
-        Where the card is gone nothing is left to flush. Twice is harmless.
+        For a card that is gone nothing is flushed. Twice is harmless.
         """
         held = list(self._live.values())
         try:
@@ -393,7 +389,7 @@ class Memory:
         return held
 
     def _unmap(self, held: list[Held], how: str = "freed") -> None:
-        """Take buffers from the card and from their users."""
+        """Unmap buffers and make them unusable."""
         if not held:
             return
         places = [one.buffer.gpu_va for one in held]
@@ -418,7 +414,9 @@ class Memory:
             self.va.free(gpu_va)
 
     def _flush(self, stale: bool) -> None:
-        """ORDER: the entries reach VRAM, then translations are walked again, then what they led to may be used anew."""
+        """ORDER: the entries reach VRAM, then the translation caches are flushed, then the unmapped memory may be
+        reused.
+        """
         self._stale = self._stale or stale
         self._flush_hdp()
         if self._stale:
@@ -427,7 +425,7 @@ class Memory:
             self._stale = False
 
     def _release(self, held: Held) -> None:
-        """Give back what lay behind a buffer that is not mapped."""
+        """Free the memory of a buffer that is not mapped."""
         if not held.buffer.freed:
             _release_view(held.buffer)
         self.vram.free(*held.vram)
@@ -436,7 +434,7 @@ class Memory:
 
 
 def _cut(runs: Iterable[Run], start: int, end: int) -> list[Run]:
-    """Return the part of joined pieces of memory from byte `start` to `end`."""
+    """Return the part from byte `start` to `end` of pieces of memory that follow one another."""
     found, at = [], 0
     for address, size in runs:
         first, last = max(start - at, 0), min(end - at, size)

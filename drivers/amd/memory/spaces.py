@@ -1,5 +1,5 @@
-"""The two address spaces of a card, and the VRAM both take from: VMID 0 for queue descriptors and firmware processors,
-VMID 8 for users.
+"""The two address spaces of a card, and the VRAM that both allocate from: VMID 0 for queue descriptors and firmware
+processors, VMID 8 for users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SYSTEM_START, SYSTEM_END = 0x7FFF_0000_0000, 0x7FFF_4000_0000
 
 
 class Spaces:
-    """Memory of a card whose `first` to `end` bytes of VRAM are free. The hubs get the tables at once."""
+    """Memory of a card whose bytes `first` to `end` of VRAM are free. The constructor sets the hubs' page tables."""
 
     def __init__(
         self, device: Device, window: VramWindow, gmc: Gmc, hdp: Hdp, version: Version, first: int, end: int
@@ -76,8 +76,8 @@ class Spaces:
         self.system.close()
 
     def lose(self, how: str) -> None:
-        """Free all of a card that was reset as a whole: there is nothing to flush, and uses of a buffer are told `how`
-        it went.
+        """Free all memory of a card that was reset as a whole. Nothing is flushed; later uses of a buffer raise an
+        error that says `how` it was lost.
         """
         if self._lost:
             return

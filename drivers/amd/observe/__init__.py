@@ -1,4 +1,4 @@
-"""What a card tells: reports, health, post-mortems, a look from a second process.
+"""Observing a card: reports, health, post-mortems, watching it from a second process.
 
 Imported by the card object and by commands; imports every room below.
 """

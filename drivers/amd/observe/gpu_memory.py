@@ -1,9 +1,8 @@
-"""Memory by GPU virtual address, read from outside: the walk that a hub makes, done by the CPU over the tables that
-somebody left in VRAM.
+"""Memory by GPU virtual address, read from outside: the CPU walks the page tables in VRAM as a hub does.
 
-For a card that another process drives or that a dead one left. Only what lies in VRAM can be read: host memory behind a
-page belonged to whoever mapped it. Nothing is written. Source: amdgpu gfxhub_v3_0.c, gfxhub_v3_0_setup_vmid_config;
-amdgpu_vm_pt.c.
+For a card that another process drives or that a dead process left running. Only pages in VRAM can be read: pages in
+host memory belonged to the process that mapped them. Nothing is written. Source: amdgpu gfxhub_v3_0.c,
+gfxhub_v3_0_setup_vmid_config; amdgpu_vm_pt.c.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ROOT = (VA_END - 1) & ~(PAGE_BYTES - 1)  # bits of a table base that are its add
 
 
 class GpuMemory:
-    """The address space of one VMID of a card that was found."""
+    """The address space of one VMID of a card as found."""
 
     def __init__(self, bare: Bare, vmid: int) -> None:
         """Read the hub's registers. Raises `NotSupported` for a VMID without tables, a `ValueError` for one that no
@@ -59,7 +58,7 @@ class GpuMemory:
         return walk(self._window.read, self._format, self._root_pa, self._fb_offset, gpu_va, self._window.size_bytes)
 
     def pieces(self, gpu_va: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-        """Give (vram_pa, size_bytes) of what lies behind a range, in order.
+        """Yield (vram_pa, size_bytes) of the memory that a range maps to, in order.
 
         Raises `DeviceFault` where nothing is mapped, `NotSupported` where a page lies in host memory.
         """
@@ -82,7 +81,7 @@ class GpuMemory:
 
 
 def _hub(bare: Bare) -> Hub:
-    """Choose the hub to ask: the graphics core's where it is known to be awake, else the other, which is never switched
+    """Choose the hub to read: the graphics core's if it is known to be awake, else the other, which is never switched
     off.
     """
     if bare.core_awake:

@@ -1,9 +1,9 @@
-"""How a card is: what its power controller, its engines, its memory and its queues say; and the guard that stops work
-on one that is too hot.
+"""Health of a card: what its power controller, engines, memory and queues report; and the guard that stops work on a
+card that is too hot.
 
-The metrics that are read are left in the card's memory for other processes (`smu_published`). Hot is what amdgpu calls
-an emergency: five degrees above the temperature at which the firmware holds clocks down, or the one at which a driver
-must shut down. The firmware's own last resort, switching the card off, lies above it and asks nobody. Source: amdgpu
+The metrics that are read are left in the card's memory for other processes (`smu_published`). Too hot is what amdgpu
+calls an emergency: five degrees above the temperature at which the firmware holds clocks down, or the temperature at
+which a driver must shut down. Above that the firmware switches the card off by itself. Source: amdgpu
 smu_v13_0_0_ppt.c, smu_v13_0_0_get_thermal_temperature_range (CTF_OFFSET_EDGE and its siblings, of smu_v13_0.h);
 smu_v13_0.c, smu_v13_0_set_irq_state.
 """
@@ -37,8 +37,8 @@ HOTTEST_ALERT_C = 255  # what the register holds. Source: SMU_THERMAL_MAXIMUM_AL
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """One queue: how much was handed to it and is done, and where in its ring it stands, in bytes as the hardware
-    counts.
+    """One queue: how many submissions it was given, how many are done, and its ring pointers in bytes as the hardware
+    has them.
     """
 
     name: str
@@ -51,10 +51,10 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a card does. `at_us` is the card's clock; `copy_engines_busy` at this moment, `metrics` averages over about
-    a second.
+    """Statistics of a card. `at_us` is the card's clock; `copy_engines_busy` is of this moment; `metrics` are averages
+    over about a second.
 
-    `doubts` says why numbers of `metrics` may not be what they are called; one that cannot be is 0.
+    `doubts` says why numbers of `metrics` may be wrong; a number that is impossible is 0.
     """
 
     name: str
@@ -74,13 +74,13 @@ class Stats:
     doubts: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON takes."""
+        """Return plain values, ready for JSON."""
         return asdict(self) | {"link": self.link._asdict(), "activity": self.activity._asdict()}
 
 
 def hot(metrics: Metrics, limits: Limits, below_c: int = 0) -> str:
-    """Say which temperature is at or above what the card may have, less `below_c`; empty when none is. A limit of 0 is
-    none.
+    """Return which temperature is at or above its limit less `below_c`; empty when none is. A limit of 0 means no
+    limit.
     """
     shutdown = limits.shutdown_temperature_c or HOTTEST_ALERT_C
     for name, seen, limit in (
@@ -96,7 +96,7 @@ def hot(metrics: Metrics, limits: Limits, below_c: int = 0) -> str:
 
 @dataclass(slots=True)
 class Counts:
-    """What came over a card since it was opened; `interrupts` by kind."""
+    """Counts of events since the card was opened; `interrupts` by kind."""
 
     interrupts: Counter[str] = field(default_factory=Counter)
     faults: int = 0
@@ -104,7 +104,7 @@ class Counts:
 
 
 class Health:
-    """Looks after one card that is up. `too_hot(text)` is called when work must stop."""
+    """Watches one card that is up. `too_hot(text)` is called when work must stop."""
 
     def __init__(self, blocks: Blocks, control: Control, too_hot: Callable[[str], None]) -> None:
         self._blocks, self._control, self._too_hot = blocks, control, too_hot
@@ -116,19 +116,19 @@ class Health:
         self._wait_us = LOOK_US
 
     def start(self) -> None:
-        """Have the card interrupt at the temperature where a driver must shut down."""
+        """Make the card interrupt at the temperature at which a driver must shut down."""
         self._thermal.start(min(self._blocks.smu.limits.shutdown_temperature_c or HOTTEST_ALERT_C, HOTTEST_ALERT_C))
 
     def stop(self) -> None:
-        """Let heat interrupt nobody; twice is harmless."""
+        """Switch the interrupts for heat off; twice is harmless."""
         self._thermal.stop()
 
     def hurry(self) -> None:
-        """Look at the metrics at the next occasion."""
+        """Read the metrics at the next `tick`, whatever the time."""
         self._next_us = 0
 
     def tick(self) -> None:
-        """Look at the metrics once a second. A power controller that does not answer is asked less and less often;
+        """Read the metrics once a second. A power controller that does not answer is asked less and less often, so that
         waits go on.
         """
         now = self._blocks.registers.clock.now_us
@@ -146,7 +146,7 @@ class Health:
         self._next_us = self._blocks.registers.clock.now_us + self._wait_us
 
     def look(self) -> Metrics:
-        """Read the metrics, leave them for others, slow a card down that is too hot and let a cool one go."""
+        """Read the metrics, leave them for other processes, slow down a card that is too hot, release a cool one."""
         blocks = self._blocks
         table = blocks.smu.metrics_table()
         self._published += 1
@@ -170,7 +170,7 @@ class Health:
         return metrics
 
     def cooled(self) -> bool:
-        """Look again; whether the card may work."""
+        """Read the metrics again and return whether the card may work."""
         self.look()
         return not self._control.slowed
 
@@ -198,6 +198,6 @@ class Health:
 
 
 def queue_stats(queue: CardQueue) -> QueueStats:
-    """Look where a queue is."""
+    """Return the statistics of a queue."""
     timeline, at = queue.timeline, queue.hardware.position()
     return QueueStats(queue.name, timeline.last, timeline.completed, at.mapped, at.rptr_bytes, at.wptr_bytes)

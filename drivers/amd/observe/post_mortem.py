@@ -1,8 +1,9 @@
-"""A post-mortem from outside: what a card that somebody left, or that another process drives, tells about itself,
-unchanged by being asked.
+"""A post-mortem from outside: the state of a card that was left running, or that another process drives. Reading does
+not change it.
 
-Of a card that is held by another process only registers that need no index are read; of one that is ours also queues
-and waves, which lie behind selectors. A part that cannot be read says so, and the rest is told.
+Of a card that another process holds, only registers that need no index are read; of a card that this process holds,
+also queues and waves, which need selectors. A part that cannot be read is listed with the reason, and the rest is
+reported.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from ringup.drivers.transport.config_space import power_state
 from ringup.errors import DeviceLost, RingupError
 
 DOUBTS = "silent, or not what the driver was written for"
-WAVES = 16  # how many are told
+WAVES = 16  # how many are reported
 
 
 @dataclass(slots=True)
 class Left:
-    """What is known. `str()` is for people, `as_dict()` for JSON.
+    """What is known of the card. `str()` is for people, `as_dict()` for JSON.
 
-    `unknown` says what could not be read, and why; `lost` is empty while the card answers.
+    `unknown`: what could not be read, and why; `lost` is empty while the card answers.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Left:
     doubts: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON takes."""
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -63,7 +64,7 @@ class Left:
     def _lines(self) -> Iterator[str]:
         state = "lost while it was looked at; what follows is of before" if self.lost else self.state
         yield f"{self.name}: {state}" + (f", {self.holder}" if self.holder else "")
-        yield f"  power {self.power}, link {self.link or 'not told'}"
+        yield f"  power {self.power}, link {self.link or 'unknown'}"
         if self.mark:
             yield "  mark of its driver: " + ", ".join(f"{name} {value:#x}" for name, value in self.mark.items())
         for title, entries in (
@@ -85,7 +86,7 @@ class Left:
 
 
 def examine(bare: Bare, holder: str = "") -> Left:
-    """Report on a card that was found. Never raises for what the card does."""
+    """Report on a card as found. Never raises for what the card does."""
     left = Left(bare.device.name, holder=holder)
     parts = _Parts(bare, left)
     steps: list[tuple[str, Callable[[], None]]] = [
@@ -104,7 +105,7 @@ def examine(bare: Bare, holder: str = "") -> Left:
             left.lost = str(error)
             return left
         except (RingupError, ValueError) as error:
-            # a device for looking only refuses with a `ValueError` what would need a write
+            # a read-only device refuses with a `ValueError` what would need a write
             left.unknown.append(f"{what}: {error}")
     if bare.device.lost:
         left.lost = f"{left.name} {bare.device.why_lost}"
@@ -156,11 +157,11 @@ class _Parts:
         shape = ips.shape
         design = Design(shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP)
         gfx = Gfx(gc, ips.block("smuio"), design, mec_start=0)  # only looked at
-        told = self._left.registers
-        told["graphics core"] = {name: repr(word) for name, word in gfx.status().items() if int(word)}
+        shown = self._left.registers
+        shown["graphics core"] = {name: repr(word) for name, word in gfx.status().items() if int(word)}
         for index in range(ips.chip.sdma_engines):
             engine = SdmaEngine(gc, ips.version(f"sdma{index}"), index)
-            told[f"SDMA{index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
+            shown[f"SDMA{index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
         if not bare.own:
             self._left.unknown.append("queues and waves: they lie behind selectors that belong to the card's holder")
             return

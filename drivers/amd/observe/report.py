@@ -1,7 +1,7 @@
-"""A post-mortem of a card: its errors in their order, and where everything stood when it was asked.
+"""A post-mortem of an open card: its errors in their order, and the state of everything at this moment.
 
-Made from memory and from registers that only tell; where the card is gone or does not answer, that part says so and the
-rest is told.
+Made from memory and from registers whose reading changes nothing. A part that cannot be read, of a card that is gone or
+does not answer, is listed with the reason; the rest is reported.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ringup.queues.amd.umr_text import lines
 from ringup.queues.decode import Decoder, Packet, decode_ring
 from ringup.queues.timeline import Timeline
 
-PACKETS, WAVES, INTERRUPTS, HOLDERS, MISTAKES = 24, 16, 16, 8, 8  # how much of each is told
+PACKETS, WAVES, INTERRUPTS, HOLDERS, MISTAKES = 24, 16, 16, 8, 8  # how many of each are reported
 PACKET_LINES, CALL_LINES = 12, 120  # of one packet and its fields; of one that calls an indirect buffer
 HERE = ">"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """One queue. `packets`: text of what is not known to be done, the one at the read pointer marked `>`; `state`:
+    """One queue. `packets`: text of the packets not known to be done, the one at the read pointer marked `>`; `state`:
     pointers and errors.
     """
 
@@ -48,7 +48,7 @@ class QueueReport:
 
 @dataclass(slots=True)
 class Report:
-    """What is known. `str()` is for people, `as_dict()` for JSON."""
+    """What is known of the card. `str()` is for people, `as_dict()` for JSON."""
 
     name: str
     cause: str = ""
@@ -71,12 +71,12 @@ class Report:
     doubts: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON takes."""
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
     def miss(self, what: str, error: Exception) -> None:
-        """Note that a part could not be made. A card that leaves while it is reported on is lost: that is its first
-        cause where it had none.
+        """Note that a part could not be read. If the card is lost meanwhile and had no cause before, the loss is its
+        first cause.
         """
         self.unknown.append(f"{what}: {type(error).__name__}: {error}")
         if isinstance(error, DeviceLost):
@@ -137,7 +137,7 @@ def _section(title: str, entries: list[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a card hands over to be reported on. `programs` by address."""
+    """What the card object passes for a report. `programs` by address."""
 
     name: str
     cause: Exception | None
@@ -158,7 +158,7 @@ class Known:
 
 
 def make(known: Known) -> Report:
-    """Report. Never raises for what the card does, and looks at a bounded number of everything."""
+    """Make the report. Never raises for what the card does, and reads a bounded number of everything."""
     stages = [asdict(stage) for stage in known.stages]
     failed = next((stage.name for stage in known.stages if stage.error), "")
     report = Report(
@@ -184,13 +184,13 @@ def make(known: Known) -> Report:
     for what, step in steps:
         try:
             step()
-        except Exception as error:  # noqa: BLE001  a report of a broken card meets anything; the other parts are told
+        except Exception as error:  # noqa: BLE001  a broken card may raise anything; the other parts are reported
             report.miss(what, error)
     return report
 
 
 def _cause(known: Known) -> str:
-    """Return what failed: the card's first fault, else a wait that ran out for work that is not done even now."""
+    """Return what failed: the card's first fault, else a wait that ran out for work that is still not done."""
     undone = not known.unreachable and any(
         _completed(one.timeline) != one.timeline.last for one in known.queues if not one.closed
     )
@@ -200,7 +200,7 @@ def _cause(known: Known) -> str:
 
 def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
     """Return a line for each queue with unfinished work, from memory alone: for the notes of an error."""
-    told = []
+    found = []
     for queue in queues:
         timeline = queue.timeline
         done = _completed(timeline)
@@ -211,12 +211,12 @@ def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
         except RingupError:  # the ring lies in memory of a card that is gone
             packets = []
         names = ", ".join(f"{name} x{len(list(same))}" for name, same in groupby(one.name for one in packets[:PACKETS]))
-        told.append(f"{queue.name}: {done} of {timeline.last} done; not done: {names}")
-    return told
+        found.append(f"{queue.name}: {done} of {timeline.last} done; not done: {names}")
+    return found
 
 
 def _completed(timeline: Timeline) -> int:
-    """Return what is done, or was when the card was last seen."""
+    """Return the value that is done, or was done when the card last answered."""
     try:
         return timeline.completed
     except RingupError:
@@ -240,20 +240,20 @@ class _Maker:
             try:
                 more, at_bytes = _pointers(queue)
                 state |= more
-            except Exception as error:  # noqa: BLE001  the ring is in memory and is told all the same
+            except Exception as error:  # noqa: BLE001  the ring is in memory and is reported all the same
                 self._report.miss(f"pointers of {queue.name}", error)
         packets: tuple[str, ...] = ()
         done, last = _completed(queue.timeline), queue.timeline.last
         if done != last:
             try:
                 packets = tuple(_packet_lines(queue, self._known.blocks, self._known.spaces, at_bytes))
-            except Exception as error:  # noqa: BLE001  a ring in memory of a card that is gone; what else is known is told
+            except Exception as error:  # noqa: BLE001  the ring may lie in memory of a card that is gone; the rest is reported
                 self._report.miss(f"packets of {queue.name}", error)
         return QueueReport(queue.name, str(queue.hardware), done, last, state, packets)
 
     def processors(self) -> None:
-        """Say which of the card's processors do not answer, or stand still. The power controller is asked, the others
-        were.
+        """List the card's processors that do not answer or make no progress. The power controller is asked now; the
+        others' last answers are used.
         """
         known, silent = self._known, self._report.silent
         blocks = known.blocks
@@ -273,10 +273,10 @@ class _Maker:
                 silent.append(f"{queue.hardware.engine_name} does not go on: {stood}")
 
     def registers(self) -> None:
-        blocks, told = self._known.blocks, self._report.registers
-        told["graphics core"] = {name: repr(word) for name, word in blocks.gfx.status().items() if int(word)}
+        blocks, shown = self._known.blocks, self._report.registers
+        shown["graphics core"] = {name: repr(word) for name, word in blocks.gfx.status().items() if int(word)}
         for engine in blocks.sdma:
-            told[f"SDMA{engine.index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
+            shown[f"SDMA{engine.index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
 
     def waves(self) -> None:
         blocks = self._known.blocks
@@ -300,10 +300,10 @@ class _Maker:
 
 
 def _pointers(queue: CardQueue) -> tuple[dict[str, str], int]:
-    """Return what a queue's registers say, and where in its ring it reads, in bytes."""
+    """Return a queue's registers as text, and its read pointer in bytes."""
     at = queue.hardware.position()
-    told = {"mapped": str(at.mapped), "rptr": f"{at.rptr_bytes:#x}", "wptr": f"{at.wptr_bytes:#x}"}
-    return told | {name: repr(word) for name, word in at.status.items()}, at.rptr_bytes
+    shown = {"mapped": str(at.mapped), "rptr": f"{at.rptr_bytes:#x}", "wptr": f"{at.wptr_bytes:#x}"}
+    return shown | {name: repr(word) for name, word in at.status.items()}, at.rptr_bytes
 
 
 def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
@@ -320,15 +320,15 @@ def _decoder(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> Decoder:
 
 
 def _pending(queue: CardQueue, blocks: Blocks, spaces: Spaces) -> list[Packet]:
-    """Return the packets of what is not known to be done."""
+    """Return the packets that are not known to be done."""
     start, end = queue.ring.unfinished()
     ring = bytes(spaces.user.access(queue.memory.ring)[:])
     return decode_ring(_decoder(queue, blocks, spaces), ring, start, end, 1)
 
 
 def _packet_lines(queue: CardQueue, blocks: Blocks, spaces: Spaces, rptr_bytes: int) -> Iterator[str]:
-    """Give the text of some packets around the read pointer, which lies behind what the engine has fetched, not behind
-    what it has done.
+    """Yield the text of some packets around the read pointer. The engine has fetched what lies before the pointer,
+    which need not be done.
     """
     size, (start, _) = queue.ring.size_bytes, queue.ring.unfinished()
     packets = _pending(queue, blocks, spaces)

@@ -1,7 +1,7 @@
-"""Watching a card that another process drives: registers that only tell, and the metrics its holder left in its memory.
-Writes nothing.
+"""Watching a card that another process drives: registers whose reading changes nothing, and the metrics that its holder
+left in its memory. Writes nothing.
 
-`watch("pci:0000:03:00.0")` or `watch(device)`; `stats()` as often as wanted.
+`watch("pci:0000:03:00.0")` or `watch(device)`; call `stats()` as often as wanted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PCI = "pci:"
 class Watched:
     """What can be seen from outside; None for what cannot.
 
-    `metrics` are as the holder last read them, for the `looks`th time: while it waits for work it does once a second.
-    `temperature_c` is of now.
+    `metrics` are as the holder last read them, for the `looks`th time; while it waits for work it reads them once a
+    second. `temperature_c` is read now.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Watched:
     doubts: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON takes."""
+        """Return plain values, ready for JSON."""
         shown = asdict(self)
         activity = self.activity._asdict() if self.activity is not None else None
         return shown | {"link": self.link._asdict(), "activity": activity}
 
 
 class Watch:
-    """Eyes on one card. A context manager."""
+    """Watches one card. A context manager."""
 
     def __init__(self, device: ReadOnly, holder_name: str = "") -> None:
         self._device, self._holder = device, holder_name
@@ -58,18 +58,18 @@ class Watch:
         self._window = memory(device, registers)
         self._sensors: Sensors | None = None
         if self._window.visible_bytes == self._window.size_bytes:
-            # what the card is made of is told at the end of its memory; index registers, which reach beyond a smaller
-            # window, are its holder's
+            # the table of the card's blocks lies at the end of its memory; if the window does not reach it, only the
+            # holder may use the index registers that do
             ips, _ = discover(device, registers)
             self._sensors = Sensors(device, ips)
 
     @property
     def clock(self) -> Any:
-        """The clock to wait by between two looks."""
+        """The clock for waiting between two calls of `stats`."""
         return self._device.clock
 
     def stats(self) -> Watched:
-        """Return what is to be seen now. Raises `DeviceLost` when the card is gone."""
+        """Return what can be seen now. Raises `DeviceLost` when the card is gone."""
         if self._device.lost:
             raise DeviceLost(f"{self._device.name} {self._device.why_lost}")
         size = self._window.size_bytes
@@ -81,7 +81,7 @@ class Watch:
             vram_bytes=size,
             link=link_of(self._device),
             temperature_c=sensors.temperature_c if sensors else None,
-            # a core that nobody of ours started may be switched off, and hang who reads it
+            # a core that ringup did not start may be switched off, and a read would hang
             activity=sensors.activity() if sensors and seen else None,
             metrics=seen.metrics if seen else None,
             looks=seen.counter if seen else 0,
@@ -89,7 +89,7 @@ class Watch:
         )
 
     def close(self) -> None:
-        """Look no more. Twice is harmless."""
+        """Stop watching. Twice is harmless."""
         self._device.close()
 
     def __enter__(self) -> Watch:

@@ -18,7 +18,7 @@ from ringup.drivers.amd.smu.tables import MAY_HAVE_MOVED, METRICS, Metrics, deco
 
 PAGE_BYTES = 0x1000
 MAGIC = b"SMUM"
-# magic, counter, version of MP1, interface of its firmware (0: not told), bytes of the table
+# magic, counter, version of MP1, interface of its firmware (0: unknown), bytes of the table
 HEADER = struct.Struct("<4sIBBBBI")
 COUNTER = struct.Struct("<I")  # behind the table: the header's again
 TRIES = 4  # a writer needs microseconds for a page

@@ -247,7 +247,7 @@ def power(function: Function) -> Iterator[Finding]:
         else:
             yield Finding("power", NOTE, seen, "check power and cable; opening it has the kernel look for it anew")
         return
-    yield Finding("power", NOTE if asleep else OK, state or "not told", "opening wakes it" if asleep else "")
+    yield Finding("power", NOTE if asleep else OK, state or "unknown", "opening wakes it" if asleep else "")
 
 
 def link(function: Function) -> Iterator[Finding]:
@@ -259,7 +259,7 @@ def link(function: Function) -> Iterator[Finding]:
     remedy = (
         f"the card can do {top_speed} x{top_width}; idle cards slow down, slots may have fewer lanes" if slow else ""
     )
-    yield Finding("link", NOTE if slow else OK, seen or "not told", remedy)
+    yield Finding("link", NOTE if slow else OK, seen or "unknown", remedy)
 
 
 def locked_memory(function: Function) -> Iterator[Finding]:
