@@ -1,9 +1,9 @@
-"""The seam: what a transport supplies and all that a driver sees of its card. Shapes only (`typing.Protocol`); nothing
-inherits from them.
+"""The seam: what a transport supplies, which is all that a driver sees of its card. Protocols only; nothing inherits
+from them.
 
-Offsets and sizes are bytes, times are microseconds of the transport's own clock. An access that cannot be (outside the
-window, misaligned) is a `ValueError`; a link that is gone answers reads with all ones and swallows writes, and
-`Device.lost` says so.
+Offsets and sizes are bytes, times are microseconds of the transport's own clock. An impossible access (outside the
+window, misaligned) raises a `ValueError`. On a link that is gone, reads return all ones, writes have no effect, and
+`Device.lost` is true.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from typing import Protocol, runtime_checkable
 
 
 class Reply(Protocol):
-    """A read that was queued in a batch; `value` is there once the batch has ended."""
+    """A read that was queued in a batch; `value` is set once the batch has ended."""
 
     @property
     def value(self) -> int:
-        """What was read; a `ValueError` before the batch has ended."""
+        """The value that was read; raises a `ValueError` before the batch has ended."""
         ...
 
 
 class Batch(Protocol):
-    """Accesses that go together, in order: writes posted, reads answered at the end. One round trip on a slow link."""
+    """Accesses that are sent together, in order: writes are posted, reads are answered at the end. One round trip on a
+    slow link.
+    """
 
     def read32(self, offset: int) -> Reply:
         """Queue a dword read."""
@@ -43,7 +45,7 @@ class Mmio(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How large the window is."""
+        """The window's size."""
         ...
 
     def read32(self, offset: int) -> int:
@@ -71,11 +73,11 @@ class Mmio(Protocol):
         ...
 
     def map(self) -> memoryview:
-        """Return the window as plain memory, format B; `NotSupported` where it is none."""
+        """Return the window as plain memory, format B. Raises `NotSupported` where it cannot be mapped."""
         ...
 
     def batch(self) -> AbstractContextManager[Batch]:
-        """Group accesses for a slow link; on a fast one each goes at once."""
+        """Group accesses for a slow link; on a fast link each is sent at once."""
         ...
 
 
@@ -94,7 +96,7 @@ class DmaMemory(Protocol):
 
     @property
     def contiguous(self) -> bool:
-        """Whether bus addresses run on without a gap."""
+        """Whether the bus addresses have no gap."""
         ...
 
     @property
@@ -107,11 +109,11 @@ class DmaMemory(Protocol):
         ...
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Give (bus_addr, size_bytes) of every contiguous piece, in order."""
+        """Yield (bus_addr, size_bytes) of every contiguous piece, in order."""
         ...
 
     def free(self) -> None:
-        """Take it from the card. Twice is harmless."""
+        """Make the memory unreachable for the card and free it. Twice is harmless."""
         ...
 
 
@@ -119,8 +121,8 @@ class Interrupts(Protocol):
     """Message-signalled interrupts of the card."""
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Wait for an interrupt, at most that long; return the vectors that came, none after the time. Polling
-        transports only let time pass.
+        """Wait for an interrupt, at most that long; return the vectors that came, none when the time is over.
+        Transports without interrupts only let the time pass.
         """
         ...
 
@@ -155,77 +157,74 @@ class Bulk(Protocol):
 
     @property
     def bus_addr(self) -> int:
-        """Where the card finds it."""
+        """The memory's address for the card."""
         ...
 
     @property
     def total_bytes(self) -> int:
-        """How much there is."""
+        """All bytes of the memory."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """How much of it, from its start on, may be filled."""
+        """The bytes that may be filled, from the memory's start on."""
         ...
 
     @property
     def windows(self) -> tuple[range, ...]:
-        """Parts of it, as byte offsets, of which one may be filled while the others are emptied."""
+        """Parts of the memory, as byte offsets, of which one may be filled while the card reads the others."""
         ...
 
     @property
     def progress_bus_addr(self) -> int | None:
-        """A dword that the card may write and the host can look at while fills go on; None where there is none."""
+        """A dword that the card may write and the host can read during fills; None where there is none."""
         ...
 
     @property
     def go_bus_addr(self) -> int | None:
-        """Where the card finds the byte of `tell`, in a dword that nobody else stores."""
+        """Address for the card of the byte that `tell` stores; nothing else stores in that dword."""
         ...
 
     @property
     def release_bus_addr(self) -> int | None:
-        """The dword that the card writes to let a drain's bytes go; None: they are read when the card's work is known
-        to be done.
+        """The dword that the card writes to start a drain; None where bytes are read when the card's work is known to
+        be done.
         """
         ...
 
     @property
-    def worth_bytes(self) -> int:
-        """From how many bytes on a fill, and the wait for it, is quicker than the same bytes through a window."""
+    def min_fill_bytes(self) -> int:
+        """The size below which MMIO through a window is faster than a fill and the wait for it."""
         ...
 
     @property
     def drain_bytes(self) -> int:
-        """How many bytes one drain takes at most, as things are now; 0 where nothing can be drained."""
+        """The largest drain possible now, in bytes; 0 where nothing can be drained."""
         ...
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Begin to send bytes to the start of the memory or of a window. That they were sent does not mean that they
-        are there.
+        """Begin to send bytes to the start of the memory or of a window. Bytes that were sent may not have arrived.
 
-        Returns while this fill and perhaps the one before are under way. Bytes up to a multiple of 512 are overwritten
+        Returns while this fill and perhaps the one before are in flight. Bytes up to a multiple of 512 are overwritten
         too.
         """
         ...
 
     def settle(self, under_way: int) -> None:
-        """Wait until at most so many fills are under way."""
+        """Wait until at most that many fills are in flight."""
         ...
 
     def progress(self) -> int:
-        """Look at the dword of `progress_bus_addr`."""
+        """Read the dword at `progress_bus_addr`."""
         ...
 
     def land(self) -> None:
-        """Wait until the bytes of all fills are in the memory, as far as the host can tell: its first 512 bytes are
-        overwritten for that.
-        """
+        """Wait until the bytes of all fills are in the memory. To find out, the host overwrites the first 512 bytes."""
         ...
 
     def tell(self, value: int) -> None:
-        """Show the card a byte at `go_bus_addr`, without waiting. One of these and `release_bus_addr` is never there
-        without the other.
+        """Store a byte at `go_bus_addr` for the card, without waiting. A bridge has both `go_bus_addr` and
+        `release_bus_addr` or neither.
         """
         ...
 
@@ -238,54 +237,50 @@ class Bulk(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Take the memory as out of order: what was sent never came there. Nothing is moved any more, and closing sets
-        the bridge right.
+        """Mark the memory as unusable, because bytes that were sent never arrived. Nothing is moved any more; closing
+        repairs the bridge.
         """
         ...
 
 
 class Remote(Protocol):
-    """What a path offers that maps nothing and whose every access is a round trip: ways past that."""
+    """Faster ways that a path offers where nothing is mapped and every access is a round trip."""
 
     @property
     def bulk(self) -> Bulk | None:
-        """Bytes at full rate; None where the path has no such way."""
+        """Moves bytes at full rate; None where the path has no such memory."""
         ...
 
     @property
     def stray_bus_addr(self) -> int:
-        """A page for accesses of the card that go astray. Drains pass over it, so it keeps nothing, and what is written
-        there may be in one.
-        """
+        """A page for stray accesses of the card. Drains overwrite it, and may contain what was written there."""
         ...
 
     def flush(self) -> None:
-        """Send what was posted and still stands in line, without waiting for it to arrive."""
+        """Send the posted requests that are still queued, without waiting for them to arrive."""
         ...
 
     def push(self, bar: int, offset: int) -> None:
-        """Read a dword of a BAR so that what was posted before it has arrived before anything that follows; its value
-        is nobody's.
-        """
+        """Read a dword of a BAR so that requests posted before arrive before later ones; the value is dropped."""
         ...
 
     def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
-        """Read whole dwords of a BAR as cheaply as can be. Whether anything answered is not told: what was read must
-        show it.
+        """Read whole dwords of a BAR as cheaply as possible. Errors are not reported: the caller must see from the
+        bytes whether anything answered.
         """
         ...
 
     def power_off(self) -> None:
-        """Switch the card's slot off; the device is of no use then. `NotSupported` where the bridge keeps it on."""
+        """Switch the card's slot off; the device is unusable then. Raises `NotSupported` where the bridge cannot."""
         ...
 
 
 class Observation(Protocol):
-    """One thing that the other end of the path saw. Addresses are -1 where there is none."""
+    """One event that a virtual card saw. Addresses are -1 where there is none."""
 
     @property
     def key(self) -> str:
-        """Tells it apart from all others."""
+        """A key that no other observation has."""
         ...
 
     @property
@@ -305,21 +300,21 @@ class Observation(Protocol):
 
     @property
     def vmid(self) -> int:
-        """Whose addresses these are; -1 where that is not known."""
+        """The address space of these addresses; -1 where it is unknown."""
         ...
 
 
 class Witness(Protocol):
-    """What the other end of a path says of its driver's mistakes: `Device.witness` of a virtual card. A real card has
-    none.
-    """
+    """What a virtual card reports of its driver's mistakes: `Device.witness`. A real card has none."""
 
     def mistakes(self) -> Sequence[Observation]:
-        """Return what the driver and its work did that a real card punishes, oldest first. Asking changes nothing."""
+        """Return the mistakes of the driver and its work that a real card punishes, oldest first. Reading changes
+        nothing.
+        """
         ...
 
     def unfinished(self) -> Sequence[Observation]:
-        """Return what is under way and waits: packets and for what, waves and where they are."""
+        """Return unfinished work that waits: packets and what they wait for, waves and where they are."""
         ...
 
 
@@ -331,9 +326,7 @@ def witness_of(device: Device) -> Witness | None:
 
 @runtime_checkable
 class Device(Protocol):
-    """One function of a card, held by this process. A device that is no metal may have `witness` too: see
-    `witness_of`.
-    """
+    """One function of a card, held by this process. A virtual device may also have a `witness`: see `witness_of`."""
 
     @property
     def name(self) -> str:
@@ -372,19 +365,17 @@ class Device(Protocol):
 
     @property
     def why_lost(self) -> str:
-        """What to say of it once it is lost, behind its name: what is seen, what to do."""
+        """For errors once the card is lost, after its name: what was seen, and what to do."""
         ...
 
     @property
     def polls_vram(self) -> bool:
-        """Whether the CPU should poll, and rings lie, in VRAM since host memory is out of the card's reach (a USB
-        bridge).
-        """
+        """Whether rings and polled words lie in VRAM, since the card cannot reach host memory (behind a USB bridge)."""
         ...
 
     @property
     def remote(self) -> Remote | None:
-        """Ways past the round trips, on a path that maps nothing; None elsewhere."""
+        """Faster ways on a path that maps nothing; None elsewhere."""
         ...
 
     def alloc_host(self, size_bytes: int) -> DmaMemory:
@@ -392,30 +383,30 @@ class Device(Protocol):
         ...
 
     def pin(self, buffer: memoryview) -> DmaMemory:
-        """Let the card reach memory of the caller's, whole pages; `NotSupported` where that cannot be."""
+        """Let the card reach the caller's memory, in whole pages. Raises `NotSupported` where that is impossible."""
         ...
 
     def resets(self) -> tuple[str, ...]:
-        """Name the resets this path can do, gentle first: of `function` and `slot`."""
+        """Return the names of the resets that this path offers, gentle ones first: of `function` and `slot`."""
         ...
 
     def reset(self, method: str) -> None:
-        """Do one of `resets()` and put configuration space back as it was."""
+        """Do one of `resets()` and restore configuration space."""
         ...
 
     def firmware(self, name: str) -> bytes | None:
-        """Return an image that belongs to this device alone, such as a model's; None: look where firmware lies."""
+        """Return a firmware image of this device alone, such as a model's; None: use the system's firmware files."""
         ...
 
     def close(self) -> None:
-        """Switch bus mastering off and let go. Twice is harmless."""
+        """Switch bus mastering off and release the card. Twice is harmless."""
         ...
 
 
 @runtime_checkable
 class TellsDma(Protocol):
-    """A `Device` that knows what lies between the card and the host's memory."""
+    """A `Device` that knows the path between the card and the host's memory."""
 
     def dma_state(self) -> str:
-        """Say how the IOMMU treats the card, and which bridges above it let no request through."""
+        """Return in words how the IOMMU treats the card, and which bridges above it block its requests."""
         ...

@@ -1,6 +1,4 @@
-"""What a bridge's firmware offers, whichever it is: requests on the PCI Express side, the chip's own memory, bytes in
-bulk.
-"""
+"""What every bridge firmware offers: requests on the PCI Express side, the chip's own memory, bulk bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ UP = (0x48, 0x78)  # the state machine of the link in L0, as two firmwares show 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link to the card. `width` and `generation` are 0 where the chip does not say."""
+    """The link to the card. `width` and `generation` are 0 where the chip does not report them."""
 
     ltssm: int
     generation: int = 0
@@ -54,36 +52,36 @@ class Bridge(Protocol):
 
     @property
     def version(self) -> str:
-        """The firmware's version in its own words."""
+        """The firmware's version as it reports it."""
         ...
 
     @property
     def bulk(self) -> Bulk | None:
-        """Bytes at full rate, where the firmware has a documented way."""
+        """Moves bytes at full rate, where the firmware has a documented way."""
         ...
 
     def link(self) -> Link:
-        """Look at the link to the card."""
+        """Read the state of the link to the card."""
         ...
 
     def power(self, on: bool) -> None:
-        """Switch the slot on, and wait until the link has trained or is known not to; or off. `NotSupported` where it
-        is always on.
+        """Switch the slot on and wait, within a bound, until the link has trained; or switch it off. Raises
+        `NotSupported` where it is always on.
         """
         ...
 
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order and return their completions, posted ones' as success. Bounded retries of what the link
-        garbled.
+        """Do requests in order and return their completions; posted requests complete with success. Requests that the
+        link garbles are repeated a bounded number of times.
 
-        `replay`: done again from the garbled one on, if need be, which configuration requests bear; so all may be sent
-        ahead. `absent`: a request that stays without a completion while the link is up is answered as unsupported:
-        nothing is there.
+        `replay`: all requests from the garbled one on may be repeated, as configuration requests may; so all can be
+        sent ahead. `absent`: a request without a completion while the link is up is completed as unsupported: no
+        function is there.
         """
         ...
 
     def post(self, requests: Sequence[Request]) -> None:
-        """Send memory writes, in order with all else, and wait for nothing."""
+        """Send memory writes, in order with all other requests, without waiting."""
         ...
 
     def write_block(self, address: int, data: bytes | memoryview) -> None:
@@ -95,12 +93,14 @@ class Bridge(Protocol):
         ...
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords in one round trip, as cheaply as can be. Where nothing answers, older bytes may come."""
+        """Read whole dwords in one round trip, as cheaply as possible. If nothing answers, older bytes may be
+        returned.
+        """
         ...
 
     def push(self, address: int) -> None:
-        """Read a dword for the sake of order alone: all that was posted before has arrived when what is asked next is
-        done. Waits for nothing where the firmware keeps that order.
+        """Read a dword only for order: requests posted before have arrived when the next request is done. Does not wait
+        where the firmware keeps that order itself.
         """
         ...
 
@@ -114,16 +114,16 @@ class Bridge(Protocol):
 
     @property
     def unsettled(self) -> bool:
-        """Whether nothing but a restart sets the bridge right, and it was not restarted."""
+        """Whether the bridge needs a restart and was not restarted."""
         ...
 
     def close(self) -> None:
-        """Leave the bridge as it should be found. Twice is harmless."""
+        """Leave the bridge in order for the next user. Twice is harmless."""
         ...
 
 
 def garbled(bridge: Bridge, request: Request, tries: int) -> RingupError:
-    """Return the error for a request that has no completion in so many tries, told by what the link is now."""
+    """Return the error for a request without a completion after that many tries; it depends on the link's state."""
     name, link = bridge.port.name, bridge.link()
     if not link.up:
         return DeviceLost(

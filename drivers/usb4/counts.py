@@ -1,6 +1,4 @@
-"""What went over a USB cable: how many transfers, how many bytes, and how often the host had to stand and wait for
-one.
-"""
+"""What went over a USB cable: transfers, bytes, and how often the host had to wait for a transfer."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(slots=True)
 class Counts:
-    """Counters of one device; they only grow. `waits`: round trips in which nothing else could be done."""
+    """Counters of one device; they only grow. `waits`: round trips during which the host could do nothing else."""
 
     control: int = 0
     bulk: int = 0
@@ -23,7 +21,7 @@ class Counts:
         return self.control + self.bulk
 
     def copy(self) -> Counts:
-        """Return what stands now, to be compared later."""
+        """Return a copy, for a later comparison."""
         return replace(self)
 
     def since(self, before: Counts) -> Counts:

@@ -1,5 +1,5 @@
-"""A card behind a USB bridge: the seam's `Device`. Nothing is mapped, host memory is out of the card's reach, nobody is
-interrupted.
+"""A card behind a USB bridge: the seam's `Device`. Nothing is mapped, the card cannot reach host memory, and there are
+no interrupts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ringup.errors import DeviceLost, NotSupported, OutOfMemory, RingupError
 LOG = logging.getLogger(__name__)
 FUNCTION, SLOT = "function", "slot"
 PAGE_BYTES = 4096
-# the last slot, which nothing is filled through: a page for what goes astray, the others for who asks for host memory
+# the last slot, which no fill uses: a page for stray accesses, the others for `alloc_host`
 STRAY_BUS_ADDR = SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES
 SPARE_BUS_ADDR, SPARE_BYTES = STRAY_BUS_ADDR + PAGE_BYTES, SLOT_BYTES - PAGE_BYTES
 CARD_GONE = "does not answer any more in an enclosure that does; check the card's seat and power, then open it again"
@@ -46,11 +46,11 @@ class BridgeDevice:
         firmware: Callable[[str], bytes | None] | None = None,
         witness: Witness | None = None,
     ) -> None:
-        """Take an open bridge, whose link is up, and its lock if it has one; both are let go by `close`, and here when
-        the card fails.
+        """Take an open bridge, whose link is up, and its lock if it has one. `close` releases both; so does this
+        constructor when it fails.
 
-        `firmware`: where images of this device alone come from; `witness`: what bridge and card saw, where they are
-        virtual.
+        `firmware`: returns firmware images of this device alone; `witness`: the observations of a virtual bridge and
+        card.
         """
         self.name, self.bridge, self._lock = name, bridge, lock
         self.clock: Clock = bridge.port.clock
@@ -83,30 +83,30 @@ class BridgeDevice:
 
     @property
     def remote(self) -> BridgeDevice:
-        """Ways past the round trips: `bulk` and `poll`."""
+        """Faster ways than round trips: `bulk` and `poll`."""
         return self
 
     @property
     def bulk(self) -> Bulk | None:
-        """Memory of the bridge that bytes are moved through at full rate."""
+        """The bridge's memory, through which bytes move at full rate."""
         return self.bridge.bulk
 
     def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
-        """Read whole dwords of a BAR in one round trip. What was read must show whether anything answered."""
+        """Read whole dwords of a BAR in one round trip. The bytes must show whether anything answered."""
         return self._windows[bar].poll(offset, size_bytes)
 
     def flush(self) -> None:
-        """Send what was posted."""
+        """Send the posted requests."""
         if not self.bridge.port.lost:
             self.bridge.port.flush()
 
     def push(self, bar: int, offset: int) -> None:
-        """Read a dword of a BAR for the sake of order alone."""
+        """Read a dword of a BAR only to push posted writes."""
         self._windows[bar].push(offset)
 
     @property
     def counts(self) -> Counts:
-        """What went over the cable."""
+        """Counts of what went over the cable."""
         return self.bridge.port.counts
 
     @property
@@ -123,7 +123,7 @@ class BridgeDevice:
 
     @property
     def why_lost(self) -> str:
-        """What is seen and what to do: of the enclosure where that is lost, else of the card in it."""
+        """What was seen and what to do: for the enclosure if that is lost, else for the card in it."""
         return self.bridge.port.why_lost if self.bridge.port.lost else CARD_GONE
 
     def _lose(self) -> None:
@@ -132,9 +132,7 @@ class BridgeDevice:
         self._lost = True
 
     def alloc_host(self, size_bytes: int) -> BusMemory:
-        """Return some pages of the bridge's memory: there is no other that the card reaches. Raises `OutOfMemory`
-        beyond 12 KiB.
-        """
+        """Return pages of the bridge's memory: the card reaches no other. Raises `OutOfMemory` beyond 12 KiB."""
         pages, lent = -(-size_bytes // PAGE_BYTES), self.bridge.lent
         for first in range(SPARE_BYTES // PAGE_BYTES - pages + 1):
             taken = range(first, first + pages)
@@ -154,13 +152,13 @@ class BridgeDevice:
         )
 
     def resets(self) -> tuple[str, ...]:
-        """Name the resets this path can do, gentle first."""
+        """Return the names of the resets that this path offers, gentle ones first."""
         at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
         able = at is not None and ask(self.config, at + pci.PCI_EXP_DEVCAP) & pci.PCI_EXP_DEVCAP_FLR
         return (FUNCTION, SLOT) if able else (SLOT,)
 
     def reset(self, method: str) -> None:
-        """Reset and put addresses back.
+        """Reset, and restore the addresses in configuration space.
 
         Raises `ValueError` for a reset that is not offered, `DeviceLost` for a card that is gone, `LinkDown` when it
         does not come back.
@@ -187,12 +185,12 @@ class BridgeDevice:
         return self._firmware(name) if self._firmware is not None else None
 
     def power_off(self) -> None:
-        """Switch the slot off; the device is of no use then. `NotSupported` where the firmware keeps it on."""
+        """Switch the slot off; the device is unusable then. Raises `NotSupported` where the firmware cannot."""
         self.bridge.power(False)
         self._lost = True
 
     def close(self) -> None:
-        """Switch bus mastering off and let go. The slot stays on. Twice is harmless."""
+        """Switch bus mastering off and release the card. The slot stays on. Twice is harmless."""
         if self._closed:
             return
         self._closed = True

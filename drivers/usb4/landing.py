@@ -1,7 +1,7 @@
-"""Whether bytes that were sent into the bridge's memory have come there: its engine does one fill after another, and
-the first page can be read.
+"""Whether bytes that were sent into the bridge's memory have arrived. Its engine does one fill after another, and the
+first page can be read.
 
-So a mark is sent behind them, to the memory's start, and looked for.
+So a mark is sent after them, to the memory's start, and read back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Landing:
         self._marks = port.clock.now_us << 20  # begins where no process before did
 
     def wait(self, fill: Callable[[bytes], None]) -> None:
-        """Send a mark by `fill`, which puts a sector at the memory's start, and look until it is there. Raises
+        """Send a mark by `fill`, which stores a sector at the memory's start, and read until it is there. Raises
         `DeviceTimeout`.
         """
         self._marks += 1

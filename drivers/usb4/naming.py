@@ -1,4 +1,4 @@
-"""What goes wrong on USB, as pyusb tells it, in errors of our tree."""
+"""pyusb's errors as `RingupError`s."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Opened(Protocol):
 
 
 class Naming:
-    """Turn pyusb's errors into ours, with what was being done; of an open device where a port is given."""
+    """Turn pyusb's errors into ringup's, with what was being done; `port`: the open device, if there is one."""
 
     def __init__(self, doing: str, port: Opened | None = None) -> None:
         self._doing, self._port = doing, port

@@ -425,7 +425,7 @@ class OpenBulk:
     go_bus_addr = 0x82_0840
     # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
     release_bus_addr = 0x82_200C
-    worth_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
+    min_fill_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
 
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port

@@ -1,4 +1,4 @@
-"""One USB device that is open: its transfers, one after another or many in flight, counted, with errors of our tree."""
+"""One open USB device: its transfers, one after another or many in flight, counted, with ringup's errors."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def places(backend: Any) -> list[tuple[Place, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One transfer as it went, for who observes a port. `endpoint` 0: a control transfer, else with bit 7 for IN;
-    `size_bytes`: what moved.
+    """One transfer that has ended, for the observer of a port. `endpoint` 0: a control transfer, else with bit 7 for
+    IN; `size_bytes`: bytes that moved.
 
     It ended no later than `ended_us`, when the host looked; transfers of an endpoint run one after another, however
     many were submitted.
@@ -103,7 +103,7 @@ class Seen:
 
 
 class Pending:
-    """A transfer: in line to be begun, under way, or ended; and what it is for."""
+    """A transfer: queued, in flight, or ended; and what it is for."""
 
     __slots__ = (
         "begin", "doing", "endpoint", "error", "exact", "expired", "posted", "sends", "timeout_ms", "transfer", "whole",
@@ -112,7 +112,7 @@ class Pending:
     def __init__(
         self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None, sends: bool
     ) -> None:
-        """`exact`: how many bytes must have moved, None where fewer will do; `sends`: bytes to the device."""
+        """`exact`: how many bytes must move, None where fewer are allowed; `sends`: bytes go to the device."""
         self.begin, self.endpoint, self.doing, self.timeout_ms, self.exact = begin, endpoint, doing, timeout_ms, exact
         self.sends = sends
         self.expired = False  # the host did not end it within its bound, so we did
@@ -123,7 +123,7 @@ class Pending:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with success or not."""
         return self.error is not None or (self.transfer is not None and self.transfer.done)
 
     @property
@@ -133,7 +133,7 @@ class Pending:
 
     @property
     def went_well(self) -> bool:
-        """Whether it has ended as it should."""
+        """Whether it has ended with success."""
         return self.status == COMPLETED
 
     @property
@@ -148,17 +148,16 @@ class Pending:
 
 
 class Port:
-    """An open device: one configuration, interface 0 claimed. Every transfer is bounded; a device that is gone is
+    """An open device: one configuration, interface 0 claimed. Every transfer has a bound; a device that is gone raises
     `DeviceLost`.
 
-    Transfers are begun in the order in which they were asked for. Those of endpoint 0 stand in line, each begun when
-    the one before has ended: the bridge's firmware lets the host go on before it is done with a request, and takes harm
-    from the next one coming at once. Where that is not so for two that follow one another, both `whole`, the second is
-    begun at once.
+    Transfers are begun in the order of the calls. Those of endpoint 0 are queued, and each is begun when the one before
+    has ended: the bridge's firmware answers before it has finished a request, and breaks if the next one comes at once.
+    Two successive requests that are both `whole` do not have that problem; the second is begun at once.
     """
 
     def __init__(self, backend: Any, device: Any, place: Place, clock: Clock, name: str = "") -> None:
-        """Open the device and claim it; a storage driver of the kernel's is told to let go and gets it back at `close`.
+        """Open the device and claim it. The kernel's storage driver is detached, and attached again at `close`.
 
         Raises `PermissionNeeded`, `CardBusy` for another program's, `DeviceLost`, `TransportError`.
         """
@@ -202,7 +201,7 @@ class Port:
         self._claimed = True
 
     def _take_from_kernel(self) -> bool:
-        """Have a driver of the kernel's let the interface go; tell whether one did."""
+        """Detach the kernel's driver from the interface; return whether there was one."""
         backend, handle = self._backend, self._handle
         try:
             if not backend.is_kernel_driver_active(handle, 0):
@@ -225,7 +224,7 @@ class Port:
         return True
 
     def _reset(self) -> None:
-        """Reset the device over USB; one that comes back as another device is lost, and so is this handle of it."""
+        """Reset the device over USB. If it comes back as another device, it is lost, and so is this handle."""
         try:
             self._backend.reset_device(self._handle)
         except usb.core.USBError as error:
@@ -237,8 +236,8 @@ class Port:
 
     @property
     def torn(self) -> bool:
-        """Whether a transfer was ended before it was over, or may run unknown to us: who knows what the device makes of
-        that sets it right.
+        """Whether a transfer was ended early, or may run without our knowledge. The caller knows what the device makes
+        of that and repairs it.
         """
         return self._torn or self._beginning is not None
 
@@ -265,7 +264,7 @@ class Port:
     def control_in(
         self, request: int, value: int, index: int, length: int, timeout_ms: int = TIMEOUT_MS, doing: str = ""
     ) -> bytes:
-        """Ask a vendor request for up to `length` bytes."""
+        """Do a vendor request that returns up to `length` bytes."""
         pending = self.start_control_in(request, value, index, length, timeout_ms, doing)
         self.wait(pending)
         return pending.data
@@ -273,7 +272,7 @@ class Port:
     def control_out(
         self, request: int, value: int, index: int, data: bytes = b"", timeout_ms: int = TIMEOUT_MS, doing: str = ""
     ) -> None:
-        """Send a vendor request."""
+        """Do a vendor request that returns nothing."""
         self.wait(self.start_control_out(request, value, index, data, timeout_ms, doing))
 
     def bulk_out(self, endpoint: int, data: bytes | bytearray | memoryview, timeout_ms: int, stream: int = 0) -> None:
@@ -297,7 +296,7 @@ class Port:
         doing: str = "",
         kind: int = VENDOR_IN,
     ) -> Pending:
-        """Begin a request that is answered; `wait` for it. `kind`: bmRequestType."""
+        """Begin a request that returns data; call `wait` for it. `kind`: bmRequestType."""
         setup = SETUP.pack(kind, request, value, index, length)
         doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
         return self._start(0, length, setup, timeout_ms, 0, doing, None)
@@ -314,8 +313,8 @@ class Port:
         *,
         whole: bool = False,
     ) -> Pending:
-        """Begin a request. `whole`: the device is through with it when it answers, and takes the next at once, if that
-        is `whole` too.
+        """Begin a request. `whole`: the device has finished it when it answers, so the next request may follow at once
+        if that is `whole` too.
         """
         setup = SETUP.pack(kind, request, value, index, len(data))
         doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
@@ -324,64 +323,62 @@ class Port:
     def start_bulk_out(
         self, endpoint: int, data: bytes | bytearray | memoryview, timeout_ms: int, stream: int = 0, doing: str = ""
     ) -> Pending:
-        """Begin to send; `data` must stay as it is until the transfer is waited for."""
+        """Begin to send; `data` must not change until the transfer is waited for."""
         doing = doing or f"sending {len(data)} bytes to endpoint {endpoint:#04x}"
         return self._start(endpoint, data, b"", timeout_ms, stream, doing, len(data))
 
     def start_bulk_in(
         self, endpoint: int, length: int, timeout_ms: int, stream: int = 0, doing: str = "", exact: bool = False
     ) -> Pending:
-        """Begin to receive. `exact`: fewer bytes are an error."""
+        """Begin to receive. `exact`: raise an error for fewer bytes."""
         doing = doing or f"receiving {length} bytes from endpoint {endpoint:#04x}"
         return self._start(endpoint, length, b"", timeout_ms, stream, doing, length if exact else None)
 
     def post(self, pending: Pending) -> None:
-        """Wait for a transfer later: what befalls it comes out of a later `wait`. At most some dozens are in flight."""
+        """Wait for a transfer later: its error is raised by a later `wait`. At most some dozens are in flight."""
         self.leave(pending)
         self._posted.append(pending)
         if len(self._posted) > IN_FLIGHT:
             self.wait(*[self._posted.popleft() for _ in range(IN_FLIGHT // 2)])
 
     def leave(self, *pending: Pending) -> None:
-        """Note of transfers that whoever asked for them takes them as done: one that fails is kept in mind as a
-        `lost_write`.
-        """
+        """Mark transfers that the caller takes as done: one that fails is recorded as a `lost_write`."""
         for one in pending:
             one.posted = True
 
     def wait(self, *pending: Pending) -> None:
-        """Wait until transfers have ended; the first that failed raises, after all have.
+        """Wait until all transfers have ended; then raise the error of the first that failed.
 
-        Raises `DeviceLost`, `DeviceTimeout` with the bound, `Stalled`, `TransportError`; for what was posted before,
-        too.
+        Raises `DeviceLost`, `DeviceTimeout` with the bound, `Stalled`, `TransportError`, also for transfers that were
+        posted before.
         """
         self._pump(pending)
         posted = self._posted
         while posted and posted[0].done:
-            self._judge(posted.popleft())
+            self._finish(posted.popleft())
         for one in pending:
-            self._judge(one)
+            self._finish(one)
 
     def ended_well(self, *pending: Pending) -> bool:
-        """Wait until transfers have ended, and tell whether all went well; one that failed raises when it is waited
-        for, and not before.
+        """Wait until transfers have ended and return whether all succeeded. The error of a failed one is raised by the
+        `wait` for it, not here.
         """
         self._pump(pending)
         return all(one.went_well for one in pending)
 
     def settle(self) -> None:
-        """Wait for all that was posted."""
+        """Wait for all posted transfers."""
         posted, self._posted = list(self._posted), deque()
         self.wait(*posted)
 
     def flush(self) -> None:
-        """Begin all that stands in line, waiting for what comes before, and not for the last of it."""
+        """Begin all queued transfers, waiting for those before them but not for the last."""
         if self._line:
             self._pump([self._line[-1]], begun=True)
 
     def drop(self) -> None:
-        """End all that is under way or in line, known to us or not, whatever becomes of it. Raises `DeviceLost` where
-        some does not end.
+        """End all transfers that are queued or in flight, known to us or not, whatever their outcome. Raises
+        `DeviceLost` if one does not end.
         """
         if not self.lost and self._beginning is None:
             with suppress(RingupError):
@@ -389,7 +386,7 @@ class Port:
         self._end()
 
     def cancel(self, *pending: Pending) -> None:
-        """End transfers early, whatever becomes of them; they are done when this returns."""
+        """End transfers early, whatever their outcome; they are done when this returns."""
         self._cancel(pending)
 
     def _start(
@@ -429,7 +426,7 @@ class Port:
         return pending
 
     def _advance(self) -> bool:
-        """Begin what may be begun; tell whether anything was."""
+        """Begin the transfers that may be begun; return whether there was one."""
         line, moved = self._line, False
         while line and (line[0].endpoint or self._free(line[0])):
             self._begin()
@@ -437,13 +434,13 @@ class Port:
         return moved
 
     def _free(self, pending: Pending) -> bool:
-        """Tell whether endpoint 0 may be given another request."""
+        """Return whether another request may be begun on endpoint 0."""
         before = self._control
         return before is None or before.done or (before.whole and pending.whole)
 
     def _begin(self) -> None:
-        """Begin the first in line. Interrupted anywhere, as by ctrl-C, it leaves `_beginning` set: the host may have it
-        unknown to us.
+        """Begin the first queued transfer. An interruption, as by ctrl-C, leaves `_beginning` set: the host may have
+        the transfer without our knowledge.
         """
         self._beginning = pending = self._line[0]  # ORDER: before the host is asked, until all is stored
         try:
@@ -464,10 +461,10 @@ class Port:
         self._beginning = None
 
     def _end(self) -> None:
-        """Give up all that is in line and end every transfer of the device at the host, also one whose beginning was
+        """Drop all queued transfers and end every transfer of the device at the host, also one whose beginning was
         interrupted.
 
-        Raises `DeviceLost` where some do not end. May be interrupted anywhere and called again.
+        Raises `DeviceLost` if some do not end. It may be interrupted anywhere and called again.
         """
         doing, line = "ending what is under way", self._line
         self._torn = self.torn
@@ -491,12 +488,12 @@ class Port:
             raise self.give_up(doing)
 
     def _note_loss(self, pending: Iterable[Pending]) -> None:
-        """Keep in mind what was to be sent and was not, or perhaps not all of it, and nobody waits for."""
+        """Record sends that failed, wholly or perhaps in part, and that no caller waits for."""
         lost = next((one.doing for one in pending if one.posted and one.sends and not one.went_well), "")
         self.lost_write = self.lost_write or lost
 
     def _events(self, timeout_ms: float, doing: str) -> None:
-        """Let transfers end, and tell the observer of those that did."""
+        """Let transfers end, and pass those that did to the observer."""
         with Naming(doing, self):
             self._host.handle_events(timeout_ms)
         if self._observed:
@@ -514,7 +511,9 @@ class Port:
                 self.observer(Seen(endpoint, pending.doing, transfer.actual, transfer.status, submitted_us, now_us))
 
     def _pump(self, pending: Sequence[Pending], *, begun: bool = False) -> None:
-        """Let events come until all are done, or `begun`. A host that ends no transfer within its bound is given up."""
+        """Handle events until all transfers are done, or `begun`. If the host does not end a transfer within its bound,
+        it is cancelled.
+        """
 
         def still_open() -> list[Pending]:
             return [one for one in pending if not (one.done or (begun and one.transfer is not None))]
@@ -557,9 +556,7 @@ class Port:
             self._cancel(open_ones)
 
     def _let_end(self, pending: Sequence[Pending]) -> None:
-        """Give what is under way or in line the time to end as it should, but no more than a little: nothing is lost
-        then.
-        """
+        """Give transfers that are queued or in flight a short time to end normally, so that nothing is lost."""
         wanted = [one for one in (*pending, *self._live, *self._line) if not one.done]
         end_us = self.clock.now_us + SLACK_MS * 1_000
         while self._beginning is None and wanted and (left_us := end_us - self.clock.now_us) > 0:
@@ -568,7 +565,7 @@ class Port:
             wanted = [one for one in wanted if not one.done]
 
     def _cancel(self, pending: Sequence[Pending]) -> None:
-        """End transfers early. Bounded: a host that does not even do that has lost the device."""
+        """End transfers early. Bounded: if the host does not even do that, the device is lost."""
         self._torn = self.torn or any(not one.done for one in pending)
         if self._beginning is not None:
             self._end()
@@ -586,8 +583,8 @@ class Port:
         finally:
             self._note_loss(pending)
 
-    def _judge(self, pending: Pending) -> None:
-        """Count what came and raise what went wrong."""
+    def _finish(self, pending: Pending) -> None:
+        """Count the bytes that came and raise the transfer's error."""
         self._note_loss((pending,))
         if pending.error is not None:
             raise pending.error
@@ -631,8 +628,8 @@ class Port:
         return DeviceLost(f"{self.name}: {doing}: the enclosure {self.why_lost}")
 
     def give_up(self, doing: str, why: str = SILENT) -> DeviceLost:
-        """Take a device as lost that is there and answers not even what every device must; so nothing else is waited
-        for in vain.
+        """Mark a device as lost that is there and does not answer even what every device must; no further wait would
+        end.
         """
         self.lost, self.why_lost = True, why
         return self.gone(doing)
@@ -658,8 +655,8 @@ class Port:
         return "".join(letter for letter in text if letter.isprintable())
 
     def configuration(self) -> bytes:
-        """Return the configuration descriptor with all that belongs to it. Raises `DeviceLost` where not even that is
-        answered.
+        """Return the configuration descriptor with all that belongs to it. Raises `DeviceLost` if the device does not
+        answer even that.
         """
         doing = "reading the configuration descriptor"
         pending = self.start_control_in(GET_DESCRIPTOR, 2 << 8, 0, 4096, doing=doing, kind=DIRECTION_IN)
@@ -675,7 +672,7 @@ class Port:
             self._backend.set_interface_altsetting(self._handle, 0, number)
 
     def clear_halt(self, endpoint: int) -> None:
-        """Let an endpoint that stalled go on, its data toggle anew."""
+        """Clear the halt of an endpoint that stalled; its data toggle is reset."""
         with Naming(f"clearing endpoint {endpoint:#04x}", self):
             self._backend.clear_halt(self._handle, endpoint)
 
@@ -695,12 +692,12 @@ class Port:
 
     @property
     def present(self) -> bool:
-        """Whether the host sees a device at this one's place now, be it this one or one that came in its stead."""
+        """Whether the host sees a device at this one's place now: this one or another."""
         place = self.place
         return any((one.bus, one.ports) == (place.bus, place.ports) for one, _ in places(self._backend))
 
     def close(self) -> None:
-        """End what is under way and let the device go. Twice is harmless; an interruption is raised once every step has
+        """End all transfers and release the device. Twice is harmless; an interruption is raised once every step has
         been tried.
 
         A device whose transfers do not end stays open until the process ends: libusb may still write to their buffers.

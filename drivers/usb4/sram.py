@@ -63,7 +63,7 @@ class PageBulk:
     release_bus_addr: int | None = None
     go_bus_addr: int | None = None
     drain_bytes = PAGE_BYTES
-    worth_bytes = 1 << 10  # a dword through a window takes several commands
+    min_fill_bytes = 1 << 10  # a dword through a window takes several commands
     page = WINDOW
 
     def __init__(self, chip: Chip) -> None:

@@ -36,8 +36,8 @@ NO_GPU = {
 
 
 def find(backend: Any = None, kernel: Kernel | None = None) -> Iterable[Found]:
-    """List enclosures by their ids. Opens none, so firmware that shares its ids with another's is told by `open`
-    alone.
+    """List enclosures by their ids. None is opened, so firmware that shares its ids with another is recognised only by
+    `open`.
     """
     on_pci = usb4_bridges(kernel or Kernel())
     return [_found(place, on_pci) for place, _ in places(backend or system_backend()) if known(place)]
@@ -67,13 +67,12 @@ def open(
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> BridgeDevice:
-    """Hold the enclosure at `rest`, wake its slot, number what is behind it and return the card, memory decoding on,
-    bus mastering off.
+    """Lock the enclosure at `rest`, switch its slot on, assign addresses behind it and return the card, memory decoding
+    on, bus mastering off.
 
-    `backend`: a pyusb backend that is this process's alone, the system's libusb when left out; `clock`: its time;
-    `name`: what the card is called. `firmware`, `witness`: what a virtual card has of its own. `wait_s`: seconds to
-    wait for another process of ringup's. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`,
-    `LinkDown`, each with what to do.
+    `backend`: a pyusb backend of this process alone, by default the system's libusb; `clock`: its time; `name`: the
+    card's name. `firmware`, `witness`: of a virtual card. `wait_s`: seconds to wait for another process that runs
+    ringup. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     with undone_on_error(hold.release):
@@ -87,8 +86,8 @@ def open(
 
 
 class _Hold:
-    """An enclosure that no other process of ringup's has: what is there, and its lock, none for a backend of this
-    process alone.
+    """An enclosure that this process holds: the device found there, and its lock; no lock for a backend of this process
+    alone.
     """
 
     def __init__(
@@ -104,11 +103,13 @@ class _Hold:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the holder before us died without a word."""
+        """Whether the previous holder died without releasing the lock."""
         return self.lock is not None and self.lock.previous is not None
 
     def release(self) -> None:
-        """Let others have it. What a holder who died without a word left is theirs to set right, where we did not."""
+        """Release the lock. If the previous holder died without releasing it, and this process did not repair what it
+        left, the next one must.
+        """
         if self.lock is not None:
             (self.lock.leave if self.abandoned and not self.settled else self.lock.release)()
 
@@ -123,8 +124,8 @@ def holding(
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> Iterator[tuple[Port, Row]]:
-    """Hold the enclosure at `rest` and claim its USB side alone, whatever it runs; nothing is asked of its firmware.
-    Options as of `open`.
+    """Lock the enclosure at `rest` and claim only its USB side, whatever firmware it runs; no request is sent to the
+    firmware. Options are those of `open`.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
@@ -157,8 +158,8 @@ def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:
 
 
 def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Bridge:
-    """Claim a device and return the bridge for its firmware; nothing is asked of its slot. Raises `NotSupported` for
-    one that is no bridge.
+    """Claim a device and return the bridge for its firmware; its slot is not touched. Raises `NotSupported` for a
+    device that is no bridge.
     """
     port = _claim(backend, place, device, clock, name)
     with undone_on_error(port.close):
@@ -166,20 +167,21 @@ def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str
 
 
 def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
-    """Restart a bridge whose engine may be armed still, by a program that was killed: it would send old bytes, or take
-    new ones for its own.
+    """Restart a bridge whose engine a killed program may have left armed: it would send old bytes, or take new bytes as
+    those of the old transfer.
     """
     try:
         bridge.restart()
     except TransportError:
-        # told once: the next one to open it has done what this says, or learns no more by another try
+        # raised once: the next process has done what the error says, or another try would not help
         hold.settled = True
         raise
     finally:
         bridge.port.close()
     backend, _, _ = hold.found
     end_us = hold.clock.now_us + READY_US
-    while True:  # the device is there before the system has given it to the user
+    # the device appears before the system gives the user access to it
+    while True:
         try:
             hold.found = backend, *_look_up(backend, hold.rest)
             return open_bridge(*hold.found, hold.clock, hold.name)
@@ -191,7 +193,7 @@ def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
 
 
 def _claim(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Port:
-    """Open a device whose ids are a bridge's, and nobody else's."""
+    """Open a device whose ids are those of a bridge."""
     if not known(place):
         raise NotSupported(
             f"opening {name}: the device {place.ids} is no enclosure that ringup knows; `ringup list` shows those it does"
@@ -226,7 +228,7 @@ def _bridge(port: Port, name: str) -> Bridge:
 
 
 def _wake(bridge: Bridge, name: str) -> None:
-    """See that the link to the card is up."""
+    """Bring the link to the card up. Raises `LinkDown`."""
     link = bridge.link()
     if link.up:
         return

@@ -186,7 +186,7 @@ class Uas:
         command = flight.command
         begun = [one for one in (flight.sent, flight.data) if one]
         try:
-            self._judge(command, flight.tag, flight.status.data)
+            self._check_status(command, flight.tag, flight.status.data)
         except BaseException:
             self.port.cancel(*begun)
             raise
@@ -203,7 +203,7 @@ class Uas:
             )
         return data.data if command.read_bytes else b""
 
-    def _judge(self, command: Command, tag: int, unit: bytes) -> None:
+    def _check_status(self, command: Command, tag: int, unit: bytes) -> None:
         """Read a sense unit. Raises `Refused` for a status that is not good and `TransportError` for what is no such
         unit.
         """
@@ -254,7 +254,7 @@ class Uas:
                 assert data is not None  # the line above asks
                 self.port.wait(data)
                 continue
-            self._judge(command, self._tag, unit)
+            self._check_status(command, self._tag, unit)
             break
         missing = data is None and bool(command.read_bytes or command.data)
         return None if missing else self._data(command, data)

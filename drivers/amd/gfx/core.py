@@ -95,7 +95,7 @@ class Gfx:
         self._smuio, self._mec_start, self._vmids = smuio_block, mec_start, tuple(vmids)
 
     def boot(self) -> None:
-        """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` when it is not within 500 ms."""
+        """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` after 500 ms."""
         gc = self.block
         doing = "waiting for the graphics core's firmware"
         gc.wait(gc_rlc.RLC_RLCS_BOOTLOAD_STATUS, lambda word: bool(word.bootload_complete), BOOT_TIMEOUT_US, doing)
@@ -106,7 +106,7 @@ class Gfx:
             )
 
     def start(self) -> None:
-        """Set what all queues need and let the micro engine run. `boot` is over and the core's memory hub is up."""
+        """Set what all queues need and let the micro engine run. `boot` must be done and the core's memory hub up."""
         gc = self.block
         golden, bits = _GOLDEN[gc.version[0]]
         gc.write(golden.at(gc.version)(int(gc.read(golden)) | bits))
@@ -121,15 +121,15 @@ class Gfx:
         self._set_interrupts(True)
 
     def stop(self) -> None:
-        """Take off what is still mapped, let nothing interrupt and halt the micro engine; twice is harmless."""
+        """Unmap queues that are still mapped, switch interrupts off and halt the micro engine; twice is harmless."""
         self.drop_queues()
         self._set_interrupts(False)
         self._halt_mec(True)
 
     # --- what VMIDs need ----------------------------------------------------------------------------------------
     def _start_vmids(self) -> None:
-        """Set how shaders of our VMIDs see memory; none may use global data share, wave synchronisation or ordered
-        append.
+        """Set how shaders of the driver's VMIDs see memory; none may use global data share, wave synchronisation or
+        ordered append.
         """
         gc = self.block
         config = gc.make(
@@ -160,7 +160,7 @@ class Gfx:
                 yield pipe
 
     def _place_mec(self) -> None:
-        """Tell each pipe where its program begins and restart it there. Source: gfx_v11_0_config_gfx_rs64."""
+        """Set where each pipe's program begins and restart the pipe there. Source: gfx_v11_0_config_gfx_rs64."""
         gc = self.block
         for _ in self._each_pipe():
             gc.write_pair(
@@ -171,7 +171,7 @@ class Gfx:
 
     @property
     def halted(self) -> bool:
-        """Whether the compute micro engine stands still, so that no compute queue goes on."""
+        """Whether the compute micro engine is halted, so that no compute queue makes progress."""
         return bool(self.block.read(gc_cp.CP_MEC_RS64_CNTL).mec_halt)
 
     def _halt_mec(self, halt: bool) -> None:
@@ -186,7 +186,7 @@ class Gfx:
         )
 
     def _set_doorbells(self) -> None:
-        """Say which doorbells are the command processor's and let it see them."""
+        """Set the range of the command processor's doorbells and enable it."""
         gc = self.block
         for low, high, (first, last) in (
             (gc_cp.CP_RB_DOORBELL_RANGE_LOWER, gc_cp.CP_RB_DOORBELL_RANGE_UPPER, doorbells.GFX_RANGE),
@@ -198,7 +198,7 @@ class Gfx:
         gc.update(gc_hqd.CP_PQ_STATUS, doorbell_enable=1)
 
     def _set_interrupts(self, on: bool) -> None:
-        """Let pipes report ends of pipe and errors, or nothing."""
+        """Switch the pipes' interrupts for end of pipe and errors on or off."""
         gc = self.block
         fields = dict.fromkeys(_INTERRUPTS, int(on))
         for word in _PIPE_INTERRUPTS[: self.pipes]:
@@ -208,8 +208,8 @@ class Gfx:
 
     @contextmanager
     def safe_mode(self) -> Iterator[None]:
-        """Keep clocks and power of the core on while its queues are worked on. Raises `DeviceTimeout` when the RLC does
-        not answer.
+        """Keep clocks and power of the core on while queue registers are accessed. Raises `DeviceTimeout` when the RLC
+        does not answer.
         """
         gc = self.block
         gc.write(gc.make(gc_rlc.RLC_SAFE_MODE, cmd=1, message=1))
@@ -231,7 +231,7 @@ class Gfx:
         return Hqd(self.block, place, spec, descriptor, self.safe_mode, flush_hdp)
 
     def active_queues(self) -> list[Place]:
-        """Return where queues are mapped, ours or a previous owner's."""
+        """Return the places of mapped queues: this driver's or a previous one's."""
         gc, found = self.block, []
         for pipe in range(self.pipes):
             for queue in range(QUEUES):
@@ -242,8 +242,8 @@ class Gfx:
         return found
 
     def drop_queues(self) -> list[Place]:
-        """Kill and take off every mapped queue; return where they were. Raises `DeviceHung` when one does not let
-        go.
+        """Kill the work of every mapped queue and unmap it; return their places. Raises `DeviceHung` when one does not
+        let go.
         """
         places = self.active_queues()
         for place in places:
@@ -263,7 +263,7 @@ class Gfx:
         )
 
     def gpu_clock(self) -> int:
-        """Return the card's time stamp counter, of 100 MHz; it goes on in every power state."""
+        """Return the card's time stamp counter of 100 MHz, which counts in every power state."""
         block = self._smuio
         high = int(block.read(smuio.GOLDEN_TSC_COUNT_UPPER))
         low = int(block.read(smuio.GOLDEN_TSC_COUNT_LOWER))
@@ -273,6 +273,6 @@ class Gfx:
         return again << 32 | low
 
     def status(self) -> dict[str, Word]:
-        """Read what a post-mortem wants to know, by register."""
+        """Read the registers for a post-mortem, by name."""
         engines = _ENGINE_STATUS[: self.design.shader_engines]
         return {word.__name__: self.block.read(word) for word in _POST_MORTEM + engines}

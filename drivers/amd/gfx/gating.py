@@ -1,7 +1,7 @@
-"""Clock gating: parts of the graphics core and the memory hub that do nothing get no clock. Saves power, changes
-nothing else.
+"""Clock gating: idle parts of the graphics core and the memory hub get no clock. This saves power and changes nothing
+else.
 
-Switched on when all else is up, off before anything is taken down. Source: amdgpu soc21.c (cg_flags of each chip),
+Switched on when all else is up, and off before anything is stopped. Source: amdgpu soc21.c (cg_flags of each chip),
 gfx_v11_0_update_gfx_clock_gating, mmhub_v3_0_set_clockgating.
 """
 
@@ -25,7 +25,7 @@ _IDLE_INTERRUPTS = ("cntx_busy_int_enable", "cntx_empty_int_enable", "cmp_busy_i
 
 
 class GatingRow(NamedTuple):
-    """What a chip may gate: overrides that are dropped, and whether its memory hub takes part."""
+    """What a chip may gate: the overrides to clear, and whether its memory hub is gated too."""
 
     overrides: tuple[str, ...]
     memory_hub: bool
@@ -39,7 +39,7 @@ _ROWS: dict[Version, GatingRow] = {
 
 
 def set_gating(gfx: Gfx, mmhub: Block, engines: tuple[SdmaEngine, ...], on: bool) -> None:
-    """Let idle clocks stop, or keep all on. A chip without a row stays as its firmware left it."""
+    """Let idle clocks stop, or keep all on. A chip without a row keeps its firmware's settings."""
     gc = gfx.block
     row = _ROWS.get(gc.version)
     if row is None:

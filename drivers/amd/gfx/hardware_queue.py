@@ -1,4 +1,4 @@
-"""What a queue needs of its hardware, whichever engine it lies on: `Hqd` and `SdmaQueue` fit."""
+"""What a queue needs of its hardware, on any engine; `Hqd` and `SdmaQueue` provide it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPUTE = -1  # the engine number of the graphics core; copy engines have theirs
 
 
 class Position(NamedTuple):
-    """Where a queue stands in its ring, in bytes. `status`: more registers, by what a report calls them."""
+    """The pointers of a queue into its ring, in bytes. `status`: more registers, by their name in a report."""
 
     mapped: bool
     rptr_bytes: int
@@ -20,7 +20,7 @@ class Position(NamedTuple):
 
 
 class HardwareQueue(Protocol):
-    """A queue of an engine, which runs what lies in a ring. `str()` names its place as registers do."""
+    """A queue of an engine, which runs the packets of a ring. `str()` names its place as registers do."""
 
     @property
     def engine_number(self) -> int:
@@ -37,11 +37,11 @@ class HardwareQueue(Protocol):
         ...
 
     def unmap(self) -> bool:
-        """Take the queue off. Return whether the work it had begun came to its end."""
+        """Unmap the queue. Return whether the work that it had begun has ended."""
         ...
 
     def reset(self) -> None:
-        """Take the queue off whatever it runs. Raises `DeviceHung` when it does not let go."""
+        """Unmap the queue even if its work has not ended. Raises `DeviceHung` when it does not let go."""
         ...
 
     def position(self) -> Position:

@@ -66,7 +66,7 @@ def selected(gc: Block, place: Place) -> AbstractContextManager[None]:
 
 
 def drop(gc: Block, place: Place, safe_mode: SafeMode) -> None:
-    """Kill what the queue at `place` runs and take it off; other queues go on. Raises `DeviceHung` when it does not let
+    """Kill the work of the queue at `place` and unmap it; other queues go on. Raises `DeviceHung` when it does not let
     go.
     """
     try:
@@ -81,15 +81,15 @@ def drop(gc: Block, place: Place, safe_mode: SafeMode) -> None:
 
 
 def _wait_inactive(gc: Block, doing: str, timeout_us: int) -> None:
-    """Wait until the selected queue is off and cut its doorbell."""
+    """Wait until the selected queue is off, and disconnect its doorbell."""
     gc.wait(gc_hqd.CP_HQD_ACTIVE, lambda word: not word.active, timeout_us, doing)
     gc.write(gc.make(gc_hqd.CP_HQD_DEQUEUE_REQUEST))
     gc.write(gc.make(gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL))
 
 
 class Hqd:
-    """One compute queue. `descriptor` is the memory at `spec.mqd_va`, a page; `flush_hdp` makes what was written to it
-    arrive there.
+    """One compute queue. `descriptor` is the page of memory at `spec.mqd_va`; `flush_hdp` flushes what was written to
+    it.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class Hqd:
     engine_name = "the compute micro engine (MEC)"
 
     def map(self) -> None:
-        """Load the queue and let it run; its pointers start at 0. What a previous owner left active is thrown out
-        first.
+        """Load the queue and let it run; its pointers start at 0. A queue that a previous owner left active there is
+        killed first.
         """
         gc = self._gc
         with selected(gc, self.place):
@@ -129,7 +129,7 @@ class Hqd:
         count = gc.distance(gc_hqd.CP_MQD_BASE_ADDR, gc_hqd.CP_HQD_PQ_WPTR_HI) + 1
         with selected(gc, self.place):
             gc.registers.write_run(first, struct.unpack_from(f"<{count}I", image, mqd.FIRST_HQD_DWORD * 4))
-            # ORDER: the doorbell is tied before the queue is active, or a ring in between is lost
+            # ORDER: the doorbell is connected before the queue is active, or a ring of it in between is lost
             gc.write(mqd.doorbell_control(gc.version, self.spec, on=True))
             gc.write(gc.make(gc_hqd.CP_HQD_EOP_RPTR, init_fetcher=1))
             gc.write(gc.make(gc_hqd.CP_HQD_ACTIVE, active=1))
@@ -138,8 +138,8 @@ class Hqd:
             raise DeviceHung(f"compute queue {self.place} did not become active; the graphics core needs a reset")
 
     def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
-        """Take the queue off. What it has begun ends first, if it does within `timeout_us`; True then, False when its
-        waves were killed.
+        """Unmap the queue. Work that it has begun gets `timeout_us` to end: return True if it did, False if its waves
+        were killed.
 
         Raises `DeviceHung` when the queue does not let go.
         """
@@ -154,7 +154,7 @@ class Hqd:
         return True
 
     def reset(self) -> None:
-        """Kill what the queue runs and take it off; other queues go on. Raises `DeviceHung` when it does not let go."""
+        """Kill the queue's work and unmap it; other queues go on. Raises `DeviceHung` when it does not let go."""
         drop(self._gc, self.place, self._safe_mode)
 
     def pointers(self) -> Pointers:
@@ -169,7 +169,7 @@ class Hqd:
             )
 
     def position(self) -> Position:
-        """Read where the queue stands, in bytes, and CP_HQD_ERROR where it tells an error."""
+        """Read where the queue stands, in bytes, and CP_HQD_ERROR if it holds an error."""
         at = self.pointers()
         status = {"error": at.error} if int(at.error) else {}
         return Position(at.active, at.rptr * DWORD_BYTES, at.wptr * DWORD_BYTES, status)

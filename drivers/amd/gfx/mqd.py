@@ -1,6 +1,6 @@
 """Descriptor of a compute queue (MQD): what the command processor loads into a hardware queue, and where it saves it.
 
-Made as for a user's queue in a VMID of its own, without context save. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd,
+Set up like a user queue in its own VMID, without context save. Source: amdkfd kfd_mqd_manager_v11.c (init_mqd,
 update_mqd), kfd_mqd_manager_v12.c; amdgpu v11_structs.h, v12_structs.h; gfx_v11_0_compute_mqd_init.
 """
 
@@ -32,13 +32,13 @@ FIRST_HQD_DWORD = 128  # the descriptor's copy of CP_MQD_BASE_ADDR; the register
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A compute queue as its maker wants it.
+    """The parameters of a compute queue.
 
-    `ring_va`, `rptr_va`, `wptr_va`, `eop_va` are addresses of `vmid`; `mqd_va` is one of VMID 0. `rptr_va` takes the
-    read pointer (32 bits, dwords). ORDER: whoever submits stores the write pointer (64 bits, dwords) at `wptr_va`
-    before ringing: a queue that was not on its pipe when the doorbell rang looks there. `eop_va` is a buffer for work
-    that ends out of order. `doorbell_index` counts dwords of BAR 2. `privileged`: packets may touch privileged
-    registers.
+    `ring_va`, `rptr_va`, `wptr_va`, `eop_va` are addresses of `vmid`; `mqd_va` is one of VMID 0. The engine stores the
+    read pointer (32 bits, dwords) at `rptr_va`. ORDER: the host stores the write pointer (64 bits, dwords) at `wptr_va`
+    before it rings the doorbell: a queue that was not on its pipe when the doorbell rang reads it there. `eop_va` is a
+    buffer for work that ends out of order. `doorbell_index` counts dwords of BAR 2. `privileged`: packets may access
+    privileged registers.
     """
 
     ring_va: int
@@ -53,7 +53,7 @@ class QueueSpec:
     privileged: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what the registers cannot say."""
+        """Refuse values that the registers cannot hold."""
         check_ring(self.ring_dwords)
         if not EOP_MIN_BYTES <= self.eop_bytes <= EOP_MAX_BYTES or self.eop_bytes & self.eop_bytes - 1:
             raise ValueError(
@@ -107,7 +107,7 @@ def compute_mqd(version: Version, spec: QueueSpec) -> bytes:
 
 
 def _pointers(spec: QueueSpec) -> dict[str, int]:
-    """Return the addresses of a queue, cut into the halves that the descriptor has."""
+    """Return the addresses of a queue, split into the halves of the descriptor."""
     halves = {
         "cp_mqd_base_addr": spec.mqd_va,
         "cp_hqd_pq_base": spec.ring_va >> 8,
@@ -120,5 +120,5 @@ def _pointers(spec: QueueSpec) -> dict[str, int]:
 
 
 def doorbell_control(version: Version, spec: QueueSpec, *, on: bool) -> gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL:
-    """Return the word that ties a queue to its doorbell."""
+    """Return the word that connects a queue to its doorbell."""
     return gc_hqd.CP_HQD_PQ_DOORBELL_CONTROL.at(version)(doorbell_offset=spec.doorbell_index, doorbell_en=on)

@@ -1,6 +1,6 @@
 """Soft reset of the graphics core's command processor and shaders: the rung between one queue and the whole card.
 
-Kills every queue and wave; memory, its hub and the firmware stay. Source: amdgpu gfx_v11_0.c, gfx_v11_0_soft_reset.
+It kills every queue and wave; memory, its hub and the firmware stay. Source: amdgpu gfx_v11_0.c, gfx_v11_0_soft_reset.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _RESET = ("soft_reset_cp", "soft_reset_gfx", "soft_reset_cpf", "soft_reset_cpc",
 
 
 def reset_command_processor(gfx: Gfx) -> None:
-    """Reset the command processor, no queue of which is mapped, so that its micro engine starts as after the firmware's
-    load.
+    """Reset the command processor, which must have no queue mapped, so that its micro engine starts as after the
+    firmware's load.
 
-    What the run-list controller loaded, and where, stays. A core of version 12 does without: its pipes' own reset is
-    enough. UNKNOWN: amdgpu loads firmware anew where it starts a halted micro engine; user-space drivers of these cards
-    start it so.
+    The firmware that the run-list controller loaded stays in place. A core of version 12 does not need this: the reset
+    of its pipes is enough. UNKNOWN: amdgpu loads firmware again before it starts a halted micro engine; user-space
+    drivers of these cards start it without.
     """
     gc = gfx.block
     if gc.version[0] > 11:
@@ -41,7 +41,7 @@ def reset_command_processor(gfx: Gfx) -> None:
 
 
 def soft_reset(gfx: Gfx) -> None:
-    """Reset the core and start it again. Queues must be mapped anew. Raises `DeviceHung` when it does not come back."""
+    """Reset and restart the core. Queues must be mapped again. Raises `DeviceHung` when it does not come back."""
     try:
         with gfx.safe_mode():
             _kill_queues(gfx)
@@ -89,7 +89,7 @@ def _pulse(gc: Block) -> None:
 
 @contextmanager
 def _index_mutex(gc: Block) -> Iterator[None]:
-    """Hold what firmware and driver take before CP_VMID_RESET. Asking is repeated until it is granted."""
+    """Hold the mutex that firmware and driver take before CP_VMID_RESET. It is requested until it is granted."""
     mine = gc.make(gc_cp.CP_GFX_INDEX_MUTEX, request=1, clientid=MUTEX_CLIENT)
     clock = gc.registers.clock
     end_us = clock.now_us + TIMEOUT_US

@@ -1,8 +1,8 @@
 """A system DMA engine of the graphics core, and its queues mapped by their registers.
 
-The engine's firmware was loaded with the graphics core's; here it is set going. Queue 0 of engine 0 names the registers
-of all. Source: amdgpu sdma_v6_0.c (sdma_v6_0_start, sdma_v6_0_gfx_resume, sdma_v6_0_soft_reset), sdma_v7_0.c;
-amdgpu_amdkfd_gfx_v11.c (hqd_sdma_load_v11, hqd_sdma_destroy_v11).
+The engine's firmware is loaded with the graphics core's and started here. The registers of all queues are named after
+those of engine 0's queue 0. Source: amdgpu sdma_v6_0.c (sdma_v6_0_start, sdma_v6_0_gfx_resume, sdma_v6_0_soft_reset),
+sdma_v7_0.c; amdgpu_amdkfd_gfx_v11.c (hqd_sdma_load_v11, hqd_sdma_destroy_v11).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ W = TypeVar("W", bound=Word)
 
 
 class EngineRow(NamedTuple):
-    """What differs by version: the halt register and its reset field, the poll field of a queue, what the engine does
-    not have.
+    """What differs by version: the halt register and its reset field, the poll field of a queue, features that the
+    engine has or lacks.
     """
 
     control: type[words.SDMA0_F32_CNTL | words.SDMA0_MCU_CNTL]
@@ -53,10 +53,10 @@ _ROWS: dict[int, EngineRow] = {
 
 @dataclass(frozen=True, slots=True)
 class SdmaQueueSpec:
-    """A queue as its maker wants it: addresses of `vmid`, `doorbell_index` in dwords of BAR 2.
+    """The parameters of a queue: addresses of `vmid`, `doorbell_index` in dwords of BAR 2.
 
-    `rptr_va` takes the read pointer (64 bits, bytes). ORDER: whoever submits stores the write pointer (64 bits, bytes)
-    at `wptr_va` before ringing: an engine that works on another queue when the doorbell rings looks there.
+    The engine stores the read pointer (64 bits, bytes) at `rptr_va`. ORDER: the host stores the write pointer (64 bits,
+    bytes) at `wptr_va` before it rings the doorbell: an engine that works on another queue then reads it there.
     """
 
     ring_va: int
@@ -68,7 +68,7 @@ class SdmaQueueSpec:
     privileged: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what the registers cannot say."""
+        """Refuse values that the registers cannot hold."""
         check_ring(self.ring_dwords)
         check_addresses(
             ("ring_va", self.ring_va, 256),
@@ -115,7 +115,7 @@ class SdmaEngine:
         return [self.queue_at(queue) for queue in range(QUEUES)]
 
     def start(self) -> None:
-        """Set the engine going; no queue is mapped yet. The graphics core must have booted."""
+        """Start the engine; no queue is mapped yet. The graphics core must have booted."""
         block, row, step = self.block, self.row, self.step
         block.update_each(words.SDMA0_QUEUE0_RB_CNTL, self._queue_places, rb_enable=0)
         block.update(words.SDMA0_CNTL, step, trap_enable=1, ctxempty_int_enable=0)
@@ -138,7 +138,7 @@ class SdmaEngine:
         self.block.update(self.row.control, self._control_at, halt=1)
 
     def reset(self) -> None:
-        """Reset this engine alone and set it going again; its queues are gone and must be mapped anew.
+        """Reset only this engine and start it again; its queues are unmapped and must be mapped again.
 
         Raises `DeviceHung` when it is not idle afterwards.
         """
@@ -180,17 +180,17 @@ class SdmaEngine:
 
     @property
     def halted(self) -> bool:
-        """Whether its micro engine stands still, so that no queue of it goes on."""
+        """Whether its micro engine is halted, so that none of its queues makes progress."""
         return bool(self.block.read(self.row.control, self._control_at).halt)
 
     @property
     def busy(self) -> bool:
-        """Whether it works on something at this moment."""
+        """Whether it is working at this moment."""
         return not self.block.read(words.SDMA0_STATUS_REG, self.step).idle
 
     @property
     def status(self) -> dict[str, Word]:
-        """Read what a post-mortem wants to know."""
+        """Read the registers for a post-mortem, by name."""
         block, step = self.block, self.step
         names = (words.SDMA0_STATUS_REG, words.SDMA0_STATUS1_REG, words.SDMA0_STATUS2_REG, words.SDMA0_STATUS3_REG)
         faults = (words.SDMA0_UTCL1_RD_STATUS, words.SDMA0_UTCL1_WR_STATUS, words.SDMA0_QUEUE_STATUS0)
@@ -232,8 +232,8 @@ class SdmaQueue:
         return self.engine.block.read(word, self._at)
 
     def map(self) -> None:
-        """Load the queue and let it run; its pointers start at 0. Raises `DeviceTimeout` when what ran before does not
-        end.
+        """Load the queue and let it run; its pointers start at 0. Raises `DeviceTimeout` when earlier work there does
+        not end.
         """
         spec = self.spec
         control = self.engine.block.make(
@@ -261,7 +261,7 @@ class SdmaQueue:
         self.engine.block.update(words.SDMA0_QUEUE0_IB_CNTL, self._at, ib_enable=1)
 
     def unmap(self, timeout_us: int = DRAIN_TIMEOUT_US) -> bool:
-        """Take the queue off. False when it was still busy after `timeout_us`: only a reset of the engine frees it
+        """Unmap the queue. Return False if it was still busy after `timeout_us`: only a reset of the engine frees it
         then.
         """
         self.engine.block.update(words.SDMA0_QUEUE0_RB_CNTL, self._at, rb_enable=0)
@@ -274,8 +274,8 @@ class SdmaQueue:
         return True
 
     def reset(self) -> None:
-        """Take the queue off as `unmap` does: no engine kills the work of one queue. Raises `DeviceHung` when it stays
-        busy.
+        """Unmap the queue as `unmap` does: the engine cannot kill the work of one queue. Raises `DeviceHung` when it
+        stays busy.
         """
         if not self.unmap():
             raise DeviceHung(f"{self} is busy, and only a reset of its engine frees it")

@@ -1,4 +1,4 @@
-"""How many of a graphics core's parts are there and switched on: shader engines, arrays, compute units.
+"""Which parts of a graphics core exist and are switched on: shader engines, arrays, compute units.
 
 The discovery table says how many the design has; fuses and the driver (`CC_*`, `GC_USER_*`) say which are off.
 Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_select_se_sh), gfx_v12_0.c.
@@ -24,7 +24,7 @@ _SA_DISABLE: Mapping[int, tuple[SaDisable, SaUserDisable]] = {
 
 
 class Design(NamedTuple):
-    """What the chip has before anything is switched off, from its discovery table."""
+    """The parts of the chip's design, from its discovery table, whether switched on or off."""
 
     shader_engines: int
     arrays_per_engine: int
@@ -32,7 +32,9 @@ class Design(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What is there. `cu_masks[engine][array]` has a bit for every compute unit, 0 for an array that is off."""
+    """The parts that are on. `cu_masks[engine][array]` has a bit for every compute unit; it is 0 for an array that is
+    off.
+    """
 
     design: Design
     cu_masks: tuple[tuple[int, ...], ...]
@@ -49,7 +51,7 @@ class Shape(NamedTuple):
 
 
 def instance(block: Block, engine: int, array: int, unit: int | None = None) -> AbstractContextManager[None]:
-    """Select a shader array, and a unit of it, for the registers that every one has; all of them again at the end."""
+    """Select a shader array, and a unit of it, for the banked registers; at the end select all of them again."""
     everything = block.make(
         gc.GRBM_GFX_INDEX, se_broadcast_writes=1, sa_broadcast_writes=1, instance_broadcast_writes=1
     )
@@ -59,7 +61,7 @@ def instance(block: Block, engine: int, array: int, unit: int | None = None) -> 
 
 
 def read_shape(block: Block, design: Design) -> Shape:
-    """Ask every shader array what of it is on."""
+    """Read from every shader array which of its parts are on."""
     off, user_off = _SA_DISABLE[block.version[0]]
     arrays_off = int(block.read(off).sa_disable) | int(block.read(user_off).sa_disable)
     masks = [[0] * design.arrays_per_engine for _ in range(design.shader_engines)]

@@ -38,7 +38,7 @@ class FirmwareDoor:
 
     def takes(self, size_bytes: int) -> bool:
         """Tell whether a part goes this way."""
-        return self._bulk.worth_bytes <= size_bytes <= self.size_bytes
+        return self._bulk.min_fill_bytes <= size_bytes <= self.size_bytes
 
     def put(self, data: bytes) -> int:
         """Bring a part into the bridge's memory, wait until it is there, and return its address for the security

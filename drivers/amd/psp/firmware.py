@@ -1,4 +1,4 @@
-"""A card's firmware files, and what of them goes where: the device's own images where it brings some, else those of a
+"""A card's firmware files, and which of their parts go where: the device's own images if it has some, else those of a
 store.
 """
 
@@ -22,8 +22,8 @@ DEVICE_ID, REVISION_ID = 0x02, 0x08  # PCI Local Bus Specification, "Type 00h Co
 
 
 class DeviceStore(Store):
-    """A store and a device's own images, a model's: what the store was given by name comes before those, its folders
-    behind them.
+    """A store and a device's own images, such as a model's. Files named to the store come before those images, its
+    folders after them.
     """
 
     def __init__(self, device: Device, behind: Store) -> None:
@@ -32,7 +32,7 @@ class DeviceStore(Store):
         self._named = Store((), behind.explicit)
 
     def find(self, name: str) -> FoundFile | None:
-        """Return the file that was named, else the device's own image, else the store's file."""
+        """Return the named file, else the device's own image, else the store's file."""
         named = self._named.find(name)
         if named is not None:
             return named
@@ -41,7 +41,7 @@ class DeviceStore(Store):
 
 
 def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
-    """Find, read and check the files that a card wants. Raises `FirmwareError` when one is missing or damaged,
+    """Find, read and check the files that a card needs. Raises `FirmwareError` when one is missing or damaged,
     `NotSupported`.
     """
     doing = f"reading the ids of {device.name}"
@@ -58,8 +58,8 @@ def firmware_set(device: Device, ips: Ips, store: Store) -> FirmwareSet:
 
 
 def check_named(store: Store, wanted: Sequence[Need]) -> None:
-    """Raise `FirmwareError` for a path that was named and holds nothing the card wants: other files than were meant
-    would be loaded.
+    """Raise `FirmwareError` for a named path without any file for the card: other files than intended would be
+    loaded.
     """
     names = [name for need in wanted for name in need.names]
     for path in store.explicit:
@@ -70,6 +70,6 @@ def check_named(store: Store, wanted: Sequence[Need]) -> None:
 
 
 def psp_firmware(files: FirmwareSet, gc: Version) -> PspFirmware:
-    """Return what the security processor of a card with that graphics core is given."""
+    """Return the firmware for the security processor of a card with that graphics core."""
     registers = ip_parts(files.image("sos"), gc)
     return PspFirmware(files.boot_parts(), files.ip_parts(gc), registers[0] if registers else None)

@@ -89,8 +89,8 @@ ROWS: dict[Version, PspRow] = {  # amdgpu_psp.c: psp_early_init and psp_check_pm
 
 @dataclass(frozen=True, slots=True)
 class PspFirmware:
-    """What a card is started with: `boot` by `PSP_FW_TYPE_*`, `parts` in loading order with the SMU's among them, the
-    register list if any.
+    """The firmware that a card is started with: `boot` by `PSP_FW_TYPE_*`, `parts` in loading order including the
+    SMU's, the register list if any.
     """
 
     boot: Mapping[int, Part]
@@ -99,23 +99,23 @@ class PspFirmware:
 
 
 class Step(NamedTuple):
-    """One thing that was loaded, and how long it took, in microseconds of the transport's clock."""
+    """One part that was loaded, and how long it took, in microseconds of the transport's clock."""
 
     name: str
     took_us: int
 
 
 class Door(Protocol):
-    """A way for large parts."""
+    """A path for large parts."""
 
     def takes(self, size_bytes: int) -> bool:
-        """Tell whether a part goes this way."""
+        """Return whether a part takes this path."""
 
     def put(self, data: bytes) -> int:
-        """Bring a part where the security processor reads it; return its address."""
+        """Store a part where the security processor can read it; return its address."""
 
     def shut(self) -> None:
-        """Begin anew: the card was reset."""
+        """Forget what was stored: the card was reset."""
 
 
 class Psp:
@@ -132,9 +132,9 @@ class Psp:
         fb_offset: int = 0,
         door: Door | None = None,
     ) -> None:
-        """`door`: a quicker way for large parts than the window into VRAM.
+        """`door`: a faster path for large parts than the window into VRAM.
 
-        `fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own place
+        `fb_base`: where the frame buffer aperture begins (MMMC_VM_FB_LOCATION_BASE); `fb_offset`: VRAM's own address
         (MMMC_VM_FB_OFFSET).
         """
         if version not in ROWS:
@@ -162,15 +162,15 @@ class Psp:
         """Boot the secure OS and load everything. Left up: the secure OS, its ring, every engine's firmware, the RLC
         loading them.
 
-        `place_tmr(size_bytes)` says where the TMR may lie: a vram_pa on a MiB, the card's memory as long as it is
-        powered. Raises `FirmwareError` naming the part, `DeviceTimeout`.
+        `place_tmr(size_bytes)` returns where the TMR may lie: a vram_pa on a MiB, which the firmware keeps as long as
+        the card is powered. Raises `FirmwareError` naming the part, `DeviceTimeout`.
         """
         _checked(firmware)
         self.boot(firmware.boot)
         self.load(firmware, place_tmr)
 
     def boot(self, parts: Mapping[int, Part]) -> None:
-        """Have the boot loader start the secure OS. Does nothing when one runs."""
+        """Make the boot loader start the secure OS. Does nothing when one runs."""
         self.steps.clear()
         self._in_message = b""  # a reset may have taken the memory
         if self._door is not None:
@@ -206,7 +206,7 @@ class Psp:
                 self._load_register_list(firmware.register_list)
 
     def stop(self) -> None:
-        """Take the ring down; the secure OS and what it loaded live on until the card is reset. Twice is harmless."""
+        """Destroy the ring; the secure OS and the loaded firmware run on until the card is reset. Twice is harmless."""
         self.ring.destroy()
 
     def wait_loader(self, doing: str) -> None:
@@ -255,7 +255,7 @@ class Psp:
         self._block.write(mailbox.command.at(version)(command))
 
     def _put(self, part: Part) -> int:
-        """Bring a part into the message buffer; return its address for the security processor."""
+        """Copy a part into the message buffer; return its address for the security processor."""
         if not 0 < len(part.data) <= MIB:
             raise FirmwareError(f"{part.name}: a part has 1 to {MIB} bytes, not {len(part.data)}")
         if self._door is not None and self._door.takes(len(part.data)):

@@ -1,5 +1,5 @@
-"""The ring through which the security processor's secure OS (PSP, MP0) takes commands, and the mailbox registers of
-both its lives.
+"""The ring through which the security processor's secure OS (PSP, MP0) takes commands, and the mailbox registers of its
+boot loader and its secure OS.
 
 A frame in the ring names a command buffer and a fence. The host writes buffer and frame, flushes them, moves the write
 pointer; the secure OS carries the command out, writes its response into the buffer, then the fence. All four lie in
@@ -94,9 +94,9 @@ def mailbox_of(version: Version) -> Mailbox:
 
 @dataclass(frozen=True, slots=True)
 class PspBuffers:
-    """VRAM that the security processor is given, by vram_pa. Nobody else writes there while it runs.
+    """VRAM for the security processor, by vram_pa. Nothing else writes there while it runs.
 
-    `message` is 1 MiB on a MiB: firmware on its way. `ring` and `command` are a page each, on a page.
+    `message` is 1 MiB on a MiB: a part of firmware being sent. `ring` and `command` are a page each, on a page.
     """
 
     message: int
@@ -105,7 +105,7 @@ class PspBuffers:
 
     @property
     def response(self) -> int:
-        """Where a command's response comes to lie."""
+        """Where a command's response is stored."""
         return self.command + RESPONSE
 
     @property
@@ -120,7 +120,7 @@ class PspBuffers:
 
 
 class Response(NamedTuple):
-    """What a command came back with."""
+    """The response to a command."""
 
     status: int
     tmr_bytes: int
@@ -139,8 +139,8 @@ class PspRing:
         self.heard = Heard("the security processor (PSP, MP0)", block.registers.clock)
 
     def create(self, *, stale: bool) -> None:
-        """Give the secure OS its ring. `stale`: it ran before, so a ring of somebody else's may be there and is taken
-        down first.
+        """Give the secure OS its ring. `stale`: it ran before, so another driver's ring may exist and is destroyed
+        first.
 
         Raises `DeviceTimeout` when it does not answer, `FirmwareError` when it refuses the ring.
         """
@@ -186,13 +186,13 @@ class PspRing:
         self._laid = self._fence + FRAMES
 
     def destroy(self) -> None:
-        """Take the ring down; the secure OS lives on. Twice is harmless."""
+        """Destroy the ring; the secure OS runs on. Twice is harmless."""
         if self._up:
             self._up = False
             self._take_down()
 
     def submit(self, cmd: psp.psp_gfx_cmd_resp, doing: str) -> Response:
-        """Have one command carried out and return its response, whatever its status; `doing` names it in errors.
+        """Submit one command and return its response, whatever its status; `doing` names it in errors.
 
         Raises `DeviceTimeout` when its fence is not written.
         """

@@ -1,8 +1,6 @@
-"""What a card's user may set of power and clocks, and how it all goes back: at `close`, and at the next start where
-nobody closed.
+"""Settings of power and clocks, and their defaults again: at `close`, and at the next start if the card was not closed.
 
-The fan is never taken over: the power controller's firmware runs it, and its own curve and minimum hold whatever is set
-here.
+The fan is never controlled: the power controller's firmware runs it, by its own curve and minimum whatever is set here.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CardLimits(Limits):
-    """What the card may do, and within which bounds it may be set. `clocks_mhz`: lowest and highest of each clock that
-    can be set.
+    """The bounds within which a card may be set. `clocks_mhz`: lowest and highest frequency of each clock that can be
+    set.
     """
 
     clocks_mhz: dict[str, tuple[int, int]]
@@ -37,24 +35,24 @@ class Control:
 
     @property
     def limits(self) -> CardLimits:
-        """What the card may do."""
+        """The bounds of the settings."""
         clocks = {name: self._smu.clocks(name) for name in CLOCKS}
         bounds = {name: (levels[0], levels[-1]) for name, levels in clocks.items() if levels}
         return CardLimits(**asdict(self._smu.limits), clocks_mhz=bounds)
 
     @property
     def power_limit_w(self) -> int:
-        """The power that the card may take now, watts."""
+        """The power limit now, in watts."""
         return self._smu.power_limit_w
 
     def set_power_limit(self, power_w: int) -> None:
-        """Set the power that the card may take, watts; a `ValueError` gives the range."""
+        """Set the power limit in watts. The `ValueError` for another value gives the range."""
         self._smu.set_power_limit(power_w)
         self._power_set = True
 
     def set_clock_range(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep a clock in a range; while the card is slowed down for heat it holds from the end of that. A `ValueError`
-        gives the range.
+        """Keep a clock in a range. While the card is slowed down for heat, the range applies from the end of that. The
+        `ValueError` for another range gives the bounds.
         """
         self._smu.set_clock_range(name, min_mhz, max_mhz)
         self._ranges[name] = min_mhz, max_mhz
@@ -62,7 +60,7 @@ class Control:
             self._smu.quiet()
 
     def workload(self, profile: str) -> None:
-        """Hint at the work to come; a `ValueError` names the profiles."""
+        """Set the workload profile. The `ValueError` for an unknown one lists the profiles."""
         self._smu.workload(profile)
 
     def slow(self) -> None:
@@ -78,7 +76,7 @@ class Control:
             self._smu.set_clock_range(name, min_mhz, max_mhz)
 
     def restore(self) -> None:
-        """Set everything as a card has it that was just switched on, whoever changed it."""
+        """Set everything to the defaults of a card that was just switched on, whatever process changed it."""
         self._ranges.clear()
         self.slowed = False
         self._smu.workload("default")
@@ -90,8 +88,8 @@ class Control:
         self.close()
 
     def close(self) -> None:
-        """Give the power limit back that was set; clocks and hints go back as the power controller stops. Twice is
-        harmless.
+        """Restore the power limit; clocks and the workload profile are restored when the power controller stops. Twice
+        is harmless.
         """
         if self._power_set:
             try:

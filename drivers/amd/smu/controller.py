@@ -1,8 +1,8 @@
 """Power controller (SMU, MP1): clocks, voltages, power, fan and heat are its firmware's; the driver starts that, sets
 bounds, and reads tables.
 
-Its firmware comes with the security processor's load. Tables go by DMA through one place in VRAM that it is told. A
-card that is left alone chooses its clocks by load; `quiet` holds them at the lowest, `automatic` lets go.
+The security processor loads its firmware. Tables are copied by DMA through one place in VRAM, whose address the driver
+sends. By default the firmware chooses clocks by load; `quiet` holds them at the lowest, `automatic` ends that.
 
 Source: amdgpu amdgpu_smu.c, smu_smc_hw_setup; smu_v13_0.c; smu_cmn.c; smu_v13_0_0_ppt.c; smu_v13_0_7_ppt.c;
 smu_v14_0_2_ppt.c.
@@ -75,7 +75,7 @@ class Smu:
     def __init__(
         self, block: Block, version: Version, window: VramWindow, hdp: Hdp, table_pa: int, fb_base: int
     ) -> None:
-        """`table_pa` is the vram_pa of 16 KiB on a page, the controller's as long as the card is powered."""
+        """`table_pa` is the vram_pa of 16 KiB on a page, which the controller uses as long as the card is powered."""
         self.row = row(version)
         self.mailbox = SmuMailbox(block)
         self.firmware_version = self.interface = 0  # 0: not asked for yet
@@ -97,10 +97,10 @@ class Smu:
         return bool(self._block.registers.read(self.row.flags) & RUNNING)
 
     def start(self, board_table: bytes | None, *, signed: bool) -> None:
-        """Have the firmware manage the card. Left up: everything that it may run runs; clocks follow the load.
+        """Let the firmware manage the card. Left up: all allowed features run; clocks follow the load.
 
-        `board_table` is the VBIOS's `smc_dpm_info` behind its header; `signed`: the security processor hands the tables
-        over (`psp_runtime`). Without a `board_table` the firmware's own stays. Raises `DeviceTimeout` when the firmware
+        `board_table` is the VBIOS's `smc_dpm_info` after its header; `signed`: the security processor passes the tables
+        (`psp_runtime`). Without a `board_table` the firmware keeps its own. Raises `DeviceTimeout` when the firmware
         does not run, and what `SmuMailbox.send` raises.
         """
         self._wait_running()
@@ -131,12 +131,12 @@ class Smu:
             self._tell_power_source()
 
     def attach(self) -> None:
-        """Take up with a firmware that an earlier process started. Raises what `SmuMailbox.send` raises."""
+        """Use the firmware that an earlier process started. Raises what `SmuMailbox.send` raises."""
         self._take_up()
         self._read_features()
 
     def _tell_power_source(self) -> None:
-        """Tell that the card has mains: its firmware may have booted it for a battery, with that one's limits.
+        """Report mains power to the firmware: it may have started with the limits for a battery.
 
         Source: amdgpu_smu.c, smu_set_ac_dc, which looks at the computer's battery; cards in slots and enclosures have
         none.
@@ -149,7 +149,7 @@ class Smu:
             LOG.info("%s", error)
 
     def _take_up(self) -> None:
-        """Ask for versions, tell the place of tables, read what the card may do at most."""
+        """Read versions, send the address for tables, read the card's limits."""
         self.ask_versions()
         at = self._fb_base + self._table_pa
         self.send("SetDriverDramAddrHigh", at >> 32)
@@ -167,11 +167,10 @@ class Smu:
 
     @property
     def mismatch(self) -> str:
-        """Say that the firmware speaks another interface than the driver's tables are of; empty where it does not, or
-        was not asked.
+        """A text if the firmware's interface is not the one of the driver's tables; empty if it is, or was not read.
 
-        Source: amdgpu smu_v13_0.c, smu_v13_0_check_fw_version: the firmware stays compatible, so a mismatch is told and
-        refuses nothing.
+        Source: amdgpu smu_v13_0.c, smu_v13_0_check_fw_version: the firmware stays compatible, so a mismatch is reported
+        and is no error.
         """
         if self.interface in (0, self.row.interface):
             return ""
@@ -181,27 +180,27 @@ class Smu:
         )
 
     def ping(self) -> None:
-        """Have it answer, `PING_US` at most; `mailbox.heard` says how that went."""
+        """Send a message and wait at most `PING_US` for its answer; `mailbox.heard` records the outcome."""
         with suppress(DeviceTimeout, DeviceFault, NotSupported):
             self.mailbox.send(self.facts.PPSMC_MSG_TestMessage, 1, name="TestMessage", timeout_us=PING_US)
 
     def stop(self) -> None:
-        """Leave the card cold: clocks at their lowest, no hint of work to come. The firmware runs on, and so do its fan
-        and its limits.
+        """Leave the card cold: clocks at their lowest, default workload profile. The firmware runs on, with fan and
+        limits.
         """
         self.workload("default")
         self.quiet()
 
     @cached_property
     def limits(self) -> Limits:
-        """What the card may do at most."""
+        """The card's limits."""
         if not self._power_table:
             raise ValueError("the power controller has not been started")
         limits, self.doubts = sifted(decode_limits(self.row, self._power_table), "the power table")
         return limits
 
     def metrics(self) -> Metrics:
-        """Return what the card does now."""
+        """Return the card's metrics now."""
         return decode_metrics(self.row, self.metrics_table())
 
     def metrics_table(self) -> bytes:
@@ -209,8 +208,8 @@ class Smu:
         return self._read_table(self.facts.TABLE_SMU_METRICS, metrics_bytes(self.row))
 
     def clocks(self, name: str) -> tuple[int, ...]:
-        """Return the frequencies of `gfx`, `memory`, `fabric` or `soc`, MHz, lowest first. Two of `gfx`: it takes any
-        between.
+        """Return the frequencies of `gfx`, `memory`, `fabric` or `soc` in MHz, lowest first. `gfx` has two: any
+        frequency between them is possible.
         """
         if name not in CLOCKS:
             raise ValueError(f"there is no clock {name!r}; there are {', '.join(CLOCKS)}")
@@ -230,9 +229,9 @@ class Smu:
         return self._levels[name]
 
     def set_clock_range(self, name: str, min_mhz: int, max_mhz: int, *, hard: bool = False) -> None:
-        """Keep a clock between two frequencies, both within `clocks(name)`. Heat and power limits still push it down.
+        """Keep a clock between two frequencies, both within `clocks(name)`. Heat and power limits still lower it.
 
-        `hard` bounds hold against what other parts of the firmware ask for as well.
+        `hard` bounds also hold against requests of other parts of the firmware.
         """
         levels = self.clocks(name)
         if not levels or not levels[0] <= min_mhz <= max_mhz <= levels[-1]:
@@ -256,8 +255,8 @@ class Smu:
             self._hold(name, lowest, lowest)
 
     def _hold(self, name: str, min_mhz: int, max_mhz: int) -> None:
-        """Keep a clock between two frequencies if the firmware lets it be kept: some refuse a lower bound, and no start
-        or stop hangs on it.
+        """Keep a clock between two frequencies if the firmware accepts that: some firmware refuses a lower bound, and
+        neither start nor stop needs it.
         """
         try:
             self.set_clock_range(name, min_mhz, max_mhz)
@@ -266,12 +265,12 @@ class Smu:
 
     @property
     def power_limit_w(self) -> int:
-        """The power that the card may take, watts."""
+        """The power limit in watts."""
         watts = self.ask("GetPptLimit", self.facts.POWER_SOURCE_AC << 16)
         return within(watts, 0, MAX_W, "the power controller's answer to GetPptLimit, in watts,", error=DeviceFault)
 
     def set_power_limit(self, power_w: int) -> None:
-        """Set the power that the card may take, within `limits.power_min_w` and `limits.power_max_w`."""
+        """Set the power limit, between `limits.power_min_w` and `limits.power_max_w`."""
         limits = self.limits
         if not limits.power_min_w <= power_w <= limits.power_max_w:
             raise ValueError(f"the power limit takes {limits.power_min_w} to {limits.power_max_w} W, not {power_w}")
@@ -280,7 +279,7 @@ class Smu:
         self.send("SetPptLimit", power_w)
 
     def workload(self, profile: str) -> None:
-        """Hint at the work to come: `default`, `compute`, `power saving`, `full screen 3d`, `video` or `vr`."""
+        """Set the workload profile: `default`, `compute`, `power saving`, `full screen 3d`, `video` or `vr`."""
         if profile not in PROFILES:
             raise ValueError(f"there is no workload {profile!r}; there are {', '.join(PROFILES)}")
         mask = 1 << self._workload_bit(profile)
@@ -290,10 +289,10 @@ class Smu:
         self._optional("SetWorkloadMask", mask)
 
     def tell_mode1_reset(self) -> int:
-        """Ask for a reset of the whole card but its bus interface; return for how many microseconds it must be left
-        alone.
+        """Request a reset of the whole card except its bus interface; return the microseconds during which the card
+        must not be accessed.
 
-        Raises `NotSupported` when the firmware does not run or does not know how.
+        Raises `NotSupported` when the firmware does not run or does not support it.
         """
         if not self.running and not self._listens():
             raise NotSupported(
@@ -309,8 +308,8 @@ class Smu:
         return self.row.mode1_us
 
     def _listens(self) -> bool:
-        """Whether the mailbox answers though the flags say that nothing runs: an earlier driver may have sent the
-        firmware to rest.
+        """Whether the mailbox answers although the flags say that no firmware runs: an earlier driver may have stopped
+        it.
         """
         try:
             self.firmware_version = self.ask("GetSmuVersion")
@@ -356,7 +355,7 @@ class Smu:
         return int(getattr(self.facts, f"WORKLOAD_PPLIB_{PROFILES[profile]}_BIT"))
 
     def _moved(self) -> list[str]:
-        """Return the clocks that the firmware moves and knows frequencies of."""
+        """Return the clocks that the firmware changes and has frequencies for."""
         return [name for name in CLOCKS if self._runs(DPM[name]) and self.clocks(name)]
 
     def _read_table(self, table: int, size_bytes: int) -> bytes:
@@ -370,7 +369,5 @@ class Smu:
 
 
 def _ones(table: bytes) -> bool:
-    """Whether a table is nothing but ones, as memory reads that nobody answers for; written back it would take the
-    card's limits away.
-    """
+    """Whether a table is all ones, as reads without an answer are. Written back it would remove the card's limits."""
     return table.count(0xFF) == len(table)

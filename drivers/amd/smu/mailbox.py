@@ -1,5 +1,5 @@
-"""The power controller's mailbox: an argument, a message, a response. One message is under way at a time, and everyone
-uses the same registers, so only the process that holds the card may send.
+"""The power controller's mailbox: an argument, a message, a response. One message is in flight at a time, and all
+processes would use the same registers, so only the process that holds the card may send.
 
 Source: amdgpu smu_cmn.c, smu_cmn_send_smc_msg_with_param and __smu_cmn_send_debug_msg; smu_v13_0_0_ppsmc.h,
 PPSMC_Result_*.
@@ -43,7 +43,7 @@ class SmuMailbox:
         self._pending = ""  # a message whose response never came
 
     def ask(self, message: int, argument: int = 0, *, name: str, timeout_us: int = TIMEOUT_US) -> int:
-        """Send one message as `send` does and return what it left in the argument register."""
+        """Send one message as `send` does and return the argument register afterwards."""
         self.send(message, argument, name=name, timeout_us=timeout_us)
         return int(self._block.read(MP1_SMN_C2PMSG_82))
 
@@ -71,13 +71,13 @@ class SmuMailbox:
             clock.sleep_us(RETRY_US)
 
     def forget(self) -> None:
-        """Wait for no response any more: the card was reset."""
+        """Forget the pending message: the card was reset."""
         self._pending = ""
         self.heard.forget()
 
     def tell(self, message: int, argument: int = 0, *, debug: bool = False) -> None:
-        """Send a message without waiting: the card is reset by it. `debug` uses the firmware's second mailbox, which it
-        hears in every state.
+        """Send a message that resets the card, without waiting. `debug` uses the firmware's second mailbox, which works
+        in every state.
         """
         if debug:
             self._put(MP1_SMN_C2PMSG_53, argument)

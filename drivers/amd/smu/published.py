@@ -1,8 +1,9 @@
-"""The last table of metrics that a card's holder read, left in a page of its VRAM for everyone who may look into the
+"""The last table of metrics that a card's holder read, left in a page of its VRAM for every process that may read the
 window.
 
-The holder writes a header, the table, the header's counter again; a reader that sees two counters or an odd one caught
-it writing and looks again. Nothing but the window is touched: the power controller's mailbox has room for one process.
+The holder writes a header, the table, the header's counter again. A reader that sees two different counters, or an odd
+one, read during a write and reads again. Readers use only the window: the power controller's mailbox serves one
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TRIES = 4  # a writer needs microseconds for a page
 
 
 class Published(NamedTuple):
-    """What a card did when its holder last looked, for the `counter`th time."""
+    """The metrics that a card's holder read last, for the `counter`th time."""
 
     counter: int
     metrics: Metrics
@@ -51,9 +52,9 @@ def publish(
 
 
 def published(window: VramWindow, page_pa: int) -> Published | None:
-    """Return what the holder left; None when nobody has left anything that can be read.
+    """Return the metrics that the holder left; None when there are none that can be read.
 
-    Raises `ValueError` for a page that the window does not show: the way beyond it belongs to the holder.
+    Raises `ValueError` for a page outside the window: only the holder may use the index registers.
     """
     if page_pa + PAGE_BYTES > window.visible_bytes:
         raise ValueError(f"the page at {page_pa:#x} lies beyond the {window.visible_bytes:#x} bytes of the window")

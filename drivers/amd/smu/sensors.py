@@ -1,8 +1,7 @@
-"""What a card's registers tell without changing anything: for a second process that watches a card somebody else
-drives.
+"""Sensors in registers whose reading changes nothing: for a second process that watches a card which another drives.
 
-Only reads, and only of registers that lie in the register BAR itself: index registers and the power controller's
-mailbox belong to whoever holds the card. Power, clocks and fan are in `smu_published`, as the holder left them.
+Only registers in the register BAR itself are read: index registers and the power controller's mailbox are for the
+card's holder. Power, clocks and fan are in `smu_published`, as the holder left them.
 
 Source: amdgpu vega10_thermal.c, vega10_thermal_get_temperature (CTF_TEMP); gfx_v11_0.c (GRBM_STATUS); PCI Express Base
 Specification, "Link Status Register".
@@ -27,7 +26,7 @@ W = TypeVar("W", bound=Word)
 
 
 class Activity(NamedTuple):
-    """What the graphics core was at when its status was read. `any` is set while there is work anywhere in it."""
+    """What the graphics core was doing when its status was read. `any` is set while there is work anywhere in it."""
 
     any: bool
     command_processor: bool
@@ -43,7 +42,7 @@ class Link(NamedTuple):
 
 
 def link_of(device: Device) -> Link:
-    """Return how a function's end of its link runs. Raises `NotSupported` for a function without a PCIe capability."""
+    """Return speed and width of a function's link. Raises `NotSupported` for a function without a PCIe capability."""
     at = find_capability(device.config, pci.PCI_CAP_ID_EXP)
     if at is None:
         raise NotSupported(f"{device.name} has no PCI Express capability")
@@ -53,7 +52,7 @@ def link_of(device: Device) -> Link:
 
 
 class Sensors:
-    """Read-outs of one card. May be used beside its driver, from any process that may map the register BAR."""
+    """Sensors of one card. Usable beside its driver, from any process that may map the register BAR."""
 
     def __init__(self, device: Device, ips: Ips) -> None:
         self._device = device
@@ -66,12 +65,12 @@ class Sensors:
 
     @property
     def vram_bytes(self) -> int:
-        """How much memory the card has."""
+        """Size of the card's memory."""
         return int(self._read(self._nbio, RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE)) << 20
 
     def activity(self) -> Activity:
-        """Return what the graphics core is at now. It must not be switched off: the holder keeps it on while it
-        computes.
+        """Return what the graphics core is doing now. The core must not be switched off: the holder keeps it on while
+        it computes.
         """
         status = self._read(self._gc, GRBM_STATUS)
         return Activity(
@@ -82,7 +81,7 @@ class Sensors:
         )
 
     def link(self) -> Link:
-        """Return how the card's own end of the link runs, which on most cards ends at a switch of the board's own."""
+        """Return speed and width of the card's own link, which on most cards ends at a switch on the board."""
         return link_of(self._device)
 
     def _read(self, block: Block, word: type[W]) -> W:

@@ -1,4 +1,4 @@
-"""Tables that the power controller (SMU) writes into VRAM: what the card does right now, and what it may do at most.
+"""Tables that the power controller (SMU) writes into VRAM: the card's metrics, and its limits.
 
 Bytes in, values with units out; no access to a card. Source: smu13_driver_if_v13_0_0.h and its siblings, SmuMetrics_t,
 PPTable_t; smu_v13_0_0_pptable.h; amdgpu smu_v13_0_0_ppt.c, smu_v13_0_0_get_gpu_metrics and smu_v13_0_0_get_power_limit.
@@ -23,8 +23,8 @@ PLANES = ("SVI_PLANE_GFX", "SVI_PLANE_VDD_GFX")  # the graphics core's supply, a
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What the card does. Clocks in MHz, averages over about a second; temperatures in degrees Celsius; `throttled`:
-    what holds clocks down.
+    """Metrics of a card. Clocks in MHz, averages over about a second; temperatures in degrees Celsius; `throttled`:
+    what lowers the clocks.
     """
 
     gfx_clock_mhz: int
@@ -54,8 +54,8 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the card may do: power in watts, temperatures in degrees Celsius at which clocks fall, the last one that
-    switches it off.
+    """Limits of a card: power in watts, temperatures in degrees Celsius at which clocks fall; the last one switches it
+    off.
     """
 
     power_default_w: int
@@ -74,8 +74,8 @@ class Limits:
 
 
 def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
-    """Return metrics or limits with 0, which means that nothing is known, for each number that cannot be; and what
-    those were stated as.
+    """Return metrics or limits with 0, which means unknown, for each impossible number; and the values that those
+    had.
     """
     doubts: list[str] = []
     changed: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def sifted(values: V, where: str) -> tuple[V, tuple[str, ...]]:
 
 
 def metrics_bytes(row: SmuRow) -> int:
-    """Return how long the table of metrics is."""
+    """Return the bytes of the table of metrics."""
     return int(row.module.SmuMetricsExternal_t.SIZE)
 
 
