@@ -68,7 +68,7 @@ def open(
     if enclosure is not None:
         raise ValueError(f"virtual:{rest} sits in a slot: an enclosure is for virtual:{rest}@asm2464pd")
     if card is not None and (options or card.chip.name != name):
-        raise ValueError(f"virtual:{rest} is to be opened on {card.name}, with options {sorted(options)}")
+        raise ValueError(f"virtual:{rest} cannot be opened on {card.name} with options {sorted(options)}")
     card = card or make(name, **options)
     card.hold()
     return card
@@ -86,13 +86,13 @@ def _through(
     if enclosure is None:
         of_card = {key: options.pop(key) for key in CARD_OPTIONS if key in options}
         if card is not None and of_card:
-            raise ValueError(f"virtual:{name}@{bridge} is to be opened on {card.name}, with options {sorted(of_card)}")
+            raise ValueError(f"virtual:{name}@{bridge} cannot be opened on {card.name} with options {sorted(of_card)}")
         card = card or make(name, enumerated=False, **of_card)
         enclosure = Enclosure(card, ENCLOSURES[bridge][0], **options)
     elif card is not None or options:
-        raise ValueError(f"virtual:{name}@{bridge} is to be opened in an enclosure that is there, with options for it")
+        raise ValueError(f"virtual:{name}@{bridge} cannot be opened in an existing enclosure with a card or options")
     if enclosure.card is None or enclosure.card.chip.name != name:
-        raise ValueError(f"virtual:{name}@{bridge} is to be opened in an enclosure without that card")
+        raise ValueError(f"virtual:{name}@{bridge} cannot be opened in an enclosure without that card")
     if enclosure.host is None:
         VirtualUsbHost().plug(enclosure)
     if enclosure.host is None:

@@ -119,7 +119,7 @@ def _instruction(card: VirtualRadeon, vmid: int, wave: WaveState) -> str:
     """
     size = card.gfxhub.reach(vmid, wave.pc, MAX_INSTRUCTION_BYTES)
     if not size:
-        return "no memory is there"
+        return "its memory cannot be read"
     try:
         return text(of_wave(decode(card.gfxhub.read(vmid, wave.pc, size, "SQC")), wave.wave_size))
     except IllegalInstruction as error:

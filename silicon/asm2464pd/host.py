@@ -135,7 +135,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         if self.clock is None:
             self.clock = enclosure.machine
         if enclosure.machine is not self.clock:
-            raise ValueError("this card has a clock of its own: make it with clock= that of the host")
+            raise ValueError("this card has its own clock: make it with clock= the clock of the host")
         self._enclosures[port] = enclosure
         enclosure.host, enclosure.port = self, port
         enclosure.on_attach = lambda: self._attach(port)
@@ -313,7 +313,7 @@ class VirtualUsbHost(IBackend):  # type: ignore[misc]  # pyusb has no types
         self.clock.sleep_us(RESET_US)
         self._check_attached(attached)
         if attached.enclosure.firmware.descriptors(attached.speed).device != attached.texts.device:
-            # it is another device now and must be opened anew
+            # it is another device now and must be opened again
             raise usb_error("not_found")
         self._control_request(attached, SET_CONFIGURATION, attached.configuration)
 

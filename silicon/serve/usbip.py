@@ -431,7 +431,7 @@ class UsbipServer:
             try:
                 connection.session.close()
             except (RingupError, USBError) as error:
-                LOG.warning("letting go of %s: %s", connection.session.record.bus_id, error)
+                LOG.warning("releasing %s: %s", connection.session.record.bus_id, error)
 
     def _woken(self, events: int) -> None:
         self._wake_in.recv(64)

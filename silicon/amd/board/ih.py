@@ -229,7 +229,7 @@ class Ih:
         if self._is_full(ring):
             if cells.get(name, "WPTR_OVERFLOW_ENABLE"):
                 cells.put(f"IH_RB_WPTR{ring.suffix}", RB_OVERFLOW=1)
-                self.board.log.note("ih", "overflow", "ring {} overwrites entries nobody has read", ring.number)
+                self.board.log.note("ih", "overflow", "ring {} overwrites unread entries", ring.number)
             elif cells.get(name, "RB_FULL_DRAIN_ENABLE") or len(ring.stalled) >= STALLED_LIMIT:
                 self.board.log.note("ih", "dropped", "an entry for ring {}, which is full", ring.number)
                 return

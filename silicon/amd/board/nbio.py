@@ -184,7 +184,7 @@ class Nbio:
             return self._board.space.read(self._target(MM_WINDOW, index))
         place = self._mm_place()
         if place + 4 > self._board.vram.size_bytes:
-            self._note(f"MM_DATA was read at vram_pa {place:#x}, behind the end of VRAM")
+            self._note(f"MM_DATA was read at vram_pa {place:#x}, beyond the end of VRAM")
             return ALL
         return int.from_bytes(self._board.vram.read(place, 4), "little")
 
@@ -194,7 +194,7 @@ class Nbio:
         if not index & MM_VRAM:
             self._board.space.write(self._target(MM_WINDOW, index), value)
         elif place + 4 > self._board.vram.size_bytes:
-            self._note(f"MM_DATA was written at vram_pa {place:#x}, behind the end of VRAM")
+            self._note(f"MM_DATA was written at vram_pa {place:#x}, beyond the end of VRAM")
         else:
             self._board.vram.write(place, value.to_bytes(4, "little"))
 

@@ -364,7 +364,7 @@ class Cp:
             self.board.log.note(
                 "cp",
                 "violation",
-                "doorbell {:#x} of queue {} lies outside of {:#x} to {:#x} and is ignored",
+                "doorbell {:#x} of queue {} lies outside {:#x} to {:#x} and is ignored",
                 index,
                 hqd.slot,
                 low,

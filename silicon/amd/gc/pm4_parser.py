@@ -222,7 +222,7 @@ class Parser:
 
     # --- indirect buffers ---------------------------------------------------------------------------------------
     def call(self, gpu_va: int, size_dwords: int, vmid: int, chain: bool) -> None:
-        """Continue in an indirect buffer, and afterwards behind the packet. `chain` replaces the current indirect
+        """Continue in an indirect buffer, and afterwards after the packet. `chain` replaces the current indirect
         buffer.
         """
         if self.hqd.vmid:

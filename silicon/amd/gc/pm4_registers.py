@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     def refused(self, offset: int) -> PacketError:
         """Return the error for an offset outside the window."""
-        return reserved(f"{self.name} offset {offset:#x} lies outside of the window")
+        return reserved(f"{self.name} offset {offset:#x} lies outside the window")
 
 
 SH = Window("SH register", pm4.SET_SH_REG_START, pm4.SET_SH_REG_END)

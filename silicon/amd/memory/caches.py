@@ -31,7 +31,7 @@ from ringup.silicon.common.memory import Vram
 from ringup.silicon.shader.common.state import Region
 
 STORES_KEPT = 256
-# bytes of a line of GL0 and GL2; GUESS: K$ and I$ have the same (RDNA's have 64)
+# bytes of a line of GL0 and GL2. GUESS: used for K$ and I$ too, although RDNA's lines there have 64
 LINE = 128
 # how far code is prefetched, within its region
 CODE_BYTES = 0x10000
@@ -152,8 +152,8 @@ class Caches:
                 base[:] = now
 
     def _forget_second(self) -> None:
-        """Drop bytes that are equal in memory. UNKNOWN: what happens to modified lines without a write-back; here they
-        stay.
+        """Invalidate the GL2 except modified bytes. UNKNOWN: what happens to these without a write-back; here
+        they stay.
         """
         kept: dict[int, Bytes | None] = {}
         for line, base in self._filled.items():
@@ -194,7 +194,7 @@ class Caches:
         at = int(stale[0]) // LINE * LINE
         left = ["I$"] if code else line.held_in
         self.board.log.note(
-            "gl", "stale", "line {:#x} is read as {} has it, written since by {}: not invalidated",
+            "gl", "stale", "line {:#x}: a stale copy is read from {}; it was written since by {} and not invalidated",
             gpu_va + at, ", ".join(left), self._writer(pointer + at),
         )  # fmt: skip
         return line.data.ctypes.data

@@ -592,7 +592,7 @@ class VmHub:
         self.board.log.note(
             self.row.name,
             "violation",
-            "vmid {}: {} reaches address {:#x}, where nothing is",
+            "vmid {}: {} accesses address {:#x}, where no memory is",
             vmid,
             client,
             piece.address,

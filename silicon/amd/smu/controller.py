@@ -128,7 +128,7 @@ class Smu:
     def _message(self, number: int) -> None:
         """Handle a message. A message before the answer to the last one is lost, as is one without firmware."""
         if not self.running or self.board.faults.get("smu_silent") is not None:
-            self.board.log.note("smu", "message", "{:#x} with nobody to answer", number)
+            self.board.log.note("smu", "message", "{:#x} gets no answer", number)
             return
         if self._busy:
             self.board.log.note("smu", "violation", "message {:#x} before the last one was answered", number)

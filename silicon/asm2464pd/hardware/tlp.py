@@ -184,7 +184,7 @@ class TlpEngine:
         self._flight = self._clock.after(delay_us, fail)
 
     def _unclaimed(self, address: int, verb: str) -> None:
-        self._log.note("pci", "unclaimed", "{:#x} was {} and nobody claims it", address, verb)
+        self._log.note("pci", "unclaimed", "{:#x} was {} and no function claims it", address, verb)
 
     def fault(self) -> str:
         """Return the fault for this request, empty for none. Only requests with a completion have faults: the link

@@ -78,7 +78,9 @@ def test_what_sdma_stores_is_seen_after_both_first_level_caches_are_invalidated(
     assert rig.kernel() == b"\1" * 4
     rig.caches.write(PA, b"\2" * 4, "SDMA0")
     assert rig.kernel() == b"\1" * 4
-    assert rig.stale == [f"line {VA:#x} is read as K$, GL0, GL1 has it, written since by SDMA0: not invalidated"]
+    assert rig.stale == [
+        f"line {VA:#x}: a stale copy is read from K$, GL0, GL1; it was written since by SDMA0 and not invalidated"
+    ]
     rig.caches.invalidate(Invalidation(scalar=True))
     assert rig.kernel() == b"\1" * 4
     rig.caches.invalidate(Invalidation(gl0=True, gl1=True))
@@ -101,7 +103,7 @@ def test_a_cache_that_nobody_invalidated_is_named(rig, left_out, name):
     rig.caches.write(PA, b"\2" * 4, "SDMA0")
     rig.caches.invalidate(Invalidation(**{one: True for one in ("scalar", "gl0", "gl1") if one != left_out}))
     assert rig.kernel() == b"\1" * 4
-    assert f"is read as {name} has it" in rig.stale[0]
+    assert f"a stale copy is read from {name};" in rig.stale[0]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_code_is_fetched_anew_after_the_instruction_cache_is_invalidated(rig):
     rig.caches.write(PA, b"\2" * 4, "CPC")
     rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True, second_writeback=True, second_invalidate=True))
     assert rig.kernel(code=True) == b"\1" * 4
-    assert rig.stale == [f"line {VA:#x} is read as I$ has it, written since by CPC: not invalidated"]
+    assert rig.stale == [f"line {VA:#x}: a stale copy is read from I$; it was written since by CPC and not invalidated"]
     rig.caches.invalidate(Invalidation(instructions=True))
     assert rig.kernel(code=True) == b"\2" * 4
 

@@ -526,7 +526,7 @@ def test_a_fault_of_the_cores_is_recorded_with_their_client(gfx):
 def test_a_page_beyond_the_cards_memory_answers_nothing_and_is_noted(rig):
     rig.map(0x4000_0000 | RW)
     assert rig.read() == b"\xff" * 4
-    assert "where nothing is" in rig.board.log.find("violation")[0].text
+    assert "where no memory is" in rig.board.log.find("violation")[0].text
 
 
 def test_behind_the_end_of_vram_is_nothing_however_large_the_frame_buffer_claims_to_be(rig):
