@@ -1,4 +1,4 @@
-"""The benchmarks' frame: what a bench is given, how things are timed, figures and how they are shown.
+"""What all benches share: their arguments, timing, figures and how figures are shown.
 
-The command and the benches import it; a figure is never a test.
+The command and the benches import it. No test depends on a figure.
 """

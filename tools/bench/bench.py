@@ -1,4 +1,4 @@
-"""What every bench is given, and the list of them."""
+"""The arguments of every bench, and the list of benches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ringup.tools.bench.timing import Interpreter
 
 @dataclass(frozen=True)
 class Bench:
-    """The surroundings of one run."""
+    """The arguments of one run."""
 
-    sources: Sources  # header packages, the same files for both sides
+    sources: Sources  # header packages, the same files for both
     peer: Peer
     fresh: Interpreter
-    quick: bool  # leave out what takes the peer more than a minute
+    quick: bool  # leave out what takes tinygrad more than a minute
     say: Callable[[str], None]  # progress
     manifest: Path = MANIFEST  # the file that `sources` was made from
     card: str = "virtual:navi31"  # the card of benches that use one

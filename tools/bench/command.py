@@ -1,4 +1,4 @@
-"""`ringup bench`: measure ringup beside its peers."""
+"""`ringup bench`: compare ringup with tinygrad."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
         "ringup.tools.bench.benches.registers",
         "opening a chip's register database, finding registers by name",
     ),
-    "fields": ("ringup.tools.bench.benches.fields", "struct fields and bit-fields, beside ctypes, cffi and the peer"),
+    "fields": (
+        "ringup.tools.bench.benches.fields",
+        "struct fields and bit-fields, compared with ctypes, cffi and tinygrad",
+    ),
     "generate": ("ringup.tools.bench.benches.generate", "generating facts from header packages"),
     "shader": ("ringup.tools.bench.benches.shader", "kernels on the virtual shader cores"),
     "queues": ("ringup.tools.bench.benches.queues", "building and submitting work, over plain memory"),
     "latency": (
         "ringup.tools.bench.benches.latency",
-        "small work on a card: doorbell to signal, how much goes through",
+        "small work on a card: time from doorbell to signal, rate",
     ),
     "transfers": ("ringup.tools.bench.benches.transfers", "copies and fills on a card by size and direction"),
     "bringup": ("ringup.tools.bench.benches.bringup", "starts of a card by stage, imports, register accesses"),
@@ -48,29 +51,32 @@ BENCHES = {  # name: (module with `measure`, what it measures); the order they r
     ),
     "compile": ("ringup.tools.bench.benches.compile", "compiling graphs of tensors, the first time in a process"),
     "schedule": ("ringup.tools.bench.benches.schedule", "kernels of a graph of tensors and the bytes they move"),
-    "code": ("ringup.tools.bench.benches.code", "compiled kernels beside what LLVM makes of the same program"),
+    "code": ("ringup.tools.bench.benches.code", "compiled kernels compared with LLVM's for the same program"),
     "memory": ("ringup.tools.bench.benches.memory", "ranges of a Radeon's memory, its page tables"),
 }
 ON_CARD = {"latency", "transfers", "bringup", "usb"}
-KINDS = {  # cards of which a bench has figures, where that is not every card
+KINDS = {  # the cards that a bench measures, if not every card
     "usb": "cards behind a USB bridge, such as usb:2-1, and virtual ones",
     "bringup": "cards in a slot, real or virtual, and real ones behind a bridge",
 }
 CARD = "virtual:navi31"
 EPILOG = (
-    "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times of import and look-up are "
-    "wall clock, generation and loops are CPU time; what runs on a card is told by the wall's clock and by the card's. "
-    "The peer (tinygrad, from the package registry) gets an environment of its own in the cache "
-    "folder, made on the first run, which downloads it: with --no-peer the network is not used. Without the peer its column is empty and a line "
-    "on standard error says why. Compiled code is measured beside LLVM's, which is always at hand."
+    "A ratio above 1 means ours is better, whichever direction is better for the figure. Figures are medians; times "
+    "of import and look-up are "
+    "wall clock, generation and loops are CPU time; what runs on a card is timed by the wall clock and by the card's. "
+    "tinygrad, the competitor, comes from the package registry and gets an environment of its own in the cache "
+    "folder, made on the first run, which downloads it: with --no-peer the network is not used. Without tinygrad its "
+    "column is empty and a line "
+    "on standard error says why. Compiled code is compared with LLVM's, which needs no network."
 )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "bench",
-        help="measure ringup beside its peers",
-        description="Run the benches named, or all of them, ours and the peer's side by side. The first run downloads the peer.",
+        help="compare ringup with tinygrad",
+        description="Run the benches named, or all of them, with tinygrad in the same run. The first run "
+        "downloads tinygrad.",
         epilog=EPILOG,
     )
     parser.add_argument("bench", nargs="*", type=_bench_name, metavar="NAME", help=f"one of {', '.join(BENCHES)}")
@@ -88,7 +94,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--json", action="store_true", help="print one object per figure, one per line; with --list, one list"
     )
-    parser.add_argument("--quick", action="store_true", help="leave out what takes the peer more than a minute")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes tinygrad more than a minute")
     parser.add_argument("--no-peer", action="store_true", help="measure ringup alone; uses no network")
     add_source_arguments(parser)
 
@@ -127,16 +133,14 @@ def run(args: argparse.Namespace) -> int:
             section = _section(name, measure(bench))
             show(name, section.figures, as_json=args.json)
             sections.append(section)
-            if args.html is not None:  # after each bench, so that a later one's error loses nothing
+            if args.html is not None:  # after each bench, so that an error of a later one loses nothing
                 files.write(args.html, page("ringup bench", _about(args.card), sections))
             progress.advance()
     return 0
 
 
 def check_card(card: str, names: Sequence[str]) -> None:
-    """Raise `NoSuchCard` where benches are to run on what is no card, `NotSupported` where the only one measures cards
-    of another kind.
-    """
+    """Raise `NoSuchCard` for an unknown card, `NotSupported` if the only bench measures cards of another kind."""
     if not ON_CARD.intersection(names):
         return
     card_name(argparse.Namespace(card_option=card))
@@ -147,7 +151,7 @@ def check_card(card: str, names: Sequence[str]) -> None:
 
 
 def measures(name: str, card: str) -> bool:
-    """Tell whether a bench has figures of a card of that kind."""
+    """Return whether a bench measures cards of that kind."""
     if name == "usb":
         return card.startswith((VIRTUAL, "usb:"))
     return name != "bringup" or not (is_virtual(card) and "@" in card)

@@ -1,7 +1,7 @@
-"""A virtual card behind the peer's protocol for cards on other machines, over loopback: so that its driver and ours
-start the very same card.
+"""A virtual card behind tinygrad's protocol for cards on other machines, over loopback: so that its driver and ours
+start the same card.
 
-Source of the protocol: the client's side in its `runtime/support/system.py`, class RemotePCIDevice.
+Source of the protocol: the client in its `runtime/support/system.py`, class RemotePCIDevice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ANSWER = struct.Struct("<BQQ")  # error, two results
 PROBE, MAP_BAR, READ_CONFIG, WRITE_CONFIG = 0, 1, 3, 4
 READ_BAR, WRITE_BAR, ALLOCATE, READ_HOST, WRITE_HOST = 6, 7, 8, 9, 10
 PAGE_BYTES = 4096
-SINGLE = (4, 8)  # bytes that go in one request
+SINGLE = (4, 8)  # bytes in one request
 
 
 class Door:
-    """The far side of one card; serves one driver after another in a thread of its own. The card's clock goes as the
-    wall's does.
+    """The server of one card. It serves one driver after another in its own thread. The card's clock follows the wall
+    clock.
     """
 
     def __init__(self, radeon: VirtualRadeon) -> None:
@@ -56,15 +56,13 @@ class Door:
         self.close()
 
     def close(self) -> None:
-        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth
-        nothing.
-        """
+        """Stop serving. Raises `RingupError` if the service broke, because measurements are invalid then."""
         self._closing = True
         socket.create_connection(self._listener.getsockname()).close()
         self._thread.join()
         self._listener.close()
         if self._failed is not None:
-            raise RingupError(f"bench bringup: the card's door broke: {self._failed}") from self._failed
+            raise RingupError(f"bench bringup: the card's server broke: {self._failed}") from self._failed
 
     def _serve(self) -> None:
         while True:
@@ -137,5 +135,5 @@ class Door:
 
 
 def _refuse(incoming: IO[bytes], which: int, *operands: int) -> bytes:
-    """Answer what a virtual slot cannot do, such as resizing a BAR: with an error without words."""
+    """Answer a request that a virtual slot cannot do, such as resizing a BAR, with an error without text."""
     return ANSWER.pack(1, 0, 0)

@@ -1,4 +1,4 @@
-"""The peer's own Python environment: made on demand, asked through scripts that import nothing of ringup."""
+"""tinygrad's own Python environment. It is made on demand. Scripts in it import nothing of ringup."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 
 PINS = ("tinygrad==0.14.0", "libclang==18.1.1", "numpy==2.4.6")  # NumPy: what `Tensor.numpy` returns
 FOLDER = ".venv-peer"
-STAMP = "ringup-pins"  # holds PINS once everything is installed
+STAMP = "ringup-pins"  # contains PINS once everything is installed
 SCRIPTS = Path(__file__).with_name("peer")
 INSTALL_TIMEOUT_S = 600  # TIMEOUT: two wheels of 30 MB over a slow line
-CALL_TIMEOUT_S = 900  # TIMEOUT: the peer's NVIDIA set takes 75 s of an idle core, here several times that
+CALL_TIMEOUT_S = 900  # TIMEOUT: tinygrad's NVIDIA set takes 75 s of an idle core, here several times that
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @dataclass
 class Peer:
-    """The peer, or the reason why there is none. Every failure is one line on standard error, said once."""
+    """tinygrad, or the reason why it is missing. Every failure is one line on standard error, printed once."""
 
     python: Path | None
     said: set[str] = field(default_factory=set)
 
     def call(self, script: str, job: Mapping[str, Any]) -> Any:
-        """Run `peer/<script>.py` in a fresh interpreter with `job` on its standard input; return its answer, None when
-        it has none.
+        """Run `peer/<script>.py` in a fresh interpreter with `job` on its standard input. Return its answer, or
+        None.
         """
         if self.python is None:
             return None
@@ -42,7 +42,7 @@ class Peer:
         return None if self.python is None else self._answer(["-c", code], "code", "")
 
     def say(self, reason: str) -> None:
-        """Tell why figures have no peer, once for each reason."""
+        """Print why figures lack tinygrad, once for each reason."""
         if reason not in self.said:
             self.said.add(reason)
             print(f"ringup bench: {reason}", file=sys.stderr)
@@ -53,7 +53,7 @@ class Peer:
             done = _run([str(self.python), *arguments], input=given, timeout=CALL_TIMEOUT_S, env=self._variables())
             return json.loads(done.stdout.splitlines()[-1])
         except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-            self.say(f"no figure of the peer: {what}: {_last_line(error)}")
+            self.say(f"no figure of tinygrad: {what}: {_last_line(error)}")
             return None
 
     def _variables(self) -> dict[str, str]:
@@ -63,9 +63,9 @@ class Peer:
 
 
 def find_or_make(folder: Path, run: Run | None = None) -> Peer:
-    """Return the peer's environment in `folder`, made first when it is not there or holds other versions.
+    """Return tinygrad's environment in `folder`, made first if it is missing or has other versions.
 
-    When it cannot be had, the reason goes to standard error and the peer returned answers None to everything.
+    If that fails, the reason goes to standard error, and the object returned answers None to everything.
     """
     run = run or _run
     python = folder / "bin" / "python"
@@ -74,7 +74,7 @@ def find_or_make(folder: Path, run: Run | None = None) -> Peer:
     try:
         if not stamp.is_file() or stamp.read_text(encoding="utf-8") != pins:
             shutil.rmtree(folder, ignore_errors=True)
-            print(f"ringup bench: making the peer's environment: {', '.join(PINS)}", file=sys.stderr)
+            print(f"ringup bench: making tinygrad's environment: {', '.join(PINS)}", file=sys.stderr)
             run([sys.executable, "-m", "venv", str(folder)], timeout=INSTALL_TIMEOUT_S)
             run(
                 [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *PINS],
@@ -83,15 +83,15 @@ def find_or_make(folder: Path, run: Run | None = None) -> Peer:
             stamp.write_text(pins, encoding="utf-8")
     except (OSError, subprocess.SubprocessError) as error:
         peer = Peer(None)
-        peer.say(f"no peer beside us: making its environment in {folder}: {_last_line(error)}")
+        peer.say(f"tinygrad is not measured: making its environment in {folder}: {_last_line(error)}")
         return peer
     return Peer(python)
 
 
 def without(reason: str) -> Peer:
-    """Return a peer that answers nothing, and say why."""
+    """Return an object that answers nothing, and print why."""
     peer = Peer(None)
-    peer.say(f"no peer beside us: {reason}")
+    peer.say(f"tinygrad is not measured: {reason}")
     return peer
 
 
@@ -100,7 +100,7 @@ def _run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def _last_line(error: Exception) -> str:
-    """Return what a failed program said last, which is where Python and pip put the reason."""
+    """Return the last line of a failed program, where Python and pip put the reason."""
     said = getattr(error, "stderr", None) or ""
     lines = [
         line for line in (said if isinstance(said, str) else said.decode(errors="replace")).splitlines() if line.strip()

@@ -1,4 +1,4 @@
-"""What a bench reports: a figure of ours, the peer's beside it, the goal; as a table or as JSON."""
+"""A figure of a bench: ours, the competitor's, the goal; as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Better = Literal["less", "more"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound. `of` says on what: "ratio" must reach it; "ours" must not be worse than it."""
+    """A bound. If `of` is "ratio", the ratio must reach it; if "ours", our figure must not be worse."""
 
     of: Literal["ours", "ratio"]
     bound: float
@@ -21,8 +21,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured quantity, in `unit`. `beside` names whom `peer` was measured on; `better` says whether less or more
-    is good.
+    """One measured quantity, in `unit`. `beside` names what `peer` measured, such as tinygrad or LLVM; `better` says
+    whether less or more is better.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Figure:
     goal: Goal | None = None
     better: Better = "less"
     beside: str = "tinygrad"
-    note: str = ""  # where the two sides do not do the same work, or what the figure is of
+    note: str = ""  # how the two sides differ in their work, or what the figure measures
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is, whichever direction is better: 2 is twice as good, 0.5 half as good. None
-        without a peer.
+        """How many times better ours is, in the direction that is better: 2 is twice as good. None without the other
+        figure.
         """
         if self.peer is None:
             return None
@@ -46,7 +46,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None when there is no goal, or the ratio it bounds is not known."""
+        """Whether the goal is reached. None without a goal, or if its ratio is not known."""
         if self.goal is None:
             return None
         if self.goal.of == "ratio":
@@ -55,7 +55,7 @@ class Figure:
 
     @property
     def goal_text(self) -> str:
-        """The goal as people write it: `ours <= 5 ms`, `ratio >= 20`."""
+        """The goal as text: `ours <= 5 ms`, `ratio >= 20`."""
         if self.goal is None:
             return ""
         if self.goal.of == "ratio":

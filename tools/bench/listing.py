@@ -1,5 +1,5 @@
-"""Machine code back as the back end's own form, whoever made it: what the model of the chip and the counts of a listing
-work on.
+"""Machine code of any compiler, decoded into the back end's instructions. The chip's model and instruction counts use
+it.
 
 Source: RDNA3 ISA reference (encodings), through `compiler/isa`'s decoder.
 """
@@ -21,7 +21,7 @@ from ringup.errors import CompileError
 
 PADDING = ("s_code_end",)
 NAMES = {"src_scc": "scc"}
-ALIKE = 0.5  # blocks of which each runs at least this share of the other's times are one trace
+ALIKE = 0.5  # two blocks are one trace if each runs at least this share of the other's count
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Listing:
 
 
 def listing(name: str, target: str, data: bytes, group_size: int, wave_size: int = 32) -> Listing:
-    """Take the code of one kernel apart, from its entry to the padding behind it. Bytes that are no instruction are a
-    CompileError.
+    """Decode the code of one kernel, from its entry to the padding after it. Raise CompileError at bytes that are not
+    an instruction.
     """
     machine = processor(target, wave_size)
     found: list[tuple[int, Instruction]] = []
@@ -78,16 +78,14 @@ def listing(name: str, target: str, data: bytes, group_size: int, wave_size: int
 
 @dataclass(frozen=True)
 class Trace:
-    """Blocks that a wave goes through one after the other, and how often; `loops`: it goes back from the end to the
-    beginning.
-    """
+    """Blocks that a wave executes in sequence, and how often. `loops`: the end branches back to the start."""
 
     instrs: tuple[Instr, ...]
     runs: float
     loops: bool
 
     def timed(self, target: str, wave_size: int, waves: int) -> Timed:
-        """Estimate it as one block, in its steady state if it loops, beside `waves - 1` others."""
+        """Estimate it as one block, in its steady state if it loops, with `waves - 1` other waves on the SIMD."""
         block, elsewhere = Block("trace"), Block("elsewhere")
         for one in self.instrs:
             made = one
@@ -101,22 +99,22 @@ class Trace:
 
 @dataclass(frozen=True)
 class Timed(Trace):
-    """A trace with its estimate at so many waves a SIMD."""
+    """A trace with its estimate for a number of waves per SIMD."""
 
     estimate: Estimate
     waves: int
 
     @property
     def cycles(self) -> float:
-        """Return the cycles that one wave is charged with for all runs."""
+        """Return the cycles of one wave for all runs."""
         return self.runs * self.estimate.together / self.waves
 
 
 def traces(found: Listing, runs: Sequence[float]) -> list[Trace]:
-    """Join blocks that run one after the other about equally often, so that what one loads and the next waits for is
-    seen.
+    """Join consecutive blocks that run about equally often, so that a load in one and its wait in the next are seen
+    together.
 
-    `runs` says how often a wave goes through each block; those it never goes through are left out.
+    `runs` says how often a wave executes each block. Blocks that never run are left out.
     """
     blocks = [(block, times) for block, times in zip(found.code.blocks, runs, strict=True) if times > 0]
     made: list[Trace] = []
@@ -147,7 +145,7 @@ def _instr(one: Instruction) -> Instr:
 
 
 def _operand(one: Decoded) -> Operand:
-    """Return an operand with what the model looks at: which registers; signs are left out."""
+    """Return an operand with its registers, which the model uses; without signs."""
     if isinstance(one, tuple):
         raise CompileError(f"{one}: an image's address in several places has no form here")
     if isinstance(one, Marked):

@@ -1,8 +1,8 @@
-"""Graphs of tensors that compilers are measured with, built by the same statements on every side: peers load this file
-too.
+"""Graphs of tensors to measure compilers with. The same statements build them in ringup and in tinygrad, which loads
+this file too.
 
-Where two languages call the same thing by different names, `Kit` says how. Weights are memory with nothing in it: no
-graph here is run. Imports nothing of ringup.
+`Kit` translates names that differ between the two. Weights are empty memory: no graph here is run. Imports nothing of
+ringup.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ T = Any  # a tensor of either language
 
 
 class Kit(NamedTuple):
-    """A language of tensors: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins
+    """A tensor language: `empty` makes memory of (sizes, type), `layer_norm` normalises the last axis, `cat` joins
     along an axis.
 
-    `cross_entropy` is the mean loss of logits and classes; `gradients` are a loss's by some weights; `step` returns
-    what a step of AdamW computes, of weights by a loss.
+    `cross_entropy` is the mean loss of logits and classes; `gradients` are those of a loss by some weights; `step`
+    returns the results of an AdamW step for weights and a loss.
     """
 
     empty: Callable[[Sequence[int], str], T]
@@ -59,7 +59,7 @@ class Maker:
         return query.scaled_dot_product_attention(key, value)
 
     def conv(self, channels: int = 64, size: int = 56) -> T:
-        """Return a 3 x 3 convolution of one image, as many channels out as in."""
+        """Return a 3 x 3 convolution of one image, with equal numbers of input and output channels."""
         return self.new(1, channels, size, size).conv2d(self.new(channels, channels, 3, 3), padding=1)
 
     def _attended(self, x: T, past: int, heads: int) -> T:
@@ -87,19 +87,19 @@ class Maker:
         return self._layer(self.new(1, 256, 512), 8, gelu=gelu)
 
     def decoder_step(self) -> T:
-        """Return the logits of one token behind 127 others: 2 layers, 256 wide, 4 heads, 1000 words."""
+        """Return the logits of one token after 127 others: 2 layers, 256 wide, 4 heads, 1000 words."""
         x = self.new(1, 1, 256)
         for _ in range(2):
             x = self._layer(x, 4, past=127)
         return self.kit.layer_norm(x) @ self.new(256, 1000)
 
     def _batch_norm(self, x: T) -> T:
-        """Return a batch norm as inference has it: all four vectors are weights."""
+        """Return a batch norm for inference: all four vectors are weights."""
         mean, variance, scale, shift = (self.new(1, x.shape[1], 1, 1) for _ in range(4))
         return (x - mean) * (variance + 1e-5).rsqrt() * scale + shift
 
     def _residual(self, x: T, into: int, stride: int) -> T:
-        """Return a block of two 3 x 3 convolutions and a way around them."""
+        """Return a block of two 3 x 3 convolutions and a skip connection."""
         channels = x.shape[1]
         y = self._batch_norm(x.conv2d(self.new(into, channels, 3, 3), stride=stride, padding=1)).relu()
         y = self._batch_norm(y.conv2d(self.new(into, into, 3, 3), padding=1))
@@ -108,7 +108,7 @@ class Maker:
         return (y + x).relu()
 
     def resnet(self) -> T:
-        """Return the classes of one image of 224 x 224 by a network shaped as ResNet-18 is."""
+        """Return the classes of one image of 224 x 224 by a network with the shape of ResNet-18."""
         x = self._batch_norm(self.new(1, 3, 224, 224).conv2d(self.new(64, 3, 7, 7), stride=2, padding=3)).relu()
         x = x.max_pool2d((3, 3), stride=2, padding=1)
         for into, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
@@ -116,7 +116,9 @@ class Maker:
         return x.mean((2, 3)) @ self.new(512, 1000) + self.new(1000)
 
     def batch_norm_trained(self) -> tuple[T, ...]:
-        """Return 8 images of 64 channels normalised by their own mean and variance, and the running ones with these."""
+        """Return 8 images of 64 channels normalised by their own mean and variance, and the updated running mean and
+        variance.
+        """
         x, scale, shift = self.new(8, 64, 28, 28), self.new(1, 64, 1, 1), self.new(1, 64, 1, 1)
         running_mean, running_variance = self.new(64), self.new(64)
         mean = x.mean((0, 2, 3))
@@ -150,7 +152,7 @@ class Maker:
         return tuple(self.kit.step(self.kit.cross_entropy(x, self.new(64, dtype="int32")), weights))
 
     def lstm(self, steps: int = 8, width: int = 256) -> tuple[T, ...]:
-        """Return what an LSTM's cells leave of 32 sequences: the last output and the last state."""
+        """Return the last output and the last state of an LSTM for 32 sequences."""
         x, into, around, shift = (
             self.new(*one) for one in ((32, steps, 128), (128, 4 * width), (width, 4 * width), (4 * width,))
         )

@@ -1,4 +1,4 @@
-"""What benches that run on a card share: opening it, both clocks, what its figures are of."""
+"""What benches on a card share: opening it, both clocks, a description of its figures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ VIRTUAL = "virtual:"
 
 
 def is_virtual(card: str) -> bool:
-    """Tell whether the name is a device model's."""
+    """Return whether the name is that of a virtual card."""
     return card.startswith(VIRTUAL)
 
 
 def note(card: str) -> str:
-    """Say what times on this card are of."""
+    """Return what times on this card mean."""
     if is_virtual(card):
-        return f"on {card}, a device model: wall time is what the model costs this computer, its own clock is the model's guess"
+        return (
+            f"on {card}, a virtual card: wall time is the cost of the model on this computer, its own clock is a "
+            "guess of the model"
+        )
     return f"on {card}"
 
 
@@ -32,7 +35,7 @@ def open_card(bench: Bench) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """How long something took, in microseconds: of the wall's clock and of the card's transport."""
+    """A duration in microseconds, by the wall clock and by the clock of the card's transport."""
 
     wall_us: float
     clock_us: float

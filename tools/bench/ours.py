@@ -1,5 +1,5 @@
-"""Our side of the benches that need a fresh interpreter: one job on standard input, one answer on standard output, both
-JSON.
+"""ringup's part of the benches that need a fresh interpreter: one job on standard input, one answer on standard output,
+both JSON.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def registers(job: Job) -> dict[str, Any]:
 
 
 def _alone(stem: Path, ending: str, folder: Path) -> Path:
-    """Return a stem beside which only the header with that ending is found."""
+    """Return a stem for which only the header with that ending is found."""
     link = folder / stem.name
     link.with_name(stem.name + ending).symlink_to(stem.with_name(stem.name + ending))
     return link
 
 
 def manifest(job: Job) -> dict[str, Any]:
-    """Generate into memory: all that is read from headers, or with `disassembler` the sets that are asked of one."""
+    """Generate into memory: everything from headers, or with `disassembler` the sets made with a disassembler."""
     from ringup.autogen.generate.run import generate
 
     sources = _sources(job)
@@ -141,13 +141,13 @@ def lookups(job: Job) -> dict[str, Any]:
 
 
 def kit() -> Kit:
-    """Return our language of tensors as `models` wants it."""
+    """Return our tensor language as a `Kit` of `models`."""
     from ringup.compiler.tensor import AdamW, Tensor, device, gradient
 
     def step(loss: Any, weights: Sequence[Any]) -> Sequence[Any]:
         optimiser = AdamW(weights)
         with device(_Nowhere()):
-            optimiser.realize()  # what it keeps between steps is in memory already
+            optimiser.realize()  # its state between steps is in memory already
         loss.backward()
         optimiser.step()
         return [loss, *weights, *optimiser.state()]
@@ -167,14 +167,14 @@ def kit() -> Kit:
 
 
 class _Nowhere:
-    """Says that what is asked for is there, all zeros: graphs of benches are compiled, not run."""
+    """Memory of zeros for any tensor, because graphs of benches are compiled and not run."""
 
     def evaluate(self, nodes: Sequence[Any], sizes: Mapping[str, int]) -> Sequence[bytearray]:
         return [bytearray(one.size * one.dtype.size_bytes) for one in nodes]
 
 
 def graph(job: Job) -> dict[str, Any]:
-    """Compile one graph of `models` for a target, from building it to the code object; count its kernels and the bytes
+    """Compile one graph of `models` for a target, from building it to the code object. Count its kernels and the bytes
     of their buffers.
     """
     from ringup.compiler.compile import compile_graph

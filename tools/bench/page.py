@@ -1,4 +1,4 @@
-"""The benches of one run as one HTML page: tables, goals, plots. It holds everything it shows and asks no network."""
+"""The benches of one run as one HTML page: tables, goals, plots. It contains everything it shows and loads nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MET = {None: ("", ""), True: ("met", "met"), False: ("missed", "MISSED")}
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one bench gave."""
+    """The figures of one bench."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""Plots of a bench as SVG that needs nothing else: a distribution, curves over size, bars of stages."""
+"""Plots of a bench as self-contained SVG: a distribution, curves over size, bars of stages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LEFT, RIGHT, TOP, BOTTOM = 80, 170, 30, 45  # margins: numbers at the left and b
 COLOURS = ("#3b6fb6", "#c8553d", "#4f9d69", "#8a5fa8", "#b58b2a", "#5b6570", "#2a9d9d", "#b0407a")
 BINS = 48
 ROW = 24  # height of a bar
-TAIL = 0.995  # of a distribution is drawn to scale; what lies beyond goes into the last bin
+TAIL = 0.995  # of a distribution is drawn to scale; larger values go into the last bin
 MARKS = ((0.5, "median"), (0.99, "99 %"))
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How often which value came, in `unit`."""
+    """A distribution of values, in `unit`."""
 
     title: str
     unit: str
@@ -39,7 +39,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A bar for each name, one series beside another where there are several."""
+    """A bar for each name; several series are drawn next to each other."""
 
     title: str
     unit: str
@@ -167,7 +167,7 @@ def _logarithmic(low: float, high: float, at: float, end: float) -> Callable[[fl
 
 
 def size_text(size_bytes: float) -> str:
-    """Return a size as people write it: `4 KiB`, `16 MiB`."""
+    """Return a size as text: `4 KiB`, `16 MiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.4g} {name}"

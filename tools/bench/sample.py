@@ -1,5 +1,5 @@
-"""The struct the field bench measures: ten parts of twenty plain fields, and twenty bit-fields; as ringup, ctypes and
-cffi have it.
+"""The struct the field bench measures: ten parts of twenty plain fields, and twenty bit-fields; for ringup, ctypes
+and cffi.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ C_NAMES = {"u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64
 
 
 def part_rows() -> Iterator[tuple[str, str, int]]:
-    """Yield name, kind and byte of the fields of a part, laid out as C would."""
+    """Yield name, kind and byte of the fields of a part, with C's layout."""
     end = 0
     for i in range(FIELDS):
         kind = KINDS[i % len(KINDS)]
@@ -74,32 +74,32 @@ class Bits(Struct):
 
 
 class CtypesPart(ctypes.Structure):
-    """`Part` as ctypes has it."""
+    """`Part` in ctypes."""
 
     _fields_ = [(name, CTYPES[kind]) for name, kind, _ in part_rows()]
 
 
 class CtypesWhole(ctypes.Structure):
-    """`Whole` as ctypes has it."""
+    """`Whole` in ctypes."""
 
     _fields_ = [(f"p{i}", CtypesPart) for i in range(PARTS)]
 
 
 class CtypesBits(ctypes.Structure):
-    """`Bits` as ctypes has it."""
+    """`Bits` in ctypes."""
 
     _fields_ = [(name, ctypes.c_uint32, width) for name, _, _, width in bit_rows()]
 
 
 def new_struct() -> type[Struct]:
-    """Return a struct type like `Part` that nothing has used yet."""
+    """Return a new struct type like `Part`."""
     return type(
         "Fresh", (Struct,), {"__module__": __name__, "SIZE": Part.SIZE, "ALIGN": Part.ALIGN, "LAYOUT": Part.LAYOUT}
     )
 
 
 def new_ctypes() -> type[ctypes.Structure]:
-    """Return the same of ctypes."""
+    """Return the same for ctypes."""
     return type("Fresh", (ctypes.Structure,), {"_fields_": CtypesPart._fields_})
 
 

@@ -1,5 +1,5 @@
-"""Our side of the bring-up bench in a fresh interpreter: a card started twice. One job on stdin, one answer on stdout,
-both JSON.
+"""ringup's part of the bring-up bench in a fresh interpreter: start a card twice. One job on stdin, one answer on
+stdout, both JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class CpuStages:
         self._began_ns = 0
 
     def __call__(self, stage: Any) -> None:
-        """Take in a stage's begin (its name) or end."""
+        """Record the begin (its name) or the end of a stage."""
         if isinstance(stage, str):
             self._began_ns = time.process_time_ns()
         else:
@@ -28,7 +28,7 @@ class CpuStages:
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Start the card, close it, start it again. `virtual`: how a virtual card is made, the same one for both starts.
+    """Start the card, close it, start it again. `virtual`: options of a virtual card, which both starts use.
 
     Returns seconds of CPU, and for each start its stages: name, milliseconds of CPU, milliseconds of the card's clock.
     """

@@ -1,6 +1,4 @@
-"""How things are timed here: medians of repeated runs, loops less an empty loop, fresh interpreters where state would
-lie.
-"""
+"""Timing: medians of repeated runs, loops minus an empty loop, fresh interpreters if state would distort the result."""
 
 from __future__ import annotations
 
@@ -25,10 +23,9 @@ CALL_TIMEOUT_S = 900  # TIMEOUT: the whole manifest on a busy machine
 
 
 def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
-    """Time `statement` over `loops` rounds: nanoseconds of CPU each, an empty loop taken off.
+    """Time `statement` over `loops` rounds: nanoseconds of CPU for each, minus an empty loop.
 
-    CPU time, since another process that gets the core in between says nothing about the statement. Names are local to
-    the loop.
+    CPU time excludes other processes that get the core in between. Names are local to the loop.
     """
     given = {f"_{name}": value for name, value in names.items()}
     setup = "\n".join(f"{name} = _{name}" for name in names)
@@ -38,9 +35,7 @@ def loop_ns(statement: str, names: Mapping[str, Any], loops: int) -> float:
 
 
 def cpu_us(work: Callable[[], object], times: int) -> float:
-    """Call `work` so many times: microseconds of CPU for each, the call included, the garbage collector held off as
-    `timeit` does.
-    """
+    """Call `work` repeatedly: microseconds of CPU for each call, with the garbage collector off, as in `timeit`."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -54,8 +49,8 @@ def cpu_us(work: Callable[[], object], times: int) -> float:
 
 
 class Interpreter:
-    """Fresh interpreters of our own environment, their bytecode kept in `folder` so that every run but the first finds
-    it.
+    """Fresh interpreters of our own environment. Their bytecode is kept in `folder`, so that only the first run
+    compiles it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -88,7 +83,7 @@ class Interpreter:
 
 
 def _told(line: str) -> RingupError | None:
-    """Return the error of ours that the last line of a traceback tells, None for another's."""
+    """Return the ringup error in the last line of a traceback, or None."""
     module, _, rest = line.rpartition(f"{errors.__name__}.")
     name, _, text = rest.partition(": ")
     kind = getattr(errors, name, None) if not module else None

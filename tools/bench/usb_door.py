@@ -1,5 +1,5 @@
-"""A virtual USB host behind a socket, for the peer in an interpreter of its own, whose libusb asks here; and what its
-work cost on the cable.
+"""A virtual USB host behind a socket for tinygrad, which runs in its own interpreter with its libusb calls sent here.
+It counts the cost of tinygrad's work on the cable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ringup.errors import RingupError
 from ringup.silicon.asm2464pd import VirtualUsbHost
 
 KEY = b"ringup bench"  # of a socket on loopback that one process connects to
-EVENTS_MS = 60_000  # TIMEOUT: of virtual time; the peer's own bounds are shorter
+EVENTS_MS = 60_000  # TIMEOUT: of virtual time; tinygrad's own bounds are shorter
 FIELDS = ("idVendor", "idProduct", "iProduct", "iSerialNumber")
 ENGLISH, STRING, GET_DESCRIPTOR, STRING_BYTES, STRING_MS = 0x0409, 3, 6, 255, 1_000
 FAILED = {"stall": -9, "no_device": -4, "overflow": -8, "cancelled": -10}  # libusb's codes by how a transfer ended
@@ -28,11 +28,9 @@ STATUS_TIMED_OUT = 2
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something cost: transfers, calls that stood still for one or several of them, microseconds of the
-    enclosure's clock.
+    """A cost: transfers, calls that waited for one or more of them, microseconds of the enclosure's clock.
 
-    `turns`: how often the virtual host had to let time pass until a transfer ended, whoever stood still for it; 0 on
-    metal.
+    `turns`: how often the virtual host had to let time pass until a transfer ended; 0 on real hardware.
     """
 
     transfers: int
@@ -41,7 +39,7 @@ class Cost:
     time_us: float
 
     def since(self, before: Cost) -> Cost:
-        """Return what was added."""
+        """Return the difference."""
         return Cost(
             self.transfers - before.transfers,
             self.waits - before.waits,
@@ -51,8 +49,8 @@ class Cost:
 
 
 class UsbDoor:
-    """The far side of one libusb: one session, one device. `costs` are by the names that the peer gives to what it has
-    done.
+    """The server of one libusb: one session, one device. `costs` has the names that tinygrad gave to its pieces of
+    work.
 
     Each call that libusb makes synchronously is a wait; an asynchronous transfer is one when its events are waited for.
     """
@@ -86,16 +84,14 @@ class UsbDoor:
         self.close()
 
     def close(self) -> None:
-        """Serve nobody any more. Raises `RingupError` when the service broke: what was measured then is worth
-        nothing.
-        """
-        if not self._came:  # nobody did, so the thread still waits for somebody
+        """Stop serving. Raises `RingupError` if the service broke, because measurements are invalid then."""
+        if not self._came:  # no client came, so the thread still waits
             address, _, port = self.address.partition(":")
             Client((address, int(port)), authkey=KEY).close()
         self._thread.join()
         self._listener.close()
         if self._failed is not None:
-            raise RingupError(f"bench usb: the door of the virtual host broke: {self._failed}") from self._failed
+            raise RingupError(f"bench usb: the server of the virtual host broke: {self._failed}") from self._failed
 
     def _serve(self) -> None:
         with self._listener.accept() as line:
@@ -119,7 +115,7 @@ class UsbDoor:
     def _now(self) -> Cost:
         return Cost(self._transfers, self._waits, self._host.waits, self._clock.now_us)
 
-    # --- what libusb asks: an answer is (code, data) where it may fail ------------------------------------------------
+    # --- calls of libusb: an answer is (code, data) if it may fail ----------------------------------------------------
     def _list(self) -> list[dict[str, Any]]:
         rows = []
         for device in self._host.enumerate_devices():
@@ -191,13 +187,13 @@ class UsbDoor:
             del self._pending[tag]
         return [(tag, STATUS.get(one.status, STATUS_TIMED_OUT), one.actual, one.data) for tag, one in ended]
 
-    # --- what stands in for the peer's surroundings -------------------------------------------------------------------
+    # --- replacements for tinygrad's environment ----------------------------------------------------------------------
     def _sleep(self, seconds: float) -> tuple[int, bytes]:
         self._clock.sleep_us(seconds * 1e6)
         return 0, b""
 
     def _mark(self, name: str) -> tuple[int, bytes]:
-        """What has been done since the last mark is called `name`; none keeps it."""
+        """Give the work since the last mark the name `name`; without a name it is kept."""
         now = self._now()
         if name:
             self.costs[name] = now.since(self._last)

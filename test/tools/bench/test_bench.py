@@ -142,7 +142,7 @@ def test_a_peer_that_cannot_be_installed_is_one_line_with_the_reason(tmp_path, c
     assert peer.python is None
     making, reason = capsys.readouterr().err.splitlines()
     assert "tinygrad==0.14.0, libclang==18.1.1" in making
-    assert reason.startswith("ringup bench: no peer beside us: ")
+    assert reason.startswith("ringup bench: tinygrad is not measured: ")
     assert reason.endswith(": ERROR: No matching distribution found")
 
 
@@ -185,7 +185,7 @@ def test_a_peer_that_fails_says_its_last_line_once(tmp_path, capsys):
     assert peer.call("registers", {}) is None
     assert peer.call("registers", {}) is None
     assert capsys.readouterr().err.splitlines() == [
-        "ringup bench: no figure of the peer: registers: ModuleNotFoundError: no tinygrad"
+        "ringup bench: no figure of tinygrad: registers: ModuleNotFoundError: no tinygrad"
     ]
 
 
@@ -242,7 +242,7 @@ def test_help_says_that_the_peer_is_downloaded_and_how_it_is_not(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "The first run downloads the peer." in text
+    assert "The first run downloads tinygrad." in text
     assert "with --no-peer the network is not used" in text
 
 

@@ -141,7 +141,7 @@ def test_a_door_that_broke_is_told():
     with socket.create_connection((host, int(port))) as line:
         line.sendall(REQUEST.pack(READ_BAR, 0, 5, 1 << 40, 4, 0))  # far outside of the BAR
         assert line.recv(1) == b""
-    with pytest.raises(RingupError, match="the card's door broke"):
+    with pytest.raises(RingupError, match="the card's server broke"):
         door.close()
 
 

@@ -401,7 +401,7 @@ def test_code_that_computes_something_else_is_refused(monkeypatch):
 
 def test_a_kernel_of_unknown_sizes_is_refused():
     (step,) = steps_of(Tensor.empty(variable("n", 1, 100)) + 1)
-    with pytest.raises(NotSupported, match="depends on sizes that nobody says here"):
+    with pytest.raises(NotSupported, match="depends on sizes that are not given here"):
         code.data_for(step)
 
 

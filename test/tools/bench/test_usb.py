@@ -139,5 +139,5 @@ def test_a_door_that_broke_is_told_and_one_that_nobody_came_to_closes():
         line.send(("no such call", ()))
         with pytest.raises(EOFError):
             line.recv()
-    with pytest.raises(RingupError, match="the door of the virtual host broke"):
+    with pytest.raises(RingupError, match="the server of the virtual host broke"):
         door.close()

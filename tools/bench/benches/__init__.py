@@ -1,4 +1,4 @@
-"""The benches, one a module. Each measures ringup and its competitor side by side in one run.
+"""The benches, one a module. Each measures ringup and its competitor in the same run.
 
 Imported by `ringup.tools.bench.bench`, which lists them.
 """

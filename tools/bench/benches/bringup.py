@@ -1,5 +1,5 @@
-"""Starts of a card, cold and warm, in fresh interpreters: CPU and register accesses, by stage; beside the peer on the
-same virtual card.
+"""Starts of a card, cold and warm, in fresh interpreters: CPU and register accesses by stage, compared with
+tinygrad on the same virtual card.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINDOWS = {"window of 256 MiB": 256 * MIB, "whole window": VRAM_BYTES}  # of a v
 KINDS = ("cold", "warm")
 ROUNDS, IMPORT_ROUNDS = 5, 15
 CPU_GOAL_S = 1.0
-IMPORTS = (  # ours, the peer's, goal in milliseconds
+IMPORTS = (  # ours, tinygrad's, goal in milliseconds
     ("import ringup", ("ringup",), ("tinygrad",), 50),
     ("import the AMD driver", ("ringup", "ringup.drivers.amd.card"), ("tinygrad.runtime.ops_amd",), 100),
 )
@@ -37,19 +37,25 @@ names = {name.partition('.')[0] for name in set(sys.modules) - before} - set(sys
 print(json.dumps(sorted(name for name in names if getattr(sys.modules.get(name), '__spec__', None) and sys.modules[name].__spec__.origin)))
 """
 REMOTE = {"DEV": "PCI+AMD:LLVM", "REMOTE_TIMEOUT": "60"}
-# Without a power limit it asks for the highest clock, and its mock's answer to how many clocks there are makes that
+# Without a power limit it asks for the highest clock, and its mock's answer for the number of clocks makes that
 # 400,000 messages
 MOCK = {"DEV": "MOCKPCI+AMD", "AM_POWER_LIMIT": "300"}
-CPU_NOTE = "ours has the card's model in the same process; peer: its process alone, the same virtual card behind its protocol for remote cards"
-ACCESS_NOTE = (
-    "register reads and writes, polls and the indexed reads of memory among them; the peer polls without a pause"
+CPU_NOTE = (
+    "ours has the card's model in the same process; peer: its process alone, the same virtual card behind its "
+    "protocol for remote cards"
 )
-MOCK_NOTE = "peer: on its own mock, of another chip (gfx1200), which answers at once; ours: a navi31 that takes time, whole window, cold"
+ACCESS_NOTE = (
+    "register reads and writes, polls and the indexed reads of memory among them; tinygrad polls without a pause"
+)
+MOCK_NOTE = (
+    "peer: on its own mock, of another chip (gfx1200), which answers at once; ours: a navi31 that takes time, whole "
+    "window, cold"
+)
 Answer = Mapping[str, Any]
 
 
 def measure(bench: Bench) -> Iterator[Figure | Plot]:
-    """Import, then start the card cold and warm, in fresh interpreters; the peer's runs lie between ours."""
+    """Import, then start the card cold and warm, in fresh interpreters; tinygrad's runs alternate with ours."""
     yield from _imports(bench)
     rounds = 1 if bench.quick else ROUNDS
     if not is_virtual(bench.card):
@@ -101,10 +107,10 @@ def _ours(bench: Bench, bar0_bytes: int | None) -> Answer:
 
 
 def _peer(bench: Bench, bar0_bytes: int) -> Sequence[Answer] | None:
-    """Let the peer start a virtual card cold and warm; None without a peer."""
+    """Let tinygrad start a virtual card cold and warm; None without tinygrad."""
     if bench.peer.python is None:
         return None
-    from ringup.silicon import card  # only runs beside the peer need the model here
+    from ringup.silicon import card  # only runs with tinygrad need the model here
     from ringup.silicon.amd.board import images
     from ringup.silicon.amd.board.chips import CHIPS
 
@@ -122,7 +128,7 @@ def _peer(bench: Bench, bar0_bytes: int) -> Sequence[Answer] | None:
 def _figures(
     suffix: str, ours: Sequence[Answer], peers: Sequence[Sequence[Answer]], about: str
 ) -> Iterator[Figure | Plot]:
-    """Give the figures of both starts. `ours`: answers of `starts`; `peers`: of the peer's script, cold and warm."""
+    """Give the figures of both starts. `ours`: answers of `starts`; `peers`: of tinygrad's script, cold and warm."""
 
     def beside(i: int, *keys: str) -> float | None:
         return median([sum(answers[i][key] for key in keys) for answers in peers]) if peers else None
@@ -159,16 +165,16 @@ def _figures(
 
 
 def _mock(bench: Bench, ours: Sequence[Answer], rounds: int) -> Iterator[Figure]:
-    """Give the peer's start on its own mock, where a checkout of its source is at hand."""
+    """Give tinygrad's start on its own mock, if there is a checkout of its source."""
     if bench.peer.python is None:
         return
     checkout = bench.peer.python.parents[2] / CHECKOUT
     if not (checkout / "test" / "mockgpu").is_dir():
         bench.peer.say(
-            f"no figure of the peer's mock: its packages have none; put a checkout of its repository in {checkout}"
+            f"no figure of tinygrad's mock: its packages have none; put a checkout of its repository in {checkout}"
         )
         return
-    bench.say("the peer's mock")
+    bench.say("tinygrad's mock")
     firmware = bench.sources.root("firmware-amd") / "lib/firmware/amdgpu"
     job = {"variables": MOCK, "checkout": str(checkout), "firmware": [str(firmware)]}
     answers = [answer for answer in (bench.peer.call("bringup", job) for _ in range(rounds)) if answer is not None]
@@ -179,7 +185,7 @@ def _mock(bench: Bench, ours: Sequence[Answer], rounds: int) -> Iterator[Figure]
         mine = median([sum(start[key] for key in keys) for start in starts])
         theirs = median([sum(answer[key] for key in keys) for answer in answers])
         yield Figure(
-            f"cold start beside the peer's mock, {name}",
+            f"cold start beside tinygrad's mock, {name}",
             unit,
             mine,
             theirs,

@@ -1,9 +1,9 @@
-"""Compiled code beside LLVM's: the machine IR of a kernel goes through our back end and through LLVM -O3, and both
-results are measured alike.
+"""Compiled code compared with LLVM's: the machine IR of a kernel goes through our back end and through LLVM -O3, and
+both results are measured in the same way.
 
-Both code objects are run on the virtual cores with the same data, which must give the same output and tells how often
-each block runs. What is counted is counted in the decoded bytes of both. Cycles are those of `compiler/rdna/model.py`,
-at the occupancy that each code's registers allow.
+Both code objects run on the virtual cores with the same data. They must give the same output. The run shows how often
+each block is executed. Instructions are counted in the decoded bytes of both. Cycles are those of
+`compiler/rdna/model.py`, at the occupancy that each code's registers allow.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MEASURED = (
     "attention of one query",
     "attention of one query f16",
 )
-MAX_GROUPS = 4  # run of each kernel: enough to know how often loops go round
+MAX_GROUPS = 4  # run of each kernel: enough to count loop iterations
 NO_WORSE, PEAK = Goal("ratio", 1), Goal("ours", 80)
-WITH_POWERS = ("attention f16",)  # what stands between its products keeps them from the peak, whoever compiles it
-NO_SLOWER = Goal("ratio", 0.995)  # what is less than half a percent apart is the same to the model
-# of values about 1; the same operations in the same order leave no more than the two quotients of a division
+WITH_POWERS = ("attention f16",)  # the code between its products keeps them from the peak with any compiler
+NO_SLOWER = Goal("ratio", 0.995)  # the model treats differences below half a percent as equal
+# of values about 1; with the same operations in the same order only divisions differ
 TOLERANCE = 1e-5
 LOOP_NOTE = "of one wave in the innermost loop that runs most, of the whole kernel where there is none"
 CYCLE_NOTE = (
@@ -62,8 +62,8 @@ Arrays = list[NDArray[Any]]
 
 @dataclass(frozen=True)
 class Counted:
-    """One kernel's code in numbers. What `loop_` counts is of the hot loop, of the whole kernel where there is no loop;
-    cycles are a wave's.
+    """One kernel's code in numbers. `loop_` counts are of the hot loop, or of the whole kernel without a loop. Cycles
+    are those of one wave.
     """
 
     vgprs: int
@@ -122,7 +122,7 @@ def _figures(name: str, ours: Counted, theirs: Counted, peak: Goal = PEAK) -> It
 
 
 def compared(step: Step) -> tuple[Counted, Counted]:
-    """Count one kernel's code as we make it and as LLVM does. Outputs that differ are a RingupError."""
+    """Count one kernel's code of ours and of LLVM. Raise RingupError if their outputs differ."""
     name = step.binary.name
     counted, outputs = [], []
     for elf in (object_of([step.binary]), back_end.code_object(module(step.lowered.function), TARGET)):
@@ -134,15 +134,14 @@ def compared(step: Step) -> tuple[Counted, Counted]:
         wrong = difference(mine, theirs)
         if wrong > TOLERANCE:
             raise RingupError(
-                f"bench code: {name}: the code of LLVM and ours differ by {wrong} in what they store: one of them is wrong"
+                f"bench code: {name}: the code of LLVM and ours differ by {wrong} in what they "
+                "store: one of them is wrong"
             )
     return counted[0], counted[1]
 
 
 def difference(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return by how much two arrays differ at most, relative to values above 1; infinity where one is no number and the
-    other is.
-    """
+    """Return the largest difference of two arrays, relative for values above 1; infinity if only one of them is NaN."""
     with np.errstate(invalid="ignore"):
         x, y = a.astype(np.float64), b.astype(np.float64)
         apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y) / np.maximum(1.0, np.abs(y)))
@@ -150,9 +149,9 @@ def difference(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def data_for(step: Step) -> Arrays:
-    """Return a kernel's buffers with random numbers in them, always the same; those it writes hold zeros."""
+    """Return a kernel's buffers with random numbers in them, always the same numbers; outputs hold zeros."""
     if step.lowered.sizes:
-        raise NotSupported(f"bench code: {step.binary.name} depends on sizes that nobody says here")
+        raise NotSupported(f"bench code: {step.binary.name} depends on sizes that are not given here")
     draw = np.random.default_rng(1)
     made: Arrays = []
     for node, param in zip(step.lowered.memory, step.lowered.function.params, strict=True):
@@ -166,7 +165,7 @@ def data_for(step: Step) -> Arrays:
 
 
 def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
-    """Run some groups of a kernel on the virtual cores, in strict mode; return how often a wave went through each byte
+    """Run some groups of a kernel on the virtual cores, in strict mode. Return how often a wave executed each byte
     offset of the code.
     """
     binary, program = step.binary, load(elf)
@@ -189,7 +188,7 @@ def run(elf: bytes, step: Step, arguments: Arrays) -> dict[int, float]:
 
 
 def count(elf: bytes, step: Step, runs: dict[int, float]) -> Counted:
-    """Count one kernel of a code object; `runs` says how often a wave goes through each byte offset."""
+    """Count one kernel of a code object; `runs` says how often a wave executes each byte offset."""
     binary = step.binary
     found = elf_read.read(elf, binary.name)
     symbol = next(one for one in found.symbols if one.name == binary.name and one.section == ".text")

@@ -1,5 +1,5 @@
-"""Compile time: graphs of tensors to a code object, first run in a fresh process, beside the peer compiling the same
-graphs through LLVM.
+"""Compile time: graphs of tensors to a code object, first run in a fresh process, compared with tinygrad, which
+compiles the same graphs through LLVM.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ MEASURED = {  # graph: goal
 
 
 def note(rounds: int) -> str:
-    """Say what the figures are of."""
+    """Return what the figures mean."""
     return (
-        f"CPU time from building the graph to the code object for {TARGET}, no card, each time in a fresh process, imports not counted; "
+        f"CPU time from building the graph to the code object for {TARGET}, no card, each time in a fresh process, "
+        "imports not counted; "
         f"median of {rounds}, sides in turn; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; "
         "peer: its null device, LLVM -O2, one process"
     )
@@ -50,10 +51,10 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def mine(bench: Bench, graph: str) -> Any:
-    """Return what a fresh interpreter of ours says of a graph."""
+    """Return the result of a fresh interpreter for a graph."""
     return bench.fresh.call("ringup.tools.bench.ours", {"task": "graph", "graph": graph, "target": TARGET})
 
 
 def peers(bench: Bench, graph: str, *, compiles: bool) -> Any:
-    """Return what the peer says of a graph, None without one; it schedules, and compiles when asked."""
+    """Return tinygrad's result for a graph, or None without tinygrad. It schedules, and compiles if asked."""
     return bench.peer.call("graphs", {"graph": graph, "target": TARGET, "compile": compiles, "models": models.__file__})

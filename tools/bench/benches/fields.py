@@ -1,5 +1,5 @@
-"""Struct fields and bit-fields: get, set, construction, first touch, filling a whole struct; the same statements on
-every side.
+"""Struct fields and bit-fields: get, set, construction, first touch, filling a whole struct; the same statements for
+all libraries.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FILL_GOAL = Goal("ratio", 5)
 
 @dataclass(frozen=True)
 class Loop:
-    """A statement, how many accesses it makes, how often a round runs it, and the goal beside ctypes. `ours` replaces
-    it on our side.
+    """A statement, how many accesses it makes, how often a round runs it, and the goal against ctypes. `ours`
+    replaces it for ringup.
     """
 
     statement: str
@@ -80,7 +80,7 @@ def names_of(loop: str) -> dict[str, Any]:
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run every loop on ours, ctypes, cffi and the peer, a round of each in turn."""
+    """Run every loop with ringup, ctypes, cffi and tinygrad, a round of each in turn."""
     sides = {"ours": sample.ours(), "ctypes": sample.with_ctypes(), "cffi": sample.with_cffi()}
     check_same_layout(sides)
     rounds: list[Mapping[str, Mapping[str, float]]] = []
@@ -109,7 +109,7 @@ def _figure(rounds: list[Mapping[str, Mapping[str, float]]], name: str, beside: 
 
 
 def run_loops(names: Mapping[str, Any], side: str) -> dict[str, float]:
-    """Time every loop once on one side: nanoseconds for each access."""
+    """Time every loop once with one library: nanoseconds for each access."""
     times = {}
     for name, loop in LOOPS.items():
         statement = loop.ours if side == "ours" and loop.ours else loop.statement
@@ -120,8 +120,8 @@ def run_loops(names: Mapping[str, Any], side: str) -> dict[str, float]:
 
 
 def first_touch_ns(new: Callable[[], Any]) -> tuple[float, float]:
-    """Time the first read of a field of a type nobody has used, and all from making the type to it; the clock's own
-    cost is taken off.
+    """Time the first read of a field of a new type, and everything from making the type to that read, minus the cost of
+    the clock.
     """
     clock = time.perf_counter_ns
     touches, wholes, clocks = [], [], []
@@ -138,7 +138,7 @@ def first_touch_ns(new: Callable[[], Any]) -> tuple[float, float]:
 
 
 def check_same_layout(sides: Mapping[str, Mapping[str, Any]]) -> None:
-    """Fill the struct on every side and compare the bytes: sides that lay it out differently are not compared."""
+    """Fill the struct with every library and compare the bytes. A different layout ends the bench."""
     for name, memory in FILLED.items():
         written = {}
         for side, names in sides.items():
@@ -151,7 +151,7 @@ def check_same_layout(sides: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _job() -> dict[str, Any]:
-    """Return what the peer needs to build the same struct and run the same statements."""
+    """Return what tinygrad needs to build the same struct and run the same statements."""
     loops = {name: [loop.statement, loop.accesses, loop.loops, names_of(name)] for name, loop in LOOPS.items()}
     ours, writes = sample.ours(), {}
     for name, memory in FILLED.items():

@@ -1,5 +1,5 @@
-"""Generating facts from headers: the same files through our readers and through the peer's generator, in CPU seconds of
-fresh processes.
+"""Generating facts from headers: the same files through our readers and through tinygrad's generator, in CPU seconds
+of fresh processes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ringup.tools.bench.timing import median
 
 RUNS = 3
 OURS = "ringup.tools.bench.ours"
-C_MODULES = (  # header, our module, the peer's recipe
+C_MODULES = (  # header, our module, tinygrad's recipe
     ("include/uapi/linux/kfd_ioctl.h", "amd/kfd", "kfd"),
     ("include/uapi/drm/amdgpu_drm.h", "amd/drm", "amdgpu_drm"),
 )
 UAPI = "include/uapi"
 GC = "gc/gc_11_0_0"
-TABLES = (  # the blocks of which the peer ships register tables
+TABLES = (  # the blocks of which tinygrad ships register tables
     *(f"gc/gc_{v}" for v in ("9_4_3", "11_0_0", "11_0_3", "11_5_0", "12_0_0")),
     *(f"mmhub/mmhub_{v}" for v in ("1_8_0", "3_0_0", "3_0_1", "3_0_2", "3_3_0", "4_1_0")),
     *(f"nbio/nbio_{v}" for v in ("4_3_0", "7_2_0", "7_7_0", "7_9_0", "7_11_0")),
@@ -37,7 +37,7 @@ SDK = "src/common/sdk/nvidia/inc"
 UNIX = "src/nvidia/arch/nvalloc/unix/include"
 NVIDIA_FIRST = f"{SDK}/nvtypes.h"
 NVIDIA_INCLUDE = ("src/common/inc", "kernel-open/nvidia-uvm", "kernel-open/common/inc", SDK, UNIX, f"{SDK}/ctrl")
-NVIDIA_FILES = (  # the peer's list for release 580, by path below the tree; a release lacks some
+NVIDIA_FILES = (  # tinygrad's list for release 580, by path below the tree; a release lacks some
     "kernel-open/common/inc/nvmisc.h",
     *(
         f"{SDK}/class/cl{c}.h"
@@ -63,7 +63,7 @@ Answer = Mapping[str, Any]
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Measure every set of headers on both sides; raises `HeaderError` when a header package is missing."""
+    """Measure every set of headers with both. Raises `HeaderError` if a header package is missing."""
     linux = bench.sources.root("linux")
     for header, module, recipe in C_MODULES:
         ours = {"task": "c", "module": module, **_places(bench)}
@@ -81,7 +81,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _tables(bench: Bench, linux: Path) -> Iterator[Figure]:
-    """Measure the tables of `TABLES`: all, and for each register, since the two sides do not keep equally many."""
+    """Measure the tables of `TABLES`: in total and per register, because the two keep different registers."""
     ours = {"task": "registers", "stems": [str(linux / ASIC_REG / stem) for stem in TABLES], "only": ""}
     name = f"{len(TABLES)} AMD register tables"
     mine, theirs = _run(bench, name, ours, {"task": "registers", "root": str(linux)}, RUNS)
@@ -110,7 +110,7 @@ def _nvidia(bench: Bench) -> Figure:
             None,
             RUNS,
             Goal("ratio", 20),
-            note="--quick: the peer takes more than a minute and was not asked",
+            note="--quick: tinygrad takes more than a minute and was not asked",
         )
     return _both(bench, name, ours, peer, 1, Goal("ratio", 20))
 
@@ -160,13 +160,13 @@ def _both(
 def _run(
     bench: Bench, name: str, ours: Mapping[str, Any], peer: Mapping[str, Any] | None, runs: int
 ) -> tuple[list[Answer], list[Answer]]:
-    """Run both sides in turn, `runs` times each; return their answers, none of a peer that is missing or fails."""
+    """Run both sides in turn, `runs` times each; return their answers, none from tinygrad if it is missing or fails."""
     mine, theirs = [], []
     for _ in range(runs):
         bench.say(name)
         mine.append(bench.fresh.call(OURS, ours))
         if peer is not None:
-            bench.say(f"{name}: the peer")
+            bench.say(f"{name}: tinygrad")
             answer = bench.peer.call("generate", peer)
             theirs += [] if answer is None else [answer]
     return mine, theirs

@@ -13,13 +13,13 @@ from ringup.tools.bench.timing import median
 PACKAGE_RUNS = 20
 MODULE_RUNS = 5
 MODULE_GOAL = Goal("ours", 3)
-VENDOR_PEERS = {  # the peer's module with the same vendor's facts
+VENDOR_PEERS = {  # tinygrad's module with the same vendor's facts
     "amd": "tinygrad.runtime.autogen.am.am",
     "nv": "tinygrad.runtime.autogen.nv_580",
     "qcom": "tinygrad.runtime.autogen.kgsl",
     "linux": "tinygrad.runtime.autogen.vfio",
 }
-AMD_PEERS = (  # what the peer loads to drive an AMD card
+AMD_PEERS = (  # what tinygrad loads to drive an AMD card
     "tinygrad.runtime.autogen.am.am",
     "tinygrad.runtime.autogen.am.regs",
     "tinygrad.runtime.autogen.amd_gpu",
@@ -34,7 +34,7 @@ def timed(modules: tuple[str, ...] | list[str], before: str = "") -> str:
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Import `ringup`, then each generated module; the peer's runs lie between ours."""
+    """Import `ringup`, then each generated module; tinygrad's runs alternate with ours."""
     bench.say("import ringup")
     yield _side_by_side(bench, "import ringup", ("ringup",), ("tinygrad",), PACKAGE_RUNS, goal=Goal("ours", 50))
     times = {name: _module_ms(bench, name) for name in generated_modules()}

@@ -1,4 +1,4 @@
-"""Small work on a card: how long from the doorbell to the signal, and how much of it goes through in a second."""
+"""Small work on a card: the time from doorbell to signal, and how many pieces a second."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
         program = card.load(compiled(SOURCE, card.info.target), name="put")
         with card.alloc(4 * ITEMS, name="out") as out:
             for name, work in _works(card, program.only(), out).items():
-                work()  # a first run translates or fetches the program
+                work()  # the first run translates or loads the program
                 times = [took(card, work) for _ in range(rounds)]
                 yield Figure(
                     name, "1/s", GROUP * 1e6 / median([one.wall_us for one in times]), better="more", note=about
@@ -62,7 +62,7 @@ def _round(queue: Any, stream: Any) -> None:
 
 
 def _works(card: Any, kernel: Any, out: Any) -> dict[str, Callable[[], None]]:
-    """Return what is timed, each `GROUP` of something and a wait for the last."""
+    """Return the timed functions; each does `GROUP` pieces of work and waits for the last."""
     queue = card.compute
 
     def stream(count: int) -> Any:

@@ -1,5 +1,5 @@
-"""A Radeon's memory: the range allocator at several fillings, page tables mapped and unmapped; in plain memory, the
-peer's beside ours.
+"""A Radeon's memory: the range allocator at several fillings, page tables mapped and unmapped; in plain memory,
+compared with tinygrad.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ROUNDS = 5
 STEPS = 10_000
 VRAM_BYTES = 64 << 30
 TABLE_BYTES = 16 << 20
-BASE = 1 << 32  # where the mappings go
+BASE = 1 << 32  # of the mappings
 MIB, GIB = 1 << 20, 1 << 30
 MAX_PAGES = 128  # of a random range
-QUICK_LIVE = 10_000  # filling more takes both sides seconds
+QUICK_LIVE = 10_000  # filling more takes both seconds
 LIVE = {"100 live": 100, "10,000 live": 10_000, "100,000 live": 100_000}
 MAPPINGS: dict[str, tuple[Kind, list[Run]]] = {
     "4 KiB": ("vram", [(PAGE_BYTES, PAGE_BYTES)]),
@@ -35,11 +35,11 @@ TIMES_SINGLE, TIMES_PIECES = (
     5,
     500,
 )  # a mapping in one piece is timed a fifth as often as ranges are, one in pieces much less
-FLUSH_NOTE = "without the flush of translations; the peer's tables are checked to be empty first, ours are overwritten"
+FLUSH_NOTE = "without the flush of translations; tinygrad's tables are checked to be empty first, ours are overwritten"
 
 
 class Plain:
-    """Memory for tables without a bus before it."""
+    """Memory for tables without a bus in front of it."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(TABLE_BYTES)
@@ -62,7 +62,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         name: max(1, steps // (TIMES_SINGLE if len(runs) == 1 else TIMES_PIECES))
         for name, (_, runs) in MAPPINGS.items()
     }
-    bench.say("the peer's memory")
+    bench.say("tinygrad's memory")
     job = {
         "live": live, "steps": steps, "rounds": ROUNDS, "vram_bytes": VRAM_BYTES, "page_bytes": PAGE_BYTES, "max_pages": MAX_PAGES,
         "base": BASE, "mappings": {name: (*mapping, times[name]) for name, mapping in MAPPINGS.items()},

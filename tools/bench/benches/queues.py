@@ -1,5 +1,5 @@
-"""Building and submitting work over plain memory: no card and no model of one, only what the host does; the peer in the
-same run.
+"""Building and submitting work over plain memory: no card and no model of one, only the host's work; compared with
+tinygrad in the same run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ringup.tools.bench.timing import cpu_us, median
 
 ROUNDS = 5
 TIMES = 4000
-GROUP = 100  # commands of one stream where appending is timed
+GROUP = 100  # commands of one stream when appending is timed
 LONG = 10  # dispatches of a long stream
 GRID, BLOCK = (16, 1, 1), (256, 1, 1)
 GC, SDMA, VMID, ENGINES, WAVES = (11, 0, 0), (6, 0, 0), 8, 6, 3072  # a navi31
@@ -47,7 +47,7 @@ KEPT_NOTE = "the kernel's number is changed for each run; peer: a bound queue wi
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure: the key of both answers, where the peer's differs its own."""
+    """A figure: the key of both answers, and of tinygrad's if that differs."""
 
     name: str
     unit: str
@@ -84,7 +84,7 @@ ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What kernel arguments take of a buffer."""
+    """The part of a buffer that kernel arguments use."""
 
     gpu_va: int
 
@@ -93,7 +93,7 @@ ARGUMENTS = (Place(0x300_0000), Place(0x100_0000), Place(0x200_0000), 4096)
 
 
 class Instant:
-    """A card without time: what is published is done at once."""
+    """A card that takes no time: published work is done at once."""
 
     def __init__(self) -> None:
         self.space = object()
@@ -205,7 +205,7 @@ def run(times: int) -> dict[str, float]:
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Time both sides, a round of each in turn."""
+    """Time both, a round of each in turn."""
     times = TIMES // 10 if bench.quick else TIMES
     job = {"times": times, "grid": GRID, "block": BLOCK, "group": GROUP, "long": LONG}
     ours: list[Mapping[str, float]] = []

@@ -11,7 +11,10 @@ from ringup.tools.bench.timing import median
 RUNS = 7
 JOB = {"task": "lookups", "chip": "navi31", "first": "CP_HQD_PQ_CONTROL", "seed": 11, "count": 2000}
 OPEN_NOTE = "peer: importing its 28 register tables, then a dictionary of the block gc_11_0_0"
-LOOKUP_NOTE = "random names of all blocks, each looked up for the first time; peer: a dictionary of the registers it chose of gc_11_0_0"
+LOOKUP_NOTE = (
+    "random names of all blocks, each looked up for the first time; peer: a dictionary of the "
+    "registers it chose of gc_11_0_0"
+)
 ROWS = (  # figure, key of both answers, unit, goal, note
     ("open navi31", "open_ms", "ms", 5.0, OPEN_NOTE),
     ("open navi31 and find its first register", "first_ms", "ms", 5.0, OPEN_NOTE),
@@ -21,7 +24,7 @@ ROWS = (  # figure, key of both answers, unit, goal, note
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Open and look up in fresh interpreters, ours and the peer's in turn."""
+    """Open and look up in fresh interpreters, ringup and tinygrad in turn."""
     bench.say("registers of navi31")
     ours, peers = [], []
     bench.fresh.call("ringup.tools.bench.ours", JOB)  # writes the bytecode

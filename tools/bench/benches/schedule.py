@@ -1,4 +1,4 @@
-"""Schedules: into how many kernels graphs of tensors are cut, and how many bytes these move, beside the peer's schedule
+"""Schedules: how many kernels graphs of tensors need and how many bytes these move, compared with tinygrad's schedule
 of the same graphs.
 """
 
@@ -24,12 +24,12 @@ MEASURED = (
     *SEVERAL,
 )
 EXCUSED = {  # graphs without a goal: fewer kernels or bytes would be slower
-    "LSTM": "the peer makes each output again in every one of the 1024 columns of the next product",
+    "LSTM": "tinygrad makes each output again in every one of the 1024 columns of the next product",
 }
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Schedule every graph once on each side: there is nothing of chance in it."""
+    """Schedule every graph once with each; the result is deterministic."""
     for graph in MEASURED:
         bench.say(graph)
         ours, theirs = mine(bench, graph), peers(bench, graph, compiles=False)

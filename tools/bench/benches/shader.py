@@ -1,5 +1,5 @@
-"""The shader cores: kernels that clang compiled for gfx1100, in strict mode and not, beside the peer's emulator on the
-same code and data.
+"""The shader cores: kernels that clang compiled for gfx1100, in strict mode and not, compared with tinygrad's emulator
+on the same code and data.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ringup.tools.bench.timing import median
 Arrays = list[NDArray[Any]]
 RUNS = 7
 PEER_RUNS = 3
-# wave-instructions of one run of the peer, 1 to 3 s; from a larger grid it runs so many groups
+# wave-instructions of one run of tinygrad, 1 to 3 s; of a larger grid it runs that many groups
 PEER_INSTRUCTIONS = 600_000
-CHECKOUT = "tinygrad"  # beside the peer's environment
+CHECKOUT = "tinygrad"  # next to tinygrad's environment
 COMPILE_TIMEOUT_S = 120  # TIMEOUT: a second of an idle core
 FLAGS = (
     "-x",
@@ -136,7 +136,7 @@ class Case:
     wanted: Callable[[Arrays], NDArray[Any]] | None
     tolerance: float
     goal: Goal
-    quick: bool = False  # the peer takes seconds, not minutes
+    quick: bool = False  # tinygrad takes seconds, not minutes
 
 
 def _floats(*shape: int) -> Callable[[np.random.Generator], Arrays]:
@@ -198,7 +198,7 @@ CASES = (
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run every kernel on both sides; outputs are compared before times are."""
+    """Run every kernel with both. Outputs are compared before times."""
     program = load(compiled())
     checkout = _checkout(bench)
     for case in CASES:
@@ -231,14 +231,14 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Work:
-    """What a dispatch did: wave-instructions, and active lanes over its vector instructions."""
+    """The work of a dispatch: wave-instructions, and the sum of active lanes over its vector instructions."""
 
     instructions: int
     lanes: int
 
 
 def compiled(text: str = SOURCE, target: str = "gfx1100") -> bytes:
-    """Return the code object of OpenCL source. Raises `RingupError` when there is no clang that knows `target`."""
+    """Return the code object of OpenCL source. Raises `RingupError` without a clang that has `target`."""
     clang = shutil.which("clang-19") or shutil.which("clang")
     if clang is None:
         raise RingupError("bench: no clang-19 and no clang to compile the kernels with")
@@ -289,7 +289,7 @@ def _seconds(case: Case, program: CodeObject, arguments: Arrays, *, strict: bool
 
 
 def _first_seconds(case: Case, program: CodeObject, arguments: Arrays, *, strict: bool) -> tuple[float, int]:
-    """Return the time of one group on cores that know no program, and how many instructions the program has."""
+    """Return the time of one group on cores with an empty cache, and the program's number of instructions."""
     times = []
     for _ in range(RUNS):
         engine = Translator()
@@ -313,20 +313,20 @@ def _timed(
 
 
 def _checkout(bench: Bench) -> Path | None:
-    """Return the peer's source tree: its packages lack the emulator."""
+    """Return tinygrad's source tree: its packages lack the emulator."""
     if bench.peer.python is None:
         return None
     folder = bench.peer.python.parents[2] / CHECKOUT
     if not (folder / "test" / "mockgpu").is_dir():
         bench.peer.say(
-            f"no figure of the peer: its packages have no emulator; put a checkout of its repository in {folder}"
+            f"no figure of tinygrad: its packages have no emulator; put a checkout of its repository in {folder}"
         )
         return None
     return folder
 
 
 def part(groups: Size, instructions: int) -> Size:
-    """Return so many groups of a grid, at least one, that they do about `PEER_INSTRUCTIONS`."""
+    """Return the number of groups of a grid, at least one, that execute about `PEER_INSTRUCTIONS`."""
     share = min(1.0, PEER_INSTRUCTIONS / instructions)
     rows = max(1, int(groups[1] * share))
     return max(1, int(groups[0] * min(1.0, share * groups[1] / rows))), rows, 1
@@ -335,7 +335,7 @@ def part(groups: Size, instructions: int) -> Size:
 def _peer_seconds(
     bench: Bench, checkout: Path, case: Case, program: CodeObject, arguments: Arrays, instructions: int
 ) -> tuple[float, float] | None:
-    """Return the peer's time of the whole grid when warm, and of its first group; its output is compared with ours."""
+    """Return tinygrad's time of the whole grid when warm, and of its first group; its output is compared with ours."""
     kernel, groups = program.kernels[case.kernel], part(case.groups, instructions)
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as folder:
         out = Path(folder, "out")
@@ -353,6 +353,6 @@ def _peer_seconds(
             return None
         found = np.fromfile(out, np.float32).reshape(case.out)
     if np.abs(found - arguments[0])[found != 0].max() > case.tolerance:
-        raise RingupError(f"bench shader: {case.name}: the peer does not compute what we do")
+        raise RingupError(f"bench shader: {case.name}: tinygrad does not compute what we do")
     whole, done = (x * y * z for x, y, z in (case.groups, groups))
     return answer["warm_s"] * whole / done, answer["first_s"]

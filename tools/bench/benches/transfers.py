@@ -1,4 +1,4 @@
-"""How fast bytes move: up, down, within the card's memory, fills; by size, and on several engines at once."""
+"""Bandwidth: up, down, within the card's memory, fills; by size, and on several engines at once."""
 
 from __future__ import annotations
 

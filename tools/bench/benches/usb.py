@@ -1,5 +1,6 @@
-"""A card behind a USB bridge: transfers and waits of its work, its start and its copies at three USB speeds; beside the
-peer on the same virtual enclosure. Counts are exact and times are of the model's clock, so each is measured once.
+"""A card behind a USB bridge: transfers and waits of its work, its start and its copies at three USB speeds, compared
+with tinygrad on the same virtual enclosure. Counts are exact and times are of the model's clock, so each is measured
+once.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 KIB, MIB = 1 << 10, 1 << 20
 VRAM_BYTES = 1024 * MIB
 SPEEDS = {"5 Gb/s": "super", "10 Gb/s": "super_plus", "20 Gb/s": "super_plus_by2"}
-USUAL = "10 Gb/s"  # where counts are told: of speed they hardly depend
+USUAL = "10 Gb/s"  # the speed for counts, which hardly depend on it
 SMALL, PUBLISHED = "the card's own small firmware", "the published firmware"
 PACKAGE = "firmware-amd"
 SIZES = (64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 COUNTED_BYTES, QUICK_MAX_BYTES = MIB, MIB
-BULK_BYTES = 4 * MIB  # from here on a copy is one in bulk, and held against the goal
+BULK_BYTES = 4 * MIB  # copies of at least this size are compared with the goal
 SHARE_GOAL = Goal("ours", 90)
 TRANSFERS_GOAL, WAITS_GOAL, WARM_GOAL = Goal("ratio", 2), Goal("ratio", 10), Goal("ours", 6)
 WARM_ROUNDS = 5
@@ -55,21 +56,26 @@ VENDOR = {"asm2464pd-patched": "patched", "asm2464pd-stock": "stock"}
 VENDOR_BYTES = 256 * KIB
 SINGLE_BYTES, QUICK_SINGLE_BYTES = 16 * KIB, KIB
 COUNT_NOTE = (
-    "on the virtual bridge with the open firmware, {}; a wait is a call that stands still for one or more transfers, a turn is a "
+    "on the virtual bridge with the open firmware, {}; a wait is a call that waits for one or "
+    "more transfers, a turn is a "
     "stop of the virtual host until a transfer ended, also within one call; peer: its driver, "
     "unmodified above libusb; its firmware files are the same"
 )
 TIME_NOTE = "by the virtual bridge's clock, which is a model: the driver's own computing and this computer cost nothing"
-SHARE_NOTE = "rate by the virtual bridge's clock, over the least of the link's payload rate and that of the bridge's memory engine"
+SHARE_NOTE = (
+    "rate by the virtual bridge's clock, over the least of the link's payload rate and that of "
+    "the bridge's memory engine"
+)
 VENDOR_NOTE = (
-    "by the virtual bridge's clock, at 10 Gb/s; no cold boot: at 0.7 ms a dword it takes half a minute and more of that clock; the peer drives "
+    "by the virtual bridge's clock, at 10 Gb/s; no cold boot: at 0.7 ms a dword it takes half a minute and more of "
+    "that clock; tinygrad drives "
     "the open firmware alone"
 )
 REAL_NOTE = "on {}, by the wall's clock"
 
 
 def measure(bench: Bench) -> Iterator[Figure | Plot]:
-    """Start a card, compute and copy on every firmware of the bridge; on an enclosure of metal, ours alone and once."""
+    """Start a card, compute and copy on every firmware of the bridge; on a real enclosure only ringup, and once."""
     sizes = [size for size in SIZES if size <= QUICK_MAX_BYTES or not bench.quick]
     if bench.card.startswith("usb:"):
         bench.say(bench.card)
@@ -85,10 +91,10 @@ def _chip(bench: Bench) -> str:
 
 
 def _firmware(bench: Bench, folder: Path) -> dict[str, list[Path]]:
-    """Return folders of firmware files by what they are: the virtual card's, put into `folder`; the published ones
-    where they are at hand.
+    """Return folders of firmware files by kind: the virtual card's, put into `folder`, and the published ones if they
+    are installed.
     """
-    from ringup.silicon.amd.board import images  # as all of the model, only for who runs this bench
+    from ringup.silicon.amd.board import images  # only this bench needs it, like the whole model
     from ringup.silicon.amd.board.chips import CHIPS
 
     for name, data in images.build(CHIPS[_chip(bench)]).items():
@@ -101,8 +107,8 @@ def _firmware(bench: Bench, folder: Path) -> dict[str, list[Path]]:
 
 
 def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequence[int]) -> Iterator[Figure | Plot]:
-    """Give what the open firmware makes possible: counts and copies with the small files, the start with all and at
-    every speed.
+    """Yield figures of the open firmware: counts and copies with the small files, the start with all files and at every
+    speed.
     """
     runs = {}
     for which, paths in firmware.items():
@@ -130,8 +136,8 @@ def _open_firmware(bench: Bench, firmware: Mapping[str, list[Path]], sizes: Sequ
 
 
 def _counts(ours: Mapping[str, Cost], theirs: Mapping[str, Cost] | None, about: str, times: str) -> Iterator[Figure]:
-    """Give transfers, waits, turns and time of each piece of work; `about` and `times` are what is noted of counts and
-    of times.
+    """Yield transfers, waits, turns and time of each piece of work. `about` and `times` are the notes for counts and
+    for times.
     """
     mib = size_text(COUNTED_BYTES)
     works = {
@@ -167,7 +173,7 @@ def _shares(
     theirs: Mapping[str, Cost] | None,
     curves: dict[str, list[tuple[float, float]]],
 ) -> Iterator[Figure]:
-    """Give copies as a share of `rate`, in bytes a microsecond, and note them among the curves."""
+    """Yield copies as a share of `rate`, in bytes a microsecond, and add them to the curves."""
     for way in ("in", "out"):
         for size in sizes:
             shares = [100 * size / costs[f"{way} {size}"].time_us / rate for costs in (ours, theirs) if costs]
@@ -204,8 +210,8 @@ def _payload_rate(speed: Speed) -> float:
 
 
 def _virtual(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[int]) -> tuple[dict[str, Cost], float]:
-    """Let ours work on a new virtual enclosure; return what each piece cost, and the payload rate. Raises `RingupError`
-    for a mistake it saw.
+    """Let ringup work on a new virtual enclosure. Return the cost of each piece and the payload rate. Raises
+    `RingupError` for a mistake that the model recorded.
     """
     enclosure = _enclosure(bench, speed)
     transport = {"enclosure": enclosure}
@@ -220,7 +226,7 @@ def _virtual(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence
 def _no_mistakes(enclosure: Enclosure, whose: str) -> None:
     found = [*enclosure.violations, *(enclosure.card.violations if enclosure.card else ())]
     if found:
-        raise RingupError(f"bench usb: {whose} made a mistake that metal punishes: {found[0]}")
+        raise RingupError(f"bench usb: {whose} made a mistake that fails on real hardware: {found[0]}")
 
 
 def _work(
@@ -231,8 +237,8 @@ def _work(
     sizes: Sequence[int],
     turns: Callable[[], int],
 ) -> dict[str, Cost]:
-    """Start the card, compute and copy; return what each piece cost. `turns` counts the host's. Raises `RingupError`
-    for a wrong result.
+    """Start the card, compute and copy; return the cost of each piece. `turns` counts the host's turns. Raises
+    `RingupError` for a wrong result.
     """
     from ringup.tools.bench.usb_door import Cost
 
@@ -257,7 +263,8 @@ def _work(
         for size in sizes:
             data = random.Random(size).randbytes(size)
             with card.alloc(size, name="copied") as buffer:
-                # A read of the link waits for what allocating has posted, so that this is no part of the copy.
+                # A read of the link waits for the writes that allocation has posted, so that they do not count for the
+                # copy.
                 _ = card.device.link  # type: ignore[attr-defined]
                 cost(f"in {size}", lambda: card.copy.upload(buffer, data).wait())  # noqa: B023 - called at once
                 if cost(f"out {size}", partial(card.copy.download, buffer)) != data:
@@ -308,18 +315,18 @@ def _compute(card: Any, cost: Callable[[str, Callable[[], Any]], Any], costs: di
 
 
 def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[int]) -> dict[str, Cost] | None:
-    """Let the peer work on such an enclosure; None without a peer. Raises `RingupError` where the model broke, or it
-    made a mistake.
+    """Let tinygrad work on such an enclosure; None without tinygrad. Raises `RingupError` if the model broke or
+    tinygrad made a mistake.
     """
     clang = next(filter(None, map(shutil.which, CLANGS)), None)
     if bench.peer.python is not None and clang is None:
-        bench.peer.say("no figure of the peer: it makes code with clang, and there is none")
+        bench.peer.say("no figure of tinygrad: it makes code with clang, and there is none")
     if bench.peer.python is None or clang is None:
         return None
     from ringup.tools.bench.usb_door import UsbDoor
 
-    # it fills windows to their end, and works on metal: of the two reports of what happens then, the one that is true
-    # for it
+    # tinygrad fills windows to their end, and works on real hardware. So of the two reports of what happens then, use
+    # the one that allows it
     enclosure = _enclosure(bench, speed, spoils_full_windows=False)
     assert enclosure.host is not None  # it was plugged in
     with tempfile.TemporaryDirectory(prefix="ringup-bench-") as folder, UsbDoor(enclosure.host) as door:
@@ -331,9 +338,9 @@ def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[in
     if answer is None:
         return None
     if not (answer["right"] and answer["same"]):
-        bench.peer.say("no figure of the peer: its results on the virtual enclosure are wrong")
+        bench.peer.say("no figure of tinygrad: its results on the virtual enclosure are wrong")
         return None
-    _no_mistakes(enclosure, "the peer")
+    _no_mistakes(enclosure, "tinygrad")
     costs = door.costs
     warm = [costs[f"{WARM} {number}"] for number in range(WARM_ROUNDS)] if sizes else []
     if warm:
@@ -341,9 +348,9 @@ def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[in
     return costs
 
 
-# --- the vendor's firmware, and metal ---------------------------------------------------------------------------------
+# --- the vendor's firmware, and real enclosures -----------------------------------------------------------------------
 def _vendor(bench: Bench) -> Iterator[Figure]:
-    """Give what opening costs under the vendor's firmware, and bytes on the ways that it has."""
+    """Yield the cost of opening with the vendor's firmware, and its transfer rates."""
     single = QUICK_SINGLE_BYTES if bench.quick else SINGLE_BYTES
     for bridge, firmware in VENDOR.items():
         bench.say(f"{firmware} firmware")
@@ -356,7 +363,7 @@ def _vendor(bench: Bench) -> Iterator[Figure]:
             yield Figure(f"{firmware} firmware, opening, waits", "", device.counts.waits, note=VENDOR_NOTE)
             yield Figure(f"{firmware} firmware, opening", "ms", opened_us / 1e3, note=VENDOR_NOTE)
             for title, size, move in _ways(device, single):
-                move()  # the first one sets the way up
+                move()  # the first one sets the path up
                 before, before_us = device.counts.copy(), clock.now_us
                 move()
                 spent, time_us = device.counts.since(before), clock.now_us - before_us
@@ -366,7 +373,7 @@ def _vendor(bench: Bench) -> Iterator[Figure]:
 
 
 def _ways(device: Any, single: int) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    """Name the ways that bytes can go, with how many and what moves them."""
+    """Return the possible paths of bytes: name, size, and the function that moves them."""
     bridge, window = device.bridge, device.bars[0]
     data = random.Random(1).randbytes(VENDOR_BYTES)
     if bridge.bulk is not None:
@@ -401,9 +408,7 @@ def _ways(device: Any, single: int) -> Iterator[tuple[str, int, Callable[[], Any
 
 
 def _real(bench: Bench, sizes: Sequence[int]) -> Iterator[Figure]:
-    """Give the same of an enclosure of metal, whose clock is the wall's: ours alone, nothing known of what the way
-    could carry.
-    """
+    """Yield the same for a real enclosure, by the wall clock: only ringup, without a known payload rate."""
     costs, about = _work(bench.card, {}, bench.firmware, HostClock(), sizes, lambda: 0), REAL_NOTE.format(bench.card)
     yield from _counts(costs, None, about, about)
     for way in ("in", "out"):

@@ -1,4 +1,4 @@
 """The same kernels through LLVM's AMDGPU back end, to compare our code with.
 
-Imported by the bench of compiled code alone.
+Only the bench of compiled code imports it.
 """

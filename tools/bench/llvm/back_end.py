@@ -1,4 +1,4 @@
-"""LLVM's AMDGPU back end, as llvmlite has it: IR text in, a loadable code object out."""
+"""LLVM's AMDGPU back end in llvmlite: IR text in, a loadable code object out."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Machine IR as LLVM IR for the same processor: the very same program for another back end, to be compared with ours.
+"""Machine IR as LLVM IR for the same processor: the same program for another back end, to compare with ours.
 
-Values become values, a loop a block with phis, a condition a branch around a block. Masked accesses to a buffer of
-known size are made with a descriptor (`llvm.amdgcn.raw.ptr.buffer.*`), the best there is for them; others are branched
-around. Unrolling of loops is off: both sides have the same loops. Source: LLVM LangRef; AMDGPUUsage, "Address Spaces",
-"LLVM IR Attributes", "Memory Scopes".
+Values become values, a loop becomes a block with phis, a condition becomes a branch around a block. A masked access to
+a buffer of known size uses a descriptor (`llvm.amdgcn.raw.ptr.buffer.*`), the best form for it; other masked accesses
+are branched around. Loop unrolling is off, so that both have the same loops. Source: LLVM LangRef; AMDGPUUsage,
+"Address Spaces", "LLVM IR Attributes", "Memory Scopes".
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ UNUSED = (
 
 
 def module(function: Function) -> str:
-    """Return an LLVM module that holds the kernel. A CompileError names an operation there is no line for."""
+    """Return an LLVM module that holds the kernel. Raises CompileError for an operation without a rule."""
     return _Module(function).text()
 
 
 class _Module:
-    """One kernel under way."""
+    """One kernel during its translation."""
 
     def __init__(self, function: Function) -> None:
         self.function, self.wave_size = function, function.wave_size
@@ -94,7 +94,8 @@ class _Module:
         )
         body = "\n".join([*self._descriptors.values(), *self._lines])
         return (
-            f'target triple = "{TRIPLE}"\n{lds}define amdgpu_kernel void @{function.name}({params}) #0 {{\nentry:\n{body}\n}}\n'
+            f'target triple = "{TRIPLE}"\n{lds}define amdgpu_kernel void @{function.name}({params}) #0 '
+            f"{{\nentry:\n{body}\n}}\n"
             f'attributes #0 = {{ {attributes} }}\n!0 = distinct !{{!0, !1}}\n!1 = !{{!"llvm.loop.unroll.disable"}}\n'
         )
 
@@ -210,7 +211,7 @@ class _Module:
         return self.of(v.args[at]) if len(v.args) > at else None
 
     def when(self, mask: str | None, access: str) -> None:
-        """Write an access without result that happens where the mask says."""
+        """Write an access without result, for the lanes of the mask."""
         if mask is None:
             return self._emit(access)
         inside, after = self._label("then"), self._label("after")
@@ -222,7 +223,7 @@ class _Module:
         return None
 
     def found(self, mask: str | None, type_: Type, access: str) -> str:
-        """Write an access with a result, which is 0 where the mask lets nothing happen; return its name."""
+        """Write an access with a result, which is 0 in lanes outside the mask; return its name."""
         if mask is None:
             return self.line(access)
         inside, after, before = self._label("then"), self._label("after"), self._block
@@ -234,15 +235,13 @@ class _Module:
         return self.line(f"phi {text_of(type_)} [ {value}, %{inside} ], [ {_zero(type_)}, %{before} ]")
 
     def barrier(self, v: Value) -> str:
-        """Let the group's threads meet, and see what the others stored."""
+        """Write a barrier of the group that also makes stores visible."""
         for one in BARRIER:
             self._emit(one)
         return ""
 
     def base(self, value: Value) -> tuple[int, list[Value]] | None:
-        """Return the buffer that an address counts from, and what is added to it (i64); None for an address of unknown
-        origin.
-        """
+        """Return the buffer of an address and the offsets added to it (i64); None for an address of unknown origin."""
         if value.op == "param" and self.function.params[value.imm].is_buffer:
             return value.imm, []
         if value.op == "add":
@@ -271,8 +270,8 @@ class _Module:
         return self.line(f"getelementptr i8, ptr addrspace(3) {place}, i32 {added}") if added else place
 
     def buffer_operands(self, v: Value, size_bytes: int) -> str | None:
-        """Return descriptor and offset of a masked access whose idle lanes get an offset out of range; None where it
-        cannot be one.
+        """Return descriptor and offset of a masked access, with an offset out of range in idle lanes; None if it has no
+        such form.
         """
         mask, offset, added = self.mask(v), v.args[1], int(v.imm or 0)
         known = self.base(v.args[0])

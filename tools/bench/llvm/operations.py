@@ -1,8 +1,7 @@
-"""Operations of the machine IR as LLVM IR: a line of text each, or a small function where one line does not do.
+"""Operations of the machine IR as LLVM IR: one line of text for each, or a small function if one line is not enough.
 
-Source: LLVM LangRef (instructions, `llvm.*` intrinsics); IntrinsicsAMDGPU.td (`llvm.amdgcn.*`). Where the machine IR
-asks for the hardware's own approximation (`rcp`, `exp2`), the target's intrinsic is named; where it asks for correct
-rounding, LLVM's generic one.
+Source: LLVM LangRef (instructions, `llvm.*` intrinsics); IntrinsicsAMDGPU.td (`llvm.amdgcn.*`). For the
+hardware's own approximations (`rcp`, `exp2`) the target's intrinsic is used; for correct rounding LLVM's generic one.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ def text_of(type_: Type) -> str:
 
 
 def mangled(type_: Type) -> str:
-    """Return a type as names of intrinsics have it: `f32`, `v8f32`."""
+    """Return a type as in names of intrinsics: `f32`, `v8f32`."""
     return type_.element if type_.count == 1 else f"v{type_.count}{type_.element}"
 
 
 def constant(number: float, type_: Type) -> str:
-    """Return a scalar constant; floats by their bits, a float's as those of the double that it is."""
+    """Return a scalar constant; floats by their bits, an f32 by the bits of the equal double."""
     if type_.element == "i1":
         return "true" if number else "false"
     if not type_.is_float:
@@ -49,7 +48,7 @@ def constant(number: float, type_: Type) -> str:
 
 
 class Writer(Protocol):
-    """What an operation needs of the function under way."""
+    """The part of the function that operations use."""
 
     wave_size: int
 
@@ -125,7 +124,7 @@ _SHIFTS = {"shl": "shl", "shr_u": "lshr", "shr_s": "ashr"}
 
 
 def _shift(w: Writer, v: Value) -> str:
-    """Shift; LLVM wants the amount, an i32 here, as wide as what is shifted."""
+    """Shift; LLVM needs the amount, an i32 here, as wide as the shifted value."""
     amount = w.of(v.args[1])
     if v.type.bits != v.args[1].type.bits:
         amount = w.line(f"{'zext' if v.type.bits > 32 else 'trunc'} i32 {amount} to {text_of(v.type)}")
@@ -151,7 +150,7 @@ def _mad_wide(w: Writer, v: Value) -> str:
 
 
 def _exponential(w: Writer, v: Value) -> str:
-    """Write the hardware's own function: of f32 it flushes denormals, as the machine IR's does."""
+    """Write the hardware's own function; for f32 it flushes denormals, like the machine IR."""
     name = {"exp2": "exp2", "log2": "log2"}[v.op]
     if v.type.element == "f32":
         name = {"exp2": "amdgcn.exp2", "log2": "amdgcn.log"}[v.op]
@@ -166,7 +165,8 @@ def _between_floats(w: Writer, v: Value) -> str:
         wide = w.line(f"fpext {text_of(source.type)} {w.of(source)} to float")
         return w.line(f"fptrunc float {wide} to {text_of(v.type)}")
     return w.line(
-        f"{'fpext' if v.type.bits > source.type.bits else 'fptrunc'} {text_of(source.type)} {w.of(source)} to {text_of(v.type)}"
+        f"{'fpext' if v.type.bits > source.type.bits else 'fptrunc'} {text_of(source.type)} {w.of(source)} to "
+        f"{text_of(v.type)}"
     )
 
 
@@ -217,11 +217,11 @@ def _by_dwords(w: Writer, value: Value, move: Callable[[str], str]) -> str:
 
 # DPP control: the lane of the row of 16 whose number differs in these bits. Source: RDNA3 ISA reference, "DPP16"
 ROW_XMASK = 0x160
-ROW_SHR = 0x110  # the lane of the row that many below
+ROW_SHR = 0x110  # the lane that many positions lower in the row
 
 
 def _shuffle_xor(w: Writer, v: Value) -> str:
-    """Exchange within rows of 16 by DPP, across two rows by permlanex16: the shortest that the target has."""
+    """Exchange within rows of 16 by DPP, across two rows by permlanex16: the shortest form that the target has."""
     mask: int = v.imm
     if mask & 32:
         raise CompileError("shuffle_xor across halves of a wave64 has no line of LLVM IR here")
@@ -230,12 +230,14 @@ def _shuffle_xor(w: Writer, v: Value) -> str:
         if mask & 16:
             low, high = (sum((first + i ^ mask & 15) << 4 * i for i in range(8)) for first in (0, 8))
             return w.line(
-                f"call i32 @llvm.amdgcn.permlanex16.i32(i32 poison, i32 {number}, i32 {low}, i32 {high}, i1 true, i1 false)"
+                f"call i32 @llvm.amdgcn.permlanex16.i32(i32 poison, i32 {number}, i32 {low}, i32 "
+                f"{high}, i1 true, i1 false)"
             )
         if not mask:
             return number
         return w.line(
-            f"call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 {number}, i32 {ROW_XMASK + mask}, i32 15, i32 15, i1 true)"
+            f"call i32 @llvm.amdgcn.update.dpp.i32(i32 poison, i32 {number}, i32 "
+            f"{ROW_XMASK + mask}, i32 15, i32 15, i1 true)"
         )
 
     return _by_dwords(w, v.args[0], move)

@@ -1,8 +1,8 @@
-"""Runs inside the peer's environment: its driver brings up a card behind a USB bridge, computes, copies. Job on stdin,
+"""Runs inside tinygrad's environment: its driver brings up a card behind a USB bridge, computes, copies. Job on stdin,
 answer on stdout, JSON.
 
-Its libusb is replaced by calls to a virtual USB host behind a socket, above which nothing of it is changed. What it
-sleeps passes on that host's clock. What it does is marked there by name.
+Its libusb is replaced by calls to a virtual USB host behind a socket. Nothing above libusb is changed. Its sleeps pass
+on that host's clock. It names each piece of work there.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LEFT, RIGHT, SUMS = [1.0, 2.0, 3.0, 4.0], [10.0, 20.0, 30.0, 40.0], [11.0, 22.0,
 
 
 class Libusb:
-    """The calls that the peer makes, in libusb's terms; their names are looked up by the name of the method."""
+    """The calls that tinygrad makes, in libusb's terms; their names are looked up by the name of the method."""
 
     def __init__(self, ask: Any, names: Any) -> None:
         self._ask, self._names = ask, names
         self._rows: dict[int, dict[str, Any]] = {}
-        self._kept: list[Any] = []  # memory that pointers lead to
+        self._kept: list[Any] = []  # memory that pointers refer to
         self._flying: dict[int, Any] = {}
         self._device: Any = None
 
@@ -168,7 +168,7 @@ def replace_firmware(folders: list[str]) -> None:
 
 
 def compute(tinygrad: Any, device: Any, ask: Any, warm: int) -> bool:
-    """Add twice four numbers, again and again; say whether the sums are right."""
+    """Add two vectors of four numbers, repeatedly; return whether the sums are right."""
     left, right = (tinygrad.Tensor(values, device="AMD").realize() for values in (LEFT, RIGHT))
     device.synchronize()
     ask("mark", "")
@@ -184,7 +184,7 @@ def compute(tinygrad: Any, device: Any, ask: Any, warm: int) -> bool:
 
 
 def copy(device: Any, ask: Any, size: int) -> bool:
-    """Copy bytes into the card's memory and out again; say whether they are the same."""
+    """Copy bytes into the card's memory and back; return whether they are equal."""
     data, back = random.Random(size).randbytes(size), bytearray(size)
     options = importlib.import_module("tinygrad.device").BufferSpec()
     memory = device.allocator.alloc(size, options)

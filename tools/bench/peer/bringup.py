@@ -1,7 +1,7 @@
-"""Runs inside the peer's environment: its driver brings a card up. One job on standard input, one answer on standard
+"""Runs inside tinygrad's environment: its driver brings a card up. One job on standard input, one answer on standard
 output, both JSON.
 
-The card is its own mock where the job names a checkout of its source, else one behind its protocol for remote cards.
+The card is its own mock if the job names a checkout of its source, else a card behind its protocol for remote cards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 COUNTED = {"rreg": "reads", "wreg": "writes"}
 
-UNUSED = {  # mocks of kernel drivers, which want files of the source tree and are not asked
+UNUSED = {  # mocks of kernel drivers, which need files of the source tree and are not used
     "test.mockgpu.nv.nvdriver": "NVDriver",
     "test.mockgpu.amd.amddriver": "AMDDriver",
 }

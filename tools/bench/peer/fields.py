@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: its struct type under the field bench's statements. One job on stdin, one answer
+"""Runs inside tinygrad's environment: its struct type under the field bench's statements. One job on stdin, one answer
 on stdout, both JSON.
 """
 
@@ -18,7 +18,7 @@ support = importlib.import_module("tinygrad.runtime.support.c")
 
 
 def struct(name: str, size_bytes: int, fields: list[tuple[Any, ...]]) -> Any:
-    """Return a struct type made as the peer's generated modules make theirs."""
+    """Return a struct type made as tinygrad's generated modules make theirs."""
     made = support.record(type(name, (support.Struct,), {"SIZE": size_bytes}))
     made.register_fields(fields)
     return made
@@ -72,7 +72,7 @@ def main() -> None:
         statement, _, _, values = job["loops"][name]
         exec(statement, {**names, **values})
         if names[memory].hex() != wanted:
-            raise SystemExit(f"{name}: the peer does not write the same bytes")
+            raise SystemExit(f"{name}: tinygrad does not write the same bytes")
     for name, (statement, accesses, loops, values) in job["loops"].items():
         times[name] = loop_ns(statement, {**names, **values}, loops) / accesses
     times["first touch of a field"], times["new struct type to first touch"] = first_touch_ns(job)

@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: its header generator over files that the job names. One job on stdin, one answer
+"""Runs inside tinygrad's environment: its header generator over files that the job names. One job on stdin, one answer
 on stdout, both JSON.
 """
 
@@ -15,7 +15,7 @@ KEPT = ("rules", "anon_names", "macros", "patterns")  # parts of a recipe that d
 
 
 def recipe(module: str, name: str) -> dict[str, Any]:
-    """Return what the peer's recipe would load: `files` and the generator's arguments. Nothing is read or written."""
+    """Return what tinygrad's recipe would load: `files` and the generator's arguments. Nothing is read or written."""
     found: dict[str, Any] = {}
 
     def catch(name: str, files: Any, **arguments: Any) -> None:
@@ -40,7 +40,7 @@ def c_headers(job: dict[str, Any]) -> tuple[float, str]:
 
 
 def register_tables(job: dict[str, Any]) -> tuple[float, str]:
-    """Generate the peer's own register tables from the kernel tree in `root`."""
+    """Generate tinygrad's own register tables from the kernel tree in `root`."""
     how = recipe("tinygrad.runtime.autogen.am", "regs")
     files = [file.format(job["root"]) for file in how["files"]]
     start = time.process_time()

@@ -1,7 +1,7 @@
-"""Runs inside the peer's environment: one graph compiled through LLVM, no card. One job on stdin, one answer on stdout,
+"""Runs inside tinygrad's environment: one graph compiled through LLVM, no card. One job on stdin, one answer on stdout,
 both JSON.
 
-The peer's null device takes any of its renderers; the target is named by the environment, which is read when the peer
+tinygrad's null device takes any of its renderers; the target is named by the environment, which is read when tinygrad
 is imported.
 """
 
@@ -40,7 +40,7 @@ def moved_bytes(linear: Any) -> tuple[int, int]:
 
 
 def stepped(loss: Any, weights: list[Any]) -> list[Any]:
-    """Return what a step of AdamW computes; what it keeps between steps is in memory already."""
+    """Return what a step of AdamW computes; its state between steps is in memory already."""
     tinygrad = importlib.import_module("tinygrad")
     with importlib.import_module("tinygrad.helpers").Context(TRAINING=1):
         optimiser = tinygrad.nn.optim.AdamW(weights)

@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: its range allocator and page tables in plain memory. One job on stdin, one answer
+"""Runs inside tinygrad's environment: its range allocator and page tables in plain memory. One job on stdin, one answer
 on stdout, both JSON.
 """
 
@@ -17,7 +17,7 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-TABLE_BYTES = 256 << 20  # what of VRAM is there; tables lie in its first part
+TABLE_BYTES = 256 << 20  # the part of VRAM that exists; tables are at its start
 BOOT_BYTES = 32 << 20
 
 

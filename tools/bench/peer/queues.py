@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: its queues built and submitted over plain memory. One job on stdin, one answer on
+"""Runs inside tinygrad's environment: its queues built and submitted over plain memory. One job on stdin, one answer on
 stdout, both JSON.
 """
 
@@ -21,13 +21,13 @@ amd = importlib.import_module("tinygrad.runtime.ops_amd")
 support = importlib.import_module("tinygrad.runtime.support.amd")
 uop = importlib.import_module("tinygrad.uop.ops")
 dtypes = importlib.import_module("tinygrad.dtype").dtypes
-MEMORIES: list[mmap.mmap] = []  # what raw addresses point into
+MEMORIES: list[mmap.mmap] = []  # the memory of raw addresses
 RING_BYTES = 16 << 20  # its own choice
 BUFFERS = 3
 
 
 def buffer(size_bytes: int) -> Any:
-    """Return plain memory as the peer's buffer."""
+    """Return plain memory as tinygrad's buffer."""
     memory = mmap.mmap(-1, size_bytes)
     MEMORIES.append(memory)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -44,7 +44,7 @@ def queue_memory() -> Any:
 
 
 class Device:
-    """What its queues ask of a device, each answered as its own driver of a navi31 does, over plain memory."""
+    """The device that its queues need. It answers as tinygrad's driver of a navi31 does, over plain memory."""
 
     target, xccs, sqtt_enabled = (11, 0, 0), 1, False
 
@@ -72,16 +72,16 @@ class Device:
         self.timeline_value = 1
 
     def is_am(self) -> bool:
-        """Tell that it drives the card itself."""
+        """Return that it drives the card itself."""
         return True
 
     def is_usb(self) -> bool:
-        """Tell that the card sits in a slot."""
+        """Return that the card is in a slot."""
         return False
 
 
 def program(device: Device) -> Any:
-    """Return what its queue asks of a program: three buffers and a number."""
+    """Return the program that its queue needs: three buffers and a number."""
     made = amd.AMDProgram.__new__(amd.AMDProgram)
     made.dev, made.args_state_t, made.kernargs_alloc_size = device, hcq.CLikeArgsState, 8 * BUFFERS + 4
     made.signature = ((None, 0, dtypes.int32, ()),)

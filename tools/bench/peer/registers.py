@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: its register tables opened and looked up. One job on stdin, one answer on stdout,
+"""Runs inside tinygrad's environment: its register tables opened and looked up. One job on stdin, one answer on stdout,
 both JSON.
 """
 

@@ -1,4 +1,4 @@
-"""Runs inside the peer's environment: its emulator of the shader cores on one kernel. One job on stdin, one answer on
+"""Runs inside tinygrad's environment: its emulator of the shader cores on one kernel. One job on stdin, one answer on
 stdout, both JSON.
 """
 
@@ -26,10 +26,10 @@ def mapped(data: bytes, size_bytes: int = 0) -> tuple[mmap.mmap, int]:
 
 
 def emulator(job: dict[str, Any], folder: str) -> Any:
-    """Import the emulator from the peer's source tree; it compiles for this computer by the name `clang`."""
+    """Import the emulator from tinygrad's source tree; it compiles for this computer with `clang`."""
     Path(folder, "clang").symlink_to(job["compiler"])
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    os.environ["CACHELEVEL"] = "0"  # what it compiled in a run before is no first run
+    os.environ["CACHELEVEL"] = "0"  # code compiled in an earlier run would not be a first run
     sys.path.insert(0, job["checkout"])
     return importlib.import_module("test.mockgpu.amd.emu").run_asm
 
