@@ -1,5 +1,5 @@
-"""Access logs: what a served card did, as text that people and `ringup trace --decode` read. A line an event, repeated
-ones counted.
+"""Access logs: the events of a served card as text for people and for `ringup trace --decode`. One line for each event;
+repetitions are counted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ HEAD = "ringup access log 1"
 LINE = re.compile(r" *(\d+\.\d) us  card (\d+)  (\S+) +(\S+) +(.*?)(?:  \(x(\d+)\))?\n?")
 MAX_LINES = 4_000_000
 MAX_LINE_CHARACTERS = 4096
-MAX_TEXT_CHARACTERS = 3900  # of an event; with what else is in its line
-UNPRINTABLE = dict.fromkeys((*range(32), 127, 133, 8232, 8233), " ")  # a text is one line, whoever reads it
+MAX_TEXT_CHARACTERS = 3900  # of an event's text; the line has more
+UNPRINTABLE = dict.fromkeys((*range(32), 127, 133, 8232, 8233), " ")  # a text is one line for every reader
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event of a served card, `count` times in a row. `card`: its place among those that were served."""
+    """An event of a served card, `count` times in a row. `card`: the card's number among the served cards."""
 
     time_us: float
     card: int
@@ -43,7 +43,7 @@ class Entry:
 
 
 class AccessLog:
-    """A log that is being written: `follow` each card, once. Where that fails, cards go on, and `close` raises the
+    """A log that is being written. `follow` each card once. If writing fails, cards continue, and `close` raises the
     `OSError`.
     """
 
@@ -55,7 +55,7 @@ class AccessLog:
         self._error: OSError | None = None
 
     def follow(self, card: VirtualRadeon) -> None:
-        """Write what happens in a card from now on, every register access too."""
+        """Write the events of a card from now on, including every register access."""
         number = self._cards
         self._cards += 1
         self._write(f"# card {number}: {card.name}")
@@ -63,7 +63,7 @@ class AccessLog:
         card.log.watch(lambda event: self._note(number, event))
 
     def mark(self, text: str) -> None:
-        """Write a line of somebody's own, such as what the guest is doing."""
+        """Write a line of the caller, such as what the guest does."""
         self.flush()
         self._write(f"# {text.translate(UNPRINTABLE)[:MAX_TEXT_CHARACTERS]}", at_once=True)
 
@@ -77,7 +77,7 @@ class AccessLog:
         self._last = Entry(event.time_ns / 1000, card, event.block, event.kind, text)
 
     def flush(self) -> None:
-        """Write what is counted still."""
+        """Write the event that is being counted."""
         if self._last is not None:
             self._write(str(self._last))
             self._last = None
@@ -88,15 +88,13 @@ class AccessLog:
         try:
             self._stream.write(f"{line}\n")
             if at_once:
-                self._stream.flush()  # whoever marks a place may read up to there
+                self._stream.flush()  # the caller of `mark` may read up to this line
         except OSError as error:
             self._error = error
             LOG.warning("the access log ends here: %s", error.strerror)
 
     def close(self) -> None:
-        """Write what is counted still; what happens from now on is not written. Raises the `OSError` that ended the
-        log.
-        """
+        """Write the event that is being counted, and end the log. Raises the `OSError` that ended it earlier."""
         self.flush()
         self._closed = True
         if self._error is not None:
@@ -105,7 +103,7 @@ class AccessLog:
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[AccessLog | None]:
-    """Give a log that goes to `path`; None without one. Raises `OSError`."""
+    """Yield a log that goes to `path`, or None without a path. Raises `OSError`."""
     if path is None:
         yield None
         return
@@ -119,16 +117,16 @@ def writing(path: Path | None) -> Iterator[AccessLog | None]:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file begins as an access log does. Raises `OSError`."""
+    """Whether a file begins like an access log. Raises `OSError`."""
     with path.open("rb") as stream:
         return stream.read(len(HEAD)) == HEAD.encode()
 
 
 def read(path: Path) -> tuple[list[Entry], list[str]]:
-    """Return the entries of a log and its remarks. Raises `TransportError` for what is none, with the line.
+    """Return the entries of a log and its remarks. Raises `TransportError` with the line for another file.
 
-    A log that is still being written, or whose writer was killed, ends anywhere in a line: what is there of that one is
-    a remark.
+    A log that is still being written, or whose writer was killed, may end in the middle of a line; that part becomes a
+    remark.
     """
     entries: list[Entry] = []
     remarks: list[str] = []
@@ -142,12 +140,13 @@ def read(path: Path) -> tuple[list[Entry], list[str]]:
             if line.startswith("#"):
                 remarks.append(line[1:].strip())
             elif not line.endswith("\n") and len(line) < MAX_LINE_CHARACTERS and line.isprintable():
-                return entries, [*remarks, f"the last line is not whole: {line.strip()}"]
+                return entries, [*remarks, f"the last line is incomplete: {line.strip()}"]
             elif match := LINE.fullmatch(line):
                 time_us, card, block, kind, text, count = match.groups()
                 entries.append(Entry(float(time_us), int(card), block, kind, text, int(count or 1)))
             else:
                 raise TransportError(
-                    f"access log {path}: line {number} is no event: {line[:60].rstrip()!r}; it is damaged or was edited"
+                    f"access log {path}: line {number} is not an event: {line[:60].rstrip()!r}; it "
+                    "is damaged or was edited"
                 )
     raise TransportError(f"access log {path} has more than {MAX_LINES} lines; cut it into pieces")

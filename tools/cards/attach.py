@@ -1,6 +1,4 @@
-"""Reaching a card without starting it: ours to hold where it is free, for looking only where another process holds
-it.
-"""
+"""Opening a card without starting it: held by us if it is free, read-only if another process holds it."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ PCI = "pci:"
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A card as it was found. `holder` names the process that has it, empty where we do."""
+    """A card in the state in which it was found. `holder` names the process that holds it, empty if we do."""
 
     bare: Bare
     holder: str = ""
@@ -27,10 +25,10 @@ class Attached:
 
 @contextmanager
 def attached(name: str, *, change: bool = False) -> Iterator[Attached]:
-    """Hold the card called `name`; `change`: it will be written, so looking only will not do.
+    """Hold the card called `name`. `change`: it will be written, so read-only access is not enough.
 
-    Raises `CardBusy` for a card that cannot even be looked at, `NotSupported` for one whose kernel driver shows no
-    registers, and what opening raises.
+    Raises `CardBusy` for a card that cannot even be read, `NotSupported` for one whose kernel driver gives no access to
+    registers, and the errors of opening.
     """
     device, who = _device(name, change=change)
     try:
@@ -51,5 +49,5 @@ def _device(name: str, *, change: bool) -> tuple[Device, str]:
         except RingupError:
             raise busy from None
     if not isinstance(device, Device):
-        raise NotSupported(f"{name} is driven by its kernel driver, which shows no registers")
+        raise NotSupported(f"{name} is driven by its kernel driver, which gives no access to registers")
     return device, ""

@@ -1,5 +1,5 @@
-"""`ringup bind` and `ringup unbind`: give a card's functions to VFIO, or back to the kernel's own drivers, by a plan
-that is shown.
+"""`ringup bind` and `ringup unbind`: give a card's functions to VFIO, or back to the kernel's own drivers. The plan is
+shown.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "bind",
         help="give a card to VFIO, with its whole IOMMU group",
-        description="Take a card and all of its IOMMU group from the kernel's drivers. The plan is printed; a step that fails takes all back.",
+        description="Take a card and all of its IOMMU group from the kernel's drivers. The plan is "
+        "printed. If a step fails, "
+        "all steps are undone.",
     )
     parser.add_argument(
         "--driver",
         choices=DRIVERS,
         default=preflight.VFIO_DRIVER,
-        help="who gets it (default: %(default)s; none: nobody, for sysfs)",
+        help="driver that gets it (default: %(default)s; none: no driver, for sysfs)",
     )
     parser.add_argument(
         "--whole-group",
         action="store_true",
-        help="other devices than the card may go too, if they are in its IOMMU group",
+        help="also give other devices that are in its IOMMU group",
     )
     add_common(parser)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add what `bind` and `unbind` both take."""
+    """Add the arguments of both `bind` and `unbind`."""
     parser.add_argument(
         "card", nargs="?", metavar="CARD", help=f"pci:0000:03:00.0 or 0000:03:00.0 (default: {ENVIRONMENT})"
     )
     add_card_arguments(parser, positional=False, json="print an object: card, steps, objections, done")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show the plan and what speaks against it; change nothing"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and its problems; change nothing")
 
 
 def run(args: argparse.Namespace, kernel: Kernel | None = None) -> int:
-    """Show the plan, then carry it out. `kernel` is where sysfs lies."""
+    """Show the plan, then carry it out. `kernel` has sysfs."""
     return carry_out(args, kernel or Kernel(), args.driver, whole_group=args.whole_group)
 
 
 def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, whole_group: bool = False) -> int:
-    """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found something that speaks
-    against it.
+    """Give the card's group to `driver`, None for the kernel's choice. Status 1: a dry run found a
+    problem.
     """
     function = find(kernel, named(args).removeprefix(PREFIX))
     steps = bind.plan_unbind(function) if driver is None else bind.plan_bind(function, driver)
@@ -83,13 +83,13 @@ def carry_out(args: argparse.Namespace, kernel: Kernel, driver: str | None, *, w
     if args.json:
         print(json_text({**report, "done": done}, indent=1))
     elif done and steps:
-        owners = ", ".join(f"{mate.address}: {mate.driver or 'nobody'}" for mate in function.companions())
+        owners = ", ".join(f"{mate.address}: {mate.driver or 'no driver'}" for mate in function.companions())
         print(f"done: {owners}")
     return 1 if args.dry_run and against else 0
 
 
 def _of_processor(function: Function, driver: str | None) -> list[preflight.Finding]:
-    """Object to giving away the graphics of a processor: the functions of its slot are the machine's USB and sound."""
+    """Return the problem of integrated graphics: the other functions of their slot are the machine's USB and sound."""
     name = family(function.device) if function.vendor == AMD else ""
     if driver is None or PROCESSOR not in name:
         return []
@@ -107,4 +107,4 @@ def _show(function: Function, steps: list[bind.Step], against: list[preflight.Fi
     if not steps:
         print("  nothing to do")
     for finding in against:
-        print(f"  against it: {finding.what}: {finding.seen}; {finding.remedy}")
+        print(f"  problem: {finding.what}: {finding.seen}; {finding.remedy}")

@@ -1,4 +1,4 @@
-"""`ringup bridge`: what an enclosure's USB bridge runs, and its flash: look, copy, compare, write."""
+"""`ringup bridge`: the firmware of an enclosure's USB bridge, and its flash: show, copy, compare, write."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ READS_OF_A_COPY, LOOKS_AT_A_BLOCK = 8, 3  # for the bar
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "bridge",
-        help="USB bridges: what one runs, a copy of its flash, its firmware compared and written",
-        description="The USB bridge of an enclosure and the flash behind it. Only `flash` writes, and only after a copy was made.",
+        help="USB bridges: show the firmware, copy the flash, compare and write firmware",
+        description="The USB bridge of an enclosure and its flash. Only `flash` writes, and only after a "
+        "copy was made.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    info = actions.add_parser("info", help="say what the bridge is, what it runs and what its flash holds")
+    info = actions.add_parser("info", help="show the bridge, its firmware and the contents of its flash")
     add_card_arguments(info)
     backup = actions.add_parser(
-        "backup", help="copy the flash into a file: both sets, or the first where the bridge gives no other"
+        "backup", help="copy the flash into a file: both sets, or the first if the bridge gives only that"
     )
     add_card_arguments(backup)
-    backup.add_argument("file", type=_file, metavar="FILE", help="the copy; it must not be there yet")
+    backup.add_argument("file", type=_file, metavar="FILE", help="the copy; the file must not exist yet")
     verify = actions.add_parser(
         "verify", help="compare the flash with an image, or with the image in a copy of a flash"
     )
@@ -53,9 +54,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verify.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
     flash = actions.add_parser(
         "flash",
-        help="write an image, block after block; the same command goes on after an interruption",
-        description="Write firmware, after a yes. The flash is copied first, each block is read back, and a journal beside the copy "
-        "lets the same command go on where it stopped. Ctrl-C stops between blocks. At the end the enclosure has to be switched off and on.",
+        help="write an image, block after block; the same command continues after an interruption",
+        description="Write firmware, after a confirmation. The flash is copied first, each block is read "
+        "back, and a journal "
+        "next to the copy "
+        "lets the same command continue where it stopped. Ctrl-C stops between blocks. At the end switch the "
+        "enclosure off and on.",
     )
     add_card_arguments(flash)
     flash.add_argument("file", type=_file, metavar="FILE", help="an image or a copy of a flash")
@@ -63,37 +67,35 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--backup",
         type=_file,
         metavar="FILE",
-        help="where the copy of the flash goes; one that is there must match the flash",
+        help="file for the copy of the flash; an existing copy must match the flash",
     )
     flash.add_argument(
-        "--no-backup", action="store_true", help="for a bridge in its ROM, which reads no flash, and nobody has a copy"
+        "--no-backup", action="store_true", help="no copy, for a bridge in its ROM, which cannot read the flash"
     )
     flash.add_argument(
         "--config",
         type=_file,
         metavar="FILE",
-        help="a copy of a flash whose configuration (names, ids) the bridge gets; without it the bridge keeps its own",
+        help="take the configuration (names, ids) from this copy of a flash; default: the bridge keeps its own",
     )
     flash.add_argument(
-        "--other-line", action="store_true", help="an image for other boards, or without a version, is meant"
+        "--other-line", action="store_true", help="allow an image for other boards, or without a version"
     )
-    flash.add_argument(
-        "--yes", action="store_true", help="write without a question; needed where no terminal answers one"
-    )
-    flash.add_argument("--dry-run", action="store_true", help="show the plan and what speaks against it; write nothing")
+    flash.add_argument("--yes", action="store_true", help="write without a question; needed without a terminal")
+    flash.add_argument("--dry-run", action="store_true", help="show the plan and its problems; write nothing")
     parser.set_defaults(run=run)
 
 
 def _file(text: str) -> Path:
     if not text:
-        raise argparse.ArgumentTypeError("a file needs a name, this one is empty")
+        raise argparse.ArgumentTypeError("the file name is empty")
     return Path(text)
 
 
 def run(args: argparse.Namespace, options: Mapping[str, Any] | None = None) -> int:
     """Do one action on the bridge of a card. `options`: the transport's, for another USB host than this machine's."""
     if args.action == "flash" and args.backup and args.no_backup:
-        raise WrongUsage("--backup says where the copy goes, --no-backup that there is none: give one of them")
+        raise WrongUsage("give either --backup FILE for the copy or --no-backup")
     name = card_name(args)
     with _held(name, options or {}) as (port, row):
         status: int = ACTIONS[args.action](args, name, port, row)
@@ -108,13 +110,13 @@ def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
     prefix, _, rest = name.partition(":")
     options = dict(given)
     if prefix == "virtual":
-        from ringup.silicon import transport  # the models are loaded for a virtual card alone
+        from ringup.silicon import transport  # the models are loaded only for a virtual card
 
         way = transport.open(rest)
         prefix, rest, options = (way.prefix, way.rest, dict(way.options)) if isinstance(way, Via) else ("", rest, {})
     if prefix != "usb":
         raise NotSupported(
-            f"{name} has no USB bridge in front of it; names of those begin with usb:, or end in @asm2464pd"
+            f"{name} is not behind a USB bridge; names of such cards begin with usb:, or end in @asm2464pd"
         )
     for of_the_card in ("firmware", "witness"):
         options.pop(of_the_card, None)
@@ -149,7 +151,7 @@ def _info(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
 
 
 def _set(flash: Flash, copy: int) -> dict[str, Any]:
-    """Look at the head of a set; what cannot be read or is not sound is told."""
+    """Read the start of a set. Problems are part of the result."""
     found: dict[str, Any] = {"set": copy, "version": None, "config": None, "problem": None}
     try:
         block = flash.read_config(0, copy)
@@ -169,7 +171,7 @@ def _info_lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"{document['name']}: {document['ids']} {names}, {shown}"
     yield f"  runs {document['firmware']} firmware ({document['maker']}){', ' + document['version'] if document['version'] else ''}"
     for one in document["sets"]:
-        version = one["version"] or "no version that can be told"
+        version = one["version"] or "an unknown version"
         config = one["config"]
         called = f", calls itself {config['vid']:04x}:{config['pid']:04x} {config['usb_product']!r}" if config else ""
         yield f"  set {one['set']}: image {version}{called}{'; ' + one['problem'] if one['problem'] else ''}"
@@ -182,7 +184,7 @@ def _backup(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
     if args.file.is_dir():
         raise FirmwareError(f"{args.file} is a folder; name a file in it")
     if args.file.exists():
-        raise FirmwareError(f"{args.file} is there already; name another file, nothing is written over")
+        raise FirmwareError(f"{args.file} exists already; name another file, nothing is overwritten")
     with Progress(f"{name}: copying the flash", READS_OF_A_COPY) as progress:
         copy = Flash(port, row).read_all(progress.step)
     sets = parse_flash(copy, str(args.file))
@@ -206,7 +208,9 @@ def _backup(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
         for problem in problems:
             print(f"  {problem}")
     if not any(one.image for one in sets):
-        raise _in_result(f"{args.file} holds no sound image: it is what the flash reads as, and nothing to go back to")
+        raise _in_result(
+            f"{args.file} contains no valid image: it is what the flash reads as, and cannot be used to go back"
+        )
     return 0
 
 
@@ -227,14 +231,14 @@ def _verify(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
             )
         )
     elif not found:
-        print(f"{name}: its flash holds {image.version or 'the image'} of {args.file}, byte for byte")
+        print(f"{name}: its flash contains {image.version or 'the image'} of {args.file}, byte for byte")
     if found:
         raise _in_result(f"{name}: {found[0]}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else ""))
     return 0
 
 
 def _in_result(text: str) -> FirmwareError:
-    """Make the error of something that the printed result says too."""
+    """Make the error for a problem that the printed result shows too."""
     error = FirmwareError(text)
     error.in_result = True
     return error
@@ -247,7 +251,7 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
     flash = Flash(port, row)
     backup = None if args.no_backup else args.backup
     flashing = Flashing(flash, image, backup, configs=configs, other_line=args.other_line, image_path=args.file)
-    with Progress(f"{name}: looking at the flash", READS_OF_A_COPY) as progress:
+    with Progress(f"{name}: reading the flash", READS_OF_A_COPY) as progress:
         against = flashing.objections(progress.step)
     report = {
         "name": name,
@@ -269,8 +273,8 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
             print(json_text({**report, "done": False}, indent=1))
         return 1 if against else 0
     if not against and not args.yes:
-        # ORDER: behind the plan and the way back, which kill -9 or a power cut would leave untold, and before the first
-        # write
+        # ORDER: the question comes after the plan and the way back are printed, so that they are known even after kill
+        # -9 or a power cut, and before the first write
         _ask(name, as_json=args.json)
     outcome = _write(flashing, name)
     if args.json:
@@ -281,7 +285,7 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
             print(line)
     if not outcome.finished:
         print(
-            f"{name}: stopped between two blocks; run the same command again to go on, and leave the enclosure on",
+            f"{name}: stopped between two blocks; run the same command again to continue, and leave the enclosure on",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -289,11 +293,9 @@ def _flash(args: argparse.Namespace, name: str, port: Port, row: Row) -> int:
 
 
 def _ask(name: str, *, as_json: bool) -> None:
-    """Ask on a terminal whether to write. Raises `WrongUsage` for another answer than yes, and where nobody can be
-    asked.
-    """
+    """Ask on a terminal whether to write. Raises `WrongUsage` for an answer other than yes, and without a terminal."""
     if as_json or sys.stdin is None or not sys.stdin.isatty():
-        raise WrongUsage(f"nothing was written to {name}: read the plan of --dry-run, then say --yes")
+        raise WrongUsage(f"nothing was written to {name}: read the plan of --dry-run, then use --yes")
     print(f"write to the flash of {name}? type yes: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() != "yes":
         raise WrongUsage(f"nothing was written to {name}: the answer was not yes")
@@ -303,12 +305,12 @@ def _configs(path: Path) -> tuple[bytes, ...]:
     data = load_file(path).data
     blocks = configs_of(data) if is_copy(data) else ()
     if not blocks:
-        raise FirmwareError(f"{path}: no copy of a flash with sound configuration blocks")
+        raise FirmwareError(f"{path}: not a copy of a flash with valid configuration blocks")
     return blocks
 
 
 def _write(flashing: Flashing, name: str) -> Outcome:
-    """Write; on failure say what to do about a bridge that was left half-way."""
+    """Write. On failure print what to do about a bridge that is half written."""
     total = READS_OF_A_COPY + LOOKS_AT_A_BLOCK * len(flashing.steps)
     begun = False
 
@@ -333,32 +335,34 @@ def _show_plan(name: str, flash: Flash, flashing: Flashing, report: dict[str, An
     print(f"{name} ({flash.port.place.ids}, runs {running}): {report['image']}, {report['version'] or 'no version'}")
     backup = report["backup"]
     if backup:
-        print(f"  copy of the flash: {backup}{'' if not Path(backup).exists() else ', there already'}")
+        print(f"  copy of the flash: {backup}{'' if not Path(backup).exists() else ', exists already'}")
     for number, step in enumerate(flashing.steps, 1):
         print(f"  {number}. {step}")
     if flashing.resumes:
         kept = (
-            "blocks that are right already are kept" if flash.readable else "all blocks are written: the ROM reads none"
+            "blocks that are correct already are kept"
+            if flash.readable
+            else "all blocks are written, because the ROM cannot read them"
         )
-        print(f"  an earlier run did not come to its end; {kept}")
+        print(f"  an earlier run did not finish; {kept}")
     if flashing.steps:
-        print("  if writing does not come to its end:")
+        print("  if writing does not finish:")
         for number, line in enumerate(report["recovery"], 1):
             print(f"    {number}. {line}")
     for one in report["objections"]:
-        print(f"  against it: {one['what']}: {one['seen']}; {one['remedy']}")
+        print(f"  problem: {one['what']}: {one['seen']}; {one['remedy']}")
 
 
 def _ending(outcome: Outcome, args: argparse.Namespace) -> Iterator[str]:
-    kept = f", {len(outcome.kept)} were right already" if outcome.kept else ""
+    kept = f", {len(outcome.kept)} were correct already" if outcome.kept else ""
     yield f"done: {len(outcome.written)} blocks written{kept}{', all read back' if outcome.verified else ''}"
     if outcome.written:
         yield f"switch the enclosure off and on, then `ringup bridge verify {args.card or args.card_option or 'CARD'} {args.file}`"
 
 
 class Patience:
-    """Ctrl-C, SIGTERM and SIGHUP stop between blocks: within one they are only remembered. The second ends the program
-    at once.
+    """Ctrl-C, SIGTERM and SIGHUP stop between blocks; inside a block they are remembered. The second signal ends the
+    program at once.
     """
 
     def __init__(self) -> None:
@@ -373,7 +377,7 @@ class Patience:
         if self._asked:
             raise KeyboardInterrupt if number == signal.SIGINT else ending.Ended(number)
         self._asked = True
-        failure.say("stopping when this block is in place; once more to stop at once, which leaves it half written")
+        failure.say("stopping after this block; once more to stop at once, which leaves the block half written")
 
     def __enter__(self) -> Patience:
         for number in (signal.SIGINT, *ending.STATUSES):

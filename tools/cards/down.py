@@ -1,4 +1,4 @@
-"""`ringup down`: bring a card that somebody left running to rest, then to sleep."""
+"""`ringup down`: stop a card that was left running, and put it to sleep."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from ringup.tools.common.json_text import json_text
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "down",
-        help="bring a card that was left running to rest, and to sleep",
-        description="End what runs on a card that a process left, and put it to sleep in D3hot. A card that its driver closed keeps its "
-        "firmware for a quick start; one that was left running is reset as a whole. No firmware file is needed. A card that a process drives "
+        help="stop a card that was left running, and put it to sleep",
+        description="End the work on a card that a process left, and put the card to sleep in D3hot. A "
+        "card that its driver "
+        "closed keeps its "
+        "firmware for a quick start; one that was left running is reset as a whole. No firmware files are needed. A "
+        "card that a process drives "
         "now is not touched: end that process.",
     )
     add_card_arguments(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--awake", action="store_true", help="leave it in D0")
-    kind.add_argument("--off", action="store_true", help="switch its slot off as well, where an enclosure can do that")
+    kind.add_argument("--off", action="store_true", help="also switch its slot off, if the enclosure can do that")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
         if args.off:
             if device.remote is None:
                 raise NotSupported(
-                    f"switching {name} off: only a slot in an enclosure can be; the card is at rest, in {done.power}"
+                    f"switching {name} off: only a slot in an enclosure can be switched off; the card is stopped, in "
+                    f"{done.power}"
                 )
             device.remote.power_off()
     if args.json:
@@ -42,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     print(f"{name} was found {done.found}")
     for rung in done.rungs:
         print(f"  {rung}")
-    print(f"{name} is at rest, in {done.power}" + (", its slot switched off" if args.off else ""))
+    print(f"{name} is stopped, in {done.power}" + (", its slot switched off" if args.off else ""))
     return 0

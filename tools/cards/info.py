@@ -1,4 +1,4 @@
-"""`ringup info`: what a card is and in what state it was found. It is woken if it sleeps; nothing of it is started."""
+"""`ringup info`: what a card is and its state. It is woken if it sleeps; nothing is started."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ MIB = 20  # bits
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "info",
-        help="say what a card is and how it was found, without starting it",
-        description="Say what a card is: ids, link, memory, blocks, firmware files, and in what state it was found. It is woken if it sleeps; "
-        "nothing is started. A card that another process drives is only looked at.",
+        help="show what a card is and its state, without starting it",
+        description="Show what a card is: ids, link, memory, blocks, firmware files, and its state. It "
+        "is woken if it sleeps; "
+        "nothing is started. A card that another process drives is only read.",
     )
     add_card_arguments(parser, firmware=True)
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
-    """Return what is known as plain values; what could not be read is under `unknown`."""
+    """Return what is known as plain values; `unknown` lists what could not be read."""
     vendor, device, revision, subvendor, subdevice = bare.pci_ids
     now, able = bare.links
     window = bare.window
@@ -70,7 +71,7 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
         "unknown": [],
     }
     if wrong := bars.trouble(vendor, shown_sizes(bare)):
-        shown["unknown"].append(f"how it would run: {wrong}; {bars.REMEDY}")
+        shown["unknown"].append(f"whether it can run: {wrong}; {bars.REMEDY}")
     try:
         shown |= {"state": bare.state(), "blocks": bare.versions(), "firmware": _firmware(bare, store)}
         shown["doubts"] += doubts(bare)
@@ -94,12 +95,12 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
 
 
 def shown_sizes(bare: Bare) -> dict[int, int]:
-    """Return the bytes of every BAR that the path shows."""
+    """Return the size in bytes of every BAR that the path has."""
     return {number: bar.size_bytes for number, bar in bare.device.bars.items()}
 
 
 def _firmware(bare: Bare, store: Store) -> list[dict[str, Any]]:
-    """Say of every file that the card wants whether it is here, and where."""
+    """Return for every file that the card needs whether it is installed, and where."""
     files = DeviceStore(bare.device, store)
     rows = []
     for need in _wanted(bare):
@@ -139,7 +140,8 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
     if shown["core"]:
         core = shown["core"]
         yield (
-            f"  core      {core['shader_engines']} shader engines, {core['compute_units_by_design']} compute units by design, "
+            f"  core      {core['shader_engines']} shader engines, "
+            f"{core['compute_units_by_design']} compute units by design, "
             f"waves of {core['wave_size']}, {core['lds_bytes'] >> 10} KiB of LDS, {core['copy_engines']} copy engines"
         )
     if shown["blocks"]:
@@ -148,7 +150,7 @@ def _lines(shown: dict[str, Any]) -> Iterator[str]:
         yield f"  resets    {', '.join(shown['resets'])}"
     for row in shown["firmware"]:
         where = row["path"] or (
-            "missing, optional" if row["optional"] else "missing: `ringup firmware check` says more"
+            "missing, optional" if row["optional"] else "missing: `ringup firmware check` shows more"
         )
         yield f"  firmware  {row['kind']:8} {row['name']:32} {where}"
     for text in shown["doubts"]:

@@ -1,11 +1,11 @@
-"""Arguments of a kernel as words of the command line: numbers by type, buffers filled from files, buffers that go to
-files or the screen.
+"""Arguments of a kernel on the command line: numbers by type, buffers filled from files, buffers written to files or
+shown.
 
 | word | what the kernel gets |
 |---|---|
 | `u32:7`, `f32:2.5`, `i64:-1` … | a number of that type |
-| `7`, `2.5` | a number of the type that the kernel's metadata says |
-| `in:FILE` | a buffer with the file's bytes (of `.npy` files the array's) |
+| `7`, `2.5` | a number of the type in the kernel's metadata |
+| `in:FILE` | a buffer with the file's bytes (of a `.npy` file the array's bytes) |
 | `out:FILE:SIZE` | a buffer of SIZE zero bytes, written to FILE afterwards |
 | `inout:FILE:FILE` | a buffer with the first file's bytes, written to the second afterwards |
 | `zero:SIZE` | a buffer of SIZE zero bytes |
@@ -30,29 +30,29 @@ TYPES = {  # word: NumPy's name
     "u8": "<u1", "i8": "<i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "u64": "<u8", "i64": "<i8",
     "f16": "<f2", "f32": "<f4", "f64": "<f8",
 }  # fmt: skip
-SHOWN = 16  # numbers of a buffer that text shows; JSON has all
+SHOWN = 16  # numbers of a buffer in text output; JSON has all
 NPY = ".npy"
 
 
 @dataclass(slots=True)
 class Argument:
-    """One argument: what the kernel is given, and what becomes of a buffer afterwards."""
+    """One argument: its value for the kernel, and what happens to a buffer afterwards."""
 
     word: str
     value: Any = None  # of a number
     size_bytes: int = 0  # of a buffer
-    source: Input | None = None  # what fills it; zeros do where there is neither this nor an array
-    array: Any = None  # of a .npy file, which is read where it lies
+    source: Input | None = None  # its contents; without this and without an array it is filled with zeros
+    array: Any = None  # of a .npy file, which is mapped
     out: Path | None = None
     show: str = ""
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is memory."""
+        """Whether it is a buffer."""
         return self.value is None
 
     def contents(self) -> bytes:
-        """Return what the buffer holds before the kernel runs."""
+        """Return the contents of the buffer before the kernel runs."""
         if self.array is not None:
             data: bytes = self.array.tobytes()
             return data
@@ -60,9 +60,7 @@ class Argument:
 
 
 def parse(word: str) -> Argument:
-    """Return the argument that a word means. Raises `WrongUsage` for none, an `OSError` for a file that cannot be
-    read.
-    """
+    """Return the argument for a word. Raises `WrongUsage`, or `OSError` for an unreadable file."""
     kind, colon, rest = word.partition(":")
     try:
         if not colon:
@@ -74,7 +72,8 @@ def parse(word: str) -> Argument:
     except (ValueError, EOFError, argparse.ArgumentTypeError) as error:
         raise WrongUsage(f"--arg {word}: {error}") from error
     raise WrongUsage(
-        f"--arg {word}: {kind} is no kind of argument; there are {', '.join((*TYPES, *BUFFERS))}, and plain numbers"
+        f"--arg {word}: {kind} is not a kind of argument; the kinds are "
+        f"{', '.join((*TYPES, *BUFFERS))}, and plain numbers"
     )
 
 
@@ -84,7 +83,7 @@ def _plain(word: str) -> int | float:
             return kind(word)
         except ValueError:
             continue
-    raise ValueError(f"{word!r} is no number such as 7, 0x7 or 2.5, and no buffer such as in:FILE or zero:SIZE")
+    raise ValueError(f"{word!r} is neither a number such as 7, 0x7 or 2.5 nor a buffer such as in:FILE or zero:SIZE")
 
 
 def _number(kind: str, text: str) -> Any:
@@ -97,7 +96,7 @@ def _number(kind: str, text: str) -> Any:
     try:
         value = int(text, 0)
     except ValueError:
-        raise ValueError(f"{text!r} is no whole number: write 7 or 0x7") from None
+        raise ValueError(f"{text!r} is not a whole number: write 7 or 0x7") from None
     if not bounds.min <= value <= bounds.max:
         raise ValueError(f"{kind} holds {bounds.min} to {bounds.max}")
     return dtype.type(value)
@@ -109,7 +108,7 @@ def _float(kind: str, dtype: Any, text: str) -> Any:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number: write 2.5") from None
+        raise ValueError(f"{text!r} is not a number: write 2.5") from None
     with np.errstate(over="ignore"):
         rounded = dtype.type(value)
     if np.isinf(rounded) and "inf" not in text.lower():
@@ -126,9 +125,9 @@ def _in(word: str, rest: str) -> Argument:
             array = np.lib.format.open_memmap(path, mode="r")
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001  a header is Python's syntax: its reader raises many classes, tokenize.TokenError too
+        except Exception as error:  # noqa: BLE001  a header has Python's syntax: its reader raises many classes, such as tokenize.TokenError
             why = " ".join(str(error).split())
-            raise ValueError(f"{path} holds no NumPy array as `numpy.save` writes one: {why}") from None
+            raise ValueError(f"{path} is not a NumPy array written by `numpy.save`: {why}") from None
         return Argument(word, size_bytes=array.nbytes, array=array)
     source = files.find(path)
     return Argument(word, size_bytes=source.size_bytes, source=source)
@@ -139,7 +138,7 @@ def _out(word: str, rest: str) -> Argument:
     if not name:
         raise ValueError("out:FILE:SIZE")
     if Path(name).suffix == NPY:
-        raise ValueError("of what type and shape would the array be? write raw bytes, or inout: from a .npy file")
+        raise ValueError("the type and shape of the array are unknown: write raw bytes, or use inout: with a .npy file")
     files.check_outputs(Path(name))
     return Argument(word, size_bytes=_some(size), out=Path(name))
 
@@ -164,14 +163,14 @@ def _show(word: str, rest: str) -> Argument:
         raise ValueError(f"show:SIZE:TYPE with TYPE one of {', '.join(TYPES)}")
     size_bytes, of_one = _some(size), int(TYPES[kind][-1])
     if size_bytes % of_one:
-        raise ValueError(f"{size_bytes} bytes are no whole number of {kind}, of {of_one} bytes each")
+        raise ValueError(f"{size_bytes} bytes are not a multiple of {kind}, which has {of_one} bytes")
     return Argument(word, size_bytes=size_bytes, show=kind)
 
 
 def _some(text: str) -> int:
     size_bytes = numbers.size(text)
     if not size_bytes:
-        raise ValueError("a buffer of no bytes")
+        raise ValueError("an empty buffer")
     return size_bytes
 
 
@@ -185,7 +184,7 @@ BUFFERS: dict[str, Callable[[str, str], Argument]] = {
 
 
 def place(card: Any, arguments: list[Argument]) -> list[Any]:
-    """Put buffers into the card's memory, where they stay until it closes; return what the kernel is given. Raises
+    """Put buffers into the card's memory, where they stay until it closes. Return the kernel's arguments. Raises
     `OutOfMemory`.
     """
     placed: list[Any] = []
@@ -195,14 +194,14 @@ def place(card: Any, arguments: list[Argument]) -> list[Any]:
             continue
         buffer = card.alloc(
             max(1, argument.size_bytes), name=f"argument {number}"
-        )  # ORDER: what does not fit is not read
+        )  # ORDER: a buffer that does not fit is not read
         card.copy.upload(buffer, argument.contents()).wait()
         placed.append(buffer)
     return placed
 
 
 def collect(card: Any, arguments: list[Argument], placed: list[Any]) -> list[dict[str, Any]]:
-    """Bring buffers back to where they belong; return a row for each that was written or is to be shown."""
+    """Copy buffers back to files or output; return a row for each of them."""
     rows: list[dict[str, Any]] = []
     for number, (argument, buffer) in enumerate(zip(arguments, placed, strict=True)):
         if argument.out is None and not argument.show:
@@ -221,7 +220,7 @@ def collect(card: Any, arguments: list[Argument], placed: list[Any]) -> list[dic
 
 
 def _store(argument: Argument, data: bytes) -> None:
-    assert argument.out is not None  # who calls has looked
+    assert argument.out is not None  # the caller has checked it
     with files.writing(argument.out) as draft:
         if argument.array is not None and argument.out.suffix == NPY:
             import numpy as np

@@ -14,20 +14,20 @@ from ringup.tools.common.json_text import json_text
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "list",
-        help="list the cards that can be opened, and those that cannot with the reason",
-        description="List the cards of every installed transport. Nothing is touched.",
+        help="list cards, and why some cannot be opened",
+        description="List the cards of every installed transport. No card is touched.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
 
 
 def run(args: argparse.Namespace) -> int:
-    with redirect_stdout(sys.stderr):  # another package's transport may print what it likes; the list is ours
+    with redirect_stdout(sys.stderr):  # a transport of another package may print; the list must stay clean
         found = cards()
     if args.json:
         print(json_text([asdict(card) for card in found], indent=1))
         return 0
     if not found:
-        print("no transport is installed that could reach a card; `ringup doctor` shows the GPUs this machine has")
+        print("no transport is installed; `ringup doctor` shows the GPUs this machine has")
     width = max((len(card.name) for card in found), default=0)
     for card in found:
         line = f"{card.name:{width}}  {card.description}" + (f"  (skipped: {card.skipped})" if card.skipped else "")

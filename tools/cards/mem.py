@@ -1,6 +1,4 @@
-"""`ringup mem`: read and write a card's memory, by place in VRAM or by GPU virtual address; nothing of the card is
-started.
-"""
+"""`ringup mem`: read and write a card's memory, by offset in VRAM or by GPU virtual address. Nothing is started."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from ringup.tools.common.wrong_usage import WrongUsage
 
 READ, WRITE = "read", "write"
 VRAM, GPU = "vram", "gpu"
-SHOWN_BYTES = 1 << 20  # of a dump; more goes to a file
+SHOWN_BYTES = 1 << 20  # of a dump; more must go to a file
 CHUNK_BYTES = 4 << 20
 USAGE = """ringup mem [CARD] read ADDRESS SIZE [--space {vram,gpu}] [--vmid N] [--out FILE]
        ringup mem [CARD] write ADDRESS HEX | --from FILE [--space {vram,gpu}] [--vmid N]"""
@@ -33,22 +31,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "mem",
         usage=USAGE,
         help="read and write a card's memory",
-        description="Read and write a card's memory as it is found; nothing is started. Addresses are places in VRAM, or GPU virtual ones, "
-        "which the page tables that a driver left translate. A card that another process drives can be read as far as its window shows it. "
-        "A virtual card lives in this one process: what is written to it ends with it.",
+        description="Read and write a card's memory; nothing is started. Addresses are offsets in VRAM, "
+        "or GPU virtual addresses, "
+        "translated by the page tables that a driver left. Of a card that another process drives only the part in the "
+        "window can be read. "
+        "A virtual card exists only in this process: writes are lost at its end.",
     )
     parser.add_argument(
         "words", nargs="+", metavar="[CARD] read|write ADDRESS [SIZE|HEX]", help="sizes such as 64, 0x40, 4K, 1M"
     )
     add_card_arguments(parser, positional=False)
+    parser.add_argument("--space", choices=(VRAM, GPU), default=VRAM, help="address space (default: %(default)s)")
     parser.add_argument(
-        "--space", choices=(VRAM, GPU), default=VRAM, help="what the address counts in (default: %(default)s)"
+        "--vmid",
+        type=int,
+        default=USER_VMID,
+        metavar="N",
+        help="address space of GPU virtual addresses (default: %(default)s)",
     )
-    parser.add_argument(
-        "--vmid", type=int, default=USER_VMID, metavar="N", help="whose GPU virtual addresses (default: %(default)s)"
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write what is read to a file")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="what to write")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the bytes to a file")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="file with the bytes to write")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,19 +80,19 @@ def run(args: argparse.Namespace) -> int:
         where = f"of {bare.device.name}'s {args.space} memory at {start:#x}"
         print(
             f"{size_bytes} bytes {where}: "
-            + (f"read to {args.out}" if action == READ else "written, and read back alike")
+            + (f"read to {args.out}" if action == READ else "written, and read back equal")
         )
     return 0
 
 
 def _parts(args: argparse.Namespace) -> tuple[str, int, list[str]]:
-    """Part the words into action, address and the rest; a card in front goes where `card_name` looks for it."""
+    """Split the words into action, address and the rest; a card in front goes where `card_name` expects it."""
     words = list(args.words)
     args.card = None if words[0] in (READ, WRITE) else words.pop(0)
     if not words or words[0] not in (READ, WRITE):
         raise WrongUsage(f"{words[0] if words else args.card!r} is neither {READ} nor {WRITE}")
     if len(words) < 2:
-        raise WrongUsage(f"{words[0]} at which address?")
+        raise WrongUsage(f"{words[0]} needs an address")
     if (words[0] == READ and args.source) or (words[0] == WRITE and args.out):
         raise WrongUsage("--from is for write, --out for read")
     try:
@@ -101,13 +103,13 @@ def _parts(args: argparse.Namespace) -> tuple[str, int, list[str]]:
 
 def _size(rest: list[str], *, to_file: bool) -> int:
     if len(rest) != 1:
-        raise WrongUsage("read wants an address and one size")
+        raise WrongUsage("read needs an address and one size")
     try:
         size_bytes = numbers.size(rest[0])
     except argparse.ArgumentTypeError as error:
         raise WrongUsage(str(error)) from error
     if not size_bytes:
-        raise WrongUsage("nothing is to be read: the size is 0")
+        raise WrongUsage("nothing to read: the size is 0")
     if size_bytes > SHOWN_BYTES and not to_file:
         raise WrongUsage(f"{size_bytes} bytes are too many to show: --out FILE")
     return size_bytes
@@ -115,13 +117,13 @@ def _size(rest: list[str], *, to_file: bool) -> int:
 
 def _source(path: Path | None, rest: list[str]) -> Input:
     if (path is None) == (not rest) or len(rest) > 1:
-        raise WrongUsage("write wants its bytes once: as hex in one word, or --from FILE")
+        raise WrongUsage("write needs its bytes once: as hex in one word, or --from FILE")
     try:
         source = files.find(path) if path else _words(bytes.fromhex(rest[0].removeprefix("0x")))
     except ValueError:
-        raise WrongUsage(f"{rest[0]!r} is not bytes in hex, such as 00112233, as they lie in memory") from None
+        raise WrongUsage(f"{rest[0]!r} is not bytes in hex, such as 00112233, in memory order") from None
     if not source.size_bytes:
-        raise WrongUsage("there is nothing to write")
+        raise WrongUsage("nothing to write")
     return source
 
 
@@ -130,7 +132,7 @@ def _words(data: bytes) -> Input:
 
 
 def _pieces(bare: Bare, space: str, vmid: int, start: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Give (vram_pa, size_bytes) of the range, in pieces that fit into memory here."""
+    """Yield (vram_pa, size_bytes) of the range, in pieces that fit into host memory."""
     if space == GPU:
         try:
             runs = GpuMemory(bare, vmid).pieces(start, size_bytes)
@@ -148,7 +150,7 @@ def _pieces(bare: Bare, space: str, vmid: int, start: int, size_bytes: int) -> I
 
 
 def _write(bare: Bare, pieces: list[tuple[int, int]], data: bytes) -> None:
-    """Store bytes and read them back. Raises `DeviceFault` for other bytes."""
+    """Store bytes and read them back. Raises `DeviceFault` if they differ."""
     done, hdp = 0, Hdp(bare.ips.block("nbio"))
     hdp.start()
     for at, size in pieces:
@@ -156,6 +158,6 @@ def _write(bare: Bare, pieces: list[tuple[int, int]], data: bytes) -> None:
         hdp.flush()
         if bare.window.read(at, size) != data[done : done + size]:
             raise DeviceFault(
-                f"{bare.device.name}: VRAM at {at:#x} reads other bytes than were written; its memory or link is bad"
+                f"{bare.device.name}: VRAM at {at:#x} reads back different bytes; its memory or link is faulty"
             )
         done += size

@@ -1,8 +1,8 @@
-"""Registers of a card that is there, for `ringup regs`: read by name; written only when that was asked for.
+"""Registers of a present card, for `ringup regs`: read by name, written only if asked for.
 
-A read may act: behind an index register it moves on, a semaphore is taken by it. Such registers are refused without
-`--write`; what no database describes is refused in any case. The addresses are the card's own, from its discovery
-table.
+Some reads have side effects: a read of a data register may advance its index, a read may take a semaphore. Such
+registers are refused without `--write`. Registers that no database describes are always refused. The addresses come
+from the card's discovery table.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ringup.tools.common.wrong_usage import WrongUsage
 NAMED = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<element>\d+)\])?(?:=(?P<value>.*))?")
 TAKEN_BY_READING = re.compile(
     r"_SEM$|SEMAPHORE|MUTEX"
-)  # MMVM_INVALIDATE_ENG17_SEM: gmc_v11_0.c, the read that gives 1 has it
-INDEXES = ("INDEX", "ADDR")  # what a DATA register moves on with its reads, such as SQ_IND_INDEX
-SECURITY, POWER = "mp0", "mp1"  # processors whose registers one header describes
+)  # MMVM_INVALIDATE_ENG17_SEM: gmc_v11_0.c, a read that gives 1 has taken it
+INDEXES = ("INDEX", "ADDR")  # index registers that reads of DATA registers advance, such as SQ_IND_INDEX
+SECURITY, POWER = "mp0", "mp1"  # processors that share one header for their registers
 
 
 def run(args: argparse.Namespace, card: str, query: str | None) -> int:
@@ -35,12 +35,14 @@ def run(args: argparse.Namespace, card: str, query: str | None) -> int:
     match = NAMED.fullmatch(query or "")
     if match is None:
         raise WrongUsage(
-            "a register of a card is NAME, NAME[ELEMENT] or NAME=VALUE; its chip's name instead of the card's shows many at once"
+            "a register of a card is NAME, NAME[ELEMENT] or NAME=VALUE; use the chip's name instead of the card's to "
+            "show many at once"
         )
     wanted = match["value"]
     if wanted is not None and not args.write:
         raise WrongUsage(
-            f"{query} would write to {card}: add --write; or decode the value with the chip's name instead of the card's"
+            f"{query} would write to {card}: add --write; or decode the value with the chip's "
+            "name instead of the card's"
         )
     with attached(card, change=wanted is not None) as found:
         bare = found.bare
@@ -69,56 +71,56 @@ def run(args: argparse.Namespace, card: str, query: str | None) -> int:
 
 
 def _one(chip: Chip, name: str, block: str | None) -> Register:
-    """Return the register of exactly that name. Raises `WrongUsage` for one of several blocks, `HeaderError` for
-    none.
+    """Return the register of exactly that name. Raises `WrongUsage` if several blocks have it, `HeaderError` if
+    none has.
     """
     found = [one for one in regs.exactly(chip, name, block) if one.row.kind == "reg" and one.row.width_bits == 32]
     blocks = list(dict.fromkeys(one.place.block for one in found))
     if not found:
         raise HeaderError(
-            f"no register {name} of {chip.row.name} lies where a read of 32 bits reaches it; `ringup regs {chip.row.name} {name}`"
+            f"{chip.row.name} has no register {name} that a 32-bit read reaches; `ringup regs {chip.row.name} {name}`"
         )
     if len(blocks) > 1:
-        raise WrongUsage(f"{name} is a register of {' and '.join(blocks)}: say which with --block")
+        raise WrongUsage(f"{name} is a register of {' and '.join(blocks)}: choose one with --block")
     return found[0]
 
 
 def _address(bare: Bare, chip: Chip, register: Register, element: int, *, acting: bool) -> int:
-    """Return a register's byte address on this card. `acting`: its reads may act."""
+    """Return a register's byte address on this card. `acting`: its reads may have side effects."""
     row, name = register.row, register.name
     if not 0 <= element < max(1, row.count):
-        raise WrongUsage(f"{name} has {max(1, row.count)} elements, none of number {element}")
+        raise WrongUsage(f"{name} has {max(1, row.count)} elements, numbered from 0; there is no element {element}")
     why = _acts(chip, register)
     if why and not acting:
-        raise WrongUsage(f"reading {name} {why}: add --write if that is meant")
+        raise WrongUsage(f"reading {name} {why}: add --write to do it")
     block = register.place.block
     if block == "mp":
         block = POWER if name.startswith("MP1_") else SECURITY
     if block not in BLOCKS or register.offset is None or register.segment is None:
-        raise NotSupported(f"where {name} of block {block} lies on a card is not known")
+        raise NotSupported(f"the address of {name} of block {block} on a card is not known")
     if block in ("gc", "sdma0", "sdma1") and not bare.core_awake:
         raise NotSupported(
-            f"{bare.device.name}: the graphics core may be switched off, and reading {name} would hang the host"
+            f"{bare.device.name}: the graphics core may be without power, and reading {name} would hang the host"
         )
     bases = bare.ips.block(block).bases
     if not 0 <= register.segment < len(bases):
         raise NotSupported(
-            f"{name} lies in segment {register.segment} of {block}, of which the card names {len(bases)}"
+            f"{name} is in segment {register.segment} of {block}, but the card has only {len(bases)} segments of it"
         )
     at = (bases[register.segment] + register.offset + element * row.stride) * row.unit_bytes
     if not bare.own and at >= bare.device.bars[REGISTER_BAR].size_bytes:
-        raise NotSupported(f"{name} lies at {at:#x}, beyond the register BAR: only the card's holder reads it")
+        raise NotSupported(f"{name} is at {at:#x}, beyond the register BAR: only the card's holder can read it")
     return at
 
 
 def _acts(chip: Chip, register: Register) -> str:
-    """Say what reading a register does; empty when it only tells."""
+    """Return the side effect of reading a register; empty if there is none."""
     name = register.name
     if TAKEN_BY_READING.search(name):
-        return "takes it from who holds it"
+        return "takes it from its holder"
     stem, data, tail = name.rpartition("DATA")
     if data and not tail.strip("_LOHI0123456789"):
         for index in INDEXES:
             if chip.registers(f"{stem}{index}", register.place.block):
-                return f"may move {stem}{index} on"
+                return f"may advance {stem}{index}"
     return ""

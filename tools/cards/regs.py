@@ -1,5 +1,5 @@
-"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value; read one of a card that is
-there.
+"""`ringup regs`: find a chip's registers, show their bits and addresses, decode a value; read one of a present
+card.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ringup.tools.command_line.card_argument import add_card_arguments, card_nam
 from ringup.tools.common.json_text import json_text
 from ringup.tools.common.wrong_usage import WrongUsage
 
-FULL_LIMIT = 4  # so many registers are shown with their fields
-LINE_LIMIT = 40  # so many in one line each
+FULL_LIMIT = 4  # registers shown with their fields
+LINE_LIMIT = 40  # registers shown in one line each
 
 LOG = logging.getLogger(__name__)
 
@@ -27,8 +27,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "regs",
         help="look up a chip's registers, decode a value, read one of a card",
-        description="Find registers of a chip, show their fields, decode a value. With a card's name in place of the chip's, read that register "
-        "of the card, which is not started for it. Nothing is written without --write, nor is anything read whose reading acts.",
+        description="Find registers of a chip, show their fields, decode a value. With a card's name "
+        "instead of the chip's, "
+        "read that register "
+        "of the card, without starting it. Without --write, nothing is written, and no register is read whose reading "
+        "has side effects.",
     )
     parser.add_argument(
         "chip", nargs="?", help="such as navi31, or a card such as virtual:navi31; without it, the chips are listed"
@@ -38,25 +41,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="?",
         help="a register, a part of its name, a pattern with * and ?, or REGISTER=VALUE; without it, the chip's blocks",
     )
-    parser.add_argument("--block", help="only this block, such as gc; without a query, only its line")
-    parser.add_argument("--all", action="store_true", help="every hit, with its fields")
-    parser.add_argument("--write", action="store_true", help="of a card: let REGISTER=VALUE write, and reads act")
+    parser.add_argument("--block", help="only this block, such as gc; without a query, show its line")
+    parser.add_argument("--all", action="store_true", help="show every match with its fields")
+    parser.add_argument(
+        "--write", action="store_true", help="of a card: allow REGISTER=VALUE to write, and reads with side effects"
+    )
     add_card_arguments(parser, positional=False, json="for programs: one JSON document")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer the query on standard output. Raises `WrongUsage` when a value is no value of the register."""
+    """Answer the query on standard output. Raises `WrongUsage` for a value that the register cannot hold."""
     if card := _card(args):
-        from ringup.tools.cards import read_registers  # looking something up must not cost the drivers
+        from ringup.tools.cards import read_registers  # a look-up must not import the drivers
 
         return read_registers.run(args, *card)
     if args.write:
-        raise WrongUsage("--write is for registers of a card: name one in place of the chip")
+        raise WrongUsage("--write is for registers of a card: name a card instead of the chip")
     if args.chip is None:
         if args.block is not None:
-            raise HeaderError(f"--block {args.block} of which chip? `ringup regs` lists them")
+            raise HeaderError(f"--block {args.block} needs a chip; `ringup regs` lists them")
         return _list_chips(as_json=args.json)
     chip = open_chip(args.chip)
     LOG.info("%s has %d blocks", chip.row.name, len(chip.row.places))
@@ -65,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         return _list_blocks(chip, args.block, as_json=args.json)
     query, is_value, value_text = args.query.partition("=")
     hits, others = _hits(chip, query, args.block, exactly=bool(is_value))
-    LOG.info("%d registers answer %s, in %s", len(hits), query, ", ".join(sorted({hit.place.file for hit in hits})))
+    LOG.info("%d registers match %s, in %s", len(hits), query, ", ".join(sorted({hit.place.file for hit in hits})))
     if not is_value:
         _write(_hits_text(chip, hits, others, everything=args.all), _json(chip, hits), as_json=args.json)
         return 0
@@ -73,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         value = value_of(value_text, hits[0])
     except ValueError as error:
         raise WrongUsage(str(error)) from error
-    # rows of one name in several blocks or kinds mostly share a layout: decode each layout once
+    # rows of one name in several blocks or kinds usually share a layout: decode each layout once
     layouts = list({hit.fields: hit for hit in reversed(hits)}.values())[::-1]
     lines = [line for hit in layouts for line in register_text(hit, value)]
     _write(lines, _json(chip, layouts, value), as_json=args.json)
@@ -81,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _card(args: argparse.Namespace) -> tuple[str, str | None] | None:
-    """Return the card that is meant and the query; None when a chip is meant."""
+    """Return the card and the query; None if a chip is named."""
     if args.card_option:
         if args.query is not None and args.chip is not None:
-            raise WrongUsage(f"{args.chip} and {args.card_option}: a card's registers need no chip")
+            raise WrongUsage(f"{args.chip} and {args.card_option}: give a card or a chip, not both")
         return card_name(argparse.Namespace(card_option=args.card_option)), args.chip
     if args.chip is None or not is_card(args.chip):
         return None
@@ -98,14 +103,14 @@ def _check_block(chip: Chip, block: str | None) -> None:
 
 
 def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[list[Register], int]:
-    """Return the registers that a query means, and how many more hold its text.
+    """Return the registers that match a query, and how many more contain its text.
 
-    A full name, in either case and with or without the header's prefix, means that register alone.
+    A full name, in upper or lower case and with or without the header's prefix, matches only that register.
     """
     spellings = _spellings(query)
     try:
         exact = _named(chip, spellings, block)
-    except HeaderError:  # a damaged block may hold it; a part of a name is looked for in the others
+    except HeaderError:  # a damaged block may contain it; a part of a name is searched in the others
         if exactly:
             raise
         exact = []
@@ -120,8 +125,8 @@ def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[
 
 
 def exactly(chip: Chip, name: str, block: str | None) -> list[Register]:
-    """Return the registers of exactly that name, in either case and with or without the header's prefix. Raises
-    `HeaderError` for none.
+    """Return the registers of exactly that name, in upper or lower case and with or without the header's prefix. Raises
+    `HeaderError` without a match.
     """
     return _hits(chip, name, block, exactly=True)[0]
 
@@ -131,7 +136,7 @@ def _spellings(query: str) -> list[str]:
 
 
 def _named(chip: Chip, spellings: list[str], block: str | None) -> list[Register]:
-    """Return the registers of the first spelling that names some. Raises `HeaderError` when none does and a block is
+    """Return the registers of the first spelling that matches. Raises `HeaderError` if none matches and a block is
     damaged.
     """
     damage = None
@@ -147,31 +152,31 @@ def _named(chip: Chip, spellings: list[str], block: str | None) -> list[Register
 
 
 def _advice(chip: Chip, query: str, spellings: list[str], block: str | None, *, exactly: bool) -> str:
-    """Say what a query that found nothing may have meant."""
+    """Return suggestions for a query without a match."""
     pattern = any(sign in query for sign in "*?[")
     if exactly and pattern:
-        return f"a value is of one register: `ringup regs {chip.row.name} '{query}'` lists those of the pattern"
+        return f"a value needs one register: `ringup regs {chip.row.name} '{query}'` lists those of the pattern"
     if block is not None:
         try:
             elsewhere, say = _named(chip, spellings, None), "it is"
             if not elsewhere and not exactly and query:
                 elsewhere, say = chip.find(query), "there are some"
-        except HeaderError:  # damage in blocks that were not asked for
+        except HeaderError:  # damage in other blocks does not matter
             elsewhere, say = [], ""
         if elsewhere:
             return f"{say} in {', '.join(dict.fromkeys(one.place.block for one in elsewhere))}"
     near = [] if pattern else chip.suggest(query, block=block)
     if near:
         return f"near: {', '.join(near)}"
-    return "try less of the name" if pattern else "try a part of the name, or * and ?"
+    return "try a shorter part of the name" if pattern else "try a part of the name, or * and ?"
 
 
 def value_of(text: str, register: Register) -> int:
-    """Return the number that `text` is; a `ValueError` for none, or one that the register does not hold."""
+    """Return the number in `text`. Raises `ValueError` for other text, and for a number that is too wide."""
     try:
         value = int(text, 0)
     except ValueError:
-        raise ValueError(f"{text!r} is no number for {register.name}; write 0x1f, 31 or 0b11111") from None
+        raise ValueError(f"{text!r} is not a number for {register.name}; write 0x1f, 31 or 0b11111") from None
     width_bits = register.row.width_bits
     if value < 0 or value >> width_bits:
         raise ValueError(f"{register.name} holds {width_bits} bits, not {text}")
@@ -187,9 +192,7 @@ def _write(lines: Iterable[str], document: object, *, as_json: bool) -> None:
 
 
 def _list_chips(*, as_json: bool) -> int:
-    """List the chips. Raises `HeaderError` after the list when the files of some are damaged, and when there is none at
-    all.
-    """
+    """List the chips. Raises `HeaderError` after the list if files of some are damaged, and if there are none."""
     lines, names, damage = [], [], []
     for name in chip_names():
         try:
@@ -202,12 +205,12 @@ def _list_chips(*, as_json: bool) -> int:
         lines.append(line.rstrip())
     _write(lines, names, as_json=as_json)
     if damage or not names:
-        raise HeaderError("; ".join(damage) or "the register database holds no chip: install ringup again")
+        raise HeaderError("; ".join(damage) or "the register database is empty: install ringup again")
     return 0
 
 
 def _list_blocks(chip: Chip, block: str | None, *, as_json: bool) -> int:
-    """List a chip's blocks. Raises `HeaderError` after the list when the files of some are damaged."""
+    """List a chip's blocks. Raises `HeaderError` after the list if files of some are damaged."""
     lines, documents, damage = [], [], {}
     for place in chip.row.places:
         if block not in (None, place.block):
@@ -245,7 +248,7 @@ def _hits_text(chip: Chip, hits: list[Register], others: int, *, everything: boo
         for hit in hits:
             lines += register_text(hit)
         if others > 0:
-            lines.append(f"{others} more names hold {hits[0].name}: ringup regs {chip.row.name} '*{hits[0].name}*'")
+            lines.append(f"{others} more names contain {hits[0].name}: ringup regs {chip.row.name} '*{hits[0].name}*'")
         return lines
     shown = hits[:LINE_LIMIT]
     width = max(len(hit.name) for hit in shown)
@@ -256,7 +259,7 @@ def _hits_text(chip: Chip, hits: list[Register], others: int, *, everything: boo
 
 
 def _place_text(register: Register) -> str:
-    """Say where a register lies, as far as it is known."""
+    """Return the address of a register, as far as it is known."""
     row, place = register.row, register.place
     where = f"{place.block} {place.version}"
     if row.offset is None:
@@ -276,7 +279,7 @@ def _place_text(register: Register) -> str:
 
 
 def register_text(register: Register, value: int | None = None) -> list[str]:
-    """Return lines with a register's place and fields, of `value` where there is one."""
+    """Return lines with a register's address and fields; with the fields of `value` if it is given."""
     fields = register.fields
     title = register.name if value is None else f"{register.name} = {value:#x}"
     lines = [f"{title}  {_place_text(register)}"]
@@ -287,7 +290,7 @@ def register_text(register: Register, value: int | None = None) -> list[str]:
         bits = f"{field.hi}:{field.lo}" if field.hi != field.lo else f"{field.hi}"
         lines.append(f"  {bits:>6}  {_field_text(field, width, value)}".rstrip())
     if value is not None and value & ~known:
-        lines.append(f"  {'':6}  bits of no field: {value & ~known:#x}")
+        lines.append(f"  {'':6}  bits without a field: {value & ~known:#x}")
     if not fields:
         lines.append("          no fields in the headers")
     return lines

@@ -1,6 +1,4 @@
-"""`ringup report`: a post-mortem of a card that was left, or that another process drives; the card is not started for
-it.
-"""
+"""`ringup report`: a post-mortem of a card that was left, or that another process drives. The card is not started."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from ringup.tools.common import files
 from ringup.tools.common.html_page import page
 from ringup.tools.common.json_text import json_text
 
-TITLES = {  # keys of a report: how they are headed on a page, in their order
-    "mistakes": "Mistakes that a real card punishes",
-    "unfinished": "What stands still or waits",
+TITLES = {  # keys of a report with their headings on a page, in order
+    "mistakes": "Mistakes that fail on a real card",
+    "unfinished": "What has stopped or waits",
     "errors_so_far": "Errors so far",
     "rungs": "Resets",
     "faults": "Faults",
@@ -28,12 +26,12 @@ TITLES = {  # keys of a report: how they are headed on a page, in their order
     "interrupts": "Last interrupts",
     "memory": "Memory",
     "holders": "Most memory is held by",
-    "metrics": "Metrics, as its holder read them last",
+    "metrics": "Metrics that its holder read last",
     "mark": "Mark of its driver",
     "versions": "Blocks",
     "stages": "Stages of its bring-up",
     "silent": "Processors that do not answer",
-    "doubts": "Silent, or not what the driver was written for",
+    "doubts": "Silent, or of another version than the driver was written for",
     "unknown": "Not known",
 }
 
@@ -41,14 +39,17 @@ TITLES = {  # keys of a report: how they are headed on a page, in their order
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "report",
-        help="say what went wrong on a card that was left, or that another process drives",
-        description="Say in what state a card is: who holds it, what runs on it, faults, queues, waves, registers that only tell, metrics. "
-        "Nothing is started and nothing is reset, so it may be asked of a card that hangs. With --up the card is brought up and reports "
+        help="report what went wrong on a card that was left, or that another process drives",
+        description="Report the state of a card: its holder, what runs on it, faults, queues, waves, "
+        "registers without side "
+        "effects, metrics. "
+        "Nothing is started and nothing is reset, so it can be used on a card that hangs. With --up the card is "
+        "started and reports "
         "itself.",
     )
     add_card_arguments(parser, firmware=True)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at in a browser, too")
-    parser.add_argument("--up", action="store_true", help="bring the card up first: what a start meets is told, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write an HTML page")
+    parser.add_argument("--up", action="store_true", help="start the card first; the report includes the start")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         if args.html:
             print(f"written to {args.html}")
     lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause", "").removeprefix("DeviceLost: "))
-    if lost:  # what is known was told; that the card is gone is the command's answer
+    if lost:  # what is known was printed; the exit status says that the card is gone
         error = DeviceLost(lost)
         error.in_result = True
         raise error
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def sections(shown: dict[str, Any]) -> dict[str, Any]:
-    """Return what a report says by the heading it gets on a page; registers come by their blocks."""
+    """Return the parts of a report by their headings on a page; registers are grouped by block."""
     facts = {key: value for key, value in shown.items() if isinstance(value, str) and value}
     parts = {title: shown[key] for key, title in TITLES.items() if shown.get(key)}
     registers = {f"Registers: {block}": words for block, words in shown.get("registers", {}).items()}

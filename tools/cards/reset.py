@@ -1,4 +1,4 @@
-"""`ringup reset`: reset a whole card that no process drives, gently first."""
+"""`ringup reset`: reset a whole card that no process drives, mildest reset first."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from ringup.tools.common.wrong_usage import WrongUsage
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "reset",
-        help="reset a whole card, gently first",
-        description="Reset a card as a whole until a reset is verified: by its power controller (mode1), then from the bus (function, slot), "
-        "as far as the path to the card has them. All of its memory is lost; it is cold afterwards. Queues of a card that a process drives "
+        help="reset a whole card, mildest reset first",
+        description="Reset a whole card until a reset is verified: by its power controller (mode1), then from the bus "
+        "(function, slot), "
+        "as far as the path to the card supports them. All of its memory is lost; it is cold afterwards. Queues of a "
+        "card that a process drives "
         "are reset by that process.",
     )
     add_card_arguments(parser)
     parser.add_argument(
         "--first",
         choices=tuple(WHOLE),
-        help="begin with this one (default: mode1 where something runs that can be asked for it)",
+        help="begin with this one (default: mode1 if the power controller runs)",
     )
 
 

@@ -23,14 +23,14 @@ from ringup.tools.common.wrong_usage import WrongUsage
 Counts = tuple[int, ...]
 LIMIT_BYTES = 1 << 30  # of a code object
 TIMEOUT_S = 60.0
-MAX_TIMES = 1000  # one profile has places for some thousands
+MAX_TIMES = 1000  # one profile has space for some thousands
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A kernel to run: grid counts groups, or work-items where `items`; `times` it runs, one after the other."""
+    """A kernel to run. The grid counts groups, or work-items if `items` is set. It runs `times` times in sequence."""
 
-    code: CodeObject | bytes  # a fat binary as it is, until the card is known
+    code: CodeObject | bytes  # an unread fat binary, until the card is known
     kernel: str
     grid: Counts
     items: bool
@@ -45,24 +45,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "run",
         help="run a kernel of a code object with arguments and files",
-        description="Bring a card up, run a kernel of a code object on it, bring results back, put the card to rest. `ringup program FILE` "
-        "shows the kernels of a file and what they take.",
+        description="Start a card, run a kernel of a code object on it, copy results back, stop the "
+        "card. `ringup program FILE` "
+        "shows the kernels of a file and their arguments.",
     )
     add_work_arguments(parser, nargs="+")
     add_card_arguments(
         parser, positional=False, firmware=True, json='print one object; of numbers "nan", "inf" and "-inf" are strings'
     )
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write when what ran, for ui.perfetto.dev")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a timeline for ui.perfetto.dev")
 
 
 def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
-    """Add what says which kernel runs how."""
+    """Add the arguments that choose a kernel and its launch."""
     parser.add_argument(
         "words",
         nargs=nargs,
         metavar="[CARD] CODE_OBJECT [KERNEL]",
-        help="a card's name, an ELF file for its processor or a library of HIP's compiler, a kernel in it if there are several: its name, or a "
-        "part that no other has",
+        help="a card's name, an ELF file for its processor or a library of HIP's compiler, a kernel in it if there are "
+        "several: its name or a "
+        "unique part of it",
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--grid", type=counts, metavar="X[,Y[,Z]]", help="work-groups along each axis (default: 1)")
@@ -70,7 +72,7 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
         "--items",
         type=counts,
         metavar="X[,Y[,Z]]",
-        help="work-items along each axis instead; the last groups may not be full",
+        help="work-items along each axis instead; the last groups may be partial",
     )
     parser.add_argument(
         "--block", type=counts, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a group (default: 64)"
@@ -84,15 +86,13 @@ def add_work_arguments(parser: argparse.ArgumentParser, nargs: str) -> None:
         help="an argument, in the kernel's order: u32:7, f32:2.5, in:FILE, out:FILE:SIZE, "
         "inout:FILE:FILE, zero:SIZE, show:SIZE:TYPE, or a plain number; may be repeated",
     )
-    parser.add_argument(
-        "--times", type=_times, default=1, metavar="N", help="run it N times, one after the other (default: 1)"
-    )
+    parser.add_argument("--times", type=_times, default=1, metavar="N", help="run it N times in sequence (default: 1)")
     parser.add_argument(
         "--timeout",
         type=numbers.seconds,
         default=TIMEOUT_S,
         metavar="S",
-        help="seconds that all of it may take (default: %(default)g)",
+        help="time limit in seconds for all of it (default: %(default)g)",
     )
 
 
@@ -130,13 +130,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
-    """Return the card that the words name, if any, and the work. Raises `WrongUsage`, `CompileError` for what is no
-    code object.
+    """Return the card that the words name, if any, and the work. Raises `WrongUsage`, and `CompileError` for a file
+    that is not a code object.
     """
     words = list(args.words)
     card = words.pop(0) if is_card(words[0]) and not Path(words[0]).exists() else None
     if not 1 <= len(words) <= 2:
-        raise WrongUsage("a code object and at most one kernel of it are wanted" if words else "which code object?")
+        raise WrongUsage("give one code object and at most one kernel of it" if words else "a code object is missing")
     arguments = [kernel_arguments.parse(word) for word in args.arg]
     code, kernel = _program(words)
     return card, Work(
@@ -145,9 +145,7 @@ def read_work(args: argparse.Namespace) -> tuple[str | None, Work]:
 
 
 def _program(words: list[str]) -> tuple[CodeObject | bytes, str]:
-    """Return a code object, or a fat binary's bytes, and the kernel that is meant. Raises `WrongUsage`,
-    `CompileError`.
-    """
+    """Return a code object, or a fat binary's bytes, and the chosen kernel. Raises `WrongUsage`, `CompileError`."""
     data = files.read_program(words[0], LIMIT_BYTES)
     fat = fat_binary.is_fat(data)
     code = data if fat else code_object.parse(data, words[0])
@@ -162,9 +160,9 @@ def _program(words: list[str]) -> tuple[CodeObject | bytes, str]:
 
 
 def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
-    """Run the work on a card that is up; return a row for each buffer that was brought back.
+    """Run the work on a started card; return a row for each buffer that was copied back.
 
-    Raises `WrongUsage` for a grid or arguments that do not fit, and what running raises.
+    Raises `WrongUsage` for a grid or arguments that do not fit, and the errors of running.
     """
     kernel = card.load(work.code, work.kernel, kernel=work.kernel)[work.kernel]
     placed = kernel_arguments.place(card, work.arguments)
@@ -181,7 +179,7 @@ def carry_out(card: Any, work: Work) -> list[dict[str, Any]]:
 
 
 def counts(text: str) -> Counts:
-    """Return one to three counts; an `ArgumentTypeError` for anything else."""
+    """Return one to three counts. Raises `ArgumentTypeError` for anything else."""
     try:
         found = tuple(int(part, 0) for part in text.split(","))
     except ValueError:
@@ -201,7 +199,8 @@ def _times(text: str) -> int:
 def _only(names: Sequence[str], what: str) -> str:
     if len(names) != 1:
         raise WrongUsage(
-            f"{what} has {len(names)} kernels, name one: {', '.join(names[:SHOWN]) or 'none'}{', …' * (len(names) > SHOWN)}"
+            f"{what} has {len(names)} kernels, name one: "
+            f"{', '.join(names[:SHOWN]) or 'none'}{', …' * (len(names) > SHOWN)}"
         )
     return names[0]
 

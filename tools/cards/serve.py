@@ -1,4 +1,4 @@
-"""`ringup serve`: lend virtual devices to kernels, this machine's or one in a virtual machine, which then see real
+"""`ringup serve`: serve virtual devices to the kernel of this machine or of a virtual machine, which sees them as
 hardware.
 """
 
@@ -35,24 +35,26 @@ VIRTUAL, TEST_DEVICE = "virtual:", "virtual:usb-loopback"
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="lend virtual devices to a kernel, here or in a virtual machine",
-        description="Lend virtual devices to a kernel, which then sees them as hardware plugged in. Ends with ctrl-C.",
+        help="serve virtual devices to a kernel, here or in a virtual machine",
+        description="Serve virtual devices to a kernel, which sees them as connected hardware. Ends with ctrl-C.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="PROTOCOL", required=True)
     usbip = kinds.add_parser(
         "usbip",
         help="USB devices, over USB/IP",
-        description="Serve virtual enclosures over USB/IP, which Linux's vhci-hcd attaches. No one is asked who they are: "
-        "connections are taken from this machine only, unless --address says otherwise.",
+        description="Serve virtual enclosures over USB/IP, which Linux's vhci-hcd attaches. Clients are "
+        "not authenticated: "
+        "only connections from this machine are accepted, unless --address says otherwise.",
     )
     usbip.add_argument(
         "device",
         nargs="+",
-        help=f"a card in a virtual enclosure, virtual:navi31@asm2464pd, or {TEST_DEVICE}, a device to try a path with",
+        help=f"a card in a virtual enclosure, virtual:navi31@asm2464pd, or {TEST_DEVICE}, a simple "
+        "device to test a path with",
     )
     usbip.add_argument("--port", type=_port, metavar="N", help=f"TCP port (default {PORT}; 0: any that is free)")
-    usbip.add_argument("--address", default=LOOPBACK, help=f"where connections are taken (default {LOOPBACK})")
-    usbip.add_argument("--unix", metavar="PATH", help="take connections at this socket, instead of or besides a port")
+    usbip.add_argument("--address", default=LOOPBACK, help=f"address to listen on (default {LOOPBACK})")
+    usbip.add_argument("--unix", metavar="PATH", help="listen on this socket, instead of or in addition to a port")
     usbip.add_argument(
         "--attach", action="store_true", help="plug them into this machine's own kernel at once (as root)"
     )
@@ -94,27 +96,31 @@ def _add_vfio_user(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = kinds.add_parser(
         "vfio-user",
         help="PCI devices, over vfio-user",
-        description="Serve virtual cards over vfio-user, which QEMU (10.1 and later) attaches to a virtual machine: the guest's own driver "
-        "finds the card on its PCI bus. Each card has a socket of its own, which only you may connect to.",
+        description="Serve virtual cards over vfio-user, which QEMU (10.1 and later) attaches to a "
+        "virtual machine: the "
+        "guest's own driver "
+        "finds the card on its PCI bus. Each card has its own socket, which only you may connect to.",
     )
     parser.add_argument(
         "pair",
         nargs="+",
         metavar="SOCKET CARD",
-        help="a path for the socket and a card in a slot, virtual:navi31; more pairs serve more cards",
+        help="a path for the socket and a card, such as virtual:navi31; more pairs serve more cards",
     )
-    parser.add_argument(
-        "--vram", type=size, metavar="SIZE", help="video memory of each card (as the chip's row has it)"
-    )
+    parser.add_argument("--vram", type=size, metavar="SIZE", help="video memory of each card (default: the chip's)")
     parser.add_argument(
         "--bar0",
         type=size,
         default=256 << 20,
         metavar="SIZE",
-        help="how much of it the CPU sees; QEMU resizes no BAR, so a driver that wants all of it has to find it so (default 256M)",
+        help="how much of it the CPU sees; QEMU does not resize BARs, so give the full size to a driver that needs it "
+        "(default 256M)",
     )
     parser.add_argument(
-        "--log", type=Path, metavar="FILE", help="write what the cards do, every register access too, as text"
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="write the events of the cards as text, including every register access",
     )
     parser.add_argument("--json", action="store_true", help="print one object when all is ready")
 
@@ -123,7 +129,8 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
     paths, names = args.pair[::2], args.pair[1::2]
     if len(paths) != len(names):
         raise WrongUsage(
-            f"serving {' '.join(args.pair)}: a socket and a card are named in turn; add {'a card' if len(paths) > len(names) else 'a socket'}"
+            f"serving {' '.join(args.pair)}: sockets and cards alternate; add "
+            f"{'a card' if len(paths) > len(names) else 'a socket'}"
         )
     if len(set(paths)) < len(paths):
         raise WrongUsage("serving two cards at one socket: name a socket for each")
@@ -146,7 +153,7 @@ def _run_vfio_user(args: argparse.Namespace) -> int:
             else:
                 for path, name in zip(paths, names, strict=True):
                     print(f"{name} at {path}")
-                print("attach with, on QEMU's command line, and guest memory that is shared:")
+                print("attach with these options of QEMU; guest memory must be shared:")
                 print("  -object memory-backend-memfd,id=ram,size=2G,share=on -machine q35,memory-backend=ram -m 2G")
                 for path in paths:
                     print(f"""  -device '{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{path}"}}}}'""")
@@ -159,7 +166,7 @@ def _slot_card(name: str, **options: Any) -> VirtualRadeon:
     """Return a new card in a slot. Raises `NotSupported` for anything else."""
     rest = name.removeprefix(VIRTUAL)
     if rest == name or "@" in rest:
-        raise NotSupported(f"{name} is no virtual card in a slot; one is: virtual:navi31")
+        raise NotSupported(f"{name} is not a virtual card in a slot; use virtual:navi31")
     try:
         card = transport.open(rest, **options)
     except ValueError as error:
@@ -170,9 +177,7 @@ def _slot_card(name: str, **options: Any) -> VirtualRadeon:
 
 @contextmanager
 def ended_by_signals(server: UsbipServer | VfioUserServer) -> Iterator[None]:
-    """Let ctrl-C and SIGTERM stop a server once its card has finished a step; a second signal does not wait for
-    that.
-    """
+    """Let ctrl-C and SIGTERM stop a server when its card has finished a step; a second signal does not wait."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: object) -> None:
@@ -196,29 +201,25 @@ def _port(text: str) -> int:
 
 
 def _host(name: str) -> Any:
-    """Return the USB host that a virtual device is plugged into. Raises `NotSupported` for a card without USB,
-    `NoSuchCard`.
-    """
+    """Return the USB host of a virtual device. Raises `NotSupported` for a card without USB, and `NoSuchCard`."""
     if name == TEST_DEVICE:
         return LoopbackHost()
     path = transport.open(name.removeprefix(VIRTUAL)) if name.startswith(VIRTUAL) else None
     options = getattr(path, "options", {})
     if "backend" not in options:
-        raise NotSupported(
-            f"{name} has no USB port to lend; a card in a virtual enclosure has: virtual:navi31@asm2464pd"
-        )
+        raise NotSupported(f"{name} has no USB port; a card in a virtual enclosure has one: virtual:navi31@asm2464pd")
     return options["backend"]
 
 
 def _plug_in(server: UsbipServer, vhci: Vhci, record: Record) -> int:
     ours, kernels = socket.socketpair()
-    with kernels:  # the kernel takes a reference of its own
+    with kernels:  # the kernel takes its own reference
         server.adopt(ours, record.bus_id)
         return vhci.attach(kernels, record)
 
 
 def _lines(names: Sequence[str], records: Sequence[Record], where: dict[str, Any], ports: Sequence[int]) -> list[str]:
-    """Say what is served and how a kernel gets it."""
+    """Print what is served and how a kernel attaches it."""
     lines = [
         f"{record.bus_id:6} {record.vendor:04x}:{record.product:04x}  {name}"
         for name, record in zip(names, records, strict=True)
@@ -228,7 +229,7 @@ def _lines(names: Sequence[str], records: Sequence[Record], where: dict[str, Any
             f"plugged into this machine's kernel, port {', '.join(map(str, ports))} of vhci_hcd; `lsusb -t` shows them"
         )
     if "port" in where:
-        lines.append(f"connections are taken at {where['address']}:{where['port']}")
+        lines.append(f"listening on {where['address']}:{where['port']}")
         option = "" if where["port"] == PORT else f"--tcp-port {where['port']} "
         lines += [
             "attach with, as root:  modprobe vhci-hcd",
@@ -238,5 +239,5 @@ def _lines(names: Sequence[str], records: Sequence[Record], where: dict[str, Any
             ),
         ]
     if "unix" in where:
-        lines.append(f"connections are taken at {where['unix']}")
+        lines.append(f"listening on {where['unix']}")
     return [*lines, "ctrl-C ends it"]

@@ -1,4 +1,4 @@
-"""`ringup stats`: what a card does, seen from outside: nothing is taken from whoever drives it, and nothing is
+"""`ringup stats`: the work of a card, seen from outside. The process that drives it is not disturbed; nothing is
 written.
 """
 
@@ -16,16 +16,16 @@ from ringup.tools.command_line.card_argument import add_card_arguments, card_nam
 from ringup.tools.common import numbers
 from ringup.tools.common.json_text import json_text
 
-PRIVATE = ("virtual:", "usb:")  # cards that live in one process, or whose path does: brought up for the occasion
+PRIVATE = ("virtual:", "usb:")  # cards that belong to one process, or whose path does: started for this command
 EVERY_S = 1.0
 MARK = " (uncertain: see doubts)"
 
 
 class Source(Protocol):
-    """A card that is up, or one that is watched."""
+    """A started card, or one that is watched."""
 
     def stats(self) -> Any:
-        """Return what it does now, something with `as_dict`."""
+        """Return its present state, an object with `as_dict`."""
         ...
 
 
@@ -33,14 +33,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "stats",
         help="show what a card does, while another process drives it",
-        description="Show clocks, power, temperatures, memory and link of a card that another process drives. Reads only. "
-        "A virtual card and one behind a USB bridge belong to one process, so they are brought up for the occasion.",
+        description="Show clocks, power, temperatures, memory and link of a card that another process "
+        "drives. Reads only. "
+        "A virtual card and one behind a USB bridge belong to one process, so they are started for this command.",
     )
-    add_card_arguments(parser, firmware=True, json="print one object a look")
-    parser.add_argument(
-        "--watch", type=numbers.seconds, metavar="S", help="look again every S seconds, until interrupted"
-    )
-    parser.add_argument("--count", type=looks, metavar="N", help="look N times (with or without --watch)")
+    add_card_arguments(parser, firmware=True, json="print one object for each sample")
+    parser.add_argument("--watch", type=numbers.seconds, metavar="S", help="sample every S seconds until interrupted")
+    parser.add_argument("--count", type=looks, metavar="N", help="take N samples (with or without --watch)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
-    """Give what tells a card's numbers, and the clock to wait by between two looks."""
+    """Yield the source of a card's numbers, and the clock for waits between samples."""
     if name.startswith(PRIVATE):
         with ringup.open(name, kind=ringup.Radeon, firmware=firmware) as card:
             yield card, card.device.clock
@@ -68,15 +67,15 @@ def watched(name: str, firmware: Any = ()) -> Iterator[tuple[Source, Clock]]:
 
 
 def looks(text: str) -> int:
-    """Return a number of looks; an `ArgumentTypeError` for less than one."""
+    """Return a number of samples. Raises `ArgumentTypeError` below one."""
     count = numbers.whole(text)
     if count < 1:
-        raise argparse.ArgumentTypeError(f"at least one look is taken, not {text}")
+        raise argparse.ArgumentTypeError(f"take at least one sample, not {text}")
     return count
 
 
 def _lines(seen: dict[str, Any], depth: int = 0) -> Iterator[str]:
-    """Give a table of nested values, a line each; what is not known is left out."""
+    """Yield lines for nested values; unknown values are left out."""
     pad = "  " * depth
     doubtful = MARK if not depth and seen.get("doubts") else ""
     for name, value in seen.items():

@@ -1,6 +1,4 @@
-"""`ringup top`: a card's numbers, live: a screen that is drawn again every moment on a terminal, one frame
-elsewhere.
-"""
+"""`ringup top`: a card's numbers, live: a screen that is redrawn on a terminal, one frame elsewhere."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from ringup.tools.command_line.card_argument import add_card_arguments, card_nam
 from ringup.tools.common import numbers
 from ringup.tools.common.json_text import json_text
 
-KEPT = 60  # looks that a curve shows
-BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"  # the latter for terminals of ASCII alone
-GAUGES = (  # title, metric, its top (the name of another number, or one), unit
+KEPT = 60  # samples of a curve
+BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"  # the latter for ASCII terminals
+GAUGES = (  # title, metric, maximum (the name of another number, or a number), unit
     ("graphics", "gfx_busy_percent", 100, "%"),
     ("memory", "memory_busy_percent", 100, "%"),
     ("power", "power_w", "power_limit_w", "W"),
@@ -31,7 +29,7 @@ GAUGES = (  # title, metric, its top (the name of another number, or one), unit
     ("memory clock", "memory_clock_mhz", 1400, "MHz"),
     ("fan", "fan_percent", 100, "%"),
 )
-PLAIN_TOP_W = 400  # of power, where no limit is told
+PLAIN_TOP_W = 400  # of power, if no limit is known
 WIDTH = 24
 
 
@@ -39,15 +37,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "top",
         help="show what a card does, live",
-        description="Show a card's load, power, temperature, clocks, memory and queues, drawn again every moment until interrupted. One frame "
-        "where standard output is no terminal.",
+        description="Show a card's load, power, temperature, clocks, memory and queues, redrawn until "
+        "interrupted. One frame "
+        "if standard output is not a terminal.",
     )
-    add_card_arguments(parser, firmware=True, json="print one object a look")
+    add_card_arguments(parser, firmware=True, json="print one object for each sample")
     parser.add_argument(
-        "--every", type=numbers.seconds, default=1.0, metavar="S", help="seconds between looks (default: %(default)s)"
+        "--every", type=numbers.seconds, default=1.0, metavar="S", help="seconds between samples (default: %(default)s)"
     )
     parser.add_argument(
-        "--count", type=looks, metavar="N", help="look N times (default: until interrupted; once without a terminal)"
+        "--count", type=looks, metavar="N", help="take N samples (default: until interrupted; one without a terminal)"
     )
 
 
@@ -82,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def frame(seen: dict[str, Any], history: dict[str, deque[float]], *, ascii_only: bool = False) -> RenderableType:
-    """Draw one look; `history` keeps the numbers of those before, for the curves."""
+    """Draw one sample. `history` has the earlier numbers for the curves."""
     return Group(*_parts(seen, history, PLAIN_BARS if ascii_only else BARS))
 
 
@@ -92,7 +91,7 @@ def _parts(seen: dict[str, Any], history: dict[str, deque[float]], bars: str) ->
     yield Text(f"{seen['name']}{held}, PCIe generation {link['generation']} x{link['lanes']}", style="bold")
     metrics = seen.get("metrics")
     if metrics is None:
-        yield Text("its holder has left no metrics yet: they come while it waits for work", style="yellow")
+        yield Text("its holder has published no metrics yet; it does so while it waits for work", style="yellow")
         if seen.get("temperature_c") is not None:
             yield Text(f"{seen['temperature_c']} °C")
         return
@@ -100,7 +99,7 @@ def _parts(seen: dict[str, Any], history: dict[str, deque[float]], bars: str) ->
         yield Text(f"uncertain: {doubt}", style="yellow")
     yield _gauges(metrics, seen, history, bars)
     if throttled := metrics.get("throttled"):
-        yield Text(f"held back by: {', '.join(map(str, throttled))}", style="red")
+        yield Text(f"throttled by: {', '.join(map(str, throttled))}", style="red")
     if seen.get("too_hot"):
         yield Text("too hot: its clocks are at their lowest", style="red")
     if memory := seen.get("memory"):
@@ -127,7 +126,7 @@ def _gauges(metrics: dict[str, Any], seen: dict[str, Any], history: dict[str, de
 
 
 def curve(values: Iterable[float], most: float, bars: str = BARS) -> str:
-    """Return a line of blocks, one a value, as high as it is of `most`."""
+    """Return a line of blocks, one for each value, with heights relative to `most`."""
     return "".join(bars[round(max(0.0, min(1.0, value / most)) * (len(bars) - 1))] for value in values) if most else ""
 
 

@@ -1,6 +1,4 @@
-"""`ringup trace`: record a run for ui.perfetto.dev, or every access of it as a transcript; show what a transcript
-holds.
-"""
+"""`ringup trace`: record a run for ui.perfetto.dev, or all of its accesses as a transcript; show a transcript."""
 
 from __future__ import annotations
 
@@ -30,25 +28,28 @@ from ringup.tools.common.numbers import whole
 from ringup.tools.common.stages import StageView, stage_rows
 from ringup.tools.common.wrong_usage import WrongUsage
 
-ROWS = 40  # that text shows
+ROWS = 40  # in text output
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "trace",
-        help="record a run for ui.perfetto.dev, or every access of it; show a recording",
-        description="Bring a card up, run a kernel of a code object (without one: the queues' test of `ringup up`) and record it: what ran "
-        "when, for ui.perfetto.dev, or every access to the card with its answer, which the card replay:FILE plays to the same command. "
-        "A transcript holds what the driver stored, firmware of vendors too. With --decode, show a transcript; no card is touched.",
+        help="record a run for ui.perfetto.dev, or all of its accesses; show a recording",
+        description="Start a card, run a kernel of a code object (without one: the queue test of `ringup "
+        "up`) and record it: a timeline "
+        "for ui.perfetto.dev, or every access to the card with its answer, which the card replay:FILE replays for the "
+        "same command. "
+        "A transcript contains all data that the driver wrote, including vendor firmware. With --decode, show a "
+        "transcript; no card is touched.",
     )
     add_work_arguments(parser, nargs="*")
     add_card_arguments(parser, positional=False, firmware=True)
-    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write when what ran")
+    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write a timeline")
     parser.add_argument(
         "--transcript",
         type=Path,
         metavar="FILE",
-        help="write every access; slow, behind a USB bridge too, since bytes go by single requests then",
+        help="write every access; slow, also behind a USB bridge, because bytes go in single requests then",
     )
     parser.add_argument(
         "--decode", type=Path, metavar="FILE", help="show a transcript, or the log of `ringup serve --log`"
@@ -58,9 +59,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_count,
         default=ROWS,
         metavar="N",
-        help="of a transcript: how many are shown, 0 for all (default: %(default)s)",
+        help="of a transcript: number of rows to show, 0 for all (default: %(default)s)",
     )
-    parser.add_argument("--skip", type=_count, default=0, metavar="N", help="of a transcript: how many are passed over")
+    parser.add_argument("--skip", type=_count, default=0, metavar="N", help="of a transcript: number of rows to skip")
     parser.add_argument(
         "--window",
         metavar="NAME",
@@ -81,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
             raise WrongUsage("--decode shows a file and runs nothing")
         return _decode(args)
     if args.perfetto and args.transcript and args.perfetto.resolve() == args.transcript.resolve():
-        raise WrongUsage("--perfetto and --transcript name the same file: name two")
+        raise WrongUsage("--perfetto and --transcript name the same file: name two files")
     if not (args.perfetto or args.transcript):
-        raise WrongUsage("where to? --perfetto FILE, --transcript FILE or both; or --decode FILE to show one")
+        raise WrongUsage("name an output: --perfetto FILE, --transcript FILE or both; or use --decode FILE to show one")
     files.check_outputs(args.perfetto, args.transcript)
     args.card, work = None, None
     if len(args.words) == 1 and is_card(args.words[0]):
@@ -114,15 +115,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {args.perfetto}: open it in ui.perfetto.dev")
     if args.transcript:
         print(
-            f"  {args.transcript}: `ringup trace --decode {args.transcript}` shows it, replay:{args.transcript} plays it to the same command"
+            f"  {args.transcript}: `ringup trace --decode {args.transcript}` shows it, replay:{args.transcript} "
+            "replays it for the same command"
         )
     return 0
 
 
 @contextmanager
 def _whole_or_none(path: Path | None) -> Iterator[None]:
-    """Remove a transcript of a run that failed, unless the card failed: its accesses up to there are whole and worth
-    having.
+    """Remove the transcript of a failed run, unless the card failed: then its accesses up to the failure are complete
+    and useful.
     """
     before = _written(path)
     try:
@@ -130,14 +132,14 @@ def _whole_or_none(path: Path | None) -> Iterator[None]:
     except BaseException as error:
         if path and _written(path) != before:
             if isinstance(error, RingupError) and not isinstance(error, NotSupported):
-                print(f"{path} holds the accesses up to the failure", file=sys.stderr)
+                print(f"{path} has the accesses up to the failure", file=sys.stderr)
             else:
                 path.unlink()
         raise
 
 
 def _written(path: Path | None) -> tuple[int, int] | None:
-    """Return what changes when a file is written."""
+    """Return values that change when a file is written."""
     if path is None or not path.is_file():
         return None
     stat = path.stat()
@@ -145,7 +147,7 @@ def _written(path: Path | None) -> tuple[int, int] | None:
 
 
 def _open(name: str, args: argparse.Namespace, view: StageView) -> Any:
-    """Bring the card up; between it and its driver stands a recorder when a transcript is wanted."""
+    """Start the card, with a recorder between it and its driver if a transcript is wanted."""
     options: dict[str, Any] = {"firmware": args.firmware, "watch": view}
     if not args.transcript:
         return ringup.open(name, **options)
@@ -195,7 +197,8 @@ def _decode_log(args: argparse.Namespace, entries: list[access_log.Entry], remar
     chosen = [(number, entry) for number, entry in enumerate(entries) if args.window in (None, entry.block)]
     if args.window and not chosen:
         raise WrongUsage(
-            f"{args.decode} has nothing of {args.window}; it has {', '.join(sorted({entry.block for entry in entries}))}"
+            f"{args.decode} has nothing of {args.window}; it has "
+            f"{', '.join(sorted({entry.block for entry in entries}))}"
         )
     last = args.skip + args.rows if args.rows else None
     shown = chosen[args.skip : last]

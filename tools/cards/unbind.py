@@ -1,5 +1,5 @@
-"""`ringup unbind`: give a card's functions back to the kernel's own drivers. The work is
-`ringup.tools.cards.bind`'s.
+"""`ringup unbind`: give a card's functions back to the kernel's own drivers. `ringup.tools.cards.bind`
+does the work.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "unbind",
         help="give a card back to the kernel's own driver",
-        description="Give a card and all of its IOMMU group back to the drivers that the kernel chooses. The plan is printed.",
+        description="Give a card and all of its IOMMU group back to the drivers that the kernel chooses. "
+        "The plan is printed.",
     )
     add_common(parser)
 
 
 def run(args: argparse.Namespace, kernel: Kernel | None = None) -> int:
-    """Show the plan, then carry it out. `kernel` is where sysfs lies."""
+    """Show the plan, then carry it out. `kernel` has sysfs."""
     return carry_out(args, kernel or Kernel(), None)

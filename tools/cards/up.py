@@ -1,4 +1,4 @@
-"""`ringup up`: bring a card up, let its queues prove themselves, say what it is, put it to rest again."""
+"""`ringup up`: start a card, test its queues, show what it is, and stop it again."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from ringup.tools.common.stages import StageView, stage_rows
 from ringup.tools.common.usb_side import counts_of, plain
 
 TEST_BYTES, MIN_BYTES = 1 << 20, 4096
-TEST_US = 10_000_000  # TIMEOUT: ours; a MiB through a window that is mapped takes milliseconds
+TEST_US = 10_000_000  # TIMEOUT: ours; a MiB through a mapped window takes milliseconds
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "up",
-        help="bring a card up, test its queues and say what it is",
-        description="Bring a card up stage by stage, move a MiB through its queues and back (less where the path has no fast way for bytes), "
-        "say what it is, and put it to rest.",
+        help="start a card, test its queues and show what it is",
+        description="Start a card stage by stage, move a MiB through its queues and back (less if the path has no fast "
+        "transfers), "
+        "show what it is, and stop it.",
     )
     add_card_arguments(parser, firmware=True)
 
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     for rung in info["resets"]:
         print(f"  {rung}")
     for doubt in info["doubts"]:
-        print(f"  not what the driver was written for: {doubt}")
+        print(f"  of another version than the driver was written for: {doubt}")
     for what, counts in usb.items():
         print(f"  over USB, {what.replace('_', '-')}: {counts}")
     print(f"{test.moved_bytes >> 10} KiB went through both kinds of queue and came back unchanged")
@@ -73,9 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any, StageView]]:
-    """Bring the card behind `path` up; give it, and the view of its stages, which has their transfers where the path
-    counts them.
-    """
+    """Start the card behind `path`. Yield it and the view of its stages, with transfers if the path counts them."""
 
     def transfers() -> int:
         seen = counts_of(path)
@@ -88,14 +87,14 @@ def _start(path: Any, firmware: list[Path], counts: bool) -> Iterator[tuple[Any,
 
 @dataclass(frozen=True, slots=True)
 class QueueTest:
-    """How the test of the queues went."""
+    """The result of the queue test."""
 
     stage: Stage
     moved_bytes: int
 
 
 def prove_queues(card: Any, watch: Watcher) -> QueueTest:
-    """Move bytes through both kinds of queue and back, as a stage of its own. Raises `DeviceFault` for other bytes."""
+    """Move bytes through both kinds of queue and back, as a stage of its own. Raises `DeviceFault` if bytes differ."""
     device, size_bytes = card.device, bytes_to_move(card.device)
     stages = Stages(card.name, device.clock, watch, patience=patience_with(device))
     with stages.stage(f"moving {size_bytes >> 10} KiB", TEST_US):
@@ -104,8 +103,8 @@ def prove_queues(card: Any, watch: Watcher) -> QueueTest:
 
 
 def bytes_to_move(device: Device) -> int:
-    """Return how much the test moves: a MiB, or what the path's own memory takes at once, or a page, where bytes go by
-    single requests.
+    """Return the size of the test: a MiB, or the size of the path's own memory, or a page if bytes go in single
+    requests.
     """
     if not device.polls_vram:
         return TEST_BYTES
@@ -116,7 +115,7 @@ def bytes_to_move(device: Device) -> int:
 
 
 def _move(card: Any, size_bytes: int) -> None:
-    """Send bytes in by the copy queue, on by the compute queue, out by the copy queue."""
+    """Copy bytes in with the copy queue, on with the compute queue, and out with the copy queue."""
     data = bytes(range(256)) * (size_bytes // 256)
     with card.alloc(size_bytes, name="sent") as sent, card.alloc(size_bytes, name="passed on") as passed:
         stream = card.compute.stream()
@@ -125,5 +124,6 @@ def _move(card: Any, size_bytes: int) -> None:
         card.copy.wait_for(card.compute.submit(stream))
         if card.copy.download(passed) != data:
             raise DeviceFault(
-                "what came back through the queues is not what was sent; the card's memory or link is bad"
+                "the bytes that came back through the queues differ from those sent; the card's "
+                "memory or link is faulty"
             )

@@ -22,22 +22,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("asm", help="assemble shader code", description=__doc__)
     parser.add_argument("file", help="text in LLVM's syntax; - reads standard input")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="output file (default: FILE.co, or FILE.bin)")
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="where the result goes; FILE.co by default, or FILE.bin"
-    )
-    parser.add_argument(
-        "--target", choices=tuple(LIMITS), help="processor; what .amdgcn_target says, or gfx1100, by default"
+        "--target", choices=tuple(LIMITS), help="processor (default: that of .amdgcn_target, else gfx1100)"
     )
     parser.add_argument("--raw", action="store_true", help="bare machine code without a container")
-    parser.add_argument(
-        "--wave64", action="store_true", help="for waves of 64 lanes; found by itself where a kernel says so"
-    )
+    parser.add_argument("--wave64", action="store_true", help="for waves of 64 lanes; not needed if a kernel says so")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the code. Raises `CompileError` with file, line and column of what is wrong."""
+    """Write the code. Raises `CompileError` with file, line and column of the error."""
     source = read_text(args.file)
     out = args.out or Path(Path(args.file).stem if args.file != "-" else "out").with_suffix(
         ".bin" if args.raw else ".co"
@@ -59,8 +55,8 @@ def _summary(program: Program, out: Path, size_bytes: int) -> str:
 
 
 def read_text(name: str) -> str:
-    """Return a source's text. Raises `CompileError` for a file that is none."""
+    """Return a source's text. Raises `CompileError` for a file that is not text."""
     data = files.read_program(name, LIMIT_BYTES)
     if b"\0" in data:
-        raise CompileError(f"{name} is no text (byte {data.index(0)} is zero); `ringup disasm` reads machine code")
+        raise CompileError(f"{name} is not text (byte {data.index(0)} is zero); `ringup disasm` reads machine code")
     return data.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""`ringup compile`: tensors of a Python file as machine code: a code object, and what each kernel needs. No card is
+"""`ringup compile`: compile the tensors of a Python file to a code object, and show what each kernel needs. No card is
 touched.
 """
 
@@ -22,7 +22,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     graph_file.add_arguments(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="where the code object goes; it is not written by default"
+        "-o", "--out", type=Path, metavar="FILE", help="output file for the code object (default: none)"
     )
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
@@ -30,8 +30,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the code object and show the kernels. Raises `CompileError` for what is wrong in the file, or cannot be
-    compiled.
+    """Write the code object and show the kernels. Raises `CompileError` for errors in the file and for
+    graphs that cannot be compiled.
     """
     files.check_outputs(args.out, keep=graph_file.path_of(args.file))
     found = explain(graph_file.outputs_of(args.file), args.target, tuning=graph_file.tuning_of(args))
@@ -71,7 +71,7 @@ def row(one: Explained) -> tuple[str, ...]:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes, short: exact below 10 KiB."""
+    """Return a number of bytes as short text, exact below 10 KiB."""
     for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
         if count >= 10 << shift:
             return f"{count / (1 << shift):.0f}{unit}"
@@ -82,8 +82,10 @@ def summary(found: Explanation) -> str:
     """Return the graph in one line."""
     graph = found.graph
     return (
-        f"{graph.target}: {counted(len(graph.launches), 'launch', 'launches')} of {counted(len(found.kernels), 'kernel', 'kernels')}, "
-        f"{size(found.bytes_moved)} bytes moved, {size(graph.arena_bytes)} bytes for intermediates, {found.microseconds:.1f} us by the model"
+        f"{graph.target}: {counted(len(graph.launches), 'launch', 'launches')} of "
+        f"{counted(len(found.kernels), 'kernel', 'kernels')}, "
+        f"{size(found.bytes_moved)} bytes moved, {size(graph.arena_bytes)} bytes for intermediates, "
+        f"{found.microseconds:.1f} us by the model"
     )
 
 
@@ -93,7 +95,7 @@ def counted(count: int, one: str, more: str) -> str:
 
 
 def document(found: Explanation) -> dict[str, Any]:
-    """Return all of it as plain values."""
+    """Return everything as plain values."""
     graph = found.graph
     return {
         "target": graph.target,

@@ -1,4 +1,4 @@
-"""`ringup decode`: show the packets of a ring or an indirect buffer that lies in a file."""
+"""`ringup decode`: show the packets of a ring or an indirect buffer in a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ringup.tools.common.wrong_usage import BadInput
 
 LOG = logging.getLogger(__name__)
 LIMIT_BYTES = 64 << 20  # of a file: the largest ring is 8 MiB, the largest indirect buffer 4 MiB
-# copy engine by graphics core, where the register database has no block of its own for it; amdgpu's IP discovery tables
+# copy engine by graphics core, if the register database has no block for it; amdgpu's IP discovery tables
 SDMA_OF = {
     (11, 0, 0): (6, 0, 0),
     (11, 0, 1): (6, 0, 1),
@@ -37,11 +37,11 @@ SDMA_OF = {
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the command to `ringup`'s parser."""
     parser = subparsers.add_parser("decode", help="show the packets of a stream in a file", description=__doc__)
-    parser.add_argument("language", choices=("pm4", "sdma"), help="whose packets they are")
+    parser.add_argument("language", choices=("pm4", "sdma"), help="packet format")
     parser.add_argument("file", help="dwords, low byte first; - reads standard input")
     parser.add_argument("--chip", default="navi31", help="such as navi31 (the default); `ringup regs` lists them")
     parser.add_argument("--hex", action="store_true", help="the file is text: hexadecimal dwords, # begins a comment")
-    parser.add_argument("--all", action="store_true", help="fields that are zero, too")
+    parser.add_argument("--all", action="store_true", help="also show fields that are zero")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
     return parser
@@ -75,12 +75,12 @@ def _decoder(language: str, chip: Chip) -> Decoder:
             versions.setdefault(place.block, (int(numbers[0]), int(numbers[1]), int(numbers[2])))
     core = versions.get("gc")
     if core is None:
-        raise NotSupported(f"{chip.row.name} has no graphics core whose packets are known")
+        raise NotSupported(f"{chip.row.name} has no graphics core with known packets")
     if language == "pm4":
         return Pm4Decoder(core)
     engine = versions.get("sdma") or SDMA_OF.get(core)
     if engine is None:
-        raise NotSupported(f"{chip.row.name} has no copy engine whose packets are known")
+        raise NotSupported(f"{chip.row.name} has no copy engine with known packets")
     return SdmaDecoder(engine)
 
 
@@ -91,19 +91,19 @@ def _read(name: str) -> bytes:
         with Path(name).open("rb") as file:
             data = file.read(LIMIT_BYTES + 1)
     if len(data) > LIMIT_BYTES:
-        raise ValueError(f"more than {LIMIT_BYTES >> 20} MiB are no ring")
+        raise ValueError(f"more than {LIMIT_BYTES >> 20} MiB are not a ring")
     return data
 
 
 def _dwords(data: bytes) -> list[int]:
-    """Read hexadecimal dwords from text, with or without 0x; commas and colons separate as blanks do."""
+    """Read hexadecimal dwords from text, with or without 0x; commas and colons are separators like blanks."""
     found = []
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         for text in line.partition("#")[0].replace(",", " ").replace(":", " ").split():
             try:
                 value = int(text, 16)
             except ValueError:
-                raise ValueError(f"line {number}: {text[:20]!r} is no hexadecimal dword") from None
+                raise ValueError(f"line {number}: {text[:20]!r} is not a hexadecimal dword") from None
             if value < 0 or value >> 32:
                 raise ValueError(f"line {number}: {text[:20]!r} is wider than 32 bits")
             found.append(value)
@@ -111,7 +111,7 @@ def _dwords(data: bytes) -> list[int]:
 
 
 class RegisterNames:
-    """Names and fields of a chip's graphics core by dword address, read when the first is asked for."""
+    """Names and fields of a chip's graphics core by dword address, read at the first use."""
 
     def __init__(self, chip: Chip) -> None:
         self._chip = chip

@@ -1,5 +1,5 @@
-"""`ringup disasm`: machine code of shaders as text that assembles to the same bytes: a code object, one of those in a
-fat binary, bare code.
+"""`ringup disasm`: shader machine code as text that assembles to the same bytes, from a code object, a fat binary or
+bare code.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("disasm", help="show machine code as text", description=__doc__)
     parser.add_argument(
         "file",
-        help="a code object (ELF), a bundle or library of HIP's compiler with several, or bare machine code with --raw; - reads standard input",
+        help="a code object (ELF), a fat binary or library of HIP's compiler, or bare machine code with --raw; - reads "
+        "standard input",
     )
     parser.add_argument(
         "--target",
         choices=tuple(LIMITS),
-        help="processor of bare code (gfx1100 by default), or the one whose object is wanted; an object says its own",
+        help="processor of bare code (default: gfx1100), or of the object to choose; a single object names its own",
     )
     objects.add_object_arguments(parser)
     parser.add_argument("--raw", action="store_true", help="the file is bare machine code")
     parser.add_argument("--wave64", action="store_true", help="bare code is for waves of 64 lanes")
-    parser.add_argument("--plain", action="store_true", help="without places and words of machine code")
+    parser.add_argument("--plain", action="store_true", help="without addresses and machine code")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the text to standard output. What is no instruction is shown as data; a damaged container is a
-    `CompileError`.
+    """Write the text to standard output. Words that are not instructions are shown as data. Raises
+    `CompileError` for a damaged container.
     """
     data = files.read_program(args.file, LIMIT_BYTES)
     if not args.raw and fat_binary.is_fat(data):
@@ -57,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
         data = objects.pick(data, args.file, args, args.target)
     raw = args.raw or not elf_read.is_elf(data)
     if not args.raw and raw:
-        raise CompileError(
-            f"{args.file} is no ELF file and no bundle of code objects; --raw takes it as bare machine code"
-        )
+        raise CompileError(f"{args.file} is neither an ELF file nor a fat binary; --raw reads it as bare machine code")
     if raw:
         listing = disassembler.Listing(processor(args.target or "gfx1100", 64 if args.wave64 else 0), data)
         if args.json:

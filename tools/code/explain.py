@@ -1,7 +1,8 @@
-"""`ringup explain`: what became of tensors: which kernels, what each computes, who walks through which axis, every
-pass, registers, limits.
+"""`ringup explain`: how tensors are compiled: kernels, the computation of each, the roles of axes, every pass,
+registers, limits.
 
-Without --kernel: the schedule, and each kernel in short. With it: that kernel after each pass, and its machine code.
+Without --kernel it shows the schedule and a summary of each kernel. With it, that kernel after each pass and its
+machine code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ringup.tools.common.wrong_usage import WrongUsage
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the command to `ringup`'s parser."""
-    parser = subparsers.add_parser("explain", help="show what became of tensors", description=__doc__)
+    parser = subparsers.add_parser("explain", help="show how tensors are compiled", description=__doc__)
     graph_file.add_arguments(parser)
     parser.add_argument(
         "--kernel",
@@ -35,17 +36,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME",
         help="of --kernel: only the text after this pass; may be repeated",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="a page with all of it, in one file, instead")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with all of it instead")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it. Raises `CompileError` for what is wrong in the file, or cannot be compiled, `WrongUsage` for a kernel or
-    pass that is none.
+    """Show it. Raises `CompileError` for errors in the file and graphs that cannot be compiled, and `WrongUsage` for an
+    unknown kernel or pass.
     """
     if args.passes and args.kernel is None:
-        raise WrongUsage("--pass is of one kernel: say which with --kernel")
+        raise WrongUsage("--pass needs a kernel: choose it with --kernel")
     files.check_outputs(args.html, keep=graph_file.path_of(args.file))
     found = explain(graph_file.outputs_of(args.file), args.target, tuning=graph_file.tuning_of(args))
     chosen = None if args.kernel is None else kernel_of(found, args.kernel)
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def kernel_of(found: Explanation, text: str) -> Explained:
-    """Return the kernel that is meant by the number of a launch, or by a part of the name. Raises `WrongUsage`."""
+    """Return the kernel with this launch number, or with this part of a name. Raises `WrongUsage`."""
     launches = len(found.graph.launches)
     if text.isdigit():
         if int(text) >= launches:
@@ -101,7 +102,7 @@ def schedule_row(found: Explanation, number: int) -> tuple[str, ...]:
 
 
 def kernel_lines(found: Explanation, one: Explained) -> Iterator[str]:
-    """Give a kernel in short: what it computes from which memory, its axes, what it needs and costs."""
+    """Yield the summary of a kernel: its memory, computation, axes, needs and cost."""
     numbers = ", ".join(map(str, one.launches))
     yield f"{one.name}  ({'launch' if len(one.launches) == 1 else 'launches'} {numbers})"
     for name, value in facts_of(found, one).items():
@@ -131,7 +132,7 @@ def place_rows(one: Explained) -> list[tuple[str, ...]]:
 
 
 def axis_rows(one: Explained) -> list[tuple[str, ...]]:
-    """Return who walks through what; axes of one step say nothing."""
+    """Return the axes with their roles, without axes of one step."""
     return [(axis.role, axis.name, str(axis.size), axis.meaning) for axis in one.step.lowered.axes if axis.size != 1]
 
 
@@ -141,25 +142,27 @@ def facts_of(found: Explanation, one: Explained) -> dict[str, str]:
     folds = len(step.kernel.folds)
     rounds = counted(cost.rounds, "round", "rounds")
     chip = CHIPS[found.graph.target]
-    share = f"{cost.flops / max(cost.microseconds, 1e-9) / 1e6:.2f} TFLOP/s, {cost.bytes_moved / max(cost.microseconds, 1e-9) / 1e3:.0f} GB/s"
+    share = (
+        f"{cost.flops / max(cost.microseconds, 1e-9) / 1e6:.2f} TFLOP/s, "
+        f"{cost.bytes_moved / max(cost.microseconds, 1e-9) / 1e3:.0f} GB/s"
+    )
     return {
         "fuses": f"{counted(len(one.nodes), 'node', 'nodes')}, {counted(folds, 'reduction', 'reductions')}",
         "shape": f"{step.lowered.choice} ({'found by tune' if step.choice is not None else 'heuristic'})",
         "groups": f"{groups_text(step.lowered.groups)} of {binary.group_size} threads",
         "registers": f"{binary.vgprs} VGPRs, {binary.sgprs} SGPRs, {binary.scratch_bytes} bytes of scratch a thread",
         "LDS": f"{binary.lds_bytes} bytes a group",
-        "occupancy": f"{binary.occupancy} waves fit on a SIMD; this launch has {cost.resident} there at once, in {rounds}",
+        "occupancy": f"{binary.occupancy} waves fit on a SIMD; this launch has {cost.resident} at once, in {rounds}",
         "code": f"{len(binary.code)} bytes, {binary.instructions} instructions",
-        "moves": f"{cost.bytes_moved} bytes for {cost.flops} floating-point operations: {cost.intensity:.2f} for each byte",
+        "moves": f"{cost.bytes_moved} bytes for {cost.flops} floating-point operations: "
+        f"{cost.intensity:.2f} for each byte",
         "limit": f"{cost.bound}: {cost.compute_cycles} cycles on the compute units, {cost.memory_cycles} for memory",
         "modelled": f"{cost.microseconds:.2f} us on a {chip.name} at {chip.mhz} MHz: {share}",
     }
 
 
 def pass_lines(one: Explained, wanted: list[str] | None) -> Iterator[str]:
-    """Give a kernel's text after each pass, its machine code last. Raises `WrongUsage` for a pass that there is none
-    of.
-    """
+    """Yield a kernel's text after each pass, its machine code last. Raises `WrongUsage` for an unknown pass."""
     texts = {f"{each.level} {each.name}": each.text for each in passes_of(one.step)}
     texts["assembly"] = "\n".join(assembly_of(one.step)) + "\n"
     if wanted:

@@ -1,5 +1,5 @@
-"""The page of `ringup explain --html`: the schedule, and each kernel with its passes side by side. One file; it asks
-nobody for anything.
+"""The page of `ringup explain --html`: the schedule, and each kernel with its passes next to each other. One file,
+without any external resource.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ details { margin: 0.2em 0 } summary { cursor: pointer; font-family: ui-monospace
 pre { margin: 0.3em 0; max-height: 46em; overflow: auto; white-space: pre } pre b { font-weight: normal; background: #2ea04333 }
 div.panes { display: grid; grid-template-columns: 1fr 1fr; gap: 1em } div.panes pre { min-width: 0 } select { font: inherit }
 """
-# fills the two panes of a kernel from the texts of its passes; lines that the other pane has not are marked
+# fills the two panes of a kernel with the texts of its passes; marks lines that the other pane lacks
 SCRIPT = """
 document.querySelectorAll("div.compare").forEach(function (box) {
   var selects = box.querySelectorAll("select"), panes = box.querySelectorAll("div.panes pre");
@@ -53,7 +53,7 @@ document.querySelectorAll("div.compare").forEach(function (box) {
 
 
 def page_of(title: str, found: Explanation, kernels: Sequence[Explained]) -> str:
-    """Return the page of a compiled file with those of its kernels."""
+    """Return the page of a compiled file with its kernels."""
     launches = range(len(found.graph.launches))
     shown = [i for i in launches if any(i in one.launches for one in kernels)]
     sections = {f"Schedule: {len(found.graph.launches)} launches": Markup(_schedule(found, shown))}
@@ -96,7 +96,7 @@ def _kernel(found: Explanation, one: Explained, key: str) -> Iterator[str]:
 
 
 def _passes(one: Explained, key: str) -> Iterator[str]:
-    """Give the texts, each in a fold of its own, and two panes that show any two of them side by side."""
+    """Yield the texts, each in its own fold, and two panes that show any two of them."""
     texts = [(f"{each.level} {each.name}", each.text) for each in passes_of(one.step)]
     texts.append(("assembly", "\n".join(assembly_of(one.step)) + "\n"))
     yield "<h3>after each pass</h3>"
@@ -111,7 +111,8 @@ def _passes(one: Explained, key: str) -> Iterator[str]:
         for chosen in (0, len(texts) - 1)
     ]
     yield (
-        '<div class="compare"><details><summary>two side by side <span>lines that the other has not are marked</span></summary>'
+        '<div class="compare"><details><summary>two side by side <span>lines that the other lacks are '
+        "marked</span></summary>"
         + '<div class="panes">'
         + "".join(f"<div><select>{one}</select><pre></pre></div>" for one in choices)
         + "</div></details></div>"

@@ -1,4 +1,4 @@
-"""A user's Python file whose function builds tensors, as the commands that compile take it: FILE.py[:NAME]."""
+"""A user's Python file with a function that builds tensors, for the commands that compile: FILE.py[:NAME]."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, tuned: bool = True) -> Non
     parser.add_argument(
         "file",
         metavar="FILE.py[:NAME]",
-        help="a Python file and its function without arguments that returns tensors; main or model by default",
+        help="a Python file and its function without arguments that returns tensors (default: main or model)",
     )
     parser.add_argument("--target", choices=tuple(TRAITS), default="gfx1100", help="processor (default: gfx1100)")
     parser.add_argument(
@@ -41,18 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser, *, tuned: bool = True) -> Non
         help=f"shapes that `ringup tune` found (default: {TUNING_FILE} in ringup's cache folder)",
     )
     if tuned:
-        parser.add_argument("--untuned", action="store_true", help="heuristic shapes, whatever `ringup tune` found")
+        parser.add_argument(
+            "--untuned", action="store_true", help="use heuristic shapes, not those that `ringup tune` found"
+        )
 
 
 def tuning_of(args: argparse.Namespace) -> Tuning | None:
-    """Return the shapes found so far, None where they are not wanted."""
+    """Return the shapes found so far, or None if they are not wanted."""
     return None if getattr(args, "untuned", False) else Tuning(args.tuning or cache_folder() / TUNING_FILE)
 
 
 def outputs_of(text: str) -> list[Node]:
-    """Run the file and its function; return the nodes of the tensors it gives, as a card would get them.
+    """Run the file and its function; return the nodes of its tensors, as a card would get them.
 
-    Raises CompileError in one line, with file and line of what went wrong in the user's code.
+    Raises CompileError in one line, with file and line of the error in the user's code.
     """
     path, name = _split(text)
     module = _run_file(path)
@@ -65,7 +67,8 @@ def outputs_of(text: str) -> list[Node]:
     for one in tensors:
         if not isinstance(one, Tensor):
             raise CompileError(
-                f"{path}: {function.__name__}() returned {type(one).__name__}; it has to be a Tensor, or a tuple of them"
+                f"{path}: {function.__name__}() returned {type(one).__name__}; it has to be a "
+                "Tensor, or a tuple of them"
             )
     if not tensors:
         raise CompileError(f"{path}: {function.__name__}() returned no tensors")
@@ -74,7 +77,7 @@ def outputs_of(text: str) -> list[Node]:
 
 
 def path_of(text: str) -> Path:
-    """Return the file that is named, with a function of it or without."""
+    """Return the named file and function, if one is named."""
     return _split(text)[0]
 
 
@@ -86,7 +89,7 @@ def _split(text: str) -> tuple[Path, str | None]:
 
 
 def _run_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own; imports find what lies beside it, as they do for a script."""
+    """Run a file as its own module. Imports find files next to it, as for a script."""
     source = files.read_program(str(path), LIMIT_BYTES)
     spec = importlib.util.spec_from_loader(f"ringup_file_{path.stem}", None, origin=str(path))
     assert spec is not None
@@ -103,16 +106,14 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _guarded(path: Path, work: Callable[[], Any]) -> Any:
-    """Run code of the user's; what it raises becomes one line with its place. An error of ours passes through with its
-    class.
-    """
+    """Run code of the user. An exception becomes one line with its place. A ringup error keeps its class."""
     try:
         return work()
     except SyntaxError as error:
         line = f":{error.lineno}" if error.lineno else ""
         raise CompileError(f"{error.filename or path}{line}: {type(error).__name__}: {error.msg}") from error
-    except SystemExit as error:  # a file of graphs has no business to end the command
-        raise CompileError(f"{_place(path, error)}: it ends Python ({type(error).__name__}: {error.code})") from error
+    except SystemExit as error:  # a file of graphs must not end the command
+        raise CompileError(f"{_place(path, error)}: it exits Python ({type(error).__name__}: {error.code})") from error
     except Exception as error:
         place = _place(path, error)
         words = " ".join(str(error).split())
@@ -122,9 +123,7 @@ def _guarded(path: Path, work: Callable[[], Any]) -> Any:
 
 
 def _place(path: Path, error: BaseException) -> str:
-    """Return file and line of the innermost frame that is the user's: in the file itself, else in what lies beside or
-    below it.
-    """
+    """Return file and line of the innermost frame of the user: in the file itself, else in one next to or below it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [one for one in frames if one.filename == str(path)]
     return f"{path}:{own[-1].lineno}" if own else str(path)
@@ -139,7 +138,7 @@ def _function(module: ModuleType, path: Path, name: str | None) -> Callable[[], 
             for key, value in vars(module).items()
             if inspect.isfunction(value) and value.__module__ == module.__name__
         ]
-        other = f"it has {', '.join(there)}: name one as {path}:{there[0]}" if there else "it has none at all"
+        other = f"it has {', '.join(there)}: name one, as in {path}:{there[0]}" if there else "it has none at all"
         raise CompileError(f"{path} has no function {' or '.join(wanted)}; {other}")
     if not callable(found):
         raise CompileError(f"{path}: {name or found} is {type(found).__name__}, not a function that returns tensors")
@@ -150,6 +149,7 @@ def _function(module: ModuleType, path: Path, name: str | None) -> Callable[[], 
     ]
     if missing:
         raise CompileError(
-            f"{path}: {getattr(found, '__name__', name)} wants {', '.join(missing)}; write a function without arguments that makes its tensors"
+            f"{path}: {getattr(found, '__name__', name)} needs {', '.join(missing)}; write a function without "
+            "arguments that makes its tensors"
         )
     return found  # type: ignore[no-any-return]

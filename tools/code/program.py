@@ -1,5 +1,5 @@
-"""`ringup program`: what is inside a code object: its target, its kernels, how they start and what they take; or which
-a fat binary holds.
+"""`ringup program`: the contents of a code object: its target, its kernels, their launch and arguments; or the code
+objects of a fat binary.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("program", help="show the kernels of a code object", description=__doc__)
     parser.add_argument(
         "file",
-        help="an AMDHSA code object (ELF), linked or not, or a bundle or library of HIP's compiler with several; - reads standard input",
+        help="an AMDHSA code object (ELF), linked or not, or a fat binary or library of HIP's compiler; - reads "
+        "standard input",
     )
     parser.add_argument(
         "--chip",
         type=_chip,
-        help="say whether it runs there, such as gfx1100 or navi31; of a fat binary: show its object for it",
+        help="check whether it runs on this chip, such as gfx1100 or navi31; of a fat binary: show the object for it",
     )
     objects.add_object_arguments(parser)
-    parser.add_argument("--hidden", action="store_true", help="arguments that the launch fills in, too")
+    parser.add_argument("--hidden", action="store_true", help="also show arguments that the launch fills in")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is inside to standard output. Raises what reading it raises, `WrongTarget` when it does not run on
-    `--chip`.
-    """
+    """Print the contents. Raises the errors of reading it, and `WrongTarget` if it does not run on `--chip`."""
     data = files.read_program(args.file, LIMIT_BYTES)
     fat = fat_binary.is_fat(data)
     if fat and (args.list or (args.chip is None and args.object is None and not args.kernel)):
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chip(text: str) -> str:
-    """Return the compiler's name of a chip that was given by that or by AMD's."""
+    """Return the compiler's name of a chip, given by that name or by AMD's."""
     names = {chip.name: chip.target for chip in CHIPS.values()}
     target = names.get(text, text)
     try:

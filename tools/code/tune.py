@@ -1,8 +1,8 @@
-"""`ringup tune`: search the shapes that the kernels of a Python file may have; `compile` and `explain` use what was
-found from then on.
+"""`ringup tune`: search the best shapes for the kernels of a Python file. `compile` and `explain` use the results
+afterwards.
 
-Each shape is compiled and measured: on a card with --card, else by the model of the chip, which is a guess. Results
-stay the same.
+Each shape is compiled and measured: on a card with --card, else by the model of the chip, which is a guess. The
+kernels' results do not change.
 """
 
 from __future__ import annotations
@@ -26,26 +26,24 @@ from ringup.tools.common.wrong_usage import WrongUsage
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """Add the command to `ringup`'s parser."""
-    parser = subparsers.add_parser("tune", help="search the shapes that kernels may have", description=__doc__)
+    parser = subparsers.add_parser("tune", help="search the fastest shapes of kernels", description=__doc__)
     graph_file.add_arguments(parser, tuned=False)
     parser.add_argument(
-        "--card", metavar="NAME", help="measure there, as `ringup list` names it; it has to be of the target"
+        "--card", metavar="NAME", help="measure on this card, with its name in `ringup list`; it must have the target"
     )
-    parser.add_argument("--again", action="store_true", help="measure what is known already, too")
+    parser.add_argument("--again", action="store_true", help="also measure shapes that are known already")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON document with every trial")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tune and show what was found. Raises `CompileError` for what is wrong in the file, `WrongTarget` for a card of
-    another target.
+    """Tune and show the results. Raises `CompileError` for errors in the file, `WrongTarget` for a card of another
+    target.
     """
     path: Path = args.tuning or cache_folder() / graph_file.TUNING_FILE
     if args.tuning is not None and not could_be(path):
-        raise WrongUsage(
-            f"{path} holds something else than what a search found: it would be written over; name another file"
-        )
+        raise WrongUsage(f"{path} is not a tuning file and would be overwritten; name another file")
     outputs = graph_file.outputs_of(args.file)
     tuning = Tuning(path)
     with Progress("compiling", len(jobs_of(outputs))) as progress:
@@ -77,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     first = sum(one.trials[0].cost or 0.0 for one in found)
     best = sum(one.trials[one.best].cost or 0.0 for one in found)
     where = f"on {args.card}" if args.card else f"by the model of {args.target}"
-    print(f"{first:.6g} {measure.unit} in heuristic shapes, {best:.6g} in the best, {where}; kept in {path}")
+    print(f"{first:.6g} {measure.unit} in heuristic shapes, {best:.6g} in the best, {where}; stored in {path}")
     return 0
 
 

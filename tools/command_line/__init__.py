@@ -1,4 +1,4 @@
-"""The command line itself: parser, the CARD argument, examples, completion, how a command ends that failed.
+"""The command line: parser, the CARD argument, examples, completion, reports of failures.
 
 Imported by `ringup.tools.command_line.cli` and by every command.
 """

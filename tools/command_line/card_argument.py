@@ -1,4 +1,4 @@
-"""How every command names the card it acts on: CARD, `--card NAME`, RINGUP_CARD, else the only real card there is."""
+"""How every command chooses its card: CARD, `--card NAME`, RINGUP_CARD, else the only real card."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def add_card_arguments(
 
 
 def card_name(args: argparse.Namespace) -> str:
-    """Return the name of the card that is meant.
+    """Return the name of the chosen card.
 
-    Raises `WrongUsage` when two are named, `NoSuchCard` for what is no name, with what may be meant, and when there is
-    not one real card alone.
+    Raises `WrongUsage` if two cards are named. Raises `NoSuchCard` with suggestions for an unknown name, and if no card
+    is named and there is not exactly one real card.
     """
     name = _given(args)
     if not name:
@@ -44,8 +44,8 @@ def card_name(args: argparse.Namespace) -> str:
 
 
 def named(args: argparse.Namespace) -> str:
-    """Return what names the card, a name or not, for commands that never choose one themselves. Raises `WrongUsage`
-    when nothing does.
+    """Return the word that names the card, known or not, for commands that never choose one themselves. Raises
+    `WrongUsage` without one.
     """
     name = _given(args)
     if not name:
@@ -61,8 +61,8 @@ def _given(args: argparse.Namespace) -> str:
 
 
 def is_card(text: str) -> bool:
-    """Tell whether a word of the command line is a card's name: a prefix that is known or that a package brings, and a
-    rest.
+    """Return whether a word of the command line is a card's name: a prefix of ringup or of another
+    package, and a rest.
     """
     prefix, _, rest = text.partition(":")
     return bool(rest) and prefix in {*KNOWN_PREFIXES, *RESERVED_PREFIXES, *prefixes()}
@@ -79,18 +79,21 @@ def _only() -> str:
     reasons = "; ".join(f"{card.name}: {card.skipped}" for card in found)
     raise NoSuchCard(
         f"no real card can be opened ({reasons or 'none was found'}); `ringup doctor` says why, "
-        "and a virtual one is always there: virtual:navi31"
+        "virtual:navi31 is always available"
     )
 
 
 def _advice(name: str) -> str:
-    """Say what a word that is no card's name may have meant."""
+    """Return suggestions for a word that is not a card's name."""
     if ADDRESS.fullmatch(name.lower()):
         return f"{name!r} names no card: did you mean pci:{name}?"
     known = {card.name.rpartition(":")[2]: card.name for card in cards() if card.name.partition(":")[2]}
-    wanted = name.partition(":")[2] or name  # a prefix that nobody has, too
+    wanted = name.partition(":")[2] or name  # also for an unknown prefix
     chip, at, bridge = wanted.partition("@")
     near = get_close_matches(chip.lower(), known, n=1, cutoff=0.7)
     if near:
         return f"{name!r} names no card: did you mean {known[near[0]]}{at}{bridge}?"
-    return f"{name!r} names no card: `ringup list` shows them; a name is PREFIX:REST with PREFIX one of {', '.join(KNOWN_PREFIXES)}"
+    return (
+        f"{name!r} names no card: `ringup list` shows them; a name is PREFIX:REST with PREFIX one of "
+        f"{', '.join(KNOWN_PREFIXES)}"
+    )

@@ -11,7 +11,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "completion",
         help="print a completion script for a shell",
-        description='Print a completion script. bash: eval "$(ringup completion bash)"; zsh: put the output in a file _ringup on your fpath.',
+        description='Print a completion script. bash: eval "$(ringup completion bash)"; zsh: put the '
+        "output in a file _ringup "
+        "on your fpath.",
     )
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
 

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGHUP end a command as ctrl-C does: the card comes to rest and no half-written file stays.
+"""SIGTERM and SIGHUP end a command as ctrl-C does: the card is stopped and no half-written file stays.
 
-By default they end a process at once, and a card that is driven without an IOMMU goes on writing to memory that is
-somebody else's by then.
+By default they end a process at once. Then a card without an IOMMU continues to write to memory that may belong to
+another process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATUSES = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}
 
 
 class Ended(KeyboardInterrupt):
-    """Raised where ctrl-C raises `KeyboardInterrupt`. `status` is what the command ends with."""
+    """Raised as ctrl-C raises `KeyboardInterrupt`. `status` is the exit status of the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
@@ -32,8 +32,8 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Raise `Ended` where one of them arrives meanwhile; one that is ignored (nohup) or heard by somebody else stays
-    so.
+    """Raise `Ended` if one of them arrives meanwhile. A signal that is ignored (nohup) or has another
+    handler stays so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

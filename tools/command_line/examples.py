@@ -1,6 +1,4 @@
-"""Examples that `--help` of each command ends with. They are command lines as they can be typed: a test parses every
-one.
-"""
+"""Examples at the end of each command's `--help`. They are complete command lines: a test parses every one."""
 
 from __future__ import annotations
 

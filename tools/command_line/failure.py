@@ -1,9 +1,8 @@
-"""How a command ends that failed: one line on standard error, an exit status, a JSON object for --json, a report of
-what nobody expected.
+"""The end of a command that failed: one line on standard error, an exit status, a JSON object for --json, a report of
+an unexpected exception.
 
-Every exception that leaves a command comes here, whatever its class. An error of the tree in errors.py and a refusal of
-the operating system say what went wrong; anything else is an internal error: its line names a file with the traceback,
-and its status means nothing else.
+Every exception that leaves a command comes here. Errors of errors.py and of the operating system say what went wrong.
+Any other exception is an internal error: its line names a file with the traceback, and it has its own status.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ REPORT_PREFIX, REPORT_SUFFIX = "internal-error-", ".txt"
 MAX_REPORTS = 20
 MAX_REPORT_CHARACTERS = 1 << 20
 MAX_LINE_CHARACTERS = 300
-# Their versions decide what a traceback means.
+# A traceback depends on their versions.
 PACKAGES = ("construct", "cffi", "msgpack", "pyusb", "llvmlite", "numpy", "rich", "zstandard", "shtab")
 
 # Commands whose packages the extra `virtual` brings, NumPy among them.
@@ -43,7 +42,7 @@ OF_VIRTUAL_CARDS = frozenset(("ringup serve", "ringup demo"))
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is said of an exception: its kind and text, the exit status, and where a report of it lies."""
+    """The report of an exception: its kind and text, the exit status, and the path of a report file."""
 
     kind: str
     message: str
@@ -56,13 +55,13 @@ class Failure:
         return f"{title}: {self.kind}: {self.message}" if named else f"{title}: {self.message}"
 
     def as_json(self) -> str:
-        """Return the object that --json prints in the place of a result."""
+        """Return the object that --json prints instead of a result."""
         shown: dict[str, object] = {"kind": self.kind, "message": self.message, "exit_status": self.exit_status}
         return json_text({"error": shown | ({"report": self.report} if self.report else {})})
 
 
 def tell(error: BaseException, words: Sequence[str], title: str) -> int:
-    """Say what went wrong and return the exit status."""
+    """Report the failure and return the exit status."""
     if isinstance(error, KeyboardInterrupt):
         release_output()
         return say_interrupted(title, list(words), error)
@@ -79,8 +78,8 @@ def tell(error: BaseException, words: Sequence[str], title: str) -> int:
 
 
 def explain(error: BaseException, words: Sequence[str], title: str, *, writable: bool = True) -> Failure:
-    """Return what to say of an exception; an unexpected one is written to a report first. `writable`: standard output
-    takes what is printed.
+    """Return the failure for an exception; an unexpected one is written to a report first. `writable`: standard output
+    accepts writes.
     """
     if isinstance(error, RingupError):
         return Failure(type(error).__name__, _with_notes(error), error.exit_code)
@@ -93,7 +92,7 @@ def explain(error: BaseException, words: Sequence[str], title: str, *, writable:
     if isinstance(error, BadInput):
         return Failure("BadInput", str(error), FAILED)
     if isinstance(error, UnicodeError) and (text := _unreadable_word(error, words)):
-        return Failure("WrongUsage", f"{text!r} has bytes that are no text in this locale's encoding", WRONG_USAGE)
+        return Failure("WrongUsage", f"{text!r} has bytes that are not text in this locale's encoding", WRONG_USAGE)
     if isinstance(error, MemoryError):
         return Failure("OutOfMemory", "this computer's memory is too small for it", FAILED)
     if isinstance(error, OSError):
@@ -102,10 +101,10 @@ def explain(error: BaseException, words: Sequence[str], title: str, *, writable:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error; where that is closed or full there is nobody to tell."""
+    """Print a line on standard error, if that is possible."""
     if sys.stderr is None:
         return
-    # A file's name may hold bytes that are no text, which Python keeps as surrogates.
+    # A file's name may have bytes that are not text; Python keeps them as surrogates.
     shown = line.encode("utf-8", "backslashreplace").decode()
     try:
         print(shown, file=sys.stderr, flush=True)
@@ -114,7 +113,7 @@ def say(line: str) -> None:
 
 
 def print_json(failure: Failure) -> None:
-    """Print the JSON object of a failure on standard output, where it can be written."""
+    """Print the JSON object of a failure on standard output, if that can be written."""
     try:
         print(failure.as_json(), flush=True)
     except (OSError, ValueError):
@@ -122,8 +121,8 @@ def print_json(failure: Failure) -> None:
 
 
 def release_output() -> bool:
-    """Write what standard output still holds; tell whether that worked. If not, it goes nowhere, lest the interpreter
-    fails at its end.
+    """Flush standard output; return whether that worked. If not, discard its buffer, because the interpreter would fail
+    at its end.
     """
     try:
         print(end="", flush=True)
@@ -134,9 +133,7 @@ def release_output() -> bool:
 
 
 def _reader_has_gone() -> bool:
-    """Tell whether standard output is a pipe that nobody reads any more: another pipe or socket may have broken
-    instead.
-    """
+    """Return whether standard output is a pipe without a reader. Another pipe or socket may have broken instead."""
     try:
         number = sys.stdout.fileno()
         poll = select.poll()
@@ -151,15 +148,15 @@ def _with_notes(error: BaseException) -> str:
 
 
 def _unreadable_word(error: UnicodeError, words: Sequence[str]) -> str:
-    """Return the word of the command line whose bytes are no text, if that is what could not be encoded; Python keeps
-    them as surrogates.
+    """Return the word of the command line with bytes that are not text, if it caused the encoding error; Python keeps
+    such bytes as surrogates.
     """
     whole = error.object if isinstance(error, UnicodeEncodeError) else ""
     lone = set(re.findall("[\ud800-\udfff]", whole))
     return next((word for word in words if lone & set(word)), "") if lone else ""
 
 
-# --- what nobody expected ---------------------------------------------------------------------------------------------
+# --- unexpected exceptions --------------------------------------------------------------------------------------------
 def _internal(error: BaseException, words: Sequence[str], title: str) -> Failure:
     """Write a report and return a failure that names it."""
     what = _one_line(error)
@@ -175,8 +172,8 @@ def _internal(error: BaseException, words: Sequence[str], title: str) -> Failure
     remedy = "install ringup again, or " if isinstance(error, ImportError) else ""
     return Failure(
         "InternalError",
-        f"internal error: {what}; this is a fault of ringup's or of a package it uses: {remedy}"
-        f"send its makers the report {path}",
+        f"internal error: {what}; this is an error of ringup or of a package that it uses: {remedy}"
+        f"send its authors the report {path}",
         INTERNAL,
         str(path),
     )
@@ -186,8 +183,8 @@ def _one_line(error: BaseException) -> str:
     """Return class and text of any exception, also of one that cannot be shown."""
     try:
         text = " ".join(_with_notes(error).split())
-    except Exception as further:  # noqa: BLE001  whatever an exception's own text raises
-        text = f"its text cannot be had: {type(further).__name__}"
+    except Exception as further:  # noqa: BLE001  the text of an exception may raise anything
+        text = f"its text is not available: {type(further).__name__}"
     shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
     shown = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in shown)
     return shown if len(shown) <= MAX_LINE_CHARACTERS else f"{shown[:MAX_LINE_CHARACTERS]}..."
@@ -205,7 +202,7 @@ def _report(error: BaseException, words: Sequence[str]) -> str:
 
     try:
         trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001  the frames are told, whatever the exception's own text raises
+    except Exception:  # noqa: BLE001  frames are reported even if the text of the exception raises
         trace = "".join(traceback.format_tb(error.__traceback__)) + _one_line(error)
     if len(trace) > MAX_REPORT_CHARACTERS:
         half = MAX_REPORT_CHARACTERS // 2
@@ -231,7 +228,7 @@ def _packages() -> Iterator[str]:
 
 
 def report_folders() -> Iterator[Path]:
-    """Yield where a report may go, the best first: the user's folder of state, else the one of temporary files."""
+    """Yield folders for a report, the best first: the user's state folder, then the folder of temporary files."""
     import tempfile
 
     home = os.path.expanduser("~")
@@ -243,8 +240,8 @@ def report_folders() -> Iterator[Path]:
 
 
 def write_report(text: str) -> Path:
-    """Write a report to a new file that only this user can read; the oldest ones go. Raises `OSError` where no folder
-    takes it.
+    """Write a report to a new file that only this user can read, and remove the oldest. Raises `OSError` if no folder
+    is writable.
     """
     refused = OSError(0, "there is no folder for it")
     for folder in report_folders():
@@ -257,13 +254,13 @@ def write_report(text: str) -> Path:
 
 def _write_below(folder: Path, text: str) -> Path:
     if not folder.is_absolute():
-        raise NotADirectoryError(0, f"{folder} is no absolute path")
+        raise NotADirectoryError(0, f"{folder} is not an absolute path")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stem = f"{REPORT_PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     for number in count():
         path = folder / f"{stem}{f'-{number}' if number else ''}{REPORT_SUFFIX}"
         try:
-            # A file or link that somebody put at this name in a folder of temporary files is not followed.
+            # A file or link that another user placed in a folder of temporary files is not followed.
             node = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             break
         except FileExistsError:

@@ -1,5 +1,5 @@
-"""The command line of `ringup`: its parser, one subcommand a module that is loaded when it is called, what an error
-says and ends with.
+"""The parser of `ringup`. Each subcommand is a module that is loaded when it is called. Help lists
+the exit statuses.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ringup.tools.command_line.cli import (
 )
 from ringup.tools.command_line.examples import EXAMPLES
 
-HELP_WIDTH = 100  # of descriptions, which argparse leaves as they are where examples follow
-VERBOSE = "verbose_"  # names of the counters begin so
+HELP_WIDTH = 100  # of descriptions, which argparse does not wrap if examples follow
+VERBOSE = "verbose_"  # prefix of the counters' names
 STANDARD_OUTPUT = "standard output"
 
 
 class Refused(SystemExit):
-    """The parser has printed what is wrong with the words."""
+    """The parser has printed the error in the words."""
 
     def __init__(self, message: str) -> None:
         super().__init__(WRONG_USAGE)
@@ -44,7 +44,7 @@ class Refused(SystemExit):
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options between positionals too: argparse before Python 3.13 refuses `regs navi31 --all NAME`."""
+    """Accepts options between positionals too: argparse before Python 3.13 refuses `regs navi31 --all NAME`."""
 
     _intermixed = False
 
@@ -70,7 +70,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="ringup",
         description=ringup.__doc__,
-        epilog=f"`ringup COMMAND --help` tells more.\n\n{_exit_codes()}",
+        epilog=f"`ringup COMMAND --help` shows more.\n\n{_exit_codes()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ringup {ringup.__version__}")
@@ -93,13 +93,13 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 def _exit_codes() -> str:
-    """List what the command's exit status says: the code of each error class, and what is no error of a card's."""
+    """List the meanings of the exit status: the code of each error class, and the other codes."""
     codes = {
-        FINE: "all went well",
-        FAILED: "something is wrong with what was looked at, or the operating system refused",
+        FINE: "success",
+        FAILED: "the examined object has an error, or the operating system refused something",
         WRONG_USAGE: "wrong usage",
         **{kind.exit_code: kind.__name__ for kind in vars(errors).values() if _is_leaf(kind)},
-        INTERNAL: "internal error: a fault of ringup's; the line names a report to send to its makers",
+        INTERNAL: "internal error of ringup; the line names a report to send to its authors",
         INTERRUPTED: "interrupted",
         HUNG_UP: "ended by SIGHUP",
         TERMINATED: "ended by SIGTERM",
@@ -112,7 +112,7 @@ def _is_leaf(kind: object) -> bool:
 
 
 def _add_examples(parser: argparse.ArgumentParser, examples: Sequence[str]) -> None:
-    """End the help of a command with examples; what it ended with comes before them."""
+    """Add examples to the end of a command's help, after its own epilogue."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     text = "\n".join(["examples:", *(f"  {line}" for line in examples)])
     parser.description = fill(parser.description or "", HELP_WIDTH)
@@ -120,10 +120,10 @@ def _add_examples(parser: argparse.ArgumentParser, examples: Sequence[str]) -> N
 
 
 def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
-    """Take -v at every place of the command line; each depth counts for itself, since argparse lets the inner one
-    win.
+    """Accept -v everywhere in the command line. Each parser depth has its own counter, because argparse keeps only the
+    innermost.
     """
-    text = "log what is done; twice for every detail"
+    text = "log each step; -vv logs all details"
     parser.add_argument("-v", "--verbose", dest=f"{VERBOSE}{depth}", action="count", default=0, help=text)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -132,12 +132,10 @@ def _add_verbose(parser: argparse.ArgumentParser, depth: int) -> None:
 
 
 class StandardOutput(io.TextIOWrapper):
-    """Standard output whose errors name it: what failed to be written is forgotten, so nothing could tell
-    afterwards.
-    """
+    """Standard output whose errors name it. The text that failed is lost, so the error must say where it came from."""
 
     def __init__(self, plain: io.TextIOWrapper) -> None:
-        """Write where `plain` writes, in the same way. `plain` stays open."""
+        """Write to the file of `plain`, in the same way. `plain` stays open."""
         super().__init__(
             plain.buffer,
             encoding=plain.encoding,
@@ -145,7 +143,7 @@ class StandardOutput(io.TextIOWrapper):
             line_buffering=plain.line_buffering,
             write_through=plain.write_through,
         )
-        # One that nobody holds any more closes its buffer, which is this one's too.
+        # An unreferenced wrapper closes its buffer, which this one uses too.
         self._plain = plain
 
     def write(self, text: str, /) -> int:
@@ -157,7 +155,7 @@ class StandardOutput(io.TextIOWrapper):
             raise
 
     def flush(self) -> None:
-        """Write what is held. Raises an `OSError` that names standard output."""
+        """Flush the buffer. Raises an `OSError` that names standard output."""
         try:
             super().flush()
         except OSError as error:
@@ -166,11 +164,11 @@ class StandardOutput(io.TextIOWrapper):
 
 
 def run(words: Sequence[str], command: str | None) -> int:
-    """Run the command of these words and return its exit status. Raises whatever goes wrong, also with writing standard
+    """Run the command of these words and return its exit status. Raises every error, also those of writing standard
     output.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks a character shows its number.
+        # Characters that the terminal's encoding lacks are written as escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     if type(sys.stdout) is io.TextIOWrapper:
         sys.stdout = StandardOutput(sys.stdout)
@@ -183,9 +181,9 @@ def run(words: Sequence[str], command: str | None) -> int:
     try:
         with ending.heard():
             status: int = import_module(COMMANDS[args.command][0]).run(args)
-    except SystemExit as end:  # only the parser may end Python: its message is printed
+    except SystemExit as end:  # only the parser may raise SystemExit: its message is printed
         if isinstance(end.__context__, BrokenPipeError):
-            # QUIRK: rich ends Python where the reader of what it draws has gone, and lets the rest go nowhere
+            # QUIRK: rich raises SystemExit if the reader of its output is gone, and discards the rest
             return FINE
         raise RuntimeError(f"`ringup {args.command}` ended Python with {end.code!r}") from end
     print(end="", flush=True)
@@ -193,13 +191,13 @@ def run(words: Sequence[str], command: str | None) -> int:
 
 
 def _parse(words: Sequence[str], command: str | None) -> argparse.Namespace | None:
-    """Return the arguments, None where no command is named and help was printed. Raises `SystemExit` behind --help and
+    """Return the arguments, or None if no command is named and help was printed. Raises `SystemExit` after --help and
     for wrong usage.
     """
     parser = build_parser(command)
     try:
         if any("\0" in word for word in words):
-            parser.error("a word holds a zero byte, which no name of a file or card does")
+            parser.error("a word contains a zero byte, which is not allowed in names of files and cards")
         args = parser.parse_args(words)
     except Refused as refused:
         if wants_json(list(words)):

@@ -1,4 +1,4 @@
 """What commands share: files, tables, progress, numbers and JSON as text.
 
-Imported by every room of tools; imports none of them.
+All other folders of tools import it; it imports none of them.
 """

@@ -1,6 +1,4 @@
-"""Files that commands read and write: how much one holds is known before it is read, where one goes is looked at before
-the work.
-"""
+"""Files that commands read and write. The size is checked before reading; an output path is checked before the work."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from pathlib import Path
 from ringup.errors import CompileError
 from ringup.tools.common.wrong_usage import WrongUsage
 
-STREAM_BYTES = 1 << 30  # of what does not say how much it holds: a pipe, a device
-# Of a draft's name; 255 bytes are the most of a file's.
+STREAM_BYTES = 1 << 30  # for files without a known size: pipes, devices
+# Of a draft's name; a file name has at most 255 bytes.
 MAX_STEM = 40
 REMEDIES = {
     errno.ENOENT: "check its path",
@@ -35,14 +33,14 @@ REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file to be read; `data` holds its bytes already where they can be had only once."""
+    """A file to read. `data` has its bytes if they can be read only once."""
 
     path: Path
     size_bytes: int
     data: bytes | None = None
 
     def read(self) -> bytes:
-        """Return its bytes. Raises `WrongUsage` when there are no longer as many."""
+        """Return its bytes. Raises `WrongUsage` if its size has changed."""
         if self.data is not None:
             return self.data
         with self.path.open("rb") as file:
@@ -53,8 +51,8 @@ class Input:
 
 
 def find(path: Path) -> Input:
-    """Look at a file that is to be read, an ordinary one without reading it. Raises `OSError`, `WrongUsage` for a
-    stream without an end.
+    """Check a file before reading; ordinary files are not read. Raises `OSError`, or `WrongUsage` for an endless
+    stream.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -62,13 +60,15 @@ def find(path: Path) -> Input:
             return Input(path, status.st_size)
         data = file.read(STREAM_BYTES + 1)
     if len(data) > STREAM_BYTES:
-        raise WrongUsage(f"{path} is no ordinary file and holds more than {STREAM_BYTES} bytes: copy them to one")
+        raise WrongUsage(
+            f"{path} is not an ordinary file and has more than {STREAM_BYTES} bytes: copy it to an ordinary file"
+        )
     return Input(path, len(data), data)
 
 
 def read_program(name: str, limit_bytes: int) -> bytes:
     """Return a program's bytes, from standard input for -. Raises `CompileError` for a file that cannot be read or
-    holds more than the limit.
+    is larger than the limit.
     """
     try:
         if name == "-":
@@ -79,30 +79,28 @@ def read_program(name: str, limit_bytes: int) -> bytes:
     except OSError as error:
         raise CompileError(f"{name} cannot be read ({error.strerror}); check its path") from error
     if len(data) > limit_bytes:
-        raise CompileError(f"{name} has more than {limit_bytes >> 20} MiB; no program does")
+        raise CompileError(f"{name} has more than {limit_bytes >> 20} MiB, which is more than any program")
     return data
 
 
 def read_input(limit_bytes: int) -> bytes:
-    """Return what comes on standard input, one byte more than the limit at most. Raises `OSError` for one that is
-    closed.
-    """
+    """Return standard input, at most one byte more than the limit. Raises `OSError` if it is closed."""
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed", "standard input")
     return sys.stdin.buffer.read(limit_bytes + 1)
 
 
 def check_outputs(*paths: Path | None, keep: Path | None = None) -> None:
-    """Raise the `OSError` that writing these files would, before there is anything to write: nothing is opened or made.
+    """Raise the `OSError` that writing these files would raise, without opening or making anything.
 
-    `keep` is what is read, which must not be written over. Raises `WrongUsage` for that.
+    `keep` are input files. Raises `WrongUsage` if an output would overwrite one.
     """
     for path in paths:
         if path is None:
             continue
         _check_output(path)
         if keep is not None and path.is_file() and keep.exists() and path.samefile(keep):
-            raise WrongUsage(f"{path} is what is read: it would be written over; name another file")
+            raise WrongUsage(f"{path} is an input file and would be overwritten; name another file")
 
 
 def _check_output(path: Path) -> None:
@@ -120,8 +118,8 @@ def _error(number: int, path: Path) -> OSError:
 
 @contextmanager
 def naming(path: Path) -> Iterator[Path]:
-    """Let an `OSError` of writing `path` name it: what the system says of a full disk names no file. For what grows in
-    place, such as a log.
+    """Add `path` to an `OSError` of writing it, because the system's error for a full disk names no file. For files
+    that grow in place, such as logs.
     """
     try:
         yield path
@@ -133,10 +131,10 @@ def naming(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Give the name of a draft to write; `path` becomes it when all is written and stays as it was when that fails. An
+    """Yield the name of a draft to write. If all goes well the draft replaces `path`; else `path` is unchanged. An
     `OSError` names `path`.
 
-    What is no ordinary file (a device, a pipe) is written itself, and so is a file in a folder that takes no new one.
+    Devices and pipes are written directly, and so are files in a folder without write permission.
     """
     with naming(path):
         place = _place(path)
@@ -151,19 +149,19 @@ def writing(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 draft.unlink()
             if isinstance(error, OSError) and error.filename == str(draft):
-                # The draft is no name of the user's.
+                # The user does not know the name of the draft.
                 error.filename, error.filename2 = str(path), None
             raise
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Write a file whole or not at all, text as UTF-8. Raises the `OSError`, with the file's name."""
+    """Write a file completely or not at all, text as UTF-8. Raises an `OSError` with the file's name."""
     with writing(path) as draft:
         draft.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 def _place(path: Path) -> Path | None:
-    """Return the ordinary file that `path` is or leads to, there or not; None for anything else."""
+    """Return the ordinary file that `path` is or links to, existing or not; None for anything else."""
     absolute = Path(os.path.abspath(path))
     if absolute.is_relative_to("/dev") or absolute.is_relative_to("/proc"):
         return None
@@ -172,7 +170,8 @@ def _place(path: Path) -> Path | None:
 
 
 def _draft(place: Path) -> Path | None:
-    """Make an empty file beside `place` with its rights; None where the folder takes none. Raises other `OSError`s."""
+    """Make an empty file next to `place` with its permissions; None if the folder is not writable. Raises other
+    `OSError`s."""
     draft = place.with_name(f".{place.stem[:MAX_STEM]}.{os.getpid()}-{os.urandom(4).hex()}{place.suffix}")
     try:
         node = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -180,7 +179,7 @@ def _draft(place: Path) -> Path | None:
         return None
     with suppress(FileNotFoundError):
         before = place.stat()
-        with suppress(PermissionError):  # root keeps a user's file the user's
+        with suppress(PermissionError):  # root keeps the owner of a user's file
             os.fchown(node, before.st_uid, before.st_gid)
         os.fchmod(node, stat.S_IMODE(before.st_mode))
     os.close(node)
@@ -188,8 +187,8 @@ def _draft(place: Path) -> Path | None:
 
 
 def explain(error: OSError, elsewhere: str = "") -> str:
-    """Return what the system refused in one line: the file (else `elsewhere`), why, and what to do where that is
-    known.
+    """Return one line about a refusal of the system: the file (else `elsewhere`), the reason, and the
+    remedy if known.
     """
     if error.errno is None:
         return str(error)

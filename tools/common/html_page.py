@@ -1,6 +1,4 @@
-"""A page of HTML from nested plain values: one file without anything from elsewhere, for reports that are mailed
-around.
-"""
+"""A page of HTML from nested plain values: one self-contained file, for reports that are sent by mail."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ svg .title { font-weight: bold; font-size: 14px } svg .middle { text-anchor: mid
 
 
 class Markup(str):
-    """HTML of our own making, such as a plot's: it goes into the page as it is."""
+    """HTML of our own, such as a plot. It goes into the page unchanged."""
 
 
 def page(title: str, lead: str, sections: Mapping[str, Any], *, style: str = "") -> str:
-    """Return a page: a title, a line under it, and a section for each value that says something; `style` comes after
+    """Return a page: a title, a line under it, and a section for each value that is not empty; `style` comes after
     the page's own.
 
     A value is a mapping or a list of mappings (a table), a list of texts (lines), one text, or `Markup`.
@@ -65,7 +63,7 @@ def _table(rows: Sequence[Sequence[Any]], columns: Sequence[str] = ()) -> Iterat
 
 
 def _cell(value: Any) -> str:
-    """Return a value's text; what is nested becomes one line an entry."""
+    """Return a value's text; nested values become one line per entry."""
     if isinstance(value, Mapping):
         return "<br>".join(f"{escape(str(key))} {_cell(inner)}" for key, inner in value.items())
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""JSON as commands print it: what every reader takes, so numbers that JSON has no word for become strings."""
+"""JSON output of commands. Numbers that JSON cannot express become strings, so every parser accepts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as people type them: 4096, 0x1000, 4K, 1M; and bytes as people read them."""
+"""Numbers on the command line (4096, 0x1000, 4K, 1M), and hex dumps."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ WEEK_S = 7 * 24 * 3600
 
 
 def size(text: str) -> int:
-    """Return a number of bytes; an `ArgumentTypeError` for what is none."""
+    """Return a number of bytes. Raises `ArgumentTypeError` for other text."""
     digits, shift = (text[:-1], UNITS[text[-1].upper()]) if text[-1:].upper() in UNITS else (text, 0)
     try:
         value = int(digits, 0) << shift
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes: write 4096, 0x1000, 4K or 1M") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes: write 4096, 0x1000, 4K or 1M") from None
     if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than nothing")
+        raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
 
 
 def address(text: str) -> int:
-    """Return an address; an `ArgumentTypeError` for what is none."""
+    """Return an address. Raises `ArgumentTypeError` for other text."""
     try:
         value = int(text, 0)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: write 0x1000") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address: write 0x1000") from None
     if value < 0:
         raise argparse.ArgumentTypeError(f"an address is not negative, as {text} is")
     return value
 
 
 def whole(text: str) -> int:
-    """Return a whole number; an `ArgumentTypeError` for what is none."""
+    """Return a whole number. Raises `ArgumentTypeError` for other text."""
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number: write 3") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number: write 3") from None
 
 
 def seconds(text: str) -> float:
-    """Return a time, more than nothing and at most a week; an `ArgumentTypeError` for none."""
+    """Return a time above 0 and at most a week. Raises `ArgumentTypeError` for other text."""
     try:
         time_s = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds: write 0.5 or 10") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds: write 0.5 or 10") from None
     if not 0 < time_s <= WEEK_S:
         raise argparse.ArgumentTypeError(f"a time is more than 0 s and at most {WEEK_S} s, not {text}")
     return time_s
 
 
 def hexdump(data: bytes, start: int) -> Iterator[str]:
-    """Give lines of 16 bytes with their addresses and as text; lines that repeat the one before become one `*`."""
+    """Yield lines of 16 bytes with address and text; repeated lines become one `*`."""
     width = max(8, len(f"{start + len(data):x}"))
     before, starred = b"", False
     for at in range(0, len(data), ROW_BYTES):

@@ -1,4 +1,4 @@
-"""Where the command keeps what it fetched, and how trees and firmware are named on the command line."""
+"""The cache folder, and the options that name header trees and firmware."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=MANIFEST,
         metavar="FILE",
-        help="another list of what is wanted (default: ringup's own)",
+        help="another manifest (default: ringup's own)",
     )
     parser.add_argument(
         "--cache",
         type=Path,
         default=None,
         metavar="DIR",
-        help="folder of fetched packages (default: RINGUP_CACHE or ~/.cache/ringup)",
+        help="folder of downloaded packages (default: RINGUP_CACHE or ~/.cache/ringup)",
     )
     parser.add_argument(
         "--tree",
@@ -51,18 +51,18 @@ def add_firmware_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="a folder or file that comes before the system's firmware",
+        help="a folder or file that is searched before the system's firmware",
     )
 
 
 def sources_of(args: argparse.Namespace) -> Sources:
-    """Return the header packages that `--manifest`, `--cache` and `--tree` name. Raises `HeaderError` for a tree nobody
-    knows.
+    """Return the header packages that `--manifest`, `--cache` and `--tree` name. Raises `HeaderError` for an unknown
+    tree.
     """
     manifest, trees = load(args.manifest), {}
     for text in args.tree:
         name, equals, folder = text.partition("=")
         if not equals or not folder or name not in manifest.packages:
-            raise HeaderError(f"--tree {text}: want NAME=DIR with NAME one of {', '.join(manifest.packages)}")
+            raise HeaderError(f"--tree {text}: write NAME=DIR with NAME one of {', '.join(manifest.packages)}")
         trees[name] = Path(folder)
     return Sources(manifest, args.cache or cache_folder(), trees)

@@ -1,6 +1,4 @@
-"""Progress of long work: a bar when a terminal watches, lines of the log when it was asked for with -v, else
-nothing.
-"""
+"""Progress of long work: a bar on a terminal, log lines with -v, else nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ LOG = logging.getLogger(__name__)
 
 
 class Progress:
-    """A bar on standard error with a line of text; silent when standard error is no terminal; the log instead when that
-    is on.
+    """A bar on standard error with a line of text. Silent if standard error is not a terminal; log lines if logging is
+    on.
     """
 
     def __init__(self, title: str, total: int) -> None:
@@ -28,7 +26,7 @@ class Progress:
             self._task = self._bar.add_task(title, total=total)
 
     def say(self, text: str) -> None:
-        """Show what is being done now."""
+        """Show the current work."""
         LOG.info("%s", text)
         if self._bar:
             self._bar.update(self._task, description=text)
@@ -39,7 +37,7 @@ class Progress:
             self._bar.advance(self._task)
 
     def step(self, text: str) -> None:
-        """Begin the next piece of work, which counts as done."""
+        """Show the next piece of work, and count it as done."""
         self.say(text)
         self.advance()
 

@@ -1,6 +1,4 @@
-"""Stages of a bring-up as people watch them: a line each while a terminal watches, the log when it is on, else
-nothing.
-"""
+"""Display of a bring-up's stages: a line for each on a terminal, log lines if logging is on, else nothing."""
 
 from __future__ import annotations
 
@@ -17,21 +15,21 @@ WIDTH = 34  # of a stage's name
 
 
 class StageView:
-    """A watcher for `ringup.open(..., watch=StageView())`: shows each stage on standard error when that is a terminal.
+    """A watcher for `ringup.open(..., watch=StageView())`. It shows each stage on standard error if that is a terminal.
 
-    Each line is whole when it is printed, so whatever ends the work leaves the terminal as it was. `counted` has what
-    each stage added to the count, where there is one.
+    Each line is printed completely, so an interruption leaves the terminal intact. `counted` has what each stage added
+    to the count, if there is one.
     """
 
     def __init__(self, count: Callable[[], int] | None = None, console: Console | None = None) -> None:
-        """`count` tells how many transfers went over a slow cable so far. `console`: where to show them instead,
+        """`count` returns the number of transfers over a slow cable so far. `console`: show the stages there instead,
         terminal or not.
         """
         self._count, self._before = count, 0
         self.counted: list[int] = []
         self._console: Console | None = console
         if console is None and sys.stderr.isatty() and not LOG.isEnabledFor(logging.INFO):
-            from rich.console import Console  # what only a terminal needs
+            from rich.console import Console  # only a terminal needs it
 
             self._console = Console(stderr=True, highlight=False)
 

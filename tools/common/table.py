@@ -1,4 +1,4 @@
-"""A table on standard output: drawn by rich when a terminal watches, plain columns else."""
+"""A table on standard output: drawn by rich on a terminal, else plain columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 
 class Column(NamedTuple):
-    """One column's head and on which side its texts stand."""
+    """One column's heading and alignment."""
 
     head: str
     justify: Literal["left", "right"] = "left"
@@ -34,7 +34,7 @@ def show(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 
 def plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table without any drawing."""
+    """Return the lines of a table as plain text."""
     widths = [max(len(cell) for cell in cells) for cells in zip([one.head for one in columns], *rows, strict=True)]
     lines = []
     for row in ([one.head for one in columns], *rows):

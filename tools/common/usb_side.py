@@ -1,4 +1,4 @@
-"""The USB side of a card behind a bridge, as commands tell it: which firmware, how fast, what went over the cable."""
+"""The USB side of a card behind a bridge, for output: firmware, speed, transfers over the cable."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ringup.drivers.usb4.device import BridgeDevice
 
 
 def counts_of(device: Any) -> Counts | None:
-    """Return what has gone over the cable so far; None for a card that is not behind a bridge."""
+    """Return the transfers over the cable so far; None for a card that is not behind a bridge."""
     return device.bridge.port.counts.copy() if isinstance(device, BridgeDevice) else None
 
 
 def bridge_of(device: Any) -> dict[str, Any] | None:
-    """Say what the bridge is, as plain values; None for a card that has none. Asks it for its link."""
+    """Return the bridge as plain values; None for a card without one. Reads the state of its link."""
     if not isinstance(device, BridgeDevice):
         return None
     bridge = device.bridge

@@ -1,9 +1,9 @@
-"""Errors of a command's words and input alone. Imports nothing, so it is there whatever else is damaged."""
+"""Errors of a command's words and input. Imports nothing, so it works even if other modules are damaged."""
 
 
 class WrongUsage(Exception):
-    """Words of the command line that argparse takes and no command does; the command ends with status 2."""
+    """Words that argparse accepts and the command refuses; the command ends with status 2."""
 
 
 class BadInput(Exception):
-    """A file that holds something else than the command takes; the command ends with status 1."""
+    """A file with contents that the command cannot use; the command ends with status 1."""

@@ -1,4 +1,4 @@
-"""`ringup demo`: its steps, what it shows and the page that it leaves.
+"""`ringup demo`: its steps, its output and the page that it writes.
 
 Loaded by name when the command is given; nothing else imports it.
 """

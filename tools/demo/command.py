@@ -1,6 +1,4 @@
-"""`ringup demo`: a card comes up in its enclosure, copies, computes, loses its cable, comes up again and is switched
-off.
-"""
+"""`ringup demo`: start a card in its enclosure, copy, compute, pull its cable, start it again and switch it off."""
 
 from __future__ import annotations
 
@@ -42,25 +40,28 @@ HEADINGS = (
 )  # fmt: skip
 MACHINE, ENCLOSURE, BRING_UP, COPIES, KERNELS, SENTENCES, PULLED, DOWN, FILES = HEADINGS
 KIB, MIB = 1 << 10, 1 << 20
-COPY_BYTES, SLOW_BYTES = 4 * MIB, 4 * KIB  # slow: over firmware without a way for bulk data
+COPY_BYTES, SLOW_BYTES = 4 * MIB, 4 * KIB  # slow: with firmware without bulk transfers
 SWEEP = (16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
-BUSY_RUNS = 50  # of the last kernel, for the power it takes
-WARM, WARM_RUNS = "saxpy", 3  # so short that nobody looks twice whether it is done
+BUSY_RUNS = 50  # of the last kernel, to measure its power
+WARM, WARM_RUNS = "saxpy", 3  # so short that one poll sees its end
 STORY_TRACK, POWER_TRACK = "demo", "card/power, W"
 TO, FROM = "to", "from"
 SEED = 5
 TRACE_FILE, REPORT_FILE = "demo.pftrace", "demo.html"
-MODELLED = "times, rates and watts are the model's: what it says the hardware would take"
+MODELLED = "times, rates and watts are the model's estimates for the hardware"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "demo",
-        help="bring a card up, copy, compute, pull its cable, switch it off; leave a trace and a page",
-        description="Bring a card up (a virtual one in a virtual enclosure unless named) and show what it does: stages with times and USB "
-        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, a published model, compiled here, that finds "
-        "which of ten sentences is nearest to one that you type, an unplug in the middle of a copy and the way back (only of a virtual "
-        "enclosure), power going down. It leaves a trace for ui.perfetto.dev and a page with plots.",
+        help="start a card, copy, compute, pull its cable, switch it off; write a trace and a page",
+        description="Start a card (by default a virtual one in a virtual enclosure) and show its work: "
+        "stages with times and USB "
+        "transfers, a copy each way, kernels dispatched through PM4 and checked against NumPy, a published model, "
+        "compiled here, that finds "
+        "which of ten sentences is nearest to one that you type, an unplug in the middle of a copy and the recovery "
+        "(only with a virtual "
+        "enclosure), power going down. It writes a trace for ui.perfetto.dev and a page with plots.",
     )
     parser.add_argument(
         "card", nargs="?", metavar="CARD", help=f"its name, as `ringup list` shows it (default: {DEFAULT})"
@@ -68,17 +69,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--card", dest="card_option", metavar="NAME", help="the same as CARD")
     add_firmware_argument(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where trace and page go (default: a new folder for temporary files)"
+        "--out", type=Path, metavar="DIR", help="folder for trace and page (default: a new temporary folder)"
     )
     parser.add_argument(
-        "--sentence", default="", metavar="TEXT", help="what the model is given (default: what is typed, if anything)"
+        "--sentence",
+        default="",
+        metavar="TEXT",
+        help="the sentence for the model (default: what is typed, if anything)",
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="write what was shown as a picture, too")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also write the output as a picture")
     parser.add_argument("--json", action="store_true", help="print one object with the figures and nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
-    from ringup.tools.demo.show import Show  # and rich with it, which other commands do without
+    from ringup.tools.demo.show import Show  # this imports rich, which other commands do not need
 
     name = card_name(args) if args.card or args.card_option else DEFAULT
     show = Show(quiet=args.json, picture=args.svg)
@@ -94,19 +98,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Demo:
-    """The whole of it. `story` has the figures as plain values."""
+    """The whole demo. `story` has the figures as plain values."""
 
     def __init__(self, name: str, firmware: list[Path], show: Show, sentence: str = "") -> None:
-        """`sentence`: what the model is given; asked for where it is empty."""
+        """`sentence`: for the model; if it is empty the user is asked."""
         self._name, self._firmware, self._show, self._sentence = name, firmware, show, sentence
         self._desk = Desk(name)
         self._usb, self._trace = UsbTracks(), Trace()
         self._image: Any = None
-        times = MODELLED if name.startswith(VIRTUAL) else "times are this computer's"
+        times = MODELLED if name.startswith(VIRTUAL) else "times are of this computer"
         self.story: dict[str, Any] = {"card": name, "times": times, "chapters": []}
 
     def play(self) -> None:
-        """Do all of it; a card that fails ends it with its error."""
+        """Run all chapters. A failure of the card ends the demo with its error."""
         self._heading(MACHINE)
         self._machine()
         with self._card() as up:
@@ -128,11 +132,11 @@ class Demo:
             self._come_back()
         self._power_down()
         if mistakes := self._desk.mistakes():
-            self._show.line(f"the models saw what metal punishes: {'; '.join(mistakes)}", "red")
+            self._show.line(f"the models recorded mistakes that fail on real hardware: {'; '.join(mistakes)}", "red")
         self.story["mistakes"] = mistakes
 
     def leave(self, folder: Path) -> None:
-        """Write trace and page into a folder, and say where they are."""
+        """Write trace and page into a folder, and print their paths."""
         from ringup.tools.demo.report import report
 
         self._usb.add_to(self._trace)
@@ -142,7 +146,7 @@ class Demo:
         files.write(html, report(self.story, self._image))
         self.story["files"] = {"trace": str(trace), "report": str(html)}
         self._heading(FILES)
-        self._show.line(f"{trace}   when what ran, down to each USB transfer: open it in ui.perfetto.dev")
+        self._show.line(f"{trace}   timeline down to each USB transfer: open it in ui.perfetto.dev")
         self._show.line(f"{html}   the figures, with plots: open it in a browser")
 
     # --- chapters ---------------------------------------------------------------------------------------------------
@@ -152,14 +156,14 @@ class Demo:
 
     @contextmanager
     def _chapter(self, title: str, up: Up, about: str) -> Iterator[None]:
-        """Head a chapter, and put it into the trace."""
+        """Print the heading of a chapter, and add it to the trace."""
         self._heading(title, about)
         began = up.now_us
         yield
         self._trace.add(STORY_TRACK, title, began, up.now_us - began)
 
     def _machine(self) -> None:
-        """Say in a few words what `ringup doctor` finds."""
+        """Print a summary of `ringup doctor`."""
         lines = list(doctor.examine(Sources(load(MANIFEST), cache_folder(), {})))
         worst: dict[str, str] = {}
         for line in lines:
@@ -172,7 +176,8 @@ class Demo:
             if line.state == WRONG:
                 self._show.line(f"{line.what}: {line.seen}; {line.todo}", "red")
         self._show.line(
-            f"{count[FINE]} fine, {count[OPTIONAL]} missing that something would use, {count[WRONG]} wrong: `ringup doctor` tells all"
+            f"{count[FINE]} fine, {count[OPTIONAL]} missing and optional, {count[WRONG]} wrong: "
+            "`ringup doctor` shows all"
         )
 
     @contextmanager
@@ -182,7 +187,7 @@ class Demo:
             yield up
 
     def _meet(self, path: Any) -> None:
-        """Say what the way to the card is, before anything is started."""
+        """Print the path to the card, before anything is started."""
         bridge = bridge_of(path)
         if bridge is not None:
             self._heading(ENCLOSURE)
@@ -190,7 +195,7 @@ class Demo:
             speed = f"{bridge['speed_mbps'] / 1000:g} Gb/s"
             firmware = f"{bridge['firmware']} firmware {bridge['version']}"
             self._show.line(f"{bridge['ids']}, {firmware}, {speed}; its slot: {bridge['link']}")
-            self._show.line(f"found, woken and numbered by {opening}")
+            self._show.line(f"found, woken and enumerated by {opening}")
             self.story["bridge"], self.story["opening"] = bridge, plain(opening)
         self._heading(BRING_UP, "stage by stage" + (", with what went over USB" if bridge else ""))
 
@@ -256,8 +261,9 @@ class Demo:
                 right = int((result == task.expected).sum())
                 if right != task.expected.size:
                     raise DeviceFault(
-                        f"{up.card.name}: {task.name} came out otherwise than NumPy's in {task.expected.size - right} of {task.expected.size} "
-                        "elements; the card's core, memory or link is bad"
+                        f"{up.card.name}: {task.name} differs from NumPy's in {task.expected.size - right} of "
+                        f"{task.expected.size} "
+                        "elements; the card's core, memory or link is faulty"
                     )
                 waves = task.expected.size // up.card.info.wave_size
                 rows.append({"kernel": task.name, "data": task.about, "waves": waves, "right": right, "us": 0.0})
@@ -281,21 +287,21 @@ class Demo:
         self._work(up, prepared[task.name])
 
     def _sentences(self, up: Up) -> None:
-        """Let a published model find the nearest of ten sentences; say why where it cannot."""
+        """Let a published model find the nearest of ten sentences; print the reason if it cannot."""
         from ringup.tools.demo import sentences as demo_sentences  # and the compiler with it
 
         self.story["sentences"] = None
         if not up.fast:
-            self._show.line("left out: its 90 MB of weights take hours through firmware without a way for bulk data")
+            self._show.line("skipped: its 90 MB of weights take hours with firmware without bulk transfers")
             return
         sentence = self._sentence or self._show.ask("A sentence, or Enter", demo_sentences.DEFAULT)
         try:
             self.story["sentences"] = demo_sentences.embed(up, self._show, sentence)
         except CompileError as error:
-            self._show.line(f"left out: {error}", "red")
+            self._show.line(f"skipped: {error}", "red")
 
     def _warm(self, up: Up, kernel: Prepared) -> None:
-        """Run a kernel from a stream that is kept: what it costs once all is in place."""
+        """Run a kernel from a kept stream, and print its cost once everything is loaded."""
         kept = up.card.compute.keep(kernel.stream())
         for _ in range(WARM_RUNS):
             kept.submit().wait()
@@ -304,10 +310,10 @@ class Demo:
         took_us, counts = up.now_us - began, up.counts().since(before)
         self.story["warm"] = {"us": took_us} | ({"usb": plain(counts)} if up.opening else {})
         over = f", with {counts.transfers} USB transfers ({counts.waits} waited for)" if up.opening else ""
-        self._show.line(f"{WARM} from a stream that is kept: known to be done after {took_us} us{over}")
+        self._show.line(f"{WARM} from a kept stream: done after {took_us} us{over}")
 
     def _work(self, up: Up, kernel: Prepared) -> None:
-        """Keep the card busy for a while, and tell its power before and then."""
+        """Keep the card busy for a while, and print its power before and after."""
         idle = self._power(up)
         kept = up.card.compute.keep(kernel.stream())
         runs = BUSY_RUNS if up.fast else 1
@@ -324,31 +330,29 @@ class Demo:
         return watts
 
     def _pull(self, up: Up) -> None:
-        """Pull the cable when half of a copy has gone through it."""
+        """Pull the cable when half of a copy is transferred."""
         assert self._desk.enclosure is not None
         size = COPY_BYTES if up.fast else SLOW_BYTES
         buffer = up.card.alloc(size, name="half a copy")
         self._desk.enclosure.faults.inject("disconnect_after_bytes", size // 2)
-        logging.disable(logging.WARNING)  # that it is gone is told here
+        logging.disable(logging.WARNING)  # the loss of the card is reported here
         began = up.now_us
         try:
             up.card.copy.upload(buffer, bytes(size)).wait()
         except DeviceLost as error:
             self._show.line(f"DeviceLost: {error}", "red")
         else:
-            raise DeviceFault(
-                f"{up.card.name}: its cable was pulled in the middle of a copy, and the copy came to a good end"
-            )
+            raise DeviceFault(f"{up.card.name}: its cable was pulled in the middle of a copy, but the copy succeeded")
         finally:
             noticed = up.now_us - began
             up.card.close()
             logging.disable(logging.NOTSET)
         self._trace.add(STORY_TRACK, "the cable is out", up.now_us, 0)
-        self._show.line(f"known {noticed / 1000:.1f} ms after the copy of {size_text(size)} began")
+        self._show.line(f"noticed {noticed / 1000:.1f} ms after the copy of {size_text(size)} began")
         self.story["unplug"] = {"error": "DeviceLost", "noticed_ms": noticed / 1000}
 
     def _come_back(self) -> None:
-        """Plug the enclosure in again, and see that the card works as before."""
+        """Plug the enclosure in again, and check that the card works as before."""
         self._desk.plug_again()
         with bring_up(self._desk, self._firmware, usb=self._usb) as up:
             for stage in up.card.stages:
@@ -357,17 +361,17 @@ class Demo:
                 pass
             took = f"{up.took_ms:.0f} ms"
             self._show.line(
-                f"plugged in again: up in {took}, it was {up.card.info.found}; a copy each way is right", "green"
+                f"plugged in again: started in {took}, it was {up.card.info.found}; a copy each way is correct", "green"
             )
             self.story["unplug"] |= {"up_again_ms": round(up.took_ms, 1), "found": up.card.info.found}
             self._rest(up)
 
     def _rest(self, up: Up) -> None:
-        """Tell the power that the card takes before it is closed."""
+        """Record the power of the card before it is closed."""
         self.story["power"]["before_close_w"] = self._power(up)
 
     def _power_down(self) -> None:
-        """Say what is left of the power: the card is closed; switch its slot off where the bridge can."""
+        """Print the power after the card is closed; switch its slot off if the bridge can."""
         power = self.story["power"]
         self._heading(DOWN)
         self._show.line(f"{power['before_close_w']} W before; the card was closed: its queues and engines are off")
@@ -393,8 +397,8 @@ def _mark(state: str, ascii_only: bool) -> tuple[str, str]:
 
 
 def _there_and_back(up: Up, size: int) -> Iterator[tuple[str, float, Counts]]:
-    """Copy random bytes to the card and back; yield each way's MB/s and what went over USB. Raises `DeviceFault` for
-    other bytes.
+    """Copy random bytes to the card and back; yield each way's MB/s and its USB transfers. Raises `DeviceFault` if
+    bytes differ.
     """
     data = Random(SEED).randbytes(size)
     with up.card.alloc(size, name="copies") as buffer:
@@ -402,14 +406,16 @@ def _there_and_back(up: Up, size: int) -> Iterator[tuple[str, float, Counts]]:
         yield TO, rate, counts
         rate, counts, came = _timed(up, size, lambda: up.card.copy.download(buffer))
         if came != data:
-            raise DeviceFault(f"{up.card.name}: what came back is not what was sent; the card's memory or link is bad")
+            raise DeviceFault(
+                f"{up.card.name}: the bytes that came back differ from those sent; the card's memory or link is faulty"
+            )
         yield FROM, rate, counts
 
 
 def _rates(up: Up) -> Iterator[tuple[str, int, float]]:
     """Copy every size to the card, then from it; yield MB/s."""
     with up.card.alloc(SWEEP[-1], name="copies") as buffer:
-        _upload(up.card, buffer, bytes(SWEEP[0]))  # the first of all makes what it goes through
+        _upload(up.card, buffer, bytes(SWEEP[0]))  # the first copy also makes its staging memory
         for size in SWEEP:
             rate, _, _ = _timed(up, size, partial(_upload, up.card, buffer, bytes(size)))
             yield TO, size, rate
@@ -423,7 +429,7 @@ def _upload(card: Any, buffer: Any, data: bytes) -> None:
 
 
 def _timed(up: Up, size: int, work: Callable[[], Any]) -> tuple[float, Counts, Any]:
-    """Do it; return MB/s by the transport's clock, what went over USB, and what came of it."""
+    """Run it; return MB/s by the transport's clock, its USB transfers, and its result."""
     before, began = up.counts(), up.now_us
     result = work()
     return size / max(1, up.now_us - began), up.counts().since(before), result

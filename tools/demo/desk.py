@@ -1,6 +1,4 @@
-"""What `ringup demo` works on: a card by its name. A virtual enclosure is made here, so that its cable can be pulled
-and its speed chosen.
-"""
+"""The card of `ringup demo`. A virtual enclosure is made here, so that its cable can be pulled and its speed chosen."""
 
 from __future__ import annotations
 
@@ -28,14 +26,14 @@ if TYPE_CHECKING:
 
     from ringup.silicon.asm2464pd import Enclosure
 
-SPEEDS = {"5 Gb/s": "super", "10 Gb/s": "super_plus", "20 Gb/s": "super_plus_by2"}  # as the model calls them
+SPEEDS = {"5 Gb/s": "super", "10 Gb/s": "super_plus", "20 Gb/s": "super_plus_by2"}  # names of the model
 USUAL = "10 Gb/s"
 CONTROL_TRACK, BULK_TRACKS = "USB/control", ("USB/bulk out", "USB/bulk in")
 IN = 0x80  # of an endpoint's address
 
 
 class Desk:
-    """A name, and what is plugged in under it. `enclosure` is None for what this process did not make."""
+    """A name, and the device that it names. `enclosure` is None for a device that this process did not make."""
 
     def __init__(self, name: str, speed: str = USUAL) -> None:
         """`speed`: one of `SPEEDS`, of a virtual enclosure's cable."""
@@ -56,13 +54,13 @@ class Desk:
         return ringup.connect(self.name, **there)
 
     def plug_again(self) -> None:
-        """Plug the enclosure in whose cable came off."""
+        """Plug the enclosure in again."""
         assert self.enclosure is not None
         self.enclosure.faults.clear()
         self._host.plug(self.enclosure)
 
     def mistakes(self) -> list[str]:
-        """Return what metal would have punished, as bridge and card saw it."""
+        """Return the mistakes that bridge and card recorded."""
         if self.enclosure is None or self.enclosure.card is None:
             return []
         return [str(event) for event in (*self.enclosure.violations, *self.enclosure.card.violations)]
@@ -70,8 +68,8 @@ class Desk:
 
 @dataclass
 class Up:
-    """A card that is up, and what that took. `opening`, `transfers` (a count for each stage): None and empty without a
-    bridge.
+    """A started card, and the cost of its start. Without a bridge `opening` is None, and `transfers` (a count for each
+    stage) is empty.
     """
 
     card: Any
@@ -86,12 +84,12 @@ class Up:
 
     @property
     def fast(self) -> bool:
-        """Whether bytes go by many at once both ways: without a bridge, and through one with the open firmware."""
+        """Whether there are bulk transfers both ways: without a bridge, or with the open firmware."""
         return self.bridge is None or self.bridge.bridge.kind == Firmware.OPEN.value
 
     @property
     def now_us(self) -> int:
-        """The time of its transport."""
+        """The clock of its transport."""
         now: int = self.card.device.clock.now_us
         return now
 
@@ -101,7 +99,7 @@ class Up:
         return float(sum(stage.took_us for stage in self.card.stages)) / 1000
 
     def counts(self) -> Counts:
-        """Return what went over its cable so far: nothing, without one."""
+        """Return the transfers over its cable so far; none without a cable."""
         return counts_of(self.card.device) or Counts()
 
 
@@ -116,7 +114,7 @@ def bring_up(
 ) -> Iterator[Up]:
     """Bring the desk's card up; close it at the end.
 
-    `met` is given the open path to the card before anything is started, `usb` hears of its transfers, `console` shows
+    `met` is called with the open path before anything is started, `usb` is called with each transfer, `console` shows
     the stages.
     """
     path = desk.connect()
@@ -139,8 +137,8 @@ def bring_up(
 
 
 class UsbTracks:
-    """Keeps the transfers of a port, for a trace: a track for control transfers, one for bulk transfers of each
-    direction.
+    """Stores the transfers of a port for a trace: one track for control transfers, one for each direction of bulk
+    transfers.
     """
 
     MAX_STEPS = 100_000  # stock firmware takes many times that
@@ -149,13 +147,13 @@ class UsbTracks:
         self.seen: list[Seen] = []
 
     def __call__(self, seen: Seen) -> None:
-        """Take in a transfer that ended; those beyond `MAX_STEPS` are passed over."""
+        """Record a transfer that ended; those beyond `MAX_STEPS` are ignored."""
         if len(self.seen) < self.MAX_STEPS:
             self.seen.append(seen)
 
     def add_to(self, trace: Trace) -> None:
-        """Add all of them. Those of one endpoint run one after another, so each begins when it was submitted and the
-        one before had ended.
+        """Add all of them. Transfers of one endpoint run in sequence, so each begins when it is submitted and the one
+        before has ended.
         """
         ended: dict[int, int] = {}
         for one in self.seen:

@@ -1,6 +1,4 @@
-"""The kernels of `ringup demo`: what LLVM compiles, what they are given, and what NumPy makes of the same, to the
-bit.
-"""
+"""The kernels of `ringup demo`: their source for LLVM, their inputs, and NumPy's results, equal to the bit."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ WIDTH, STEPS = 256, 200  # of the picture, a square
 LEFT, TOP, ACROSS = -2.2, -1.5, 3.0  # of the plane
 ELEMENTS, FACTOR = 1 << 16, 2.5  # of saxpy
 SIDE = 96  # of matmul
-SMALL_WIDTH, SMALL_ELEMENTS, SMALL_SIDE = 64, 1 << 10, 32  # over firmware that moves a dword at a time
+SMALL_WIDTH, SMALL_ELEMENTS, SMALL_SIDE = 64, 1 << 10, 32  # with firmware that moves a dword at a time
 SEED = 31
 KERNEL = """
 declare i32 @llvm.amdgcn.workitem.id.x()
@@ -116,7 +114,7 @@ attributes #0 = { "amdgpu-flat-work-group-size"="256,256" }
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One kernel with its data: what goes in, scalars behind the addresses, what must come out, element by element."""
+    """One kernel with its data: inputs, scalars after the addresses, and the expected output, element by element."""
 
     name: str
     about: str
@@ -127,12 +125,12 @@ class Task:
 
     @property
     def groups(self) -> int:
-        """How many groups of `BLOCK` items it takes, an item for each element."""
+        """The number of groups of `BLOCK` items, with one item for each element."""
         return int(self.expected.size) // BLOCK
 
 
 def tasks(*, small: bool = False) -> list[Task]:
-    """Return what is to be run, the same each time."""
+    """Return the tasks, the same each time."""
     import numpy as np  # what only this command needs
 
     width, elements, side = (SMALL_WIDTH, SMALL_ELEMENTS, SMALL_SIDE) if small else (WIDTH, ELEMENTS, SIDE)
@@ -180,7 +178,7 @@ def compile_for(target: str, source: str = KERNEL) -> bytes:
 
 
 class Prepared:
-    """A task in a card's memory: its program, its inputs, room for what comes out."""
+    """A task in a card's memory: its program, inputs and output buffer."""
 
     def __init__(self, card: Any, task: Task) -> None:
         self._card, self._task = card, task
@@ -197,7 +195,7 @@ class Prepared:
         return stream
 
     def run(self) -> Any:
-        """Dispatch once; return what came out, as an array like the expected one."""
+        """Dispatch once; return the output as an array like the expected one."""
         expected, copy = self._task.expected, self._card.copy
         copy.wait_for(self._card.compute.submit(self.stream()))
         return copy.download_array(self._out, expected.dtype, expected.shape)

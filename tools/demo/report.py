@@ -1,5 +1,5 @@
-"""The page that `ringup demo` leaves: its tables, plots of stages, transfers and copies, and what the kernel drew. It
-asks no network.
+"""The page that `ringup demo` writes: tables, plots of stages, transfers and copies, and the image of the kernel. It
+loads nothing from a network.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from ringup.tools.common.html_page import Markup, page
 from ringup.tools.demo.show import BOUNDS, COLOURS
 
 RGB = b"".join(bytes.fromhex(colour[1:]) for colour in COLOURS)
-LIMIT = "From 10 Gb/s on the bridge's own memory is the limit, not the cable: 700 MB/s were measured by the authors of its open firmware."
+LIMIT = (
+    "From 10 Gb/s on the bridge's own memory is the limit, not the cable: 700 MB/s were measured by the authors of "
+    "its open firmware."
+)
 PALETTE, EIGHT_BITS = 3, 8  # colour type and depth. Source: PNG specification (W3C), 11.2.2
 MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 def report(story: dict[str, Any], image: Any) -> str:
-    """Return the page for what was told in `story`, with the picture of the set."""
+    """Return the page for the figures of `story`, with the picture of the set."""
     stages, kernels = story["stages"], story["kernels"]
     names = [row["name"] for row in stages]
     plots: dict[str, list[Plot]] = {
@@ -55,7 +58,8 @@ def report(story: dict[str, Any], image: Any) -> str:
             "sentence": sentences["sentence"],
             "kernels, launches": f"{sentences['kernels']}, {sentences['launches']}",
             "once all is in place": f"{sentences['warm_us'] / 1000:.1f} ms",
-            "off NumPy's at most": f"{sentences['off']:.1e}, a cosine distance of {sentences['cosine_distance']:.1e}",
+            "largest difference from NumPy": f"{sentences['off']:.1e}, a cosine distance of "
+            f"{sentences['cosine_distance']:.1e}",
         },
         "Nearest first": sentences and sentences["nearest"],
         "Power": {
@@ -73,11 +77,11 @@ def report(story: dict[str, Any], image: Any) -> str:
         },
         "Times": story["times"],
     }
-    return page(f"ringup demo on {story['card']}", "A card came up, copied, computed, and went down again.", sections)
+    return page(f"ringup demo on {story['card']}", "A card started, copied, computed, and stopped again.", sections)
 
 
 def _png_url(image: Any) -> str:
-    """Return the steps of each pixel as a picture in a URL of its own."""
+    """Return the steps of each pixel as a picture in a data URL."""
     height, width = image.shape
     index = [bytes(bisect_right(BOUNDS, int(n)) for n in row) for row in image]
     data = zlib.compress(b"".join(b"\0" + row for row in index), 9)  # a filter byte before each row: none

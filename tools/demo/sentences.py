@@ -1,5 +1,5 @@
-"""The model of `ringup demo`: a sentence becomes numbers on the card, and the nearest of ten others is found; NumPy
-judges both.
+"""The model of `ringup demo`: the card embeds a sentence and finds the nearest of ten others. NumPy is the reference
+for both.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TEN = (
     "The river flooded the lower fields.",
     "Children learn languages quickly.",
 )
-PER_ELEMENT, COSINE = 1e-3, 1e-5  # bounds of what is off NumPy's in f64: of an element, and of 1 - cosine
+PER_ELEMENT, COSINE = 1e-3, 1e-5  # bounds of the difference from NumPy's f64 results: of an element, and of 1 - cosine
 SHOWN = 6  # numbers of an embedding
 
 
 def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
     """Embed a sentence and the ten on the card, show them by nearness, and return the figures.
 
-    Raises CompileError where the model is not in place, DeviceFault where the card's numbers are not NumPy's.
+    Raises CompileError if the model is not installed, DeviceFault if the card's numbers differ from NumPy's.
     """
     files = open_files()
     model, evaluator = Sentences(files), Device(up.card)
@@ -61,8 +61,9 @@ def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
     cosines = np.array(expected[:-1]) @ expected[-1]
     if not (off < PER_ELEMENT and distance < COSINE) or _disorder(cosines[[place for place, _ in order]]) > PER_ELEMENT:
         raise DeviceFault(
-            f"{up.card.name}: embeddings of {len(texts)} sentences are off NumPy's by up to {off:.2g}, a cosine distance of {distance:.2g}; "
-            "the card's core, memory or link is bad"
+            f"{up.card.name}: embeddings of {len(texts)} sentences differ from NumPy's by up to {off:.2g}, a cosine "
+            f"distance of {distance:.2g}; "
+            "the card's core, memory or link is faulty"
         )
     graph = evaluator.graphs[-1]
     found = [
@@ -71,11 +72,12 @@ def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
     ]
     _tell(show, sentence, rows[-1], found)
     show.line(
-        f"all-MiniLM-L6-v2, {files.weights.stat().st_size / 1e6:.0f} MB of weights: {len(graph.binaries)} kernels compiled here, "
-        f"{len(graph.launches)} launches a sentence, {times[-2] / 1000:.1f} ms each once all is in place"
+        f"all-MiniLM-L6-v2, {files.weights.stat().st_size / 1e6:.0f} MB of weights: {len(graph.binaries)} kernels "
+        "compiled here, "
+        f"{len(graph.launches)} launches a sentence, {times[-2] / 1000:.1f} ms each once everything is loaded"
     )
     show.line(
-        f"off NumPy's in f64 by {off:.1e} at most, a cosine distance of {max(distance, 0.0):.1e}; the order is NumPy's, too",
+        f"largest difference from NumPy in f64: {off:.1e}, a cosine distance of {max(distance, 0.0):.1e}; the order is the same",
         "green",
     )
     return {
@@ -85,7 +87,7 @@ def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
 
 
 def _disorder(cosines: Any) -> float:
-    """Return by how much a later one of some cosines is greater than one before it."""
+    """Return the largest increase from one cosine to a later one."""
     return float((np.maximum.accumulate(cosines[::-1])[::-1] - cosines).max())
 
 

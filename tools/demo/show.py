@@ -1,5 +1,5 @@
-"""What `ringup demo` shows: on a terminal as it happens, in a pipe at the end as plain text, and as a picture of the
-terminal when asked.
+"""The output of `ringup demo`: live on a terminal, plain text at the end in a pipe, and on request a picture of the
+terminal.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ BOUNDS = (
     16,
     40,
     STEPS,
-)  # steps at which the colour changes: few colours, so that runs are long and a picture small
+)  # steps at which the colour changes: few colours make long runs and a small picture
 COLOURS = ("#0b1a4a", "#1f4fa0", "#3f93cf", "#a9dbe8", "#f7d774", "#d9622b", "#000000")
-FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)  # rich's names a server; the reader's own fonts will do
+FONT_FACE = re.compile(
+    r"@font-face \{\{.*?\}\}\s*", re.DOTALL
+)  # rich's style sheet names a server; local fonts are enough
 PATIENCE_S = 20.0  # TIMEOUT: ours; a demonstration ends by itself
 HALF = "▀"
 COLUMNS, LINES, CUT = (
     64,
     24,
     32,
-)  # of the picture in characters, and rows of the image that are left out above and below
+)  # of the picture in characters, and rows of the image that are cut above and below
 
 
 class Show:
-    """Headings, lines, tables and one image. `quiet`: nothing comes out. `picture`: a file for an SVG of it all."""
+    """Headings, lines, tables and one image. `quiet`: no output. `picture`: a file for an SVG of everything."""
 
     def __init__(self, *, quiet: bool, picture: Path | None) -> None:
         live = sys.stdout.isatty() and not quiet
@@ -69,14 +71,14 @@ class Show:
         self.console.print(Padding(Text(text, style), (0, 0, 0, 2), expand=False))
 
     def marks(self, marked: Sequence[tuple[str, str, str]]) -> None:
-        """Print words in one line, each with its sign and the sign's colour."""
+        """Print words in one line, each with its sign in the sign's colour."""
         line = Text("  ")
         for word, sign, colour in marked:
             line.append(f"{sign} ", colour).append(f"{word}   ")
         self.console.print(line)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table; all but the first column are set to the right, as numbers are."""
+        """Print a table; all columns but the first are aligned right, like numbers."""
         table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
         for i, head in enumerate(heads):
             table.add_column(head, justify="left" if i == 0 else "right", no_wrap=True)
@@ -85,8 +87,8 @@ class Show:
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def image(self, steps: Any) -> None:
-        """Draw the set: two rows a line in colours where there are some, else in shades, which plain text has in any
-        case.
+        """Draw the set, two rows per line: in colours if the terminal has them, else in shades. Plain text always has
+        shades.
         """
         start = self._kept.tell() if self._kept is not None else 0
         for line in _coloured(steps) if self.console.color_system else _shaded(steps):
@@ -97,7 +99,7 @@ class Show:
             self._kept.writelines(f"  {line.plain}\n" for line in _shaded(steps))
 
     def ask(self, question: str, default: str) -> str:
-        """Return what is typed on the terminal; the default for nothing, after a while, and where nobody watches."""
+        """Return the user's input; the default for empty input, after a time limit, and without a terminal."""
         if self._kept is not None or sys.stdin is None or not sys.stdin.isatty():
             return default
         self.console.print(Text(f"  {question}: "), end="")
@@ -107,7 +109,7 @@ class Show:
         return sys.stdin.readline().strip() or default
 
     def end(self) -> None:
-        """Let out what was kept, and write the picture."""
+        """Print the stored text, and write the picture."""
         if self._picture is not None:
             form = FONT_FACE.sub("", CONSOLE_SVG_FORMAT)
             self.console.save_svg(str(self._picture), title="ringup demo", code_format=form, unique_id="demo")
@@ -117,7 +119,7 @@ class Show:
 
 
 def _coloured(steps: Any) -> list[Text]:
-    """Return half blocks: the upper row in front, the lower one behind."""
+    """Return half blocks: the upper row as foreground, the lower row as background."""
     small = _window(steps, COLUMNS)
     lines = []
     for upper, lower in zip(small[::2], small[1::2], strict=True):
@@ -140,7 +142,7 @@ def _shaded(steps: Any) -> list[Text]:
 
 
 def _window(steps: Any, columns: int) -> Any:
-    """Return what is shown of an image: an even number of rows about the middle, as many columns as asked."""
+    """Return the shown part of an image: an even number of rows around the middle, with the given number of columns."""
     stride = steps.shape[1] // columns
     small = steps[::stride, ::stride]
     cut = small.shape[0] // CUT // 2 * 2

@@ -1,4 +1,4 @@
-"""A published sentence embedder as tensors, and the same in NumPy to compare with.
+"""A published sentence embedder as tensors, and in NumPy as reference.
 
 Imported by the demo and by tests.
 """

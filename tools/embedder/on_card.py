@@ -1,9 +1,9 @@
-"""A sentence embedder on a card: the published transformer all-MiniLM-L6-v2, its weights as tensors. What it is made of
-is `files.py`'s.
+"""A sentence embedder on a card: the published transformer all-MiniLM-L6-v2, with its weights as tensors. `files.py`
+provides its files.
 
-Six layers after BERT's fashion (Devlin and others, 2018): attention of 12 heads and a GELU network, each normalised
-after it was added to what came in; an embedding is the mean over a sentence's tokens, of length 1. Source: the model's
-own card and config.json.
+It has six BERT layers (Devlin and others, 2018): attention with 12 heads and a GELU network, each added to its input
+and normalised. An embedding is the mean over a sentence's tokens, normalised to length 1. Source: the model's own card
+and config.json.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ringup.tools.embedder.files import Files
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Array
 
-STEP = 16  # tokens: sentences are padded to a multiple of it, so that few shapes are compiled
+STEP = 16  # tokens: sentences are padded to a multiple of this, so that few shapes are compiled
 WANTED = ("num_hidden_layers", "num_attention_heads", "layer_norm_eps", "max_position_embeddings")
 
 
 class Sentences:
-    """The model: weights that lie on whatever card evaluates tensors once they were used, and its tokens."""
+    """The model: its tokens, and weights that move to the card at their first use."""
 
     def __init__(self, files: Files) -> None:
-        """Load weights and tokens. Raises CompileError for a file that is cut short or lacks a weight."""
+        """Load weights and tokens. Raises CompileError for a truncated file or a missing weight."""
         self._tokens = files.tokenizer()
         self._layers, self._heads, self._eps, self._longest = (files.config[name] for name in WANTED)
         self._path = files.weights
@@ -41,8 +41,8 @@ class Sentences:
             return self.forward(Tensor(places), Tensor(mask)).numpy()
 
     def tokens(self, sentences: Sequence[str]) -> tuple[Array, Array]:
-        """Return token numbers and mask, (sentences, tokens) i32 and f32; the mask is 0 where a shorter sentence was
-        filled up.
+        """Return token numbers and mask, (sentences, tokens) i32 and f32; the mask is 0 where a shorter sentence is
+        padded.
         """
         if not sentences:
             raise ValueError("no sentence to embed")
@@ -92,11 +92,11 @@ class Sentences:
     def _weight(self, name: str, kind: str = "weight") -> Tensor:
         found = self._weights.get(f"{name}.{kind}")
         if found is None:
-            raise CompileError(f"{self._path} holds no {name}.{kind}: it is not the model's")
+            raise CompileError(f"{self._path} has no {name}.{kind}: it is not the model's file")
         return found
 
 
 def nearest(embedding: Any, others: Any) -> list[tuple[int, float]]:
-    """Return which of `others` (rows of length 1) are nearest, first the nearest, with the cosine."""
+    """Return the nearest of `others` (rows of length 1), nearest first, with the cosine."""
     cosines = np.asarray(others) @ np.asarray(embedding)
     return [(int(i), float(cosines[i])) for i in np.argsort(-cosines, kind="stable")]

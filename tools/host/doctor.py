@@ -1,5 +1,5 @@
-"""`ringup doctor`: what this machine has for bringing a GPU up, what is wrong, what to do. Looks only; opens no device
-unless asked to.
+"""`ringup doctor`: checks this machine for everything that a GPU needs, and says what to do. Opens no device unless
+asked to.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ MARKS = {  # sign, sign where the terminal has only ASCII, colour
     OPTIONAL: ("–", "-", "yellow"),
     WRONG: ("✗", "x", "red"),
 }
-PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler that says its version does so at once
+PROBE_TIMEOUT_S = 10  # TIMEOUT: a compiler prints its version at once
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        help="look at this machine and say what is fine, what is not and what to do",
-        description="Look at host, Python, libraries, permissions, cards and what is between, header and firmware packages; change nothing. "
+        help="check this machine: what is fine, what is wrong and what to do",
+        description="Check host, Python, libraries, permissions, cards and their connection, header and "
+        "firmware packages; "
+        "change nothing. "
         "Status 1: something is wrong.",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects")
     parser.add_argument(
-        "--probe", action="store_true", help="open enclosures that are free and ask for the link to their card"
+        "--probe", action="store_true", help="open free enclosures and read the state of the link to their card"
     )
     add_source_arguments(parser)
 
@@ -62,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(sources: Sources, root: Path = Path("/"), *, probe: bool = False, backend: Any = None) -> Iterator[Line]:
-    """Yield every finding. `root` is where /sys, /dev and /lib are looked for, so that a test can make them.
+    """Yield every finding. `root` has /sys, /dev and /lib, so that a test can make them.
 
-    `probe`: enclosures that are free are opened and asked for the link to their card. `backend`: pyusb's, else
+    `probe`: open free enclosures and read the state of the link to their card. `backend`: pyusb's, else
     libusb's.
     """
     yield from _host()
@@ -89,7 +91,7 @@ def _host() -> Iterator[Line]:
         "byte order",
         FINE if little else WRONG,
         sys.byteorder,
-        "" if little else "cards are little endian; so must the host be",
+        "" if little else "cards are little endian, so the host must be too",
     )
     where = "virtual environment" if sys.prefix != sys.base_prefix else "system-wide"
     yield Line("host", "Python", FINE, f"{platform.python_version()}, {where}")
@@ -101,7 +103,7 @@ def _libraries() -> Iterator[Line]:
     for requirement in requires("ringup") or ():
         name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
         extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
-        if name in seen:  # of two extras the first is named
+        if name in seen:  # if a package is in two extras, the first is named
             continue
         seen.add(name)
         wanted = requirement.split(";")[0].strip()
@@ -116,15 +118,15 @@ def _libusb() -> Iterator[Line]:
     try:
         system_backend()
     except RingupError as error:
-        seen = "not there" if "is not there" in str(error) else "there, and cannot be used"
+        seen = "not there" if "is missing" in str(error) else "installed, but not usable"
         yield Line("libraries", "libusb", OPTIONAL, seen, f"only needed for enclosures on USB: {error}")
     else:
-        yield Line("libraries", "libusb", FINE, "1.0 is there")
+        yield Line("libraries", "libusb", FINE, "1.0 is installed")
 
 
 def _programs() -> Iterator[Line]:
     for name, purpose, package in (
-        ("gcc", "judges struct layouts in the tests", "gcc"),
+        ("gcc", "checks struct layouts in the tests", "gcc"),
         ("xz", "unpacks header packages", "xz-utils"),
     ):
         path = shutil.which(name)
@@ -154,10 +156,10 @@ def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
         "locked memory",
         FINE if enough else OPTIONAL,
         advice.shown_limit(),
-        "" if enough else f"buffers a card reads must stay in memory: {advice.raise_limit(kernel)}",
+        "" if enough else f"buffers that a card reads must stay in memory: {advice.raise_limit(kernel)}",
     )
     if not linux:
-        return  # no node of the kernel's gives a card away there
+        return  # that system has no device nodes for cards
     for node, purpose in (
         ("dev/vfio/vfio", "VFIO"),
         ("dev/kfd", "the kernel's compute node"),
@@ -185,7 +187,7 @@ def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
 
 
 def _user() -> str:
-    """Return the name of who runs this; empty where it has none, as in a container."""
+    """Return the user's name; empty if there is none, as in a container."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -197,14 +199,14 @@ def _cards(kernel: Kernel, *, linux: bool, probe: bool, backend: Any) -> Iterato
     found = [*on_pci, *doctor_usb.examine(kernel, linux=linux, probe=probe, backend=backend)]
     yield from found
     if not linux:
-        todo = "cards in a Thunderbolt enclosure wait for it; enclosures on USB need none"
+        todo = "cards in a Thunderbolt enclosure need it; enclosures on USB do not"
         yield Line(
-            "cards", "PCI cards", OPTIONAL, "out of reach: the signed shim that maps them is not there yet", todo
+            "cards", "PCI cards", OPTIONAL, "not accessible: the signed shim that maps them does not exist yet", todo
         )
     if not any(line.what.startswith(("pci:", "usb:", "bridge ")) for line in found):
         enclosure = any(line.what.startswith(("thunderbolt ", "billboard ")) and line.todo for line in found)
-        todo = "an enclosure is seen without its card: see there" if enclosure else doctor_usb.UNSEEN
-        yield Line("cards", "GPUs and bridges", OPTIONAL, "none seen on PCI or USB", todo)
+        todo = "an enclosure is visible without its card: see its line" if enclosure else doctor_usb.UNSEEN
+        yield Line("cards", "GPUs and bridges", OPTIONAL, "none found on PCI or USB", todo)
 
 
 def _headers(sources: Sources) -> Iterator[Line]:
@@ -277,4 +279,4 @@ def _draw(lines: list[Line]) -> None:
             console.print(Text(f"    {'':{width}}  {line.todo}", style="dim" if line.state == FINE else colour))
     wrong = sum(line.state == WRONG for line in lines)
     absent = sum(line.state == OPTIONAL for line in lines)
-    console.print(f"{len(lines) - wrong - absent} fine, {absent} missing that something would use, {wrong} wrong")
+    console.print(f"{len(lines) - wrong - absent} fine, {absent} missing and optional, {wrong} wrong")

@@ -1,5 +1,5 @@
-"""What `ringup doctor` says of GPUs on the PCI bus: every look that opening one takes, and whether one sits behind a
-bridge in USB4 mode.
+"""Checks of `ringup doctor` for GPUs on the PCI bus: all checks before opening one, and whether it is behind a bridge
+in USB4 mode.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.tools.host.finding import FINE, OPTIONAL, WRONG, Line
 
 STATES = {preflight.OK: FINE, preflight.NOTE: OPTIONAL, preflight.REFUSE: WRONG}
-IN_USE = ("driver", "console", "holders", "lock")  # somebody works with the card: nothing is wrong with it
-ALWAYS = ("BARs", "link", "power")  # worth knowing while another driver has the card
-ONCE = ("locked memory", "host")  # of the machine; told elsewhere
+IN_USE = ("driver", "console", "holders", "lock")  # another program uses the card: nothing is wrong
+ALWAYS = ("BARs", "link", "power")  # worth knowing while another driver holds the card
+ONCE = ("locked memory", "host")  # of the machine; reported elsewhere
 VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA"}
 
 
@@ -24,7 +24,7 @@ def examine(kernel: Kernel) -> Iterator[Line]:
     for function in gpus_of(kernel):
         reason = unsupported(function.vendor, function.device)
         yield _card(function, reason)
-        if not reason:  # what would have to be so for ringup to take it helps nobody where it cannot
+        if not reason:  # the conditions for opening it do not matter if ringup cannot drive it
             yield from _looks(function)
 
 
@@ -43,6 +43,6 @@ def _looks(function: Function) -> Iterator[Line]:
     taken = any(one.state == preflight.REFUSE and one.what in IN_USE for one in found)
     for one in found:
         if taken and one.what not in (*IN_USE, *ALWAYS):
-            continue  # what ringup would need to take it, which nobody has asked for
+            continue  # the conditions for opening it, which the user has not asked for
         state = OPTIONAL if one.what in IN_USE and one.state == preflight.REFUSE else STATES[one.state]
         yield Line("cards", f"pci:{function.address} {one.what}", state, one.seen, one.remedy)

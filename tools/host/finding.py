@@ -1,4 +1,4 @@
-"""One finding of `ringup doctor`: what was looked at, how it is, what to do about it."""
+"""One finding of `ringup doctor`: the checked object, its state, what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FINE, OPTIONAL, WRONG = "fine", "missing", "wrong"  # `missing`: something works
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One finding. `todo` is empty when all is fine."""
+    """One finding. `todo` is empty if nothing is to do."""
 
     group: str
     what: str

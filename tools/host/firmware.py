@@ -1,4 +1,4 @@
-"""`ringup firmware`: which firmware files a card needs and whether they are here; what is inside one."""
+"""`ringup firmware`: which firmware files a card needs and whether they are installed; what is inside one."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from ringup.firmware.amd.needs import CHIPS, Need, needs
 from ringup.firmware.store import FoundFile, Store, load_file
 from ringup.tools.common.json_text import json_text
 
-HASH_LETTERS = 16  # of a hash in the table; `--json` has all of it
+HASH_LETTERS = 16  # of a hash in the table; `--json` has the whole hash
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "firmware",
-        help="firmware files: which a card needs and whether they are here, what is inside one",
+        help="firmware files: which a card needs, whether they are installed, what is inside one",
         description="Firmware files of cards. Nothing is downloaded and no card is touched.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="list what a card needs, where it was found, versions and hashes")
+    check = actions.add_parser(
+        "check", help="list the files that a card needs, where they were found, versions and hashes"
+    )
     check.add_argument("chip", metavar="CHIP", help=f"one of {', '.join(CHIPS)}")
     check.add_argument(
-        "--folder", action="append", default=[], type=Path, metavar="DIR", help="look here first; may be given again"
+        "--folder", action="append", default=[], type=Path, metavar="DIR", help="search here first; may be repeated"
     )
-    check.add_argument("--only", action="store_true", help="look only in the given folders, not in the system's")
+    check.add_argument("--only", action="store_true", help="search only the given folders, not the system's")
     check.add_argument(
         "--pci",
         default="0:0",
         metavar="DEVICE:REVISION",
-        help="a card's PCI ids in hex, such as 744b:00: some have their own files",
+        help="PCI device and revision in hex, such as 744b:00; some cards have their own files",
     )
     show = actions.add_parser("show", help="decode a firmware file, a discovery binary or an expansion ROM")
     show.add_argument("file", type=Path, metavar="FILE")
@@ -45,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--kind",
         choices=CONTAINERS,
         metavar="KIND",
-        help=f"what it is, where its name does not tell: {', '.join(CONTAINERS)}",
+        help=f"the kind of file, if its name does not show it: {', '.join(CONTAINERS)}",
     )
     for action in (check, show):
         action.add_argument("--json", action="store_true", help="for programs: one JSON document")
@@ -57,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """List a chip's files. Raises `FirmwareError` after the list when one that is needed is missing or damaged."""
+    """List a chip's files. Raises `FirmwareError` after the list if a needed file is missing or damaged."""
     blocks = CHIPS.get(args.chip)
     if blocks is None:
-        raise NotSupported(f"no chip {args.chip} is known by its firmware; known: {', '.join(CHIPS)}")
+        raise NotSupported(f"no firmware is known for chip {args.chip}; known chips: {', '.join(CHIPS)}")
     device, revision = _pci(args.pci)
     store = Store([] if args.only else None, args.folder)
     rows, problems, files, images = [], [], {}, {}
@@ -97,7 +99,7 @@ def _pci(text: str) -> tuple[int, int]:
 
 
 def _look(need: Need, store: Store) -> tuple[dict[str, Any], FoundFile | None, Image | None]:
-    """Find and read one file; a row of the list, the file and the image, the last None when there is a problem."""
+    """Find and read one file. Return its row, the file and the image; the last is None if there is a problem."""
     row: dict[str, Any] = {
         "kind": need.kind,
         "name": need.name,
@@ -176,7 +178,7 @@ def _image(image: Image) -> tuple[dict[str, Any], list[str]]:
 
 
 def _contents(image: Image) -> list[str]:
-    """List the RLC's table of contents of a graphics core's `toc` file; a PSP's is signed and read by none but it."""
+    """List the RLC's table of contents of a graphics core's `toc` file; only the PSP reads its own, which is signed."""
     code = image.section("code")
     if (
         image.kind != "toc"

@@ -1,4 +1,4 @@
-"""`ringup headers`: fetch header packages, generate facts from them, check the committed facts against them."""
+"""`ringup headers`: download header packages, generate facts from them, check the committed facts against them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ FACTS = Path(ringup.autogen.__file__).parent
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "headers",
-        help="header packages: fetch them, generate facts, check the committed ones",
-        description="Facts about hardware are generated from public headers. Of these actions only `fetch` uses the network.",
+        help="header packages: download them, generate facts, check the committed facts",
+        description="Facts about hardware are generated from public headers. Of these actions only "
+        "`fetch` uses the network.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
-        "check", help="tell which header packages are there and whether the committed facts match them"
+        "check", help="show which header packages are installed and whether the committed facts match them"
     )
     check.add_argument("--json", action="store_true", help="print one object")
     fetching = actions.add_parser(
-        "fetch", help="get header packages from the distribution's mirror into the cache folder"
+        "fetch", help="download header packages from the distribution's mirror into the cache folder"
     )
     fetching.add_argument("package", nargs="*", help="names from the manifest (default: all that the mirror has)")
     generating = actions.add_parser("generate", help="write the facts again from the header packages")
@@ -55,7 +56,7 @@ def _fetch(args: argparse.Namespace, sources: Sources) -> int:
     packages = sources.manifest.packages
     names = args.package or [label for label, package in packages.items() if package.kind != "tree"]
     for name in names:
-        sources.find(name)  # names an unknown package before anything is downloaded
+        sources.find(name)  # an unknown package is an error before anything is downloaded
     with Progress("fetching", len(names)) as progress:
         for name in names:
             fetch(packages[name], sources.cache, progress.say)
@@ -65,23 +66,24 @@ def _fetch(args: argparse.Namespace, sources: Sources) -> int:
 
 def _generate(args: argparse.Namespace, sources: Sources) -> int:
     if args.manifest != MANIFEST and args.output == FACTS:
-        raise HeaderError("another manifest's facts are no part of ringup: say where they go with --output DIR")
+        raise HeaderError("facts of another manifest are not part of ringup: name their folder with --output DIR")
     total = len(sources.manifest.modules) + len(sources.manifest.sets)
     with Progress("generating", total) as progress:
         made = generator.generate(sources, args.only, progress.step)
-    whole = output.REJECTED in made.files  # only a run of everything has the table of all refusals
+    whole = output.REJECTED in made.files  # only a complete run has the table of all refusals
     changed = output.write(made.files, args.output, whole)
     refused = sum(map(len, made.rejected.values()))
     print(
-        f"{len(made.files)} files in {sum(made.cpu_s.values()):.1f} s, {len(changed)} changed, {refused} names refused ({output.REJECTED})"
+        f"{len(made.files)} files in {sum(made.cpu_s.values()):.1f} s, {len(changed)} changed, {refused} names "
+        f"refused ({output.REJECTED})"
     )
     for path in changed:
-        print(f"  {path}" if path in made.files else f"  {path} (removed: the manifest has it no more)")
+        print(f"  {path}" if path in made.files else f"  {path} (removed: no longer in the manifest)")
     return 0
 
 
 def _check(args: argparse.Namespace, sources: Sources) -> int:
-    """Generate into memory from whatever is there and compare; status 1 when a fact differs or nothing could be
+    """Generate into memory from the installed packages and compare. Status 1 if a fact differs or nothing could be
     compared.
     """
     with Progress("checking", len(sources.manifest.modules) + len(sources.manifest.sets)) as progress:
@@ -122,7 +124,7 @@ def _check(args: argparse.Namespace, sources: Sources) -> int:
     for path in left:
         print(f"left over: {path}", file=sys.stderr)
     if not made.files:
-        print("nothing could be compared: no header package is here; `ringup headers fetch` gets them")
+        print("nothing could be compared: no header package is installed; `ringup headers fetch` downloads them")
         return status
     verdict = "all equal"
     if differing or left:

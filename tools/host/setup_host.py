@@ -1,4 +1,4 @@
-"""`ringup setup`: show the rules that let users reach cards, write them where root asks for it, take them back."""
+"""`ringup setup`: show the rules that let users reach cards, write them as root, undo them."""
 
 from __future__ import annotations
 
@@ -23,54 +23,56 @@ from ringup.tools.common.wrong_usage import WrongUsage
 from ringup.tools.host import doctor_usb, host_rules
 from ringup.tools.host.host_rules import USB, VFIO, File
 
-NOTES = "var/lib/ringup/setup.json"  # what was there before, for --undo
+NOTES = "var/lib/ringup/setup.json"  # the earlier files, for --undo
 RELOAD = (("udevadm", "control", "--reload"), ("udevadm", "trigger", "--subsystem-match=usb", "--subsystem-match=vfio"))
 TIMEOUT_S = 30  # TIMEOUT: udevadm and usermod take a moment
 MODE = 0o644
 ELSEWHERE = {
-    "Darwin": "macOS needs no rule: libusb reaches enclosures by itself. An enclosure with stock firmware is held by the system's storage "
-    "driver, which only root may take it from: run ringup with sudo there, or flash other firmware.",
+    "Darwin": "macOS needs no rule: libusb reaches enclosures by itself. The system's storage "
+    "driver holds enclosures with stock firmware, and only root may detach it: run ringup with sudo for them, or "
+    "flash other firmware.",
 }
 Run = Callable[[Sequence[str]], None]
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be done: files that differ with their texts before (None: not there), commands, and hints that stay
-    the user's.
-    """
+    """The work to do: files that differ, with their earlier texts (None: missing), commands, and hints for the user."""
 
     changes: list[tuple[File, str | None]] = field(default_factory=list)
     same: list[File] = field(default_factory=list)
     memberships: list[tuple[str, str]] = field(default_factory=list)  # user, group
     hints: list[str] = field(default_factory=list)
-    pending: list[str] = field(default_factory=list)  # devices that a rule which is there was not applied to
+    pending: list[str] = field(default_factory=list)  # devices to which an installed rule was not applied
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "setup",
         help="show or write the rules that let users reach cards: udev, modules, limits",
-        description="Show the files that let users reach enclosures on USB and cards through VFIO, as differences to what is there. --apply "
-        "writes them and adds the user to the groups; it must be run as root, since this command never gets rights by itself. What was there "
-        "before is kept for --undo.",
+        description="Show the files that let users reach enclosures on USB and cards through VFIO, as "
+        "differences to the "
+        "present files. --apply "
+        "writes them and adds the user to the groups; it must be run as root, because this command never raises its "
+        "privileges. The earlier files "
+        "are kept for --undo.",
     )
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--apply", action="store_true", help="write the files, as root")
-    action.add_argument("--undo", action="store_true", help="put back what was there, as root")
-    parser.add_argument("--only", choices=(USB, VFIO), help="rules for enclosures alone, or for VFIO alone")
-    parser.add_argument("--user", metavar="NAME", help="who uses the cards (default: who called sudo)")
+    action.add_argument("--undo", action="store_true", help="restore the earlier files, as root")
+    parser.add_argument("--only", choices=(USB, VFIO), help="only the rules for enclosures, or only those for VFIO")
+    parser.add_argument("--user", metavar="NAME", help="the user of the cards (default: the caller of sudo)")
     parser.add_argument(
         "--root",
         default="/",
         metavar="DIR",
-        help="a system below DIR, such as an image that is being made",
+        help="a system below DIR, such as an image under construction",
     )
     parser.add_argument("--json", action="store_true", help="print one object")
 
 
 def run(args: argparse.Namespace, do: Run | None = None) -> int:
-    """Show or carry out. `do` runs a program of the system's."""
+    """Show or carry out the plan. `do` runs a program of the system."""
     system = platform.system()
     if system != "Linux":
         hint = ELSEWHERE.get(system, f"there are no rules for {system}")
@@ -83,7 +85,9 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
     do = do or (_call if here else _pass)
     if args.undo:
         taken = undo(root, do)
-        print(json_text({"undone": taken}) if args.json else "\n".join(taken or ["nothing of ringup's was there"]))
+        print(
+            json_text({"undone": taken}) if args.json else "\n".join(taken or ["there was nothing of ringup to undo"])
+        )
         return 0
     parts = (args.only,) if args.only else (USB, VFIO)
     plan = make_plan(root, parts, args.user or os.environ.get("SUDO_USER") or "")
@@ -97,9 +101,7 @@ def run(args: argparse.Namespace, do: Run | None = None) -> int:
 
 
 def make_plan(root: Path, parts: Sequence[str], user: str) -> Plan:
-    """Compare what should be with what is below `root`. Touches nothing. Raises `WrongUsage` for a user that the system
-    does not have.
-    """
+    """Compare the rules with the files below `root`. Changes nothing. Raises `WrongUsage` for an unknown user."""
     groups = _groups(root)
     plan = Plan()
     for file in host_rules.files(parts, groups):
@@ -114,28 +116,31 @@ def make_plan(root: Path, parts: Sequence[str], user: str) -> Plan:
     plan.memberships = [(user, group) for group in wanted if user and user != "root" and user not in groups[group]]
     if wanted and not user:
         plan.hints.append(
-            f"who uses the cards should be in {' and '.join(wanted)}: sudo usermod -aG {','.join(wanted)} NAME"
+            f"the user of the cards should be in {' and '.join(wanted)}: sudo usermod -aG {','.join(wanted)} NAME"
         )
     if USB in parts and not plan.changes:
         lines = doctor_usb.examine(Kernel(root), linux=True)
         plan.pending = [f"{line.what}: {line.todo}" for line in lines if doctor_usb.NOT_APPLIED in line.todo]
     if VFIO in parts and not any((root / "sys/kernel/iommu_groups").glob("*")):
         plan.hints.append(
-            "no IOMMU is seen: enable VT-d or AMD-Vi in the firmware set-up, and boot with intel_iommu=on on Intel's"
-            f"{advice.booted_with(Kernel(root), 'intel_iommu=on')}; without one `ringup bind --driver none` lets root drive a card"
+            "no IOMMU was found: enable VT-d or AMD-Vi in the firmware set-up, and boot with intel_iommu=on on Intel's"
+            f"{advice.booted_with(Kernel(root), 'intel_iommu=on')}; without one `ringup bind --driver none` lets root "
+            "drive a card"
         )
     return plan
 
 
 def apply(root: Path, plan: Plan, do: Run) -> None:
-    """Write what differs, keeping what was there. Done twice it changes nothing."""
+    """Write the files that differ, and keep the earlier ones. A second run changes nothing."""
     if not plan.changes and not plan.memberships:
         return
     kept = _kept(root)
     for file, now in plan.changes:
-        kept["files"].setdefault(file.path, now)  # what was there before the first time
+        kept["files"].setdefault(file.path, now)  # the files before the first run
     kept["memberships"] += [list(pair) for pair in plan.memberships if list(pair) not in kept["memberships"]]
-    _write(root / NOTES, json.dumps(kept, indent=1) + "\n")  # ORDER: the way back is known before anything changes
+    _write(
+        root / NOTES, json.dumps(kept, indent=1) + "\n"
+    )  # ORDER: the record for --undo is written before anything changes
     for file, _ in plan.changes:
         _write(root / file.path, file.text)
     for user, group in plan.memberships:
@@ -146,7 +151,7 @@ def apply(root: Path, plan: Plan, do: Run) -> None:
 
 
 def undo(root: Path, do: Run) -> list[str]:
-    """Put back what was there before the first `apply`; return what was done."""
+    """Restore the files from before the first `apply`; return what was done."""
     kept, done = _kept(root), []
     for path, before in kept["files"].items():
         target = root / path
@@ -155,7 +160,7 @@ def undo(root: Path, do: Run) -> list[str]:
             done.append(f"/{path}: removed")
         else:
             _write(target, before)
-            done.append(f"/{path}: as it was")
+            done.append(f"/{path}: restored")
     for user, group in kept["memberships"]:
         do(("gpasswd", "-d", user, group))
         done.append(f"{user}: no longer in {group}")
@@ -167,21 +172,22 @@ def undo(root: Path, do: Run) -> list[str]:
 
 
 def _root(text: str) -> Path:
-    """Return the folder that a system lies in. Raises `WrongUsage` for what is none: it is not made here."""
+    """Return the root folder of a system. Raises `WrongUsage` if it does not exist; it is not made here."""
     if not text or not Path(text).is_dir():
-        raise WrongUsage(f"--root {text!r} is no folder that is there")
+        raise WrongUsage(f"--root {text!r} is not an existing folder")
     return Path(text)
 
 
 def _check_rights() -> None:
     if os.geteuid() != 0:
         raise PermissionNeeded(
-            "files below /etc are root's: sudo ringup setup --apply (or --undo); this command never gets rights by itself"
+            "files below /etc belong to root: sudo ringup setup --apply (or --undo); this "
+            "command never raises its privileges"
         )
 
 
 def _kept(root: Path) -> dict[str, Any]:
-    """Return what was there before: `files` by path with their texts (null: none), `memberships` that were added."""
+    """Return the earlier state: `files` by path with their texts (null: none), `memberships` that were added."""
     try:
         kept: dict[str, Any] = json.loads((root / NOTES).read_text(encoding="utf-8"))
         return {"files": dict(kept["files"]), "memberships": list(kept["memberships"])}
@@ -189,12 +195,12 @@ def _kept(root: Path) -> dict[str, Any]:
         return {"files": {}, "memberships": []}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TransportError(
-            f"/{NOTES} cannot be read ({error}): remove it, and look at what ringup's files below /etc hold"
+            f"/{NOTES} cannot be read ({error}): remove it, and check ringup's files below /etc"
         ) from error
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.writing(path) as draft:
         draft.write_text(text, encoding="utf-8")
@@ -215,8 +221,8 @@ def _groups(root: Path) -> dict[str, set[str]]:
 
 
 def _is_known(user: str) -> bool:
-    """Whether the running system knows a user, by its name service: not all stand in the file."""
-    import pwd  # of systems with such rules alone
+    """Whether the running system knows a user, by its name service, because not all users are in the file."""
+    import pwd  # only on systems with such rules
 
     try:
         pwd.getpwnam(user)
@@ -235,12 +241,12 @@ def _call(command: Sequence[str]) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or str(error)
         raise TransportError(
-            f"{shlex.join(command)}: {detail.strip()}; the files are written, run it by hand"
+            f"{shlex.join(command)}: {detail.strip()}; the files are written; run this command yourself"
         ) from error
 
 
 def _pass(command: Sequence[str]) -> None:
-    """Of a system that does not run nothing can be reloaded; its groups are changed by who makes it."""
+    """Do nothing: a system that does not run reloads nothing, and its maker changes its groups."""
 
 
 def _diff(file: File, now: str | None) -> list[str]:
@@ -257,17 +263,17 @@ def _commands(plan: Plan) -> list[str]:
 
 def _lines(plan: Plan, *, applied: bool) -> Iterator[str]:
     for file in plan.same:
-        yield f"/{file.path}: as it should be ({file.why})"
+        yield f"/{file.path}: up to date ({file.why})"
     for file, now in plan.changes:
-        yield f"/{file.path}: {'written' if applied else 'not there' if now is None else 'differs'} ({file.why})"
+        yield f"/{file.path}: {'written' if applied else 'missing' if now is None else 'differs'} ({file.why})"
         yield from (f"  {line}" for line in _diff(file, now))
     for command in _commands(plan):
         yield f"{'done' if applied else 'to do'}: {command}" + (" (log in again)" if applied else "")
     yield from plan.hints
     if not applied and (plan.changes or plan.memberships):
-        yield "nothing was changed: `sudo ringup setup --apply` writes it, `--undo` takes it back"
+        yield "nothing was changed: `sudo ringup setup --apply` writes it, `--undo` restores the earlier files"
     elif not plan.changes and not plan.memberships:
-        yield "there is nothing to do" if not plan.pending else "nothing is to be written"
+        yield "there is nothing to do" if not plan.pending else "nothing to write"
         yield from plan.pending
 
 

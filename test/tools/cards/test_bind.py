@@ -69,7 +69,7 @@ def test_a_dry_run_tells_what_speaks_against_it(kernel, capsys):
     (kernel.root / "sys/class/graphics/fb0").mkdir(parents=True)
     (kernel.root / "sys/class/graphics/fb0/device").symlink_to(kernel.root / "sys/bus/pci/devices" / ADDRESS)
     assert run(bind, kernel, ADDRESS, "--dry-run") == 1
-    assert "against it: console: framebuffer fb0 is on this card" in capsys.readouterr().out
+    assert "problem: console: framebuffer fb0 is on this card" in capsys.readouterr().out
     with pytest.raises(CardBusy, match="framebuffer fb0"):
         run(bind, kernel, ADDRESS)
 

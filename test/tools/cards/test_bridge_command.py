@@ -74,8 +74,8 @@ def test_the_open_firmware_is_shown_and_its_flash_is_not(ask):
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (("info", "virtual:navi31"), 11, "has no USB bridge in front of it"),
-        (("info", "pci:0000:03:00.0"), 11, "has no USB bridge in front of it"),
+        (("info", "virtual:navi31"), 11, "is not behind a USB bridge"),
+        (("info", "pci:0000:03:00.0"), 11, "is not behind a USB bridge"),
         (("info", "nonsense"), 10, "names no card"),
         (("backup", STOCK, "/"), 30, "/ is a folder; name a file in it"),
         (("verify", STOCK, "/no/such/file"), 30, "cannot be opened"),
@@ -92,13 +92,13 @@ def test_a_file_without_a_name_is_wrong_usage(ask, capsys):
     with pytest.raises(SystemExit) as end:
         ask("backup", STOCK, "")
     assert end.value.code == 2
-    assert "a file needs a name, this one is empty" in capsys.readouterr().err
+    assert "the file name is empty" in capsys.readouterr().err
 
 
 def test_a_backup_and_none_contradict_each_other(ask, image):
     status, out, err = ask("flash", STOCK, str(image), "--backup", "never.bin", "--no-backup")
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "give one of them" in err
+    assert "or --no-backup" in err
 
 
 def test_a_copy_of_another_bridge_is_no_backup(ask, image, tmp_path):
@@ -109,7 +109,7 @@ def test_a_copy_of_another_bridge_is_no_backup(ask, image, tmp_path):
     status, out, err = ask("flash", STOCK, str(image), "--backup", str(backup))
     assert (status, "is no copy of what the flash holds now" in err) == (11, True)
     status, out, _ = ask("flash", STOCK, str(image), "--backup", str(backup), "--dry-run")
-    assert (status, "against it: backup: " in out) == (1, True)
+    assert (status, "problem: backup: " in out) == (1, True)
 
 
 def test_a_copy_is_written_at_once_and_never_over_another(ask, tmp_path):
@@ -143,7 +143,7 @@ def test_a_dry_run_shows_the_plan_and_makes_no_file(ask, image, tmp_path):
         "  3. part 0 of the image: 65280 bytes at 0x00100",
         "  4. part 1 of the image: 32736 bytes at 0x10000",
     ]
-    assert head == "  if writing does not come to its end:"
+    assert head == "  if writing does not finish:"
     assert [line[:7] for line in out.splitlines()[7:]] == [f"    {number}. " for number in range(1, 6)]
     assert f"the same command with {tmp_path / 'b.bin'} as the image" in out
     assert list(tmp_path.iterdir()) == [image]
@@ -266,7 +266,7 @@ def test_after_a_yes_the_image_is_in_the_flash_and_the_way_back_was_told_first(
     if "--json" in more:
         assert json.loads(capsys.readouterr().out)["recovery"][1].startswith("run the same command again")
     else:
-        assert "if writing does not come to its end:\n    1. leave the enclosure on" in told[0]
+        assert "if writing does not finish:\n    1. leave the enclosure on" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -277,11 +277,11 @@ def test_ctrl_c_ends_a_block_and_stops_and_the_same_command_goes_on(bench, inter
     interrupt(text)
     assert bench(*words) == 130
     captured = capsys.readouterr()
-    assert "run the same command again to go on" in captured.err
+    assert "run the same command again to continue" in captured.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     interrupt("")
     assert bench(*words) == 0
-    assert "an earlier run did not come to its end" in capsys.readouterr().out
+    assert "an earlier run did not finish" in capsys.readouterr().out
     blob = image.read_bytes()
     assert bench.enclosure.flash.cells[0x100 : 0x100 + len(blob)] == blob
     assert not bench.enclosure.violations
@@ -296,7 +296,7 @@ def test_the_rom_which_reads_nothing_writes_all_blocks_again(bench, image, tmp_p
     bench.replug()
     capsys.readouterr()
     assert bench(*words) == 0
-    assert "did not come to its end; all blocks are written: the ROM reads none" in capsys.readouterr().out
+    assert "did not finish; all blocks are written, because the ROM cannot read them" in capsys.readouterr().out
 
 
 def test_a_failure_half_way_says_what_to_do(bench, image, tmp_path, capsys):

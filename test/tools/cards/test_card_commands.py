@@ -44,7 +44,7 @@ def test_down_ends_what_runs_and_the_card_comes_up_again(plug, ringup):
 
 def test_down_can_leave_it_awake(plug, ringup):
     card = plug()
-    assert ringup("down", card.name, "--awake")[1].endswith("is at rest, in D0, as asked\n")
+    assert ringup("down", card.name, "--awake")[1].endswith("is stopped, in D0, as asked\n")
     assert card.gpu.power_state == 0
 
 

@@ -30,7 +30,7 @@ def test_lines_that_repeat_are_told_once(plug, ringup):
 
 def test_what_is_written_gets_there_and_back(plug, ringup, tmp_path):
     card = plug()
-    assert "written, and read back alike" in ringup("mem", card.name, "write", "0x400001", "0x00112233445566")[1]
+    assert "written, and read back equal" in ringup("mem", card.name, "write", "0x400001", "0x00112233445566")[1]
     assert bytes(card.vram.read(0x400000, 9)) == bytes.fromhex("00 00112233445566 00")
     data = bytes(range(256)) * 20
     (tmp_path / "in").write_bytes(data)
@@ -67,21 +67,21 @@ def test_a_file_that_does_not_fit_is_not_read(plug, ringup, tmp_path, monkeypatc
     assert (status, "0xfa00000000 bytes at 0x0 end beyond VRAM" in err) == (2, True)
     monkeypatch.setattr("ringup.tools.common.files.STREAM_BYTES", 4096)
     status, _, err = ringup("mem", card.name, "write", "0", "--from", "/dev/zero")
-    assert (status, "/dev/zero is no ordinary file and holds more than 4096 bytes" in err) == (2, True)
+    assert (status, "/dev/zero is not an ordinary file and has more than 4096 bytes" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["frobnicate"], "'frobnicate' is neither read nor write"),
-        (["read"], "read at which address?"),
-        (["read", "zero", "4"], "'zero' is no address"),
-        (["read", "0", "lots"], "'lots' is no number of bytes"),
+        (["read"], "read needs an address"),
+        (["read", "zero", "4"], "'zero' is not an address"),
+        (["read", "0", "lots"], "'lots' is not a number of bytes"),
         (["read", "0", "0"], "the size is 0"),
         (["read", "0", "2M"], "too many to show: --out FILE"),
         (["read", "0x10000000", "4"], "end beyond VRAM of 0x10000000 bytes"),
         (["read", "0", "4", "--space", "gpu", "--vmid", "16"], "a vmid is 0 to 15"),
-        (["write", "0"], "wants its bytes once"),
+        (["write", "0"], "needs its bytes once"),
         (["write", "0", "xyz"], "is not bytes in hex"),
         (["write", "0", "00", "--out", "file"], "--from is for write"),
     ],

@@ -24,8 +24,8 @@ def test_writing_wants_to_be_asked_for(plug, ringup):
 @pytest.mark.parametrize(
     ("query", "status", "text"),
     [
-        ("SQ_IND_DATA", 2, "may move SQ_IND_INDEX on"),
-        ("MMVM_INVALIDATE_ENG17_SEM", 2, "takes it from who holds it"),
+        ("SQ_IND_DATA", 2, "may advance SQ_IND_INDEX"),
+        ("MMVM_INVALIDATE_ENG17_SEM", 2, "takes it from its holder"),
         ("NO_SUCH_REGISTER", 31, "no register NO_SUCH_REGISTER in navi31"),
         ("SCRATCH_REG0[3]", 2, "has 1 elements"),
         ("GRBM_*", 31, "no register"),

@@ -92,26 +92,26 @@ def test_an_array_comes_back_as_it_was_shaped(plug, ringup, mandelbrot, tmp_path
         ([], 2, "mandelbrot takes 6 arguments, not 0"),
         (["--block", "2048"], 2, "block x is 2048 work-items"),
         (["nothing"], 2, "has no kernel nothing; it has mandelbrot"),
-        (["a", "b"], 2, "a code object and at most one kernel"),
+        (["a", "b"], 2, "give one code object and at most one kernel"),
         (["--arg", "u8:300"], 2, "u8 holds 0 to 255"),
-        (["--arg", "u9:1"], 2, "u9 is no kind of argument"),
-        (["--arg", "word"], 2, "'word' is no number such as 7, 0x7 or 2.5, and no buffer"),
-        (["--arg", ""], 2, "'' is no number such as"),
-        (["--arg", "f32:x"], 2, "'x' is no number: write 2.5"),
-        (["--arg", "u32:x"], 2, "'x' is no whole number: write 7 or 0x7"),
+        (["--arg", "u9:1"], 2, "u9 is not a kind of argument"),
+        (["--arg", "word"], 2, "'word' is neither a number such as 7, 0x7 or 2.5 nor a buffer"),
+        (["--arg", ""], 2, "'' is neither a number such as"),
+        (["--arg", "f32:x"], 2, "'x' is not a number: write 2.5"),
+        (["--arg", "u32:x"], 2, "'x' is not a whole number: write 7 or 0x7"),
         (["--arg", "f16:1e9"], 2, "f16 holds at most 65504"),
         (["--arg", "f64:1e400"], 2, "f64 holds at most 1.79769e+308"),
-        (["--arg", "show:4095:f32"], 2, "4095 bytes are no whole number of f32, of 4 bytes each"),
-        (["--arg", "show:7:u64"], 2, "7 bytes are no whole number of u64"),
+        (["--arg", "show:4095:f32"], 2, "4095 bytes are not a multiple of f32, which has 4 bytes"),
+        (["--arg", "show:7:u64"], 2, "7 bytes are not a multiple of u64"),
         (["--arg", "out:/nope/y:4K"], 1, "/nope/y: No such file or directory; check its path"),
         (["--arg", "zero:1000G", *NUMBERS], 24, "1000 GiB asked for argument 0"),
         (["--arg", "in:HUGE", *NUMBERS], 24, "1000 GiB asked for argument 0"),
         (["--arg", "in:HUGE.npy", *NUMBERS], 2, "mmap length is greater than file size"),
-        (["--arg", "in:EMPTY.npy", *NUMBERS], 2, "EMPTY.npy holds no NumPy array"),
-        (["--arg", "in:ZIP.npy", *NUMBERS], 2, "ZIP.npy holds no NumPy array"),
-        (["--arg", "in:OPEN.npy", *NUMBERS], 2, "OPEN.npy holds no NumPy array as `numpy.save` writes one: ('EOF in"),
+        (["--arg", "in:EMPTY.npy", *NUMBERS], 2, "EMPTY.npy is not a NumPy array"),
+        (["--arg", "in:ZIP.npy", *NUMBERS], 2, "ZIP.npy is not a NumPy array"),
+        (["--arg", "in:OPEN.npy", *NUMBERS], 2, "OPEN.npy is not a NumPy array written by `numpy.save`: ('EOF in"),
         (["--arg", "out:file"], 2, "out:FILE:SIZE"),
-        (["--arg", "zero:0"], 2, "a buffer of no bytes"),
+        (["--arg", "zero:0"], 2, "an empty buffer"),
         (["--arg", "show:64:text"], 2, "show:SIZE:TYPE"),
         (["--arg", "in:/no/such/file"], 1, "No such file or directory"),
     ],
@@ -141,7 +141,7 @@ def test_a_stream_is_read_once_and_not_without_end(plug, ringup, stored, monkeyp
     assert kernel_arguments.parse(f"in:/dev/fd/{read}").contents() == b"four"
     monkeypatch.setattr(files, "STREAM_BYTES", 4096)
     status, _, err = ringup(*words, "--arg", "in:/dev/zero")
-    assert (status, "/dev/zero is no ordinary file and holds more than 4096 bytes" in err) == (2, True)
+    assert (status, "/dev/zero is not an ordinary file and has more than 4096 bytes" in err) == (2, True)
     os.close(read)
 
 
@@ -237,7 +237,7 @@ def test_what_a_card_did_until_it_failed_is_kept_and_played(dock, ringup, tmp_pa
     path = tmp_path / "t"
     enclosure.faults.inject("disconnect_after_transfers", 1200)
     status, _, err = ringup("trace", "virtual:navi31@asm2464pd", "--transcript", path)
-    assert (status, f"{path} holds the accesses up to the failure\n" in err) == (20, True)
+    assert (status, f"{path} has the accesses up to the failure\n" in err) == (20, True)
     assert ringup("trace", f"replay:{path}", "--perfetto", tmp_path / "p")[0] == 20
 
 

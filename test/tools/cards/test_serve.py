@@ -36,11 +36,11 @@ def test_it_serves_until_it_is_told_to_end(serving, number):
 def test_a_pipe_is_told_where_connections_are_taken(serving, tmp_path):
     process = serving("virtual:usb-loopback", "--port", "0", "--unix", str(tmp_path / "socket"))
     said = [process.stdout.readline().strip() for _ in range(6)]
-    port = int(said[1].removeprefix("connections are taken at 127.0.0.1:"))
+    port = int(said[1].removeprefix("listening on 127.0.0.1:"))
     assert said[0].startswith("1-1 ")
     assert said[3:] == [
         f"usbip --tcp-port {port} attach -r 127.0.0.1 -b 1-1",
-        f"connections are taken at {tmp_path / 'socket'}",
+        f"listening on {tmp_path / 'socket'}",
         "ctrl-C ends it",
     ]
     socket.create_connection(("127.0.0.1", port)).close()

@@ -107,14 +107,14 @@ def test_what_the_cards_did_can_be_read_afterwards(serving, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["{}/a"], USAGE, "a socket and a card are named in turn; add a card"),
+        (["{}/a"], USAGE, "sockets and cards alternate; add a card"),
         (["{}/a", "virtual:navi31", "{}/b"], USAGE, "add a card"),
         (["{}/a", "virtual:navi31", "{}/a", "virtual:navi33"], USAGE, "name a socket for each"),
         (["{}/a", "virtual:navi31", "--vram", "100M"], USAGE, "VRAM is a multiple of 16 MiB"),
         (["{}/a", "virtual:navi31", "--bar0", "300M"], USAGE, "BAR 0 is 256 MiB"),
-        (["virtual:navi31", "{}/a"], NotSupported.exit_code, "is no virtual card in a slot; one is: virtual:navi31"),
-        (["{}/a", "navi31"], NotSupported.exit_code, "one is: virtual:navi31"),
-        (["{}/a", "virtual:navi31@asm2464pd"], NotSupported.exit_code, "one is: virtual:navi31"),
+        (["virtual:navi31", "{}/a"], NotSupported.exit_code, "is not a virtual card in a slot; use virtual:navi31"),
+        (["{}/a", "navi31"], NotSupported.exit_code, "use virtual:navi31"),
+        (["{}/a", "virtual:navi31@asm2464pd"], NotSupported.exit_code, "use virtual:navi31"),
         (["{}/a", "virtual:moon"], NoSuchCard.exit_code, "moon"),
         (["{}/no/a", "virtual:navi31"], TransportError.exit_code, "choose a path in an existing folder"),
         (["{}", "virtual:navi31"], TransportError.exit_code, "the path already exists and is no socket"),
@@ -225,7 +225,7 @@ def test_a_damaged_log_is_one_clear_error(tmp_path, capsys, text, line):
     output, errors = capsys.readouterr()
     assert output == ""
     assert errors.count("\n") == 1
-    assert f"line {line} is no event" in errors
+    assert f"line {line} is not an event" in errors
     assert len(errors) < 400
 
 
@@ -237,16 +237,16 @@ def test_a_log_that_ends_within_a_line_is_read_up_to_there(tmp_path, capsys, lef
     path.write_text(f"{access_log.HEAD}\n# card 0: x\n{entry}\n{entry[:left]}")
     entries, remarks = access_log.read(path)
     assert [one.text for one in entries] == ["CP = 0x1234"]
-    assert remarks == ["card 0: x", f"the last line is not whole: {entry[:left].strip()}"]
+    assert remarks == ["card 0: x", f"the last line is incomplete: {entry[:left].strip()}"]
     assert cli.main(["trace", "--decode", str(path)]) == 0
-    assert "the last line is not whole" in capsys.readouterr().out
+    assert "the last line is incomplete" in capsys.readouterr().out
 
 
 def test_bytes_that_are_no_text_are_one_clear_error(tmp_path, capsys):
     path = tmp_path / "log"
     path.write_bytes(access_log.HEAD.encode() + b"\n\xff\xfe\x00damaged\n")
     assert cli.main(["trace", "--decode", str(path)]) == TransportError.exit_code
-    assert "line 2 is no event" in capsys.readouterr().err
+    assert "line 2 is not an event" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_away_is_not_taken_for_an_unreadable_log(tmp_path):

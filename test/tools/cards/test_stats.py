@@ -44,4 +44,4 @@ def test_a_time_of_nothing_is_wrong_usage(capsys):
     assert "more than 0 s" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         cli.main(["stats", "virtual:navi33", "--count", "-3"])
-    assert "at least one look is taken, not -3" in capsys.readouterr().err
+    assert "take at least one sample, not -3" in capsys.readouterr().err

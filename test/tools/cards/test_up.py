@@ -47,7 +47,7 @@ def test_without_a_real_card_it_says_what_to_try(capsys, monkeypatch):
     monkeypatch.setattr("ringup.tools.command_line.card_argument.cards", list)
     assert cli.main(["up"]) == NoSuchCard.exit_code
     assert (
-        "no real card can be opened (none was found); `ringup doctor` says why, and a virtual one is always there: virtual:navi31"
+        "no real card can be opened (none was found); `ringup doctor` says why, virtual:navi31 is always available"
         in capsys.readouterr().err
     )
 

@@ -37,7 +37,7 @@ def test_memory_and_registers_are_reached_through_the_bridge(dock, ringup):
 
 def test_down_and_reset_reach_the_card_through_the_bridge(dock, ringup):
     enclosure = dock()
-    assert "is at rest, in D3hot" in ringup("down", CARD)[1]
+    assert "is stopped, in D3hot" in ringup("down", CARD)[1]
     assert enclosure.card.gpu.power_state == 3
     assert "slot: verified" in ringup("reset", CARD)[1]
 

@@ -76,7 +76,7 @@ def test_an_error_shows_its_place(ask, tmp_path):
 
 @pytest.mark.parametrize(("words", "message"), [
     (("asm", "none.s"), "none.s cannot be read"), (("disasm", "none.co"), "none.co cannot be read"),
-    (("disasm", "junk"), "junk is no ELF file and no bundle of code objects; --raw takes it as bare machine code"),
+    (("disasm", "junk"), "junk is neither an ELF file nor a fat binary; --raw reads it as bare machine code"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_said(ask, tmp_path, words, message):
     (tmp_path / "junk").write_bytes(b"junk")

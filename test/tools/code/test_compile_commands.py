@@ -134,19 +134,19 @@ def test_other_functions_compile_too(ringup, net):
         ("net.py:shapes", r"net\.py:\d+: ValueError: shapes \[2\] and \[3\] do not broadcast.*"),
         ("net.py:deep", r"net\.py:\d+: ZeroDivisionError: division by zero"),
         ("net.py:asks", r"net\.py:\d+: CompileError: a tensor is to be computed and no card is chosen.*"),
-        ("net.py:wants", r"net\.py: wants wants x; write a function without arguments that makes its tensors"),
+        ("net.py:wants", r"net\.py: wants needs x; write a function without arguments that makes its tensors"),
         ("net.py:number", r"net\.py: number\(\) returned int; it has to be a Tensor, or a tuple of them"),
         ("net.py:nothing", r"net\.py: nothing\(\) returned no tensors"),
         ("net.py:raises", r"net\.py:\d+: RuntimeError: many lines"),
         ("net.py:answer", r"net\.py: answer is int, not a function that returns tensors"),
-        ("net.py:forward", r"net\.py has no function forward; it has main, pair, .*: name one as net\.py:main"),
-        ("helper.py", r"helper\.py has no function main or model; it has broken: name one as helper\.py:broken"),
+        ("net.py:forward", r"net\.py has no function forward; it has main, pair, .*: name one, as in net\.py:main"),
+        ("helper.py", r"helper\.py has no function main or model; it has broken: name one, as in helper\.py:broken"),
         ("missing.py", r"missing\.py cannot be read \(No such file or directory\); check its path"),
-        ("/dev/zero", r"/dev/zero has more than 64 MiB; no program does"),
+        ("/dev/zero", r"/dev/zero has more than 64 MiB, which is more than any program"),
         ("wrong.py", r"wrong\.py:2: SyntaxError: .*"),
         ("nul.py", r"nul\.py: (SyntaxError|ValueError): .*null bytes.*"),
-        ("ends.py", r"ends\.py:2: it ends Python \(SystemExit: 3\)"),
-        ("ends_later.py", r"ends_later\.py:2: it ends Python \(SystemExit: bye\)"),
+        ("ends.py", r"ends\.py:2: it exits Python \(SystemExit: 3\)"),
+        ("ends_later.py", r"ends_later\.py:2: it exits Python \(SystemExit: bye\)"),
         ("waits.py", r"waits\.py: main is asynchronous; write a plain function that returns tensors"),
         ("absent.py", r"absent\.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
     ],
@@ -243,7 +243,7 @@ def test_explain_of_a_kernel_shows_every_pass_in_order_and_the_code(ringup, net)
         (["--kernel", "r_"], "2 kernels have 'r_' in their names; there is r_"),
         (["--kernel", "beans"], "no kernels have 'beans' in their names; there is r_"),
         (["--kernel", "0", "--pass", "magic"], "there is no pass magic; there is machine lower, "),
-        (["--pass", "select"], "--pass is of one kernel: say which with --kernel"),
+        (["--pass", "select"], "--pass needs a kernel: choose it with --kernel"),
     ],
 )
 def test_explain_of_what_is_not_there_says_what_is(ringup, net, words, said):
@@ -326,7 +326,7 @@ def test_tune_finds_keeps_and_is_heard_by_the_others(ringup, net):
     assert "found by tune" in ringup("explain", "net.py:pair")[1]
     _, again, _ = ringup("tune", "net.py:pair")
     assert again.count("known") == 2
-    assert "by the model of gfx1100; kept in " in again
+    assert "by the model of gfx1100; stored in " in again
 
 
 def test_tune_on_a_card_of_another_target_is_refused(ringup, net):
@@ -379,5 +379,5 @@ def test_a_file_of_the_users_is_not_written_over(ringup, net, words):
     before = {path: path.read_bytes() for path in net.iterdir() if path.is_file()}
     status, out, err = ringup(*words)
     assert (status, out) == (2, "")
-    assert "it would be written over; name another file" in err
+    assert "would be overwritten; name another file" in err
     assert {path: path.read_bytes() for path in net.iterdir() if path.is_file()} == before

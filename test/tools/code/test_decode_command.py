@@ -79,7 +79,7 @@ def test_text_is_taken_too(ask, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("c0004200\nhello", "line 2: 'hello' is no hexadecimal dword"),
+        ("c0004200\nhello", "line 2: 'hello' is not a hexadecimal dword"),
         ("100000000", "line 1: '100000000' is wider than 32 bits"),
     ],
 )
@@ -93,7 +93,7 @@ def test_text_that_is_no_stream_is_refused(ask, tmp_path, text, message):
 
 def test_chips_without_known_packets_and_missing_files_are_said(ask, tmp_path, file):
     status, _, err = ask("pm4", file(FENCE), "--chip", "ga102")
-    assert (status, err) == (11, "ringup decode: NotSupported: ga102 has no graphics core whose packets are known\n")
+    assert (status, err) == (11, "ringup decode: NotSupported: ga102 has no graphics core with known packets\n")
     status, _, err = ask("pm4", tmp_path / "none")
     assert status == 1
     assert "No such file" in err

@@ -132,10 +132,10 @@ def test_the_program_for_a_chip_is_shown(ask, fat):
 
 
 @pytest.mark.parametrize(("words", "status", "message"), [
-    (["disasm"], CompileError, "holds 6 such code objects, for gfx1100, gfx1102, gfx1201: choose one by its processor, a kernel or --object"),
-    (["disasm", "--target", "gfx1100"], CompileError, "holds 2 such code objects, for gfx1100: choose"),
-    (["disasm", "--target", "gfx942"], CompileError, "holds code for gfx1100, gfx1102, gfx1201, none for gfx942"),
-    (["disasm", "--object", "6"], CompileError, "holds 6 code objects, numbered from 0: none is number 6"),
+    (["disasm"], CompileError, "has 6 such code objects, for gfx1100, gfx1102, gfx1201: choose one by its processor, a kernel or --object"),
+    (["disasm", "--target", "gfx1100"], CompileError, "has 2 such code objects, for gfx1100: choose"),
+    (["disasm", "--target", "gfx942"], CompileError, "has code for gfx1100, gfx1102, gfx1201, none for gfx942"),
+    (["disasm", "--object", "6"], CompileError, "has 6 code objects, numbered from 0: there is no number 6"),
     (["disasm", "--object", "0", "--kernel", "eight"], CompileError, "has no kernel eight; it has seven, sevens"),
     (["disasm", "--target", "gfx1100", "--kernel", "even"], CompileError, "has 2 kernels with 'even' in their names: seven, sevens"),
     (["program", "--chip", "gfx906"], WrongTarget, "none of it runs on gfx906"),

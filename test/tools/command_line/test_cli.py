@@ -86,7 +86,7 @@ def test_a_word_with_a_zero_byte_is_wrong_usage(capsys, words):
     with pytest.raises(SystemExit) as end:
         cli.main(words)
     assert end.value.code == 2
-    assert "a word holds a zero byte" in capsys.readouterr().err
+    assert "a word contains a zero byte" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [HeaderError("reading x.h: it is not there"), NoSuchCard("no card")])
@@ -201,7 +201,7 @@ def test_a_time_is_finite_and_more_than_nothing(capsys, words, text):
         cli.main([*words[:-1], f"{words[-1]}={text}"])
     last = capsys.readouterr().err.splitlines()[-1]
     assert re.fullmatch(
-        r"ringup \w+: error: argument --\w+: (a time is more than 0 s and at most .*|.* is no number of .*)", last
+        r"ringup \w+: error: argument --\w+: (a time is more than 0 s and at most .*|.* is not a number of .*)", last
     )
 
 
@@ -211,7 +211,7 @@ def test_a_time_is_finite_and_more_than_nothing(capsys, words, text):
 def test_what_is_no_whole_number_is_told_in_words_of_users(capsys, words):
     with pytest.raises(SystemExit, match="2"):
         cli.main(words)
-    assert f"argument {words[-2]}: {words[-1]!r} is no whole number: write 3\n" in capsys.readouterr().err
+    assert f"argument {words[-2]}: {words[-1]!r} is not a whole number: write 3\n" in capsys.readouterr().err
 
 
 def test_a_memory_that_is_too_small_is_one_line(ringup, monkeypatch):

@@ -93,7 +93,7 @@ def test_no_other_status_means_an_internal_error():
     ("error", "said"),
     [
         (KeyError("x"), "KeyError: 'x'"),
-        (Spoiled, "Spoiled: its text cannot be had: RuntimeError"),
+        (Spoiled, "Spoiled: its text is not available: RuntimeError"),
         (Cancelled, "Cancelled"),
         (AssertionError, "AssertionError"),
         (StopIteration, "StopIteration"),
@@ -172,7 +172,7 @@ def test_a_damaged_installation_is_one_line(tmp_path, module):
 
 def test_a_word_that_is_no_text_is_wrong_usage(ringup, failing):
     failing("info", UnicodeEncodeError("utf-8", "x\udcff", 1, 2, "surrogates not allowed"))
-    said = "ringup info: 'virtual:x\\udcff' has bytes that are no text in this locale's encoding\n"
+    said = "ringup info: 'virtual:x\\udcff' has bytes that are not text in this locale's encoding\n"
     assert ringup("info", "virtual:x\udcff") == (2, "", said)
 
 

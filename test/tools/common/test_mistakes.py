@@ -73,7 +73,7 @@ def test_work_that_went_well_with_a_mistake_ends_with_a_status_of_its_own(plug, 
     name, *rest = words
     status, output, errors = ringup(name, "virtual:navi31", *([faulty] if name == "run" else []), *rest)
     assert status == GuestError.exit_code
-    assert f"went on after a mistake that a real card punishes: nbio: {RULE}" in errors
+    assert f"continued after a mistake that fails on a real card: nbio: {RULE}" in errors
     assert "virtual:navi31" in output
     card.violations.clear()
 

@@ -137,7 +137,7 @@ def test_a_card_that_computes_otherwise_than_numpy_is_told(monkeypatch):
     desk = Desk("virtual:navi31")
     with (
         bring_up(desk, []) as up,
-        pytest.raises(DeviceFault, match="embeddings of 2 sentences are off NumPy's by up to 0"),
+        pytest.raises(DeviceFault, match="embeddings of 2 sentences differ from NumPy's by up to 0"),
     ):
         demo_sentences.embed(up, Show(quiet=True, picture=None), "A dog.")
 
@@ -149,8 +149,8 @@ def test_without_the_model_the_rest_is_shown_and_the_remedy(ringup, plug, tmp_pa
     monkeypatch.setattr(demo_sentences, "open_files", lambda: sentence_files.open_files(tmp_path))
     status, out, err = ringup("demo", "virtual:navi31", "--out", tmp_path)
     assert (status, err) == (0, "")
-    assert "left out: the model all-MiniLM-L6-v2 is not in place" in out
-    assert "python -m ringup.tools.embedder.files fetches it" in re.sub(r"\s+", " ", out)
+    assert "skipped: the model all-MiniLM-L6-v2 is not in place" in out
+    assert "python -m ringup.tools.embedder.files downloads it" in re.sub(r"\s+", " ", out)
     assert demo.DOWN in out
 
 

@@ -72,7 +72,7 @@ def test_a_card_without_addresses_is_wrong(machine):
 
 def test_other_devices_are_no_cards(machine):
     found = machine(pci("0000:00:1f.3", vendor="0x8086", device="0x1", **{"class": "0x040300"}))
-    assert "none seen" in found["GPUs and bridges"].seen
+    assert "none found" in found["GPUs and bridges"].seen
 
 
 def test_a_bridge_that_fell_back_to_usb2_is_wrong(machine):
@@ -133,7 +133,7 @@ def test_a_device_file_that_holds_no_text_is_no_card(machine, tmp_path):
     folder = tmp_path / "sys/bus/pci/devices/0000:03:00.0"
     folder.mkdir(parents=True)
     (folder / "vendor").write_bytes(b"\xff\xfe")
-    assert "none seen" in machine()["GPUs and bridges"].seen
+    assert "none found" in machine()["GPUs and bridges"].seen
 
 
 def test_the_command_prints_every_finding_and_its_remedy(capsys):

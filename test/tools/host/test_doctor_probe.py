@@ -38,7 +38,7 @@ def test_a_device_that_may_not_be_opened_is_told(dock, examine):
     enclosure = dock()
     enclosure.host.denied.add("1-1")
     line = examine(enclosure)["usb:1-1 card"]
-    assert (line.state, line.seen) == (OPTIONAL, "cannot be asked")
+    assert (line.state, line.seen) == (OPTIONAL, "could not be opened")
     assert line.todo
 
 

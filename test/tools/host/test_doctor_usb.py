@@ -105,7 +105,7 @@ def test_an_enclosure_with_a_drive_is_left_alone(machine):
     block = f"{USB}/2-1/2-1:1.0/host0/target0:0:0/0:0:0:0/block/sda/size"
     line = machine(bridge("2-1", "174c", "2464", "ASM2464") | {block: "2000409264"})["usb:2-1 drive"]
     assert (line.state, line.seen) == (OPTIONAL, "sda is in it")
-    assert "must not be pointed at" in line.todo
+    assert "do not use ringup on this one" in line.todo
 
 
 def test_a_node_without_permission_names_the_set_up(machine, monkeypatch):
@@ -170,7 +170,7 @@ def test_macos_lists_enclosures_and_names_the_shim_that_is_missing(machine, monk
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     found = machine({}, backend=Enclosures(Descriptor(0xADD1, 1, 3), Descriptor(0x046D, 1, 3)))  # 3: LIBUSB_SPEED_HIGH
     assert found["usb:1-2"].state == FINE
-    assert "told apart when it is opened" in found["usb:1-2"].seen
+    assert "distinguished when it is opened" in found["usb:1-2"].seen
     assert found["usb:1-2 speed"].state == WRONG
     assert "signed shim" in found["PCI cards"].seen
 
@@ -216,7 +216,7 @@ def test_an_enclosure_without_a_card_on_pci_says_so(machine):
     assert "is a card in it, seated well, and its supply on?" in line.todo
     assert found["thunderbolt host 0-0"].seen == "Z590, firmware (NVM) 28.0"
     assert "newer firmware of this controller" in found["thunderbolt host 0-0"].todo
-    assert found["GPUs and bridges"].todo == "an enclosure is seen without its card: see there"
+    assert found["GPUs and bridges"].todo == "an enclosure is visible without its card: see its line"
 
 
 @pytest.mark.parametrize(("removable", "state"), [("removable", FINE), ("fixed", WRONG), ("", FINE)])
@@ -260,8 +260,9 @@ def test_a_rule_that_is_there_and_was_not_applied_is_told_as_such(machine, monke
     monkeypatch.setattr("ringup.tools.host.doctor_usb.os.access", lambda path, mode: False)
     found = machine(bridge("2-1", control="auto") | bridge("2-2", "174c", "2464", "ASM2464", number=5) | RULE)
     assert (
-        found["usb:2-1 permission"].todo == "the rule is there and was not applied: pull the cable and plug it in again"
+        found["usb:2-1 permission"].todo
+        == "the rule is installed and was not applied: pull the cable and plug it in again"
     )
-    assert "the rule is there and was not applied" in found["usb:2-1 autosuspend"].todo
+    assert "the rule is installed and was not applied" in found["usb:2-1 autosuspend"].todo
     # the rule has no line for this one
     assert "`sudo ringup setup --apply` writes the rule" in found["usb:2-2 permission"].todo

@@ -134,7 +134,7 @@ def test_a_library_of_the_computer_or_of_nobody_is_no_part_of_the_package(llvm, 
     own = "libc.so.6 => $(dirname $0)/../x86_64-linux-gnu/libc.so.6 (0x0)"
     assert fetch._broken_program(llvm, unpacked(own)) == ""
     host = "libcurl.so.4 => /lib/x86_64-linux-gnu/libcurl.so.4 (0x0)"
-    said = "llvm-mc needs libcurl.so.4, which the packages do not hold"
+    said = "llvm-mc needs libcurl.so.4, which the packages do not contain"
     assert fetch._broken_program(llvm, unpacked(host)) == said
     assert fetch._broken_program(llvm, unpacked("libcurl.so.4 => not found")) == said
 

@@ -73,7 +73,7 @@ def test_a_kicker_card_is_told_by_its_pci_ids(ask, folder):
 def test_an_unknown_chip_is_refused_with_those_that_are_known(ask):
     status, _, err = ask("check", "navi10")
     assert status == 11  # NotSupported
-    assert "known: navi31, navi32, navi33, navi44, navi48" in err
+    assert "known chips: navi31, navi32, navi33, navi44, navi48" in err
 
 
 def test_a_file_is_decoded(ask, folder):

@@ -58,7 +58,9 @@ def test_showing_changes_nothing_and_shows_the_whole_rule(system, setup):
         "add1.*b007",
     ):  # docs/asm2464pd.md, "Identity"
         assert re.search(f'ATTR{{idVendor}}=="{ids.replace(".*", chr(34) + ", ATTR{idProduct}==" + chr(34))}"', out)
-    assert out.rstrip().endswith("nothing was changed: `sudo ringup setup --apply` writes it, `--undo` takes it back")
+    assert out.rstrip().endswith(
+        "nothing was changed: `sudo ringup setup --apply` writes it, `--undo` restores the earlier files"
+    )
 
 
 def test_applied_twice_is_applied_once(system, setup):
@@ -89,9 +91,9 @@ def test_a_device_that_the_rule_was_not_applied_to_wants_its_cable_pulled(system
         (folder / name).write_text(text + "\n")
     setup("--user", "ada", "--apply")
     node = system / "dev/bus/usb/002/004"
-    told = "usb:2-1 permission: the rule is there and was not applied: pull the cable and plug it in again"
+    told = "usb:2-1 permission: the rule is installed and was not applied: pull the cable and plug it in again"
     (system / "etc/group").write_text("plugdev:x:46:ada\nrender:x:105:ada\n")
-    assert setup("--user", "ada")[1].splitlines()[-2:] == ["nothing is to be written", told]
+    assert setup("--user", "ada")[1].splitlines()[-2:] == ["nothing to write", told]
     assert json.loads(setup("--user", "ada", "--json")[1])["hints"][-1] == told
     node.parent.mkdir(parents=True)
     node.touch()
@@ -105,9 +107,9 @@ def test_undo_puts_back_what_was_there(system, setup):
     assert files(system)[MODULES].startswith("# Written by")
     out, done = setup("--undo")[1:]
     assert files(system) == before
-    assert f"/{RULES}: removed\n/{MODULES}: as it was" in out
+    assert f"/{RULES}: removed\n/{MODULES}: restored" in out
     assert ["gpasswd", "-d", "ada", "plugdev"] in done
-    assert setup("--undo")[1] == "nothing of ringup's was there\n"
+    assert setup("--undo")[1] == "there was nothing of ringup to undo\n"
 
 
 def test_undo_goes_back_to_before_the_first_time(system, setup):
@@ -182,6 +184,6 @@ def test_macos_has_no_rules_to_write(monkeypatch, setup):
 @pytest.mark.parametrize("action", [[], ["--apply"], ["--undo"]])
 def test_a_root_that_is_no_folder_is_wrong_usage_and_is_not_made(system, setup, action):
     for path in ("", "/nope", str(system / "etc/passwd"), str(system / "absent")):
-        with pytest.raises(WrongUsage, match=f"--root '{path}' is no folder that is there"):
+        with pytest.raises(WrongUsage, match=f"--root '{path}' is not an existing folder"):
             setup("--root", path, *action)
     assert not (system / "absent").exists()
