@@ -19,10 +19,12 @@ class Quick:
     """Skips what would begin too late."""
 
     def __init__(self, seconds):
-        self.end = time.monotonic() + seconds
+        self.seconds, self.end = seconds, 0.0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self):
+        # from the first test on: what collecting them takes is no test's
+        self.end = self.end or time.monotonic() + self.seconds
         if time.monotonic() > self.end:
             pytest.skip(REASON)
 

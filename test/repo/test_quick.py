@@ -58,3 +58,11 @@ def test_what_would_begin_too_late_is_skipped_and_counted(tmp_path):
     )  # fmt: skip
     assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "quick: 1 tests did not fit; `make test` runs them" in done.stdout
+
+
+def test_of_too_many_files_the_nearest_stay():
+    tests = quick.tests_of(["errors.py", "queues/queue.py"])
+    few = quick.chosen(tests)
+    assert len(few) == quick.MAX_FILES == len(set(few))
+    assert few[:20] == tests[:20]
+    assert few[-1] in tests[-20:]
