@@ -1,7 +1,6 @@
-"""Which memory BARs a card of a known vendor must show before it can be driven, and what to say of one that it does
-not.
+"""Which memory BARs a card of a known vendor must have before it can be driven, and the error for a missing one.
 
-A kernel that found no room for a BAR lists it as if the card had none; so what must be there is known by vendor.
+A kernel that found no address space for a BAR lists the card as without it; so the needed BARs are listed by vendor.
 Source: amdgpu amdgpu_device.c, amdgpu_device_init (register BAR 5, doorbells BAR 2), gmc_v11_0.c, gmc_v11_0_mc_init
 (memory BAR 0).
 """
@@ -35,8 +34,8 @@ NEEDED: Mapping[int, tuple[Needed, ...]] = {  # by vendor; one without a row is 
 
 
 def trouble(vendor: int, sizes: Mapping[int, int]) -> str:
-    """Say what is wrong with the BARs of a vendor's card; `sizes` are the bytes of those that have an address. Empty
-    when nothing is.
+    """Return what is wrong with the BARs of a vendor's card, empty when nothing is; `sizes` are the bytes of those that
+    have an address.
     """
     return "; ".join(text for row in NEEDED.get(vendor, ()) if (text := _wrong(row, sizes.get(row.number, 0))))
 
@@ -50,7 +49,7 @@ def _wrong(row: Needed, size_bytes: int) -> str:
 
 
 def window(device: Device, number: int, vendor: int = AMD) -> Mmio:
-    """Return a BAR that must be there. Raises `NotSupported` that names it when the path shows none or too little of
+    """Return a BAR that must be there. Raises `NotSupported` with its name when the path has none or too little of
     it.
     """
     found = device.bars.get(number)

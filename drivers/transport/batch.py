@@ -1,4 +1,4 @@
-"""A batch over a fast link: every access goes at once, and a read is answered when it is queued."""
+"""A batch over a fast link: every access is sent at once, and a read is answered when it is queued."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Answer:
 
     @property
     def value(self) -> int:
-        """What was read; a `ValueError` before the batch has ended."""
+        """The value that was read; raises a `ValueError` before the batch has ended."""
         if not self._batch.ended:
             raise ValueError("a batch's reads are answered when it ends")
         return self._value

@@ -8,7 +8,7 @@ from ringup.errors import NotSupported
 
 
 def _nothing() -> None:
-    """Give nothing back: it was nobody's."""
+    """Free nothing: the memory was not allocated."""
 
 
 class BusMemory:
@@ -31,5 +31,5 @@ class BusMemory:
         return self._start + offset_bytes
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Give (bus_addr, size_bytes) of its one piece."""
+        """Yield (bus_addr, size_bytes) of its one piece."""
         yield self._start, self.size_bytes

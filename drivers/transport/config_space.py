@@ -1,5 +1,5 @@
-"""Configuration space of a PCI function through a node of the kernel's: registers, capabilities, power state, what a
-reset must put back.
+"""Configuration space of a PCI function through a file of the kernel: registers, capabilities, power state, what is
+restored after a reset.
 """
 
 from __future__ import annotations
@@ -58,20 +58,19 @@ class NodeConfig:
 
 
 def answers(config: ConfigSpace) -> bool:
-    """Whether a function is there to be asked.
+    """Whether a function is there and answers.
 
-    QUIRK: its class and revision say so, not its vendor: VFIO gives the ids from memory, of a function that is gone
-    too. Source: Linux vfio_pci_config.c, init_pci_cap_basic_perm
+    QUIRK: its class and revision show that, not its vendor: VFIO returns the ids from a copy, also for a function that
+    is gone. Source: Linux vfio_pci_config.c, init_pci_cap_basic_perm
     """
     return config.read(pci.PCI_CLASS_REVISION) != ABSENT
 
 
 def ask(config: ConfigSpace, offset: int, size_bytes: int = 4, doing: str = "reading configuration space") -> int:
-    """Read 1, 2 or 4 bytes of a function that must be there: ones are what a lost one reads as, so they are asked
-    after.
+    """Read 1, 2 or 4 bytes of a function that must be there. A lost function reads as all ones, so all ones are
+    checked.
 
-    Raises `DeviceLost` when nothing answers. Every read whose value decides something, or is written back, goes through
-    here.
+    Raises `DeviceLost` when nothing answers. Use it for every read whose value decides something or is written back.
     """
     value = config.read(offset, size_bytes)
     if value != (1 << 8 * size_bytes) - 1:
@@ -85,10 +84,10 @@ def ask(config: ConfigSpace, offset: int, size_bytes: int = 4, doing: str = "rea
 
 
 def capabilities(config: ConfigSpace) -> Iterator[tuple[int, int]]:
-    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card
-    may lie.
+    """Yield (id, offset) of the standard capabilities. A loop, or a pointer outside the header, ends the walk: a card's
+    list may be broken.
 
-    Raises `DeviceLost` for a function that does not answer: it has no capabilities that can be counted.
+    Raises `DeviceLost` for a function that does not answer.
     """
     doing = "looking for a capability"
     if not ask(config, pci.PCI_STATUS, 2, doing) & pci.PCI_STATUS_CAP_LIST:

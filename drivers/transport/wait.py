@@ -14,8 +14,8 @@ T = TypeVar("T")
 def poll(read: Callable[[], T], done: Callable[[T], bool], *, clock: Clock, timeout_us: float, poll_us: float) -> T:
     """Read until `done(seen)`, or until `timeout_us` have passed; return what was seen last.
 
-    The first look comes at once, `poll_us` of sleep lie between two, and the last one begins when the time is over: a
-    process that was off the processor meanwhile looks once more. What `read` raises comes out.
+    The first read comes at once, `poll_us` of sleep lie between two, and the last read begins when the time is over: a
+    process that was descheduled meanwhile reads once more. An error of `read` is raised at once.
     """
     return _poll(read, done, clock, timeout_us, poll_us)[0]
 
@@ -44,7 +44,7 @@ def until(
 def _poll(
     read: Callable[[], T], done: Callable[[T], bool], clock: Clock, timeout_us: float, poll_us: float
 ) -> tuple[T, bool]:
-    """Return what was seen last, and whether that was what `done` waits for."""
+    """Return what was seen last, and whether it was `done`."""
     end_us = clock.now_us + timeout_us
     while True:
         late = clock.now_us >= end_us

@@ -1,9 +1,9 @@
 """The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB,
 switch the slot.
 
-One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is under way, so
-the bytes of one are through before the next request goes out. The host is let go on before `F0` is done, so no request
-is sent ahead of another's end: `Port` sees to that. Source: asm2464pd-firmware, handmade/src/main.c,
+One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is in flight, so
+the bytes of a stream must have arrived before the next request is sent. The firmware answers before `F0` is done, so no
+request is sent before another has ended; `Port` sees to that. Source: asm2464pd-firmware, handmade/src/main.c,
 handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
 """
 
@@ -76,10 +76,10 @@ class OpenFirmware:
         self._closed = self._restarted = False
         self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
         self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
-        # whether the bulk endpoint last served the bridge's memory; nobody knows how it was left before us
+        # whether the bulk endpoint last served the bridge's memory; unknown at the start
         self._moved_memory = True
         self.bulk = OpenBulk(self)
-        # a transfer of the bridge's memory was broken off: its engine waits for the rest for ever
+        # a transfer of the bridge's memory was broken off: its engine keeps waiting for the rest
         self._memory_torn = False
         self._resync()  # a program that died may have left a stream half-way
 
@@ -90,8 +90,8 @@ class OpenFirmware:
         return self.look(address, count, page)
 
     def look(self, address: int, count: int, page: int = 0) -> bytes:
-        """Read it also while bytes are on their way into the bridge's memory. A look changes nothing, so one that fails
-        is taken again.
+        """Read it also while bytes are being sent into the bridge's memory. A read changes nothing, so one that fails
+        is repeated.
         """
         port = self.port
         for _ in range(LOOKS):
@@ -120,7 +120,7 @@ class OpenFirmware:
             )
 
     def link(self) -> Link:
-        """Look at the link to the card."""
+        """Read the state of the link to the card."""
         ltssm = self.xdata_read(LTSSM, 1)[0]
         if ltssm not in UP:
             return Link(ltssm)
@@ -128,7 +128,7 @@ class OpenFirmware:
         return Link(ltssm, info & 0xF, info >> 4)
 
     def power(self, on: bool) -> None:
-        """Switch the slot on or off. A link that does not train in time is not an error here: `link` tells."""
+        """Switch the slot on or off. A link that does not train in time is no error here; `link` returns its state."""
         self.quiet()
         self.port.control_out(
             POWER, int(on), 0, timeout_ms=POWER_MS, doing=f"switching the slot {'on' if on else 'off'}"
@@ -138,8 +138,8 @@ class OpenFirmware:
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order. What the link garbles is repeated: with `replay` all that follow it too, which such as
-        configuration requests bear; without, nothing is sent behind a request that has not been answered but reads.
+        """Do requests in order. A request that the link garbles is repeated. With `replay` all later ones are repeated
+        too, as configuration requests may be; without, only reads are sent after an unanswered request.
         """
         self.quiet()
         done: list[Completion] = []
@@ -171,7 +171,7 @@ class OpenFirmware:
         return done
 
     def _start(self, request: Request) -> list[Pending]:
-        """Send a request, and ask for its completion where there is one."""
+        """Send a request, and read its completion if it has one."""
         sent = self._send(request.kind, request.enables, SINGLE, request.address, request.value, str(request))
         if request.posted:
             return [sent]
@@ -197,14 +197,14 @@ class OpenFirmware:
         return Completion(status, value if status == tlp.SUCCESS else tlp.ONES)
 
     def post(self, requests: Sequence[Request]) -> None:
-        """Send memory writes and wait for nothing."""
+        """Send memory writes without waiting."""
         self.quiet()
         for request in requests:
             self.port.post(self._start(request)[0])
 
     # --- blocks -----------------------------------------------------------------------------------------------------
     def write_block(self, address: int, data: bytes | memoryview) -> None:
-        """Write whole dwords: a few by requests, more as a stream, whose bytes go on being sent when this returns."""
+        """Write whole dwords: a few by requests, more as a stream, whose bytes may still be in flight on return."""
         dwords = len(data) // 4
         if dwords <= POSTED_DWORDS:
             values = struct.unpack(f"<{dwords}I", data)
@@ -231,8 +231,8 @@ class OpenFirmware:
             self.port.leave(armed, sent)
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords: a few by requests, more as a stream, whose first dword is asked for by itself: a stream
-        tells no status.
+        """Read whole dwords: a few by requests, more as a stream. The first dword of a stream is read by a request,
+        since a stream has no status.
         """
         dwords = size_bytes // 4
         if dwords <= STREAM_MIN_DWORDS:
@@ -254,9 +254,9 @@ class OpenFirmware:
         return b"".join(parts)
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Stream dwords in. For one that nothing answers the firmware sends what its engine held.
+        """Stream dwords in. For a dword without an answer, the firmware sends old bytes of its engine.
 
-        While a drain is armed the endpoint's bytes are the drain's, so each dword is asked for by itself.
+        While a drain is armed, the endpoint's bytes belong to the drain, so each dword is read by a request.
         """
         self.quiet()
         if self.bulk.draining:
@@ -274,16 +274,16 @@ class OpenFirmware:
         return came.data
 
     def push(self, address: int) -> None:
-        """Read a dword, whose value nobody wants: its completion is in before the next request goes out, so nothing is
-        waited for.
+        """Read a dword and drop its value. Its completion arrives before the next request is sent, so this does not
+        wait.
         """
         self.quiet()
         for pending in self._start(tlp.memory_read(address)):
             self.port.post(pending)
 
     def _resync(self) -> None:
-        """Set endpoints right: choosing the setting resets them and drops a stream; what is still in the one towards us
-        is read away.
+        """Reset the endpoints: choosing the setting resets them and ends a stream; bytes that are left in the IN
+        endpoint are read and dropped.
 
         Source: asm2464pd-firmware, handmade/src/main.c, SET_INTERFACE and CLEAR_FEATURE;
         handmade/test_pcie_badstate.py, the order.
@@ -309,18 +309,17 @@ class OpenFirmware:
         port.torn = False
 
     def quiet(self) -> None:
-        """Wait for the bytes that are on their way through a bulk endpoint, as `settle_memory`, and a stream's too."""
+        """Wait for the bytes in flight on a bulk endpoint, as `settle_memory` does, and for those of a stream."""
         self.settle_memory()
         if self._under_way:
             self.port.wait(*self._under_way)
             self._under_way = ()
 
     def settle_memory(self) -> None:
-        """Wait for the bytes that are on their way into the bridge's memory; set endpoints right where a transfer was
-        broken off.
+        """Wait for the bytes being sent into the bridge's memory; reset the endpoints if a transfer was broken off.
 
-        Raises `TransportError` once something was lost that was to be sent, since the card may be in any state then, or
-        where the next bytes of a bulk endpoint could be taken for others.
+        Raises `TransportError` once bytes for the card were lost, since the card may be in any state then, or when the
+        next bytes of a bulk endpoint could be taken for others.
         """
         if self.port.torn and not self.port.lost:
             self._resync()
@@ -328,9 +327,7 @@ class OpenFirmware:
         self.settle(0)
 
     def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
-        """For the bulk side: arm the engine while at most one fill is under way, then have the bytes follow that
-        one's.
-        """
+        """For `OpenBulk`: arm the engine while at most one fill is in flight, then send the bytes after that fill's."""
         if self._under_way or self.port.torn:
             self.quiet()
         self.check()
@@ -344,11 +341,13 @@ class OpenFirmware:
         self._moved_memory = True
 
     def tear_memory(self) -> None:
-        """For the bulk side: the engine of the bridge's memory may wait for what will not come."""
+        """For `OpenBulk`: note that the engine of the bridge's memory may wait for bytes that will not come."""
         self._memory_torn = self.port.torn = True
 
     def check(self) -> None:
-        """Raise `TransportError` when the bridge is of no use before a restart. One that is lost is for who asks it."""
+        """Raise `TransportError` when the bridge is unusable before a restart. A lost bridge is noticed by its
+        requests.
+        """
         if self.port.lost:
             return
         if self.port.lost_write:
@@ -360,13 +359,13 @@ class OpenFirmware:
         raise TransportError(f"{self.port.name}: {why}; close the card, which restarts the bridge, and open it again")
 
     def settle(self, fills: int) -> None:
-        """For the bulk side: wait until at most so many fills are under way."""
+        """For `OpenBulk`: wait until at most that many fills are in flight."""
         while len(self._fills) > fills:
             self.port.wait(self._fills[0])
             self._fills.popleft()
 
     def close(self) -> None:
-        """Wait for what is under way; restart a bridge whose engine was left waiting. Twice is harmless."""
+        """Wait for transfers in flight; restart a bridge whose engine was left waiting. Twice is harmless."""
         if self._closed or self.port.lost:
             return
         self._closed = True
@@ -379,14 +378,14 @@ class OpenFirmware:
 
     @property
     def unsettled(self) -> bool:
-        """Whether an engine may be armed, or the card not have got what it was sent."""
+        """Whether an engine may be armed, or the card may not have received what was sent."""
         return not self._restarted and bool(self._memory_torn or self.bulk.draining or self.port.lost_write)
 
     def restart(self) -> None:
-        """Restart the chip's processor, which lets go of the card and comes back at its place; wait for that, within a
+        """Restart the chip's processor: the bridge leaves USB and comes back at the same place. Wait for that, within a
         bound.
 
-        Raises `TransportError` when it does not go, or does not come back.
+        Raises `TransportError` when it does not leave, or does not come back.
 
         Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with
         the slot after seconds).
@@ -411,9 +410,9 @@ class OpenFirmware:
 
 
 class OpenBulk:
-    """A `Bulk`: 31 of the 32 slots, in two windows of 15 with a slot behind each that is never filled: one who filled
-    windows to their end saw the last slot damaged, though another did not (UNKNOWN). Drains take all slots, as long as
-    nobody was given pages of the last one.
+    """A `Bulk` of 31 of the 32 slots, in two windows of 15, each followed by a slot that is never filled. UNKNOWN: one
+    project that filled windows to their end saw the last slot damaged, another did not. Drains take all slots, as long
+    as no pages of the last one are allocated.
     """
 
     bus_addr, total_bytes, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES, SRAM_BYTES - SLOT_BYTES
@@ -434,12 +433,12 @@ class OpenBulk:
 
     @property
     def drain_bytes(self) -> int:
-        """All of it, as is known from metal (tinygrad, `_copyout`), or what nobody else has."""
+        """All slots, as is known from metal (tinygrad, `_copyout`), or those that are not allocated."""
         return self.size_bytes if self._firmware.lent else self.total_bytes
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Arm the engine, then begin to send. The engine may be armed while it moves the fill before; its bytes follow
-        at once.
+        """Arm the engine, then begin to send. The engine may be armed while it moves the previous fill; the bytes
+        follow at once.
         """
         self._refuse_if_draining()
         size = -(-len(data) // SECTOR_BYTES) * SECTOR_BYTES
@@ -451,11 +450,11 @@ class OpenBulk:
         )
 
     def settle(self, under_way: int) -> None:
-        """Wait until at most so many fills are under way."""
+        """Wait until at most that many fills are in flight."""
         self._firmware.settle(under_way)
 
     def land(self) -> None:
-        """Wait until the bytes of all fills are there."""
+        """Wait until the bytes of all fills have arrived."""
 
         def fill(mark: bytes) -> None:
             self.fill(0, mark)
@@ -468,19 +467,18 @@ class OpenBulk:
             raise
 
     def progress(self) -> int:
-        """Look at the dword that the card stores, which the chip shows among its own memory: fills go on meanwhile."""
+        """Read the dword that the card stores; the chip shows it in its own memory, also during fills."""
         return int.from_bytes(self._firmware.look(PROGRESS, 4), "little")
 
     def tell(self, value: int) -> None:
-        """Store a byte that the card looks at, in one request without data."""
+        """Store a byte that the card reads, in one request without data."""
         self._firmware.xdata_write(GO, bytes([value]))
 
     def arm(self, offset: int, size_bytes: int) -> None:
-        """Arm the engine the other way, and take what comes; ordered before the requests that follow, which have it
-        released.
+        """Arm the engine for a drain and begin to receive. This is ordered before the requests that follow, which start
+        the drain.
 
-        The bytes of a stream may still be on their way out: streams go out while a drain is armed (tinygrad,
-        `_copyout`).
+        Bytes of a stream may still be in flight: streams are sent while a drain is armed (tinygrad, `_copyout`).
         """
         self._refuse_if_draining()
         self._firmware.settle_memory()
@@ -494,7 +492,7 @@ class OpenBulk:
             raise
 
     def drain(self) -> bytes:
-        """Wait for what was armed."""
+        """Wait for the bytes of the armed drain."""
         drain = self._drain
         if drain is None:
             raise ValueError("nothing was armed to be drained")
@@ -504,24 +502,22 @@ class OpenBulk:
 
     @property
     def draining(self) -> bool:
-        """Whether something is armed, or was when a transfer failed."""
+        """Whether a drain is armed, or was armed when a transfer failed."""
         drain = self._drain
         return drain is not None and not (drain.went_well and drain.actual == drain.exact)
 
     def _refuse_if_draining(self) -> None:
-        """Raise `TransportError` while a drain that was broken off may be armed: a second arming would hang the
-        engine.
-        """
+        """Raise `TransportError` while an interrupted drain may be armed: arming the engine again would hang it."""
         if self.draining:
             self.give_up()
             self._firmware.quiet()
 
     def give_up(self) -> None:
-        """Have the bridge restarted when it is closed, and refuse to move anything until then."""
+        """Refuse to move bytes from now on, and restart the bridge when it is closed."""
         self._firmware.tear_memory()
 
     def forget(self) -> None:
-        """Take what is armed as lost."""
+        """Treat the armed drain as lost."""
         self._drain = None
 
     def _arm(self, offset: int, size_bytes: int, direction: int, doing: str) -> Pending:

@@ -1,8 +1,8 @@
 """Memory of the bridge that USB and the card reach, under the vendor's firmware: a page by single bytes, or the buffer
 by writes to a drive.
 
-Patched firmware believes in an NVMe drive: what is written to it lands in the buffer, slot after slot, and stays there
-for the card to fetch. Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware;
+Patched firmware acts as if it had an NVMe drive: bytes written to the drive go into the buffer, slot after slot, and
+stay there for the card to read. Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware;
 docs/asm2464pd.md, "Bulk write path".
 """
 
@@ -42,7 +42,7 @@ COUNTERS = (0xCE40, 0xCE41, 0xCE42, 0xCE43)
 
 
 class Chip(Protocol):
-    """What is needed of a `StockFirmware`."""
+    """The parts of `StockFirmware` that are used here."""
 
     port: Port
 
@@ -54,9 +54,7 @@ class Chip(Protocol):
 
 
 class PageBulk:
-    """What both have: bytes that come back through a page of the chip's memory, when the card's work is known to be
-    done.
-    """
+    """The common part: bytes come back by a page of the chip's memory, once the card's work is known to be done."""
 
     size_bytes: int
     progress_bus_addr: int | None = None
@@ -72,12 +70,12 @@ class PageBulk:
 
     @property
     def total_bytes(self) -> int:
-        """What may be filled: no more is shown."""
+        """The bytes that may be filled: all that are accessible."""
         return self.size_bytes
 
     @property
     def windows(self) -> tuple[range, ...]:
-        """All of it: what was filled is emptied before the next fill."""
+        """All of the memory: the card reads one fill before the next begins."""
         return (range(self.size_bytes),)
 
     def progress(self) -> int:
@@ -85,7 +83,7 @@ class PageBulk:
         raise NotSupported("this firmware shows no word that the card could store")
 
     def tell(self, value: int) -> None:
-        """Raise `NotSupported`: nothing is released here, so the card is told nothing."""
+        """Raise `NotSupported`: drains do not wait for the card here, so there is no word for it."""
         raise NotSupported("this firmware's drains are not released by the card")
 
     def arm(self, offset: int, size_bytes: int) -> None:
@@ -97,19 +95,19 @@ class PageBulk:
         self._armed = size_bytes
 
     def settle(self, under_way: int) -> None:
-        """Wait for fills: what is posted is only ever waited for as a whole."""
+        """Wait for fills: all posted commands are waited for together."""
         if not under_way:
             self._chip.settle()
 
     def land(self) -> None:
-        """Wait for fills: a byte that was written is there."""
+        """Wait for fills: a byte has arrived once it was written."""
         self._chip.settle()
 
     def give_up(self) -> None:
-        """Do nothing: no engine of this firmware's waits for bytes."""
+        """Do nothing: no engine of this firmware waits for bytes."""
 
     def drain(self) -> bytes:
-        """Read them."""
+        """Read the bytes."""
         size, self._armed = self._armed, 0
         if not size:
             raise ValueError("nothing was armed to be drained")
@@ -117,10 +115,10 @@ class PageBulk:
 
 
 class StockBulk(PageBulk):
-    """A `Bulk` of one page, which firmware as it comes lets be written a byte a command. No write to its drive: it
-    would wait for one for ever.
+    """A `Bulk` of one page, which unpatched firmware lets the host write a byte per command. The drive is not written:
+    the firmware would wait for a real one for ever.
 
-    A page comes back in 17 commands, where requests for its dwords take 9,000. Filling it is no faster than writing to
+    Reading a page takes 17 commands, where requests for its dwords take 9,000. Filling it is no faster than writing to
     the card.
     """
 
@@ -136,12 +134,10 @@ class StockBulk(PageBulk):
 
 
 class PatchedBulk(PageBulk):
-    """A `Bulk` of 28 slots. Where bytes land is counted by the firmware, from the first slot on; the block number says
-    nothing.
+    """A `Bulk` of 28 slots. The firmware counts where bytes go, from the first slot on; the block number has no effect.
 
-    So a fill of a later slot sends what lies before it once more, the same bytes: who reads them meanwhile sees no
-    change. More than a slot goes in whole chunks of four slots; the last chunk is not used since it ends in the last
-    slot.
+    So a fill of a later slot sends the bytes before it once more, unchanged: a concurrent reader sees no difference.
+    More than a slot is sent in whole chunks of four slots; the last chunk is not used since it ends in the last slot.
     """
 
     bus_addr, size_bytes = SRAM_BUS_ADDR, 7 * CHUNK_BYTES
@@ -154,7 +150,7 @@ class PatchedBulk(PageBulk):
         self._image = bytearray(self.size_bytes)  # what was sent, by place
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write bytes at a slot's start, and what stands there already up to the end of the sector, or of the chunk."""
+        """Write bytes at a slot's start, and the old bytes after them up to the end of the sector or chunk."""
         end = offset + len(data)
         if offset % SLOT_BYTES or not offset < end <= self.size_bytes:
             raise ValueError(f"{len(data)} bytes at {offset:#x}: whole slots up to {self.size_bytes:#x} can be filled")
@@ -175,12 +171,12 @@ class PatchedBulk(PageBulk):
             raise
 
     def land(self) -> None:
-        """Wait until the bytes of all fills are there."""
+        """Wait until the bytes of all fills have arrived."""
         self._landing.wait(lambda mark: self.fill(0, mark))
 
     def _free(self, *behind: Command) -> None:
-        """Do a write, and free the slots that it took. ORDER: their markers right behind it, or the next is never
-        taken; then the counts.
+        """Do a write, and free the slots that it took. ORDER: their markers directly after it, or the next write is
+        never accepted; then the counts.
         """
         self._run(*behind, *(xdata_write(address, FREE) for address in MARKERS))
         self._run(*(xdata_write(address, 0) for address in TAKEN))

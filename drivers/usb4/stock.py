@@ -1,8 +1,8 @@
-"""The vendor's firmware, as it is or with one byte patched: SCSI commands that read and write the chip's memory, and
-all else made of that.
+"""The vendor's firmware, unchanged or with one byte patched: SCSI commands that read and write the chip's memory; all
+else is built on them.
 
-PCI Express requests are put together in registers of the chip, a byte a command, and a command starts them. So the
-bytes that are there already are not sent again; registers that do something are always written. Source: tinygrad,
+PCI Express requests are assembled in registers of the chip, a byte per command, and a command starts them. Bytes that
+are there already are not sent again; registers whose write has an effect are always written. Source: tinygrad,
 tinygrad/runtime/support/usb.py before it dropped this firmware (order of writes, fast path); cyrozap/usb-to-pcie-re,
 asm2x6x_tool.py (completion); docs/asm2464pd.md, "Stock firmware".
 """
@@ -77,20 +77,20 @@ class StockFirmware:
 
     # --- the chip ---------------------------------------------------------------------------------------------------
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
-        """Read the chip's own address space, 255 bytes a command."""
+        """Read the chip's own address space, 255 bytes per command."""
         _check(address, count)
         step = scsi.MAX_XDATA_BYTES
         commands = [scsi.xdata_read(address + at, min(step, count - at), page) for at in range(0, count, step)]
         return b"".join(self._execute(commands))
 
     def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
-        """Write it, a byte a command, and wait for nothing."""
+        """Write it, a byte per command, without waiting."""
         _check(address, len(data))
         self._forget(range(address, address + len(data)))
         self._post([xdata_write(address + at, value, page) for at, value in enumerate(data)])
 
     def link(self) -> Link:
-        """Look at the link to the card. Its width and generation this firmware shows in no documented place."""
+        """Read the state of the link to the card. This firmware shows width and generation in no documented place."""
         return Link(self.xdata_read(LTSSM, 1)[0])
 
     def power(self, on: bool) -> None:
@@ -105,7 +105,7 @@ class StockFirmware:
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
         """Do requests in order, several ahead of the first answer; see `Bridge`.
 
-        What the link garbles is repeated with all that was sent behind it: reads, and with `replay` whatever it was.
+        A request that the link garbles is repeated, and so are all those sent after it: reads, and with `replay` any.
         """
         done: list[Completion] = []
         tries = TRIES
@@ -131,7 +131,7 @@ class StockFirmware:
         return done
 
     def post(self, requests: Sequence[Request]) -> None:
-        """Send memory writes and wait for nothing."""
+        """Send memory writes without waiting."""
         self._post([command for request in requests for command in self._prepare(request)])
 
     def write_block(self, address: int, data: bytes | memoryview) -> None:
@@ -145,16 +145,16 @@ class StockFirmware:
         return struct.pack(f"<{len(answers)}I", *(answer.value for answer in answers))
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords; this firmware knows no cheaper way than for any others."""
+        """Read whole dwords; this firmware has no cheaper way."""
         return self.read_block(address, size_bytes)
 
     def push(self, address: int) -> None:
-        """Read a dword for the sake of order."""
+        """Read a dword only to push posted writes."""
         self.request([tlp.memory_read(address)])
 
     def _prepare(self, request: Request) -> Iterator[Command]:
-        """Make the commands that put a request together and fire it. ORDER: all fields, then the two registers that
-        start it.
+        """Return the commands that assemble and start a request. ORDER: all fields, then the two registers that start
+        it.
         """
         fields = [
             (COUNT, b"\x01"),
@@ -177,8 +177,8 @@ class StockFirmware:
         yield xdata_write(STATE, SEND)
 
     def _fire(self, group: Sequence[Request]) -> list[Completion]:
-        """Send requests, each with a look at its answer. Returns the completions up to the first that was garbled or
-        not there yet.
+        """Send requests, each followed by a read of its answer. Return the completions up to the first that is garbled
+        or missing.
         """
         commands: list[Command] = []
         looks: list[int] = []  # where each request's own answers begin among the commands'
@@ -203,7 +203,7 @@ class StockFirmware:
         return done
 
     def _completion(self, request: Request, look: Sequence[bytes]) -> Completion | None:
-        """Read one look at an answer; None for one that is garbled, not this request's, or not there yet."""
+        """Decode an answer; None for one that is garbled, missing, or another request's."""
         state, answer, carried = look
         if state[0] & GARBLED or not state[0] & DONE:
             return None
@@ -230,9 +230,7 @@ class StockFirmware:
         return self._completion(request, look)
 
     def _rest(self, state: int) -> None:
-        """Let the last request of a group end before anything is sent anew, so that its answer is not taken for
-        another's.
-        """
+        """Let the last request of a group end before one is repeated, so that its answer is not taken for another's."""
         clock = self.port.clock
         end_us = clock.now_us + ANSWER_US
         while not state & (GARBLED | DONE) and clock.now_us < end_us:
@@ -259,7 +257,7 @@ class StockFirmware:
             self._known.pop(address, None)
 
     def settle(self) -> None:
-        """Wait for all that was posted."""
+        """Wait for all posted commands."""
         try:
             self._scsi.settle()
         except BaseException:
@@ -268,11 +266,11 @@ class StockFirmware:
 
     @property
     def unsettled(self) -> bool:
-        """Return False: no engine of this firmware's is left waiting."""
+        """Return False: this firmware leaves no engine waiting."""
         return False
 
     def close(self) -> None:
-        """Wait for what is under way. Twice is harmless."""
+        """Wait for commands in flight. Twice is harmless."""
         self.settle()
         self.port.settle()
 

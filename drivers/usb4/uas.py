@@ -54,7 +54,7 @@ MAX_TRIES = 3  # of a command that was answered with good status where its data 
 
 @dataclass(slots=True)
 class Flight:
-    """One command under way."""
+    """One command in flight."""
 
     command: Command
     tag: int
@@ -67,7 +67,7 @@ class Uas:
     """SCSI over four bulk pipes."""
 
     def __init__(self, port: Port, setting: Setting) -> None:
-        """Choose the setting and give its pipes streams, where they have them and the host can."""
+        """Choose the alternate setting and allocate streams for its pipes, where device and host support them."""
         self.port = port
         self._command, self._status = setting.pipes[COMMAND_PIPE], setting.pipes[STATUS_PIPE]
         self._data_in, self._data_out = setting.pipes[DATA_IN_PIPE], setting.pipes[DATA_OUT_PIPE]
@@ -82,7 +82,7 @@ class Uas:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return f"Attached SCSI, {self.depth} streams" if self.depth else "Attached SCSI without streams"
 
     def execute(self, commands: Sequence[Command]) -> list[bytes]:
@@ -99,7 +99,7 @@ class Uas:
         return results
 
     def post(self, commands: Sequence[Command]) -> None:
-        """Begin commands; when all tags are taken the older half is waited for."""
+        """Begin commands; when all tags are in use, wait for the older half."""
         self._usable()
         if not self.depth:
             self.execute(commands)
@@ -110,7 +110,7 @@ class Uas:
             self._begin(command)
 
     def settle(self) -> None:
-        """Wait for all that was posted."""
+        """Wait for all posted commands."""
         self._usable()
         self._finish(len(self._flights))
 
@@ -151,8 +151,8 @@ class Uas:
         return COMMAND_IU.pack(COMMAND, tag, 0, 0, UNIT, command.cdb)
 
     def _finish(self, count: int) -> list[bytes]:
-        """Take the oldest `count` commands to their end and return their data; the first that failed raises, after all
-        have ended.
+        """Wait for the oldest `count` commands and return their data. The error of the first that failed is raised
+        after all have ended.
         """
         flights = [self._flights[index] for index in range(count)]
         if not flights:
@@ -182,7 +182,7 @@ class Uas:
         return results
 
     def _end(self, flight: Flight) -> bytes:
-        """Read a status, and see that the data came with it."""
+        """Read a status, and check that the data came."""
         command = flight.command
         begun = [one for one in (flight.sent, flight.data) if one]
         try:
@@ -204,9 +204,7 @@ class Uas:
         return data.data if command.read_bytes else b""
 
     def _check_status(self, command: Command, tag: int, unit: bytes) -> None:
-        """Read a sense unit. Raises `Refused` for a status that is not good and `TransportError` for what is no such
-        unit.
-        """
+        """Decode a sense unit. Raises `Refused` for a status that is not good and `TransportError` for another unit."""
         name = self.port.name
         if len(unit) >= RESPONSE_IU.size and unit[0] == RESPONSE:
             code = RESPONSE_IU.unpack_from(unit)[2]
@@ -245,7 +243,7 @@ class Uas:
         )
 
     def _converse(self, command: Command, sent: Pending) -> bytes | None:
-        """Give the device what it asks for until the status comes; None when that came before the data."""
+        """Move the data that the device asks for until the status comes; return None if that came before the data."""
         data: Pending | None = None
         for unit in self._units(command, sent):
             wanted = READ_READY if command.read_bytes else WRITE_READY
@@ -269,8 +267,8 @@ class Uas:
 
     # --- when one is stuck ------------------------------------------------------------------------------------------
     def _abort(self, cause: BaseException) -> None:
-        """Give up all that is under way, here and in the device. If that cannot be, the transport is unusable until it
-        is opened anew.
+        """Abort all commands, here and in the device. If that fails, the transport is unusable until it is opened
+        again.
         """
         port = self.port
         flights, self._flights = list(self._flights), deque()

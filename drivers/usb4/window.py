@@ -1,5 +1,5 @@
-"""A BAR of a card behind the bridge: the seam's `Mmio`, dword by dword or in streams. What is gone reads as all ones
-and takes nothing.
+"""A BAR of a card behind the bridge: the seam's `Mmio`, dword by dword or in streams. When the card is gone, reads
+return all ones and writes have no effect.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Answer:
 
     @property
     def value(self) -> int:
-        """What was read; a `ValueError` before the batch has ended."""
+        """The value that was read; raises a `ValueError` before the batch has ended."""
         if self._value is None:
             raise ValueError("a batch's reads are answered when it ends")
         return self._value
 
     def put(self, value: int) -> None:
-        """For the batch: fill in."""
+        """Set the value, as the batch does at its end."""
         self._value = value
 
 
 class Batch:
-    """The seam's `Batch`: accesses are kept and go together when it ends."""
+    """The seam's `Batch`: accesses are collected and sent together at its end."""
 
     def __init__(self, window: BridgeWindow) -> None:
         self._window = window
@@ -74,7 +74,7 @@ class BridgeWindow:
         self._bridge, self._address, self._lost = bridge, address, lost
 
     def place(self, offset: int, size_bytes: int) -> int:
-        """Return the bus address of an access; a `ValueError` where it cannot be."""
+        """Return the bus address of an access. Raises a `ValueError` for an impossible one."""
         if offset % size_bytes or not 0 <= offset <= self.size_bytes - size_bytes:
             raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
         return self._address + offset
@@ -123,7 +123,7 @@ class BridgeWindow:
         return data[offset - first :][:size_bytes]
 
     def poll(self, offset: int, size_bytes: int) -> bytes:
-        """Read whole dwords as cheaply as the bridge can; without an answer, what was read before may come again."""
+        """Read whole dwords as cheaply as the bridge can. Without an answer, older bytes may be returned."""
         address = self.place(offset, 4)
         self.place(offset + size_bytes - 4, 4)
         try:
@@ -133,7 +133,7 @@ class BridgeWindow:
             return b"\xff" * size_bytes
 
     def push(self, offset: int) -> None:
-        """Read a dword for the sake of order, and wait for nothing if that can be."""
+        """Read a dword only to push posted writes, without waiting if possible."""
         try:
             self._bridge.push(self.place(offset, 4))
         except DeviceLost:
@@ -186,7 +186,7 @@ class BridgeWindow:
         self._run(batch)
 
     def _run(self, batch: Batch) -> None:
-        """Do what a batch holds, in order."""
+        """Do the accesses of a batch in order."""
         requests, answers, at = batch.requests, batch.answers, 0
         try:
             while at < len(requests):
@@ -211,5 +211,5 @@ class BridgeWindow:
 
 
 def _follows(first: tlp.Request, request: tlp.Request, distance: int) -> bool:
-    """Tell whether a write goes to the dword so far behind another's."""
+    """Return whether a write goes to the dword that many dwords after another's."""
     return request.posted and request.address == first.address + 4 * distance

@@ -22,8 +22,7 @@ WALK_DEPTH = 3  # levels below the root directory of a four-level table
 class Gmc:
     """Both hubs of one card. `flush_hdp` makes the CPU's writes to VRAM visible to the card.
 
-    `scratch_pa` is a page of VRAM nobody uses, `default_bus_addr` one of host memory: accesses that go astray end
-    there.
+    `scratch_pa` is an unused page of VRAM, `default_bus_addr` one of host memory: stray accesses go there.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Gmc:
     def set_context(
         self, vmid: int, root_pa: int, first_page: int = 0, last_page: int = gmc_hub.LAST_PAGE, depth: int = WALK_DEPTH
     ) -> None:
-        """Give a VMID its page tables on every hub, now and when the other comes up.
+        """Set a VMID's page tables on every hub: now, and on a hub that comes up later.
 
         `root_pa`: vram_pa of the root directory, whose first entry is for `first_page`; pages are 4 KiB, the last one
         included.
@@ -106,7 +105,7 @@ class Gmc:
         self.flush_tlb(vmid)
 
     def disable_context(self, vmid: int) -> None:
-        """Take a VMID's page tables away."""
+        """Remove a VMID's page tables."""
         _check_vmid(vmid)
         self._contexts.pop(vmid, None)
         for hub in self._up.values():
@@ -114,9 +113,9 @@ class Gmc:
         self.flush_tlb(vmid)
 
     def flush_tlb(self, vmid: int) -> None:
-        """Make every cached translation of `vmid` be walked again, on the hubs that are up.
+        """Drop every cached translation of `vmid` on the hubs that are up.
 
-        What the CPU wrote to page tables in VRAM is made visible first.
+        The CPU's writes to page tables in VRAM are flushed first.
         """
         _check_vmid(vmid)
         self._flush_hdp()
@@ -124,9 +123,7 @@ class Gmc:
             hub.flush(vmid)
 
     def read_fault(self, hub: str) -> Fault | None:
-        """Return the fault that `hub` ("mmhub", "gfxhub") keeps, and clear it; None when there is none or the hub is
-        down.
-        """
+        """Return and clear the fault that `hub` ("mmhub", "gfxhub") holds; None without one, or if the hub is down."""
         if hub not in (MMHUB, GFXHUB):
             raise ValueError(f"the hubs are {MMHUB} and {GFXHUB}, not {hub!r}")
         up = self._up.get(hub)

@@ -1,4 +1,4 @@
-"""A page fault as a memory hub reports it: the address, who asked, and what was wrong.
+"""A page fault as a memory hub reports it: the address, the client, and the cause.
 
 Source: amdgpu gmc_v11_0.c, gmc_v11_0_process_interrupt; gfxhub_v3_0.c, gfxhub_v12_0.c, mmhub_v3_0.c, mmhub_v4_1_0.c,
 the client tables.
@@ -67,10 +67,10 @@ _CLIENTS: dict[tuple[str, int], tuple[Mapping[int, str], Mapping[int, str]]] = {
 
 
 class Fault(NamedTuple):
-    """A page fault. `gpu_va` is the page's first byte; `more`: others followed that the hub did not keep.
+    """A page fault. `gpu_va` is the page's first byte; `more`: others followed that the hub did not record.
 
-    `permission` is the hub's field of refused rights and `walker_error` its field of what stopped the walk, 0 when
-    neither was the cause.
+    `permission` is the hub's field of refused rights, `walker_error` its field of what stopped the walk; each is 0 if
+    it was not the cause.
     """
 
     hub: str
@@ -86,7 +86,7 @@ class Fault(NamedTuple):
     status: int
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Describe it in one line."""
         causes = [
             f"permission bits {self.permission:#x}" if self.permission else "",
             f"walker error {self.walker_error}" if self.walker_error else "",
@@ -100,7 +100,7 @@ class Fault(NamedTuple):
 
 
 def client_name(hub: str, version: Version, client_id: int, *, write: bool) -> str:
-    """Return the name of who asked, `client 0x…` for one that no table has."""
+    """Return the client's name, `client 0x…` for one that no table has."""
     read_names, write_names = _CLIENTS.get((hub, version[0]), ({}, {}))
     return (write_names if write else read_names).get(client_id) or f"client {client_id:#x}"
 

@@ -1,7 +1,7 @@
 """One memory hub: apertures, TLBs, the sixteen VM contexts, the invalidation engine and the fault registers.
 
-A hub translates what its clients ask for: VMID 0 reaches VRAM through the frame buffer aperture without tables,
-everything else goes through the tables of its context. Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v3_0_3.c,
+A hub translates its clients' addresses: VMID 0 reaches VRAM through the frame buffer aperture without tables, all other
+addresses go through the tables of their context. Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v3_0_3.c,
 mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c.
 """
 
@@ -45,11 +45,11 @@ _HUB_DEFAULTED = _DEFAULTED | {
 
 @dataclass(frozen=True, slots=True)
 class Apertures:
-    """Where VRAM lies for the hubs, and what they fall back to. All in bytes.
+    """Where VRAM lies for the hubs, and their pages for stray accesses. All in bytes.
 
-    `fb_base`: VRAM's first byte as VMID 0 sees it; `fb_offset`: what is added to a vram_pa in tables and table bases;
-    `scratch_pa`: a page of VRAM that absorbs accesses outside; `default_bus_addr`: a page of host memory that answers
-    accesses which faulted.
+    `fb_base`: address of VRAM's first byte for VMID 0; `fb_offset`: what is added to a vram_pa in tables and table
+    bases; `scratch_pa`: a page of VRAM for accesses outside all apertures; `default_bus_addr`: a page of host memory
+    for accesses that faulted.
     """
 
     fb_base: int
@@ -59,7 +59,7 @@ class Apertures:
     default_bus_addr: int
 
     def __post_init__(self) -> None:
-        """Refuse places that the card's firmware left in registers and that no memory of this size can have."""
+        """Refuse values from the firmware's registers that are impossible for memory of this size."""
         most = (LAST_PAGE + 1 << PAGE_SHIFT) - self.vram_bytes
         for name, value in (("MC_VM_FB_LOCATION_BASE", self.fb_base), ("MC_VM_FB_OFFSET", self.fb_offset)):
             within(
@@ -84,8 +84,8 @@ class Context(NamedTuple):
 
 
 class Hub:
-    """One hub. `semaphore`: its engine must be held while it invalidates (MMHUB), or power gating may lose the
-    answer.
+    """One hub. `semaphore`: the semaphore of its engine must be held during an invalidation (MMHUB), or power gating
+    may lose the answer.
     """
 
     def __init__(self, name: str, block: Block, words: HubWords, *, semaphore: bool) -> None:
@@ -106,7 +106,7 @@ class Hub:
 
     @property
     def fb_offset(self) -> int:
-        """What tables add to an offset in VRAM."""
+        """What is added to an offset in VRAM in tables."""
         return int(self.block.read(self.words.fb_offset).fb_offset) << LOCATION_SHIFT
 
     def start(self, apertures: Apertures) -> None:
@@ -168,10 +168,10 @@ class Hub:
         self._write_pair(self.words.identity_offset, 0)
 
     def _start_engines(self) -> None:
-        """Let every invalidation engine act on all pages. Low and high halves follow one another.
+        """Set the range of every invalidation engine to all pages. Low and high halves follow one another.
 
-        A process that died between taking the engine's semaphore and releasing it left it taken; the engine is ours
-        now, so it is released.
+        A process that died while it held the engine's semaphore left it taken. The engine belongs to this driver now,
+        so the semaphore is released.
         """
         halves = (EVERY_PAGE & 0xFFFF_FFFF, EVERY_PAGE >> 32)
         self.block.registers.write_run(self.block.address(self.words.engine_range[0]), halves * ENGINES)
@@ -189,7 +189,7 @@ class Hub:
         self.block.write(self.words.l2_cntl3.at(self.block.version)(0))
 
     def set_context(self, vmid: int, context: Context, fb_offset: int) -> None:
-        """Give a VMID its page tables. ORDER: the enable comes after what it enables; the caller flushes."""
+        """Set a VMID's page tables. ORDER: the enable comes after what it enables; the caller flushes."""
         words, version, tables = self.words, self.block.version, vmid * self._table_step
         self._write_pair(words.table_base, context.root_pa + fb_offset | AMDGPU_PTE_VALID, tables)
         self._write_pair(words.table_start, context.first_page, tables)
@@ -205,16 +205,16 @@ class Hub:
         self.block.write(control, vmid * self._context_step)
 
     def context(self, vmid: int) -> tuple[MMVM_CONTEXT0_CNTL | GCVM_CONTEXT0_CNTL, int]:
-        """Return what a VMID's control register and its table base hold; nothing is changed."""
+        """Return a VMID's control register and table base; nothing is changed."""
         control = self.block.read(self.words.context_cntl, vmid * self._context_step)
         return control, self.block.read_pair(*self.words.table_base, vmid * self._table_step)
 
     def disable_context(self, vmid: int) -> None:
-        """Take a VMID's page tables away."""
+        """Remove a VMID's page tables."""
         self.block.write(self.words.context_cntl.at(self.block.version)(0), vmid * self._context_step)
 
     def flush(self, vmid: int) -> None:
-        """Drop every cached translation of a VMID. Raises `DeviceTimeout` when the hub does not say that it has."""
+        """Drop every cached translation of a VMID. Raises `DeviceTimeout` when the hub does not acknowledge."""
         doing = f"flushing the TLB of vmid {vmid} on {self.name}"
         if self._semaphore:
             self._take(doing)
@@ -232,8 +232,8 @@ class Hub:
             self.block.read(MMVM_L2_BANK_SELECT_RESERVED_CID2)  # the read returns when the invalidation is done
 
     def _take(self, doing: str) -> None:
-        """Take the engine's semaphore; the engine is ours alone, so what a flush that was broken off left taken is
-        released.
+        """Take the engine's semaphore. Only this driver uses the engine, so a semaphore that an interrupted flush left
+        taken is released first.
         """
         if self._taken:
             self._release()
@@ -267,7 +267,7 @@ class Hub:
         )
 
     def kept_fault(self) -> gmc_faults.Fault | None:
-        """Return the fault that the hub keeps, and leave it there; None when there is none."""
+        """Return the fault that the hub holds, without clearing it; None when there is none."""
         words, block = self.words, self.block
         # QUIRK: the first read may come before the register is up to date. Source: gmc_v11_0.c
         block.read(words.fault_status)
@@ -277,7 +277,7 @@ class Hub:
         return gmc_faults.decode(self.name, block.version, status, block.read_pair(*words.fault_address))
 
     def read_fault(self) -> gmc_faults.Fault | None:
-        """Return the fault that the hub keeps and let it keep the next one; None when there is none."""
+        """Return the fault that the hub holds and clear it, so that it records the next; None when there is none."""
         fault = self.kept_fault()
         if fault is not None:
             self.block.update(self.words.fault_cntl, clear_protection_fault_status_addr=1)

@@ -1,5 +1,5 @@
-"""One PCI function held by this process: what sysfs and VFIO share. The way underneath supplies windows, memory,
-interrupts and resets.
+"""One PCI function held by this process: what sysfs and VFIO share. The path below supplies windows, memory, interrupts
+and resets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Way(Protocol):
 
     @property
     def shown(self) -> str:
-        """Name it to the user, such as "vfio (iommufd)"."""
+        """The path's name for the user, such as "vfio (iommufd)"."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class Way(Protocol):
         ...
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         ...
 
 
@@ -86,7 +86,7 @@ class PciDevice:
     remote: Remote | None = None
 
     def __init__(self, name: str, way: Way, lock: CardLock, clock: Clock | None = None) -> None:
-        """Take a way and a lock over: both are let go by `close`, and here when the function does not come up."""
+        """Take over a path and a lock. `close` releases both; so does this constructor when it fails."""
         self.name, self._way, self._lock = name, way, lock
         self.path = way.shown
         self.config: NodeConfig = way.config
@@ -139,11 +139,13 @@ class PciDevice:
         return self._kept(self._way.alloc_host(size_bytes))
 
     def pin(self, buffer: memoryview) -> HostMemory:
-        """Let the card reach memory of the caller's: writable, contiguous, whole pages; else `ValueError`."""
+        """Let the card reach the caller's memory. Raises a `ValueError` unless it is writable, contiguous, whole
+        pages.
+        """
         return self._kept(self._way.pin(buffer))
 
     def resets(self) -> tuple[str, ...]:
-        """Name the resets this path can do, gentle first: of `function` and `slot`."""
+        """Return the names of the resets that this path offers, gentle ones first: of `function` and `slot`."""
         return self._way.resets()
 
     def reset(self, method: str) -> None:
@@ -173,7 +175,7 @@ class PciDevice:
             )
 
     def dma_state(self) -> str:
-        """Say how the IOMMU treats the card, and which bridges above it let no request through."""
+        """Return in words how the IOMMU treats the card, and which bridges above it block its requests."""
         return self._way.dma_state()
 
     def firmware(self, name: str) -> bytes | None:
@@ -181,7 +183,7 @@ class PciDevice:
         return None
 
     def close(self) -> None:
-        """Switch bus mastering off and let go. Twice is harmless."""
+        """Switch bus mastering off and release the function. Twice is harmless."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,7 @@
-"""What must be so before a card is touched: nobody else holds it, no console is on it, the kernel allows it. Looks
-only.
+"""Checks before a card is opened: no other process holds it, no console is on it, the kernel allows it. They only read.
 
-Every look is a function that yields findings; `examine` runs those that the path needs. A finding in state `refuse`
-keeps the card closed.
+Every check is a function that yields findings; `examine` runs those that the path needs. With a finding in state
+`refuse` the card is not opened.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ GENERIC_FRAMEBUFFERS = re.compile("EFI VGA|VESA VGA|simple|OFfb|efifb|vesafb")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One look: what was looked at, how it is (`ok`, `note`, `refuse`), what was seen, what to do about it."""
+    """The result of one check: its subject, its state (`ok`, `note`, `refuse`), what was seen, what to do about it."""
 
     what: str
     state: str
@@ -70,7 +69,7 @@ def path_for(function: Function) -> str:
 
 
 def examine(function: Function, path: str) -> list[Finding]:
-    """Look at everything that matters for opening `function` over `path`, what decides most first."""
+    """Run all checks for opening `function` over `path`, the most important ones first."""
     return [finding for look in (kind, console, *LOOKS_BY_PATH[path], *LOOKS) for finding in look(function)]
 
 
@@ -184,7 +183,7 @@ def companions(function: Function) -> Iterator[Finding]:
 
 
 def lock(function: Function) -> Iterator[Finding]:
-    """Say who holds ringup's own lock. Opening takes it, and waits if it is told to; so this is no refusal."""
+    """Report which process holds ringup's own lock. Opening takes it, and may wait for it; so this is no refusal."""
     holder = CardLock(function.kernel, function.address).holder()
     yield Finding("lock", NOTE, f"held by {holder}", "end it or wait for it") if holder else Finding("lock", OK, "free")
 
@@ -271,7 +270,7 @@ def locked_memory(function: Function) -> Iterator[Finding]:
 
 
 def group(function: Function) -> Iterator[Finding]:
-    """VFIO hands out whole IOMMU groups: no mate may belong to another driver."""
+    """VFIO opens whole IOMMU groups: no other function of the group may belong to another driver."""
     if not function.group:
         yield Finding(
             "group",
@@ -330,7 +329,7 @@ def sysfs_nodes(function: Function) -> Iterator[Finding]:
 
 
 def lockdown(function: Function) -> Iterator[Finding]:
-    """A locked-down kernel lets nobody write BARs through sysfs; VFIO it allows. Source: kernel_lockdown(7)."""
+    """A locked-down kernel lets no process write BARs through sysfs; it allows VFIO. Source: kernel_lockdown(7)."""
     text = function.kernel.text(function.kernel.path("sys/kernel/security/lockdown"))
     chosen = re.search(r"\[(\w+)\]", text)
     mode = chosen[1] if chosen else "none"

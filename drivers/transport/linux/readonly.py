@@ -1,7 +1,6 @@
-"""A look at a function that another process holds: its BARs mapped for reading, nothing taken, nothing written, no
-lock.
+"""Reading a function that another process holds: its BARs are mapped for reading; nothing is locked or written.
 
-`open_readonly(address)` maps through sysfs, which works beside VFIO as well; `ReadOnly.of(device)` looks through a
+`open_readonly(address)` maps through sysfs, which works beside VFIO as well; `ReadOnly.of(device)` reads through a
 device of this process. Source: Linux PCI/sysfs-pci.rst.
 """
 
@@ -31,12 +30,12 @@ AWAKE = "D0"
 
 
 def refused(what: str) -> ValueError:
-    """Return the error for whoever would change something; the caller raises it."""
+    """Return the error for an access that would change something; the caller raises it."""
     return ValueError(f"{what}: the card is open for looking only")
 
 
 class ReadOnlyWindow:
-    """A window of the seam's that takes no write."""
+    """A window that refuses writes."""
 
     def __init__(self, window: Mmio, name: str) -> None:
         self._window, self._name = window, name
@@ -69,7 +68,7 @@ class ReadOnlyWindow:
 
 
 class ReadOnlyConfig:
-    """Configuration space that takes no write."""
+    """Configuration space that refuses writes."""
 
     def __init__(self, config: ConfigSpace) -> None:
         self.read = config.read
@@ -80,7 +79,7 @@ class ReadOnlyConfig:
 
 
 class ReadOnly:
-    """The seam's `Device` for who only looks. A context manager."""
+    """The seam's `Device` for reading only. A context manager."""
 
     rom: Mmio | None = None
     polls_vram = False
@@ -98,7 +97,7 @@ class ReadOnly:
 
     @classmethod
     def of(cls, device: Device) -> ReadOnly:
-        """Look through a device that this process has open; it stays open."""
+        """Read through a device that this process has open; it stays open."""
         return cls(device.name, device.config, device.bars, device.clock, lambda: None)
 
     @property
@@ -127,7 +126,7 @@ class ReadOnly:
         return None
 
     def close(self) -> None:
-        """Let the mappings go. Twice is harmless."""
+        """Unmap everything. Twice is harmless."""
         close, self._close = self._close, lambda: None
         close()
 
@@ -141,7 +140,7 @@ class ReadOnly:
 
 
 def open_readonly(address: str, kernel: Kernel | None = None) -> ReadOnly:
-    """Map the function at `address` for reading, whoever holds it.
+    """Map the function at `address` for reading, whatever process holds it.
 
     Raises `NoSuchCard`, `CardBusy` when a driver of the kernel's works it, `NotSupported` when it sleeps or answers
     nobody, `PermissionNeeded`.
@@ -168,7 +167,7 @@ def open_readonly(address: str, kernel: Kernel | None = None) -> ReadOnly:
 
 
 def holder(address: str, kernel: Kernel | None = None) -> str:
-    """Name the process that holds the function at `address` by ringup's lock; empty when none is seen."""
+    """Return the process that holds ringup's lock of the function at `address`; empty when none is seen."""
     function = find_function(kernel or Kernel(), address)
     return str(CardLock(function.kernel, function.address).holder() or "")
 
