@@ -98,7 +98,7 @@ class Packer:
     """Packs the arguments of one kernel. `services` gives addresses for hidden arguments such as
     `hidden_printf_buffer`.
 
-    Raises `NotSupported` for kinds of arguments nobody described.
+    Raises `NotSupported` for kinds of arguments that no document describes.
     """
 
     def __init__(self, kernel: Kernel, services: Mapping[str, int] | None = None) -> None:
@@ -165,7 +165,7 @@ class Packer:
         return f"{self.kernel.name}: argument {number}" + (f" ({name})" if name else "")
 
     def _plan(self, args: Sequence[Any]) -> Plan:
-        """Lay a struct out for these types; a kernel nobody described takes all its arguments as one run of bytes."""
+        """Lay a struct out for these types; a kernel without metadata takes all its arguments as one run of bytes."""
         if not self._described:
             if len(args) == 1 and isinstance(args[0], (bytes, bytearray, memoryview)):
                 return Plan(struct.Struct(f"<{self.size_bytes}s"), ((0, self._bytes_turn(self.size_bytes, 0)),))

@@ -1,4 +1,4 @@
-"""Kernel descriptors: the 64 bytes that tell how a wave of a kernel starts, and which registers it finds filled.
+"""Kernel descriptors: 64 bytes that define how a wave of a kernel starts and which registers are filled for it.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor" and "Initial Kernel Execution State".
 """

@@ -484,7 +484,7 @@ class Pm4:
         return self._dma(target_va, source_va, size_bytes, pm4.DMA_DATA_SRC_SEL_SRC_ADDR_TC_L2)
 
     def fill_memory(self, target_va: int, value: int, size_bytes: int) -> list[int]:
-        """Fill `size_bytes` (a multiple of 4) with a dword, likewise."""
+        """Fill `size_bytes` (a multiple of 4) with a dword, as `copy_memory` copies."""
         if size_bytes % 4 or target_va % 4:
             raise ValueError(f"DMA_DATA fills whole dwords, not {size_bytes} bytes at {target_va:#x}")
         return self._dma(target_va, narrow(value, 32, "DMA_DATA.data"), size_bytes, pm4.DMA_DATA_SRC_SEL_DATA)

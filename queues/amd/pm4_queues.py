@@ -71,7 +71,7 @@ def map_queues(
 def unmap_queues(
     version: Version, doorbells: Sequence[int], action: UnmapAction, engine: QueueEngine = QueueEngine.COMPUTE
 ) -> list[int]:
-    """Unmap or reset up to 4 queues, told by the dword indices of their doorbells. Source: gfx11_kiq_unmap_queues."""
+    """Unmap or reset up to 4 queues, named by the dword indices of their doorbells. Source: gfx11_kiq_unmap_queues."""
     if not 1 <= len(doorbells) <= MAX_DOORBELLS:
         raise ValueError(f"UNMAP_QUEUES names 1 to {MAX_DOORBELLS} doorbells, not {len(doorbells)}")
     control = pm4_queues.UNMAP_QUEUES_CONTROL.at(version)(action=action, engine_sel=engine, num_queues=len(doorbells))

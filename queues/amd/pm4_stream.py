@@ -50,7 +50,7 @@ class _Prepared(NamedTuple):
 
 
 class Pm4Commands:
-    """The compute queue's packets for whoever submits."""
+    """The compute queue's packets, as a queue needs them."""
 
     kind = "pm4"
     call_period = 1
@@ -82,9 +82,7 @@ class Pm4Commands:
         return to_bytes(self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts))
 
     def carry(self, size_bytes: int) -> bytes:
-        """Return the head of a packet that does nothing; the whole dwords behind it, `size_bytes` of them, are
-        anybody's.
-        """
+        """Return the head of a packet that does nothing; the next `size_bytes`, whole dwords, may hold anything."""
         return to_bytes(self.pm4.nop(1 + size_bytes // 4)[:1])
 
     def wait(self, gpu_va: int, value: int) -> bytes:

@@ -109,7 +109,7 @@ class Program(Mapping[str, LoadedKernel]):
         return f"{name}+{offset - start:#x}" + (f" of {self.code.what}" if name != self.code.what else "")
 
     def lose(self, how: str) -> None:
-        """For the card: its memory is gone, and the code with it; every start says `how`."""
+        """Mark the program as lost with the card's memory; every later start raises an error that says `how`."""
         self.lost, self._free = how, lambda: None
         for kernel in self._kernels.values():
             kernel.lose()

@@ -20,7 +20,7 @@ CALL_PERIOD = 32  # bytes: INDIRECT must end on a multiple of eight dwords
 
 
 class SdmaCommands:
-    """The copy engine's packets for whoever submits."""
+    """The copy engine's packets, as a queue needs them."""
 
     kind = "sdma"
     call_period = CALL_PERIOD

@@ -1,4 +1,4 @@
-"""Which words SDMA's packets are, by opcode, and where one generation's differ from what the facts' headers tell.
+"""The words of SDMA's packets, by opcode, and where one generation's differ from the headers.
 
 Source: sdma_v6_0_0_pkt_open.h, vega10_sdma_pkt_open.h; for SDMA 7, whose header is not public, sdma_v7_0.c and Mesa's
 radv_sdma.c and sid.h.
