@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from zlib import crc32
 
 from ringup.compiler.graph.dtypes import DType
@@ -16,23 +17,16 @@ from ringup.compiler.graph.nodes import LINES, Node, Op, Shape
 from ringup.compiler.kernel.choose import Choice, lower
 from ringup.compiler.kernel.common.frame import Lowered, memory_order
 from ringup.compiler.kernel.common.traits import Traits
-from ringup.compiler.machine.ir import Function, Param
+from ringup.compiler.machine.ir import Function
 from ringup.compiler.machine.motion import improve
 from ringup.compiler.machine.text import print_function
-from ringup.compiler.rdna.emit import Argument, Binary
-from ringup.compiler.rdna.instructions.code import Code
-from ringup.compiler.rdna.instructions.text import Printer
-from ringup.compiler.rdna.instructions.traits import traits
-from ringup.compiler.rdna.objects import object_of
-from ringup.compiler.rdna.pipeline import finish
-from ringup.compiler.rdna.select.function import select
-from ringup.compiler.rdna.select.prologue import kernarg_layout
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
+from ringup.compiler.target import DEFAULT, Binary
+from ringup.compiler.target import target as find_target
 from ringup.errors import CompileError
 
-DEFAULT_TARGET = "gfx1100"
 MAX_KEPT = 4096  # kernels that a process remembers
 
 
@@ -82,20 +76,20 @@ class CompiledGraph:
         return tuple(dict.fromkeys(launch.binary for launch in self.launches))
 
     def code_object(self, without: Container[Binary] = ()) -> bytes:
-        """Return the kernels, but for those `without`, as an ELF code object."""
-        return object_of([binary for binary in self.binaries if binary not in without])
+        """Return the kernels, but for those `without`, as the program container of their target."""
+        return find_target(self.target).code_object([binary for binary in self.binaries if binary not in without])
 
 
 class Step(NamedTuple):
     """What `watch` hears of a kernel: its cut, what makes it the same as others, its shape if it was chosen, machine
-    IR, instructions, bytes.
+    IR, finished instructions in the form of its target, bytes.
     """
 
     kernel: Kernel
     signature: Signature
     choice: Choice | None
     lowered: Lowered
-    code: Code
+    code: Any
     binary: Binary
 
 
@@ -116,13 +110,13 @@ class Chooser(Protocol):
 
 
 Watch = Callable[[Step], None]
-Passes = Callable[[str, str, str], None]  # (machine | rdna, the pass, text after it)
+Passes = Callable[[str, str, str], None]  # (machine or the target's family, the pass, text after it)
 _kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
 _keeping = Lock()  # held where a kernel comes in and another one goes out
 
 
 def compile_graph(
-    outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, watch: Watch | None = None, tuning: Chooser | None = None
+    outputs: Sequence[Node], target: str = DEFAULT, *, watch: Watch | None = None, tuning: Chooser | None = None
 ) -> CompiledGraph:
     """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for
     what cannot be.
@@ -168,7 +162,7 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
         if watch:
             watch(step)
         else:
-            step.code.release()
+            find_target(target).release(step.code)
     memory = tuple(places.slot(node) for node in memory_order(kernel))
     return Launch(made.binary, memory, made.sizes, made.groups)
 
@@ -180,27 +174,19 @@ def compile_kernel(
 
     `passes` hears the text of the kernel after each pass. Raises CompileError for what cannot be compiled.
     """
-    chip = traits(target)
+    chip = find_target(target)
     mark = repr(signature) + (f" {choice}" if choice is not None else "")
-    lowered = lower(kernel, f"{name_of(kernel)}_{crc32(mark.encode()):08x}", chip, choice)
+    lowered = lower(kernel, f"{name_of(kernel)}_{crc32(mark.encode()):08x}", chip.traits, choice)
     function = lowered.function
-    _check(function, chip, target)
-
-    printer = Printer()
+    _check(function, chip.traits, target)
 
     def show_machine(name: str) -> None:
         if passes is not None:
             passes("machine", name, print_function(function))
 
-    def show(name: str, code: Code) -> None:
-        if passes is not None:
-            passes("rdna", name, printer.text(code))
-
     show_machine("lower")
     improve(function, show_machine)
-    code = select(function, target)
-    show("select", code)
-    binary = finish(code, arguments=arguments_of(function.params), dump=show if passes is not None else None)
+    code, binary = chip.generate(function, partial(passes, chip.family) if passes is not None else None)
     return Step(kernel, signature, choice, lowered, code, binary)
 
 
@@ -214,15 +200,6 @@ def _check(function: Function, chip: Traits, target: str) -> None:
             raise CompileError(
                 f"kernel {function.name} needs {has} {what} a group, {target} has {most}: split it (contiguous()) or make it smaller"
             )
-
-
-def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:
-    """Return a kernel's arguments as its metadata describes them."""
-    offsets, _ = kernarg_layout(params)
-    return tuple(
-        Argument(one.name, offset, max(4, one.type.size_bytes), one.is_buffer)
-        for one, offset in zip(params, offsets, strict=True)
-    )
 
 
 def name_of(kernel: Kernel) -> str:

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from ringup.compiler.compile import DEFAULT_TARGET, Chooser, CompiledGraph, Step, compile_graph, compile_kernel
+from ringup.compiler.compile import Chooser, CompiledGraph, Step, compile_graph, compile_kernel
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, Storage
-from ringup.compiler.isa.amd.assembly.disassembler import Listing
-from ringup.compiler.isa.amd.encoding.processor import processor
 from ringup.compiler.kernel.common.frame import memory_order
-from ringup.compiler.rdna.roofline import Launch
 from ringup.compiler.schedule.cut import Kernel, memory_of
 from ringup.compiler.schedule.needs import lies
+from ringup.compiler.target import DEFAULT, Cost
+from ringup.compiler.target import target as find_target
 from ringup.compiler.tune import modelled
 
 
 class Pass(NamedTuple):
-    """A kernel after one pass: machine IR or RDNA code, as text."""
+    """A kernel after one pass, as text. `level`: machine, or the family of its target."""
 
-    level: Literal["machine", "rdna"]
+    level: str
     name: str
     text: str
 
@@ -56,7 +55,7 @@ class Explained:
     launches: tuple[int, ...]
     nodes: tuple[Line, ...]
     places: tuple[tuple[Place, ...], ...]
-    cost: Launch
+    cost: Cost
 
     @property
     def name(self) -> str:
@@ -87,7 +86,7 @@ class Explanation:
         return sum(one.cost.microseconds * len(one.launches) for one in self.kernels)
 
 
-def explain(outputs: Sequence[Node], target: str = DEFAULT_TARGET, *, tuning: Chooser | None = None) -> Explanation:
+def explain(outputs: Sequence[Node], target: str = DEFAULT, *, tuning: Chooser | None = None) -> Explanation:
     """Compile a graph and say what became of it. Raises CompileError for what cannot be compiled."""
     steps: list[Step] = []
     graph = compile_graph(outputs, target, watch=steps.append, tuning=tuning)
@@ -107,7 +106,7 @@ def passes_of(step: Step) -> list[Pass]:
     found: list[Pass] = []
 
     def hear(level: str, name: str, text: str) -> None:
-        found.append(Pass("machine" if level == "machine" else "rdna", name, text))
+        found.append(Pass(level, name, text))
 
     compile_kernel(step.kernel, step.signature, step.binary.target, step.choice, hear)
     return found
@@ -115,12 +114,7 @@ def passes_of(step: Step) -> list[Pass]:
 
 def assembly_of(step: Step) -> list[str]:
     """Return the machine code as text that assembles again, without what pads its end."""
-    binary = step.binary
-    listing = Listing(processor(binary.target, binary.wave_size), binary.code)
-    lines = [line.rstrip() for line in listing.lines(places=False)]
-    while lines and lines[-1].endswith("s_code_end"):
-        lines.pop()
-    return lines
+    return find_target(step.binary.target).assembly(step.binary)
 
 
 def nodes_of(kernel: Kernel) -> list[Line]:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
-from ringup.compiler.compile import DEFAULT_TARGET, Step, compile_kernel
+from ringup.compiler.compile import Step, compile_kernel
 from ringup.compiler.graph.index import Int, bounds
 from ringup.compiler.graph.nodes import Node
 from ringup.compiler.kernel.choose import candidates
 from ringup.compiler.machine.work import work
-from ringup.compiler.rdna import roofline
-from ringup.compiler.rdna.instructions.traits import traits
 from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_kernel
+from ringup.compiler.target import DEFAULT, Cost
+from ringup.compiler.target import target as find_target
 from ringup.compiler.tuning import RANK, Entry, Judge, Tuning
 from ringup.errors import CompileError
 
@@ -90,7 +90,7 @@ def jobs_of(outputs: Sequence[Node]) -> list[Job]:
 def tune_graph(
     outputs: Sequence[Node],
     tuning: Tuning,
-    target: str = DEFAULT_TARGET,
+    target: str = DEFAULT,
     *,
     measure: Measure | None = None,
     again: bool = False,
@@ -134,7 +134,7 @@ def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], No
     """
     trials: list[Trial] = []
     name = ""
-    for choice in candidates(job.kernel, traits(target)):
+    for choice in candidates(job.kernel, find_target(target).traits):
         if say is not None:
             say(f"{name or 'kernel'}: {choice}")
         try:
@@ -154,12 +154,13 @@ def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], No
     return Tuned(name, tuple(trials), best)
 
 
-def modelled(step: Step) -> roofline.Launch:
+def modelled(step: Step) -> Cost:
     """Return what one launch of a compiled kernel costs by the model; symbolic sizes are taken at their greatest."""
     groups = 1
     for count in step.lowered.groups:
         groups *= _most(count)
-    return roofline.launch(step.code, step.binary, step.lowered.function, groups, bytes_moved(step, groups))
+    chip, function = find_target(step.binary.target), step.lowered.function
+    return chip.cost(step.code, step.binary, function, groups, bytes_moved(step, groups))
 
 
 def bytes_moved(step: Step, groups: int) -> int:

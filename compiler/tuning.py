@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ringup.compiler.kernel.choose import Choice, named
-from ringup.compiler.rdna.instructions.traits import traits
 from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.signature import Signature
+from ringup.compiler.target import target as find_target
 from ringup.compiler.tensor.whole_file import write_whole
 
 LOG = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Tuning:
         if found is None:
             return None
         if key not in self._choices:
-            made = named(kernel, traits(target), found.choice)
+            made = named(kernel, find_target(target).traits, found.choice)
             self._choices[key] = None if made is None or made.is_heuristic else made.choice
         return self._choices[key]
 

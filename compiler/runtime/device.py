@@ -13,10 +13,10 @@ from typing import Any
 from ringup.compiler.compile import Chooser, CompiledGraph, Launch, Output, Slot, compile_graph
 from ringup.compiler.graph.index import Int, evaluate
 from ringup.compiler.graph.nodes import Node, Storage
-from ringup.compiler.rdna.emit import Binary
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.runtime.programs import Programs
 from ringup.compiler.schedule.signature import Signature, of_graph
+from ringup.compiler.target import Binary
 from ringup.errors import CompileError
 
 MAX_GRAPHS = 1024  # whose streams are kept

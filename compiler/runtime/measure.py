@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from ringup.compiler.compile import Step
 from ringup.compiler.graph.index import bounds
-from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
+from ringup.compiler.target import target
 from ringup.compiler.tuning import Judge
 
 RUNS: Final = 7  # launches of each candidate that count
@@ -34,7 +34,7 @@ class CardMeasure:
     def cost(self, step: Step) -> float:
         """Return the median of the times of a launch at the greatest sizes. Raises what the card raises."""
         lowered, binary = step.lowered, step.binary
-        program = self._card.load(object_of([binary]), "tuned")
+        program = self._card.load(target(binary.target).code_object([binary]), "tuned")
         kernel = program[binary.name]
         # a STORE's memory is as large as its buffer; `Param` knows
         sizes = [one.size_bytes for one in lowered.function.params[: len(lowered.memory)]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ringup.compiler.compile import CompiledGraph
-from ringup.compiler.rdna.emit import Binary
+from ringup.compiler.target import Binary
 
 
 class Card(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ringup.compiler.explain import Explained, Explanation, assembly_of, explain, groups_text, passes_of
-from ringup.compiler.rdna.roofline import CHIPS
+from ringup.compiler.target import target
 from ringup.tools.code import graph_file
 from ringup.tools.code.compile import counted, size, summary
 from ringup.tools.common import files
@@ -141,7 +141,7 @@ def facts_of(found: Explanation, one: Explained) -> dict[str, str]:
     step, binary, cost = one.step, one.step.binary, one.cost
     folds = len(step.kernel.folds)
     rounds = counted(cost.rounds, "round", "rounds")
-    chip = CHIPS[found.graph.target]
+    chip = target(found.graph.target).chip
     share = (
         f"{cost.flops / max(cost.microseconds, 1e-9) / 1e6:.2f} TFLOP/s, "
         f"{cost.bytes_moved / max(cost.microseconds, 1e-9) / 1e3:.0f} GB/s"

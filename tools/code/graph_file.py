@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ringup.compiler.graph.nodes import Node
-from ringup.compiler.rdna.instructions.traits import TRAITS
+from ringup.compiler.target import DEFAULT, TARGETS
 from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.order import finals, prepared
 from ringup.compiler.tuning import Tuning
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, tuned: bool = True) -> Non
         metavar="FILE.py[:NAME]",
         help="a Python file and its function without arguments that returns tensors (default: main or model)",
     )
-    parser.add_argument("--target", choices=tuple(TRAITS), default="gfx1100", help="processor (default: gfx1100)")
+    parser.add_argument("--target", choices=tuple(TARGETS), default=DEFAULT, help=f"processor (default: {DEFAULT})")
     parser.add_argument(
         "--tuning",
         type=Path,

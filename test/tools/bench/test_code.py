@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from ringup.compiler.compile import arguments_of, compile_graph
+from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph.index import variable
 from ringup.compiler.isa.amd.assembly.assembler import Assembler
 from ringup.compiler.isa.amd.encoding.processor import processor
@@ -17,6 +17,7 @@ from ringup.compiler.machine.ir import BF16, F16, F32, F64, I1, I8, I16, I32, I6
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.select.function import select
+from ringup.compiler.rdna.target import arguments_of
 from ringup.compiler.tensor import Tensor
 from ringup.errors import CompileError, NotSupported, RingupError
 from ringup.silicon.shader import workbench

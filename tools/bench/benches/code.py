@@ -22,7 +22,7 @@ from ringup.compiler.rdna.instructions.code import Instr
 from ringup.compiler.rdna.instructions.effects import effects
 from ringup.compiler.rdna.instructions.limits import limits
 from ringup.compiler.rdna.instructions.steps import Pair
-from ringup.compiler.rdna.objects import object_of
+from ringup.compiler.target import target
 from ringup.errors import NotSupported, RingupError
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load
@@ -125,7 +125,7 @@ def compared(step: Step) -> tuple[Counted, Counted]:
     """Count one kernel's code of ours and of LLVM. Raise RingupError if their outputs differ."""
     name = step.binary.name
     counted, outputs = [], []
-    for elf in (object_of([step.binary]), back_end.code_object(module(step.lowered.function), TARGET)):
+    for elf in (target(TARGET).code_object([step.binary]), back_end.code_object(module(step.lowered.function), TARGET)):
         arguments = data_for(step)
         runs = run(elf, step, arguments)
         outputs.append(arguments)

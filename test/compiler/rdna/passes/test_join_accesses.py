@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 
-from ringup.compiler.compile import arguments_of
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Param
 from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Reg, Signed
@@ -16,6 +15,7 @@ from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.passes.join_accesses import FORMS, join_accesses
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.select.function import select
+from ringup.compiler.rdna.target import arguments_of
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load as loaded
 from ringup.silicon.shader.rdna.translator.engine import Translator
