@@ -20,7 +20,7 @@ from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import Function
 from ringup.compiler.machine.motion import improve
 from ringup.compiler.machine.text import print_function
-from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.kernel import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
 from ringup.compiler.target import DEFAULT, Binary

@@ -13,7 +13,7 @@ from ringup.compiler.graph.index import Int, bounds
 from ringup.compiler.graph.nodes import Node
 from ringup.compiler.kernel.choose import candidates
 from ringup.compiler.machine.work import work
-from ringup.compiler.schedule.cut import Kernel
+from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import Signature, of_kernel
 from ringup.compiler.target import DEFAULT, Cost

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ringup.compiler.kernel.choose import Choice, named
-from ringup.compiler.schedule.cut import Kernel
+from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.signature import Signature
 from ringup.compiler.target import target as find_target
 from ringup.compiler.tensor.whole_file import write_whole

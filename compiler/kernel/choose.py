@@ -10,7 +10,7 @@ from ringup.compiler.kernel.axis import elementwise, rows, scan, sort
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction import contraction, fma, matrix
-from ringup.compiler.schedule.cut import Kernel
+from ringup.compiler.schedule.kernel import Kernel
 
 # `str` of a choice names it among a kernel's candidates
 Choice: TypeAlias = (

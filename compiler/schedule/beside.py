@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.index import Int, atom_of, axis, bounds, product, substitute
 from ringup.compiler.graph.nodes import Node, Op, Shape
-from ringup.compiler.schedule.cut import MAX_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
+from ringup.compiler.schedule.kernel import MAX_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
 from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.views import flat, in_shape, squeezed, written
 from ringup.compiler.schedule.work import HEAVY

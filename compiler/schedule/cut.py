@@ -17,28 +17,36 @@ with its results is done where they are made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, bounds, is_axis, product, variables
+from ringup.compiler.graph.index import Atom, Expr, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
 from ringup.compiler.schedule.attention import Attention, find
+from ringup.compiler.schedule.kernel import (
+    FEW_QUERIES_LIMIT,
+    MAX_FOLDS,
+    MAX_POOLED,
+    MIN_TILED,
+    ONE_GROUP_A_ROW_MIN_ROWS,
+    ROW_LIMIT,
+    Fold,
+    Kernel,
+    Pool,
+    Rows,
+    shape_of,
+    states_before,
+    walked_axes,
+)
 from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
-from ringup.compiler.schedule.views import Point, in_shape, source_point, within
+from ringup.compiler.schedule.views import Point, within
 from ringup.compiler.schedule.wide import find_wide
 from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
 
-ROW_LIMIT = 16384  # elements of a row that one group works through without others to share them
-MAX_FOLDS = 8  # of one kernel: registers hold a row's share for each
-FEW_QUERIES_LIMIT = 8  # of a head of keys: up to so many, threads share the keys and not the queries
 MAX_DEPTH = 128  # elements of a query, and of a value, that an attention's tile has room for
 MAX_DEPTH_OF_FEW_QUERIES = 512  # the same for few queries
 MAX_CANDIDATES = 4 * MAX_FOLDS  # reductions below a node that are asked whether they may join
 MAX_GATES = 256  # nodes behind a reduction that it may be put into memory with
-ONE_GROUP_A_ROW_MIN_ROWS = 512  # with so many rows, one group a row keeps the card busy whatever a row's length
-MIN_TILED = 8  # rows or columns of a contraction: fewer are no tile, a reduction by rows is as good
-MAX_POOLED = 64  # columns that one tile has all of
 POOLED_DEPTH = 16  # of a contraction for each of its rows: deeper ones want more groups than there are then
 POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, of all kernels, is put into memory
 RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
@@ -49,139 +57,11 @@ COSTLY = frozenset(
 )
 
 
-@dataclass(slots=True, eq=False)
-class Fold:
-    """A reduction inside a kernel: at which point of the kernel's axes, and the variables of its own reduced axes by
-    axis.
-    """
-
-    node: Node
-    point: Point
-    variables: dict[int, Int]
-
-    @property
-    def inner(self) -> Point:
-        """Return the point of its source."""
-        return tuple(self.variables.get(axis, index) for axis, index in enumerate(self.point))
-
-    @property
-    def count(self) -> Int:
-        """Return how many elements make one result."""
-        return product(self.node.sources[0].shape[axis] for axis in self.variables)
-
-
-class Rows(NamedTuple):
-    """What a kernel's first fold says: the axes that tell rows apart, and the elements it folds for each row."""
-
-    axes: frozenset[Atom]
-    length: int
-
-
 class Joinable(NamedTuple):
     """Reductions that may join a kernel together, and those that nothing is known of."""
 
     found: set[Node]
     undecided: set[Node]
-
-
-class Pool(NamedTuple):
-    """A fold over all columns of a contraction that is computed below it, and over nothing else. `sides`: the axes of
-    each factor's own.
-    """
-
-    fold: Fold
-    sides: tuple[frozenset[Atom], frozenset[Atom]]
-
-
-@dataclass(slots=True, eq=False)
-class Kernel:
-    """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from
-    nodes in memory.
-
-    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of
-    one element. `rows`: the axes that folds depend on, some on fewer, None without folds. `attention`: the softmax and
-    the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a kernel
-    without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the
-    first.
-    """
-
-    root: Node
-    axes: Point
-    folds: list[Fold] = field(default_factory=list)
-    inputs: list[Node] = field(default_factory=list)
-    rows: frozenset[Atom] | None = None
-    attention: Attention | None = None
-    scores: Fold | None = None  # of the attention that the one fold completes
-    line: Fold | None = None
-    pool: Pool | None = None
-    work: int = 0  # instructions for an element of each root, together, counted up to HEAVY
-    beside: tuple[Node, ...] = ()
-
-    @property
-    def roots(self) -> tuple[Node, ...]:
-        """Return the root and those beside it."""
-        return (self.root, *self.beside)
-
-    @property
-    def results(self) -> list[tuple[Node, Point]]:
-        """Return the nodes whose values are computed, each with its point in terms of the axes."""
-        return [(value_of(root), self.point_of(root, self.axes)) for root in self.roots]
-
-    def forwards(self, node: Node) -> bool:
-        """Return whether a node is memory that one of the roots has written, read as what is written."""
-        return node.op is Op.AFTER and node.sources[1] in self.roots and node not in self.inputs
-
-    def point_of(self, root: Node, point: Point) -> Point:
-        """Return a point of the axes as one of a root's."""
-        return point if root is self.root else in_shape(point, self.shape, shape_of(root))
-
-    @property
-    def shape(self) -> tuple[Int, ...]:
-        """Return the sizes of the axes."""
-        return shape_of(self.root)
-
-    @property
-    def told(self) -> Rows | None:
-        """Return what its first fold says of rows, None without folds."""
-        return None if self.rows is None else Rows(self.rows, bounds(self.folds[0].count)[1])
-
-    @property
-    def computed(self) -> Node:
-        """Return the node whose values are computed: the root, or what a STORE stores."""
-        return value_of(self.root)
-
-
-def value_of(root: Node) -> Node:
-    """Return the node whose values a kernel of this root computes."""
-    return root.sources[1] if root.op is Op.STORE else root
-
-
-def shape_of(root: Node) -> tuple[Int, ...]:
-    """Return the shape of what a kernel of this root runs over."""
-    return root.sources[0].shape if root.op is Op.STORE else root.shape
-
-
-def viewed(store: Node) -> Node:
-    """Return the node, BUFFER or AFTER, whose view a STORE writes: the state of the memory before it."""
-    node = store.sources[0]
-    while node.op in MOVEMENT:
-        node = node.sources[0]
-    return node
-
-
-def states_before(store: Node) -> list[Node]:
-    """Return the states of memory that a STORE ends: the one it writes into and those before that."""
-    found = [viewed(store)]
-    while found[-1].op is Op.AFTER:
-        found.append(found[-1].sources[0])
-    return found
-
-
-def memory_of(node: Node) -> Node:
-    """Return the BUFFER or root that an AFTER stands for: the same memory, later."""
-    while node.op is Op.AFTER:
-        node = node.sources[0]
-    return node
 
 
 class Cut:
@@ -201,7 +81,7 @@ class Cut:
         self._wide = find_wide(self._nodes)
         self._work = Work(self._nodes, self._users)
         self._gates = self._find_gates()
-        self._passing = self._find_passing()
+        self._reads_overwritten = self._find_overwritten_reads()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
         for node in reversed(self._nodes):
             self._visit(node)
@@ -271,7 +151,7 @@ class Cut:
             users = self._users.get(users[0], [])
         return len(users) == 1 and users[0].op is Op.REDUCE
 
-    def _find_passing(self) -> set[Node]:
+    def _find_overwritten_reads(self) -> set[Node]:
         """Return the reductions and lines that read memory which a store of this graph overwrites. They join no kernel.
 
         All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind
@@ -319,12 +199,12 @@ class Cut:
         if node.op is Op.SCATTER:
             raise ValueError("a SCATTER is rewritten before kernels are cut")
         if node.op is Op.REDUCE:
-            if len(accesses) > 1 or node in self._passing:
+            if len(accesses) > 1 or node in self._reads_overwritten:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return not self._may_join(kernel, node, point, kernel.told)
+            return not self._may_join(kernel, node, point, kernel.row_info)
         if node.op in LINES:
-            if len(accesses) > 1 or node in self._passing:
+            if len(accesses) > 1 or node in self._reads_overwritten:
                 return True
             (kernel, point), = accesses  # fmt: skip
             return kernel.work >= HEAVY or not _may_walk(kernel, node, point)
@@ -362,7 +242,7 @@ class Cut:
         with the last of `wanted` or with a full kernel: `undecided` are those of `wanted` that it has not come to.
         """
         found: set[Node] = set()
-        left, looked, rows = set(wanted), 0, kernel.told
+        left, looked, rows = set(wanted), 0, kernel.row_info
         uses: dict[Node, dict[Point, None]] = {}
         waiting: list[int] = []  # a heap of negative positions: the last node of the order is the first
 
@@ -455,7 +335,7 @@ class Cut:
     def _attends(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
         """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
         inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
-        if any(one in self._accesses or one in self._outputs or one in self._passing for one in inside):
+        if any(one in self._accesses or one in self._outputs or one in self._reads_overwritten for one in inside):
             return False
         if self._work.of(found.logits) >= HEAVY_UNROLLED:
             return False
@@ -509,7 +389,7 @@ class Cut:
 
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         if (
-            node in self._passing
+            node in self._reads_overwritten
             or self._is_heavy(kernel, node)
             or kernel.attention is not None
             or kernel.line is not None
@@ -564,7 +444,7 @@ class Cut:
         Only where the columns are few, and no others share them: what is staged of the rows is used by one tile,
         whatever the rest is.
         """
-        if len(kernel.folds) != 1 or not self._contractions[node] or kernel.root in self._passing:
+        if len(kernel.folds) != 1 or not self._contractions[node] or kernel.root in self._reads_overwritten:
             return None
         (fold,) = kernel.folds
         if self._contractions[fold.node] or node.dtype.bits < 32 or find(node) is not None:
@@ -605,7 +485,7 @@ def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
     """
     along: int = node.arg[-2]
     own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
-    used = [_walked(index) for index in point]
+    used = [walked_axes(index) for index in point]
     if kernel.line is not None or kernel.folds or not own.issuperset(frozenset().union(*used)):
         return False
     if len(used[along]) != 1 or any(used[along] & other for i, other in enumerate(used) if i != along):
@@ -620,18 +500,6 @@ def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
         for i, (index, size) in enumerate(zip(point, node.shape, strict=True))
         if i != along
     )
-
-
-def walked_by(line: Fold) -> Atom:
-    """Return the kernel's axis that runs along a line, in its direction or against it."""
-    (along,) = line.variables
-    (found,) = _walked(line.point[along])
-    return found
-
-
-def _walked(index: Int) -> frozenset[Atom]:
-    """Return the axes and run-time values that an index depends on; symbolic sizes are neither."""
-    return frozenset(atom for atom in variables(index) if is_axis(atom) or atom.kind == "value")
 
 
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
@@ -710,35 +578,3 @@ def _meet(
 def _note(kernel: Kernel, node: Node) -> None:
     if node not in kernel.inputs:
         kernel.inputs.append(node)
-
-
-@dataclass(slots=True)
-class Access:
-    """One read of memory in a kernel: at which point, and how many conditions (of PAD) guard it."""
-
-    node: Node
-    point: Point
-    guarded: bool
-
-
-def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds: Sequence[Fold]) -> list[Access]:
-    """Return every read of `inputs` (and IOTA as one) that the values of some nodes at points need, those inside of
-    folds too.
-    """
-    found: list[Access] = []
-    inside = {fold.node: fold for fold in folds}
-    stack = [(node, point, False) for node, point in roots]
-    seen = set(stack)
-    while stack:
-        node, point, guarded = stack.pop()
-        if node in inputs or node.op is Op.IOTA:
-            found.append(Access(node, point, guarded))
-            continue
-        fold = inside.get(node)
-        steps = [(source, fold.inner) for source in node.sources] if fold else list(sources(node, point))
-        more = guarded or node.op in (Op.CAT, Op.GATHER) or (node.op is Op.PAD and bool(source_point(node, point)[1]))
-        for source, at in steps:
-            if (source, at, more) not in seen:
-                seen.add((source, at, more))
-                stack.append((source, at, more))
-    return found

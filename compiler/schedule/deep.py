@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.nodes import Node, Op, contiguous, elementwise, node, reduce, reshape
 from ringup.compiler.schedule.attention import find
-from ringup.compiler.schedule.cut import MIN_TILED
 from ringup.compiler.schedule.identity import kept
+from ringup.compiler.schedule.kernel import MIN_TILED
 from ringup.compiler.schedule.needs import depends
 
 GROUPS_ENOUGH = 192  # two for each compute unit of a large card

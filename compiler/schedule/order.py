@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ringup.compiler.graph.index import bounds, product
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.schedule.beside import joined
-from ringup.compiler.schedule.cut import Cut, Kernel, memory_of, states_before, viewed
+from ringup.compiler.schedule.cut import Cut
+from ringup.compiler.schedule.kernel import Kernel, memory_of, states_before, viewed
 from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError

@@ -27,10 +27,10 @@ from ringup.compiler.graph.nodes import (
     reduce,
     reshape,
 )
-from ringup.compiler.schedule.cut import ONE_GROUP_A_ROW_MIN_ROWS, ROW_LIMIT
 from ringup.compiler.schedule.deep import in_parts
 from ringup.compiler.schedule.empty import without_empty
 from ringup.compiler.schedule.identity import identity, kept
+from ringup.compiler.schedule.kernel import ONE_GROUP_A_ROW_MIN_ROWS, ROW_LIMIT
 from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.scatter import scattered
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringup.compiler.graph.nodes import Node, Op, ordered
-from ringup.compiler.schedule.cut import Kernel, memory_of
+from ringup.compiler.schedule.kernel import Kernel, memory_of
 from ringup.compiler.schedule.needs import lies
 
 Signature = tuple[Any, ...]

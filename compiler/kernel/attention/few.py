@@ -27,7 +27,7 @@ from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction.contraction import Problem, Run
 from ringup.compiler.kernel.contraction.matrix import FRAGMENT, uncast
 from ringup.compiler.machine.ir import F32, I32, Value
-from ringup.compiler.schedule.cut import FEW_QUERIES_LIMIT
+from ringup.compiler.schedule.kernel import FEW_QUERIES_LIMIT
 from ringup.compiler.schedule.views import Point, Within, within
 
 WORD = 4  # bytes of what goes through LDS

@@ -13,7 +13,7 @@ from ringup.compiler.kernel.common.frame import Frame, Lowered
 from ringup.compiler.kernel.common.space import Space, merged, most, places, stride
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import I32
-from ringup.compiler.schedule.cut import Kernel, accesses
+from ringup.compiler.schedule.kernel import Kernel, accesses
 from ringup.compiler.schedule.views import within, written
 from ringup.compiler.schedule.work import HEAVY
 

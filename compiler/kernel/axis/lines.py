@@ -12,7 +12,7 @@ from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.frame import Frame
 from ringup.compiler.kernel.common.space import at, merged, places, stride
 from ringup.compiler.machine.ir import I1, I32, Value
-from ringup.compiler.schedule.cut import Kernel, accesses, walked_by
+from ringup.compiler.schedule.kernel import Kernel, accesses, walked_by
 from ringup.compiler.schedule.views import Point, Within, within
 
 

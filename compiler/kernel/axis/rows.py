@@ -23,7 +23,7 @@ from ringup.compiler.kernel.common.sharing import Sharing, place_of_thread
 from ringup.compiler.kernel.common.space import Space, at, merged, most, places, power_of_two, stride
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
-from ringup.compiler.schedule.cut import Fold, Kernel, accesses
+from ringup.compiler.schedule.kernel import Fold, Kernel, accesses
 from ringup.compiler.schedule.views import Point, within
 
 KEPT_ELEMENTS = 32  # of a row that a thread keeps in registers, per reduction

@@ -25,8 +25,8 @@ from ringup.compiler.kernel.common.space import most, power_of_two
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
-from ringup.compiler.schedule.cut import Kernel
 from ringup.compiler.schedule.identity import identity, kept
+from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.views import Within, within
 
 ROW = 16  # lanes of a wave within which `shuffle_up` moves

@@ -23,7 +23,7 @@ from ringup.compiler.kernel.common.sharing import place_of_thread
 from ringup.compiler.kernel.common.space import most, power_of_two
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
-from ringup.compiler.schedule.cut import Kernel
+from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.views import Within, within
 
 GROUP = 128  # threads worth having where rows are short

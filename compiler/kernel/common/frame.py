@@ -12,7 +12,7 @@ from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import Expressions
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Function, Param, Value
-from ringup.compiler.schedule.cut import Kernel, memory_of, value_of
+from ringup.compiler.schedule.kernel import Kernel, memory_of, value_of
 from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.views import Point, flat, source_point
 

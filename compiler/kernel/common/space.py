@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, bounds, product, substitute
-from ringup.compiler.schedule.cut import Access
+from ringup.compiler.schedule.kernel import Access
 from ringup.compiler.schedule.views import Point, flat
 
 

@@ -28,7 +28,7 @@ from ringup.compiler.kernel.common.space import Space, at, merged, most, places,
 from ringup.compiler.kernel.common.staging import Operand, Staging, masked
 from ringup.compiler.kernel.contraction.pooling import Pooling
 from ringup.compiler.machine.ir import I32, Value
-from ringup.compiler.schedule.cut import MAX_POOLED, MIN_TILED, Access, Fold, Kernel, accesses
+from ringup.compiler.schedule.kernel import MAX_POOLED, MIN_TILED, Access, Fold, Kernel, accesses
 from ringup.compiler.schedule.needs import axes_of, is_contraction, used
 from ringup.compiler.schedule.views import Point, Within, source_point, within
 

@@ -9,7 +9,7 @@ from ringup.compiler.kernel.common.folding import Folder
 from ringup.compiler.kernel.common.frame import Frame
 from ringup.compiler.kernel.common.staging import masked
 from ringup.compiler.machine.ir import Type, Value
-from ringup.compiler.schedule.cut import Fold
+from ringup.compiler.schedule.kernel import Fold
 from ringup.compiler.schedule.views import within
 
 

@@ -7,7 +7,8 @@ from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.schedule import cut
-from ringup.compiler.schedule.cut import MAX_FOLDS, Cut, memory_of
+from ringup.compiler.schedule.cut import Cut
+from ringup.compiler.schedule.kernel import MAX_FOLDS, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
 from ringup.compiler.schedule.work import HEAVY
