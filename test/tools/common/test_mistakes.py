@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ringup import silicon
-from ringup.drivers.amd.submission import queue_set
+from ringup.drivers.amd.submission import card_queue
 from ringup.errors import DeviceFault, DeviceTimeout, GuestError
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.silicon.common.clock import VirtualClock
@@ -44,7 +44,7 @@ def compiled(tmp_path):
 
 
 def test_run_names_the_rule_and_what_stands_still(plug, ringup, faulty, monkeypatch):
-    monkeypatch.setattr(queue_set, "CLOSE_S", 0.001)
+    monkeypatch.setattr(card_queue, "CLOSE_S", 0.001)
     card = plug()
     status, _, errors = ringup("run", "virtual:navi31", faulty, "behind", "--arg", "zero:4096")
     assert status == DeviceFault.exit_code
