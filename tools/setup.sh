@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set-up of a checkout: the few system packages it needs, then a virtual environment with everything else. Safe to run again.
+# Set up a checkout: the system packages it needs, then a virtual environment with everything else. Safe to run again.
 set -euo pipefail
 PYTHON=${PYTHON:-python3} VENV=${VENV:-.venv}
 
@@ -14,9 +14,9 @@ need '"$PYTHON" -c "import ensurepip, venv"' python3-venv
 need 'printf "#include <stdint.h>\nint main(void){return 0;}" | gcc -x c -o /dev/null -' gcc libc6-dev
 need 'command -v xz' xz-utils
 need 'command -v make' make
-need 'command -v clang-19' clang-19 # compiles the corpus of the virtual shader cores, for them and for this computer
+need 'command -v clang-19' clang-19 # compiles the test programs of the virtual shader cores, for them and for the host
 need 'command -v ld.lld-19' lld-19
-need 'ldconfig -p | grep -q libusb-1.0.so.0' libusb-1.0-0 # what pyusb stands on
+need 'ldconfig -p | grep -q libusb-1.0.so.0' libusb-1.0-0 # pyusb needs it
 
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PINS = ("tinygrad==0.14.0", "libclang==18.1.1", "numpy==2.4.6")  # NumPy: what `Tensor.numpy` returns
+PINS = ("tinygrad==0.14.0", "libclang==18.1.1", "numpy==2.4.6")  # NumPy: for `Tensor.numpy`
 FOLDER = ".venv-peer"
 STAMP = "ringup-pins"  # contains PINS once everything is installed
 SCRIPTS = Path(__file__).with_name("peer")

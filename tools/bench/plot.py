@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 80, 170, 30, 45  # margins: numbers at the left and b
 COLOURS = ("#3b6fb6", "#c8553d", "#4f9d69", "#8a5fa8", "#b58b2a", "#5b6570", "#2a9d9d", "#b0407a")
 BINS = 48
 ROW = 24  # height of a bar
-TAIL = 0.995  # of a distribution is drawn to scale; larger values go into the last bin
+TAIL = 0.995  # share of a distribution that is drawn to scale; larger values go into the last bin
 MARKS = ((0.5, "median"), (0.99, "99 %"))
 
 

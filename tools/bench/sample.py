@@ -14,16 +14,12 @@ from cffi import FFI
 from ringup.autogen.layout import Struct
 
 PARTS = 10
-KINDS = ("u8", "u16", "u32", "u64")  # of the fields of a part, in turn
-VALUES = (
-    200,
-    50_000,
-    3_000_000_000,
-    1 << 40 | 1,
-)  # of those kinds; beyond what Python keeps ready-made where the kind can hold it
-WIDTHS = (3, 5, 8, 16)  # of the bit-fields, in turn: each four fill 32 bits
+KINDS = ("u8", "u16", "u32", "u64")  # the kinds of a part's fields, in turn
+# one value for each kind, larger than Python's cached integers if the kind can hold it
+VALUES = (200, 50_000, 3_000_000_000, 1 << 40 | 1)
+WIDTHS = (3, 5, 8, 16)  # the widths of bit-fields, in turn; four fill 32 bits
 BIT_VALUES = (5, 21, 200, 50_000)
-FIELDS = 20  # of a part, and of the bit-fields
+FIELDS = 20  # the number of fields of a part, and of bit-fields
 CTYPES = {"u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
 C_NAMES = {"u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t"}
 

@@ -16,11 +16,11 @@ from usb.core import USBError
 from ringup.errors import RingupError
 from ringup.silicon.asm2464pd import VirtualUsbHost
 
-KEY = b"ringup bench"  # of a socket on loopback that one process connects to
-EVENTS_MS = 60_000  # TIMEOUT: of virtual time; tinygrad's own bounds are shorter
+KEY = b"ringup bench"  # the key of a loopback socket for one process
+EVENTS_MS = 60_000  # TIMEOUT: in virtual time; tinygrad's own bounds are shorter
 FIELDS = ("idVendor", "idProduct", "iProduct", "iSerialNumber")
 ENGLISH, STRING, GET_DESCRIPTOR, STRING_BYTES, STRING_MS = 0x0409, 3, 6, 255, 1_000
-FAILED = {"stall": -9, "no_device": -4, "overflow": -8, "cancelled": -10}  # libusb's codes by how a transfer ended
+FAILED = {"stall": -9, "no_device": -4, "overflow": -8, "cancelled": -10}  # libusb's codes for the results of transfers
 TIMED_OUT = -7
 STATUS = {"completed": 0, "cancelled": 3, "stall": 4, "no_device": 5, "overflow": 6}  # enum libusb_transfer_status
 STATUS_TIMED_OUT = 2

@@ -22,7 +22,7 @@ HEAD = "ringup access log 1"
 LINE = re.compile(r" *(\d+\.\d) us  card (\d+)  (\S+) +(\S+) +(.*?)(?:  \(x(\d+)\))?\n?")
 MAX_LINES = 4_000_000
 MAX_LINE_CHARACTERS = 4096
-MAX_TEXT_CHARACTERS = 3900  # of an event's text; the line has more
+MAX_TEXT_CHARACTERS = 3900  # of an event's text, without the rest of the line
 UNPRINTABLE = dict.fromkeys((*range(32), 127, 133, 8232, 8233), " ")  # a text is one line for every reader
 
 

@@ -29,7 +29,7 @@ from ringup.tools.common.progress import Progress
 from ringup.tools.common.wrong_usage import WrongUsage
 
 INTERRUPTED = 130
-READS_OF_A_COPY, LOOKS_AT_A_BLOCK = 8, 3  # for the bar
+READS_OF_A_COPY, LOOKS_AT_A_BLOCK = 8, 3  # steps of the progress bar
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -39,10 +39,10 @@ class Argument:
     """One argument: its value for the kernel, and what happens to a buffer afterwards."""
 
     word: str
-    value: Any = None  # of a number
-    size_bytes: int = 0  # of a buffer
+    value: Any = None  # the number
+    size_bytes: int = 0  # the buffer's size
     source: Input | None = None  # its contents; without this and without an array it is filled with zeros
-    array: Any = None  # of a .npy file, which is mapped
+    array: Any = None  # the array of a .npy file, which is mapped
     out: Path | None = None
     show: str = ""
 
@@ -192,9 +192,8 @@ def place(card: Any, arguments: list[Argument]) -> list[Any]:
         if not argument.is_buffer:
             placed.append(argument.value)
             continue
-        buffer = card.alloc(
-            max(1, argument.size_bytes), name=f"argument {number}"
-        )  # ORDER: a buffer that does not fit is not read
+        # ORDER: a buffer that does not fit is not read
+        buffer = card.alloc(max(1, argument.size_bytes), name=f"argument {number}")
         card.copy.upload(buffer, argument.contents()).wait()
         placed.append(buffer)
     return placed

@@ -20,7 +20,7 @@ from ringup.tools.common.wrong_usage import WrongUsage
 
 READ, WRITE = "read", "write"
 VRAM, GPU = "vram", "gpu"
-SHOWN_BYTES = 1 << 20  # of a dump; more must go to a file
+SHOWN_BYTES = 1 << 20  # the size limit of a dump; more must go to a file
 CHUNK_BYTES = 4 << 20
 USAGE = """ringup mem [CARD] read ADDRESS SIZE [--space {vram,gpu}] [--vmid N] [--out FILE]
        ringup mem [CARD] write ADDRESS HEX | --from FILE [--space {vram,gpu}] [--vmid N]"""

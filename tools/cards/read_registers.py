@@ -21,9 +21,8 @@ from ringup.tools.common.json_text import json_text
 from ringup.tools.common.wrong_usage import WrongUsage
 
 NAMED = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<element>\d+)\])?(?:=(?P<value>.*))?")
-TAKEN_BY_READING = re.compile(
-    r"_SEM$|SEMAPHORE|MUTEX"
-)  # MMVM_INVALIDATE_ENG17_SEM: gmc_v11_0.c, a read that gives 1 has taken it
+# MMVM_INVALIDATE_ENG17_SEM: gmc_v11_0.c, a read that gives 1 has taken it
+TAKEN_BY_READING = re.compile(r"_SEM$|SEMAPHORE|MUTEX")
 INDEXES = ("INDEX", "ADDR")  # index registers that reads of DATA registers advance, such as SQ_IND_INDEX
 SECURITY, POWER = "mp0", "mp1"  # processors that share one header for their registers
 

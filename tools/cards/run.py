@@ -21,7 +21,7 @@ from ringup.tools.common.stages import StageView
 from ringup.tools.common.wrong_usage import WrongUsage
 
 Counts = tuple[int, ...]
-LIMIT_BYTES = 1 << 30  # of a code object
+LIMIT_BYTES = 1 << 30  # the size limit of a code object
 TIMEOUT_S = 60.0
 MAX_TIMES = 1000  # one profile has space for some thousands
 

@@ -29,7 +29,7 @@ GAUGES = (  # title, metric, maximum (the name of another number, or a number), 
     ("memory clock", "memory_clock_mhz", 1400, "MHz"),
     ("fan", "fan_percent", 100, "%"),
 )
-PLAIN_TOP_W = 400  # of power, if no limit is known
+PLAIN_TOP_W = 400  # the top of the power gauge if no limit is known
 WIDTH = 24
 
 

@@ -28,7 +28,7 @@ from ringup.tools.common.numbers import whole
 from ringup.tools.common.stages import StageView, stage_rows
 from ringup.tools.common.wrong_usage import WrongUsage
 
-ROWS = 40  # in text output
+ROWS = 40  # rows in text output
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,7 +13,7 @@ from ringup.compiler.isa.common.program import Program
 from ringup.errors import CompileError
 from ringup.tools.common import files
 
-LIMIT_BYTES = 64 << 20  # of a source
+LIMIT_BYTES = 64 << 20  # the size limit of a source
 _WAVE64 = re.compile(r"^\s*\.amdhsa_wavefront_size32\s+0\s*$", re.M)
 _TARGET = re.compile(r'^\s*\.amdgcn_target\s+"amdgcn-amd-amdhsa--(\w+)', re.M)
 

@@ -20,7 +20,7 @@ from ringup.tools.common.json_text import json_text
 from ringup.tools.common.wrong_usage import BadInput
 
 LOG = logging.getLogger(__name__)
-LIMIT_BYTES = 64 << 20  # of a file: the largest ring is 8 MiB, the largest indirect buffer 4 MiB
+LIMIT_BYTES = 64 << 20  # the size limit of a file: the largest ring is 8 MiB, the largest indirect buffer 4 MiB
 # copy engine by graphics core, if the register database has no block for it; amdgpu's IP discovery tables
 SDMA_OF = {
     (11, 0, 0): (6, 0, 0),

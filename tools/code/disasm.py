@@ -17,7 +17,7 @@ from ringup.tools.code import objects
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
 
-LIMIT_BYTES = 1 << 30  # of a file
+LIMIT_BYTES = 1 << 30  # the size limit of a file
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:

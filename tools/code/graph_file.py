@@ -21,7 +21,7 @@ from ringup.errors import CompileError
 from ringup.tools.common import files
 from ringup.tools.common.paths import cache_folder
 
-LIMIT_BYTES = 64 << 20  # of a source
+LIMIT_BYTES = 64 << 20  # the size limit of a source
 DEFAULT_NAMES = ("main", "model")
 TUNING_FILE = "tuning.json"
 

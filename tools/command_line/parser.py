@@ -30,7 +30,7 @@ from ringup.tools.command_line.cli import (
 )
 from ringup.tools.command_line.examples import EXAMPLES
 
-HELP_WIDTH = 100  # of descriptions, which argparse does not wrap if examples follow
+HELP_WIDTH = 100  # width of descriptions, which argparse does not wrap if examples follow
 VERBOSE = "verbose_"  # prefix of the counters' names
 STANDARD_OUTPUT = "standard output"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LOG = logging.getLogger(__name__)
-WIDTH = 34  # of a stage's name
+WIDTH = 34  # the width of a stage's name
 
 
 class StageView:

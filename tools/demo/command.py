@@ -42,7 +42,7 @@ MACHINE, ENCLOSURE, BRING_UP, COPIES, KERNELS, SENTENCES, PULLED, DOWN, FILES = 
 KIB, MIB = 1 << 10, 1 << 20
 COPY_BYTES, SLOW_BYTES = 4 * MIB, 4 * KIB  # slow: with firmware without bulk transfers
 SWEEP = (16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
-BUSY_RUNS = 50  # of the last kernel, to measure its power
+BUSY_RUNS = 50  # runs of the last kernel, to measure its power
 WARM, WARM_RUNS = "saxpy", 3  # so short that one poll sees its end
 STORY_TRACK, POWER_TRACK = "demo", "card/power, W"
 TO, FROM = "to", "from"
@@ -288,7 +288,7 @@ class Demo:
 
     def _sentences(self, up: Up) -> None:
         """Let a published model find the nearest of ten sentences; print the reason if it cannot."""
-        from ringup.tools.demo import sentences as demo_sentences  # and the compiler with it
+        from ringup.tools.demo import sentences as demo_sentences  # imports the compiler too
 
         self.story["sentences"] = None
         if not up.fast:

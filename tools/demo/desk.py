@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SPEEDS = {"5 Gb/s": "super", "10 Gb/s": "super_plus", "20 Gb/s": "super_plus_by2"}  # names of the model
 USUAL = "10 Gb/s"
 CONTROL_TRACK, BULK_TRACKS = "USB/control", ("USB/bulk out", "USB/bulk in")
-IN = 0x80  # of an endpoint's address
+IN = 0x80  # the direction bit of an endpoint's address
 
 
 class Desk:

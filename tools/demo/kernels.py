@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 BLOCK = 256  # items of a group
-WIDTH, STEPS = 256, 200  # of the picture, a square
-LEFT, TOP, ACROSS = -2.2, -1.5, 3.0  # of the plane
-ELEMENTS, FACTOR = 1 << 16, 2.5  # of saxpy
-SIDE = 96  # of matmul
+WIDTH, STEPS = 256, 200  # side and steps of the picture, a square
+LEFT, TOP, ACROSS = -2.2, -1.5, 3.0  # the part of the plane
+ELEMENTS, FACTOR = 1 << 16, 2.5  # size and factor of saxpy
+SIDE = 96  # the side of matmul's matrices
 SMALL_WIDTH, SMALL_ELEMENTS, SMALL_SIDE = 64, 1 << 10, 32  # with firmware that moves a dword at a time
 SEED = 31
 KERNEL = """

@@ -70,7 +70,7 @@ def report(story: dict[str, Any], image: Any) -> str:
         },
         "The cable was pulled": pulled
         and {
-            "told as": pulled["error"],
+            "error": pulled["error"],
             "after the copy began": f"{pulled['noticed_ms']:.1f} ms",
             "plugged in again, up in": f"{pulled['up_again_ms']:.0f} ms",
             "found then": pulled["found"],

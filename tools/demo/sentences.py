@@ -33,7 +33,7 @@ TEN = (
     "Children learn languages quickly.",
 )
 PER_ELEMENT, COSINE = 1e-3, 1e-5  # bounds of the difference from NumPy's f64 results: of an element, and of 1 - cosine
-SHOWN = 6  # numbers of an embedding
+SHOWN = 6  # numbers of an embedding that are shown
 
 
 def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def embed(up: Up, show: Show, sentence: str) -> dict[str, Any]:
             times.append(up.now_us - at)
             progress.advance()
     took_s = process_time() - began
-    judge, tokens = MiniLm(files), files.tokenizer()
-    expected = [judge.embed(tokens.encode(text).ids) for text in texts]
+    reference, tokens = MiniLm(files), files.tokenizer()
+    expected = [reference.embed(tokens.encode(text).ids) for text in texts]
     off = max(float(np.abs(one - other).max()) for one, other in zip(rows, expected, strict=True))
     distance = max(1 - float(one @ other / np.linalg.norm(one)) for one, other in zip(rows, expected, strict=True))
     order = nearest(rows[-1], rows[:-1])

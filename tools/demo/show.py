@@ -22,8 +22,9 @@ from rich.text import Text
 
 from ringup.tools.demo.kernels import STEPS
 
-WIDTH = 104  # of a picture, and of text in a pipe
+WIDTH = 104  # width of a picture, and of text in a pipe
 SHADES = " .,:;=+*#%@"
+# steps at which the colour changes: few colours make long runs and a small picture
 BOUNDS = (
     4,
     6,
@@ -31,18 +32,14 @@ BOUNDS = (
     16,
     40,
     STEPS,
-)  # steps at which the colour changes: few colours make long runs and a small picture
+)
 COLOURS = ("#0b1a4a", "#1f4fa0", "#3f93cf", "#a9dbe8", "#f7d774", "#d9622b", "#000000")
-FONT_FACE = re.compile(
-    r"@font-face \{\{.*?\}\}\s*", re.DOTALL
-)  # rich's style sheet names a server; local fonts are enough
-PATIENCE_S = 20.0  # TIMEOUT: ours; a demonstration ends by itself
+# rich's style sheet names a server; local fonts are enough
+FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
+PATIENCE_S = 20.0  # TIMEOUT: ours; the demo ends without input
 HALF = "▀"
-COLUMNS, LINES, CUT = (
-    64,
-    24,
-    32,
-)  # of the picture in characters, and rows of the image that are cut above and below
+# size of the picture in characters, and rows of the image that are cut above and below
+COLUMNS, LINES, CUT = 64, 24, 32
 
 
 class Show:

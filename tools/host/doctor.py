@@ -30,7 +30,7 @@ from ringup.tools.common.paths import add_source_arguments, sources_of
 from ringup.tools.host import doctor_pci, doctor_usb
 from ringup.tools.host.finding import FINE, OPTIONAL, WRONG, Line
 
-MARKS = {  # sign, sign where the terminal has only ASCII, colour
+MARKS = {  # sign, sign for ASCII terminals, colour
     FINE: ("✓", "+", "green"),
     OPTIONAL: ("–", "-", "yellow"),
     WRONG: ("✗", "x", "red"),

@@ -99,7 +99,7 @@ def _bridges(kernel: Kernel) -> Iterator[tuple[Place, Path]]:
 
 
 def _mbps(kernel: Kernel, folder: Path) -> int:
-    text = kernel.text(folder / "speed")  # "1.5" is a mouse
+    text = kernel.text(folder / "speed")  # "1.5" is a low-speed device, such as a mouse
     return int(text) if text.isdigit() else 0
 
 
@@ -200,7 +200,7 @@ def _twins(kernel: Kernel, bridges: list[tuple[Place, Path]]) -> Iterator[Line]:
             seen = f"{names} have the same serial number {serial or '(none)'}"
             yield Line(
                 GROUP,
-                "enclosures alike",
+                "equal enclosures",
                 FINE,
                 seen,
                 "their ports distinguish them: a name belongs to the port, not to the enclosure",

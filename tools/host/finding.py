@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FINE, OPTIONAL, WRONG = "fine", "missing", "wrong"  # `missing`: something works less without it
+FINE, OPTIONAL, WRONG = "fine", "missing", "wrong"  # `missing`: some function needs it
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ringup.firmware.amd.needs import CHIPS, Need, needs
 from ringup.firmware.store import FoundFile, Store, load_file
 from ringup.tools.common.json_text import json_text
 
-HASH_LETTERS = 16  # of a hash in the table; `--json` has the whole hash
+HASH_LETTERS = 16  # letters of a hash in the table; `--json` has the whole hash
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -138,9 +138,8 @@ def apply(root: Path, plan: Plan, do: Run) -> None:
     for file, now in plan.changes:
         kept["files"].setdefault(file.path, now)  # the files before the first run
     kept["memberships"] += [list(pair) for pair in plan.memberships if list(pair) not in kept["memberships"]]
-    _write(
-        root / NOTES, json.dumps(kept, indent=1) + "\n"
-    )  # ORDER: the record for --undo is written before anything changes
+    # ORDER: the record for --undo is written before anything changes
+    _write(root / NOTES, json.dumps(kept, indent=1) + "\n")
     for file, _ in plan.changes:
         _write(root / file.path, file.text)
     for user, group in plan.memberships:

@@ -117,8 +117,8 @@ def test_a_node_without_permission_names_the_set_up(machine, monkeypatch):
 
 def test_two_enclosures_alike_are_told_apart_by_port(machine):
     found = machine(bridge("2-1") | bridge("2-2", number=5))
-    assert "usb:2-1, usb:2-2 have the same serial number cafe0001" in found["enclosures alike"].seen
-    assert "enclosures alike" not in machine(bridge("2-2", serial="cafe0002", number=5))
+    assert "usb:2-1, usb:2-2 have the same serial number cafe0001" in found["equal enclosures"].seen
+    assert "equal enclosures" not in machine(bridge("2-2", serial="cafe0002", number=5))
 
 
 def test_usb4_mode_sends_to_the_pci_bus(machine):

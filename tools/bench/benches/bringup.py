@@ -21,7 +21,7 @@ from ringup.tools.bench.timing import median
 
 MIB = 1 << 20
 VRAM_BYTES = 1024 * MIB
-WINDOWS = {"window of 256 MiB": 256 * MIB, "whole window": VRAM_BYTES}  # of a virtual card
+WINDOWS = {"window of 256 MiB": 256 * MIB, "whole window": VRAM_BYTES}  # the sizes of BAR 0 of a virtual card
 KINDS = ("cold", "warm")
 ROUNDS, IMPORT_ROUNDS = 5, 15
 CPU_GOAL_S = 1.0
@@ -185,7 +185,7 @@ def _mock(bench: Bench, ours: Sequence[Answer], rounds: int) -> Iterator[Figure]
         mine = median([sum(start[key] for key in keys) for start in starts])
         theirs = median([sum(answer[key] for key in keys) for answer in answers])
         yield Figure(
-            f"cold start beside tinygrad's mock, {name}",
+            f"cold start compared with tinygrad's mock, {name}",
             unit,
             mine,
             theirs,

@@ -17,7 +17,7 @@ from ringup.tools.bench.timing import loop_ns, median
 
 ROUNDS = 9
 FIRST_TOUCHES = 60
-FIRST_TOUCH_GOAL_NS = 500.0  # a later touch, and the caches that a first one finds cold
+FIRST_TOUCH_GOAL_NS = 500.0  # a later touch plus cold caches
 PLAIN_GOAL = Goal("ratio", 1 / 1.5)
 BIT_GOAL = Goal("ratio", 1 / 2)
 FILL_GOAL = Goal("ratio", 5)

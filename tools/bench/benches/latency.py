@@ -17,7 +17,7 @@ SAMPLES = 400
 ROUNDS = 5
 GROUP = 100  # dispatches of one stream, submissions of one round
 ITEMS = 32
-NUMBER_BYTE = 8  # of the kernel's arguments: `value`
+NUMBER_BYTE = 8  # the byte of `value` in the kernel's arguments
 SOURCE = """
 __kernel __attribute__((reqd_work_group_size(32, 1, 1)))
 void put(__global unsigned *out, unsigned value) { out[__builtin_amdgcn_workitem_id_x()] = value; }

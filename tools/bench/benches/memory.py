@@ -18,9 +18,9 @@ ROUNDS = 5
 STEPS = 10_000
 VRAM_BYTES = 64 << 30
 TABLE_BYTES = 16 << 20
-BASE = 1 << 32  # of the mappings
+BASE = 1 << 32  # address of the mappings
 MIB, GIB = 1 << 20, 1 << 30
-MAX_PAGES = 128  # of a random range
+MAX_PAGES = 128  # the size limit of a random range
 QUICK_LIVE = 10_000  # filling more takes both seconds
 LIVE = {"100 live": 100, "10,000 live": 10_000, "100,000 live": 100_000}
 MAPPINGS: dict[str, tuple[Kind, list[Run]]] = {
@@ -31,10 +31,8 @@ MAPPINGS: dict[str, tuple[Kind, list[Run]]] = {
     "4 MiB of 4 KiB pages": ("host", [(2 * i * PAGE_BYTES, PAGE_BYTES) for i in range(1, 1025)]),
 }
 
-TIMES_SINGLE, TIMES_PIECES = (
-    5,
-    500,
-)  # a mapping in one piece is timed a fifth as often as ranges are, one in pieces much less
+# a mapping in one piece is timed a fifth as often as ranges, a mapping in pieces much less often
+TIMES_SINGLE, TIMES_PIECES = 5, 500
 FLUSH_NOTE = "without the flush of translations; tinygrad's tables are checked to be empty first, ours are overwritten"
 
 

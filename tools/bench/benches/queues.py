@@ -37,7 +37,7 @@ void add(__global float *out, __global const float *a, __global const float *b, 
   if (i < n) out[i] = a[i] + b[i];
 }
 """
-NUMBER_BYTE = 24  # of the kernel's arguments: `n`
+NUMBER_BYTE = 24  # the byte of `n` in the kernel's arguments
 LAUNCH_NOTE = "ours: built and submitted, since the wait and the signal are added then; peer: built only"
 BYTES_NOTE = "what the card reads for it, without kernel arguments"
 SUBMIT_NOTE = "copied into the ring, write pointer and doorbell stored"

@@ -30,7 +30,7 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
         for size in sizes:
             bench.say(size_text(size))
             for name, work in _directions(card, size):
-                work()  # pages are touched, staging memory is made
+                work()  # touches pages and makes staging memory
                 found = [took(card, work) for _ in range(rounds)]
                 rate, clock_rate = _rates(size, found)
                 walls.setdefault(name, []).append((size, rate))

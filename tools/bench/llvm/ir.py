@@ -15,14 +15,14 @@ from ringup.errors import CompileError
 from ringup.tools.bench.llvm.operations import LINES, RULES, constant, operands, text_of
 
 TRIPLE = "amdgcn-amd-amdhsa"
-BEYOND = 0x8000_0000  # records of a descriptor, and an offset out of its range
-WORD3 = (
-    3 << 28 | 22 << 12
-)  # of a descriptor of raw memory. Source: RDNA3 ISA reference, "Buffer Resource Descriptor": OOB_SELECT, FORMAT
+BEYOND = 0x8000_0000  # number of records of a descriptor, and an offset out of its range
+# last word of a raw memory descriptor. Source: RDNA3 ISA reference, "Buffer Resource Descriptor": OOB_SELECT, FORMAT
+WORD3 = 3 << 28 | 22 << 12
 ATOMICS = {
     "add": "add", "sub": "sub", "and": "and", "or": "or", "xor": "xor", "swap": "xchg", "min_s": "min", "max_s": "max", "min_u": "umin",
     "max_u": "umax", "fadd": "fadd", "fmin": "fmin", "fmax": "fmax",
 }  # fmt: skip
+# the type that a buffer access of so many bytes moves
 CARRIERS = {
     1: "i8",
     2: "i16",
@@ -30,7 +30,7 @@ CARRIERS = {
     8: "<2 x i32>",
     12: "<3 x i32>",
     16: "<4 x i32>",
-}  # bytes: what a buffer access moves
+}
 BARRIER = (
     'fence syncscope("workgroup") release',
     "call void @llvm.amdgcn.s.barrier()",
@@ -292,7 +292,7 @@ class _Module:
             f"ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {WORD3})"
         )
         at = self.of(offset)
-        for one in moves:  # the sum is within the buffer, whatever wraps on the way
+        for one in moves:  # the sum is within the buffer, even if a step wraps
             low = self.line(f"trunc i64 {self.of(one)} to i32")
             at = self.line(f"add i32 {at}, {low}")
         at = self.line(f"select i1 {mask}, i32 {at}, i32 {BEYOND}")

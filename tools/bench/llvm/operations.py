@@ -110,7 +110,7 @@ LINES: dict[str, str] = {
 
 
 def operands(w: Writer, v: Value) -> dict[str, str]:
-    """Return what a line's placeholders stand for."""
+    """Return the values of a line's placeholders."""
     first = v.args[0].type if v.args else v.type
     names = {letter: w.of(one) for letter, one in zip("abc", v.args, strict=False)}
     return {"t": text_of(v.type), "m": mangled(v.type), "s": text_of(first), "n": mangled(first), **names}

@@ -62,7 +62,7 @@ def main() -> None:
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
     sys.stdout.flush()
     device.iface.device_fini()
-    os._exit(0)  # its handlers at exit would do this again, and print
+    os._exit(0)  # its exit handlers would do this again, and print
 
 
 if __name__ == "__main__":

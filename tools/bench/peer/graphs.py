@@ -51,11 +51,12 @@ def stepped(loss: Any, weights: list[Any]) -> list[Any]:
 
 def main() -> None:
     job = json.load(sys.stdin)
+    # without a disk cache, and in one process like ours
     os.environ |= {
         "DEV": f"NULL:AMDLLVM:{job['target']}",
         "CACHELEVEL": "0",
         "PARALLEL": "0",
-    }  # nothing kept on disk, one process as ours
+    }
     tinygrad = importlib.import_module("tinygrad")
     realize = importlib.import_module("tinygrad.engine.realize")
     made, tensor = models(job["models"]), tinygrad.Tensor
@@ -68,7 +69,7 @@ def main() -> None:
         lambda sizes: tensor.empty(*sizes),
         stepped,
     )
-    _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer  # loads LLVM: not part of compiling a graph
+    _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer  # loads LLVM, which is not part of compiling a graph
     start, start_cpu = time.perf_counter(), time.process_time()
     first, *others = made.results(job["graph"], made.Maker(kit))
     linear, _ = first.linear_with_vars(*others)
