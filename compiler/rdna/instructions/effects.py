@@ -167,7 +167,7 @@ class EffectTable:
     def __init__(self, name: str) -> None:
         self.target, self.counters = name, COUNTERS[generation(name)]
         self._facts = target(name)
-        self._is12 = name.startswith("gfx12")
+        self._is_gfx12 = name.startswith("gfx12")
         self._kept: dict[object, Effects] = {}
         self._known: dict[str, tuple[InstructionFacts, ...]] = {}
 
@@ -233,7 +233,7 @@ class EffectTable:
         kind = _kind(name, form)
         latency, cycles = (
             GFX12_WMMA
-            if kind == "wmma" and self._is12
+            if kind == "wmma" and self._is_gfx12
             else TRANS64
             if kind == "trans" and name.endswith("_f64")
             else COSTS[kind]
@@ -242,7 +242,7 @@ class EffectTable:
         if kind == "wmma":
             # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
             late = (1, 2)
-        elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and not self._is12:
+        elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and not self._is_gfx12:
             late = uses  # QUIRK: Source: LLVM AMDGPU.td, FeatureMADIntraFwdBug of gfx11
         return Effects(
             kind, defs, uses, hidden_defs, hidden_uses, memory, access, self._counters(name, kind, memory, access),

@@ -10,14 +10,35 @@ counters).
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ringup.compiler.rdna.instructions.code import NULL, Instr
 from ringup.compiler.rdna.instructions.effects import Counters
-from ringup.compiler.rdna.instructions.steps import Program, Step
+from ringup.compiler.rdna.instructions.steps import FIRST, Program, Step
 
-KINDS: Final = ("vmem", "sample", "bvh", "lds", "smem", "message", "flat", "export", "ldsdir")
-IN_ORDER: Final = frozenset(("vmem", "sample", "bvh", "lds", "ldsdir"))
+
+class Kind(IntEnum):
+    """What a counter counts, by the order in which it comes back: one kind's loads among each other. It indexes lists
+    with an item a kind.
+    """
+
+    VMEM = 0
+    SAMPLE = 1
+    BVH = 2
+    LDS = 3
+    SMEM = 4
+    # s_sendmsg_rtn
+    MESSAGE = 5
+    FLAT = 6
+    EXPORT = 7
+    # lds_direct_load, lds_param_load
+    LDS_DIRECT = 8
+
+
+IN_ORDER: Final = frozenset((Kind.VMEM, Kind.SAMPLE, Kind.BVH, Kind.LDS, Kind.LDS_DIRECT))
+# instructions of a kind after which those are looked for that must be back, since no counter counts so many
+LOOKED_EVERY: Final = 64
 # fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT"
 FIELDS: Final = (("vmcnt", 10, 63), ("lgkmcnt", 4, 63), ("expcnt", 0, 7))
 _SINGLE: Final = {
@@ -47,8 +68,8 @@ class _State:
     __slots__ = ("busy", "issued", "since")
 
     def __init__(self) -> None:
-        self.issued = [0] * len(KINDS)
-        self.since: list[dict[int, int]] = [{} for _ in KINDS]
+        self.issued = [0] * len(Kind)
+        self.since: list[dict[int, int]] = [{} for _ in Kind]
         self.busy: set[int] = set()
 
     def ages(self) -> list[dict[int, int]]:
@@ -68,17 +89,26 @@ class _Waits:
     def __init__(self, program: Program) -> None:
         self.program, self.names = program, program.table.counters
         names: Counters = self.names
-        self.is12 = "loadcnt" in names.limits
-        self.counters: list[tuple[str, ...]] = [
-            (names.load,), (names.sample,), (names.bvh,), (names.lds,), (names.scalar,), (names.scalar,), (names.load, names.lds),
-            (names.export,), (names.export,),
-        ]  # fmt: skip
+        # gfx12 has a wait instruction for each counter, gfx11 one for three of them
+        self.waits_by_counter = "loadcnt" in names.limits
+        counters: dict[Kind, tuple[str, ...]] = {
+            Kind.VMEM: (names.load,),
+            Kind.SAMPLE: (names.sample,),
+            Kind.BVH: (names.bvh,),
+            Kind.LDS: (names.lds,),
+            Kind.SMEM: (names.scalar,),
+            Kind.MESSAGE: (names.scalar,),
+            Kind.FLAT: (names.load, names.lds),
+            Kind.EXPORT: (names.export,),
+            Kind.LDS_DIRECT: (names.export,),
+        }
+        self.counters = [counters[kind] for kind in Kind]
         self.limits = names.limits
 
     def run(self) -> Waiting:
         blocks, edges = self.program.blocks, self.program.edges()
         entering: list[list[dict[int, int]] | None] = [None] * len(blocks)
-        entering[0] = [{} for _ in KINDS]
+        entering[0] = [{} for _ in Kind]
         todo, walks = {0}, 0
         while todo:
             b = min(todo)
@@ -127,7 +157,7 @@ class _Waits:
             if told:
                 self._waited(state, told)
             return None
-        kind = self._kind(step) if effects.counters else -1
+        kind = self._kind(step) if effects.counters else None
         if state.busy:
             busy = state.busy
             touched = [unit for unit in step.reads if unit in busy]
@@ -136,49 +166,52 @@ class _Waits:
                 needed = self._needed(state, touched, kind)
                 if needed:
                     self._waited(state, needed)
-        if kind >= 0:
+        if kind is not None:
             state.issued[kind] += 1
             at = state.issued[kind]
             since = state.since[kind]
             for unit in step.writes:
-                if unit > 7 or kind == 5:
+                if unit >= FIRST or kind is Kind.MESSAGE:
                     since[unit] = at
                     state.busy.add(unit)
-            if at & 63 == 0:  # a full counter lets nothing be issued: what is older is back
+            # a full counter lets nothing be issued: what is older is back
+            if at % LOOKED_EVERY == 0:
                 self._forget(state, kind, self.limits[self.counters[kind][0]])
         return needed
 
-    def _kind(self, step: Step) -> int:
-        """Return the kind a step is counted as, -1 if nothing of it must be waited for."""
+    def _kind(self, step: Step) -> Kind | None:
+        """Return the kind that a step is counted as, None if nothing of it must be waited for."""
         effects = step.effects
         memory = effects.memory
+        # stores too: they are counted, and in order with loads
         if memory == "lds":
-            return 3  # stores too: they are counted, and in order with loads
+            return Kind.LDS
         if not step.writes:
-            return -1
+            return None
         if memory == "scalar":
-            return 4
+            return Kind.SMEM
         if memory == "flat":
-            return 6
+            return Kind.FLAT
         if not memory:
-            return 5 if step.instr.mnemonic.startswith("s_sendmsg_rtn") else 8 if effects.kind == "ldsdir" else -1
+            if step.instr.mnemonic.startswith("s_sendmsg_rtn"):
+                return Kind.MESSAGE
+            return Kind.LDS_DIRECT if effects.kind == "ldsdir" else None
         if effects.access not in ("read", "atomic"):
-            return -1
+            return None
         if memory == "sample":
-            return 1
-        return 2 if "bvh" in step.instr.mnemonic else 0
+            return Kind.SAMPLE
+        return Kind.BVH if "bvh" in step.instr.mnemonic else Kind.VMEM
 
-    def _needed(self, state: _State, touched: list[int], own: int) -> dict[str, int]:
+    def _needed(self, state: _State, touched: list[int], own: Kind | None) -> dict[str, int]:
         needed: dict[str, int] = {}
-        for kind, since in enumerate(state.since):
+        for kind, since in zip(Kind, state.since, strict=True):
             if not since:
                 continue
-            ordered = KINDS[kind] in IN_ORDER
+            ordered = kind in IN_ORDER
             for signed in touched:
                 unit = signed if signed >= 0 else -1 - signed
-                if unit not in since or (
-                    signed < 0 and kind == own and ordered
-                ):  # written again by a load of the same order
+                # not for what is written again by a load of the same order
+                if unit not in since or (signed < 0 and kind is own and ordered):
                     continue
                 count = state.issued[kind] - since[unit] if ordered else 0
                 for counter in self.counters[kind]:
@@ -187,16 +220,16 @@ class _Waits:
         return needed
 
     def _waited(self, state: _State, told: dict[str, int]) -> None:
-        for kind in range(len(KINDS)):
+        for kind in Kind:
             if state.since[kind]:
                 counts = [told.get(counter) for counter in self.counters[kind]]
                 if any(count is None for count in counts):
                     continue
                 most = max(count for count in counts if count is not None)
-                if KINDS[kind] in IN_ORDER or most == 0:
+                if kind in IN_ORDER or most == 0:
                     self._forget(state, kind, most)
 
-    def _forget(self, state: _State, kind: int, count: int) -> None:
+    def _forget(self, state: _State, kind: Kind, count: int) -> None:
         """Take back registers whose loads have `count` or more of their kind behind them."""
         bound = state.issued[kind] - count
         kept = {unit: at for unit, at in state.since[kind].items() if at > bound}
@@ -207,7 +240,7 @@ class _Waits:
     def instructions(self, needed: dict[str, int]) -> list[Instr]:
         """Return the instructions that wait until no more than so many are out."""
         made = []
-        if not self.is12:
+        if not self.waits_by_counter:
             if not needed.keys().isdisjoint(("vmcnt", "lgkmcnt", "expcnt")):
                 made.append(
                     Instr("s_waitcnt", sum(min(needed.get(name, most), most) << low for name, low, most in FIELDS))
