@@ -36,6 +36,19 @@ def test_a_reset_of_all_takes_memory_and_says_so(bench, chip, rung):
     assert card.stats().resets == 1
 
 
+def test_a_queue_that_went_on_and_is_closed_with_work_under_way_gives_all_its_memory_back(bench):
+    """Its timeline stays for other queues that may wait for it, and there are none with work."""
+    bench = bench()
+    card, queue = bench.card, bench.card.compute
+    card.reset("mode1")
+    bench.program, bench.flag = card.load(bench.code, "again"), card.alloc(4096, name="flag")
+    card.copy.fill(bench.flag, 0).wait()
+    bench.hang()
+    page = queue.memory.page
+    assert not queue.close(patient=False)
+    assert page.freed
+
+
 def test_another_card_notices_nothing(bench):
     first, second = bench("navi31"), bench("navi33")
     first.hang()
