@@ -1,8 +1,8 @@
-"""Firmware on its way to the security processor through a bridge's memory: megabytes that would crawl through the
+"""A path for firmware to the security processor through a bridge's memory: megabytes that would be slow through the
 window into VRAM.
 
-The processor reads through the memory hub, so a page table of its own maps the bridge's memory for VMID 0 until the
-real address space is made. amdgpu lays firmware into host memory and maps it for VMID 0 likewise. Source: amdgpu_psp.c,
+The processor reads through the memory hub, so a separate page table maps the bridge's memory for VMID 0 until the real
+address space is made. amdgpu puts firmware into host memory and maps that for VMID 0 too. Source: amdgpu_psp.c,
 psp_sw_init (fw_pri_bo), amdgpu_gart.c.
 """
 
@@ -37,11 +37,11 @@ class FirmwareDoor:
         self.size_bytes = bulk.size_bytes - PAGE_BYTES
 
     def takes(self, size_bytes: int) -> bool:
-        """Tell whether a part goes this way."""
+        """Return whether a part takes this path."""
         return self._bulk.min_fill_bytes <= size_bytes <= self.size_bytes
 
     def put(self, data: bytes) -> int:
-        """Bring a part into the bridge's memory, wait until it is there, and return its address for the security
+        """Copy a part into the bridge's memory, wait until it has arrived, and return its address for the security
         processor.
         """
         if not self._open:

@@ -1,5 +1,5 @@
-"""What of a card's VRAM the driver itself uses, by vram_pa: fixed places, so that the next start finds what this one
-left.
+"""The parts of a card's VRAM that the driver itself uses, by vram_pa: fixed places, so that the next start finds what
+this one left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PSP_BUFFERS = PspBuffers(message=MIB, ring=PAGE_BYTES, command=2 * PAGE_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Places of one card with `vram_bytes` of memory. From `pool` to `end` is anyone's."""
+    """Places of one card with `vram_bytes` of memory. `pool` to `end` is free for buffers."""
 
     vram_bytes: int
     scratch: int = 0  # a page where accesses that went astray end

@@ -1,8 +1,8 @@
 """An allocator of address ranges: VRAM by offset, virtual addresses.
 
-Free pieces are kept by size class, eight classes to a power of two, and joined with their neighbours when they come
-back. A request is cut from the lowest fitting piece of the smallest class that has one, so that large pieces stay whole
-and small ranges lie together. The cost of a step grows with the logarithm of how many pieces there are.
+Free pieces are kept by size class, eight classes to a power of two, and joined with their neighbours when they are
+freed. A request is cut from the lowest fitting piece of the smallest class that has one, so that large pieces stay
+whole and small ranges lie together. The cost of a step grows with the logarithm of how many pieces there are.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _class_of(size_bytes: int) -> int:
 
 
 class Ranges:
-    """Ranges of [start, start + size_bytes), in whole 4 KiB; `name` is what messages call it.
+    """Ranges of [start, start + size_bytes), in whole 4 KiB; `name` is its name in messages.
 
-    A range has a holder, a text that says in `OutOfMemory` who has most.
+    A range has a holder, a text by which `OutOfMemory` lists the largest holders.
     """
 
     def __init__(self, start: int, size_bytes: int, name: str) -> None:
@@ -58,7 +58,7 @@ class Ranges:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes handed out or reserved."""
+        """Bytes allocated or reserved."""
         return self.size_bytes - self.free_bytes
 
     @property
@@ -72,11 +72,11 @@ class Ranges:
 
     @property
     def live(self) -> int:
-        """How many ranges are handed out or reserved."""
+        """How many ranges are allocated or reserved."""
         return len(self._live)
 
     def __iter__(self) -> Iterator[tuple[int, int, str]]:
-        """Give start, size and holder of the live ranges, by address."""
+        """Yield start, size and holder of the live ranges, by address."""
         return ((start, *self._live[start]) for start in sorted(self._live))
 
     def alloc(self, size_bytes: int, align: int | None = None, holder: str = "") -> int:
@@ -115,7 +115,7 @@ class Ranges:
         return start
 
     def reserve(self, start: int, size_bytes: int, holder: str) -> None:
-        """Hand out just this range; `free` takes it back. Raises `ValueError` when part of it is not free."""
+        """Allocate exactly this range. Raises `ValueError` when part of it is not free."""
         end = start + size_bytes
         if start % GRANULE_BYTES or size_bytes % GRANULE_BYTES or size_bytes <= 0:
             raise ValueError(f"{self.name}: whole 4 KiB are reserved, not {size_bytes:#x} bytes at {start:#x}")
@@ -133,8 +133,8 @@ class Ranges:
         self.free_bytes -= size_bytes
 
     def free(self, start: int) -> None:
-        """Take a range back and join it with free neighbours. Raises `ValueError` when no range starts there, such as
-        for a second `free`.
+        """Free a range and join it with free neighbours. Raises `ValueError` when no range starts there, such as for a
+        second `free`.
         """
         live = self._live.pop(start, None)
         if live is None:
@@ -151,7 +151,7 @@ class Ranges:
         self._put(start, size)
 
     def shortage(self, size_bytes: int, align: int | None = None, holder: str = "") -> str:
-        """Say why a request does not fit: asked, free, largest piece, the three who hold most."""
+        """Return why a request does not fit: bytes asked for, free bytes, largest piece, the three largest holders."""
         held: Counter[str] = Counter()
         for size, name in self._live.values():
             held[name or "unnamed"] += size
@@ -209,7 +209,7 @@ class Ranges:
 
 
 def _text(size_bytes: int) -> str:
-    """Return a size as people write it."""
+    """Return a size in readable units."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.4g} {name}"

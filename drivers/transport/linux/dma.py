@@ -69,12 +69,12 @@ class Anchor:
         self.size_bytes, self.huge = len(buffer), huge
 
     def release(self) -> None:
-        """Let the buffer go. Twice is harmless."""
+        """Release the buffer. Twice is harmless."""
         self._held = None
 
 
 def callers_pages(buffer: memoryview) -> Anchor:
-    """Return where a caller's memory lies. Raises `ValueError` unless it is writable, contiguous and made of whole
+    """Return the address of the caller's memory. Raises `ValueError` unless it is writable, contiguous and whole
     pages.
     """
     if buffer.readonly or not buffer.c_contiguous:
@@ -101,7 +101,7 @@ def joined(runs: Iterator[Run]) -> list[Run]:
 
 
 class HostMemory:
-    """The seam's `DmaMemory`. `release` takes it from the card, then from this process; it is called once."""
+    """The seam's `DmaMemory`. `release` unmaps it from the card, then from this process; it is called once."""
 
     coherent = True  # x86 snoops a card's accesses; the preflight refuses other hosts
 
@@ -136,7 +136,7 @@ class HostMemory:
         return iter(self._runs)
 
     def free(self) -> None:
-        """Take it from the card. Twice is harmless."""
+        """Unmap it from the card and free it. Twice is harmless."""
         if not self.freed:
             self.freed = True
             self.view.release()
@@ -161,7 +161,7 @@ def lend_callers(buffer: memoryview, lend: Lend) -> HostMemory:
 
 
 def _lent(view: memoryview, anchor: Anchor, lend: Lend, give_back: Release) -> HostMemory:
-    """Lend the pages below `view`. Where that is refused nothing stays held."""
+    """Map the pages below `view` for the card. If that is refused, nothing stays pinned."""
     try:
         runs, take_back = lend(anchor, len(view))
     except BaseException:
@@ -179,7 +179,7 @@ def _lent(view: memoryview, anchor: Anchor, lend: Lend, give_back: Release) -> H
 
 
 def unmap(mapping: mmap.mmap) -> None:
-    """Give pages back; while somebody holds a view of them they stay with it."""
+    """Free pages; while a view of them exists, they stay with it."""
     try:
         mapping.close()
     except BufferError:

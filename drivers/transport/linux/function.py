@@ -1,5 +1,5 @@
-"""A PCI function as the kernel lists it in sysfs: ids, BARs, driver, IOMMU group, link. Reads only; absent facts read
-as nothing.
+"""A PCI function as the kernel lists it in sysfs: ids, BARs, driver, IOMMU group, link. It only reads; absent facts are
+empty.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Function:
 
     @property
     def class_name(self) -> str:
-        """Say of which kind of device it is, in words where that is known."""
+        """Its kind of device, in words where that is known."""
         code = self.kernel.number(self.path / "class") >> 8
         return (
             f"{CLASSES[self.base_class]} (class {code:#06x})" if self.base_class in CLASSES else f"of class {code:#06x}"
@@ -140,8 +140,8 @@ class Function:
         return [Function(self.kernel, name) for name in names] or [self]
 
     def companions(self) -> list[Function]:
-        """Return every function that must go the way of this one, this one included: its group's, and its slot's, which
-        one reset takes.
+        """Return every function that must have the same driver as this one, which is included: those of its group, and
+        those of its slot, which are reset together.
 
         Without an IOMMU there is no group, and behind some ports each function of a slot has a group of its own.
         """
@@ -173,7 +173,7 @@ class Function:
         return {row.index: row for row in self.resources() if row.index < BARS and row.memory}
 
     def describe(self) -> str:
-        """Say in a few words what it is."""
+        """Describe it in a few words."""
         maker = VENDORS.get(self.vendor, f"{self.vendor:04x}")
         return f"{maker} {self.vendor:04x}:{self.device:04x}, {self.driver or 'no driver'}"
 
@@ -198,8 +198,8 @@ def gpus_of(kernel: Kernel) -> list[Function]:
 
 
 def reads_as_there(function: Function) -> bool:
-    """Whether the first bytes of its configuration space, which every user may read, are a function's; ones are
-    nobody's.
+    """Whether the first bytes of its configuration space, which every user may read, are those of a function; all ones
+    are not.
     """
     try:
         with (function.path / "config").open("rb", buffering=0) as file:
@@ -210,7 +210,7 @@ def reads_as_there(function: Function) -> bool:
 
 
 def way_up(function: Function) -> str:
-    """Say which bridges above a function let none of its requests through; empty where all do."""
+    """Return in words which bridges above a function block its requests; empty where none does."""
     shut = [bridge.address for bridge in function.above() if not _masters(bridge)]
     return f"no request passes {' and '.join(shut)}, whose bus mastering is off" if shut else ""
 
@@ -225,6 +225,6 @@ def _masters(bridge: Function) -> bool:
 
 
 def link_of(function: Function) -> str:
-    """Say how its link runs, such as "16.0 GT/s PCIe x16"; empty where the kernel does not tell."""
+    """Return speed and width of its link, such as "16.0 GT/s PCIe x16"; empty where the kernel has none."""
     speed, width = (function.kernel.text(function.path / f"current_link_{what}") for what in ("speed", "width"))
     return f"{speed} x{width}" if speed and width else ""

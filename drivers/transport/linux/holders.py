@@ -1,4 +1,4 @@
-"""Who holds a card besides us: processes with its nodes open or its BARs mapped."""
+"""Other processes that hold a card: with its nodes open or its BARs mapped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was found, and how many processes would not let themselves be looked into."""
+    """The uses that were found, and how many processes could not be read."""
 
     uses: tuple[Use, ...]
     hidden: int
@@ -71,7 +71,7 @@ def nodes_of(function: Function) -> Iterator[str]:
 
 
 def _held(kernel: Kernel, folder: Path) -> set[str] | None:
-    """Return what a process has open or mapped; None when it may not be looked at. A process that ended has nothing."""
+    """Return what a process has open or mapped; None when it may not be read. A process that ended has nothing."""
     try:
         names = os.listdir(folder / "fd")
     except PermissionError:

@@ -39,7 +39,7 @@ class IommufdSpace:
     reset_nodes: tuple[int, ...] = ()  # a hot reset goes by what the iommufd owns
 
     def __init__(self, function: Function) -> None:
-        """Raises `CardBusy` when another process holds the function or a mate of it, `PermissionNeeded`."""
+        """Raises `CardBusy` when another process holds a function of the group, `PermissionNeeded`."""
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
         self._nodes = Nodes(self._kernel, self._doing, advice.of_vfio_node)
         self.device_node = -1
@@ -94,14 +94,14 @@ class IommufdSpace:
         )
 
     def unmap(self, iova: int, size_bytes: int) -> None:
-        """Take pages from the card and unpin them."""
+        """Unmap pages from the card and unpin them."""
         call = iommufd.iommu_ioas_unmap(
             size=iommufd.iommu_ioas_unmap.SIZE, ioas_id=self._space, iova=iova, length=size_bytes
         )
         self._kernel.ask(self._iommu, iommufd.IOMMU_IOAS_UNMAP, call, f"unmapping {size_bytes} bytes from the card")
 
     def close(self) -> None:
-        """Let the function, then its address space go. Twice is harmless."""
+        """Release the function, then its address space. Twice is harmless."""
         self._nodes.close()
 
     def _attach(self) -> int:

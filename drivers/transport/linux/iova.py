@@ -1,4 +1,4 @@
-"""Addresses that an IOMMU translates for one card: which are free, which nobody may use."""
+"""Addresses that an IOMMU translates for one card: which are free, which are forbidden."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Iovas:
         )
 
     def free(self, start: int, size_bytes: int) -> None:
-        """Give a piece back."""
+        """Free a piece."""
         end = start + size_bytes
         index = bisect_left(self._free, (start, end))
         if index < len(self._free) and self._free[index][0] == end:

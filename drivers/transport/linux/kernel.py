@@ -34,14 +34,14 @@ REASONS: dict[int, type[RingupError]] = {  # what an errno of the kernel's says 
 
 
 def explained(error: OSError, doing: str, remedy: Remedy = "") -> RingupError:
-    """Return the error of our tree for a refusal of the kernel's; the caller raises it."""
+    """Return the `RingupError` for a refusal by the kernel; the caller raises it."""
     reason = REASONS.get(error.errno or 0, TransportError)
     todo = remedy if isinstance(remedy, str) else remedy(error.errno)
     return reason(f"{doing}: {error.strerror or error}" + (f"; {todo}" if todo else ""))
 
 
 def store(path: Path, text: str) -> None:
-    """Write a control file in one call, as sysfs wants it. It is never created."""
+    """Write a control file in one call, as sysfs needs it. It is never created."""
     node = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(node, text.encode())
@@ -52,12 +52,12 @@ def store(path: Path, text: str) -> None:
 class Kernel:
     """Where /sys, /proc, /dev and /run lie, and how nodes are called.
 
-    Reading a fact never raises: what is absent or refused reads as nothing. Writing and opening raise a `RingupError`
-    that names the file.
+    Reading a fact never raises: absent or refused facts are empty. Writing and opening raise a `RingupError` that names
+    the file.
     """
 
     def __init__(self, root: Path = Path("/"), ioctl: Ioctl = fcntl.ioctl, store: Store = store) -> None:
-        """`ioctl` and `store` are what the kernel reacts to: calls of nodes, and writes of control files."""
+        """`ioctl` calls a node, `store` writes a control file; tests replace them."""
         self.root, self._ioctl, self._store = root, ioctl, store
 
     def path(self, *parts: str) -> Path:
@@ -97,7 +97,7 @@ class Kernel:
             return []
 
     def write(self, path: Path, text: str, doing: str) -> None:
-        """Write a control file. A refusal is an error of our tree that says `doing`."""
+        """Write a control file. A refusal raises a `RingupError` that begins with `doing`."""
         try:
             self._store(path, text)
         except OSError as error:
@@ -132,7 +132,7 @@ class Kernel:
         return self._ioctl(node, request, argument if plain else memory(argument))
 
     def ask(self, node: int, request: int, argument: Any, doing: str, remedy: Remedy = "") -> int:
-        """Call a node; a refusal is an error of our tree that says `doing`."""
+        """Call a node. A refusal raises a `RingupError` that begins with `doing`."""
         try:
             return self.call(node, request, argument)
         except OSError as error:
@@ -156,6 +156,6 @@ class Nodes:
         return node
 
     def close(self) -> None:
-        """Let them go, the newest first. Twice is harmless."""
+        """Close them, the newest first. Twice is harmless."""
         while self._held:
             os.close(self._held.pop())

@@ -1,7 +1,7 @@
 """One process at a time for a card: a file per card, locked by `flock`, that names its holder.
 
-The kernel drops the lock with its process, also after kill -9; what the dead holder wrote into the file stays and says
-how the card was left.
+The kernel releases the lock when its process ends, also after kill -9. The record that the dead holder wrote into the
+file stays, and shows that the card was not closed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ COMMAND_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a card. `start_time` (clock ticks since boot) tells it from a later process with the same
-    id.
+    """A process that holds a card. `start_time` (clock ticks since boot) distinguishes it from a later process with the
+    same id.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class Holder:
 
 
 def process(kernel: Kernel, pid: int) -> Holder | None:
-    """Return what the kernel says of a process; None when there is none."""
+    """Return the kernel's record of a process; None when there is none."""
     stat = kernel.text(kernel.path("proc", str(pid), "stat"))
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= START_TIME:
@@ -56,12 +56,12 @@ def process(kernel: Kernel, pid: int) -> Holder | None:
 
 
 def _one_line(text: str) -> str:
-    """Return a command as it may be shown: a process chooses its own, so nothing in it may steer a terminal."""
+    """Return a command without control characters: a process chooses its own, and it must not control a terminal."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:COMMAND_CHARS]
 
 
 class CardLock:
-    """The lock of one card. `previous`: the holder before us that never said it was done; None when all was well."""
+    """The lock of one card. `previous`: the previous holder if it did not release the lock; else None."""
 
     def __init__(self, kernel: Kernel, name: str) -> None:
         self._kernel, self._node = kernel, -1
@@ -92,15 +92,15 @@ class CardLock:
             )
 
     def release(self) -> None:
-        """Give the card to others and leave an empty record. Twice is harmless."""
+        """Release the lock and leave an empty record. Twice is harmless."""
         node, self._node = self._node, -1
         if node >= 0:
             _write(node, b"")
             os.close(node)
 
     def leave(self) -> None:
-        """Give the card to others as one that was left without a word: by the holder before us, or by us. Twice is
-        harmless.
+        """Release the lock, with a record that the card was not closed: by the previous holder, or by this process.
+        Twice is harmless.
         """
         node, self._node = self._node, -1
         if node >= 0:
@@ -108,8 +108,8 @@ class CardLock:
             os.close(node)
 
     def holder(self) -> Holder | None:
-        """Return who holds the card now; None when nobody does, or when it cannot be seen. Takes nothing, not for a
-        moment.
+        """Return the process that holds the card now; None without one, or when it cannot be seen. The lock is not
+        taken, not even for a moment.
         """
         try:
             node = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -149,7 +149,7 @@ def _locked(node: int) -> bool:
 
 
 def _read(node: int) -> Holder | None:
-    """Read a record. Any user may write the file: what is no record is none."""
+    """Read a record. Any user may write the file, so other content counts as no record."""
     try:
         fields = json.loads(os.pread(node, RECORD_BYTES, 0))
         return Holder(int(fields["pid"]), int(fields["start_time"]), _one_line(str(fields["command"])))

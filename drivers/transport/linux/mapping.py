@@ -1,8 +1,8 @@
-"""Nodes mapped into this process, in a way that they can be given up again, whoever holds views of them.
+"""Nodes mapped into this process so that they can be unmapped while views of them exist.
 
-Python's own mapping of a node keeps a copy of its descriptor and its pages until the last view ends. A card of which
-either is left counts as taken: VFIO lets nobody open it again, the same process included. So Python gets a mapping of
-nobody's memory, and the node is put over its pages.
+Python's own mapping of a node keeps a copy of its descriptor and its pages until the last view ends. While either
+exists, the card counts as in use: VFIO does not let any process open it again, not even the same one. So Python gets a
+mapping of anonymous memory, and the node is mapped over its pages.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def map_node(node: int, size_bytes: int, start: int = 0) -> mmap.mmap:
 
 
 def give_up(mapping: mmap.mmap) -> None:
-    """End a mapping. Views of one of `map_node` that live on see zeroed memory of nobody's; one for reading only stays
-    as long as they.
+    """End a mapping. Views of a mapping by `map_node` are backed by zeroed anonymous memory afterwards; a read-only
+    mapping stays as long as its views.
     """
     try:
         mapping.close()

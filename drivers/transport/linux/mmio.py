@@ -25,11 +25,11 @@ ONES = b"\xff"
 
 
 class WriteCombining:
-    """The processor's write-combining buffers, shared by the windows of one card: what was written through them may
-    still be on its way.
+    """The processor's write-combining buffers, shared by the windows of one card: bytes written through them may not
+    have arrived yet.
 
-    ORDER: they are drained before any access to an uncombined window, so that a doorbell never overtakes what it
-    announces. A locked instruction drains them, and taking a lock is one. Source: Intel SDM volume 3, "Buffering of
+    ORDER: they are drained before any access to an uncombined window, so that a doorbell never overtakes the bytes it
+    is rung for. A locked instruction drains them, and taking a lock is one. Source: Intel SDM volume 3, "Buffering of
     Write Combining Memory Locations"; AMD64 APM volume 2, "Write-Combining Buffers".
     """
 
@@ -40,7 +40,7 @@ class WriteCombining:
         self.pending = self.mapped = False  # `mapped`: a view was given out, whose writes nobody sees
 
     def drain(self) -> None:
-        """Send everything on its way."""
+        """Drain the buffers."""
         with self._lock:
             self.pending = self.mapped
 
@@ -141,8 +141,8 @@ class MappedWindow:
             self._quadwords[index] = value
 
     def map(self) -> memoryview:
-        """Return the window as plain memory; `NotSupported` for registers, where a copy's extra or merged accesses do
-        harm.
+        """Return the window as plain memory. Raises `NotSupported` for registers, where a copy's extra or merged
+        accesses would do harm.
         """
         if not self._memory_like:
             raise NotSupported(f"{self.name} is no plain memory: use its read and write methods")
@@ -151,12 +151,12 @@ class MappedWindow:
         return self._bytes[:]
 
     def batch(self) -> AbstractContextManager[Direct]:
-        """Group accesses; on this link each goes at once."""
+        """Group accesses; on this link each is sent at once."""
         return direct(self)
 
     def close(self) -> None:
-        """Unmap. Views of `map` that live on see memory of nobody's: a card that is mapped somewhere counts as
-        taken.
+        """Unmap. Views of `map` are backed by anonymous memory afterwards: a card that is mapped somewhere counts as in
+        use.
         """
         for view in (self._dwords, self._quadwords, self._bytes):
             view.release()
@@ -174,7 +174,7 @@ class FileWindow:
     """A window reached through a node's read and write calls, such as an expansion ROM or a page the kernel keeps to
     itself.
 
-    A failed call means that nothing answers: reads give all ones, writes vanish.
+    A failed call means that nothing answers: reads return all ones, writes have no effect.
     """
 
     def __init__(self, name: str, node: int, start: int, size_bytes: int, *, writable: bool) -> None:
@@ -210,11 +210,11 @@ class FileWindow:
         raise NotSupported(f"{self.name} cannot be mapped: use its read and write methods")
 
     def batch(self) -> AbstractContextManager[Direct]:
-        """Group accesses; on this link each goes at once."""
+        """Group accesses; on this link each is sent at once."""
         return direct(self)
 
     def close(self) -> None:
-        """Do nothing: the node belongs to who opened it."""
+        """Do nothing: the caller that opened the node closes it."""
 
     def _read(self, offset: int, size_bytes: int, align: int) -> bytes:
         self._check(offset, size_bytes, align)
@@ -294,7 +294,7 @@ class PatchedWindow:
         raise NotSupported(f"{self.name} can be mapped in pieces only: use its read and write methods")
 
     def batch(self) -> AbstractContextManager[Direct]:
-        """Group accesses; on this link each goes at once."""
+        """Group accesses; on this link each is sent at once."""
         return direct(self)
 
     def close(self) -> None:

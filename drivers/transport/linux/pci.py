@@ -1,6 +1,6 @@
 """The transport `pci`: GPUs on this machine's PCI bus, `pci:0000:03:00.0`, over VFIO or sysfs.
 
-VFIO where the function is bound to it; sysfs where no driver holds it. A path that is named is the path that is taken.
+VFIO where the function is bound to it; sysfs where no driver holds it. A path that the caller names is always used.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ WAYS: dict[str, Callable[[Function], Way]] = {preflight.VFIO: VfioWay, preflight
 
 
 def find(kernel: Kernel | None = None) -> Iterable[Found]:
-    """List the GPUs of known vendors; one that cannot be opened as things are says why, and an enclosure whose card has
+    """List the GPUs of known vendors, with the reason for one that cannot be opened now, and enclosures whose card has
     not come up.
 
-    Touches nothing.
+    No card is accessed.
     """
     kernel = kernel or Kernel()
     return [*(_found(function) for function in gpus_of(kernel)), *thunderbolt.find(kernel)]
 
 
 def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | None = None) -> PciDevice:
-    """Hold the function at the address `rest` and return it, memory decoding on, bus mastering off.
+    """Lock the function at the address `rest` and return it, memory decoding on, bus mastering off.
 
-    `path`: "vfio", "sysfs", or "auto" for the one that its driver speaks for. `wait_s`: seconds to wait for another
-    process of ringup's that holds the card. Raises `ValueError` for another path, `NoSuchCard`, and what the preflight
-    refuses: `CardBusy`, `PermissionNeeded`, `NotSupported`.
+    `path`: "vfio", "sysfs", or "auto" for the one that fits its kernel driver. `wait_s`: seconds to wait for another
+    process that runs ringup and holds the card. Raises `ValueError` for another path, `NoSuchCard`, and the preflight's
+    refusals: `CardBusy`, `PermissionNeeded`, `NotSupported`.
     """
     if path not in (AUTO, *WAYS):
         raise ValueError(f"a path to a PCI card is {AUTO}, {' or '.join(WAYS)}, not {path!r}")

@@ -1,8 +1,8 @@
 """A PCI function through the kernel's sysfs files: BARs mapped, physical addresses for DMA, no interrupts, no
 protection.
 
-A card that is unplugged while its BARs are mapped ends the process at the next access (SIGBUS): the kernel takes the
-mapping away. VFIO asks first. Source: Linux PCI/sysfs-pci.rst; ABI/testing/sysfs-bus-pci.
+If a card is unplugged while its BARs are mapped, the next access ends the process (SIGBUS): the kernel removes the
+mapping. VFIO notifies the process first. Source: Linux PCI/sysfs-pci.rst; ABI/testing/sysfs-bus-pci.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ LOW_ADDRESS = pci.PCI_BASE_ADDRESS_MEM_MASK & 0xFFFF_FFFF  # of a BAR's first dw
 
 
 def stale(function: Function) -> bool:
-    """Whether the kernel's picture of the function is not the function's own: its link went down and came back, or it
-    was reset behind our back.
+    """Whether the function has lost the addresses that the kernel assigned: its link went down and came back, or
+    another program reset it.
 
-    Its BARs then hold other addresses than the kernel gave it, or nothing answers at all.
+    Its BARs hold other addresses then, or nothing answers at all.
     """
     node = function.kernel.open(function.path / "config", f"looking at pci:{function.address}", os.O_RDONLY)
     try:
@@ -59,7 +59,7 @@ def stale(function: Function) -> bool:
 
 
 def revive(function: Function) -> None:
-    """Have the kernel forget the function and look for it again below its bridge, which gives it addresses anew.
+    """Make the kernel remove the function and rescan the bus below its bridge, which assigns its addresses again.
 
     Raises `DeviceLost` when it is not found again. Only for a function without a driver.
     """
@@ -74,7 +74,7 @@ def revive(function: Function) -> None:
 
 
 class SysfsWay:
-    """Files of one function. What was changed of power control, `enable` and `reset_method` goes back at `close`."""
+    """Files of one function. `close` restores power control, `enable` and `reset_method`."""
 
     shown: Final = "sysfs"
 
@@ -88,9 +88,9 @@ class SysfsWay:
         with undone_on_error(self.close):
             self.config = NodeConfig(self._open("config"))
             self._wake()
-            # ORDER: behind the kernel's switching on, which lets them come. Nobody hears line interrupts here, and a
-            # line that stays up is shut off by the kernel for all devices on it. Source: Linux do_pci_enable_device,
-            # __report_bad_irq
+            # ORDER: after the kernel has enabled the function, which enables line interrupts. Nothing handles them
+            # here, and the kernel disables a line that stays asserted for all its devices. Source: Linux
+            # do_pci_enable_device, __report_bad_irq
             change_command(self.config, on=pci.PCI_COMMAND_INTX_DISABLE)
 
     @property
@@ -121,17 +121,17 @@ class SysfsWay:
         return dma.lend_own(size_bytes, self._lend)
 
     def pin(self, buffer: memoryview) -> HostMemory:
-        """Pin a caller's pages where they are."""
+        """Pin the caller's pages in place."""
         return dma.lend_callers(buffer, self._lend)
 
     def resets(self) -> tuple[str, ...]:
-        """Name what the kernel offers; empty where the function has no reset."""
+        """Return the names of the kernel's resets; empty where the function has none."""
         offered = self._methods()
         slot = self._slot_file() or BUS_RESET in offered
         return (*([FUNCTION] if set(offered) & set(FUNCTION_RESETS) else []), *([SLOT] if slot else []))
 
     def reset(self, method: str) -> None:
-        """Have the kernel reset it, which saves and restores its configuration space around that."""
+        """Make the kernel reset the function; it saves and restores its configuration space."""
         doing = f"resetting pci:{self._function.address} ({method})"
         if method == SLOT and (bridge := self._slot_file()):
             self._kernel.write(bridge.path / "reset_subordinate", "1", doing)
@@ -153,7 +153,7 @@ class SysfsWay:
         return "; ".join(filter(None, (iommu, way_up(self._function))))
 
     def close(self) -> None:
-        """Put files back as they were. Twice is harmless."""
+        """Restore the files. Twice is harmless."""
         while self._undo:
             name, text = self._undo.pop()
             with contextlib.suppress(RingupError):  # the function may be gone
@@ -161,8 +161,8 @@ class SysfsWay:
         self._nodes.close()
 
     def _wake(self) -> None:
-        """Keep the function out of runtime sleep, and have the kernel switch it on: that brings it to D0 and gives it
-        its BARs.
+        """Keep the function out of runtime suspend, and make the kernel enable it: that brings it to D0 and enables its
+        BARs.
         """
         path = self._function.path
         control = self._kernel.text(path / "power/control")
@@ -212,8 +212,8 @@ class SysfsWay:
         return self._kernel.text(self._function.path / "reset_method").split()
 
     def _slot_file(self) -> Function | None:
-        """Return the bridge whose subordinate bus the kernel can reset as a whole (Linux 6.13), where nobody else is on
-        it.
+        """Return the bridge whose subordinate bus the kernel can reset (Linux 6.13), if no other device is on that
+        bus.
         """
         bridge = next(self._function.above(), None)
         if bridge is None or not (bridge.path / "reset_subordinate").exists():

@@ -41,7 +41,7 @@ class Space(Protocol):
 
     @property
     def shown(self) -> str:
-        """Name it to the user."""
+        """Its name for the user."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Space(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go."""
+        """Release it."""
         ...
 
 
@@ -96,8 +96,8 @@ class VfioWay:
 
     @property
     def revoked(self) -> bool:
-        """Whether the kernel wants the function back (it waits for us), or its link had an error that cannot be
-        undone.
+        """Whether the kernel wants the function back, and waits for this process, or its link had an uncorrectable
+        error.
         """
         return any(notice.came for notice in self._notices)
 
@@ -118,17 +118,17 @@ class VfioWay:
         return dma.lend_own(size_bytes, self._lend)
 
     def pin(self, buffer: memoryview) -> HostMemory:
-        """Map a caller's pages where they are."""
+        """Map the caller's pages in place."""
         return dma.lend_callers(buffer, self._lend)
 
     def resets(self) -> tuple[str, ...]:
-        """Name what works: a function that only a bus reset reaches has none of its own."""
+        """Return the names of the resets that work; a function that only a bus reset reaches has none of its own."""
         methods = self._kernel.text(self._function.path / "reset_method").split()
         function = self._info.flags & vfio.VFIO_DEVICE_FLAGS_RESET and methods != [BUS_RESET]
         return (*([FUNCTION] if function else []), *([SLOT] if self._hot_reset else []))
 
     def reset(self, method: str) -> None:
-        """Have the kernel reset it, which saves and restores its configuration space around that."""
+        """Make the kernel reset the function; it saves and restores its configuration space."""
         doing = f"resetting pci:{self._function.address} ({method})"
         if method == FUNCTION:
             self._kernel.ask(self._node, vfio.VFIO_DEVICE_RESET, 0, doing)
@@ -151,7 +151,7 @@ class VfioWay:
         return "; ".join(filter(None, (iommu, way_up(self._function))))
 
     def close(self) -> None:
-        """Disable interrupts, then let the function and its addresses go. Twice is harmless."""
+        """Disable interrupts, then release the function and its addresses. Twice is harmless."""
         self._open.close()
 
     def _device_info(self) -> vfio.vfio_device_info:
@@ -219,7 +219,7 @@ class VfioWay:
         return [(iova, size_bytes)], take_back
 
     def _can_hot_reset(self) -> bool:
-        """Ask whom a reset of the slot would reach: all of them must be ours."""
+        """Ask which functions a reset of the slot would reach: this process must hold all of them."""
         head, row = vfio.vfio_pci_hot_reset_info, vfio.vfio_pci_dependent_device
         reply = bytearray(head.SIZE)
         for _ in range(2):  # the first call says how many there are

@@ -27,8 +27,8 @@ class GroupSpace:
     shown: Final = "vfio (group)"
 
     def __init__(self, function: Function) -> None:
-        """Raises `CardBusy` when another process holds the group or a mate of it, `PermissionNeeded`, `NotSupported`
-        for another IOMMU.
+        """Raises `CardBusy` when another process holds the group or a function of it, `PermissionNeeded`,
+        `NotSupported` for another IOMMU.
         """
         self._kernel, self._doing = function.kernel, f"opening pci:{function.address}"
         self._function = function
@@ -84,7 +84,7 @@ class GroupSpace:
         )
 
     def unmap(self, iova: int, size_bytes: int) -> None:
-        """Take pages from the card and unpin them."""
+        """Unmap pages from the card and unpin them."""
         call = vfio.vfio_iommu_type1_dma_unmap.view(bytearray(vfio.vfio_iommu_type1_dma_unmap.SIZE))
         call.argsz, call.iova, call.size = vfio.vfio_iommu_type1_dma_unmap.SIZE, iova, size_bytes
         self._kernel.ask(
@@ -94,7 +94,7 @@ class GroupSpace:
             raise TransportError(f"unmapping {size_bytes} bytes from the card: the kernel unmapped {call.size}")
 
     def close(self) -> None:
-        """Let the function, the group and the container go, in that order. Twice is harmless."""
+        """Release the function, the group and the container, in that order. Twice is harmless."""
         self._nodes.close()
 
     def _check_container(self) -> None:
