@@ -268,17 +268,17 @@ def test_the_command_generates_into_a_folder_of_choice(capsys, tmp_path, headers
 
 def test_the_command_refuses_a_tree_nobody_knows(capsys):
     assert cli.main(["headers", "check", "--tree", "nonsense=/x"]) == HeaderError.exit_code
-    assert "want NAME=DIR" in capsys.readouterr().err
+    assert "write NAME=DIR" in capsys.readouterr().err
 
 
 def test_the_command_refuses_a_tree_without_a_folder(capsys):
     assert cli.main(["headers", "check", "--tree", "nvidia-580="]) == HeaderError.exit_code
-    assert "--tree nvidia-580=: want NAME=DIR" in capsys.readouterr().err
+    assert "--tree nvidia-580=: write NAME=DIR" in capsys.readouterr().err
 
 
 def test_a_check_that_could_compare_nothing_says_so_and_fails(capsys, tmp_path):
     assert cli.main(["headers", "check", "--cache", str(tmp_path)]) == 1
-    assert "nothing could be compared: no header package is here" in capsys.readouterr().out
+    assert "nothing could be compared: no header package is installed" in capsys.readouterr().out
     assert cli.main(["headers", "check", "--json", "--cache", str(tmp_path)]) == 1
 
 

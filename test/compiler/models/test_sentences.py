@@ -77,7 +77,7 @@ def test_tokens_are_the_words_of_the_model(sentences):
 
 
 def test_no_model_is_told_with_the_remedy(tmp_path):
-    with pytest.raises(CompileError, match=r"all-MiniLM-L6-v2 is not in place: .*embedder.files fetches it"):
+    with pytest.raises(CompileError, match=r"all-MiniLM-L6-v2 is not in place: .*embedder.files downloads it"):
         sentence_files.open_files(tmp_path)
 
 
@@ -102,17 +102,17 @@ def test_weights_of_another_model(damaged, on_card):
     cache, folder = damaged
     header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     (folder / sentence_files.WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(CompileError, match=r"holds no embeddings.word_embeddings.weight: it is not the model's"):
+    with pytest.raises(CompileError, match=r"has no embeddings.word_embeddings.weight: it is not the model's"):
         Sentences(sentence_files.open_files(cache)).embed(["x"])
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (sentence_files.TOKENS, "{}", "tokenizer.json is no whole file of tokens"),
+        (sentence_files.TOKENS, "{}", "tokenizer.json is not a complete token file"),
         (sentence_files.TOKENS, b"\xff\xfe", "the model's tokens cannot be read"),
         (sentence_files.CONFIG, "{", "config.json is damaged"),
-        (sentence_files.CONFIG, "{}", "config.json says nothing of hidden_size"),
+        (sentence_files.CONFIG, "{}", "config.json has no hidden_size"),
         (sentence_files.TOKENS, None, "there is no .*tokenizer.json"),
     ],
 )

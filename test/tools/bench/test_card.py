@@ -91,7 +91,7 @@ def test_the_queues_bench_submits_what_it_says():
 def test_the_latency_bench_draws_both_queues(bench, chip):
     figures, html = bench("latency", "--card", f"virtual:{chip}")
     check(figures, html, plots=2)
-    assert all(f"virtual:{chip}, a device model" in row["note"] for row in figures)
+    assert all(f"virtual:{chip}, a virtual card" in row["note"] for row in figures)
 
 
 def test_the_transfers_bench_draws_every_direction_over_size(bench):
