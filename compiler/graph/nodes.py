@@ -98,6 +98,9 @@ class Op(Enum):
     # (view of a buffer, value) writes the value to the view's places; shape of the view, no value of its own
     STORE = "store"
 
+    # members are equal only to themselves; Enum's own hash is slow, and every node's operation is looked up in sets
+    __hash__ = object.__hash__
+
 
 UNARY = frozenset((
     Op.NEG, Op.ABS, Op.NOT, Op.SQRT, Op.RECIP, Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.CAST,

@@ -36,6 +36,8 @@ class Kind(IntEnum):
     LDS_DIRECT = 8
 
 
+# a tuple: to go through an enum itself takes longer
+KINDS: Final = tuple(Kind)
 IN_ORDER: Final = frozenset((Kind.VMEM, Kind.SAMPLE, Kind.BVH, Kind.LDS, Kind.LDS_DIRECT))
 # instructions of a kind after which those are looked for that must be back, since no counter counts so many
 LOOKED_EVERY: Final = 64
@@ -68,8 +70,8 @@ class _State:
     __slots__ = ("busy", "issued", "since")
 
     def __init__(self) -> None:
-        self.issued = [0] * len(Kind)
-        self.since: list[dict[int, int]] = [{} for _ in Kind]
+        self.issued = [0] * len(KINDS)
+        self.since: list[dict[int, int]] = [{} for _ in KINDS]
         self.busy: set[int] = set()
 
     def ages(self) -> list[dict[int, int]]:
@@ -102,13 +104,13 @@ class _Waits:
             Kind.EXPORT: (names.export,),
             Kind.LDS_DIRECT: (names.export,),
         }
-        self.counters = [counters[kind] for kind in Kind]
+        self.counters = [counters[kind] for kind in KINDS]
         self.limits = names.limits
 
     def run(self) -> Waiting:
         blocks, edges = self.program.blocks, self.program.edges()
         entering: list[list[dict[int, int]] | None] = [None] * len(blocks)
-        entering[0] = [{} for _ in Kind]
+        entering[0] = [{} for _ in KINDS]
         todo, walks = {0}, 0
         while todo:
             b = min(todo)
@@ -204,7 +206,7 @@ class _Waits:
 
     def _needed(self, state: _State, touched: list[int], own: Kind | None) -> dict[str, int]:
         needed: dict[str, int] = {}
-        for kind, since in zip(Kind, state.since, strict=True):
+        for kind, since in zip(KINDS, state.since, strict=True):
             if not since:
                 continue
             ordered = kind in IN_ORDER
@@ -220,7 +222,7 @@ class _Waits:
         return needed
 
     def _waited(self, state: _State, told: dict[str, int]) -> None:
-        for kind in Kind:
+        for kind in KINDS:
             if state.since[kind]:
                 counts = [told.get(counter) for counter in self.counters[kind]]
                 if any(count is None for count in counts):
