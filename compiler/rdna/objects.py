@@ -1,5 +1,5 @@
 """Kernels to one code object: descriptors and metadata from what the back end knows, written by
-`isa/amd/objects/elf.py`.
+`isa/amd/objects/elf_write.py`.
 
 A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE
 mode is off: minimum and maximum take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor",
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ringup.compiler.isa.amd.objects import elf
+from ringup.compiler.isa.amd.objects import elf_write
 from ringup.compiler.isa.common import program
 from ringup.compiler.isa.common.expression import Value
 from ringup.compiler.rdna.emit import CACHE_LINE, Binary
@@ -45,7 +45,7 @@ def object_of(binaries: Sequence[Binary]) -> bytes:
         made.kernels.append(program.Kernel(one.name, _directives(one)))
         rows.append(_metadata(one))
     made.metadata = {"amdhsa.kernels": rows}
-    return elf.write(made)
+    return elf_write.write(made)
 
 
 def _directives(one: Binary) -> dict[str, int]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ringup import Tensor
     from ringup.drivers.amd.observe.report import Report
     from ringup.drivers.amd.profiling import CardProfile
-    from ringup.queues.amd.code_object import CodeObject
+    from ringup.queues.amd.objects.code_object import CodeObject
 
 LOG = logging.getLogger(__name__)
 INTERRUPTS_KEPT = 256
@@ -289,7 +289,7 @@ class Radeon:
         Of a fat binary, such as a library that HIP's compiler made, the object for this card is taken; of several, the
         one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
-        from ringup.queues.amd.code_object import CodeObject, parse  # only a card that runs programs needs them
+        from ringup.queues.amd.objects.code_object import CodeObject, parse  # only a card that runs programs needs them
 
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):

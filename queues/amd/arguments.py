@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringup.errors import NotSupported
-from ringup.queues.amd.hsa_metadata import ADDRESSES, BY_VALUE, DYNAMIC_LDS, HIDDEN, Argument
 from ringup.queues.amd.launch import Launch
+from ringup.queues.amd.objects.hsa_metadata import ADDRESSES, BY_VALUE, DYNAMIC_LDS, HIDDEN, Argument
 
 if TYPE_CHECKING:
-    from ringup.queues.amd.code_object import Kernel
+    from ringup.queues.amd.objects.code_object import Kernel
 
 UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 FLOATS = {2: "e", 4: "f", 8: "d"}

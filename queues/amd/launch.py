@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ringup.errors import NotSupported
 
 if TYPE_CHECKING:
-    from ringup.queues.amd.code_object import Kernel
+    from ringup.queues.amd.objects.code_object import Kernel
 
 Triple = tuple[int, int, int]
 AXES = "xyz"

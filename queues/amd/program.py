@@ -11,7 +11,7 @@ from ringup.errors import NotSupported
 from ringup.queues.amd.arguments import Packer
 
 if TYPE_CHECKING:
-    from ringup.queues.amd.code_object import CodeObject, Kernel
+    from ringup.queues.amd.objects.code_object import CodeObject, Kernel
 
 ENTRY_ALIGN = 256  # bytes: COMPUTE_PGM_LO holds an address without its low eight bits
 

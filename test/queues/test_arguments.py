@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from ringup.errors import NotSupported
-from ringup.queues.amd import code_object
 from ringup.queues.amd.arguments import Packer, plain
-from ringup.queues.amd.hsa_metadata import Argument
 from ringup.queues.amd.launch import Launch
+from ringup.queues.amd.objects import code_object
+from ringup.queues.amd.objects.hsa_metadata import Argument
 
 SOURCE = """
 typedef struct { int a; float b; char c[5]; } S;

@@ -10,8 +10,8 @@ import pytest
 from llvmlite import binding as llvm
 
 from ringup.errors import CompileError, NotSupported, WrongTarget
-from ringup.queues.amd import code_object, processors
-from ringup.queues.amd.code_object import parse
+from ringup.queues.amd.objects import code_object, processors
+from ringup.queues.amd.objects.code_object import parse
 
 SOURCE = """
 typedef struct { int a; float b; char c[5]; } S;
@@ -260,8 +260,8 @@ def test_symbols_of_other_objects_are_reached_through_a_table(compile_cl):
 
 
 def test_relocations_that_do_not_fit_are_told():
-    symbol = code_object.elf.Symbol("s", 0)
-    row = code_object.elf.Relocation(0, 6, symbol, 0)  # R_AMDGPU_ABS32
+    symbol = code_object.elf_image.Symbol("s", 0)
+    row = code_object.elf_image.Relocation(0, 6, symbol, 0)  # R_AMDGPU_ABS32
     program = code_object.CodeObject("p", processors.Target("gfx1100"), 5, bytes(8), 4096, (), {}, {}, (row,))
     assert program.relocate(0x1000)[:4] == bytes.fromhex("00100000")
     with pytest.raises(CompileError, match="relocation 6 at 0x0 needs 0x100000000, which 4 bytes do not hold"):

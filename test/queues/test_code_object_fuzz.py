@@ -10,9 +10,9 @@ import tracemalloc
 import pytest
 
 from ringup.errors import CompileError, RingupError
-from ringup.queues.amd import hsa_metadata
 from ringup.queues.amd.arguments import Packer
-from ringup.queues.amd.code_object import parse
+from ringup.queues.amd.objects import hsa_metadata
+from ringup.queues.amd.objects.code_object import parse
 
 SOURCE = """
 __constant int lut[4] = {1, 2, 3, 4};

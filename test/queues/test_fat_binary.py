@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 from ringup.errors import CompileError, NotSupported, RingupError, WrongTarget
-from ringup.queues.amd import fat_binary
-from ringup.queues.amd.code_object import parse
+from ringup.queues.amd.objects import fat_binary
+from ringup.queues.amd.objects.code_object import parse
 
 IDS = (
     "host-x86_64-unknown-linux-gnu-",

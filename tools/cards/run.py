@@ -10,8 +10,8 @@ from typing import Any
 
 import ringup
 from ringup.errors import CompileError
-from ringup.queues.amd import code_object, fat_binary
-from ringup.queues.amd.code_object import CodeObject
+from ringup.queues.amd.objects import code_object, fat_binary
+from ringup.queues.amd.objects.code_object import CodeObject
 from ringup.tools.cards import kernel_arguments
 from ringup.tools.cards.kernel_arguments import SHOWN, Argument
 from ringup.tools.command_line.card_argument import add_card_arguments, card_name, is_card

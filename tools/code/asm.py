@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ringup.compiler.isa.amd import LIMITS, processor
 from ringup.compiler.isa.amd.assembly.assembler import assemble
-from ringup.compiler.isa.amd.objects import elf
+from ringup.compiler.isa.amd.objects import elf_write
 from ringup.compiler.isa.common.program import Program
 from ringup.errors import CompileError
 from ringup.tools.common import files
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     target = args.target or (stated[1] if stated else "gfx1100")
     wave64 = args.wave64 or bool(_WAVE64.search(source)) or LIMITS.get(target, LIMITS["gfx1100"]).wave_sizes == (64,)
     program = assemble(source, processor(target, 64 if wave64 else 0), "<stdin>" if args.file == "-" else args.file)
-    data = program.text if args.raw else elf.write(program)
+    data = program.text if args.raw else elf_write.write(program)
     files.write(out, data)
     print(_summary(program, out, len(data)))
     return 0

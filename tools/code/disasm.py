@@ -12,7 +12,7 @@ from ringup.compiler.isa.amd.assembly import disassembler
 from ringup.compiler.isa.amd.objects import elf_read
 from ringup.compiler.isa.amd.objects.descriptor import read as read_descriptor
 from ringup.errors import CompileError
-from ringup.queues.amd import fat_binary
+from ringup.queues.amd.objects import elf, fat_binary
 from ringup.tools.code import objects
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             )
             return 0
         data = objects.pick(data, args.file, args, args.target)
-    raw = args.raw or not elf_read.is_elf(data)
+    raw = args.raw or not elf.is_elf(data)
     if not args.raw and raw:
         raise CompileError(f"{args.file} is neither an ELF file nor a fat binary; --raw reads it as bare machine code")
     if raw:

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from ringup.errors import CompileError
-from ringup.queues.amd import fat_binary
-from ringup.queues.amd.fat_binary import Member
+from ringup.queues.amd.objects import fat_binary
+from ringup.queues.amd.objects.fat_binary import Member
 
 SHOWN = 12  # targets in an error
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ringup.drivers.amd.bus.chips import CHIPS
 from ringup.errors import CompileError
-from ringup.queues.amd import code_object, fat_binary, processors
-from ringup.queues.amd.code_object import CodeObject, Kernel
+from ringup.queues.amd.objects import code_object, fat_binary, processors
+from ringup.queues.amd.objects.code_object import CodeObject, Kernel
 from ringup.tools.code import objects
 from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text

@@ -8,7 +8,7 @@ import pytest
 
 from ringup.compiler.isa.amd import processor
 from ringup.compiler.isa.amd.assembly.assembler import assemble
-from ringup.compiler.isa.amd.objects import elf
+from ringup.compiler.isa.amd.objects import elf_write
 from ringup.compiler.isa.common.lexer import AssemblyError
 from ringup.errors import CompileError
 
@@ -184,7 +184,7 @@ def changed(text, pick):
 def refusal(text, machine):
     """Return what is said of a text, empty where it becomes a code object."""
     try:
-        elf.write(assemble(text, machine, "x.s"))
+        elf_write.write(assemble(text, machine, "x.s"))
     except CompileError as error:
         return str(error)
     return ""

@@ -14,7 +14,7 @@ from ringup.compiler.isa.amd import processor
 from ringup.compiler.isa.amd.assembly import disassembler
 from ringup.compiler.isa.amd.assembly.assembler import Assembler, assemble
 from ringup.compiler.isa.amd.objects import elf_read
-from ringup.queues.amd import fat_binary
+from ringup.queues.amd.objects import fat_binary
 
 LINE = re.compile(r"^\t(.+?)\s*// [0-9A-F]+: ((?:[0-9A-F]{8} ?)+)", re.M)
 LABELLED = re.compile(r"^(s_c?branch\w*|s_call_b64 \S+) .*")  # distances of branches are spelled in other ways

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ringup
-from ringup.queues.amd import fat_binary
+from ringup.queues.amd.objects import fat_binary
 from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ringup.queues.amd import code_object
+from ringup.queues.amd.objects import code_object
 
 KERNEL = """
 .text

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ringup.queues.amd import code_object
+from ringup.queues.amd.objects import code_object
 from ringup.queues.amd.pm4_stream import ComputeStream, Pm4Commands
 from ringup.queues.amd.program import Program, Scratch
 from ringup.queues.amd.sdma_stream import CopyStream, SdmaCommands

@@ -20,7 +20,7 @@ from ringup.compiler.isa.amd.encoding.mnemonics import split_suffix
 from ringup.compiler.isa.amd.encoding.processor import Processor, processor
 from ringup.compiler.isa.amd.encoding.registers import Operand
 from ringup.compiler.isa.amd.encoding.usage import registers_of
-from ringup.compiler.isa.amd.objects import elf
+from ringup.compiler.isa.amd.objects import elf_write
 from ringup.compiler.isa.common.expression import Value
 from ringup.compiler.isa.common.program import FILL, TEXT, Kernel, Program
 from ringup.errors import CompileError
@@ -220,4 +220,4 @@ class Code:
                 }
             ]
         }
-        return elf.write(program)
+        return elf_write.write(program)

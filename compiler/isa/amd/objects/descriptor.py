@@ -5,17 +5,26 @@ Source: LLVM AMDGPUUsage, "Kernel Descriptor", "AMDHSA Kernel Assembler Directiv
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ringup.autogen.layout import Field
 from ringup.compiler.isa.amd.encoding.target import Limits
 from ringup.errors import CompileError
+from ringup.queues.amd.objects import kernel_descriptor
+from ringup.queues.amd.objects.kernel_descriptor import KERNEL_CODE_PROPERTIES, KERNEL_DESCRIPTOR
 
-BYTES, ALIGN = 64, 64
-ENTRY_OFFSET_AT = 16  # byte of the distance to the kernel's entry
-_LAYOUT = struct.Struct("<III4xq20xIIIHH4x")  # group, private, kernarg, entry, rsrc3, rsrc1, rsrc2, properties, preload
-WORDS = ("group", "private", "kernarg", "entry", "rsrc3", "rsrc1", "rsrc2", "properties", "preload")
+BYTES, ALIGN = kernel_descriptor.DESCRIPTOR_BYTES, kernel_descriptor.DESCRIPTOR_ALIGN
+WORDS = {  # what directives fill
+    "group": KERNEL_DESCRIPTOR.group_segment_fixed_size,
+    "private": KERNEL_DESCRIPTOR.private_segment_fixed_size,
+    "kernarg": KERNEL_DESCRIPTOR.kernarg_size,
+    "entry": KERNEL_DESCRIPTOR.kernel_code_entry_byte_offset,
+    "rsrc3": KERNEL_DESCRIPTOR.compute_pgm_rsrc3,
+    "rsrc1": KERNEL_DESCRIPTOR.compute_pgm_rsrc1,
+    "rsrc2": KERNEL_DESCRIPTOR.compute_pgm_rsrc2,
+    "properties": KERNEL_DESCRIPTOR.kernel_code_properties,
+}
 VGPR_UNIT = {32: 8, 64: 4}  # of the count in rsrc1, gfx11 and gfx12; gfx90a on: 8 whatever the wave
 
 SGPR_UNIT, HIDDEN_SGPRS = (
@@ -34,20 +43,24 @@ class Directive(NamedTuple):
     generations: tuple[int, ...] = (9, 11, 12)
 
 
+def _property(field: Field, default: int = 0, generations: tuple[int, ...] = (9, 11, 12)) -> Directive:
+    return Directive("properties", field.lo, field.width, default, generations)
+
+
 _OLD, _RDNA = (9, 11), (11, 12)
 DIRECTIVES: dict[str, Directive] = {
     "group_segment_fixed_size": Directive("group", 0, 32),
     "private_segment_fixed_size": Directive("private", 0, 32),
     "kernarg_size": Directive("kernarg", 0, 32),
-    "user_sgpr_dispatch_ptr": Directive("properties", 1, 1),
-    "user_sgpr_queue_ptr": Directive("properties", 2, 1),
-    "user_sgpr_kernarg_segment_ptr": Directive("properties", 3, 1),
-    "user_sgpr_dispatch_id": Directive("properties", 4, 1),
-    "user_sgpr_private_segment_size": Directive("properties", 6, 1),
-    "user_sgpr_kernarg_preload_length": Directive("preload", 0, 7, 0, (9,)),
-    "user_sgpr_kernarg_preload_offset": Directive("preload", 7, 9, 0, (9,)),
-    "wavefront_size32": Directive("properties", 10, 1, 1, _RDNA),
-    "uses_dynamic_stack": Directive("properties", 11, 1),
+    "user_sgpr_dispatch_ptr": _property(KERNEL_CODE_PROPERTIES.enable_sgpr_dispatch_ptr),
+    "user_sgpr_queue_ptr": _property(KERNEL_CODE_PROPERTIES.enable_sgpr_queue_ptr),
+    "user_sgpr_kernarg_segment_ptr": _property(KERNEL_CODE_PROPERTIES.enable_sgpr_kernarg_segment_ptr),
+    "user_sgpr_dispatch_id": _property(KERNEL_CODE_PROPERTIES.enable_sgpr_dispatch_id),
+    "user_sgpr_private_segment_size": _property(KERNEL_CODE_PROPERTIES.enable_sgpr_private_segment_size),
+    "user_sgpr_kernarg_preload_length": _property(KERNEL_CODE_PROPERTIES.kernarg_preload_spec_length, 0, (9,)),
+    "user_sgpr_kernarg_preload_offset": _property(KERNEL_CODE_PROPERTIES.kernarg_preload_spec_offset, 0, (9,)),
+    "wavefront_size32": _property(KERNEL_CODE_PROPERTIES.enable_wavefront_size32, 1, _RDNA),
+    "uses_dynamic_stack": _property(KERNEL_CODE_PROPERTIES.uses_dynamic_stack),
     "enable_private_segment": Directive("rsrc2", 0, 1),
     "system_sgpr_workgroup_id_x": Directive("rsrc2", 7, 1, 1),
     "system_sgpr_workgroup_id_y": Directive("rsrc2", 8, 1),
@@ -79,9 +92,10 @@ DIRECTIVES: dict[str, Directive] = {
 }  # fmt: skip
 _WIDER = {12: {"inst_pref_size": Directive("rsrc3", 4, 8, 0, (12,))}}
 USER_SGPRS = {  # directive: SGPRs it takes
-    "user_sgpr_dispatch_ptr": 2, "user_sgpr_queue_ptr": 2, "user_sgpr_kernarg_segment_ptr": 2, "user_sgpr_dispatch_id": 2,
-    "user_sgpr_private_segment_size": 1,
-}  # fmt: skip
+    f"user_sgpr_{name}": count
+    for name, count in kernel_descriptor.USER_SGPRS.items()
+    if f"user_sgpr_{name}" in DIRECTIVES
+}
 COUNTS = {  # directive: greatest value; they set fields by a rule of their own
     "next_free_vgpr": 512, "next_free_sgpr": 106, "user_sgpr_count": 32, "reserve_vcc": 1, "reserve_xnack_mask": 1,
 }  # fmt: skip
@@ -124,7 +138,7 @@ def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size
     entry.
     """
     words = dict.fromkeys(WORDS, 0)
-    words["entry"] = entry_offset
+    words["entry"] = entry_offset & (1 << KERNEL_DESCRIPTOR.kernel_code_entry_byte_offset.width) - 1
     table = directives_of(limits)
     wave = 64 if limits.generation == 9 else 32 if given.get("wavefront_size32", wave_size == 32) else 64
     for name, row in table.items():
@@ -148,7 +162,10 @@ def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size
         )
     words["rsrc2"] |= count << 1
     words["rsrc1"] |= _vgprs(given, limits, wave) | _sgprs(given, limits)
-    return _LAYOUT.pack(*(words[name] for name in WORDS))
+    made = 0
+    for name, field in WORDS.items():
+        made |= words[name] << field.lo
+    return made.to_bytes(BYTES, "little")
 
 
 def _vgprs(given: Mapping[str, int], limits: Limits, wave: int) -> int:
@@ -171,7 +188,9 @@ def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
     """
     if len(data) != BYTES:
         raise CompileError(f"a kernel descriptor has {BYTES} bytes, not {len(data)}")
-    words = dict(zip(WORDS, _LAYOUT.unpack(data), strict=True))
+    word = KERNEL_DESCRIPTOR(int.from_bytes(data, "little"))
+    entry = kernel_descriptor.entry_offset(word)
+    words: dict[str, int] = {name: field.__get__(word) for name, field in WORDS.items()}
     found: dict[str, int] = {}
     for name, row in directives_of(limits).items():
         found[name] = words[row.word] >> row.shift & (1 << row.width) - 1
@@ -186,10 +205,10 @@ def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
         else 0
     )
     found["user_sgpr_count"] = words["rsrc2"] >> 1 & 0x1F
-    again = build(found, limits, words["entry"], wave)
+    again = build(found, limits, entry, wave)
     if again != data:
         raise CompileError("its bytes have bits set that no directive says")
-    return found, words["entry"]
+    return found, entry
 
 
 def lines(name: str, found: Mapping[str, int], limits: Limits) -> list[str]:

@@ -10,28 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgpack
-
 from ringup.compiler.isa.amd.encoding.target import Limits
 from ringup.compiler.isa.common.program import Kernel
 from ringup.errors import CompileError
+from ringup.queues.amd.objects import hsa_metadata
 
-VERSION = [1, 2]  # of the metadata of code object v5
-TRIPLE = "amdgcn-amd-amdhsa--"
+VERSION = [hsa_metadata.MAJOR, 2]  # of the metadata of code object v5
 MAX_DEPTH = 16
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
     """Return a metadata document as the bytes of its note."""
+    import msgpack  # assembly text is written and read without it
+
     return bytes(msgpack.packb(document))
 
 
-def unpack(data: bytes) -> dict[str, Any]:
-    """Return the document in a note; a `CompileError` for damage."""
-    try:
-        found = msgpack.unpackb(data)
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise CompileError(f"metadata of {len(data)} bytes is damaged: {error}; build the object again") from error
+def unpack(data: bytes, what: str) -> dict[str, Any]:
+    """Return the document in a note of the object `what`; a `CompileError` for damage."""
+    found = hsa_metadata.unpack(data, what)
     if not isinstance(found, dict):
         raise CompileError("metadata is no map; build the object again")
     _check_plain(found, 0)
@@ -77,7 +74,7 @@ def complete(
         described[kernel.name] = defaults | described.get(kernel.name, {})
     made["amdhsa.kernels"] = list(described.values())
     made["amdhsa.version"] = made.get("amdhsa.version", VERSION)
-    made["amdhsa.target"] = made.get("amdhsa.target", TRIPLE + limits.name)
+    made["amdhsa.target"] = made.get("amdhsa.target", hsa_metadata.TRIPLE + limits.name)
     return made
 
 

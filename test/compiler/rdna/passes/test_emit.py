@@ -13,7 +13,7 @@ from ringup.compiler.rdna.model import estimate, hot_loop
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.errors import CompileError
-from ringup.queues.amd import code_object
+from ringup.queues.amd.objects import code_object
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter

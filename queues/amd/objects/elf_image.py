@@ -1,5 +1,4 @@
-"""ELF files of one machine: their header, pieces laid out into one image, symbols, relocations and notes. Every byte is
-doubted.
+"""ELF files of GPU programs, laid out into one image: pieces, symbols, relocations and notes. Every byte is doubted.
 
 Linked objects (ET_DYN) are laid out by program headers and read through their dynamic section, as a loader does:
 section headers may be gone. Unlinked ones (ET_REL) are laid out here by section, with a table of addresses (GOT) where
@@ -9,45 +8,60 @@ code asks for one. Sources: System V ABI, "Object Files" and "Program Loading an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from struct import Struct
-from typing import Generic, TypeVar
 
-from ringup.errors import CompileError, NotSupported
+from ringup.errors import NotSupported
+from ringup.queues.amd.objects.elf import (
+    DT_HASH,
+    DT_JMPREL,
+    DT_NULL,
+    DT_PLTRELSZ,
+    DT_REL,
+    DT_RELA,
+    DT_RELAENT,
+    DT_RELASZ,
+    DT_STRSZ,
+    DT_STRTAB,
+    DT_SYMENT,
+    DT_SYMTAB,
+    DYN,
+    ET_DYN,
+    ET_REL,
+    MAGIC,
+    PAGE_BYTES,
+    PF_W,
+    PF_X,
+    PHDR,
+    PT_DYNAMIC,
+    PT_LOAD,
+    PT_NOTE,
+    RELA,
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHF_WRITE,
+    SHN_ABS,
+    SHN_AMDGPU_LDS,
+    SHN_LORESERVE,
+    SHN_UNDEF,
+    SHN_XINDEX,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_RELA,
+    SHT_SYMTAB,
+    STB_WEAK,
+    SYM,
+    Bytes,
+    Names,
+    Note,
+    Shdr,
+    header,
+    notes,
+    sections,
+)  # fmt: skip
 
-HEADER = Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-PROGRAM = Struct("<IIQQQQQQ")  # Elf64_Phdr
-SECTION = Struct("<IIQQQQIIQQ")  # Elf64_Shdr
-SYMBOL = Struct("<IBBHQQ")  # Elf64_Sym
-RELA = Struct("<QIIq")  # Elf64_Rela; little-endian: type, then symbol
-DYNAMIC = Struct("<qQ")  # Elf64_Dyn
-NOTE = Struct("<III")  # name bytes, descriptor bytes, type
-
-MAGIC, CLASS64, LITTLE = b"\x7fELF", 2, 1
-ET_REL, ET_DYN = 1, 3
-PT_LOAD, PT_DYNAMIC, PT_NOTE = 1, 2, 4
-PF_X, PF_W = 1, 2
-SHT_SYMTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS = 2, 4, 7, 8
-SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
-SHN_UNDEF, SHN_LORESERVE, SHN_AMDGPU_LDS, SHN_ABS, SHN_XINDEX = 0, 0xFF00, 0xFF00, 0xFFF1, 0xFFFF
-STB_WEAK = 2
-DT_NULL, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_SYMENT, DT_RELAENT = (
-    0,
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-    11,
-    9,
-)
-DT_REL, DT_JMPREL, DT_PLTRELSZ = 17, 23, 2
 R_GOTPCREL = {7: 4, 8: 10, 9: 11}  # GOTPCREL, GOTPCREL32_LO, _HI become REL32, REL32_LO, _HI of the slot
 R_ABS64 = 3
 
-PAGE_BYTES = 4096
 MAX_IMAGE_BYTES = 256 << 20  # a file of a few bytes may ask for any amount of zeros
 MAX_ALIGN = 2 << 20
 
@@ -87,15 +101,6 @@ class Relocation:
     addend: int
 
 
-@dataclass(frozen=True)
-class Note:
-    """A note record: who wrote it, its type, what it says."""
-
-    owner: str
-    kind: int
-    text: bytes
-
-
 @dataclass
 class Elf:
     """What a file holds, laid out from offset 0 on."""
@@ -113,86 +118,28 @@ class Elf:
     notes: tuple[Note, ...] = ()
 
 
-Data = TypeVar("Data", bytes, memoryview)
-
-
-class Bytes(Generic[Data]):
-    """Bounded reads of a file or image, pieces of the same type; `what` begins every complaint."""
-
-    def __init__(self, data: Data, what: str) -> None:
-        self.data: Data = data
-        self.what = what
-
-    def bad(self, why: str) -> CompileError:
-        """Make the error for damage."""
-        return CompileError(f"{self.what}: {why}; build it again")
-
-    def take(self, offset: int, size_bytes: int, part: str) -> Data:
-        """Return that many bytes."""
-        if offset + size_bytes > len(self.data):
-            raise self.bad(f"{part} would end at byte {offset + size_bytes:#x}, the data ends at {len(self.data):#x}")
-        piece: Data = self.data[offset : offset + size_bytes]
-        return piece
-
-    def rows(self, layout: Struct, offset: int, count: int, part: str) -> Iterator[tuple[int, ...]]:
-        """Give the rows of a table."""
-        return layout.iter_unpack(self.take(offset, layout.size * count, part))
-
-
-class Names:
-    """A string table. What all names of it hold together is bounded: rows may share one long name."""
-
-    def __init__(self, table: bytes, of: Bytes[bytes]) -> None:
-        self._table, self._of = table, of
-        self._left = 4 * len(table) + PAGE_BYTES
-
-    def at(self, offset: int) -> str:
-        """Return the name that begins there."""
-        end = self._table.find(b"\0", offset)
-        if end < 0 or offset >= len(self._table):
-            raise self._of.bad(f"a name at {offset:#x} leaves its table of {len(self._table):#x} bytes")
-        self._left -= end - offset
-        if self._left < 0:
-            raise self._of.bad("names overlap")
-        return self._table[offset:end].decode("utf-8", "replace")
-
-
 def read(data: bytes, what: str) -> Elf:
     """Read and lay out a file. Raises `CompileError` for damage, `NotSupported` for ELF of another sort; both name
     `what`.
     """
     file = Bytes(bytes(data), what)
-    ident, kind, machine, _, _, phoff, shoff, flags, _, phsize, phnum, shsize, shnum, _ = HEADER.unpack(
-        file.take(0, HEADER.size, "the ELF header")
-    )
-    if not ident.startswith(MAGIC):
-        raise file.bad(f"it begins with {ident[:4].hex()}, not as an ELF file (7f454c46)")
-    if ident[4] != CLASS64 or ident[5] != LITTLE:
-        raise NotSupported(f"{what}: ELF class {ident[4]}, byte order {ident[5]}; only 64 bits little-endian is read")
-    elf = Elf(kind == ET_DYN, machine, os_abi=ident[7], abi_version=ident[8], flags=flags)
-    if kind == ET_DYN:
-        if phsize != PROGRAM.size:
-            raise file.bad(f"program headers of {phsize} bytes")
-        _Linked(file, elf, list(file.rows(PROGRAM, phoff, phnum, "the program headers"))).read()
-    elif kind == ET_REL:
-        if shsize != SECTION.size:
-            raise file.bad(f"section headers of {shsize} bytes")
-        _Unlinked(file, elf, list(file.rows(SECTION, shoff, shnum, "the section headers"))).read()
+    head = header(file)
+    if not head.ident.startswith(MAGIC):
+        raise file.bad(f"it begins with {head.ident[:4].hex()}, not as an ELF file (7f454c46)")
+    if not head.is_64_bit_little:
+        raise NotSupported(
+            f"{what}: ELF class {head.ident[4]}, byte order {head.ident[5]}; only 64 bits little-endian is read"
+        )
+    elf = Elf(head.type == ET_DYN, head.machine, os_abi=head.ident[7], abi_version=head.ident[8], flags=head.flags)
+    if head.type == ET_DYN:
+        if head.phentsize != PHDR.size:
+            raise file.bad(f"program headers of {head.phentsize} bytes")
+        _Linked(file, elf, list(file.rows(PHDR, head.phoff, head.phnum, "the program headers"))).read()
+    elif head.type == ET_REL:
+        _Unlinked(file, elf, sections(file, head)).read()
     else:
-        raise NotSupported(f"{what}: ELF type {kind}; a shared object (3) or an unlinked one (1) is needed")
+        raise NotSupported(f"{what}: ELF type {head.type}; a shared object (3) or an unlinked one (1) is needed")
     return elf
-
-
-def _notes(file: Bytes[bytes], text: bytes) -> Iterator[Note]:
-    """Give the records of a note segment or section."""
-    notes, at = Bytes(text, file.what), 0
-    while at < len(text):
-        name_bytes, text_bytes, kind = NOTE.unpack(notes.take(at, NOTE.size, "a note"))
-        at += NOTE.size
-        owner = notes.take(at, name_bytes, "a note's owner").rstrip(b"\0").decode("ascii", "replace")
-        at += name_bytes + -name_bytes % 4
-        yield Note(owner, kind, notes.take(at, text_bytes, "a note's text"))
-        at += text_bytes + -text_bytes % 4
 
 
 def _alignment(file: Bytes[bytes], align: int) -> int:
@@ -216,13 +163,13 @@ class _Linked:
             raise self.file.bad(f"{len(tables)} dynamic sections")
         for at, size in tables:
             self._read_dynamic(at, size)
-        notes = [note for note in self.programs if note[0] == PT_NOTE]
-        if sum(note[5] for note in notes) > len(self.file.data):
+        segments = [program for program in self.programs if program[0] == PT_NOTE]
+        if sum(segment[5] for segment in segments) > len(self.file.data):
             raise self.file.bad("its notes overlap")
         self.elf.notes = tuple(
             note
-            for _, _, offset, _, _, size, _, _ in notes
-            for note in _notes(self.file, self.file.take(offset, size, "the notes"))
+            for _, _, offset, _, _, size, _, _ in segments
+            for note in notes(self.file, self.file.take(offset, size, "the notes"))
         )
 
     def _lay_out(self) -> None:
@@ -255,13 +202,11 @@ class _Linked:
 
     def _read_dynamic(self, address: int, size_bytes: int) -> None:
         tags: dict[int, int] = {}
-        for tag, value in self.image.rows(
-            DYNAMIC, self._at(address), size_bytes // DYNAMIC.size, "the dynamic section"
-        ):
+        for tag, value in self.image.rows(DYN, self._at(address), size_bytes // DYN.size, "the dynamic section"):
             if tag == DT_NULL:
                 break
             tags.setdefault(tag, value)
-        if tags.get(DT_SYMENT, SYMBOL.size) != SYMBOL.size or tags.get(DT_RELAENT, RELA.size) != RELA.size:
+        if tags.get(DT_SYMENT, SYM.size) != SYM.size or tags.get(DT_RELAENT, RELA.size) != RELA.size:
             raise self.file.bad("table rows of unknown size")
         if DT_REL in tags:
             raise NotSupported(f"{self.file.what}: relocations without addends; AMDHSA objects have them with")
@@ -282,7 +227,7 @@ class _Linked:
         names = Names(strings, self.file)
         found = []
         for name, info, _, section, value, size in self.image.rows(
-            SYMBOL, self._at(tags[DT_SYMTAB]), count, "the symbols"
+            SYM, self._at(tags[DT_SYMTAB]), count, "the symbols"
         ):
             if section == SHN_AMDGPU_LDS:
                 raise NotSupported(f"{self.file.what}: {names.at(name)} lies in LDS without a place; link it in")
@@ -308,7 +253,7 @@ class _Unlinked:
     kind of access.
     """
 
-    def __init__(self, file: Bytes[bytes], elf: Elf, sections: list[tuple[int, ...]]) -> None:
+    def __init__(self, file: Bytes[bytes], elf: Elf, sections: list[Shdr]) -> None:
         self.file, self.elf, self.sections = file, elf, sections
         self.places: dict[int, int] = {}  # section number to offset in the image
         self.got: dict[Symbol, int] = {}  # what a slot holds the address of, and its number
@@ -320,15 +265,16 @@ class _Unlinked:
         symbols: list[Symbol] | None = None
         left = len(self.file.data) // RELA.size  # tables may not share rows: no row is read twice
         self.got_at = (end + PAGE_BYTES - 1) & -PAGE_BYTES
-        for kind, target, offset, size in ((s[1], s[7], s[4], s[5]) for s in self.sections):
-            if kind != SHT_RELA or target not in self.places:
+        for section in self.sections:
+            if section.type != SHT_RELA or section.info not in self.places:
                 continue
-            left -= size // RELA.size
+            count = section.size // RELA.size
+            left -= count
             if left < 0:
                 raise self.file.bad("its relocation tables overlap")
             symbols = self._symbols() if symbols is None else symbols
-            for row in self.file.rows(RELA, offset, size // RELA.size, "the relocations"):
-                relocations.append(self._relocation(row, target, symbols))
+            for row in self.file.rows(RELA, section.offset, count, "the relocations"):
+                relocations.append(self._relocation(row, section.info, symbols))
         if symbols is None:
             self._symbols()
         if self.got:
@@ -338,11 +284,13 @@ class _Unlinked:
             slots = self.got.items()
             relocations += (Relocation(self.got_at + 8 * slot, R_ABS64, symbol, 0) for symbol, slot in slots)
         self.elf.image, self.elf.relocations = b"".join(parts), tuple(relocations)
-        notes = [(offset, size) for _, kind, _, _, offset, size, *_ in self.sections if kind == SHT_NOTE]
-        if sum(size for _, size in notes) > len(self.file.data):
+        noted = [section for section in self.sections if section.type == SHT_NOTE]
+        if sum(section.size for section in noted) > len(self.file.data):
             raise self.file.bad("its notes overlap")
         self.elf.notes = tuple(
-            note for offset, size in notes for note in _notes(self.file, self.file.take(offset, size, "the notes"))
+            note
+            for section in noted
+            for note in notes(self.file, self.file.take(section.offset, section.size, "the notes"))
         )
 
     def _lay_out(self) -> tuple[list[bytes], int]:
@@ -373,15 +321,17 @@ class _Unlinked:
         return SHF_EXECINSTR if flags & SHF_EXECINSTR else flags & SHF_WRITE
 
     def _symbols(self) -> list[Symbol]:
-        tables = [section for section in self.sections if section[1] == SHT_SYMTAB]
+        tables = [section for section in self.sections if section.type == SHT_SYMTAB]
         if len(tables) != 1:
             raise self.file.bad(f"{len(tables)} symbol tables")
-        _, _, _, _, offset, size, link, _, _, _ = tables[0]
-        if link >= len(self.sections):
-            raise self.file.bad(f"its names lie in section {link} of {len(self.sections)}")
-        names = Names(self.file.take(self.sections[link][4], self.sections[link][5], "the names"), self.file)
+        table = tables[0]
+        if table.link >= len(self.sections):
+            raise self.file.bad(f"its names lie in section {table.link} of {len(self.sections)}")
+        strings = self.sections[table.link]
+        names = Names(self.file.take(strings.offset, strings.size, "the names"), self.file)
+        rows = self.file.rows(SYM, table.offset, table.size // SYM.size, "the symbols")
         found = []
-        for name, info, _, section, value, length in self.file.rows(SYMBOL, offset, size // SYMBOL.size, "the symbols"):
+        for name, info, _, section, value, length in rows:
             if section == SHN_XINDEX:
                 raise NotSupported(f"{self.file.what}: more than {SHN_LORESERVE} sections; link it first")
             absolute = section == SHN_ABS

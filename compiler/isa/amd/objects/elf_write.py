@@ -13,22 +13,18 @@ from ringup.compiler.isa.amd.encoding.target import LIMITS
 from ringup.compiler.isa.amd.objects import descriptor, metadata
 from ringup.compiler.isa.common.program import RODATA, TEXT, Program
 from ringup.errors import CompileError
+from ringup.queues.amd.objects import elf, hsa_metadata
+from ringup.queues.amd.objects.kernel_descriptor import DESCRIPTOR_SUFFIX, ENTRY_ALIGN
+from ringup.queues.amd.objects.processors import E_FLAGS, SETTINGS
 
-PAGE, TEXT_ALIGN = 0x1000, 256
-EM_AMDGPU, OSABI_HSA, ABI_VERSION = 224, 64, 3  # ABI version 3: code object v5
-XNACK_ANY, SRAMECC_ANY = 0x100, 0x400  # of gfx9's flags: the code runs whatever the setting
-NOTE_NAME, NOTE_METADATA = b"AMDGPU\0", 32
-_PHDR, _DYNAMIC, _LOAD, _NOTE, _STACK, _RELRO = 6, 2, 1, 4, 0x6474E551, 0x6474E552
-_EXECUTE, _WRITE, _READ = 1, 2, 4
-_FUNC, _OBJECT = 2, 1
-_BINDINGS = {"local": 0, "global": 1, "weak": 2}
-_VISIBILITIES = {"default": 0, "internal": 1, "hidden": 2, "protected": 3}
-_HEADER, _SECTION, _SEGMENT, _SYMBOL = (
-    struct.Struct("<16sHHIQQQIHHHHHH"),
-    struct.Struct("<IIQQQQIIQQ"),
-    struct.Struct("<IIQQQQQQ"),
-    struct.Struct("<IBBHQQ"),
-)
+ABI_VERSION = 3  # code object v5
+_BINDINGS = {"local": elf.STB_LOCAL, "global": elf.STB_GLOBAL, "weak": elf.STB_WEAK}
+_VISIBILITIES = {
+    "default": elf.STV_DEFAULT,
+    "internal": elf.STV_INTERNAL,
+    "hidden": elf.STV_HIDDEN,
+    "protected": elf.STV_PROTECTED,
+}
 
 
 class Piece(NamedTuple):
@@ -58,10 +54,8 @@ def write(program: Program) -> bytes:
         document = metadata.complete(program.metadata, program.kernels, limits, program.wave_size)
     else:
         document = metadata.complete(program.metadata, program.kernels, limits, 64)
-    note_data = metadata.pack(document)
-    note = struct.pack("<III", len(NOTE_NAME), len(note_data), NOTE_METADATA) + NOTE_NAME.ljust(8, b"\0") + note_data
-    note += bytes(-len(note) % 4)
-    return _Layout(program, note).image()
+    note = elf.Note(hsa_metadata.NOTE_OWNER, hsa_metadata.NOTE_KIND, metadata.pack(document))
+    return _Layout(program, elf.note_record(note)).image()
 
 
 def _check_kernels(program: Program) -> None:
@@ -69,9 +63,9 @@ def _check_kernels(program: Program) -> None:
         symbol = program.symbols.get(kernel.name)
         if symbol is None or symbol.value is None or symbol.value.section != TEXT:
             raise CompileError(f"kernel {kernel.name} has no label {kernel.name} in {TEXT}")
-        if symbol.value.number % TEXT_ALIGN:
+        if symbol.value.number % ENTRY_ALIGN:
             raise CompileError(
-                f"kernel {kernel.name} begins at {symbol.value.number:#x}; entries lie at multiples of {TEXT_ALIGN}: .p2align 8"
+                f"kernel {kernel.name} begins at {symbol.value.number:#x}; entries lie at multiples of {ENTRY_ALIGN}: .p2align 8"
             )
 
 
@@ -114,7 +108,7 @@ class _Layout:
         for kernel in self._program.kernels:
             if kernel.name not in names and self._program.symbols[kernel.name].visibility != "hidden":
                 names.append(kernel.name)
-            names.append(f"{kernel.name}.kd")
+            names.append(kernel.name + DESCRIPTOR_SUFFIX)
         return list(dict.fromkeys(names))
 
     def image(self) -> bytes:
@@ -122,30 +116,54 @@ class _Layout:
         segments = 8
         strings = _Strings()
         name_offsets = [strings.add(name) for name in self._names]
-        at = _HEADER.size + segments * _SEGMENT.size
+        at = elf.EHDR.size + segments * elf.PHDR.size
         places: dict[str, tuple[int, int]] = {}  # section: file offset and address
         pieces: list[Piece] = [
-            Piece(".note", 7, 2, self._note, 4),
-            Piece(".dynsym", 11, 2, bytes(_SYMBOL.size * (len(self._names) + 1)), 8, _SYMBOL.size, ".dynstr", 1),
-            Piece(".hash", 5, 2, self._hash(), 4, 4, ".dynsym"),
-            Piece(".dynstr", 3, 2, bytes(strings.data), 1),
-            Piece(RODATA, 1, 2, bytes(self._rodata), max(descriptor.ALIGN, self._program.aligns.get(RODATA, 1))),
+            Piece(".note", elf.SHT_NOTE, elf.SHF_ALLOC, self._note, 4),
+            Piece(
+                ".dynsym",
+                elf.SHT_DYNSYM,
+                elf.SHF_ALLOC,
+                bytes(elf.SYM.size * (len(self._names) + 1)),
+                8,
+                elf.SYM.size,
+                ".dynstr",
+                1,
+            ),
+            Piece(".hash", elf.SHT_HASH, elf.SHF_ALLOC, self._hash(), 4, 4, ".dynsym"),
+            Piece(".dynstr", elf.SHT_STRTAB, elf.SHF_ALLOC, bytes(strings.data), 1),
+            Piece(
+                RODATA,
+                elf.SHT_PROGBITS,
+                elf.SHF_ALLOC,
+                bytes(self._rodata),
+                max(descriptor.ALIGN, self._program.aligns.get(RODATA, 1)),
+            ),
         ]
         for piece in pieces:
             at += -at % piece.align
             places[piece.name] = at, at
             at += len(piece.data)
-        text = Piece(TEXT, 1, 2 | 4, self._program.text, max(TEXT_ALIGN, self._program.aligns.get(TEXT, 1)))
+        text = Piece(
+            TEXT,
+            elf.SHT_PROGBITS,
+            elf.SHF_ALLOC | elf.SHF_EXECINSTR,
+            self._program.text,
+            max(ENTRY_ALIGN, self._program.aligns.get(TEXT, 1)),
+        )
         at += -at % text.align
-        address = at + PAGE
+        address = at + elf.PAGE_BYTES
         places[TEXT] = at, address
         at, address = at + len(text.data), address + len(text.data)
         at += -at % 8
         address += -address % 8
-        address += PAGE
+        address += elf.PAGE_BYTES
         places[".dynamic"] = at, address
         dynamic = self._dynamic(places, len(strings.data))
-        pieces += [text, Piece(".dynamic", 6, 2 | 1, dynamic, 8, 16, ".dynstr")]
+        pieces += [
+            text,
+            Piece(".dynamic", elf.SHT_DYNAMIC, elf.SHF_ALLOC | elf.SHF_WRITE, dynamic, 8, elf.DYN.size, ".dynstr"),
+        ]
         symbols = self._symbols(places, name_offsets)
         pieces[1] = pieces[1]._replace(data=symbols)
         pieces[4] = pieces[4]._replace(data=self._with_descriptors(places))
@@ -155,12 +173,23 @@ class _Layout:
     def _value(self, name: str, places: dict[str, tuple[int, int]]) -> tuple[int, str, int, int]:
         """Return address, section, type and size of a public symbol."""
         for i, kernel in enumerate(self._program.kernels):
-            if name == f"{kernel.name}.kd":
-                return places[RODATA][1] + self._descriptors + i * descriptor.BYTES, RODATA, _OBJECT, descriptor.BYTES
+            if name == kernel.name + DESCRIPTOR_SUFFIX:
+                return (
+                    places[RODATA][1] + self._descriptors + i * descriptor.BYTES,
+                    RODATA,
+                    elf.STT_OBJECT,
+                    descriptor.BYTES,
+                )
         symbol = self._program.symbols[name]
         assert symbol.value is not None
         kernel_entry = any(kernel.name == name for kernel in self._program.kernels)
-        kind = _FUNC if kernel_entry or symbol.kind == "func" else _OBJECT if symbol.kind == "object" else 0
+        kind = (
+            elf.STT_FUNC
+            if kernel_entry or symbol.kind == "func"
+            else elf.STT_OBJECT
+            if symbol.kind == "object"
+            else elf.STT_NOTYPE
+        )
         return (
             places[symbol.value.section][1] + symbol.value.number,
             symbol.value.section,
@@ -183,7 +212,7 @@ class _Layout:
 
     def _symbols(self, places: dict[str, tuple[int, int]], name_offsets: list[int]) -> bytes:
         order = [".note", ".dynsym", ".hash", ".dynstr", RODATA, TEXT, ".dynamic"]
-        made = bytes(_SYMBOL.size)
+        made = bytes(elf.SYM.size)
         for name, offset in zip(self._names, name_offsets, strict=True):
             value, section, kind, size = self._value(name, places)
             symbol = self._program.symbols.get(name)
@@ -191,7 +220,7 @@ class _Layout:
             visibility = _VISIBILITIES[
                 symbol.visibility if symbol is not None and symbol.visibility != "default" else "protected"
             ]
-            made += _SYMBOL.pack(offset, binding << 4 | kind, visibility, order.index(section) + 1, value, size)
+            made += elf.SYM.pack(offset, binding << 4 | kind, visibility, order.index(section) + 1, value, size)
         return made
 
     def _all_symbols(self, pieces: list[Piece], places: dict[str, tuple[int, int]]) -> tuple[bytes, bytes, int]:
@@ -200,16 +229,16 @@ class _Layout:
         """
         order = [piece.name for piece in pieces]
         strings = _Strings()
-        made, count = bytes(_SYMBOL.size), 1
+        made, count = bytes(elf.SYM.size), 1
         for symbol in self._program.symbols.values():
             hidden = symbol.name.startswith(".L") or "\0" in symbol.name or symbol.name in self._names
             if symbol.value is None or symbol.value.section not in order or hidden:
                 continue
             address = places[symbol.value.section][1] + symbol.value.number
-            made += _SYMBOL.pack(strings.add(symbol.name), 0, 0, order.index(symbol.value.section) + 1, address, 0)
+            made += elf.SYM.pack(strings.add(symbol.name), 0, 0, order.index(symbol.value.section) + 1, address, 0)
             count += 1
         offsets = [strings.add(name) for name in self._names]
-        return made + self._symbols(places, offsets)[_SYMBOL.size :], bytes(strings.data), count
+        return made + self._symbols(places, offsets)[elf.SYM.size :], bytes(strings.data), count
 
     def _with_descriptors(self, places: dict[str, tuple[int, int]]) -> bytes:
         data = bytearray(self._rodata)
@@ -240,18 +269,23 @@ class _Layout:
     @staticmethod
     def _dynamic(places: dict[str, tuple[int, int]], strings_bytes: int) -> bytes:
         rows = (
-            (4, places[".hash"][1]), (5, places[".dynstr"][1]), (6, places[".dynsym"][1]), (10, strings_bytes), (11, _SYMBOL.size), (0, 0),
-        )  # fmt: skip
-        return b"".join(struct.pack("<qQ", tag, value) for tag, value in rows)
+            (elf.DT_HASH, places[".hash"][1]),
+            (elf.DT_STRTAB, places[".dynstr"][1]),
+            (elf.DT_SYMTAB, places[".dynsym"][1]),
+            (elf.DT_STRSZ, strings_bytes),
+            (elf.DT_SYMENT, elf.SYM.size),
+            (elf.DT_NULL, 0),
+        )
+        return b"".join(elf.DYN.pack(tag, value) for tag, value in rows)
 
     def _file(self, pieces: list[Piece], places: dict[str, tuple[int, int]], at: int) -> bytes:
         names = _Strings()
         symbols, strings, locals_ = self._all_symbols(pieces, places)
         everything = [
             *pieces,
-            Piece(".symtab", 2, 0, symbols, 8, _SYMBOL.size, ".strtab", locals_),
-            Piece(".strtab", 3, 0, strings, 1),
-            Piece(".shstrtab", 3, 0, b"", 1),
+            Piece(".symtab", elf.SHT_SYMTAB, 0, symbols, 8, elf.SYM.size, ".strtab", locals_),
+            Piece(".strtab", elf.SHT_STRTAB, 0, strings, 1),
+            Piece(".shstrtab", elf.SHT_STRTAB, 0, b"", 1),
         ]
         name_offsets = [names.add(piece.name) for piece in everything]
         everything[-1] = everything[-1]._replace(data=bytes(names.data))
@@ -261,10 +295,10 @@ class _Layout:
             at += len(piece.data)
         at += -at % 8
         indices = {piece.name: i for i, piece in enumerate(everything, 1)}
-        headers = bytes(_SECTION.size)
+        headers = bytes(elf.SHDR.size)
         for piece, name in zip(everything, name_offsets, strict=True):
             offset, address = places[piece.name]
-            headers += _SECTION.pack(
+            headers += elf.SHDR.pack(
                 name,
                 piece.kind,
                 piece.flags,
@@ -276,14 +310,27 @@ class _Layout:
                 piece.align,
                 piece.entry_size,
             )
-        flags = self._limits.elf_machine | (XNACK_ANY | SRAMECC_ANY if self._limits.generation == 9 else 0)
-        ident = b"\x7fELF" + bytes((2, 1, 1, OSABI_HSA, ABI_VERSION)) + bytes(7)
+        setting = SETTINGS.index("any" if self._limits.generation == 9 else "unsupported")
+        flags = E_FLAGS(mach=self._limits.elf_machine, xnack=setting, sramecc=setting)
+        ident = elf.MAGIC + bytes((elf.CLASS64, elf.LITTLE, elf.VERSION, elf.OS_ABI_HSA, ABI_VERSION)) + bytes(7)
         segments = self._segments(places, {piece.name: len(piece.data) for piece in pieces})
-        head = _HEADER.pack(
-            ident, 3, EM_AMDGPU, 1, 0, _HEADER.size, at, flags, _HEADER.size, _SEGMENT.size, len(segments) // _SEGMENT.size, _SECTION.size,
-            len(everything) + 1, len(everything),
-        )  # fmt: skip
-        image = bytearray(head + segments)
+        head = elf.Ehdr(
+            ident=ident,
+            type=elf.ET_DYN,
+            machine=elf.EM_AMDGPU,
+            version=elf.VERSION,
+            entry=0,
+            phoff=elf.EHDR.size,
+            shoff=at,
+            flags=int(flags),
+            ehsize=elf.EHDR.size,
+            phentsize=elf.PHDR.size,
+            phnum=len(segments) // elf.PHDR.size,
+            shentsize=elf.SHDR.size,
+            shnum=len(everything) + 1,
+            shstrndx=len(everything),
+        )
+        image = bytearray(elf.EHDR.pack(*head) + segments)
         for piece in everything:
             offset = places[piece.name][0]
             image += bytes(offset - len(image)) if len(image) < offset else b""
@@ -298,18 +345,18 @@ class _Layout:
         dynamic_at, dynamic_va = places[".dynamic"]
         note_at, note_va = places[".note"]
         text, dynamic, note = sizes[TEXT], sizes[".dynamic"], sizes[".note"]
-        table = 8 * _SEGMENT.size
+        table = 8 * elf.PHDR.size
         rows = (
-            (_PHDR, _READ, _HEADER.size, _HEADER.size, table, table, 8),
-            (_LOAD, _READ, 0, 0, read_end, read_end, PAGE),
-            (_LOAD, _READ | _EXECUTE, text_at, text_va, text, text, PAGE),
-            (_LOAD, _READ | _WRITE, dynamic_at, dynamic_va, dynamic, dynamic, PAGE),
-            (_DYNAMIC, _READ | _WRITE, dynamic_at, dynamic_va, dynamic, dynamic, 8),
-            (_RELRO, _READ, dynamic_at, dynamic_va, dynamic, dynamic, 1),
-            (_STACK, _READ | _WRITE, 0, 0, 0, 0, 0),
-            (_NOTE, _READ, note_at, note_va, note, note, 4),
+            (elf.PT_PHDR, elf.PF_R, elf.EHDR.size, elf.EHDR.size, table, table, 8),
+            (elf.PT_LOAD, elf.PF_R, 0, 0, read_end, read_end, elf.PAGE_BYTES),
+            (elf.PT_LOAD, elf.PF_R | elf.PF_X, text_at, text_va, text, text, elf.PAGE_BYTES),
+            (elf.PT_LOAD, elf.PF_R | elf.PF_W, dynamic_at, dynamic_va, dynamic, dynamic, elf.PAGE_BYTES),
+            (elf.PT_DYNAMIC, elf.PF_R | elf.PF_W, dynamic_at, dynamic_va, dynamic, dynamic, 8),
+            (elf.PT_GNU_RELRO, elf.PF_R, dynamic_at, dynamic_va, dynamic, dynamic, 1),
+            (elf.PT_GNU_STACK, elf.PF_R | elf.PF_W, 0, 0, 0, 0, 0),
+            (elf.PT_NOTE, elf.PF_R, note_at, note_va, note, note, 4),
         )
         return b"".join(
-            _SEGMENT.pack(kind, flags, offset, va, va, in_file, in_memory, align)
+            elf.PHDR.pack(kind, flags, offset, va, va, in_file, in_memory, align)
             for kind, flags, offset, va, in_file, in_memory, align in rows
         )

@@ -13,19 +13,16 @@ from dataclasses import dataclass, field, replace
 
 from ringup.autogen.amd.gc_compute import COMPUTE_PGM_RSRC2
 from ringup.errors import CompileError, NotSupported
-from ringup.queues import elf
-from ringup.queues.amd import fat_binary, hsa_metadata, processors
-from ringup.queues.amd import kernel_descriptor as kd
-from ringup.queues.amd.hsa_metadata import Argument, KernelMetadata
-from ringup.queues.amd.kernel_descriptor import KERNEL_CODE_PROPERTIES, UserSgprs
-from ringup.queues.amd.processors import Target
+from ringup.queues.amd.objects import elf_image, fat_binary, hsa_metadata, processors
+from ringup.queues.amd.objects import kernel_descriptor as kd
+from ringup.queues.amd.objects.elf import EM_AMDGPU, OS_ABI_HSA, PAGE_BYTES
+from ringup.queues.amd.objects.hsa_metadata import Argument, KernelMetadata
+from ringup.queues.amd.objects.kernel_descriptor import KERNEL_CODE_PROPERTIES, UserSgprs
+from ringup.queues.amd.objects.processors import Target
 
 __all__ = ["Argument", "CodeObject", "Kernel", "parse", "raw"]
 
-EM_AMDGPU, OS_ABI_HSA = 224, 64
 VERSIONS = {2: 4, 3: 5, 4: 6}  # ELFABIVERSION_AMDGPU_HSA_V4 to V6: code object version
-ENTRY_ALIGN, DESCRIPTOR_ALIGN = 256, 64
-DESCRIPTOR_SUFFIX = ".kd"
 MAX_GROUP_SIZE = 1024
 WAVE32_SINCE, IDS_IN_TRAP_REGISTERS = 10, 12  # families
 LDS_UNIT_BYTES = {"gfx950": 1280}  # of COMPUTE_PGM_RSRC2.lds_size
@@ -132,10 +129,10 @@ class CodeObject:
     version: int
     image: bytes
     image_align: int
-    pieces: tuple[elf.Piece, ...]
+    pieces: tuple[elf_image.Piece, ...]
     kernels: Mapping[str, Kernel]
-    symbols: Mapping[str, elf.Symbol] = field(default_factory=dict)
-    relocations: tuple[elf.Relocation, ...] = ()
+    symbols: Mapping[str, elf_image.Symbol] = field(default_factory=dict)
+    relocations: tuple[elf_image.Relocation, ...] = ()
 
     @property
     def image_bytes(self) -> int:
@@ -173,7 +170,9 @@ class CodeObject:
             self._apply(image, relocation, base_va, externals or {})
         return bytes(image)
 
-    def _apply(self, image: bytearray, relocation: elf.Relocation, base_va: int, externals: Mapping[str, int]) -> None:
+    def _apply(
+        self, image: bytearray, relocation: elf_image.Relocation, base_va: int, externals: Mapping[str, int]
+    ) -> None:
         row = RELOCATIONS[relocation.kind]
         start = self._address(relocation.symbol, base_va, externals)
         value = row.value(start, relocation.addend, base_va + relocation.place)
@@ -187,7 +186,7 @@ class CodeObject:
         field_bytes = value.to_bytes(row.size_bytes, "little", signed=row.signed)
         image[relocation.place : relocation.place + row.size_bytes] = field_bytes
 
-    def _address(self, symbol: elf.Symbol | None, base_va: int, externals: Mapping[str, int]) -> int:
+    def _address(self, symbol: elf_image.Symbol | None, base_va: int, externals: Mapping[str, int]) -> int:
         if symbol is None:
             return base_va
         if symbol.offset is not None:
@@ -223,7 +222,7 @@ def parse(
             targets = dict.fromkeys(one.target for one in fat_binary.members(data, what))
             raise CompileError(f"{what} holds code objects for {', '.join(targets)}: say for which chip one is wanted")
         data = bytes(fat_binary.choose(data, what, chip, kernel).data)
-    file = elf.read(data, what)
+    file = elf_image.read(data, what)
     if file.machine != EM_AMDGPU or file.os_abi != OS_ABI_HSA:
         raise NotSupported(
             f"{what}: machine {file.machine}, OS ABI {file.os_abi}; AMDHSA objects have {EM_AMDGPU} and {OS_ABI_HSA}"
@@ -301,11 +300,11 @@ def raw(
         max_group_size=max_group_size,
         arguments=arguments,
     )
-    piece = elf.Piece(0, len(code), executable=True, writable=False)
-    return CodeObject(name, kernel.target, 0, bytes(code), elf.PAGE_BYTES, (piece,), {name: kernel})
+    piece = elf_image.Piece(0, len(code), executable=True, writable=False)
+    return CodeObject(name, kernel.target, 0, bytes(code), PAGE_BYTES, (piece,), {name: kernel})
 
 
-def _check_relocation(relocation: elf.Relocation, file: elf.Elf, what: str) -> None:
+def _check_relocation(relocation: elf_image.Relocation, file: elf_image.Elf, what: str) -> None:
     if relocation.kind == R_NONE:
         return
     row = RELOCATIONS.get(relocation.kind)
@@ -317,23 +316,23 @@ def _check_relocation(relocation: elf.Relocation, file: elf.Elf, what: str) -> N
         raise CompileError(f"{what}: relocation of type {relocation.kind} with or without a symbol; build it again")
 
 
-def _kernels(file: elf.Elf, target: Target, what: str, stack_bytes: int) -> list[Kernel]:
+def _kernels(file: elf_image.Elf, target: Target, what: str, stack_bytes: int) -> list[Kernel]:
     notes = [
         note for note in file.notes if (note.owner, note.kind) == (hsa_metadata.NOTE_OWNER, hsa_metadata.NOTE_KIND)
     ]
     if len(notes) > 1:
         raise CompileError(f"{what}: {len(notes)} notes of metadata; build it again")
     if not notes:
-        symbols = [symbol for symbol in file.symbols.values() if symbol.name.endswith(DESCRIPTOR_SUFFIX)]
+        symbols = [symbol for symbol in file.symbols.values() if symbol.name.endswith(kd.DESCRIPTOR_SUFFIX)]
         return [_bare_kernel(symbol, file, target, what, stack_bytes) for symbol in symbols]
     _, described = hsa_metadata.parse(notes[0].text, what)
     return [_kernel(kernel, file, target, f"{what}, kernel {kernel.name[:80]}", stack_bytes) for kernel in described]
 
 
-def _descriptor(symbol: elf.Symbol, file: elf.Elf, what: str) -> tuple[int, int, kd.KERNEL_DESCRIPTOR]:
+def _descriptor(symbol: elf_image.Symbol, file: elf_image.Elf, what: str) -> tuple[int, int, kd.KERNEL_DESCRIPTOR]:
     """Return where descriptor and entry lie, and the descriptor."""
     at = symbol.offset
-    if at is None or symbol.absolute or at % DESCRIPTOR_ALIGN or at + kd.DESCRIPTOR_BYTES > len(file.image):
+    if at is None or symbol.absolute or at % kd.DESCRIPTOR_ALIGN or at + kd.DESCRIPTOR_BYTES > len(file.image):
         raise CompileError(
             f"{what}: its descriptor would lie at {at}, in an image of {len(file.image)} bytes; build it again"
         )
@@ -347,8 +346,8 @@ def _descriptor(symbol: elf.Symbol, file: elf.Elf, what: str) -> tuple[int, int,
         raise CompileError(
             f"{what}: {word.kernarg_size} bytes of arguments, above {hsa_metadata.MAX_KERNARG_BYTES}; build it again"
         )
-    if entry % ENTRY_ALIGN:
-        raise CompileError(f"{what}: its entry at {entry:#x} is not aligned to {ENTRY_ALIGN} bytes; build it again")
+    if entry % kd.ENTRY_ALIGN:
+        raise CompileError(f"{what}: its entry at {entry:#x} is not aligned to {kd.ENTRY_ALIGN} bytes; build it again")
     # a body that cannot be reached is compiled to nothing, and lies at the end of the code where it comes last
     if not any(piece.executable and 0 <= entry - piece.offset <= piece.size_bytes for piece in file.pieces):
         raise CompileError(f"{what}: its entry at {entry:#x} lies in no code; build it again")
@@ -359,9 +358,9 @@ def _wave_size(word: KERNEL_CODE_PROPERTIES, target: Target) -> int:
     return 32 if target.family >= WAVE32_SINCE and word.enable_wavefront_size32 else 64
 
 
-def _bare_kernel(symbol: elf.Symbol, file: elf.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
+def _bare_kernel(symbol: elf_image.Symbol, file: elf_image.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
     """Make a kernel that only its descriptor describes."""
-    name = symbol.name.removesuffix(DESCRIPTOR_SUFFIX)
+    name = symbol.name.removesuffix(kd.DESCRIPTOR_SUFFIX)
     what = f"{what}, kernel {name[:80]}"
     at, entry, word = _descriptor(symbol, file, what)
     properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
@@ -371,7 +370,7 @@ def _bare_kernel(symbol: elf.Symbol, file: elf.Elf, target: Target, what: str, s
     return _joined(described, at, entry, word, target, what, None, stack_bytes)
 
 
-def _kernel(described: KernelMetadata, file: elf.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
+def _kernel(described: KernelMetadata, file: elf_image.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
     symbol = file.symbols.get(described.symbol)
     if symbol is None:
         raise CompileError(f"{what}: no symbol {described.symbol[:80]}; build it again")

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from struct import Struct
 
 from ringup.errors import CompileError, NotSupported, WrongTarget
-from ringup.queues.amd import processors as amd_target
-from ringup.queues.amd.processors import E_FLAGS
-from ringup.queues.elf import HEADER, MAGIC, SECTION, SHT_NOBITS, Bytes
+from ringup.queues.amd.objects import processors as amd_target
+from ringup.queues.amd.objects.elf import EHDR, EM_AMDGPU, MAGIC, SHDR, SHT_NOBITS, Bytes, header, sections
+from ringup.queues.amd.objects.processors import E_FLAGS
 
 PLAIN, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
 SECTION_NAME = b".hip_fatbin"
-EM_AMDGPU = 224
 MACHINE_AT, FLAGS_AT = 18, 48  # e_machine and e_flags in the ELF header
 COUNT, ENTRY = Struct("<Q"), Struct("<QQQ")  # of a table: its rows; offset, bytes, bytes of the ID of one
 VERSION = Struct("<HH")  # of a compressed bundle: version, method
@@ -84,7 +83,7 @@ class Member:
 
 def is_fat(data: bytes) -> bool:
     """Tell whether bytes are a bundle, or a program for a host, which may hold some."""
-    if data.startswith(MAGIC) and len(data) >= HEADER.size:
+    if data.startswith(MAGIC) and len(data) >= EHDR.size:
         return int.from_bytes(data[MACHINE_AT : MACHINE_AT + 2], "little") != EM_AMDGPU
     return data.startswith((PLAIN, COMPRESSED))
 
@@ -157,16 +156,17 @@ def match(names: Iterable[str], wanted: str, what: str) -> str:
 
 def _section(file: Bytes[bytes]) -> memoryview:
     """Return the bundles of a program for a host."""
-    head = HEADER.unpack(file.take(0, HEADER.size, "the ELF header"))
-    table, row_bytes, count, names_at = head[6], head[11], head[12], head[13]
-    if file.data[4:6] != b"\x02\x01" or (count and row_bytes != SECTION.size) or names_at >= max(count, 1):
+    head = header(file)
+    other_rows = head.shnum and head.shentsize != SHDR.size
+    if not head.is_64_bit_little or other_rows or head.shstrndx >= max(head.shnum, 1):
         raise NotSupported(f"{file.what}: an ELF file of another sort than 64 bits, little-endian, with sections")
-    rows = list(file.rows(SECTION, table, count, "the section headers"))
-    names = file.take(rows[names_at][4], rows[names_at][5], "the names of sections") if rows else b""
-    for name, kind, _, _, offset, size_bytes, *_ in rows:
-        if names[name:].startswith(SECTION_NAME + b"\0") and kind != SHT_NOBITS:
-            file.take(offset, size_bytes, SECTION_NAME.decode())
-            return memoryview(file.data)[offset : offset + size_bytes]
+    rows = sections(file, head)
+    names_at = rows[head.shstrndx] if rows else None
+    names = file.take(names_at.offset, names_at.size, "the names of sections") if names_at else b""
+    for row in rows:
+        if names[row.name :].startswith(SECTION_NAME + b"\0") and row.type != SHT_NOBITS:
+            file.take(row.offset, row.size, SECTION_NAME.decode())
+            return memoryview(file.data)[row.offset : row.offset + row.size]
     raise CompileError(
         f"{file.what}: a program for a host, without code for AMD's shader cores ({SECTION_NAME.decode()})"
     )

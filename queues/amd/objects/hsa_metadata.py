@@ -13,6 +13,7 @@ from ringup.errors import CompileError, NotSupported
 
 NOTE_OWNER, NOTE_KIND = "AMDGPU", 32  # NT_AMDGPU_METADATA
 MAJOR = 1
+TRIPLE = "amdgcn-amd-amdhsa--"  # a target's name begins with it
 MAX_KERNARG_BYTES = 1 << 20
 MAX_GROUP = 1 << 16
 
@@ -104,17 +105,22 @@ class _Map:
         return values[0], values[1], values[2]
 
 
+def unpack(data: bytes, what: str) -> object:
+    """Return what the text of a note says, of whatever kind. Raises `CompileError` for damage."""
+    import msgpack  # kernel arguments are packed without it
+
+    try:
+        return msgpack.unpackb(data, strict_map_key=True)
+    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        # not UTF-8, too deep, cut short, bytes after the end
+        raise CompileError(f"{what}: its metadata is no MessagePack ({error}); build it again") from error
+
+
 def parse(data: bytes, what: str) -> tuple[str, tuple[KernelMetadata, ...]]:
     """Read a note; return the target's name and the kernels. Raises `CompileError` for damage, `NotSupported` for
     another version.
     """
-    import msgpack  # kernel arguments are packed without it
-
-    try:
-        top = _Map(msgpack.unpackb(data, strict_map_key=True), what)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        # not UTF-8, too deep, cut short, bytes after the end
-        raise CompileError(f"{what}: its metadata is no MessagePack ({error}); build it again") from error
+    top = _Map(unpack(data, what), what)
     version = top.get("amdhsa.version", list)
     if not version or version[0] != MAJOR:
         raise NotSupported(f"{what}: metadata of version {version}; 1.x is known")

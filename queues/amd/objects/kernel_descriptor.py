@@ -11,7 +11,9 @@ from ringup.autogen.amd.gc_compute import COMPUTE_PGM_RSRC2
 from ringup.autogen.layout import Field, Word
 from ringup.errors import CompileError
 
-DESCRIPTOR_BYTES = 64
+DESCRIPTOR_BYTES, DESCRIPTOR_ALIGN = 64, 64
+DESCRIPTOR_SUFFIX = ".kd"  # of its symbol: the kernel's name comes before it
+ENTRY_ALIGN = 256
 ENTRY_FIELD_BYTE = 16  # where kernel_code_entry_byte_offset lies
 
 
