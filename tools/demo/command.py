@@ -115,7 +115,7 @@ class Demo:
         self._machine()
         with self._card() as up:
             self._introduce(up)
-            with self._chapter(COPIES, up, "bytes go there and come back"):
+            with self._chapter(COPIES, up, "to the card and back"):
                 self._copies(up)
             with self._chapter(KERNELS, up, "machine code by PM4 packets, results compared with NumPy's to the bit"):
                 self._kernels(up)
