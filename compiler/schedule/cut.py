@@ -1,17 +1,21 @@
-"""Cutting a graph into kernels: which nodes lie in memory, and which reductions are computed inside the kernel that
-uses them.
+"""Cuts a graph into kernels: decides which nodes lie in memory, and which kernel computes each reduction.
 
-Movement and elementwise nodes are computed where they are used, again in each kernel that uses them. A reduction joins
-its user's kernel when it is used at one point there, which depends on the kernel's own axes alone: after it (a sum and
-what is done with it), or once a row (a softmax, a norm), where the kernel's axes fall apart into rows and the rest. The
-first reduction that joins tells what a row is; others depend on the same axes, or on fewer: then each row computes them
-again (a norm in front of a product with a vector), which is allowed where that is little work beside the first. When a
-reduction cannot join, the last node that all of its uses go through is put into memory instead of it, if that is no
-larger than what was reduced. A contraction is a kernel's only reduction, or one of two with the same rows and columns,
-or the one below a reduction over its columns (a mean over a convolution's places).
+Movement and elementwise nodes are computed where they are used, again in every kernel that uses them.
 
-A line (a SCAN, a SORT) joins a kernel without reductions that uses it at one point, each element once: what is done
-with its results is done where they are made.
+A reduction joins the kernel of its user if the kernel uses it at one point, and that point depends only on the kernel's
+own axes. There are two cases. The kernel computes something from the result, such as a sum and what is done with it. Or
+the kernel uses the result once a row, such as a softmax or a norm; its axes are then those of rows and the rest. The
+first reduction that joins says what a row is. Others depend on the same axes or on fewer. With fewer, each row computes
+them again (a norm in front of a product with a vector). That is allowed if it is little work beside the first.
+
+If a reduction cannot join, the last node that all of its uses go through is put into memory instead, unless that node
+is larger than what was reduced.
+
+A contraction is the only reduction of its kernel, with two exceptions: a second one of the same rows and columns, and a
+reduction above it over its columns, such as a mean over a convolution's places.
+
+A line (a SCAN or a SORT) joins a kernel that has no reductions and uses it at one point, each element once. Its kernel
+then also computes what is done with its results.
 """
 
 from __future__ import annotations
