@@ -2,33 +2,18 @@
 virtual cores.
 """
 
-import importlib.util
-import sys
-from pathlib import Path
-
+import attention_numpy
+import evaluate_machine
 import numpy as np
+import on_cores
 import pytest
+import run_selected
 
 from ringup.autogen.generate.isa.probe import llvm_mc
 from ringup.compiler.rdna.select.function import select
 from ringup.compiler.tensor import device
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
-
-
-def _module(name):
-    """Load a module that lies beside this one, once."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-@pytest.fixture(scope="session")
-def module():
-    """`module("evaluate_machine")` is a module of this folder that tests share."""
-    return _module
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +28,6 @@ def beside(llvm):
 
     Returns the arguments as the evaluator left them and a list of those that each engine left.
     """
-    evaluator, runner = _module("evaluate_machine"), _module("run_selected")
     engines = {"interpreter": Interpreter(), "translator": Translator()}
 
     def copies(arguments):
@@ -51,14 +35,14 @@ def beside(llvm):
 
     def run(function, arguments, groups=(1, 1, 1), *, on=("interpreter",), layout=None):
         expected = copies(arguments)
-        evaluator.evaluate(function, expected, groups, layout)
+        evaluate_machine.evaluate(function, expected, groups, layout)
         code = select(function, "gfx1100")
-        text, places = runner.text_of(code)
-        machine_code = runner.assemble(llvm, text, "gfx1100", function.wave_size)
+        text, places = run_selected.text_of(code)
+        machine_code = run_selected.assemble(llvm, text, "gfx1100", function.wave_size)
         found = []
         for name in on:
             left = copies(arguments)
-            runner.run(engines[name], machine_code, code, function, left, groups, places)
+            run_selected.run(engines[name], machine_code, code, function, left, groups, places)
             found.append(left)
         return expected, found
 
@@ -90,17 +74,17 @@ def same(beside):
 
 
 @pytest.fixture
-def numpy(module):
+def numpy():
     """What NumPy says of attention."""
-    return module("attention_numpy")
+    return attention_numpy
 
 
 @pytest.fixture
-def computed(module, numpy):
+def computed(numpy):
     """`computed(kind, q, k, v, ...)`: an attention of that type as f32, made by one kernel."""
 
     def run(kind, *arrays, **options):
-        cores = module("on_cores").Cores()
+        cores = on_cores.Cores()
         with device(cores):
             q, k, v = (numpy.tensor(kind, one) for one in arrays)
             found = q.scaled_dot_product_attention(k, v, **options).numpy().astype(np.float32)

@@ -1,26 +1,15 @@
 """Attention in one kernel against NumPy in f64: on the virtual cores, in strict mode."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
+import on_cores
 import pytest
+from attention_numpy import attended as expected
 
 from ringup.compiler.explain import explain
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.nodes import buffer
 from ringup.compiler.tensor import Tensor, device
 
-
-def beside(name):
-    """Return a module that lies beside this one."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-on_cores, expected = beside("on_cores"), beside("attention_numpy").attended
 draw = np.random.default_rng(7)
 
 

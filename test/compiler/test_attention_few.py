@@ -3,6 +3,7 @@ known and not.
 """
 
 import numpy as np
+import on_cores
 import pytest
 
 from ringup.compiler.explain import explain
@@ -72,11 +73,11 @@ def test_large_logits_do_not_overflow_and_nan_stays_in_its_row(draw, numpy, comp
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
-def test_a_cache_of_symbolic_length_takes_the_same_kernel(kind, draw, numpy, module):
+def test_a_cache_of_symbolic_length_takes_the_same_kernel(kind, draw, numpy):
     """Queries stand at the end of a cache, in which there is room for more: lengths are known when it runs."""
     at, count = Size("at", 0, 90), Size("count", 1, 4)
     q, k, v = (numpy.numbers(draw, kind, 1, heads, size, 16) for heads, size in ((4, 4), (2, 96), (2, 96)))
-    cores = module("on_cores").Cores()
+    cores = on_cores.Cores()
     with device(cores):
         end = at + count
         a, b, c = (numpy.tensor(kind, one) for one in (q, k, v))
@@ -92,12 +93,12 @@ def test_a_cache_of_symbolic_length_takes_the_same_kernel(kind, draw, numpy, mod
     assert shown.kernels[0].step.lowered.choice.startswith("few queries")
 
 
-def test_many_queries_of_symbolic_number_are_tiles(draw, numpy, module):
+def test_many_queries_of_symbolic_number_are_tiles(draw, numpy):
     """A text read at once, its length known when it runs: by tiles of queries, in f16 by matrices."""
     count = Size("count", 1, 40)
     for kind, choice in (("float32", "attention queries"), ("float16", "matrix attention")):
         q, k, v = (numpy.numbers(draw, kind, 1, 2, 40, 16) for _ in range(3))
-        cores = module("on_cores").Cores()
+        cores = on_cores.Cores()
         with device(cores):
             parts = [numpy.tensor(kind, one)[:, :, :count] for one in (q, k, v)]
             made = parts[0].scaled_dot_product_attention(*parts[1:], causal=True)

@@ -2,7 +2,9 @@
 mode.
 """
 
+import evaluate_machine
 import numpy as np
+import on_cores
 import pytest
 
 from ringup.compiler.compile import compile_kernel
@@ -88,10 +90,10 @@ def test_keys_that_no_row_of_a_tile_sees_are_not_met(draw, numpy, computed):
     assert np.isnan(found[0, 0, -1]).all()
 
 
-def test_weights_that_the_graph_does_not_round_go_another_way(draw, numpy, module):
+def test_weights_that_the_graph_does_not_round_go_another_way(draw, numpy):
     """Values cast to f32 before the product want weights in f32: matrix instructions would round them."""
     arrays = [numpy.numbers(draw, "float16", 1, 1, count, 16) for count in (20, 40, 40)]
-    cores = module("on_cores").Cores()
+    cores = on_cores.Cores()
     with device(cores):
         q, k, v = (Tensor(one.astype(np.float16)) for one in arrays)
         weights = (q.cast("float32") @ k.permute(0, 1, 3, 2).cast("float32") / 4).softmax(-1)
@@ -102,7 +104,7 @@ def test_weights_that_the_graph_does_not_round_go_another_way(draw, numpy, modul
 
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_fragments_of_either_layout(target, causal, draw, numpy, module):
+def test_fragments_of_either_layout(target, causal, draw, numpy):
     """Machine IR by its evaluator, with matrices laid as the target has them: RDNA4's fragments have no other judge
     here.
     """
@@ -114,7 +116,7 @@ def test_fragments_of_either_layout(target, causal, draw, numpy, module):
     assert step.lowered.choice.startswith("matrix attention")
     out = np.zeros((1, 1, 16, 24), np.float16)
     data = {tensor.node: one.astype(np.float16) for tensor, one in zip(nodes, arrays, strict=True)}
-    module("evaluate_machine").evaluate(
+    evaluate_machine.evaluate(
         step.lowered.function,
         [data.get(one, out) for one in step.lowered.memory],
         step.lowered.groups,

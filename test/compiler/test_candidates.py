@@ -2,12 +2,12 @@
 strict mode.
 """
 
-import importlib.util
 import random
-from pathlib import Path
 
 import numpy as np
+import on_cores
 import pytest
+import random_graphs
 
 from ringup.compiler.compile import compile_kernel
 from ringup.compiler.kernel import choose
@@ -20,10 +20,6 @@ from ringup.compiler.rdna.instructions.traits import TRAITS, traits
 from ringup.compiler.tensor import Tensor, device
 from ringup.compiler.tune import jobs_of
 from ringup.errors import CompileError
-
-spec = importlib.util.spec_from_file_location("on_cores", Path(__file__).with_name("on_cores.py"))
-on_cores = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(on_cores)
 
 
 def numbers(*shape, seed=0):
@@ -193,10 +189,10 @@ class Random:
 
 
 @pytest.mark.seeds(3, first=5004)
-def test_random_graphs_in_random_shapes_are_what_numpy_computes(seed, module):
+def test_random_graphs_in_random_shapes_are_what_numpy_computes(seed):
     chooser = Random(seed)
     with device(on_cores.Cores(chooser)):
-        tensor, expected, tolerance = module("random_graphs").random_graph(seed)
+        tensor, expected, tolerance = random_graphs.random_graph(seed)
         got = tensor.numpy()
     np.testing.assert_allclose(
         got.astype(np.float64), expected.astype(np.float64), rtol=0, atol=tolerance, err_msg=str(chooser.chosen)

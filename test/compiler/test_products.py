@@ -2,19 +2,14 @@
 on the virtual cores.
 """
 
-import importlib.util
 import math
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import on_cores
 import pytest
 
 from ringup.compiler.tensor import Tensor, device
-
-spec = importlib.util.spec_from_file_location("on_cores", Path(__file__).with_name("on_cores.py"))
-on_cores = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(on_cores)
 
 
 def run(make):

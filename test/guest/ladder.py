@@ -18,6 +18,7 @@ from pathlib import Path
 
 import boot_files
 import llama_rung
+import order_beside_linux
 import others
 import pytest
 import split_log
@@ -25,9 +26,6 @@ import vulkan_rung
 import watchers
 from machine import Guest
 from served import Served
-
-sys.path.insert(0, str(boot_files.CHECKOUT / "test/drivers/amd"))
-import order_beside_linux  # of another folder of tests
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.silicon.amd.gc.cp import Slot

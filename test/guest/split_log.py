@@ -1,7 +1,7 @@
 """Cuts an access log of Linux's amdgpu on a virtual card into the rungs of the ladder: `python test/guest/split_log.py
 LOG FOLDER`.
 
-The pieces are logs themselves: `ringup trace --decode` shows them, and `test/drivers/amd/order_beside_linux.py`
+The pieces are logs themselves: `ringup trace --decode` shows them, and `test/support/order_beside_linux.py`
 compares them with our driver's. What says the same thing hundreds of times is left out, with a remark in its place that
 says how much and what it was.
 """

@@ -2,9 +2,8 @@
 strict mode.
 """
 
-import sys
-
 import numpy as np
+import numpy_graph
 import pytest
 
 from ringup.compiler.graph import dtypes
@@ -213,7 +212,7 @@ def test_gradients_of_running_reductions(small):
 
     for name in ("cumsum", "cumprod", "cummax", "cummin"):
         found = make(name).numpy()
-        with device(sys.modules["numpy_graph"].NumpyEvaluator()):
+        with device(numpy_graph.NumpyEvaluator()):
             wanted = make(name).numpy()
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5, err_msg=name)
 

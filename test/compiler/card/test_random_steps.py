@@ -1,8 +1,9 @@
 """Random steps that change memory leave on the card what NumPy leaves: see `random_steps.py`."""
 
 import pytest
+import random_steps
 
 
 @pytest.mark.seeds(2, first=400, also=(403, 404, 405))
-def test_random_steps_leave_what_numpy_leaves(small, module, seed):
-    module("random_steps").check(seed)
+def test_random_steps_leave_what_numpy_leaves(small, seed):
+    random_steps.check(seed)

@@ -3,13 +3,13 @@ state.
 """
 
 import gzip
-import importlib.util
 import re
 import subprocess
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+import random_instructions
 
 from ringup.autogen.generate.isa.probe import llvm_mc
 
@@ -101,10 +101,5 @@ def mc_pairs():
 
 @pytest.fixture(scope="session")
 def maker():
-    """`maker(machine, random)` makes random instructions; `random_instructions.py` beside this file."""
-    place = importlib.util.spec_from_file_location(
-        "random_instructions", Path(__file__).with_name("random_instructions.py")
-    )
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module.Maker
+    """`maker(machine, random)` makes random instructions; `random_instructions.py` of the support folder."""
+    return random_instructions.Maker

@@ -1,9 +1,8 @@
 """Fixtures of tests with whole models: a virtual card that evaluates tensors, and references by their names."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
+import decoder_numpy
 import pytest
 
 import ringup
@@ -13,15 +12,6 @@ from ringup.tools.embedder import files as sentence_files
 from ringup.tools.embedder.in_numpy import MiniLm
 
 HERE = Path(__file__).parent
-
-
-def reference(name):
-    """Return a module that lies beside this file."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +57,4 @@ def minilm(model_files):
 @pytest.fixture(scope="session")
 def decoder():
     """The module of the small decoder's reference."""
-    return reference("decoder_numpy")
-
-
-@pytest.fixture(scope="session")
-def decoder_model():
-    """The module of the small decoder with tensors."""
-    return reference("decoder_model")
+    return decoder_numpy

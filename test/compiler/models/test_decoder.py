@@ -4,6 +4,7 @@ without one.
 
 from pathlib import Path
 
+import decoder_model
 import numpy as np
 import pytest
 
@@ -32,7 +33,7 @@ def wide(weights):
     return {name: one.astype(np.float64) for name, one in weights.items()}
 
 
-def trained(decoder, decoder_model, evaluator):
+def trained(decoder, evaluator):
     """Return a model after its training: (model, losses on the card, the reference's, graphs there were after each
     step).
     """
@@ -118,9 +119,9 @@ def check_one_graph(model, on_card):
     assert len(on_card.graphs) == before
 
 
-def test_it_learns_and_goes_on_as_its_reference_does(decoder, decoder_model, evaluator, on_evaluator, on_card):
+def test_it_learns_and_goes_on_as_its_reference_does(decoder, evaluator, on_evaluator, on_card):
     """One test, so that one process trains: translating the kernels for the virtual card is most of the time."""
-    model, found, wanted, graphs = trained(decoder, decoder_model, evaluator)
+    model, found, wanted, graphs = trained(decoder, evaluator)
     check_losses(found, wanted)
     check_graphs(graphs)
     text, logits = told(model)
@@ -129,7 +130,7 @@ def test_it_learns_and_goes_on_as_its_reference_does(decoder, decoder_model, eva
     check_one_graph(model, on_card)
 
 
-def test_a_step_attends_to_its_cache_in_one_kernel_a_layer(decoder, decoder_model):
+def test_a_step_attends_to_its_cache_in_one_kernel_a_layer(decoder):
     """Lengths of the cache and of the text are known only when it runs, and the cache is written by the same graph."""
     with no_grad():
         model = decoder_model.Decoder(decoder.initial(SEED), ROOM, AT_ONCE)

@@ -2,8 +2,11 @@
 
 import re
 
+import evaluate_machine
 import numpy as np
 import pytest
+import random_machine
+import run_selected
 
 from ringup.compiler.rdna.pipeline import finish
 from ringup.compiler.rdna.select.function import select
@@ -13,22 +16,22 @@ OTHERS = 24
 
 
 @pytest.mark.seeds(20)
-def test_random_functions(module, same, seed):
-    function, arguments, groups = module("random_machine").random_function(seed)
+def test_random_functions(same, seed):
+    function, arguments, groups = random_machine.random_function(seed)
     same(function, arguments, groups, on=("interpreter",))
 
 
 @pytest.mark.seeds(4, first=1000)
-def test_random_functions_on_the_fast_core(module, same, seed):
-    function, arguments, groups = module("random_machine").random_function(seed, 20)
+def test_random_functions_on_the_fast_core(same, seed):
+    function, arguments, groups = random_machine.random_function(seed, 20)
     same(function, arguments, groups, on=("translator",))
 
 
 @pytest.mark.seeds(20, first=3000)
-def test_random_functions_through_every_pass(module, seed):
+def test_random_functions_through_every_pass(seed):
     """Behind selection: scheduling, allocation, waits, dual issue, encoding."""
-    evaluator, runner = module("evaluate_machine"), module("run_selected")
-    function, arguments, groups = module("random_machine").random_function(seed)
+    evaluator, runner = evaluate_machine, run_selected
+    function, arguments, groups = random_machine.random_function(seed)
     binary = finish(select(function, "gfx1100"))
     expected, left = ([one.copy() if isinstance(one, np.ndarray) else one for one in arguments] for _ in range(2))
     evaluator.evaluate(function, expected, groups)
@@ -39,9 +42,9 @@ def test_random_functions_through_every_pass(module, seed):
 
 
 @pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
-def test_other_processors_have_every_instruction_that_is_chosen(module, llvm, target):
+def test_other_processors_have_every_instruction_that_is_chosen(llvm, target):
     """No virtual core runs these: LLVM's assembler takes every line, in the forms of that processor."""
-    runner, make = module("run_selected"), module("random_machine").random_function
+    runner, make = run_selected, random_machine.random_function
     for wave_size in (32, 64):
         texts = []
         for seed in range(2000, 2000 + OTHERS):

@@ -4,12 +4,12 @@ explanation is stale.
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
+import order_beside_linux as order
 import pytest
+import split_log
 
 from ringup.tools.cards import access_log
 
@@ -17,17 +17,6 @@ HERE = Path(__file__).parent
 MAX_BYTES = 350_000
 
 
-def load(path):
-    """Import a module that lies beside tests, which are no package."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-order = load(HERE / "order_beside_linux.py")
-split_log = load(HERE.parents[1] / "guest" / "split_log.py")
 LOGS = sorted(order.DATA.glob("rung_*.log"))
 # amdgpu_ucode.h, enum AMDGPU_UCODE_ID, those of this chip, as psp_get_fw_type names them; the SMU's comes before the
 # trusted memory. psp_gfx_if.h, GFX_FW_TYPE_: SDMA_UCODE_TH0, TH1, RS64_PFP, ME, MEC, stacks of PFP 0 1, ME 0 1, MEC 0 1
@@ -122,7 +111,7 @@ def test_firmware_is_loaded_in_the_kernels_order(kernel, ours):
 
 def test_the_page_shows_the_tables_as_they_are(known):
     page = order.PAGE.read_text(encoding="utf-8")
-    assert order.paged(page, known) == page, "run test/drivers/amd/order_beside_linux.py --page"
+    assert order.paged(page, known) == page, "run test/support/order_beside_linux.py --page"
 
 
 # --- the logs ---------------------------------------------------------------------------------------------------------

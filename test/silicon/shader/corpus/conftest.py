@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.util
 import re
 import subprocess
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import random_source
 
 from ringup.silicon.shader import workbench
 from ringup.silicon.shader.program import load
@@ -189,17 +189,9 @@ def judge():
 def corpus():
     """What compiles and runs sources that are made as they are needed."""
     return SimpleNamespace(
-        Source=_module("random_source").Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
+        Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
         compiled=compiled, values=values, launch=launch, translator=Translator(),
     )  # fmt: skip
-
-
-def _module(name):
-    """Load a module that lies beside this file, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"ringup_corpus_{name}", HERE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _same(found, wanted):

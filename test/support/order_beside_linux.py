@@ -22,7 +22,7 @@ import ringup
 from ringup.silicon import card as virtual
 from ringup.tools.cards.access_log import HEAD, AccessLog, Entry, read
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "test/data/amdgpu-ladder"
 PAGE = ROOT / "docs/amdgpu-ladder.md"
 
