@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ringup.autogen.amd import ucode
 from ringup.firmware.amd.containers import CODE, CONTAINERS, Container, Cut
 from ringup.firmware.amd.image import COMMON_BYTES, PACKED, PPTABLE_ENTRY
-from ringup.firmware.amd.layouts import Fields, Value, build, layout
+from ringup.firmware.amd.layouts import Fields, Value, build
 
 ALIGN_BYTES = 256  # the payload alignment of the published files
 AUX = "_aux"
@@ -63,7 +63,7 @@ def image(
         listed, payload = b"", _lay_out(container, given, values, start)
     values[f"{prefix}size_bytes"] = start + len(payload)
     values.setdefault(f"{prefix}ucode_size_bytes", len(payload))
-    described = layout(container.header)
+    described = container.header
     head = (build(described, _own(values, prefix)) + listed).ljust(start, b"\0")
     values[f"{prefix}crc32"] = zlib.crc32(head[COMMON_BYTES:] + payload)
     return (build(described, _own(values, prefix)) + listed).ljust(start, b"\0") + payload
@@ -133,7 +133,7 @@ def _pack(container: Container, kind: str, given: Mapping[str, Piece], values: d
             "offset_bytes": len(payload),
             "size_bytes": len(piece.data),
         }
-        rows += build(layout(ucode.psp_fw_bin_desc), place)
+        rows += build(ucode.psp_fw_bin_desc, place)
         payload += piece.data
     values[container.packed] = len(ordered)
     if "psp_aux_fw_bin_index" in container.header.members():

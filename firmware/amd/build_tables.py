@@ -10,7 +10,7 @@ from construct import Array, Int32ul, Int64ul
 from ringup.autogen.amd import atom
 from ringup.autogen.amd import discovery as facts
 from ringup.firmware.amd import discovery, vbios
-from ringup.firmware.amd.layouts import Fields, Value, build, layout
+from ringup.firmware.amd.layouts import Fields, Value, build, size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def info_table(index: int, version: tuple[int, int], fields: Fields) -> TableByt
         "header.table_id": table_id,
         "header.version_major": version[0],
         "header.version_minor": version[1],
-        size: described.sizeof(),
+        size: size_bytes(described),
     }
     return TableBytes(index, build(described, head | dict(fields)))
 
@@ -151,7 +151,7 @@ def expansion_rom(
         build(
             vbios.HEADER,
             {
-                "table_header.structuresize": vbios.HEADER.sizeof(),
+                "table_header.structuresize": vbios.HEADER.SIZE,
                 "table_header.format_revision": 2,
                 "table_header.content_revision": 2,
                 "atom_bios_string": tuple(vbios.ATOM_MAGIC),
@@ -183,9 +183,9 @@ def _data_table(name: str, table: DataTable) -> bytes:
     major, minor = table.revision
     if isinstance(table.fields, bytes):
         return _headed(major, minor, table.fields)
-    described = layout(vbios.DECODED[name][table.revision])
+    described = vbios.DECODED[name][table.revision]
     head = {
-        "table_header.structuresize": described.sizeof(),
+        "table_header.structuresize": described.SIZE,
         "table_header.format_revision": major,
         "table_header.content_revision": minor,
     }

@@ -18,7 +18,7 @@ from construct import Struct as Layout
 
 from ringup.autogen.amd import discovery as facts
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.layouts import Fields, integer, layout, read
+from ringup.firmware.amd.layouts import Fields, Versions, integer, layout, read, size_bytes
 
 Version = tuple[int, int, int]
 SIZE_BYTES = 10 << 10  # the size that amdgpu reads: amdgpu_discovery.h, DISCOVERY_TMR_SIZE
@@ -52,7 +52,7 @@ IP_HEADER = Layout(
     "flags" / BitStruct(Padding(7), "base_addr_64_bit" / Flag),
     Padding(1),
 )
-DIE = layout(facts.die_header)
+DIE = facts.die_header
 # struct ip and ip_v3: the last byte is `harvest` before version 3, `sub_revision` and `variant` from then on
 IP = Layout(
     "hw_id" / Int16ul,
@@ -63,31 +63,31 @@ IP = Layout(
     "revision" / Int8ul,
     "low" / BitStruct("variant" / Nibble, "sub_revision" / Nibble),
 )
-TABLE_HEADER = layout(facts.gpu_info_header)
-HARVEST = layout(facts.harvest_table)
+TABLE_HEADER = facts.gpu_info_header
+HARVEST = facts.harvest_table
 # union _fuse_data, high bits first
 FUSES = ByteSwapped(
     BitStruct(Padding(28), *(f"{codec}_disabled" / Bits(1) for codec in ("h264", "hevc", "vp9", "av1")))
 )
 VCN = Layout(
-    "header" / TABLE_HEADER,
+    "header" / layout(TABLE_HEADER),
     "num_of_instances" / Int32ul,
     "instance_info" / Array(4, Layout("instance_num" / Int32ul, "fuse_data" / FUSES, Padding(8))),
     Padding(16),
 )
 # Major version: minor version: layout. A newer minor version only adds fields.
-GC_INFO = {
+GC_INFO: Versions = {
     1: {
-        0: layout(facts.gc_info_v1_0),
-        1: layout(facts.gc_info_v1_1),
-        2: layout(facts.gc_info_v1_2),
-        3: layout(facts.gc_info_v1_3),
+        0: facts.gc_info_v1_0,
+        1: facts.gc_info_v1_1,
+        2: facts.gc_info_v1_2,
+        3: facts.gc_info_v1_3,
     },
-    2: {0: layout(facts.gc_info_v2_0), 1: layout(facts.gc_info_v2_1)},
+    2: {0: facts.gc_info_v2_0, 1: facts.gc_info_v2_1},
 }
-MALL_INFO = {1: {0: layout(facts.mall_info_v1_0)}, 2: {0: layout(facts.mall_info_v2_0)}}
-VCN_INFO = {1: {0: VCN}}
-NPS_INFO = {1: {0: layout(facts.nps_info_v1_0)}}
+MALL_INFO: Versions = {1: {0: facts.mall_info_v1_0}, 2: {0: facts.mall_info_v2_0}}
+VCN_INFO: Versions = {1: {0: VCN}}
+NPS_INFO: Versions = {1: {0: facts.nps_info_v1_0}}
 NAMES = {value: name.removesuffix("_HWID") for name, value in vars(facts).items() if name.endswith("_HWID")}
 NAMES[facts.VCN_HWID] = "VCN"  # the header gives the number two names
 
@@ -240,7 +240,7 @@ def _die(blob: bytes, number: int, at: int, version: int, name: str, *, wide: bo
     count = integer(die, "num_ips")
     if count > MAX_IPS:
         raise FirmwareError(f"{name}: byte {at + 2} counts {count} blocks; a die has at most {MAX_IPS}")
-    at += DIE.sizeof()
+    at += DIE.SIZE
     found = []
     for index in range(count):
         row = read(IP, blob, at, name, f"block {index} of die {number}")
@@ -264,9 +264,7 @@ def _ip(row: Fields, die: int, version: int, bases: tuple[int, ...]) -> Ip:
     return Ip(hw_id, integer(row, "instance"), triple, bases, die, low, high, fused=fused)
 
 
-def _info(
-    what: str, table_id: int, layouts: Mapping[int, Mapping[int, Any]]
-) -> Callable[[bytes, int, int, str], Fields]:
+def _info(what: str, table_id: int, layouts: Versions) -> Callable[[bytes, int, int, str], Fields]:
     """Return the reader of a table with id, version, size and 32-bit fields."""
 
     def reader(blob: bytes, start: int, stated: int, name: str) -> Fields:
@@ -284,9 +282,9 @@ def _info(
                 f"{name}: byte {start + 4} says version {major}.{minor} of the {what} table, which is not known"
             )
         chosen = layouts[major][max(known)]
-        if size < chosen.sizeof():
+        if size < size_bytes(chosen):
             raise FirmwareError(
-                f"{name}: the {what} table {major}.{minor} at byte {start} takes {chosen.sizeof()} bytes, not {size}"
+                f"{name}: the {what} table {major}.{minor} at byte {start} takes {size_bytes(chosen)} bytes, not {size}"
             )
         return read(chosen, blob, start, name, f"the {what} table")
 
@@ -299,7 +297,7 @@ def _harvest(blob: bytes, start: int, stated: int, name: str) -> tuple[tuple[int
         raise FirmwareError(
             f"{name}: byte {start} holds {integer(table, 'header.signature'):#x}, a harvest table {facts.HARVEST_TABLE_SIGNATURE:#x}"
         )
-    _check_sum(blob, start, start + HARVEST.sizeof(), stated, name, "the harvest table")
+    _check_sum(blob, start, start + HARVEST.SIZE, stated, name, "the harvest table")
     found = []
     for index in range(facts.harvest_table.members()["list"].dims[0]):
         hw_id = integer(table, f"list[{index}].hw_id")

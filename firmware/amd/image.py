@@ -18,7 +18,7 @@ from construct import Struct as Layout
 from ringup.autogen.amd import ucode
 from ringup.errors import FirmwareError
 from ringup.firmware.amd.containers import CODE, CONTAINERS, FILE, KIND_OF, Container, Cut
-from ringup.firmware.amd.layouts import Fields, integer, layout, read
+from ringup.firmware.amd.layouts import Fields, integer, read
 
 COMMON_BYTES = ucode.common_firmware_header.SIZE
 MAX_BYTES = 64 << 20  # far above every card's files; limits the cost of a malicious one
@@ -144,7 +144,7 @@ def parse(blob: bytes, name: str, kind: str | None = None) -> Image:
         raise ValueError(f"no kind of firmware is called {kind}; known: {', '.join(CONTAINERS)}")
     if len(blob) > MAX_BYTES:
         raise FirmwareError(f"{name}: {len(blob)} bytes are more than any firmware has ({MAX_BYTES})")
-    common = read(layout(ucode.common_firmware_header), blob, 0, name, "the common header")
+    common = read(ucode.common_firmware_header, blob, 0, name, "the common header")
     if common["size_bytes"] != len(blob):
         raise FirmwareError(
             f"{name}: the header at byte 0 says {integer(common, 'size_bytes')} bytes, the image has {len(blob)}"
@@ -155,7 +155,7 @@ def parse(blob: bytes, name: str, kind: str | None = None) -> Image:
         known = ", ".join(f"{major}.{minor}" for major, minor in CONTAINERS[kind])
         raise FirmwareError(f"{name}: byte 8 says header version {version[0]}.{version[1]}; {kind} images have {known}")
     what = f"the {kind} header {version[0]}.{version[1]}"
-    fields = read(layout(container.header), blob, 0, name, what)
+    fields = read(container.header, blob, 0, name, what)
     if container.header is ucode.common_firmware_header:
         fields = {f"header.{key}": value for key, value in fields.items()}
     head_bytes = container.header.SIZE
@@ -194,7 +194,7 @@ def _packed(container: Container, fields: Fields, blob: bytes, name: str, kind: 
     if count >= ucode.UCODE_MAX_PSP_PACKAGING:
         limit = ucode.UCODE_MAX_PSP_PACKAGING - 1
         raise FirmwareError(f"{name}: byte {COMMON_BYTES} counts {count} packed parts; an image has at most {limit}")
-    descriptor = layout(ucode.psp_fw_bin_desc)
+    descriptor = ucode.psp_fw_bin_desc
     start = integer(fields, CODE)
     sections: list[Section] = []
     first_aux = count - integer(fields, "psp_aux_fw_bin_index") if "psp_aux_fw_bin_index" in fields else count
@@ -203,12 +203,12 @@ def _packed(container: Container, fields: Fields, blob: bytes, name: str, kind: 
     at = container.header.SIZE
     for index in range(count):
         row = read(descriptor, blob, at, name, f"the description of packed part {index}")
-        at += descriptor.sizeof()
+        at += descriptor.SIZE
         number = integer(row, "fw_type")
         called = PACKED[kind].get(number, f"type_{number}") + ("_aux" if index >= first_aux else "")
         if number in PACKED[kind] and any(section.name == called for section in sections):
             raise FirmwareError(
-                f"{name}: byte {at - descriptor.sizeof()} lists a second {called}; the image does not say which to send"
+                f"{name}: byte {at - descriptor.SIZE} lists a second {called}; the image does not say which to send"
             )
         place = start + integer(row, "offset_bytes")
         sections.append(Section(called, place, integer(row, "size_bytes"), integer(row, "fw_version"), number))

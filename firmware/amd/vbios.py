@@ -17,7 +17,7 @@ from construct import Struct as Layout
 from ringup.autogen.amd import atom
 from ringup.autogen.structs import Struct
 from ringup.errors import FirmwareError
-from ringup.firmware.amd.layouts import Fields, layout, read, read_within
+from ringup.firmware.amd.layouts import Fields, read, read_within
 
 # atom.h: ATOM_BIOS_MAGIC and related constants
 MAGIC, ATI_MAGIC, ATOM_MAGIC, PCIR = 0xAA55, b" 761295520", b"ATOM", b"PCIR"
@@ -45,10 +45,10 @@ ROM = Layout(
 )
 # PCI Firmware Specification, "PCI Data Structure"
 PCI_DATA = Layout("signature" / Bytes(4), "vendor" / Int16ul, "device" / Int16ul)
-HEADER = layout(atom.atom_rom_header_v2_2)
-TABLE_HEADER = layout(atom.atom_common_table_header)
-DATA_LIST = layout(atom.atom_master_list_of_data_tables_v2_1)
-COMMAND_LIST = layout(atom.atom_master_list_of_command_functions_v2_1)
+HEADER = atom.atom_rom_header_v2_2
+TABLE_HEADER = atom.atom_common_table_header
+DATA_LIST = atom.atom_master_list_of_data_tables_v2_1
+COMMAND_LIST = atom.atom_master_list_of_command_functions_v2_1
 # Data table: revision: struct.
 DECODED: dict[str, dict[tuple[int, int], type[Struct]]] = {
     "firmwareinfo": {
@@ -230,17 +230,17 @@ def parse(blob: bytes, name: str = "vbios") -> Vbios:
     )
 
 
-def _tables(blob: bytes, start: int, description: Any, name: str, what: str) -> dict[str, Table]:
+def _tables(blob: bytes, start: int, description: type[Struct], name: str, what: str) -> dict[str, Table]:
     """Read a master list: a header, then the offset of each table, 0 if there is none."""
     read(TABLE_HEADER, blob, start, name, f"the header of the {what} tables' list")
     stated = int.from_bytes(blob[start : start + 2], "little")
-    if stated < TABLE_HEADER.sizeof():
+    if stated < TABLE_HEADER.SIZE:
         raise FirmwareError(
             f"{name}: byte {start} says {stated} bytes for the list of {what} tables, less than its header"
         )
-    first = start + TABLE_HEADER.sizeof()
+    first = start + TABLE_HEADER.SIZE
     # A ROM older or newer than the struct lists fewer or more tables: only those that both have are read.
-    listed = blob[first : start + stated].ljust(description.sizeof(), b"\0")
+    listed = blob[first : start + stated].ljust(description.SIZE, b"\0")
     if start + stated > len(blob):
         raise FirmwareError(
             f"{name}: the list of {what} tables ends at byte {start + stated}, the image at {len(blob)}"
