@@ -302,6 +302,28 @@ def test_an_object_for_another_machine_is_refused(image):
         elf_read.read(image[:18] + b"\x3e\0" + image[20:], "other")
 
 
+@pytest.mark.parametrize(("at", "value", "message"), [
+    (58, 63, "section headers of 63 bytes"),
+    (60, 10_001, r"it has 10001 sections \(at most 10000\), their names in section \d+"),
+    (60, 9_999, "the section headers would end at byte 0x"),
+    (62, 99, r"it has \d+ sections \(at most 10000\), their names in section 99"),
+], ids=["row", "count", "end", "names"])  # fmt: skip
+def test_a_damaged_table_of_sections_is_named(image, at, value, message):
+    """Source: gABI, "ELF Header": e_shentsize at byte 58, e_shnum at 60, e_shstrndx at 62."""
+    data = bytearray(image)
+    data[at : at + 2] = value.to_bytes(2, "little")
+    with pytest.raises(CompileError, match=f"^spoiled: {message}.*; build it again$"):
+        elf_read.read(bytes(data), "spoiled")
+
+
+def test_a_note_that_leaves_its_section_is_named(image):
+    data = bytearray(image)
+    at = data.index(b"AMDGPU\0\0") - 12
+    data[at + 4 : at + 8] = len(data).to_bytes(4, "little")
+    with pytest.raises(CompileError, match=r"^spoiled: a note's text would end at byte 0x"):
+        elf_read.read(bytes(data), "spoiled")
+
+
 def test_spoiled_bytes_never_make_a_traceback(image):
     pick = random.Random(5)
     for _ in range(300):
