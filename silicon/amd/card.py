@@ -15,12 +15,12 @@ from ringup.errors import CardBusy, DeviceLost
 from ringup.silicon.amd.board import chips, discovery, images, vbios
 from ringup.silicon.amd.board.apertures import Doorbells, FrameBuffer, Registers
 from ringup.silicon.amd.board.chips import ChipRow
+from ringup.silicon.amd.board.core import GraphicsCore
 from ringup.silicon.amd.board.df import DataFabric
 from ringup.silicon.amd.board.ih import Ih
 from ringup.silicon.amd.board.nbio import Nbio
 from ringup.silicon.amd.board.smuio import Rom, Smuio
 from ringup.silicon.amd.common.parts import Board, Resettable
-from ringup.silicon.amd.gc.core import GraphicsCore
 from ringup.silicon.amd.memory.caches import Caches
 from ringup.silicon.amd.memory.hdp import Hdp
 from ringup.silicon.amd.memory.hub import GFXHUB, MMHUB, VmHub

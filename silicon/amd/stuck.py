@@ -17,7 +17,7 @@ from ringup.silicon.shader.rdna.decoding.text import text
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
-    from ringup.silicon.amd.gc.cp_queue import Queue
+    from ringup.silicon.amd.gc.cp.queue import Queue
     from ringup.silicon.amd.gc.dispatch import Grid
     from ringup.silicon.amd.sdma.engine import Queue as CopyQueue
     from ringup.silicon.amd.sdma.engine import Sdma

@@ -28,7 +28,7 @@ from machine import Guest
 from served import Served
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
-from ringup.silicon.amd.gc.cp import Slot
+from ringup.silicon.amd.gc.cp.processor import Slot
 
 CHIP, PRODUCT = "navi31", "AMD Radeon RX 7900 XTX"
 LOAD_S = 240  # TIMEOUT: some 12 s on an idle machine

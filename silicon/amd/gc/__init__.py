@@ -1,4 +1,5 @@
-"""The graphics core: its register bus, command processor, packets, queues, scheduler and dispatcher.
+"""The graphics core's blocks: its register bus, hardware queues, dispatcher, sequencers and RLC; `cp/` has the command
+processors.
 
-It imports `memory` and `common`; the card wires it.
+It imports `memory` and `common`; the board connects it.
 """

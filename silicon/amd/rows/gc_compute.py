@@ -12,7 +12,7 @@ TIME = "share of time and order among queues, which the model does not follow"
 
 ROWS = (
     # --- queue descriptors ---------------------------------------------------------------------------------------
-    behaviour("CP_HQD_ACTIVE CP_HQD_DEQUEUE_REQUEST CP_HQD_VMID", "gc/cp.py, gc/hqd.py: connect, stop and save a queue"),
+    behaviour("CP_HQD_ACTIVE CP_HQD_DEQUEUE_REQUEST CP_HQD_VMID", "gc/cp/processor.py, gc/hqd.py: connect, stop and save a queue"),
     behaviour(
         "CP_HQD_PQ_BASE CP_HQD_PQ_BASE_HI CP_HQD_PQ_RPTR CP_HQD_PQ_WPTR_LO CP_HQD_PQ_WPTR_HI"
         " CP_HQD_PQ_RPTR_REPORT_ADDR CP_HQD_PQ_RPTR_REPORT_ADDR_HI CP_HQD_PQ_WPTR_POLL_ADDR"
@@ -20,16 +20,16 @@ ROWS = (
         "gc/hqd.py: ring, pointers, doorbell, memory image",
     ),
     behaviour("CP_HQD_PQ_CONTROL", "gc/hqd.py: size, privilege, what the pointers count", reset=0x0030_8509),
-    behaviour("CP_HQD_PERSISTENT_STATE", "gc/aql.py, gc/cp_queue.py: waves saved with the queue", reset=0x0BE0_5501),
-    behaviour("CP_HQD_IB_CONTROL", "gc/pm4_parser.py: the current indirect buffer", reset=0x0030_0000),
-    behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "gc/pm4_parser.py: the same"),
-    behaviour("CP_HQD_AQL_CONTROL", "gc/cp.py: packets are AQL packets"),
-    behaviour("CP_HQD_ERROR", "gc/aql.py: why the queue stopped"),
+    behaviour("CP_HQD_PERSISTENT_STATE", "gc/cp/aql.py, gc/cp/queue.py: waves saved with the queue", reset=0x0BE0_5501),
+    behaviour("CP_HQD_IB_CONTROL", "gc/cp/pm4_parser.py: the current indirect buffer", reset=0x0030_0000),
+    behaviour("CP_HQD_IB_BASE_ADDR CP_HQD_IB_BASE_ADDR_HI CP_HQD_IB_RPTR", "gc/cp/pm4_parser.py: the same"),
+    behaviour("CP_HQD_AQL_CONTROL", "gc/cp/processor.py: packets are AQL packets"),
+    behaviour("CP_HQD_ERROR", "gc/cp/aql.py: why the queue stopped"),
     unmodelled(
         "CP_MQD_CONTROL", "VMID and rights for access to the memory image: here always VMID 0", reset=0x100,
     ),
     inert("CP_HQD_PIPE_PRIORITY CP_HQD_QUEUE_PRIORITY CP_HQD_QUANTUM", TIME, "gfx_v11_0.c, compute_mqd_init"),
-    behaviour("CP_HQD_EOP_RPTR", "gc/cp.py: INIT_FETCHER; the rest belongs to the end-of-pipe queue"),
+    behaviour("CP_HQD_EOP_RPTR", "gc/cp/processor.py: INIT_FETCHER; the rest belongs to the end-of-pipe queue"),
     unmodelled("CP_HQD_EOP_CONTROL", "size of the end-of-pipe queue, which the model does not need", reset=0x6),
     unmodelled(
         "CP_HQD_EOP_BASE_ADDR CP_HQD_EOP_BASE_ADDR_HI CP_HQD_EOP_WPTR CP_HQD_EOP_WPTR_MEM"
@@ -54,7 +54,7 @@ ROWS = (
         "gc/dispatch.py: a grid on the cores",
     ),
     behaviour("COMPUTE_STATIC_THREAD_MGMT_SE#", "gc/dispatch.py: CUs that may run; none is an error", reset=ALL),
-    behaviour("COMPUTE_DISPATCH_PKT_ADDR_LO COMPUTE_DISPATCH_PKT_ADDR_HI COMPUTE_DISPATCH_ID", "gc/aql_dispatch.py"),
+    behaviour("COMPUTE_DISPATCH_PKT_ADDR_LO COMPUTE_DISPATCH_PKT_ADDR_HI COMPUTE_DISPATCH_ID", "gc/cp/aql_dispatch.py"),
     inert(
         "COMPUTE_PGM_RSRC3", "prefetch of instructions: affects speed only; traps at start or end of a wave are refused",
         "LLVM AMDGPUUsage, compute_pgm_rsrc3 for GFX10-GFX11", starts=("TRAP_ON_START", "TRAP_ON_END"),
@@ -78,7 +78,7 @@ ROWS = (
     behaviour("SH_MEM_BASES", "gc/dispatch.py: where LDS and scratch lie in flat addresses"),
     behaviour("SQ_SHADER_TBA_LO SQ_SHADER_TBA_HI SQ_SHADER_TMA_LO SQ_SHADER_TMA_HI", "gc/dispatch.py: the trap handler"),
     behaviour("SQ_CMD SQ_IND_INDEX SQ_IND_DATA", "gc/sq.py: debuggers read and kill waves"),
-    behaviour("SPI_COMPUTE_QUEUE_RESET", "gc/cp.py: the waves of a queue end"),
+    behaviour("SPI_COMPUTE_QUEUE_RESET", "gc/cp/processor.py: the waves of a queue end"),
     inert(
         "SPI_GDBG_PER_VMID_CNTL",
         "TRAP_EN: trap handlers run if the VMID has one; the debugger's other fields are refused",

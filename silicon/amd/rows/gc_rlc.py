@@ -14,7 +14,7 @@ ROWS = (
     behaviour("RLC_CNTL", "gc/rlc.py: the controller runs after the boot"),
     behaviour("RLC_SAFE_MODE", "gc/rlc.py: its message is acknowledged"),
     behaviour("RLC_GPM_STAT RLC_STAT", "gc/rlc.py: power and clock are on", read_only=ALL),
-    behaviour("RLC_CP_SCHEDULERS", "gc/cp.py: which queues are the kernel's", reset=0x3038),
+    behaviour("RLC_CP_SCHEDULERS", "gc/cp/processor.py: which queues are the kernel's", reset=0x3038),
     behaviour("RLC_CAPTURE_GPU_CLOCK_COUNT RLC_CAPTURE_GPU_CLOCK_COUNT_#", "gc/grbm.py: the counters latch"),
     behaviour("RLC_GPU_CLOCK_COUNT_LSB* RLC_GPU_CLOCK_COUNT_MSB*", "gc/grbm.py: the latched counters", read_only=ALL),
     inert(

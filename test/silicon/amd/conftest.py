@@ -10,8 +10,8 @@ import pytest
 
 from ringup.silicon import card, cards
 from ringup.silicon.amd.board.chips import CHIPS
+from ringup.silicon.amd.board.core import GraphicsCore
 from ringup.silicon.amd.common.parts import Board, VmFault
-from ringup.silicon.amd.gc.core import GraphicsCore
 from ringup.silicon.common.cells import Cells, RegisterSpace
 from ringup.silicon.common.clock import VirtualClock
 from ringup.silicon.common.faults import Faults

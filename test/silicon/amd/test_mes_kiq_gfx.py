@@ -12,7 +12,7 @@ from ringup.autogen.amd import mes_v11 as api
 from ringup.autogen.amd import mqd
 from ringup.autogen.structs import memory
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.gc.mes import HANDLERS
+from ringup.silicon.amd.gc.cp.mes import HANDLERS
 
 KIQ_RING, MES_RING, GFX_RING, USER_RING = 0x60_0000, 0x61_0000, 0x62_0000, 0x63_0000
 MES_MQD, GFX_MQD, KCQ_MQD, USER_MQD = 0x70_0000, 0x70_2000, 0x70_4000, 0x70_6000

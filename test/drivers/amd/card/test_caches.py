@@ -10,7 +10,7 @@ import pytest
 
 import ringup
 from ringup.silicon import card as virtual
-from ringup.silicon.amd.gc import pm4_sync
+from ringup.silicon.amd.gc.cp import pm4_sync
 from ringup.silicon.amd.sdma import packets as sdma_packets
 
 SOURCE = """

@@ -11,13 +11,9 @@ from typing import Protocol
 
 from ringup.autogen.amd import pm4
 from ringup.silicon.amd.common.parts import FIRST_PAGE_DWORDS, Board, Hub, InterruptSink, VmFault
-from ringup.silicon.amd.gc import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
-from ringup.silicon.amd.gc.aql import Aql
-from ringup.silicon.amd.gc.cp_queue import EopFetcher, Queue, Saved, Stop
-from ringup.silicon.amd.gc.dispatch import Dispatcher
-from ringup.silicon.amd.gc.grbm import Grbm, Slot
-from ringup.silicon.amd.gc.hqd import COMPUTE, GRAPHICS, Hqd, Names
-from ringup.silicon.amd.gc.pm4_decode import (
+from ringup.silicon.amd.gc.cp import gfx_ring, pm4_flow, pm4_kiq, pm4_memory, pm4_registers, pm4_sync
+from ringup.silicon.amd.gc.cp.aql import Aql
+from ringup.silicon.amd.gc.cp.pm4_decode import (
     CLIENT_CP,
     SRC_BAD_OPCODE,
     SRC_END_OF_PIPE,
@@ -27,7 +23,11 @@ from ringup.silicon.amd.gc.pm4_decode import (
     PacketError,
     Rule,
 )
-from ringup.silicon.amd.gc.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.queue import EopFetcher, Queue, Saved, Stop
+from ringup.silicon.amd.gc.dispatch import Dispatcher
+from ringup.silicon.amd.gc.grbm import Grbm, Slot
+from ringup.silicon.amd.gc.hqd import COMPUTE, GRAPHICS, Hqd, Names
 from ringup.silicon.amd.gc.rlc import Rlc
 from ringup.silicon.common.cells import Derived
 

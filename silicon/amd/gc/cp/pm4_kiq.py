@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from ringup.autogen.amd import pm4, pm4_queues
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.gc.cp_queue import Queue, Stop
+from ringup.silicon.amd.gc.cp.pm4_decode import CLIENT_CP, SRC_QUERY_STATUS, Packet, Rule, reserved
+from ringup.silicon.amd.gc.cp.queue import Queue, Stop
 from ringup.silicon.amd.gc.grbm import Slot
-from ringup.silicon.amd.gc.pm4_decode import CLIENT_CP, SRC_QUERY_STATUS, Packet, Rule, reserved
 from ringup.silicon.common.cells import block_map
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.cp import Cp
-    from ringup.silicon.amd.gc.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.processor import Cp
 
 COMPUTE_ENGINE, GFX_ENGINE, MES_ENGINE = 0, 4, 5  # engine_sel. Source: gfx11_kiq_map_queues
 SDMA_ENGINES = (2, 3)

@@ -16,14 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ringup.silicon.amd.common.cache_control import AGENT, SYSTEM, WRITE_BACK
-from ringup.silicon.amd.gc import aql_packets as aql
-from ringup.silicon.amd.gc.aql_dispatch import Refused, prepare
-from ringup.silicon.amd.gc.pm4_decode import MASK48, SRC_BAD_OPCODE, Packet, PacketError, Rule
-from ringup.silicon.amd.gc.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp import aql_packets as aql
+from ringup.silicon.amd.gc.cp.aql_dispatch import Refused, prepare
+from ringup.silicon.amd.gc.cp.pm4_decode import MASK48, SRC_BAD_OPCODE, Packet, PacketError, Rule
+from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.cp import Cp
-    from ringup.silicon.amd.gc.cp_queue import Queue
+    from ringup.silicon.amd.gc.cp.processor import Cp
+    from ringup.silicon.amd.gc.cp.queue import Queue
 
 # virtual time of a packet and of a fence, chosen for the model
 PACKET_US = 0.5

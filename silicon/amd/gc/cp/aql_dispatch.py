@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringup.autogen.amd import gc_compute, gc_sq
-from ringup.silicon.amd.gc import aql_packets as aql
+from ringup.silicon.amd.gc.cp import aql_packets as aql
 from ringup.silicon.amd.gc.dispatch import (
     GROUP_LIMIT,
     LDS_GRANULE_BYTES,
@@ -23,7 +23,7 @@ from ringup.silicon.amd.gc.dispatch import (
 )
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.aql import Aql
+    from ringup.silicon.amd.gc.cp.aql import Aql
 
 LOW = 0xFFFF_FFFF
 CODE_ALIGN = 256  # unit of COMPUTE_PGM_LO

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from ringup.errors import GuestError, RingupError
 from ringup.silicon.amd.common.parts import VmFault
+from ringup.silicon.amd.gc.cp.pm4_decode import PacketError
 from ringup.silicon.amd.gc.dispatch import Grid, Order
 from ringup.silicon.amd.gc.hqd import COMPUTE, Hqd
-from ringup.silicon.amd.gc.pm4_decode import PacketError
 from ringup.silicon.common.clock import Timer
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.cp import Cp
-    from ringup.silicon.amd.gc.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.processor import Cp
 
 WAKE_US = 0.2  # from a doorbell to the first fetch
 END_OF_PIPE_US = 0.5

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringup.errors import GuestError
-from ringup.silicon.amd.gc.hqd import COMPUTE, LOW
-from ringup.silicon.amd.gc.pm4_decode import (
+from ringup.silicon.amd.gc.cp.pm4_decode import (
     EC_REGISTER_INVALID,
     SRC_PRIVILEGED_REGISTER,
     Packet,
@@ -25,10 +24,11 @@ from ringup.silicon.amd.gc.pm4_decode import (
     packet_dwords,
     reserved,
 )
+from ringup.silicon.amd.gc.hqd import COMPUTE, LOW
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.cp import Cp
-    from ringup.silicon.amd.gc.cp_queue import Queue
+    from ringup.silicon.amd.gc.cp.processor import Cp
+    from ringup.silicon.amd.gc.cp.queue import Queue
 
 # virtual time of a packet, chosen for the model: no estimate of performance
 PACKET_US = 0.1

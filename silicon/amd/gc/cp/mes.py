@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from ringup.autogen.amd import mes_v11 as api
 from ringup.autogen.amd.mqd import v11_sdma_mqd
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.gc.cp import Cp
-from ringup.silicon.amd.gc.cp_queue import Queue, Stop
+from ringup.silicon.amd.gc.cp.pm4_kiq import flush, stop_queues
+from ringup.silicon.amd.gc.cp.processor import Cp
+from ringup.silicon.amd.gc.cp.queue import Queue, Stop
 from ringup.silicon.amd.gc.grbm import Slot
-from ringup.silicon.amd.gc.pm4_kiq import flush, stop_queues
 from ringup.silicon.common.cells import block_map
 
 FRAME_DWORDS = api.API_FRAME_SIZE_IN_DWORDS

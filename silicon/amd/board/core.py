@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ringup.silicon.amd.common.parts import Board, Hub, InterruptSink
-from ringup.silicon.amd.gc.cp import Cp
+from ringup.silicon.amd.gc.cp.mes import Mes, SdmaQueues
+from ringup.silicon.amd.gc.cp.processor import Cp
 from ringup.silicon.amd.gc.direct_load import DirectLoad
 from ringup.silicon.amd.gc.dispatch import Dispatcher
 from ringup.silicon.amd.gc.grbm import NAVI31, GcRow, Grbm, Slot
-from ringup.silicon.amd.gc.mes import Mes, SdmaQueues
 from ringup.silicon.amd.gc.rlc import Rlc
 from ringup.silicon.amd.gc.sq import Sequencers
 from ringup.silicon.common.cells import Cells

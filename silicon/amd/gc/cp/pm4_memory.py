@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 from ringup.autogen.amd import pm4
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.gc.pm4_decode import Packet, Rule, compare, reserved
-from ringup.silicon.amd.gc.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.pm4_decode import Packet, Rule, compare, reserved
+from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 
 REGISTER, SYNC_MEMORY, L2, GDS, PERFCOUNTERS, MEMORY, REGISTER_DC = 0, 1, 2, 3, 4, 5, 6  # destinations
 IMMEDIATE, ATOMIC_RETURN, GPU_CLOCK, SYSTEM_CLOCK = 5, 6, 9, 10  # more sources of COPY_DATA

@@ -13,7 +13,7 @@ from ringup.autogen.amd import pm4
 from ringup.silicon.amd.common.atomics import COMPARE
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 
 # Source ids of the CP's interrupts. Source: irqsrcs_gfx_11_0_0.h
 CLIENT_CP = 0x14  # soc21_ih_clientid.h, SOC21_IH_CLIENTID_GRBM_CP

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ringup.autogen.amd import pm4
 from ringup.errors import GuestError
+from ringup.silicon.amd.gc.cp.pm4_decode import Execute, Packet, PacketError, Rule, reserved
+from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 from ringup.silicon.amd.gc.hqd import LOW
-from ringup.silicon.amd.gc.pm4_decode import Execute, Packet, PacketError, Rule, reserved
-from ringup.silicon.amd.gc.pm4_parser import Parser
 
 INSERT_VMID, KERNEL_CU_MASK = 1, 3  # index field
 MAX_COUNT = 0x3FFF

@@ -16,10 +16,10 @@ from ringup.errors import Unmodelled
 from ringup.silicon.amd.common import atomics
 from ringup.silicon.amd.common.cache_control import Invalidation, from_gcr
 from ringup.silicon.amd.common.parts import VmFault
-from ringup.silicon.amd.gc.cp_queue import Queue
-from ringup.silicon.amd.gc.pm4_decode import Packet, Rule, compare, reserved
-from ringup.silicon.amd.gc.pm4_memory import REGISTER_MASK
-from ringup.silicon.amd.gc.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.pm4_decode import Packet, Rule, compare, reserved
+from ringup.silicon.amd.gc.cp.pm4_memory import REGISTER_MASK
+from ringup.silicon.amd.gc.cp.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.queue import Queue
 
 ACQUIRE_US = 0.5
 WAIT, WRITE_WAIT_WRITE, WAIT_PREEMPTABLE = 0, 1, 3  # operations

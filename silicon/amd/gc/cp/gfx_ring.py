@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ringup.autogen.amd import pm4
+from ringup.silicon.amd.gc.cp.pm4_decode import Packet, Rule
+from ringup.silicon.amd.gc.cp.pm4_flow import lacking, nop
 from ringup.silicon.amd.gc.grbm import Slot
 from ringup.silicon.amd.gc.hqd import GRAPHICS
-from ringup.silicon.amd.gc.pm4_decode import Packet, Rule
-from ringup.silicon.amd.gc.pm4_flow import lacking, nop
 
 if TYPE_CHECKING:
-    from ringup.silicon.amd.gc.cp import Cp
-    from ringup.silicon.amd.gc.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.pm4_parser import Parser
+    from ringup.silicon.amd.gc.cp.processor import Cp
 
 # Ring buffer registers that alias registers of a graphics queue. CP_RB_* without a number is ring 0.
 ALIASES = {

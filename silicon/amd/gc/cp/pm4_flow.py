@@ -10,8 +10,8 @@ import struct
 
 from ringup.autogen.amd import pm4
 from ringup.errors import Unmodelled
-from ringup.silicon.amd.gc.pm4_decode import MASK48, Execute, Packet, Rule, compare, reserved
-from ringup.silicon.amd.gc.pm4_parser import Parser
+from ringup.silicon.amd.gc.cp.pm4_decode import MASK48, Execute, Packet, Rule, compare, reserved
+from ringup.silicon.amd.gc.cp.pm4_parser import Parser
 
 # SET_BASE: index of the base for indirect arguments
 DISPATCH_BASE = 1
