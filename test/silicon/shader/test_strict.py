@@ -709,7 +709,7 @@ SEQUENCES = {
         "v_wmma_f32_16x16x16_f16 v[8:15], v[16:23], v[16:23], v[8:15]\n"
         "v_wmma_f32_16x16x16_f16 v[24:31], v[8:15], v[16:23], v[24:31]",
         "hazard",
-        "WMMA just before",
+        "result of the previous WMMA",
     ),
     "clause of two kinds": (
         "s_clause 0x1\n s_load_b32 s8, s[0:1], 0x0\n v_mov_b32_e32 v2, 0",
