@@ -41,7 +41,7 @@ def test_the_first_error_comes_out_when_every_step_was_tried(steps):
 
 
 def test_later_errors_are_logged(steps, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="ringup.drivers.cleanup")
     with pytest.raises(DeviceHung), Teardown("stopping a card") as teardown:  # noqa: PT012
         teardown.attempt(steps.step("queues", DeviceHung("stuck")))
         teardown.attempt(steps.step("bus", DeviceLost("the link is down")))
@@ -56,7 +56,7 @@ def test_an_interruption_waits_for_the_other_steps_and_comes_out_before_later_er
 
 
 def test_errors_that_are_logged_alone_hide_nothing(steps, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="ringup.drivers.cleanup")
     with Teardown("closing a card", logged=(RingupError, OSError)) as teardown:
         assert not teardown.attempt(steps.step("mastering", DeviceLost("gone")))
         assert not teardown.attempt(steps.step("files", OSError("busy")))

@@ -1,0 +1,21 @@
+"""The site of the documents builds without a warning: every page has its place, every docstring is readable markup."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.fuzz  # half a minute
+def test_the_site_builds(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "docs", source / "docs")
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs/site").iterdir()):
+        shutil.copy(path, source)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", str(source), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
