@@ -326,6 +326,11 @@ def test_rules_give_what_the_interpreter_gives_in_any_mode(seed, translated, int
     assert not wrong, f"MODE {bits:#x}\n" + "\n".join(wrong[:12])
 
 
+def test_a_funnel_shift_by_a_literal_of_no_distance_is_the_lower_source(translated, interpreted):
+    """v_alignbyte_b32 with the literal 0x6010, whose two low bits are 0: quick code gave all ones."""
+    test_rules_give_what_the_interpreter_gives_in_any_mode(115921346, translated, interpreted)
+
+
 SMALL = {  # zeros, denormals and what is near them
     "f16": (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x8400, 0x3C00, 0xBC00, 0x1234),
     "bf16": (0, 0x8000, 1, 0x8001, 0x1F80, 0x9F80, 0x2000, 0x1FC1, 0x3F80, 0xBF80),

@@ -138,7 +138,11 @@ def _funnel(scale: int) -> Compute:
 
     def compute(code: Code, a: Value, b: Value, c: Value) -> Value:
         count = code.op("and", code.resize(c, "i32"), code.const(32 // scale - 1, a.type))
-        return code.intrinsic("fshr", a, b, code.op("mul", count, code.const(scale, a.type)))
+        count = code.op("mul", count, code.const(scale, a.type))
+        # Not LLVM's fshr: its x86 back end expects that a distance of 0 was combined away. Quick code does not do that.
+        upper = code.op("shl", a, code.const(1, a.type))
+        upper = code.op("shl", upper, code.op("xor", count, code.const(31, a.type)))
+        return code.op("or", upper, code.op("lshr", b, count))
 
     return compute
 
