@@ -95,7 +95,7 @@ def test_a_cards_tensor_has_a_gradient(card):
 def test_tensors_of_two_cards_meet_only_where_one_is_chosen(card, own_card):
     other = own_card()
     with pytest.raises(
-        CompileError, match=r"virtual:navi31 and virtual:navi31 meet in one graph|ringup\.device\(card\)"
+        CompileError, match=r"virtual:navi31 and virtual:navi31 meet in one graph.*ringup\.device\(card\)"
     ):
         (card.tensor([1.0]) + other.tensor([2.0])).numpy()
     with ringup.device(card):

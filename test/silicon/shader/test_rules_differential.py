@@ -326,9 +326,15 @@ def test_rules_give_what_the_interpreter_gives_in_any_mode(seed, translated, int
     assert not wrong, f"MODE {bits:#x}\n" + "\n".join(wrong[:12])
 
 
-def test_a_funnel_shift_by_a_literal_of_no_distance_is_the_lower_source(translated, interpreted):
-    """v_alignbyte_b32 with the literal 0x6010, whose two low bits are 0: quick code gave all ones."""
-    test_rules_give_what_the_interpreter_gives_in_any_mode(115921346, translated, interpreted)
+@pytest.mark.parametrize("opcode", [0x16, 0x17], ids=["v_alignbit_b32", "v_alignbyte_b32"])
+@pytest.mark.parametrize("distance", [0, 0x6010, 0x20, 3, 31])
+def test_funnel_shifts_by_a_literal(opcode, distance, translated, interpreted):
+    """v9 from v37 and 1.0: where the distance counts as 0, quick code gave all ones."""
+    ins = decode(bytes((0x09, 0, opcode, 0xD6, 0x25, 0xE5, 0xFD, 0x03)) + distance.to_bytes(4, "little"))
+    assert ins.mnemonic == {0x16: "v_alignbit_b32", 0x17: "v_alignbyte_b32"}[opcode]
+    mode = MODES["as HSA starts kernels"]
+    waves = [random_wave(random.Random(seed), 32, mode) for seed in range(2)]
+    assert disagreements([ins], translated([ins], 32, VGPRS, mode), interpreted([ins], 32, VGPRS), waves) == []
 
 
 SMALL = {  # zeros, denormals and what is near them
