@@ -1,8 +1,9 @@
-"""Attention found in a graph: a softmax over scores that are sums of products, summed with values, all over one axis.
+"""Finds attention in a graph: a softmax over scores, which are sums of products, then a sum of weights times values
+over the softmax's axis.
 
-What is found may be computed without the scores ever lying in memory: a row's maximum and sum are kept and put right as
-more of it is met. Source of the method: Milakov and Gimelshein, Online normalizer calculation for softmax; Dao et al.,
-FlashAttention.
+A kernel can compute it without storing the scores in memory: it keeps the running maximum and sum of a row, and
+rescales them as further elements arrive. Source of the method: Milakov and Gimelshein, Online normalizer calculation
+for softmax; Dao et al., FlashAttention.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import ELEMENTWISE, MOVEMENT, Node, Op
 
-NARROW = (dtypes.float16, dtypes.bfloat16)  # what weights may be rounded to on the way to the sum
+# The types that weights may be rounded to before the sum.
+NARROW = (dtypes.float16, dtypes.bfloat16)
 
 
 class Attention(NamedTuple):
-    """The nodes of one. `result` is the sum over keys of `weights` times `values`; `scores` the inner products,
-    `logits` what became of them before the softmax, `greatest` and `total` its reductions along `axis` of the logits;
-    `scale` what a logit less the greatest is multiplied with for EXP2. `narrow`: what the weights are rounded to before
-    the sum, as the values are; None: they stay f32. `guarded`: rows that see nothing are 0, not NaN.
+    """The nodes of one attention.
+
+    `result`: the sum over keys of `weights` times `values`. `scores`: the inner products. `logits`: the input of the
+    softmax, computed from the scores. `greatest` and `total`: the softmax's reductions of the logits along `axis`.
+    `scale`: the factor that logit minus `greatest` is multiplied by before EXP2. `narrow`: the type that the weights
+    are rounded to before the sum, which is also the type of the values; None if the weights stay f32. `guarded`: a row
+    without any visible key gives 0, not NaN.
     """
 
     result: Node
@@ -37,7 +42,7 @@ class Attention(NamedTuple):
 
 
 def find(result: Node) -> Attention | None:
-    """Return the attention that a reduction completes, None if it is none."""
+    """Return the attention that a reduction completes, None if there is none."""
     if not _is_sum_of_products(result) or result.dtype is not dtypes.float32:
         return None
     factors = result.sources[0].sources
@@ -88,7 +93,7 @@ def _softmax(result: Node, weights: Node, values: Node, narrow: DType | None) ->
 
 
 def _scores(logits: Node) -> Node | None:
-    """Return the one sum of products under the logits, None if there are none or several."""
+    """Return the only sum of products below the logits, None if there are none or several."""
     found: dict[Node, None] = {}
     stack, seen = [logits], {logits}
     while stack:
@@ -108,15 +113,15 @@ def _is_sum_of_products(node: Node) -> bool:
 
 
 def _below(node: Node) -> Node:
-    """Return what movement and casts to f32 show."""
+    """Return the node below movement and casts to f32."""
     while node.op in MOVEMENT or (node.op is Op.CAST and node.dtype is dtypes.float32):
         node = node.sources[0]
     return node
 
 
 def _plain(node: Node, bad: float, good: float) -> Node:
-    """Return the reduction that a choice guards against rows that see nothing: `good` where it is `bad`; others are
-    themselves.
+    """Return the reduction inside a WHERE that replaces its value for empty rows, `good` where it is `bad`; return any
+    other node itself.
     """
     if node.op is not Op.WHERE or node.sources[0].op is not Op.EQ:
         return node

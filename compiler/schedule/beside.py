@@ -1,9 +1,8 @@
-"""Kernels put together: roots of the same shape become one kernel, where they share memory or are few elements.
+"""Merges kernels with roots of the same shape into one, if they share memory or have few elements.
 
-Each element of all roots is computed by the same thread, which reads all that it needs before it stores any of them. So
-a root may use what another one makes, or overwrites, at its own element and nowhere else. A step of an optimiser is
-such a kernel: the gradient, its running means and the parameter. What only roots of the kernel itself use is not stored
-at all.
+One thread computes an element of all roots. It reads everything it needs before it stores any of them. So a root may
+use, or overwrite, what another root makes at its own element and nowhere else. A step of an optimiser is such a kernel:
+the gradient, its running means and the parameter. A value that only roots of its own kernel use is not stored at all.
 """
 
 from __future__ import annotations
@@ -19,17 +18,23 @@ from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.views import flat, in_shape, squeezed, written
 from ringup.compiler.schedule.work import HEAVY
 
-MAX_ROOTS = 8  # of one kernel: each has code of its own, and memory
+# Roots of one kernel. Each has its own code and memory.
+MAX_ROOTS = 8
 MAX_INPUTS = 24
-# instructions of other roots for an element of a contraction: few threads do many elements, one after the other
+# Instructions that other roots may add for each element of a contraction. A contraction has few threads, each computes
+# many elements one after the other.
 MAX_DISTANCE = 50
-MAX_COMPARED = 16  # kernels of a shape, the latest, that one is held beside
-SMALL_KERNEL_LIMIT = 8192  # so few are done in less time than it takes to start a kernel: they need share nothing
-Before = Mapping[Kernel, Mapping[Kernel, None]]  # kernels that run before each
+# Only the latest kernels of the same shape are candidates for a merge.
+MAX_COMPARED = 16
+# Kernels of at most this many elements finish in less time than a launch takes: they are merged even if they share no
+# memory.
+SMALL_KERNEL_LIMIT = 8192
+# For each kernel, the kernels that run before it.
+Before = Mapping[Kernel, Mapping[Kernel, None]]
 
 
 class Reads(NamedTuple):
-    """What a kernel reads: for its roots themselves, and inside of folds."""
+    """What a kernel reads: for its roots directly, and inside folds."""
 
     own: list[Access]
     folded: list[Access]
@@ -37,9 +42,10 @@ class Reads(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Group:
-    """Kernels that become `kernel`. `number` is its bit in `above`: the groups that run before it, by whatever way.
+    """Kernels that are merged into `kernel`.
 
-    `multiplies`: its first kernel is a contraction, the others are none.
+    `number`: this group's bit in the `above` of other groups. `above`: the groups that run before this one, directly or
+    indirectly. `multiplies`: the first kernel is a contraction, the others are not.
     """
 
     number: int
@@ -47,12 +53,14 @@ class _Group:
     members: list[Kernel]
     above: int
     multiplies: bool
-    reads: Reads | None = None  # known when it was asked for
+    # Computed on first use.
+    reads: Reads | None = None
 
 
 def joined(kernels: Sequence[Kernel], before: Before, outputs: Collection[Node]) -> Before:
-    """Return kernels, given in an order that can be, put together where they may be, each with those that run before
-    it.
+    """Merge kernels where they may be.
+
+    `kernels` come in a possible order of execution. Returns each resulting kernel with those that run before it.
     """
     by_shape: dict[Shape, list[_Group]] = {}
     of: dict[Kernel, _Group] = {}
@@ -65,8 +73,9 @@ def joined(kernels: Sequence[Kernel], before: Before, outputs: Collection[Node])
             mates = by_shape.setdefault(squeezed(kernel.shape), [])
         for group in reversed(() if multiplies else mates[-MAX_COMPARED:]):
             between = [one for one in needed if one is not group]
+            # A kernel that needs the group runs before this one.
             if any(one.above >> group.number & 1 for one in between):
-                continue  # one that needs the group comes before the kernel
+                continue
             made = _together(group, kernel)
             if made is not None:
                 group.kernel, group.reads = made, None
@@ -100,7 +109,7 @@ def _above(needed: Sequence[_Group]) -> int:
 
 
 def _put_below(group: _Group, needed: Sequence[_Group], groups: Sequence[_Group]) -> None:
-    """Note that a group, and with it whatever comes behind it, comes behind others too."""
+    """Record that a group, and all groups after it, run after `needed`."""
     bits = _above(needed)
     group.above |= bits
     for other in groups:
@@ -109,7 +118,7 @@ def _put_below(group: _Group, needed: Sequence[_Group], groups: Sequence[_Group]
 
 
 def _together(group: _Group, kernel: Kernel) -> Kernel | None:
-    """Return a group's kernel with one root more, None where it may not be or is not worth it."""
+    """Return the group's kernel with one more root, None where that is not allowed or does not pay."""
     first = group.kernel
     if len(first.roots) >= MAX_ROOTS or (group.multiplies and kernel.folds):
         return None
@@ -152,19 +161,19 @@ def _target(root: Node) -> Node:
 
 
 def _are_few(first: Kernel, second: Kernel) -> bool:
-    """Return whether two kernels without folds have so few elements that they go together whatever they read."""
+    """Return whether two kernels have no folds and so few elements that they are merged whatever they read."""
     return not first.folds and not second.folds and bounds(product(first.shape))[1] <= SMALL_KERNEL_LIMIT
 
 
 def _may_share(first: Kernel, second: Kernel) -> bool:
-    """Return whether kernels, neither of which uses the other's root, may be worth reading memory for together."""
+    """Return whether a merge of two kernels, neither of which uses the other's root, could save reads."""
     return _are_few(first, second) or not set(map(memory_of, first.inputs)).isdisjoint(map(memory_of, second.inputs))
 
 
 def _moved(kernel: Kernel, first: Kernel) -> Kernel | None:
-    """Return a kernel in terms of the axes of another one of the same shape, None where their folds do not go together.
+    """Express a kernel in the axes of another one of the same shape; return None where their folds do not fit together.
 
-    Folds over as many elements have the same variables, so that one walk does for all of them.
+    Folds over the same sizes share their variables, so that one loop computes all of them.
     """
     axes = in_shape(first.axes, first.shape, kernel.shape)
     atoms = {atom_of(old): new for old, new in zip(kernel.axes, axes, strict=True) if not isinstance(old, int)}
@@ -188,7 +197,7 @@ def _moved(kernel: Kernel, first: Kernel) -> Kernel | None:
 
 
 def _variables(fold: Fold, others: Sequence[Fold]) -> dict[int, Int]:
-    """Return the variables of a fold: those of another one over the same sizes, or new ones."""
+    """Return the variables for a fold: those of another fold over the same sizes, or new ones."""
     sizes = _sizes(fold)
     for other in others:
         if _sizes(other) == sizes:
@@ -216,7 +225,7 @@ def _place(access: Access) -> tuple[Node, Int]:
 
 
 def _shares(first: Reads, second: Reads) -> bool:
-    """Return whether two kernels read an element for each of theirs, or of their folds', from the same place."""
+    """Return whether two kernels read the same place for each of their elements, or for each element of their folds."""
     for mine, theirs in zip(first, second, strict=True):
         places = {_place(one) for one in mine if not isinstance(_place(one)[1], int)}
         if any(_place(one) in places for one in theirs):
@@ -225,10 +234,11 @@ def _shares(first: Reads, second: Reads) -> bool:
 
 
 def _forwarded(first: Kernel, targets: Mapping[Node, Node], reads: Reads) -> set[Node] | None:
-    """Return what of a kernel's reads are values of the first one's roots, None where they may not be.
+    """Return the nodes among the reads that are values of the first kernel's roots, None where the merge is not
+    allowed.
 
-    They may not be at other elements, or of a memory of which a part was written; nor what was asked to lie in memory:
-    that parts kernels.
+    It is not allowed where the read is at another element, where only a part of the memory was written, or where the
+    graph asks for a copy in memory (CONTIGUOUS): that separates kernels.
     """
     found: set[Node] = set()
     for access in (*reads.own, *reads.folded):
@@ -249,11 +259,11 @@ def _forwarded(first: Kernel, targets: Mapping[Node, Node], reads: Reads) -> set
 
 
 def _is_apart(kernel: Kernel, targets: Mapping[Node, Node], reads: Reads) -> bool:
-    """Return whether what a kernel writes is read by the roots it goes beside at their own elements only, and written
-    by none of them.
+    """Return whether a merge keeps the memory that a kernel writes correct: the other roots read it at their own
+    element only, and none of them writes it.
 
-    ORDER: threads that share a row, and read its element inside of a fold, have all done so when the fold is put
-    together.
+    ORDER: threads that share a row, and read its element inside a fold, have all read it when the results of the fold
+    are combined.
     """
     if kernel.root.op is not Op.STORE:
         return True
@@ -265,7 +275,7 @@ def _is_apart(kernel: Kernel, targets: Mapping[Node, Node], reads: Reads) -> boo
 
 
 def _drop_unread(groups: Sequence[_Group], outputs: Collection[Node]) -> None:
-    """Leave out roots that nothing outside of their kernel reads."""
+    """Remove roots that nothing outside their kernel reads."""
     wanted = {memory_of(one) for one in outputs}
     for group in groups:
         wanted.update(memory_of(node) for node in group.kernel.inputs)

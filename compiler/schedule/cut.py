@@ -1,21 +1,22 @@
-"""Cuts a graph into kernels: decides which nodes lie in memory, and which kernel computes each reduction.
+"""Cuts a graph into kernels: decides which nodes are stored in memory, and which kernel computes each reduction.
 
-Movement and elementwise nodes are computed where they are used, again in every kernel that uses them.
+Every kernel that uses a movement or elementwise node computes it again.
 
 A reduction joins the kernel of its user if the kernel uses it at one point, and that point depends only on the kernel's
-own axes. There are two cases. The kernel computes something from the result, such as a sum and what is done with it. Or
-the kernel uses the result once a row, such as a softmax or a norm; its axes are then those of rows and the rest. The
-first reduction that joins says what a row is. Others depend on the same axes or on fewer. With fewer, each row computes
-them again (a norm in front of a product with a vector). That is allowed if it is little work beside the first.
+own axes. There are two cases. In the first, the kernel computes something from the result, such as a sum and the
+operations on it. In the second, the kernel uses the result once for each row, such as a softmax or a norm; its axes are
+then the axes of the rows and the rest. The first reduction that joins defines the rows. Further reductions depend on
+the same axes or on fewer. If on fewer, each row computes them again (a norm before a product with a vector). That is
+allowed if it is little work compared with the first.
 
-If a reduction cannot join, the last node that all of its uses go through is put into memory instead, unless that node
-is larger than what was reduced.
+If a reduction cannot join, its dominating use, the last node that all of its uses go through, is stored in memory
+instead. The exception is a node that is larger than what was reduced.
 
-A contraction is the only reduction of its kernel, with two exceptions: a second one of the same rows and columns, and a
-reduction above it over its columns, such as a mean over a convolution's places.
+A contraction is the only reduction of its kernel, with two exceptions: a second contraction with the same rows and
+columns, and a reduction over its columns, such as a mean over the positions of a convolution.
 
-A line (a SCAN or a SORT) joins a kernel that has no reductions and uses it at one point, each element once. Its kernel
-then also computes what is done with its results.
+A line (a SCAN or a SORT) joins a kernel that has no reductions, and that uses it at one point, each element once. The
+kernel then also computes what follows from the line's results.
 """
 
 from __future__ import annotations
@@ -47,14 +48,21 @@ from ringup.compiler.schedule.views import Point, within
 from ringup.compiler.schedule.wide import find_wide
 from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
 
-MAX_DEPTH = 128  # elements of a query, and of a value, that an attention's tile has room for
-MAX_DEPTH_OF_FEW_QUERIES = 512  # the same for few queries
-MAX_CANDIDATES = 4 * MAX_FOLDS  # reductions below a node that are asked whether they may join
-MAX_GATES = 256  # nodes behind a reduction that it may be put into memory with
-POOLED_DEPTH = 16  # of a contraction for each of its rows: deeper ones want more groups than there are then
-POINTS_LIMIT = 6  # an elementwise node that is used at more points than this, of all kernels, is put into memory
-RECOMPUTED_LIMIT = 4  # a costly node is computed at most so many times for each of its elements,
-# or so many times in all: a card does these in less time than it takes to start another kernel (a guess: 2 us)
+# The longest query, and the longest value, in elements, that an attention's tile can hold.
+MAX_DEPTH = 128
+# The same for an attention of at most FEW_QUERIES_LIMIT queries.
+MAX_DEPTH_OF_FEW_QUERIES = 512
+# Reductions below a node that the search for joinable ones examines at most.
+MAX_CANDIDATES = 4 * MAX_FOLDS
+# Nodes after a reduction that are considered as the node to store instead of it.
+MAX_GATES = 256
+# The depth of a contraction, for each of its rows, up to which a pool is used: deeper ones need more groups.
+POOLED_DEPTH = 16
+# An elementwise node that all kernels together use at more points than this is stored in memory.
+POINTS_LIMIT = 6
+# A costly node is computed at most this many times for each of its elements, or CHEAP_EVALUATIONS_LIMIT times in all. A
+# card computes that many in less time than it takes to start another kernel (GUESS: 2 us).
+RECOMPUTED_LIMIT = 4
 CHEAP_EVALUATIONS_LIMIT = 1 << 15
 COSTLY = frozenset(
     (Op.EXP2, Op.LOG2, Op.SIN, Op.SQRT, Op.DIV, Op.RECIP, Op.RSQRT, Op.POW, Op.LOGADDEXP, Op.IDIV, Op.MOD)
@@ -62,14 +70,14 @@ COSTLY = frozenset(
 
 
 class Joinable(NamedTuple):
-    """Reductions that may join a kernel together, and those that nothing is known of."""
+    """`found`: reductions that may join a kernel together. `undecided`: those that the search did not reach."""
 
     found: set[Node]
     undecided: set[Node]
 
 
 class Cut:
-    """The kernels of one graph. `kernels` come in no order yet: `order.py` puts them into one."""
+    """The kernels of one graph. `kernels` are in no particular order; `order.py` sorts them."""
 
     def __init__(self, outputs: Sequence[Node]) -> None:
         self.kernels: dict[Node, Kernel] = {}
@@ -93,8 +101,9 @@ class Cut:
             kernel.folds.reverse()
 
     def _find_gates(self) -> dict[Node, list[Node]]:
-        """Return, for each elementwise node that every use of a reduction goes through, those reductions."""
-        after: dict[Node, Node | None] = {}  # immediate post-dominators; None: the end
+        """Return, for each elementwise node that post-dominates reductions, those reductions."""
+        # Immediate post-dominators. None: the end of the graph.
+        after: dict[Node, Node | None] = {}
         for node in reversed(self._nodes):
             users = self._users.get(node, [])
             if not users or node in self._outputs:
@@ -119,10 +128,10 @@ class Cut:
         return gates
 
     def _find_costly(self) -> set[Node]:
-        """Return the nodes that are costly, and those made of them element by element: the last of these is put into
-        memory, the others not.
+        """Return the costly nodes, and the nodes computed from them element by element. Of a chain of these, only the
+        last one is stored in memory.
 
-        What is made of several fetched elements is costly too: an interpolated image.
+        A value computed from several gathered elements, such as an interpolated image, is costly too.
         """
         found: set[Node] = set()
         fetched: dict[Node, frozenset[Node]] = {}
@@ -141,13 +150,15 @@ class Cut:
         return found
 
     def _is_heavy(self, kernel: Kernel, reduction: Node) -> bool:
-        """Return whether a kernel does too much for each element of its root to compute a reduction too."""
+        """Return whether a kernel does too much work for each element of its root to compute a reduction as well."""
         if kernel.work < HEAVY_UNROLLED:
             return False
         return kernel.work >= max_distance(reduction, is_contraction=self._contractions[reduction])
 
     def _is_term(self, node: Node) -> bool:
-        """Return whether a node is a product that is reduced at once: its factors are never more than it is."""
+        """Return whether a node is a product that one reduction uses directly: storing the factors takes no more memory
+        than storing the product.
+        """
         if node.op is not Op.MUL:
             return False
         users = self._users.get(node, [])
@@ -158,8 +169,7 @@ class Cut:
     def _find_overwritten_reads(self) -> set[Node]:
         """Return the reductions and lines that read memory which a store of this graph overwrites. They join no kernel.
 
-        All of what they read must be as it was, which nobody warrants inside the kernel that stores, or in one behind
-        it.
+        They need all of that memory in its old state. Neither the kernel that stores nor a later one guarantees that.
         """
         states = {state for node in self._nodes if node.op is Op.STORE for state in states_before(node)}
         found: set[Node] = set()
@@ -185,7 +195,8 @@ class Cut:
         if lies(node):
             for kernel, _ in accesses:
                 _note(kernel, node)
-            return  # an AFTER's stores are kernels of their own, visited when their turn comes
+            # The stores of an AFTER are kernels of their own. `_visit` reaches them later.
+            return
         if self._must_lie(node, accesses):
             for kernel, _ in accesses:
                 _note(kernel, node)
@@ -222,15 +233,16 @@ class Cut:
         return node.op in ELEMENTWISE and self._is_recomputed(node, accesses)
 
     def _is_gate(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None], reduces: Sequence[Node]) -> bool:
-        """Return whether a node is put into memory for the sake of a reduction below it: one that cannot join the
-        node's users, but the node.
+        """Return whether to store a node because of a reduction below it: the reduction cannot join the node's users,
+        but it can join the node.
         """
         kernels = list(dict.fromkeys(kernel for kernel, _ in accesses))
         if self._work.of(node) > LIGHT and any(self._is_heavy(kernel, one) for kernel in kernels for one in reduces):
             return False
         if len(kernels) == 1:
             joined, undecided = self._joinable(kernels[0], [(node, point) for _, point in accesses], reduces)
-            if joined:  # what the kernel has no room for finds a node in front of the ones that join
+            # The search did not decide about the others: a node before the joined reductions is stored for them.
+            if joined:
                 joined |= undecided
             reduces = [one for one in reduces if one not in joined]
         if not reduces:
@@ -239,11 +251,11 @@ class Cut:
         return not self._joinable(own, [(node, own.axes)], reduces).found.isdisjoint(reduces)
 
     def _joinable(self, kernel: Kernel, roots: Sequence[tuple[Node, Point]], wanted: Sequence[Node]) -> Joinable:
-        """Return the reductions that some values need, those inside of others too, that may all be computed in a
-        kernel.
+        """Return the reductions below some values, nested ones included, that one kernel may compute together.
 
-        Users come before what they use, so that every use of a reduction is known when its turn comes. The search ends
-        with the last of `wanted` or with a full kernel: `undecided` are those of `wanted` that it has not come to.
+        Users are visited before the nodes they use, so all uses of a reduction are known when it is visited. The search
+        ends at the last of `wanted` or when the kernel is full; `undecided` are those of `wanted` that it did not
+        reach.
         """
         found: set[Node] = set()
         left, looked, rows = set(wanted), 0, kernel.row_info
@@ -283,8 +295,8 @@ class Cut:
         return Joinable(found, left)
 
     def _is_recomputed(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
-        """Return whether something costly would be computed many times for each of a node's elements, inside a
-        reduction over something else.
+        """Return whether a reduction over other axes would compute a costly node many times for
+        each of its elements.
         """
         if node not in self._costly:
             return False
@@ -330,14 +342,16 @@ class Cut:
             self._access(kernel, node.sources[0], fold.inner)
 
     def _walk(self, kernel: Kernel, node: Node, point: Point) -> None:
-        """Let a kernel compute a line."""
+        """Add a line to a kernel."""
         along: int = node.arg[-2]
         kernel.line = Fold(node, point, {along: axis("line", node.shape[along])})
         for source in node.sources:
             self._access(kernel, source, kernel.line.inner)
 
     def _attends(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
-        """Let a kernel compute a whole attention, if it may: say what it reads for that, and return True."""
+        """Add a whole attention to a kernel if it may compute one, with all that it reads; return
+        whether it was added.
+        """
         inside = (found.weights, found.logits, found.scores, found.greatest, found.total)
         if any(one in self._accesses or one in self._outputs or one in self._reads_overwritten for one in inside):
             return False
@@ -347,7 +361,7 @@ class Cut:
         values = first if first is found.values else second
         factor = second if values is first else first
         logits = self._points(factor, found.weights, fold.inner)
-        if logits is None or not _runs_over_keys(fold, found, logits) or not _has_room(found, factor, values):
+        if logits is None or not _runs_over_keys(fold, found, logits) or not _fits_tile(found, factor, values):
             return False
         if _rows_of(fold.point, kernel) != frozenset(atom_of(one) for one in kernel.axes if not isinstance(one, int)):
             return False
@@ -367,8 +381,8 @@ class Cut:
 
     @staticmethod
     def _points(start: Node, target: Node, point: Point) -> Point | None:
-        """Return where a node lies that movement and casts lead to from another, None if anything else is on the
-        way.
+        """Follow movement and casts from one node to another; return the point there, None if any other operation is
+        between.
         """
         node = start
         while node is not target:
@@ -380,7 +394,9 @@ class Cut:
 
     @staticmethod
     def _leaves(found: Attention, values: Node, inner: Point, logits: Point) -> list[tuple[Node, Point]]:
-        """Return what an attention reads and where: scores, values, and what else the logits are made of."""
+        """Return what an attention reads and at which points: scores, values, and everything else that the logits are
+        computed from.
+        """
         leaves: dict[tuple[Node, Point], None] = {(values, inner): None}
         stack = [(found.logits, logits)]
         while stack:
@@ -401,7 +417,7 @@ class Cut:
             or any(fold.node is node for fold in kernel.folds)
         ):
             return False
-        # an axis is within its own size, whatever that is
+        # An axis is always within its own size, whatever that size is.
         own_sizes = dict(zip(kernel.axes, kernel.shape, strict=True))
         for index, size in zip(point, node.shape, strict=True):
             if within(index, 0, size) is not True and own_sizes.get(index) != size:
@@ -424,8 +440,8 @@ class Cut:
         return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= ONE_GROUP_A_ROW_MIN_ROWS
 
     def _is_beside(self, kernel: Kernel, node: Node, point: Point) -> bool:
-        """Return whether a contraction may be computed in a kernel: as its only fold, or beside another of the same
-        rows and columns.
+        """Return whether a kernel may compute a contraction: as its only fold, or together with another contraction of
+        the same rows and columns.
         """
         if not kernel.folds:
             return True
@@ -442,11 +458,10 @@ class Cut:
         return all(sides) and frozenset(sides) == frozenset(_sides(node, point, own))
 
     def _pool_of(self, kernel: Kernel, node: Node, point: Point) -> Pool | None:
-        """Return a kernel's one fold as one over all columns of a reduction that is needed below it, None where it is
-        none such.
+        """Return the pool that results if a kernel's one fold runs over all columns of a reduction below it, else None.
 
-        Only where the columns are few, and no others share them: what is staged of the rows is used by one tile,
-        whatever the rest is.
+        The columns must be few and belong to that reduction alone. Then only one tile uses the staged rows, whatever
+        the other sizes are.
         """
         if len(kernel.folds) != 1 or not self._contractions[node] or kernel.root in self._reads_overwritten:
             return None
@@ -466,8 +481,10 @@ class Cut:
         return Pool(fold, sides) if rows >= MIN_TILED and MIN_TILED <= wide <= MAX_POOLED and not is_deep else None
 
 
-def _has_room(found: Attention, factor: Node, values: Node) -> bool:
-    """Return whether queries and values are short enough: of few queries, of a contraction with many."""
+def _fits_tile(found: Attention, factor: Node, values: Node) -> bool:
+    """Return whether the queries and values of an attention are short enough for its tile. Only an attention of few
+    queries, or one whose result is a contraction, has a tile.
+    """
     mine, theirs = depends(factor), depends(values)
     shape, axes = found.result.sources[0].shape, found.result.arg[1]
     queries, columns = (
@@ -484,8 +501,8 @@ def _has_room(found: Attention, factor: Node, values: Node) -> bool:
 
 
 def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
-    """Return whether a kernel may compute a line: it has none and no folds, and each of its elements uses another one
-    of the line's.
+    """Return whether a kernel may compute a line: it has neither a line nor folds, and each of its elements uses a
+    different element of the line.
     """
     along: int = node.arg[-2]
     own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
@@ -507,8 +524,8 @@ def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
 
 
 def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
-    """Return whether a sum runs along the softmax's axis, read at `logits`, all of it and no other: the gradient by the
-    values does not.
+    """Return whether a sum runs over the whole axis of the softmax, which it reads at `logits`, and over nothing else.
+    The sum of the gradient of the values does not.
     """
     along = [one for one in fold.variables.values() if not isinstance(one, int)]
     own = {atom_of(one) for one in along}
@@ -522,7 +539,7 @@ def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
 
 
 def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
-    """Return the kernel's axes that a point depends on, None if it depends on anything else."""
+    """Return the kernel's axes that a point depends on, None if the point depends on anything else."""
     own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
     used: set[Atom] = set()
     for index in point:
@@ -532,8 +549,8 @@ def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
 
 
 def _sides(contraction: Node, point: Point, axes: frozenset[Atom]) -> tuple[frozenset[Atom], frozenset[Atom]]:
-    """Return the axes that one factor of a contraction depends on and the other does not, for each: rows and
-    columns.
+    """Return the rows and the columns of a contraction: the axes that one factor depends on and the other does not, for
+    each factor.
     """
     first, second = (
         axes_of(tuple(point[i] for i in depends(factor))) & axes for factor in contraction.sources[0].sources
@@ -542,20 +559,20 @@ def _sides(contraction: Node, point: Point, axes: frozenset[Atom]) -> tuple[froz
 
 
 def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:
-    """Return how many points some of a kernel's axes have."""
+    """Return how many points a subset of the kernel's axes has."""
     return bounds(
         product(bounds(one)[1] + 1 for one in kernel.axes if not isinstance(one, int) and atom_of(one) in atoms)
     )[1]
 
 
 def _length(reduction: Node) -> int:
-    """Return how many elements are folded into each result."""
+    """Return how many elements are reduced to each result."""
     return bounds(reduction.sources[0].size)[1] // bounds(reduction.size)[1]
 
 
 def _evaluations(kernel: Kernel, point: Point) -> int:
-    """Return how often a value at a point is computed inside of folds: for every element of the folds whose variables
-    it depends on.
+    """Return how often folds compute a value at a point: once for every element of each fold whose variables the point
+    depends on.
     """
     rows = _points(kernel, kernel.rows or frozenset())
     most = 0

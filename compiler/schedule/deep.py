@@ -1,9 +1,9 @@
-"""Contractions of few results and a great depth, cut along their depth: parts of the sums on all of a card's units,
-then the parts together.
+"""Splits contractions of few results and great depth along their depth (split-K): all of a card's units compute partial
+sums, a second kernel adds these up.
 
-The gradient by a convolution's weights is such a one, and so is a product of a short, long matrix with a tall, narrow
-one. A tile of the result is made by one group, whose turns along the depth follow each other, while most of the card
-has nothing to do.
+The gradient of a convolution's weights is such a contraction, and so is the product of a short, long matrix with a
+tall, narrow one. One group computes each tile of the result and walks the depth step by step, so without the split most
+of the card would be idle.
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ from ringup.compiler.schedule.identity import kept
 from ringup.compiler.schedule.kernel import MIN_TILED
 from ringup.compiler.schedule.needs import depends
 
-GROUPS_ENOUGH = 192  # two for each compute unit of a large card
-TILE = 256  # results of the smallest tile
-MIN_DEPTH = 256  # of a part
-# steps along the depth that are worth another kernel: waves of a group share them, and do as many in 6 us by the model
+# Two groups for each compute unit of a large card.
+GROUPS_ENOUGH = 192
+# Results of the smallest tile.
+TILE = 256
+# The depth of one part, in elements.
+MIN_DEPTH = 256
+# The steps along the depth that the split must save to pay for a second kernel. The waves of a group share the steps;
+# by the model they do this many in 6 us.
 MIN_SAVED = 4096
 
 
 class Piece(NamedTuple):
-    """What becomes of an axis of the depth: `parts`, each of `length` elements, the last one filled up with zeros."""
+    """How one axis of the depth is split: `parts` parts of `length` elements; zeros fill up the last one."""
 
     parts: int
     length: int
 
 
 def in_parts(fold: Node) -> Node:
-    """Return a contraction as sums over parts of its depth that are added up, itself where that is not worth it."""
+    """Return a contraction as a sum of partial contractions along its depth, or unchanged where the
+    split does not pay.
+    """
     op, axes = fold.arg
     shape = fold.sources[0].shape
     sizes = [size for size in shape if isinstance(size, int)]
@@ -49,25 +55,26 @@ def in_parts(fold: Node) -> Node:
     for axis, piece in zip(axes, pieces, strict=True):
         apart[axis] = piece
     first, second = (_apart(factor, apart) for factor in fold.sources[0].sources)
-    # each axis is two now, its parts and their lengths
+    # Each axis is now two: the parts, and the elements of a part.
     partial = contiguous(reduce(op, elementwise(Op.MUL, first, second), [2 * axis + 1 for axis in axes]))
     return reshape(reduce(op, partial, [2 * axis for axis in axes]), fold.shape)
 
 
 def _min_side(fold: Node, sizes: Sequence[int]) -> int:
-    """Return the rows or the columns of a contraction, whichever are fewer."""
+    """Return the number of rows or of columns of a contraction, whichever is less."""
     first, second = (depends(factor) - {*fold.arg[1]} for factor in fold.sources[0].sources)
     return min(prod(sizes[axis] for axis in one) for one in (first - second, second - first))
 
 
 def _pieces(sizes: Sequence[int], wanted: int) -> list[Piece]:
-    """Return the pieces of the depth's axes, outer ones first, that make about as many parts as wanted, without filling
-    up if they can.
+    """Split the axes of the depth, outer axes first, into about `wanted` parts; without padding where the sizes have
+    suitable divisors.
     """
     found = []
     for size in sizes:
         parts = next(count for count in range(min(size, wanted), 0, -1) if size % count == 0)
-        if parts * 2 <= min(size, wanted):  # no divisor is near
+        # No divisor is near the wanted count.
+        if parts * 2 <= min(size, wanted):
             parts = min(size, wanted)
         found.append(Piece(parts, -(-size // parts)))
         wanted //= parts
@@ -75,7 +82,7 @@ def _pieces(sizes: Sequence[int], wanted: int) -> list[Piece]:
 
 
 def _apart(factor: Node, pieces: Sequence[Piece]) -> Node:
-    """Return a factor with each axis as two: the parts, and what is in one."""
+    """Return a factor with each axis split into two: the parts, and the elements of a part."""
     whole = tuple(piece.parts * piece.length for piece in pieces)
     if whole != factor.shape:
         amounts = tuple((0, size - had) for size, had in zip(whole, factor.shape, strict=True))

@@ -1,5 +1,5 @@
-"""What has no elements takes no kernel: empty nodes become constants of their shape, and what is made of nothing
-becomes what that means.
+"""Removes nodes without elements: an empty node becomes a constant, and an operation on empty sources becomes its
+defined result.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from ringup.compiler.schedule.identity import identity
 
 
 def is_empty(one: Node) -> bool:
-    """Return whether a node surely has no elements."""
+    """Return whether a node has no elements for any value of its symbolic sizes."""
     return bounds(one.size)[1] == 0
 
 
 def without_empty(one: Node) -> Node:
-    """Return a node of the same value that does not look into empty sources; their own sources are free of that
-    already.
-    """
+    """Return an equivalent node that does not use empty sources. The sources themselves have been rewritten already."""
     if one.op is Op.AFTER:
         stores = tuple(store for store in one.sources[1:] if not is_empty(store))
         if len(stores) == len(one.sources) - 1:
@@ -33,9 +31,11 @@ def without_empty(one: Node) -> Node:
         return const(identity(one.arg[0], one.dtype), one.dtype, one.shape)
     if one.op is Op.PAD:
         return const(one.arg[1], one.dtype, one.shape)
-    if one.op is Op.GATHER:  # every index lies outside
+    # Every index is outside.
+    if one.op is Op.GATHER:
         return const(0, one.dtype, one.shape)
-    if one.op is Op.SCATTER:  # nothing is put
+    # Nothing is stored.
+    if one.op is Op.SCATTER:
         return one.sources[0]
     if one.op is Op.CAT:
         rest = tuple(source for source in one.sources if not is_empty(source))

@@ -1,4 +1,4 @@
-"""What folding means apart from any kernel: the value that changes nothing, and the dtype a running value has."""
+"""Facts about reduction operators: the identity element, and the dtype of the accumulator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringup.compiler.graph.nodes import Op
 
 
 def identity(op: Op, dtype: DType) -> Scalar:
-    """Return the value that changes nothing."""
+    """Return the identity element of an operation."""
     if op in (Op.ADD, Op.OR, Op.XOR):
         return False if dtype.kind == "bool" else 0
     if op is Op.MUL:
@@ -19,7 +19,7 @@ def identity(op: Op, dtype: DType) -> Scalar:
 
 
 def kept(op: Op, dtype: DType) -> DType:
-    """Return the dtype a fold's running value has: f32 for sums and products of narrower floats, int32 for those of
+    """Return the dtype of a fold's accumulator: f32 for sums and products of narrower floats, int32 for those of
     narrower integers.
     """
     if op in (Op.ADD, Op.MUL, Op.LOGADDEXP) and dtype.bits < 32 and dtype.kind != "bool":

@@ -1,4 +1,6 @@
-"""A kernel as the cut leaves it and lowerings take it: what one launch computes, from which memory, at which points."""
+"""A kernel, as the cut makes it and the lowerings take it: what one launch computes, which memory it reads, and at
+which points.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from ringup.compiler.schedule.attention import Attention
 from ringup.compiler.schedule.needs import sources
 from ringup.compiler.schedule.views import Point, in_shape, source_point
 
-# Elements of a row that one group works through alone. More groups share a longer row.
+# Elements of a row that one group computes alone. Several groups share a longer row.
 ROW_LIMIT = 16384
-# Reductions in one kernel. Registers hold a row's share for each.
+# Reductions in one kernel. Registers hold a partial result of the row for each.
 MAX_FOLDS = 8
-# Queries of a head of keys. Up to so many, threads share the keys and not the queries.
+# Queries for each head of keys. Up to this many, threads divide the keys among themselves and not the queries.
 FEW_QUERIES_LIMIT = 8
-# With so many rows, one group a row keeps the card busy, whatever a row's length.
+# From this many rows on, one group for each row occupies the card, however long a row is.
 ONE_GROUP_A_ROW_MIN_ROWS = 512
-# Rows or columns of a contraction. Of fewer no tile is made: a reduction by rows is as good.
+# Rows or columns of a contraction. Below this, no tile is used: a reduction by rows is as fast.
 MIN_TILED = 8
 # Columns of a contraction that one tile can hold all of.
 MAX_POOLED = 64
@@ -28,8 +30,8 @@ MAX_POOLED = 64
 
 @dataclass(slots=True, eq=False)
 class Fold:
-    """A reduction inside a kernel: at which point of the kernel's axes, and the variables of its own reduced axes by
-    axis.
+    """A reduction inside a kernel. `point` is its point in terms of the kernel's axes. `variables` holds, for each
+    reduced axis, the variable that runs along it.
     """
 
     node: Node
@@ -38,25 +40,27 @@ class Fold:
 
     @property
     def inner(self) -> Point:
-        """Return the point of its source."""
+        """Return the point of the reduction's source."""
         return tuple(self.variables.get(axis, index) for axis, index in enumerate(self.point))
 
     @property
     def count(self) -> Int:
-        """Return how many elements make one result."""
+        """Return how many elements are reduced to one result."""
         return product(self.node.sources[0].shape[axis] for axis in self.variables)
 
 
 class Rows(NamedTuple):
-    """What a kernel's first fold says: the axes that tell rows apart, and the elements it folds for each row."""
+    """The rows of a kernel, as its first fold defines them: the axes that distinguish rows, and the elements reduced
+    for each row.
+    """
 
     axes: frozenset[Atom]
     length: int
 
 
 class Pool(NamedTuple):
-    """A fold over all columns of a contraction that is computed below it, and over nothing else. `sides`: the axes of
-    each factor's own.
+    """A fold over all columns of a contraction, and over nothing else; the contraction is computed in the same kernel.
+    `sides` holds, for each factor, the axes that only this factor has.
     """
 
     fold: Fold
@@ -65,13 +69,13 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Kernel:
-    """What one launch computes: `root` at every point of `axes`, with `folds` in the order of their dependence, from
-    nodes in memory.
+    """What one launch computes: `root` at every point of `axes`, from `inputs` in memory. `folds` are in the order of
+    their dependence.
 
-    A STORE root writes its value into a view of a buffer. `beside`: further roots, of the same axes but for those of
-    one element. `rows`: the axes that folds depend on, some on fewer, None without folds. `attention`: the softmax and
-    the scores below the one fold are computed inside too. `line`: the one SCAN or SORT computed inside, in a kernel
-    without folds; its variable walks along the line. `pool`: the last fold, where it runs over the columns of the
+    A STORE root writes its value into a view of a buffer. `beside`: further roots, with the same axes except axes of
+    size 1. `rows`: the axes that the folds depend on, None without folds; a fold may depend on fewer. `attention`: the
+    kernel also computes the softmax and the scores below its one fold. `line`: the one SCAN or SORT that a kernel
+    without folds computes; its variable runs along the line. `pool`: set if the last fold runs over the columns of the
     first.
     """
 
@@ -81,28 +85,32 @@ class Kernel:
     inputs: list[Node] = field(default_factory=list)
     rows: frozenset[Atom] | None = None
     attention: Attention | None = None
-    scores: Fold | None = None  # of the attention that the one fold completes
+    # The scores of the attention that the one fold completes.
+    scores: Fold | None = None
     line: Fold | None = None
     pool: Pool | None = None
-    work: int = 0  # instructions for an element of each root, together, counted up to HEAVY
+    # Instructions for one element of every root, added up to at most HEAVY.
+    work: int = 0
     beside: tuple[Node, ...] = ()
 
     @property
     def roots(self) -> tuple[Node, ...]:
-        """Return the root and those beside it."""
+        """Return the root and the further roots."""
         return (self.root, *self.beside)
 
     @property
     def results(self) -> list[tuple[Node, Point]]:
-        """Return the nodes whose values are computed, each with its point in terms of the axes."""
+        """Return the nodes whose values the kernel computes, each with its point in terms of the axes."""
         return [(value_of(root), self.point_of(root, self.axes)) for root in self.roots]
 
     def forwards(self, node: Node) -> bool:
-        """Return whether a node is memory that one of the roots has written, read as what is written."""
+        """Return whether a node reads memory that one of the roots has just written, so that the
+        kernel has the value.
+        """
         return node.op is Op.AFTER and node.sources[1] in self.roots and node not in self.inputs
 
     def point_of(self, root: Node, point: Point) -> Point:
-        """Return a point of the axes as one of a root's."""
+        """Translate a point of the axes into a point of a root."""
         return point if root is self.root else in_shape(point, self.shape, shape_of(root))
 
     @property
@@ -112,22 +120,22 @@ class Kernel:
 
     @property
     def row_info(self) -> Rows | None:
-        """Return what its first fold says of rows, None without folds."""
+        """Return the rows as the first fold defines them, None without folds."""
         return None if self.rows is None else Rows(self.rows, bounds(self.folds[0].count)[1])
 
     @property
     def computed(self) -> Node:
-        """Return the node whose values are computed: the root, or what a STORE stores."""
+        """Return the node whose values the kernel computes: the root, or the value of a STORE."""
         return value_of(self.root)
 
 
 def value_of(root: Node) -> Node:
-    """Return the node whose values a kernel of this root computes."""
+    """Return the node whose values a kernel with this root computes."""
     return root.sources[1] if root.op is Op.STORE else root
 
 
 def shape_of(root: Node) -> tuple[Int, ...]:
-    """Return the shape of what a kernel of this root runs over."""
+    """Return the shape of the axes of a kernel with this root."""
     return root.sources[0].shape if root.op is Op.STORE else root.shape
 
 
@@ -140,7 +148,7 @@ def viewed(store: Node) -> Node:
 
 
 def states_before(store: Node) -> list[Node]:
-    """Return the states of memory that a STORE ends: the one it writes into and those before that."""
+    """Return the states of memory that a STORE ends: the one it writes into and all earlier ones."""
     found = [viewed(store)]
     while found[-1].op is Op.AFTER:
         found.append(found[-1].sources[0])
@@ -148,27 +156,29 @@ def states_before(store: Node) -> list[Node]:
 
 
 def memory_of(node: Node) -> Node:
-    """Return the BUFFER or root that an AFTER stands for: the same memory, later."""
+    """Return the BUFFER or root whose memory an AFTER shows in a later state."""
     while node.op is Op.AFTER:
         node = node.sources[0]
     return node
 
 
 def walked_by(line: Fold) -> Atom:
-    """Return the kernel's axis that runs along a line, in its direction or against it."""
+    """Return the kernel's axis that runs along a line, forwards or backwards."""
     (along,) = line.variables
     (found,) = walked_axes(line.point[along])
     return found
 
 
 def walked_axes(index: Int) -> frozenset[Atom]:
-    """Return the axes and run-time values that an index depends on; symbolic sizes are neither."""
+    """Return the axes and run-time values that an index depends on. Symbolic sizes do not count."""
     return frozenset(atom for atom in variables(index) if is_axis(atom) or atom.kind == "value")
 
 
 @dataclass(slots=True)
 class Access:
-    """One read of memory in a kernel: at which point, and how many conditions (of PAD) guard it."""
+    """One read of memory in a kernel: the node, the point, and whether a condition (of PAD, CAT or
+    GATHER) guards it.
+    """
 
     node: Node
     point: Point
@@ -176,8 +186,8 @@ class Access:
 
 
 def accesses(roots: Sequence[tuple[Node, Point]], inputs: Sequence[Node], folds: Sequence[Fold]) -> list[Access]:
-    """Return every read of `inputs` (and IOTA as one) that the values of some nodes at points need, those inside of
-    folds too.
+    """Return every read of `inputs` that the values of `roots` at their points need, including reads inside folds. IOTA
+    counts as a read.
     """
     found: list[Access] = []
     inside = {fold.node: fold for fold in folds}

@@ -1,5 +1,5 @@
-"""What values need: the sources of a node at a point, the axes along which a value changes, and by that what a
-contraction is.
+"""Dependences of values: the sources of a node at a point, the axes along which a value changes, and from that whether
+a reduction is a contraction.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ _ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS}
 
 
 def lies(node: Node) -> bool:
-    """Return whether a node is in memory already, by itself."""
+    """Return whether a node is in memory already, without a kernel that computes it."""
     return node.op in (Op.BUFFER, Op.AFTER)
 
 
 def is_contraction(node: Node) -> bool:
-    """Return whether a reduction is a sum of products whose factors are repeated along axes: a matrix product, a
-    convolution.
+    """Return whether a reduction is a sum of products whose factors are each broadcast along some axis: a matrix
+    product, a convolution.
     """
     if node.op is not Op.REDUCE or node.arg[0] is not Op.ADD or node.sources[0].op is not Op.MUL:
         return False
     first, second = node.sources[0].sources
-    if first is second:  # a square has rows or columns, not both
+    # A square has either rows or columns, not both.
+    if first is second:
         return False
     kept = [i for i in range(len(node.shape)) if i not in node.arg[1] and node.shape[i] != 1]
     factors = [depends(source) for source in node.sources[0].sources]
@@ -44,7 +45,8 @@ def depends(node: Node) -> frozenset[int]:
     return found
 
 
-_known: WeakKeyDictionary[Node, frozenset[int]] = WeakKeyDictionary()  # asked about again and again, and slow to tell
+# A cache: the same nodes are asked for repeatedly, and the answer is slow to compute.
+_known: WeakKeyDictionary[Node, frozenset[int]] = WeakKeyDictionary()
 
 
 def _depends(node: Node) -> frozenset[int]:
@@ -60,18 +62,19 @@ def _is_end(node: Node) -> bool:
 def used(
     node: Node, point: Point, is_end: Callable[[Node], bool], inside: Mapping[Node, Point] | None = None
 ) -> frozenset[Atom]:
-    """Return the axes that a value at a point may change with: those of where memory is read, and of what decides
-    whether it is.
+    """Return the axes that a value at a point may change with: those of the addresses it reads, and those of the
+    conditions on the reads.
 
-    Nothing below an end is looked at. `inside`: reductions that are computed in place, with the points of their
-    sources.
+    The search stops at nodes for which `is_end` holds. `inside`: reductions that are computed in place, with the points
+    of their sources.
     """
     found: set[Atom] = set()
     stack, seen = [(node, point)], {(node, point)}
     while stack:
         current, at = stack.pop()
         here = axes_of(at)
-        if current.op is Op.CONST or here <= found:  # nothing more is found below
+        # Nothing new can be found below.
+        if current.op is Op.CONST or here <= found:
             continue
         if current.op is Op.IOTA or is_end(current):
             found |= here
@@ -86,8 +89,8 @@ def used(
 
 
 def _deciding(node: Node, point: Point) -> Point:
-    """Return what tells a PAD's elements from its source's, or the sources of a CAT apart: their own values may all be
-    the same.
+    """Return the indices that decide between a PAD's fill and its source, or between the sources of a CAT. The values
+    themselves may all be equal there.
     """
     if node.op is Op.CAT:
         return (point[node.arg],)
@@ -97,7 +100,7 @@ def _deciding(node: Node, point: Point) -> Point:
 
 
 def axes_of(point: Point) -> frozenset[Atom]:
-    """Return the axes that a point depends on, those too that decide run-time values in it."""
+    """Return the axes that a point depends on, including those that determine its run-time values."""
     found: set[Atom] = set()
     for index in point:
         for atom in variables(index):
@@ -109,7 +112,7 @@ def axes_of(point: Point) -> frozenset[Atom]:
 
 
 def sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
-    """Yield the sources of a node that is computed in place, with the point at which each is needed."""
+    """Yield the sources of a node that is computed in place, each with the point at which it is needed."""
     if node.op in ELEMENTWISE or node.op is Op.CONTIGUOUS:
         for source in node.sources:
             yield source, point
@@ -132,5 +135,6 @@ def sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
         most = bounds(source.shape[along])[1] - 1
         place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
         yield source, (*point[:along], place, *point[along + 1 :])
-    elif node.op is Op.AFTER:  # of a store that the kernel does itself: it has the value that was stored
+    # The kernel itself stores this value, so it has it in a register.
+    elif node.op is Op.AFTER:
         yield node.sources[1].sources[1], point

@@ -1,4 +1,4 @@
-"""The order of kernels, and where what they leave for each other lies in memory."""
+"""The order of kernels, and the places of intermediate results in the arena."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ringup.compiler.schedule.needs import lies
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
 
-ALIGN = 256  # bytes; of every piece of the arena
+# Bytes. The alignment of every piece of the arena.
+ALIGN = 256
 
 
 def waits(kernels: Mapping[Node, Kernel]) -> dict[Kernel, dict[Kernel, None]]:
-    """Return what each kernel comes after: what makes what it reads, and every reader of an older state of what it
-    overwrites.
+    """Return the predecessors of each kernel: the makers of its inputs, and every reader of an older state of memory
+    that it overwrites.
     """
     before: dict[Kernel, dict[Kernel, None]] = {kernel: {} for kernel in kernels.values()}
     readers: dict[Node, list[Kernel]] = {}
@@ -54,10 +55,10 @@ def _makers(node: Node, kernels: Mapping[Node, Kernel]) -> list[Kernel]:
 
 
 def in_order(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
-    """Return kernels such that each comes after those it waits for.
+    """Sort kernels so that each comes after its predecessors.
 
-    Raises CompileError where there is no such order: a value of before a store is wanted by something that the store
-    itself waits for.
+    Raises CompileError where there is no such order: something needs the value from before a store, and the store
+    itself depends on it.
     """
     done: dict[Kernel, None] = {}
     waiting: dict[Kernel, None] = {}
@@ -84,9 +85,9 @@ def in_order(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Kernels in order, for `outputs` (the given ones, rewritten).
+    """The kernels in order, for `outputs` (the given nodes, rewritten).
 
-    `places`: where in one arena of `arena_bytes` each node lies that no one keeps; outputs have memory of their own.
+    `places`: the byte offset of each intermediate node in one arena of `arena_bytes`. Outputs have memory of their own.
     """
 
     outputs: tuple[Node, ...]
@@ -123,11 +124,12 @@ def plan(outputs: Sequence[Node]) -> Plan:
 
 
 class _Arena:
-    """Pieces taken first-fit and given back."""
+    """A first-fit allocator."""
 
     def __init__(self) -> None:
         self.highest = 0
-        self._taken: list[tuple[int, int]] = []  # (first byte, behind the last), by address
+        # (first byte, end) of each piece, by address.
+        self._taken: list[tuple[int, int]] = []
 
     def take(self, size_bytes: int) -> int:
         size = -(-max(size_bytes, 1) // ALIGN) * ALIGN

@@ -1,7 +1,7 @@
-"""Graph to graph, before kernels are cut: operations without a kernel of their own as others, long sums in two steps,
-running ones in three.
+"""Rewrites the graph before it is cut into kernels: operations without a kernel of their own become others, long
+reductions become two steps, and long scans three.
 
-What has no elements goes first (`empty.py`): the cut and what follows it know sizes above 0 only.
+Nodes without elements are removed first (`empty.py`): the cut and later passes handle sizes above 0 only.
 """
 
 from __future__ import annotations
@@ -35,15 +35,20 @@ from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.scatter import scattered
 
 MAX_PARTS = 256
-MIN_PART = 2048  # elements
-MIN_COLUMN = 128  # elements of a stretch where memory runs across
-GROUPS_ENOUGH = 256  # groups that keep a card busy
-SORTED_BYTES = 32 << 10  # of LDS that a group sorts a row in
-LANES = 32  # rows that lie side by side and share a group
+# Elements of one part.
+MIN_PART = 2048
+# Elements of a segment where memory runs across the scanned axis.
+MIN_COLUMN = 128
+# Groups that occupy a card.
+GROUPS_ENOUGH = 256
+# Bytes of LDS in which a group sorts a row.
+SORTED_BYTES = 32 << 10
+# Adjacent rows that share a group.
+LANES = 32
 
 
 def rewritten(outputs: Sequence[Node]) -> list[Node]:
-    """Return nodes of the same values that the cut can take."""
+    """Return equivalent nodes that the cut accepts."""
     made: dict[Node, Node] = {}
     for one in ordered(outputs):
         sources = tuple(made[source] for source in one.sources)
@@ -54,13 +59,13 @@ def rewritten(outputs: Sequence[Node]) -> list[Node]:
 
 
 def _scattered(scatter: Node) -> Node:
-    """Return a SCATTER as what it is made of."""
+    """Return a SCATTER in terms of other nodes."""
     return scattered(scatter, _sorted, _scanned)
 
 
 def _reduced(fold: Node) -> Node:
-    """Return a REDUCE of few results and many elements as one into parts and one over these, so that a card has work
-    for all its units.
+    """Split a REDUCE of few results and many elements into partial reductions and one over these, so that all units of
+    a card have work.
     """
     op, axes = fold.arg
     source = fold.sources[0]
@@ -91,11 +96,11 @@ def _reduced(fold: Node) -> Node:
 
 
 def _scanned(scan: Node) -> Node:
-    """Return a SCAN of few long rows as one in stretches, that start from a SCAN over what the stretches come to: three
-    kernels.
+    """Split a SCAN of few long rows into segments. Each segment starts from a SCAN over the totals of the segments
+    before it. This makes three kernels.
 
-    No stretch waits for another inside a kernel. With keys, a stretch comes to its last element: what came before joins
-    it where the key is the same, since then all of the stretch has that key.
+    No segment waits for another inside a kernel. With keys, the total of a segment is its last element. What comes
+    before joins an element where the key is the same: then the segment has this key from its start up to that element.
     """
     op, axis, stretch = scan.arg
     source, *keys = scan.sources
@@ -126,7 +131,7 @@ def _scanned(scan: Node) -> Node:
 
 
 def _stretch(scan: Node) -> int | None:
-    """Return the elements of a stretch, None where groups enough work on the rows as they are."""
+    """Return the elements of a segment, None where there are groups enough without a split."""
     axis: int = scan.arg[1]
     size = scan.shape[axis]
     if any(not isinstance(one, int) for one in scan.shape):
@@ -150,7 +155,7 @@ def _with(shape: Shape, axis: int, size: int) -> Shape:
 
 
 def _padded(source: Node, axis: int, before: int, after: int, fill: Scalar) -> Node:
-    """Return a node longer by some elements on one axis."""
+    """Return a node extended by some elements on one axis."""
     if not before and not after:
         return source
     size = source.shape[axis] + before + after
@@ -159,27 +164,29 @@ def _padded(source: Node, axis: int, before: int, after: int, fill: Scalar) -> N
 
 
 def _shrunk(source: Node, axis: int, start: int, stop: int) -> Node:
-    """Return a part of a node along one axis."""
+    """Return a range of a node along one axis."""
     limits = tuple((start, stop) if i == axis else (0, size) for i, size in enumerate(source.shape))
     return node(Op.SHRINK, source.dtype, _with(source.shape, axis, stop - start), (source,), limits)
 
 
 def _last_of(source: Node, axis: int, length: int, count: int) -> Node:
-    """Return the last element of each whole stretch but the last one."""
+    """Return the last element of each whole segment except the last one."""
     whole = _shrunk(source, axis, 0, (count - 1) * length)
     ends = _shrunk(reshape(whole, _split(whole.shape, axis, count - 1, length)), axis + 1, length - 1, length)
     return reshape(ends, _with(source.shape, axis, count - 1))
 
 
 def _repeated(source: Node, axis: int, length: int, size: int) -> Node:
-    """Return each element along an axis so many times, one after the other, up to a size."""
+    """Repeat each element along an axis `length` times, and cut the result to `size`."""
     count = bounds(source.shape[axis])[1]
     wide = expand(reshape(source, _split(source.shape, axis, count, 1)), _split(source.shape, axis, count, length))
     return _shrunk(reshape(wide, _with(source.shape, axis, count * length)), axis, 0, size)
 
 
 def _sorted(sort: Node) -> Node:
-    """Return a SORT of rows too long for a group as sorted stretches of which neighbours merge, two by two."""
+    """Split a SORT of rows too long for a group into sorted segments, and merge neighbours in pairs
+    until one is left.
+    """
     axis, stretch = sort.arg
     size, (source,) = sort.shape[axis], sort.sources
     length = max_sorted(sort.dtype)
@@ -195,15 +202,15 @@ def _sorted(sort: Node) -> Node:
 
 
 def max_sorted(dtype: DType) -> int:
-    """Return how many elements a group sorts, a power of two."""
+    """Return how many elements a group can sort, a power of two."""
     return SORTED_BYTES // max(4, dtype.size_bytes)
 
 
 def _merged(source: Node, axis: int, length: int) -> Node:
-    """Return sorted stretches of `length`, a power of two, as such of twice the length.
+    """Merge pairs of sorted segments of `length`, a power of two, into segments of twice the length.
 
-    Each element of the result finds by halving how many of the elements before it come from the first of its two
-    stretches; equals do first.
+    Each element of the result does a binary search for how many of the elements before it come from the first segment
+    of the pair. The merge is stable: of equal elements, those of the first segment come first.
     """
     shape, size = source.shape, bounds(source.shape[axis])[1]
 
@@ -240,7 +247,7 @@ def _merged(source: Node, axis: int, length: int) -> Node:
 
 
 def _seen(bitcast: Node) -> Node:
-    """Return the source of a BITCAST that changes nothing: the language cuts gradients with such ones."""
+    """Return the source of a BITCAST that changes nothing. The tensor language stops gradients with such nodes."""
     return bitcast.sources[0] if bitcast.dtype is bitcast.sources[0].dtype else bitcast
 
 

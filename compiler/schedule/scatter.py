@@ -1,10 +1,11 @@
-"""SCATTER as other operations, deterministic, and no two threads write one place. Two forms, chosen by cost.
+"""Rewrites SCATTER as other operations. The result is deterministic, and no two threads write the same place. There are
+two forms; the cost decides.
 
-*Looked for*: each element of the result looks through everything that is put for what is meant for it; the cost is the
-product of both sizes. *Sorted*: what is put is brought into the order of its places, stable, by one SORT of places with
-numbers below them. What is meant for one place is a run then: a SCAN folds each run, a search finds its end, and the
-result gathers what the run came to. Sums have one order, that of the numbers, cut into the pieces that the SCAN's
-threads have: the same each time.
+*Search*: each element of the result looks through all values for those with its index. The cost is the product of both
+sizes. *Sort*: one stable SORT brings the values into the order of their indices; its keys are the index above the
+number of the value. Values for one place are then adjacent, a run: a SCAN reduces each run, a binary search finds its
+end, and the result gathers the total. Sums are added in the order of the numbers, in the pieces that the threads of the
+SCAN have, so a result is the same each time.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from ringup.compiler.schedule.identity import identity
 from ringup.compiler.schedule.needs import depends
 
 Rewrite = Callable[[Node], Node]
-# pairs of a place and what is put there that are looked at one by one: by the model 12 us, as long as some launches
-# take
+# Up to this many pairs of a place and a value, the search form is used: by the model it takes 12 us, as long as some
+# launches.
 LOOKED_FOR = 1 << 24
-UNROLLED_LIMIT = 8  # things put, so few that looking through them is no work
+# Up to this many values along the axis, the search is unrolled and costs nothing extra.
+UNROLLED_LIMIT = 8
 
 
 def scattered(scatter: Node, sorted_: Rewrite, scanned: Rewrite) -> Node:
-    """Return a SCATTER as other nodes; `sorted_` and `scanned` do the same to a SORT and a SCAN."""
+    """Return a SCATTER as other nodes. `sorted_` and `scanned` rewrite a SORT and a SCAN."""
     target, index, values = scatter.sources
     axis, op = scatter.arg
     index, values = _as_wide(target, index, values, axis)
@@ -66,8 +68,8 @@ def _is_there(place: Node) -> Node:
 
 
 def _as_wide(target: Node, index: Node, values: Node, axis: int) -> tuple[Node, Node]:
-    """Return index and values as wide as the target on all axes but the scattered one: what is added goes outside,
-    which drops it.
+    """Extend index and values to the size of the target on all axes except the scattered one. The added indices are
+    outside, so their values are dropped.
     """
     shape = target.shape
     amounts = tuple((0, 0 if i == axis else size - index.shape[i]) for i, size in enumerate(shape))
@@ -80,10 +82,10 @@ def _as_wide(target: Node, index: Node, values: Node, axis: int) -> tuple[Node, 
 
 
 class _Runs:
-    """What is put, in the order of its places along an axis: sorted numbers, each a place with the number of what goes
-    there below it.
+    """The values in the order of their indices along an axis. Each sorted key holds the index above the number of the
+    value.
 
-    Where the places do not depend on other axes, these are of size 1 in all of it.
+    Where the indices do not depend on other axes, the other axes of all arrays here have size 1.
     """
 
     def __init__(self, index: Node, axis: int, size: int, sorted_: Rewrite) -> None:
@@ -107,7 +109,7 @@ class _Runs:
         return const(value, self._dtype, self._shape if shape is None else shape)
 
     def _places_of(self, index: Node) -> Node:
-        """Return places as numbers of the packed dtype, those outside as one behind the last."""
+        """Return the indices in the packed dtype. Those outside become `size`, one past the last place."""
         inside: Node | None = None
         if self._size <= int(index.dtype.greatest):
             inside = elementwise(Op.LT, index, const(self._size, index.dtype, index.shape))
@@ -118,8 +120,8 @@ class _Runs:
         return places if inside is None else elementwise(Op.WHERE, inside, places, self._number(self._size))
 
     def _find_ends(self) -> Node:
-        """Return for each place where the last thing put there stands in the order, -1 where nothing is: found by
-        halving.
+        """Return, for each place, the position of its last value in the sorted order, -1 where there is none. A binary
+        search finds it.
         """
         axis = self._axis
         shape = tuple(self._size if i == axis else one for i, one in enumerate(self._shape))
@@ -146,29 +148,30 @@ class _Runs:
         return elementwise(Op.WHERE, own, last, number(-1))
 
     def number_at_end(self) -> Node:
-        """Return for each place the number of the last thing put there, -1 where nothing is."""
+        """Return, for each place, the number of its last value, -1 where there is none."""
         ends = self.ends
         found = node(Op.GATHER, dtypes.int32, ends.shape, (self.numbers, ends), self._axis)
         return contiguous(elementwise(Op.WHERE, _is_there(ends), found, const(-1, dtypes.int32, ends.shape)))
 
     def spread(self, one: Node, shape: Shape) -> Node:
-        """Return what the runs have for each element of a shape."""
+        """Expand an array of the runs to a shape."""
         return expand(one, tuple(one.shape[i] if i == self._axis else size for i, size in enumerate(shape)))
 
 
 def _along(dtype: DType, shape: Shape, axis: int) -> Node:
-    """Return the place along an axis."""
+    """Return the position along an axis."""
     line = node(Op.IOTA, dtype, (shape[axis],))
     return expand(reshape(line, tuple(size if i == axis else 1 for i, size in enumerate(shape))), shape)
 
 
 def _looked_for(target: Node, index: Node, values: Node, axis: int, op: Op | None) -> Node:
-    """Return a SCATTER as a fold over everything that is put."""
+    """Return a SCATTER as a reduction over all values."""
     shape, count = target.shape, index.shape[axis]
     rank = len(shape)
     whole = (*shape, count)
 
-    def beside(source: Node) -> Node:  # the scattered axis becomes the last of `whole`
+    # Move the scattered axis to the end, as the last axis of `whole`.
+    def beside(source: Node) -> Node:
         order = [i for i in range(rank) if i != axis]
         moved = permute(source, [*order, axis])
         spread = [*(source.shape[i] for i in order), count]

@@ -1,4 +1,4 @@
-"""What makes two kernels, or two graphs, the same work on other memory: their structure with memory by number."""
+"""Signatures of kernels and graphs. Two with the same signature do the same work on different memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Signature = tuple[Any, ...]
 
 
 def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
-    """Return a kernel's signature and its inputs in the order in which the signature counts them.
+    """Return a kernel's signature, and its inputs in the order in which the signature numbers them.
 
-    Memory is read in the shape the kernel shows it in: what reshapes an input before anything else is part of reading
-    it.
+    An input that is first reshaped counts in the shape after the RESHAPE, as the kernel reads it.
     """
     inputs = set(kernel.inputs)
     folds = {fold.node for fold in (*kernel.folds, kernel.scores, kernel.line) if fold}
@@ -29,7 +28,7 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
         node, at = stack.pop()
         if node in numbers:
             continue
-        # a store's root writes to the memory that its view shows: it counts like an input
+        # The root of a STORE writes the memory that its view shows. It is numbered like an input.
         read = _read(node, inputs)
         if read is not None or (lies(node) and node is not kernel.root and not kernel.forwards(node)):
             there = memory.setdefault(memory_of(read or node), len(memory))
@@ -52,7 +51,7 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
 
 
 def _read(node: Node, inputs: set[Node]) -> Node | None:
-    """Return the input that a node is, in whatever shape, None for anything else."""
+    """Return the input that a node is, possibly reshaped, None for anything else."""
     while node not in inputs:
         if node.op is not Op.RESHAPE:
             return None
@@ -61,7 +60,7 @@ def _read(node: Node, inputs: set[Node]) -> Node | None:
 
 
 def of_graph(outputs: Sequence[Node]) -> tuple[Signature, list[Node]]:
-    """Return a graph's signature and its BUFFER nodes in the order in which the signature counts them."""
+    """Return a graph's signature, and its BUFFER nodes in the order in which the signature numbers them."""
     numbers: dict[Node, int] = {}
     buffers: list[Node] = []
     storages: dict[object, int] = {}

@@ -1,5 +1,5 @@
-"""Movement as index arithmetic: which element of a node's source an element of the node is, and under which conditions
-there is one.
+"""Movement as index arithmetic: which element of a node's source an element of the node shows, and the conditions under
+which there is one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Within(NamedTuple):
 
 
 def within(value: Int, lo: Int, hi: Int) -> Within | bool:
-    """Return the condition, or whether it always or never holds."""
+    """Return the condition, True if it always holds, False if it never does."""
     least, most = bounds(value)
     low, high = bounds(lo), bounds(hi)
     if least >= low[1] and most < high[0]:
@@ -35,7 +35,7 @@ def within(value: Int, lo: Int, hi: Int) -> Within | bool:
 
 @lru_cache(maxsize=4096)
 def flat(point: Point, shape: Shape) -> Int:
-    """Return the row-major position of a point. The same few are asked for again and again."""
+    """Return the row-major position of a point. Cached, since the same few points recur."""
     strides = _strides(shape)
     if strides is not None:
         return total(point, strides)
@@ -47,7 +47,7 @@ def flat(point: Point, shape: Shape) -> Int:
 
 @lru_cache(maxsize=4096)
 def _strides(shape: Shape) -> tuple[int, ...] | None:
-    """Return the elements from one index of each axis to the next, None where a size is known at run time only."""
+    """Return the row-major strides of a shape in elements, None where a size is known at run time only."""
     found: list[int] = []
     stride = 1
     for size in reversed(shape):
@@ -59,7 +59,7 @@ def _strides(shape: Shape) -> tuple[int, ...] | None:
 
 
 def unflat(position: Int, shape: Shape) -> Point:
-    """Return the point at a row-major position that lies within the shape."""
+    """Return the point of a shape at a row-major position."""
     found: list[Int] = []
     for size in reversed(shape[1:]):
         found.append(position % size if size != 1 else 0)
@@ -71,8 +71,8 @@ def unflat(position: Int, shape: Shape) -> Point:
 
 @lru_cache(maxsize=4096)
 def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
-    """Return where a point of `shape` lies in `source`, group by group of axes that hold as many elements on both
-    sides.
+    """Translate a point of `shape` into the point of `source` at the same position, in groups of axes that hold as many
+    elements on both sides.
     """
     found: list[Int] = []
     for first, last, one, other in _groups(shape, source):
@@ -85,8 +85,8 @@ def reshaped(point: Point, shape: Shape, source: Shape) -> Point:
 
 @lru_cache(maxsize=4096)
 def _groups(shape: Shape, source: Shape) -> tuple[tuple[int, int, Shape, Shape], ...]:
-    """Return (first axis, last axis + 1, sizes, sizes in the source) of the least groups of axes that hold as many
-    elements on both sides.
+    """Return the smallest groups of axes that hold as many elements in `shape` and in `source`, each as (first axis,
+    last axis + 1, sizes, sizes in the source).
     """
     found: list[tuple[int, int, Shape, Shape]] = []
     i = j = 0
@@ -114,7 +114,7 @@ def _smaller(a: Int, b: Int) -> bool:
 
 
 def source_point(node: Node, point: Point) -> tuple[Point, list[Within] | None]:
-    """Return the point of `node.sources[0]` that a point of a movement node shows, and the conditions for there being
+    """Return the point of `node.sources[0]` that a movement node shows at a point, and the conditions for there being
     one (None: never).
     """
     return _RULES[node.op](node, point)
@@ -171,13 +171,13 @@ def squeezed(shape: Shape) -> Shape:
 
 
 def in_shape(point: Point, shape: Shape, other: Shape) -> Point:
-    """Return a point of a shape as one of another that has the same axes but for those of one element."""
+    """Translate a point of a shape into a point of another shape that differs only by axes of size 1."""
     rest = iter([index for index, size in zip(point, shape, strict=True) if size != 1])
     return tuple(0 if size == 1 else next(rest) for size in other)
 
 
 def written(root: Node, point: Point) -> Int:
-    """Return the position, in its memory, that a kernel writes for a point of a root's shape."""
+    """Return the position in memory that a kernel writes for a point of a root's shape."""
     node = root
     if root.op is Op.STORE:
         node = root.sources[0]
@@ -188,5 +188,5 @@ def written(root: Node, point: Point) -> Int:
 
 
 def is_whole(shape: Shape) -> bool:
-    """Return whether a shape has elements at all for every value of its sizes."""
+    """Return whether a shape has elements for every value of its symbolic sizes."""
     return bounds(product(shape))[0] > 0

@@ -1,8 +1,8 @@
-"""Values made of several times as much memory as they are themselves: the state of an LSTM, made of its gates and of
-the state before.
+"""Finds values computed from several times as many elements as they have, such as the state of an LSTM: its gates and
+the previous state.
 
-Where more than one kernel uses such a value, each would read all of that again, back to the first state; one of them
-had better write it.
+If several kernels use such a value without its being stored, each one reads all its parts, back to the first state. So
+it is stored.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from collections.abc import Sequence
 
 from ringup.compiler.graph.nodes import ELEMENTWISE, MOVEMENT, Node, Op
 
-WIDE = 4  # times its own elements
-MAX_PARTS = 2 * WIDE  # that are told of a value: more make no difference
-Parts = frozenset[
-    tuple[Node, Node | None]
-]  # what a value is made of: something that is no arithmetic, or a part of it that a SHRINK shows
+# Parts, each as large as the value itself.
+WIDE = 4
+# Parts recorded for a value; more make no difference.
+MAX_PARTS = 2 * WIDE
+# What a value is computed from: nodes other than arithmetic and movement, or the parts of them that a SHRINK shows.
+Parts = frozenset[tuple[Node, Node | None]]
 _NONE: Parts = frozenset()
 _NOTHING = (Op.CONST, Op.IOTA, Op.SIZE)
 
 
 def find_wide(nodes: Sequence[Node]) -> set[Node]:
-    """Return the elementwise nodes, of nodes in order, that join what is of at least WIDE times their elements."""
+    """Return the elementwise nodes that combine at least WIDE parts. `nodes` come in the order of the graph."""
     parts: dict[Node, Parts] = {}
     found: set[Node] = set()
     for node in nodes:
         below = [parts[one] for one in node.sources]
-        if node.op in _NOTHING or node.op is Op.EXPAND:  # what is repeated is little beside the result
+        # A broadcast value is small compared with the result.
+        if node.op in _NOTHING or node.op is Op.EXPAND:
             parts[node] = _NONE
         elif node.op is Op.SHRINK:
             parts[node] = frozenset((leaf, node) for leaf, _ in below[0])
@@ -42,8 +44,8 @@ def find_wide(nodes: Sequence[Node]) -> set[Node]:
 
 
 def _joined(below: Sequence[Parts]) -> Parts:
-    """Return the parts of all, those of the greatest first where they are too many: `below` itself where it has them
-    all.
+    """Return the union of the parts. Where the largest set has MAX_PARTS already, keep only that many, the parts of the
+    other sets first. Return the largest set itself where it has all parts.
     """
     most = max(below, key=len)
     if len(most) >= MAX_PARTS:

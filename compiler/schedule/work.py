@@ -1,9 +1,10 @@
-"""How much is computed for one element of a node, in instructions of a thread: what a kernel may do beside reductions,
-where it is too much.
+"""Estimates the work for one element of a node, in instructions of a thread, to limit what a kernel computes besides a
+reduction.
 
-A kernel with a reduction, a scan or a sort computes several elements in each thread, with instructions for each of
-them: 16 of a row, 8 of a product's. Where there are thousands for one element, code would fit into no instruction cache
-and take a minute to compile, while writing the element and reading it again costs as much as a hundred instructions do.
+A kernel with a reduction, a scan or a sort computes several elements in each thread, with separate instructions for
+each: 16 of a row, 8 of a product. With thousands of instructions for each element, the code would not fit into an
+instruction cache and would take a minute to compile. To write the element and to read it again costs as much as a
+hundred instructions.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import bounds
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
 
-HEAVY: Final = 1000  # instructions for one element that are not computed beside a reduction
-# the same where 32 or 64 are written out: behind a product by matrix instructions, between an attention's scores and
-# its softmax
+# Instructions for one element: from here on, they are not computed in the kernel of a reduction.
+HEAVY: Final = 1000
+# The same limit where code for 32 or 64 elements is unrolled: after a product by matrix instructions, and between an
+# attention's scores and its softmax.
 HEAVY_UNROLLED: Final = 300
-LIGHT: Final = 100  # what the last of a reduction's kernel may be where too much follows
+# The limit for the last node that a reduction's kernel computes, where too much work follows.
+LIGHT: Final = 100
 PLAIN: Final = 2
-# instructions of an element of 32 bits and of 64, as code for gfx1100 has them
+# Instructions for an element of 32 bits and of 64, counted in code for gfx1100.
 COSTS: Final = {
     Op.SQRT: (21, 32), Op.RECIP: (17, 17), Op.RSQRT: (6, 49), Op.DIV: (17, 17), Op.EXP2: (9, 70), Op.LOG2: (10, 156), Op.SIN: (236, 877),
     Op.IDIV: (47, 131), Op.MOD: (60, 133), Op.POW: (260, 265), Op.LOGADDEXP: (15, 239),
@@ -35,12 +38,12 @@ _ENDS = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE, Op.CONTIGUOUS}
 
 
 def cost(op: Op, dtype: DType) -> int:
-    """Return how many instructions an elementwise operation takes."""
+    """Return how many instructions an elementwise operation takes for one element."""
     return COSTS.get(op, (PLAIN, PLAIN))[dtype.bits == 64] + ROUNDED.get(dtype.name, 0)
 
 
 def max_distance(reduction: Node, *, is_contraction: bool) -> int:
-    """Return how much work for an element goes together with a reduction."""
+    """Return how much work for an element may share a kernel with a reduction."""
     if not is_contraction:
         return HEAVY
     factors = reduction.sources[0].sources
@@ -54,18 +57,19 @@ def _is_narrow(node: Node) -> bool:
 
 
 class Work:
-    """The work for an element of each node of a graph, down to what is in memory, reduced, or `kept`: in front of a
-    reduction and too much.
+    """The work for an element of each node of a graph, down to nodes that are in memory, reduced, or in `kept`. `kept`
+    holds the nodes before a reduction that are too much work: they are stored.
 
-    HEAVY stands for all that is more. Less than HEAVY_UNROLLED may be less still: what is used twice is counted twice
-    there.
+    HEAVY stands for HEAVY and everything above. Values from HEAVY_UNROLLED on are exact. Smaller ones are upper bounds:
+    they count a node once for each use.
     """
 
     def __init__(self, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]]) -> None:
         self._users = users
         self._of: dict[Node, int] = {}
         self.kept: set[Node] = set()
-        below: dict[Node, int] = {}  # what a node adds to the work of its users
+        # The work that a node adds to each of its users.
+        below: dict[Node, int] = {}
         for node in nodes:
             found = sum([below[one] for one in node.sources])
             if node.op in ELEMENTWISE:
@@ -82,12 +86,12 @@ class Work:
         return self._of[node]
 
     def _below(self, node: Node) -> list[Node]:
-        """Return the sources that are computed with a node."""
+        """Return the sources that are computed together with a node."""
         return [one for one in node.sources if one.op not in _ENDS and one not in self.kept]
 
     def _exactly(self, node: Node, most: int) -> int:
-        """Return the work for an element with each node counted once, of which `most` counts some again for each of
-        their users.
+        """Return the work for an element with each node counted once. `most` is the upper bound, which counts a node
+        once for each use.
         """
         if any(self._of[one] >= HEAVY for one in self._below(node)):
             return HEAVY
@@ -102,8 +106,8 @@ class Work:
         return min(total, HEAVY)
 
     def _is_repeated(self, node: Node) -> bool:
-        """Return whether movement leads from a node to a reduction or line, or makes more of its elements, or fetches
-        as many.
+        """Return whether a node's elements are computed repeatedly if it is not stored: movement leads from it to a
+        reduction or a line, to a larger node, or to a GATHER of as many elements.
         """
         stack, size = [node], bounds(node.size)[1]
         while stack:
