@@ -1,4 +1,4 @@
-"""Which lowering a kernel gets, and in which shape: the heuristic one, or another of those worth a try."""
+"""Chooses the lowering of a kernel and its shape: the heuristic one, or another candidate."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction import contraction, fma, matrix
 from ringup.compiler.schedule.kernel import Kernel
 
-# `str` of a choice names it among a kernel's candidates
+# `str` of a choice is its name among the kernel's candidates.
 Choice: TypeAlias = (
     elementwise.Shape | rows.Shape | scan.Shape | sort.Shape | fma.FmaTile | matrix.MatrixTile | choose.Tile
 )
-SMALL_SIDE = 32  # rows or columns of a contraction up to which a reduction by rows may be as good as tiles
+# For contractions of at most this many rows or columns, a reduction by rows may be as fast as tiles.
+SMALL_SIDE = 32
 
 
 class Named(NamedTuple):
-    """A candidate found by its name; whether it is the one that `lower` takes by itself."""
+    """A candidate found by its name. `is_heuristic`: `lower` takes it when no choice is given."""
 
     choice: Choice
     is_heuristic: bool
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = None) -> Lowered:
-    """Return the machine IR of a kernel for a target of these traits.
+    """Return the machine IR of a kernel for a target with these traits.
 
-    `choice` is one of the kernel's `candidates`; what comes out computes the same whichever it is.
+    `choice` is one of the kernel's `candidates`. The result of the kernel does not depend on it.
     """
     if kernel.line is not None:
         if kernel.line.node.op is Op.SORT:
@@ -53,7 +54,7 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Choice | None = Non
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
-    """Return every shape worth a try, the one that `lower` takes by itself first."""
+    """Return every candidate; the first is the one that `lower` takes when no choice is given."""
     if kernel.line is not None:
         return [*(sort if kernel.line.node.op is Op.SORT else scan).candidates(kernel, traits)]
     if not kernel.folds:
@@ -71,7 +72,7 @@ def candidates(kernel: Kernel, traits: Traits) -> list[Choice]:
 
 
 def named(kernel: Kernel, traits: Traits, text: str) -> Named | None:
-    """Return the candidate of that name, None where the kernel has none (any more)."""
+    """Return the candidate of that name, None where the kernel has none, or no longer has one."""
     for i, one in enumerate(candidates(kernel, traits)):
         if str(one) == text:
             return Named(one, i == 0)

@@ -1,4 +1,4 @@
-"""What lowerings share: arguments, index arithmetic, operations of the graph as machine IR, staging in LDS.
+"""Code that all lowerings share: arguments, index arithmetic, operations of the graph as machine IR, staging in LDS.
 
-Imported by every lowering; imports none of them.
+Every lowering imports it; it imports none of them.
 """

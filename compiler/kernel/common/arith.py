@@ -1,5 +1,5 @@
-"""Elementwise operations of the graph as machine IR, by operation and kind of dtype. Meanings: the comments of
-`graph.Op`.
+"""Elementwise operations of the graph as machine IR, by operation and kind of dtype. The comments of `graph.Op` define
+what they mean.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ _SIMPLE_FLOATS = {
     Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "div", Op.NEG: "fneg", Op.ABS: "fabs", Op.SQRT: "fsqrt",
     Op.FLOOR: "floor", Op.CEIL: "ceil", Op.TRUNC: "trunc", Op.ROUND: "round",
 }  # fmt: skip
-_EXACT_FLOATS = frozenset(
-    (Op.NEG, Op.ABS, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND)
-)  # need no rounding to a narrower dtype
+# Results of these are exact in a narrower dtype: they need no rounding.
+_EXACT_FLOATS = frozenset((Op.NEG, Op.ABS, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND))
 _SIMPLE_INTEGERS = {Op.ADD: "add", Op.SUB: "sub", Op.MUL: "mul", Op.AND: "and", Op.OR: "or", Op.XOR: "xor"}
 _WRAPS = frozenset((Op.ADD, Op.SUB, Op.MUL))
 _BOOLS = {
@@ -31,13 +30,13 @@ _COMPARE = {Op.LT: "lt", Op.LE: "le", Op.EQ: "eq", Op.NE: "ne"}
 
 
 def apply(build: Builder, node: Node, args: Sequence[Value]) -> Value:
-    """Return the value of an elementwise node whose operands' values are given, all as held."""
+    """Return the value of an elementwise node from the values of its operands, all in their register form."""
     return operate(build, node.op, node.dtype, node.sources[0].dtype if node.sources else node.dtype, args)
 
 
 def operate(build: Builder, op: Op, dtype: DType, operand: DType, args: Sequence[Value]) -> Value:
-    """Return the value of an operation that gives `dtype`; `operand` is the dtype of the first operand (of both, if
-    compared).
+    """Return the value of an operation with a result of `dtype`. `operand` is the dtype of the first operand, for
+    comparisons that of both.
     """
     if op is Op.WHERE:
         return build.op("select", held(dtype), *args)
@@ -99,7 +98,9 @@ def _extreme(build: Builder, op: Op, type_: Type, args: Sequence[Value]) -> Valu
 
 
 def _bounded(build: Builder, op: Op, value: Value, bound: Value) -> Value:
-    """Return the extreme of a value and a constant that is a number: NaN is not beyond it, and stays."""
+    """Return the maximum or minimum of a value and a constant that is not NaN. A NaN value compares
+    false, so it stays.
+    """
     if bound.imm == (-math.inf if op is Op.MAX else math.inf):
         return value
     beyond = build.compare("fle", *((value, bound) if op is Op.MAX else (bound, value)))
@@ -170,7 +171,9 @@ def _remainder(build: Builder, dtype: DType, type_: Type, a: Value, b: Value) ->
 
 
 def _floor(build: Builder, type_: Type, a: Value, b: Value) -> tuple[Value, Value, Value]:
-    """Return quotient and remainder toward zero, and whether rounding down makes the quotient one less."""
+    """Return quotient and remainder of a division that truncates, and whether the floor is one less
+    than the quotient.
+    """
     zero = build.const(0, type_)
     quotient = build.op("div_s", type_, a, b)
     rest = build.op("sub", type_, a, build.mul(quotient, b))
@@ -225,7 +228,7 @@ def _compared(build: Builder, op: Op, operand: DType, args: Sequence[Value]) -> 
 
 
 def cast(build: Builder, value: Value, source: DType, dtype: DType) -> Value:
-    """Return a held value of one dtype as another holds it."""
+    """Convert a value in the register form of one dtype to that of another."""
     if source is dtype:
         return value
     if dtype.kind == "bool":
@@ -239,9 +242,8 @@ def cast(build: Builder, value: Value, source: DType, dtype: DType) -> Value:
             return _float_to_float(build, value, source, dtype)
         return _float_to_integer(build, value, dtype)
     if dtype.is_float:
-        if (
-            dtype is dtypes.bfloat16 and source.bits >= 32
-        ):  # of the narrow ones only bfloat16 reaches where f32 has rounded already
+        # Of the narrow floats, only bfloat16 has a range in which f32 has already rounded the integer.
+        if dtype is dtypes.bfloat16 and source.bits >= 32:
             return holders.narrowed(build, _sticky_f64(build, value, source), dtype)
         wide = F64 if dtype is dtypes.float64 else F32
         number = build.op("to_float_s" if source.kind == "int" else "to_float_u", wide, value)
@@ -257,8 +259,8 @@ def _float_to_float(build: Builder, value: Value, source: DType, dtype: DType) -
 
 
 def _sticky_f64(build: Builder, value: Value, source: DType) -> Value:
-    """Return an integer as an f64 that rounds to any narrower float as the integer does: bits that do not fit are one,
-    set if any is.
+    """Return an integer as an f64 that rounds to any narrower float as the integer itself would. The low bits that do
+    not fit are merged into one sticky bit.
     """
     signed = source.kind == "int"
     if value.type is I32:

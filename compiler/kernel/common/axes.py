@@ -1,4 +1,6 @@
-"""What becomes of a kernel's axes: which part of the machine walks through each piece of them, for people to read."""
+"""How a kernel's axes are mapped to the machine: which part of the hardware runs along each piece.
+For people to read.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,15 @@ from typing import Literal, NamedTuple
 from ringup.compiler.graph.index import Int
 
 Role = Literal["grid", "wave", "lane", "reduce", "unroll", "loop"]
-WAVE = 32  # lanes of a wave, as kernels are compiled
+# Lanes of a wave.
+WAVE = 32
 
 
 class Axis(NamedTuple):
-    """One piece of an axis and who walks through it.
+    """One piece of an axis, and what runs along it.
 
-    grid: groups; wave: waves of a group; lane: threads of a wave; reduce: threads whose values are combined; unroll: a
-    thread's own elements, each with instructions of its own; loop: turns. `meaning` says of what.
+    grid: groups; wave: waves of a group; lane: threads of a wave; reduce: threads whose values are combined; unroll:
+    elements of one thread, each with its own instructions; loop: iterations. `meaning` describes the elements.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""Recursion as deep as a graph is: a function yields the calls it would make, and a list keeps those that wait.
+"""Recursion over deep graphs without Python's call stack: a function yields the calls it needs, and a list holds the
+callers that wait.
 
-Python bounds how deep calls nest, for the whole process. A kernel may compute a chain of thousands of nodes.
+Python limits the depth of nested calls for the whole process. A kernel may compute a chain of thousands of nodes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ Call: TypeAlias = "Generator[Call[T], T, T]"
 
 
 def run(call: Call[T]) -> T:
-    """Return what a call returns. Where it yields another one, it is sent what that one returns."""
+    """Run a call and return its result. Each call that it yields is run first, and its result is sent back."""
     waiting: list[Call[T]] = []
     result: T | None = None
     while True:
         try:
-            # a call that begins is sent None
+            # A generator starts with None.
             inner = call.send(result)  # type: ignore[arg-type]
         except StopIteration as done:
             if not waiting:

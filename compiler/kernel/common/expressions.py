@@ -1,5 +1,5 @@
-"""The values of graph nodes at given points, as machine IR: movement becomes index arithmetic, neighbouring loads
-become vectors.
+"""The values of graph nodes at given points, as machine IR. Movement becomes index arithmetic, adjacent loads become
+vectors.
 """
 
 from __future__ import annotations
@@ -20,18 +20,23 @@ from ringup.compiler.machine.ir import I1, I32, I64, Loop, Value
 from ringup.compiler.machine.scoped import Scoped
 from ringup.compiler.schedule.views import Point, flat, source_point, within
 
-_ZEROS = ("0", "0.0", "False")  # not minus zero
-_OF_THEIR_OWN = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE}  # what is in memory, or computed by itself
-WIDEST_BYTES = 16  # of one load or store
-# a point and the condition under which its value matters; elsewhere anything may come
+# Negative zero is not among them.
+_ZEROS = ("0", "0.0", "False")
+# Nodes that are in memory, or that have their own lowering.
+_OF_THEIR_OWN = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE}
+# Of one load or store.
+WIDEST_BYTES = 16
+# A point, and the condition under which its value is used. Where the condition is false, the value is arbitrary.
 Request: TypeAlias = "tuple[Point, Value | None]"
 Values: TypeAlias = "Call[list[Value]]"
 
 
 class Expressions:
-    """Evaluates nodes in one kernel. `params` tells which argument a node in memory is, `inputs` which of them are read
-    from there (the others are what the kernel computes); reductions are told by `define`. What one of `stores` wrote,
-    and is no input, is its value.
+    """Evaluates nodes in one kernel.
+
+    `params`: the argument number of each node in memory. `inputs`: the nodes that are read from memory; the kernel
+    computes the others. `define` gives the values of reductions. A node that one of `stores` wrote, and that is not an
+    input, has the stored value.
     """
 
     def __init__(
@@ -42,7 +47,7 @@ class Expressions:
         self._known: Scoped[tuple[Node, Point, Value | None], Value] = Scoped()
         self._folded: dict[Node, Value | dict[Point, Value]] = {}
 
-    # regions
+    # Regions
 
     @contextmanager
     def loop(
@@ -55,7 +60,7 @@ class Expressions:
         *,
         unroll: int = 1,
     ) -> Iterator[Loop]:
-        """Make a loop whose index is a variable of expressions; nothing evaluated inside is used after it."""
+        """Open a loop; `variable` is its index in expressions. Values evaluated inside must not be used after it."""
         with self.builder.loop(start, stop, step, initial, unroll=unroll) as loop:
             self.enter()
             self.numbers.bind(atom_of(variable), loop.index)
@@ -64,14 +69,14 @@ class Expressions:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Make a condition; nothing evaluated inside is used after it."""
+        """Open a conditional region. Values evaluated inside must not be used after it."""
         with self.builder.when(condition):
             self.enter()
             yield
             self.leave()
 
     def enter(self) -> None:
-        """Enter a region: what is evaluated in it is forgotten when it is left."""
+        """Enter a region. Values evaluated in it are dropped at its end."""
         self._known.enter()
         self.numbers.enter()
 
@@ -81,21 +86,21 @@ class Expressions:
         self.numbers.leave()
 
     def forget(self) -> None:
-        """Forget every value: what lies in memory may have changed."""
+        """Drop every cached value: memory may have changed."""
         self._known.clear()
 
     def define(self, node: Node, value: Value | dict[Point, Value]) -> None:
-        """Say what a reduction's value is: at the one point of it that a thread uses, or at each of several points."""
+        """Set a reduction's value: one value if the thread uses it at one point, else one for each point."""
         self._folded[node] = value
 
-    # values
+    # Values
 
     def value(self, node: Node, point: Point, mask: Value | None = None) -> Value:
-        """Return one value, as held."""
+        """Return one value in its register form."""
         return self.values(node, [(point, mask)])[0]
 
     def values(self, node: Node, requests: Sequence[Request]) -> list[Value]:
-        """Return a node's values at several points, as held; points that lie side by side in memory are loaded
+        """Return a node's values at several points, in their register form. Points adjacent in memory are loaded
         together.
         """
         return run(self._values(node, requests))
@@ -133,7 +138,7 @@ class Expressions:
         return (yield from self._special(node, requests))
 
     def _moved_to(self, node: Node, requests: list[Request]) -> Values:
-        """Return values behind movement, as far as it goes: what is in between is not worth remembering."""
+        """Return the values below a chain of movement nodes. Nothing is cached for the nodes of the chain."""
         points = [point for point, _ in requests]
         while node.op in MOVEMENT and node.op is not Op.PAD and node not in self._inputs and node not in self._folded:
             points = [source_point(node, point)[0] for point in points]
@@ -160,8 +165,8 @@ class Expressions:
             return found
         if node.op is Op.GATHER:
             return (yield from self._gathered(node, requests))
-        # behind conditions that no point of the kernel meets, so that it is no input: spare threads get this far, and
-        # none reads it
+        # No point of the kernel meets the conditions here, so the node is not an input. Only spare threads evaluate it,
+        # and nothing reads their values.
         if node.op in _OF_THEIR_OWN and all(mask is not None for _, mask in requests):
             return [holders.constant(build, 0, node.dtype)] * len(requests)
         raise ValueError(f"{node} has no value in the middle of a kernel")
@@ -196,8 +201,8 @@ class Expressions:
         return cast("list[Value]", found)
 
     def _joined(self, node: Node, point: Point, mask: Value | None) -> Values:
-        """Return the one element of a CAT at a point: of the source that holds it, each tried where the index may fall
-        into it.
+        """Return the element of a CAT at a point. Each source that the index may fall into is evaluated; selects choose
+        among them.
         """
         axis: int = node.arg
         build = self.builder
@@ -217,16 +222,15 @@ class Expressions:
             both = test if mask is None else build.op("and", I1, test, mask)
             (part,) = yield self._values(source, [(moved, both)])
             value = part if value is None else build.op("select", part.type, test, part, value)
-        if value is None and mask is not None:  # spare threads get this far, and none reads it
+        # Only spare threads get here, and nothing reads their values.
+        if value is None and mask is not None:
             value = holders.constant(build, 0, node.dtype)
         if value is None:
             raise ValueError(f"{node} has no element at {point}")
         return [value]
 
     def _gathered(self, node: Node, requests: list[Request]) -> Values:
-        """Return elements at indices that are known when the kernel runs; an index outside reads 0, and touches no
-        memory.
-        """
+        """Return elements at indices known only at run time. An index outside gives 0 and reads no memory."""
         axis: int = node.arg
         source, index = node.sources
         build = self.builder
@@ -253,7 +257,7 @@ class Expressions:
             found.append(value)
         return found
 
-    # memory
+    # Memory
 
     def _loaded(self, node: Node, requests: list[Request]) -> list[Value]:
         build = self.builder
@@ -273,11 +277,11 @@ class Expressions:
         return found
 
     def store(self, node: Node, points: Sequence[Point], values: Sequence[Value], mask: Value | None = None) -> None:
-        """Store held values of a node in memory at points, side by side ones together."""
+        """Store the values of a node in memory at points. Adjacent ones share one access."""
         self.store_at(node, [flat(point, node.shape) for point in points], values, mask)
 
     def store_at(self, node: Node, places: Sequence[Int], values: Sequence[Value], mask: Value | None = None) -> None:
-        """Store held values at positions counted in elements from the start of a node in memory."""
+        """Store values at positions, counted in elements from the start of a node in memory."""
         build = self.builder
         lying = [holders.to_memory(build, value, node.dtype) for value in values]
         i = 0
@@ -288,11 +292,11 @@ class Expressions:
             i += count
 
     def address(self, node: Node, place: Int, *, masked: bool = False) -> tuple[Value, Value, int]:
-        """Return (base, offset, constant) of an element's address in bytes: what is uniform in the base, what varies in
-        the offset.
+        """Return (base, offset, constant) of an element's address in bytes: the base holds the uniform part, the offset
+        the part that varies between lanes.
 
-        A masked access keeps its base where a 32-bit offset reaches all of the memory: a back end can then mask it by
-        its offset alone.
+        A masked access keeps its base where a 32-bit offset reaches all of the memory: a back end can then mask the
+        access through the offset alone.
         """
         build = self.builder
         base = build.param(self._params[node])
@@ -309,7 +313,8 @@ class Expressions:
         if not rest:
             return moved, build.const(0), constant
         varying = Expr(0, rest)
-        unsigned = varying.lo >= 0 and varying.hi < 1 << 32  # a 32-bit offset counts as unsigned
+        # A 32-bit offset is unsigned.
+        unsigned = varying.lo >= 0 and varying.hi < 1 << 32
         return moved, self.numbers.emit(varying, I32 if unsigned else I64), constant
 
     def _based(self, base: Value, by: Int) -> Value:
@@ -324,8 +329,8 @@ class Expressions:
 
 
 def run_length(places: Sequence[Int], first: int, size_bytes: int, masks: Sequence[Value | None] = ()) -> int:
-    """Return how many elements from `first` on lie side by side under one mask, as a width that one access has and that
-    divides their place.
+    """Return how many elements from `first` on are adjacent and have one mask, limited to a width that an access can
+    have and that divides their position.
     """
     count = 1
     start = places[first]
@@ -340,14 +345,14 @@ def run_length(places: Sequence[Int], first: int, size_bytes: int, masks: Sequen
 
 
 def divides(divisor: int, number: Int) -> bool:
-    """Return whether every value of a number is surely a multiple."""
+    """Return whether every value of a number is known to be a multiple of the divisor."""
     if isinstance(number, int):
         return number % divisor == 0
     return number.constant % divisor == 0 and all(factor % divisor == 0 for _, factor in number.terms)
 
 
 def _is_masked_zero(value: Value, mask: Value | None) -> bool:
-    """Return whether a value comes straight from a load that gives 0 where the mask is false."""
+    """Return whether a value is a load, possibly converted, that gives 0 where the mask is false."""
     while value.op in ("extract", "zext", "sext", "fconvert"):
         value = value.args[0]
     return value.op == "load" and mask is not None and len(value.args) == 3 and value.args[2] is mask

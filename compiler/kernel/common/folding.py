@@ -1,4 +1,4 @@
-"""Folding values together in a kernel: one step, and the combination across threads of a group."""
+"""The arithmetic of reductions in a kernel: one step, and the combination across the threads of a group."""
 
 from __future__ import annotations
 
@@ -16,54 +16,57 @@ from ringup.compiler.schedule.identity import identity, kept
 
 @dataclass(frozen=True)
 class Folder:
-    """One reduction's arithmetic in a kernel."""
+    """The arithmetic of one reduction in a kernel."""
 
     build: Builder
     node: Node
 
     @property
     def op(self) -> Op:
-        """Return what elements are folded with."""
+        """Return the operation that combines elements."""
         op: Op = self.node.arg[0]
         return op
 
     @property
     def dtype(self) -> DType:
-        """Return the running value's dtype."""
+        """Return the accumulator's dtype."""
         return kept(self.op, self.node.dtype)
 
     def first(self) -> Value:
-        """Return the identity."""
+        """Return the identity element."""
         return holders.constant(self.build, identity(self.op, self.dtype), self.dtype)
 
     def step(self, total: Value | None, value: Value) -> Value:
-        """Return the running value with one more, both in the running dtype; the value itself if it is the first."""
+        """Combine the accumulator with one more value, both in the accumulator's dtype. Return the value itself if
+        there is no accumulator yet.
+        """
         if total is None:
             return value
-        if self.op is Op.ADD and value.op == "fmul" and value.type == total.type:  # one rounding instead of two
+        # One rounding instead of two.
+        if self.op is Op.ADD and value.op == "fmul" and value.type == total.type:
             return self.build.op("fma", total.type, *value.args, total)
         return operate(self.build, self.op, self.dtype, self.dtype, (total, value))
 
     def taken(self, value: Value, mask: Value | None) -> Value:
-        """Return an element as the running dtype holds it, the identity where the mask is false."""
+        """Convert an element to the accumulator's dtype; return the identity element where the mask is false."""
         value = cast(self.build, value, self.node.dtype, self.dtype)
         if mask is None:
             return value
         return self.build.op("select", value.type, mask, value, self.first())
 
     def joined(self, values: Sequence[Value | None]) -> Value:
-        """Return several running values as one, pairwise; None is one that has met no element."""
+        """Combine several accumulators pairwise. None stands for one without elements."""
         rest = [value for value in values if value is not None] or [self.first()]
         while len(rest) > 1:
             rest = [self.step(a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)] + rest[len(rest) // 2 * 2 :]
         return rest[0]
 
     def finished(self, total: Value) -> Value:
-        """Return the result in the node's own dtype."""
+        """Return the result in the node's dtype."""
         return cast(self.build, total, self.dtype, self.node.dtype)
 
     def across_lanes(self, total: Value, count: int) -> Value:
-        """Return the value of `count` neighbouring lanes together (a power of two up to a wave), in each of them."""
+        """Combine the values of `count` adjacent lanes (a power of two up to a wave). Each of them gets the result."""
         distance = 1
         while distance < count:
             total = self.step(total, self._shuffled(total, distance))
@@ -87,11 +90,10 @@ class Folder:
         base: int,
         writes: Value | None,
     ) -> Value:
-        """Return the values of `count` threads together: each (where `writes` holds) puts its own at byte `place`, all
-        read from `first` on.
+        """Combine the values of `count` threads. Each thread for which `writes` holds stores its own at byte `place`;
+        all threads read from `first` on.
 
-        `base` is the constant part of both places; the LDS there is used for nothing else before the next barrier of
-        the kernel's.
+        `base` is the constant part of both places. Nothing else may use this LDS before the kernel's next barrier.
         """
         build, lying = self.build, self.laid(total)
         if writes is None:
@@ -101,9 +103,8 @@ class Folder:
                 build.lds_store(place, lying, constant=base)
         build.barrier()
         size = max(1, lying.type.bits // 8)
-        width = (
-            min(count, 16 // size) if stride_bytes == size else 1
-        )  # neighbours are read together: `first` is aligned to them
+        # Adjacent values are read together: `first` is aligned for that.
+        width = min(count, 16 // size) if stride_bytes == size else 1
         while count % width:
             width //= 2
         found = []
@@ -114,11 +115,11 @@ class Folder:
         return self.joined(found)
 
     def laid(self, total: Value) -> Value:
-        """Return a running value as it lies in LDS."""
+        """Return an accumulator in the form in which LDS holds it."""
         return self.build.op("zext", I8, total) if total.type is I1 else total
 
     def taken_up(self, lying: Value, type_: Type) -> Value:
-        """Return a running value of a type from what lies in LDS."""
+        """Return an accumulator of a type from the form in which LDS holds it."""
         if type_ is not I1:
             return lying
         return self.build.compare("ne", self.build.op("zext", I32, lying), self.build.const(0))

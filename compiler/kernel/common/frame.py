@@ -1,4 +1,6 @@
-"""What every kernel's lowering starts with: arguments, symbolic sizes, the values of its roots; and what comes out."""
+"""The common start and result of every lowering: arguments, symbolic sizes, the values of the roots, and the lowered
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ Groups = tuple[Int, Int, Int]
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel as machine IR. `memory`: the nodes whose memory its first arguments are; `sizes`: the symbolic sizes of
-    the ones after them.
+    """A kernel as machine IR. `memory`: the nodes whose memory the first arguments point to. `sizes`: the symbolic
+    sizes, which are the arguments after them.
 
-    `axes` and `choice` tell people how the work is shaped.
+    `axes` and `choice` describe the shape of the work for people.
     """
 
     function: Function
@@ -57,7 +59,7 @@ class Frame:
         self._targets = targets
 
     def bind(self, variable: Int, value: Value) -> None:
-        """Say what an axis is; one that can only be 0 needs nothing."""
+        """Bind an axis to a value. An axis that can only be 0 needs none."""
         if isinstance(variable, Expr):
             self.expressions.numbers.bind(index.atom_of(variable), value)
 
@@ -75,7 +77,7 @@ class Frame:
     def store(self, points: Sequence[Point], results: Sequence[Sequence[Value]], mask: Value | None = None) -> None:
         """Store the values of each root at points of the kernel's axes.
 
-        ORDER: all that a thread reads at these points is read before; another root may read what one of them
+        ORDER: a thread reads everything it needs at these points before it stores; a root may read what another one
         overwrites.
         """
         for root, target, values in zip(self.kernel.roots, self._targets, results, strict=True):
@@ -99,17 +101,17 @@ class Frame:
         self.expressions.store_at(target, places, values, mask)
 
     def done(self, groups: Groups, axes: Sequence[Axis], choice: object) -> Lowered:
-        """Return what was built."""
+        """Return the lowered kernel."""
         return Lowered(self.build.function, self.memory, self.sizes, groups, tuple(axes), str(choice))
 
 
 def memory_order(kernel: Kernel) -> tuple[Node, ...]:
-    """Return the nodes whose memory a kernel's arguments are: what it writes first, then what it reads."""
+    """Return the nodes whose memory a kernel's arguments point to: first what it writes, then what it reads."""
     return tuple(dict.fromkeys([*map(target_of, kernel.roots), *(memory_of(one) for one in kernel.inputs)]))
 
 
 def target_of(root: Node) -> Node:
-    """Return the node whose memory a kernel writes."""
+    """Return the node whose memory a root writes."""
     if root.op is not Op.STORE:
         return root
     node = root.sources[0]
@@ -121,12 +123,12 @@ def target_of(root: Node) -> Node:
 
 
 def storage_of(node: Node) -> Storage | None:
-    """Return a BUFFER's storage, None for memory that the plan gives."""
+    """Return a BUFFER's storage, None for memory in the plan's arena."""
     return node.arg if isinstance(node.arg, Storage) else None
 
 
 def _sizes(kernel: Kernel) -> list[Atom]:
-    """Return the symbolic sizes that anything in a kernel may depend on, by name."""
+    """Return the symbolic sizes that a kernel may depend on, sorted by name."""
     found: dict[str, Atom] = {}
     stack, seen = [*kernel.roots], {*kernel.roots}
     while stack:

@@ -1,8 +1,8 @@
-"""Functions that the hardware has not or only roughly, in f32 and f64: powers of two, logarithms, sines, remainders,
-powers.
+"""Functions that the hardware lacks or has only approximately, in f32 and f64: powers of two, logarithms, sines,
+remainders, powers.
 
-Errors stated are of the method, in units in the last place (ulp), over the whole range; the hardware's own (1 ulp of
-exp2 and log2 in f32) come on top.
+The errors given here are those of the method, in units in the last place (ulp), over the whole range. The errors of the
+hardware (1 ulp of exp2 and log2 in f32) add to them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,28 @@ from collections.abc import Sequence
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F32, F64, I1, I32, I64, Type, Value
 
-_EXP_TERMS = [1 / math.factorial(n) for n in range(15)]  # e**x for |x| <= ln(2)/2: the next term is below 2**-54
-_ATANH_TERMS = [1 / (2 * n + 1) for n in range(12)]  # atanh(s)/s in s**2, |s| <= 3 - 2 sqrt(2): next term below 2**-60
-_THIRD_LOW = 1 / 3 * 2.0**-54  # what 1/3 and 2 / ln 2 lack as f64
+# e**x for |x| <= ln(2)/2: the next term is below 2**-54.
+_EXP_TERMS = [1 / math.factorial(n) for n in range(15)]
+# atanh(s)/s in s**2, |s| <= 3 - 2 sqrt(2): the next term is below 2**-60.
+_ATANH_TERMS = [1 / (2 * n + 1) for n in range(12)]
+# The parts of 1/3 and of 2 / ln 2 that an f64 of them lacks.
+_THIRD_LOW = 1 / 3 * 2.0**-54
 _SCALE_LOW = 4.0710547481862066e-17
-_SIN_TERMS = {F32: 5, F64: 9}  # terms of Taylor's series on [-pi/4, pi/4]
-# pi/2 in parts whose products with a quadrant number of 20 (f64: 30) bits are exact
+# Terms of Taylor's series on [-pi/4, pi/4].
+_SIN_TERMS = {F32: 5, F64: 9}
+# pi/2 in parts. The products of the parts with a quadrant number of 20 bits (f64: 30 bits) are exact.
 _HALF_PI = {
     F32: (1.5703125, 4.8351287841796875e-4, 3.13855707645416259765625e-7, 6.077100628276710381e-11),
     F64: (1.5707963109016418, 1.5893254767807008e-08, 5.721188709663575e-18, 1.6446256936324258e-26),
 }
 _CODY_WAITE_UP_TO = {F32: 2.0**17, F64: 2.0**28}
-_TWO_OVER_PI_BITS = 1216  # enough for the largest f64: 1024 + 53 + guard
+# Enough for the largest f64: 1024 + 53 + guard bits.
+_TWO_OVER_PI_BITS = 1216
 
 
 def _two_over_pi() -> list[int]:
-    """Return 2/pi as 32-bit words after the binary point, most significant first; pi by Machin's formula in whole
-    numbers.
+    """Return 2/pi as 32-bit words after the binary point, most significant first. Machin's formula in integers gives
+    pi.
     """
     scale = 1 << _TWO_OVER_PI_BITS + 64
 
@@ -65,10 +70,11 @@ def _select(build: Builder, condition: Value, a: Value, b: Value) -> Value:
 
 
 def inverse_root(build: Builder, x: Value) -> Value:
-    """Return 1 / sqrt(x); of 0 infinity with its sign, of negative numbers NaN. f32: the hardware's. f64: within 1
-    ulp.
+    """Return 1 / sqrt(x): infinity with the sign of x for 0, NaN for negative numbers. f32: the hardware's. f64: within
+    1 ulp.
     """
-    if x.type == F32:  # the hardware takes denormals for 0: scaled up first
+    # The hardware treats denormals as 0, so they are scaled up first.
+    if x.type == F32:
         low = build.compare("flt", x, build.const(2.0**-126, F32))
         scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**24, F32), build.const(1.0, F32)))
         value = build.op("rsq", F32, scaled)
@@ -77,8 +83,9 @@ def inverse_root(build: Builder, x: Value) -> Value:
 
 
 def exp2(build: Builder, x: Value) -> Value:
-    """Return 2**x. f32: the hardware's, denormal results too. f64: within 1 ulp."""
-    if x.type == F32:  # the hardware flushes denormal results: scaled up and down again
+    """Return 2**x. f32: the hardware's, with denormal results. f64: within 1 ulp."""
+    # The hardware flushes denormal results, so small arguments are raised and the result is scaled down.
+    if x.type == F32:
         low = build.compare("flt", x, build.const(-126.0, F32))
         raised = build.op("fadd", F32, x, build.const(64.0, F32))
         value = build.op("exp2", F32, _select(build, low, raised, x))
@@ -93,10 +100,11 @@ def exp2(build: Builder, x: Value) -> Value:
 
 
 def log2(build: Builder, x: Value) -> Value:
-    """Return the binary logarithm; of 0 minus infinity, of negative numbers NaN. f32: the hardware's. f64: within 1
+    """Return the binary logarithm: minus infinity for 0, NaN for negative numbers. f32: the hardware's. f64: within 1
     ulp.
     """
-    if x.type == F32:  # the hardware takes denormals for 0: scaled up first
+    # The hardware treats denormals as 0, so they are scaled up first.
+    if x.type == F32:
         low = build.compare("flt", x, build.const(2.0**-126, F32))
         scaled = build.op("fmul", F32, x, _select(build, low, build.const(2.0**32, F32), build.const(1.0, F32)))
         value = build.op("log2", F32, scaled)
@@ -105,19 +113,22 @@ def log2(build: Builder, x: Value) -> Value:
     zero = build.const(0.0, F64)
     value = _select(build, build.compare("feq", x, zero), build.const(-math.inf, F64), value)
     value = _select(build, build.compare("flt", x, zero), build.const(math.nan, F64), value)
-    plain = build.compare("flt", x, build.const(math.inf, F64))  # false for infinity and NaN: themselves
+    # False for infinity and NaN, which are their own results.
+    plain = build.compare("flt", x, build.const(math.inf, F64))
     return _select(build, plain, value, x)
 
 
 def log_add_exp(build: Builder, a: Value, b: Value) -> Value:
-    """Return log(e**a + e**b), NaN if either is; off by less than 2 units in the last place of the greatest of |a|, |b|
-    and 1.
+    """Return log(e**a + e**b), NaN if either is NaN. The error is below 2 units in the last place of the greatest of
+    |a|, |b| and 1.
     """
-    same = build.compare("feq", a, b)  # two equal infinities have no difference
+    # The difference of two equal infinities is NaN.
+    same = build.compare("feq", a, b)
     apart = build.op("fabs", a.type, build.op("fsub", a.type, a, b))
     power = build.op("fmul", a.type, apart, build.const(-1 / math.log(2), a.type))
     power, one = _select(build, same, build.const(0.0, a.type), power), build.const(1.0, a.type)
-    if a.type == F32:  # the hardware's own will do: a denormal is nothing beside 1
+    # The hardware's functions suffice: a denormal added to 1 changes nothing.
+    if a.type == F32:
         more = build.op("log2", F32, build.op("fadd", F32, one, build.op("exp2", F32, power)))
     else:
         more = log2(build, build.op("fadd", F64, one, exp2(build, power)))
@@ -125,11 +136,12 @@ def log_add_exp(build: Builder, a: Value, b: Value) -> Value:
 
 
 def _log2_parts(build: Builder, x: Value) -> tuple[Value, Value]:
-    """Return the binary logarithm of a finite f64 above 0 as a sum (high, low), low below half an ulp of high; off by
-    less than 2**-62 of it.
+    """Return the binary logarithm of a finite f64 above 0 as a sum (high, low). `low` is below half an ulp of `high`;
+    the relative error is below 2**-62.
 
-    x = mantissa * 2**exponent, the mantissa around 1; log2(mantissa) = 2 / ln 2 * atanh(s) with s = (mantissa - 1) /
-    (mantissa + 1), and atanh(s) = s + s**3 * (1/3 + s**2 / 5 + …). All but the terms after 1/3 are kept in two parts.
+    x = mantissa * 2**exponent, with the mantissa around 1; log2(mantissa) = 2 / ln 2 * atanh(s) with s = (mantissa - 1)
+    / (mantissa + 1), and atanh(s) = s + s**3 * (1/3 + s**2 / 5 + …). All terms except those after 1/3 are kept in two
+    parts.
     """
     mantissa = build.op("frexp_mantissa", F64, x)
     exponent = build.op("to_float_s", F64, build.op("frexp_exponent", I32, x))
@@ -138,7 +150,8 @@ def _log2_parts(build: Builder, x: Value) -> tuple[Value, Value]:
     exponent = _select(build, small, build.op("fsub", F64, exponent, build.const(1.0, F64)), exponent)
     one = build.const(1.0, F64)
     above, below = build.op("fsub", F64, mantissa, one), build.op("fadd", F64, mantissa, one)
-    below_low = build.op("fsub", F64, mantissa, build.op("fsub", F64, below, one))  # what the sum lost
+    # The rounding error of the sum.
+    below_low = build.op("fsub", F64, mantissa, build.op("fsub", F64, below, one))
     s = build.op("div", F64, above, below)
     lost = build.op("fma", F64, build.op("fneg", F64, s), below, above)
     lost = build.op("fma", F64, build.op("fneg", F64, s), below_low, lost)
@@ -164,22 +177,22 @@ def _log2_parts(build: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def _product(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
-    """Return a product and what its rounding lost."""
+    """Return a product and its rounding error."""
     product = build.op("fmul", F64, a, b)
     return product, build.op("fma", F64, a, b, build.op("fneg", F64, product))
 
 
 def _sum(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
-    """Return a sum and what its rounding lost, of an `a` that is 0 or no smaller than `b`."""
+    """Return a sum and its rounding error. `a` must be 0 or at least as large as `b`."""
     total = build.op("fadd", F64, a, b)
     return total, build.op("fsub", F64, b, build.op("fsub", F64, total, a))
 
 
 def sin(build: Builder, x: Value) -> Value:
-    """Return the sine, right for every finite argument (f32 within 2 ulp, f64 within 2), NaN for infinities.
+    """Return the sine, within 2 ulp for every finite argument (f32 and f64), NaN for infinities.
 
-    Small arguments lose multiples of pi/2 in three exact steps (Cody and Waite); large ones are multiplied with the
-    bits of 2/pi that matter for them (Payne and Hanek), in whole numbers.
+    For small arguments, multiples of pi/2 are subtracted in three exact steps (Cody and Waite). Large ones are
+    multiplied in integers by those bits of 2/pi that affect the result (Payne and Hanek).
     """
     type_ = x.type
     magnitude = build.op("fabs", type_, x)
@@ -205,12 +218,13 @@ def sin(build: Builder, x: Value) -> Value:
     value = _select(build, lower, build.op("fneg", type_, value), value)
     finite = build.compare("flt", magnitude, build.const(math.inf, type_))
     value = _select(build, finite, value, build.const(math.nan, type_))
-    return _select(build, build.compare("feq", x, build.const(0.0, type_)), x, value)  # minus zero is its own sine
+    # The sine of minus zero is minus zero.
+    return _select(build, build.compare("feq", x, build.const(0.0, type_)), x, value)
 
 
 def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
-    """Return (quadrant, rest in radians) of a large number: its mantissa times the part of 2/pi that is worth less than
-    four turns.
+    """Return (quadrant, rest in radians) of a large number: its mantissa times those bits of 2/pi whose product is less
+    than four turns.
     """
     if x.type == F32:
         bits = build.op("bitcast", I32, x)
@@ -225,18 +239,19 @@ def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
         mantissa = build.op(
             "or", I64, build.op("and", I64, whole, build.const((1 << 52) - 1, I64)), build.const(1 << 52, I64)
         )
-        bias, precision, highest, count = 1023, 53, 1023, 6  # an f64 may be within 2**-61 of a multiple
-    # x = mantissa * 2**e; bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants: they are
-    # skipped. A word of zeros before the point stands for what e < 2 wants beside the first bits (Cody and Waite's
-    # reach ends above e = -30)
+        # An f64 may be within 2**-61 of a multiple of pi/2.
+        bias, precision, highest, count = 1023, 53, 1023, 6
+    # x = mantissa * 2**e. Bits of 2/pi of weight 2**-(e-1) and above contribute multiples of four quadrants, so they
+    # are skipped. For e < 2, bits before the first one are needed: a word of zeros before the point holds them (the
+    # range of Cody and Waite ends above e = -30).
     e = build.op("sub", I32, exponent, build.const(bias + precision - 1))
     skipped = build.op("max_s", I32, build.add(e, 32 - 2), build.const(0))
     first = build.op("shr_u", I32, skipped, build.const(5))
     offset = build.op("and", I32, skipped, build.const(31))
     words = _words_from(build, first, count + 1, (highest - precision - 1 + 32) // 32 + 1)
     window = [_funnel(build, words[i], words[i + 1], offset) for i in range(count)]
-    # fixed point: mantissa * window * 4, 32 * count bits after the point, the top of the product is thrown away as
-    # whole turns
+    # Fixed point: mantissa * window * 4, with 32 * count bits after the point. The top of the product is whole turns;
+    # it is dropped.
     digits = _times(build, mantissa, window)
     two = build.const(2)
     digits = [
@@ -246,8 +261,8 @@ def _far_quadrant(build: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def _words_from(build: Builder, first: Value, count: int, last: int) -> list[Value]:
-    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on, chosen one by one: no memory
-    has tables.
+    """Return `count` words of 2/pi from word `first` (0 … last; 0 is before the point) on. Selects choose each word,
+    since kernels have no tables in memory.
     """
     found = []
     for i in range(count):
@@ -259,27 +274,28 @@ def _words_from(build: Builder, first: Value, count: int, last: int) -> list[Val
 
 
 def _funnel(build: Builder, high: Value, low: Value, amount: Value) -> Value:
-    """Return the upper word of high:low moved up by 0 … 31 bits."""
+    """Return the upper word of high:low shifted left by 0 … 31 bits."""
     pair = _pair(build, high, low)
     return build.op("truncate", I32, build.op("shr_u", I64, build.op("shl", I64, pair, amount), build.const(32)))
 
 
 def _pair(build: Builder, high: Value, low: Value) -> Value:
-    """Return two words as one."""
+    """Return two 32-bit words as one of 64 bits."""
     upper = build.op("shl", I64, build.op("zext", I64, high), build.const(32))
     return build.op("or", I64, upper, build.op("zext", I64, low))
 
 
 def _times(build: Builder, mantissa: Value, window: Sequence[Value]) -> list[Value]:
-    """Return the words after the point of mantissa * 0.window, and the lowest whole word first: whole, then as many as
-    the window has.
+    """Return mantissa * 0.window: the lowest word before the point first, then as many words after the point as the
+    window has.
     """
     halves = (
         build.op("truncate", I32, mantissa),
         build.op("truncate", I32, build.op("shr_u", I64, mantissa, build.const(32))),
     )
     count = len(window)
-    sums = [build.const(0, I64)] * (count + 2)  # by weight, least first: word k holds 2**(32 * (k - count))
+    # By weight, least first: word k holds multiples of 2**(32 * (k - count)).
+    sums = [build.const(0, I64)] * (count + 2)
     for j, half in enumerate(halves):
         if half.op == "const" and half.imm == 0:
             continue
@@ -297,8 +313,8 @@ def _times(build: Builder, mantissa: Value, window: Sequence[Value]) -> list[Val
 
 
 def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Value]:
-    """Return (quadrant, rest) of a fixed-point number of quadrants: the whole ones modulo 4, the part in [-1/2, 1/2]
-    times pi/2.
+    """Return (quadrant, rest) of a fixed-point number of quadrants: the nearest integer modulo 4, and the rest, in
+    [-1/2, 1/2], times pi/2.
     """
     type_ = x.type
     half = build.op("shr_u", I32, digits[1], build.const(31))
@@ -313,7 +329,8 @@ def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Va
         left = build.op("sub", I64, top, build.op("to_int_s", I64, build.op("to_float_s", F64, top)))
         low = build.op("fma", F64, more, build.const(2.0**-64, F64), build.op("to_float_s", F64, left))
         low = build.op("fmul", F64, low, build.const(2.0**-64 * math.pi / 2, F64))
-        low = build.op("fma", F64, part, build.const(6.123233995736766e-17, F64), low)  # what pi/2 lacks as an f64
+        # The part of pi/2 that an f64 of it lacks.
+        low = build.op("fma", F64, part, build.const(6.123233995736766e-17, F64), low)
         rest = build.op("fma", F64, part, build.const(math.pi / 2, F64), low)
     negative = build.compare("flt", x, build.const(0.0, type_))
     quadrant = _select(build, negative, build.op("sub", I32, build.const(0), quadrant), quadrant)
@@ -321,11 +338,12 @@ def _angle(build: Builder, x: Value, digits: Sequence[Value]) -> tuple[Value, Va
 
 
 def modulo(build: Builder, a: Value, b: Value) -> Value:
-    """Return the remainder with the divisor's sign, exact: multiples of b * 2**k come off, 20 bits of the quotient a
-    step.
+    """Return the exact remainder with the divisor's sign. Each step subtracts a multiple of b * 2**k, for 20 bits of
+    the quotient (f64: 40).
     """
     type_ = a.type
-    step, count = (20, 14) if type_ == F32 else (40, 53)  # exponents span 277 and 2,098
+    # Exponents span 277 and 2,098.
+    step, count = (20, 14) if type_ == F32 else (40, 53)
     size, by = build.op("fabs", type_, a), build.op("fabs", type_, b)
     with build.loop(0, count, 1, [size]) as loop:
         rest = loop.carried[0]
@@ -357,8 +375,8 @@ def modulo(build: Builder, a: Value, b: Value) -> Value:
 
 
 def power(build: Builder, x: Value, y: Value) -> Value:
-    """Return x**y as C's pow has it, its special cases too. f32: through f64, within 1 ulp. f64: logarithm in two
-    parts, within 4 ulp.
+    """Return x**y as C's pow defines it, including the special cases. f32: computed in f64, within 1 ulp. f64: the
+    logarithm in two parts, within 4 ulp.
     """
     type_ = x.type
     wide_x, wide_y = (build.op("fconvert", F64, one) for one in (x, y))
@@ -390,13 +408,14 @@ def power(build: Builder, x: Value, y: Value) -> Value:
 
 
 def _power_64(build: Builder, x: Value, y: Value) -> Value:
-    """Return x**y of an x that is no less than 0: log2(x) = high + low, the product with y split again."""
+    """Return x**y for x >= 0: log2(x) = high + low, and the product with y is split again."""
     high, low = _log2_parts(build, x)
     one = build.const(1.0, F64)
     product, rest = _product(build, y, high)
     rest = build.op("fma", F64, y, low, rest)
     base = exp2(build, product)
-    inside = build.compare("flt", build.op("fabs", F64, rest), one)  # not where product is infinite or NaN
+    # False where the product is infinite or NaN.
+    inside = build.compare("flt", build.op("fabs", F64, rest), one)
     rest = _select(build, inside, rest, build.const(0.0, F64))
     value = build.op("fma", F64, build.op("fmul", F64, base, rest), build.const(math.log(2), F64), base)
     value = _select(build, build.compare("feq", base, build.const(math.inf, F64)), base, value)

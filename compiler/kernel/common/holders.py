@@ -1,7 +1,7 @@
-"""How an element of each dtype is held while a thread computes with it, and how it goes to memory and back.
+"""The form of an element of each dtype in registers, and the conversions from and to its form in memory.
 
-Held as: bool a condition; integers below 32 bits an i32 of the same value; bfloat16 and float8 an f32 whose value the
-dtype has; others as themselves.
+In registers, a bool is a condition. Integers below 32 bits are an i32 of the same value. bfloat16 and float8 are an f32
+whose value the dtype can represent. Other dtypes have the same form as in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stored(dtype: DType) -> Type:
 
 
 def constant(build: Builder, value: Scalar, dtype: DType) -> Value:
-    """Return a constant as held; floats are rounded to the dtype."""
+    """Return a constant in its register form. Floats are rounded to the dtype."""
     type_ = held(dtype)
     if not dtype.is_float:
         return build.const(int(value), type_)
@@ -43,7 +43,7 @@ def constant(build: Builder, value: Scalar, dtype: DType) -> Value:
 
 
 def from_memory(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return a loaded element as held."""
+    """Convert a loaded element to its register form."""
     if dtype.kind == "bool":
         return build.compare("ne", build.op("zext", I32, value), build.const(0))
     if dtype.bits < 32 and dtype.is_integer:
@@ -56,7 +56,7 @@ def from_memory(build: Builder, value: Value, dtype: DType) -> Value:
 
 
 def to_memory(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return a held element as it lies in memory."""
+    """Convert an element from its register form to its form in memory."""
     if dtype.kind == "bool":
         return build.op("zext", I8, value)
     if dtype.bits < 32 and dtype.is_integer:
@@ -69,7 +69,7 @@ def to_memory(build: Builder, value: Value, dtype: DType) -> Value:
 
 
 def wrapped(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return an i32 result as an integer below 32 bits holds it: the low bits, extended."""
+    """Wrap an i32 result to an integer dtype below 32 bits: keep the low bits and extend them."""
     if dtype.bits >= 32 or not dtype.is_integer:
         return value
     low = build.op("truncate", stored(dtype), value)
@@ -77,7 +77,7 @@ def wrapped(build: Builder, value: Value, dtype: DType) -> Value:
 
 
 def narrowed(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return an f32 or f64 value rounded to a float dtype below 32 bits, once, as held."""
+    """Round an f32 or f64 value once to a float dtype below 32 bits; return it in its register form."""
     if value.type == F64 and held(dtype) is F32:
         value = odd_single(build, value)
     if dtype is dtypes.bfloat16:
@@ -89,8 +89,8 @@ def narrowed(build: Builder, value: Value, dtype: DType) -> Value:
 
 
 def odd_single(build: Builder, value: Value) -> Value:
-    """Return an f64 as an f32 whose last bit is set where bits were lost: rounded once more, it is what one rounding
-    would have given.
+    """Round an f64 to f32 to odd: the last bit is set where bits were lost. A second rounding of the result then gives
+    what a single rounding of the f64 would have given.
 
     Source: Boldo and Melquiond, Emulation of FMA and Correctly Rounded Sums: rounding to odd needs two more bits than
     the last format has.
@@ -108,35 +108,38 @@ def float8_value(build: Builder, bits: Value, dtype: DType) -> Value:
     """Return the f32 value of eight bits (an i32 below 256). Source: OCP 8-bit Floating Point Specification, "FP8
     encodings".
     """
-    if dtype is dtypes.float8_e5m2:  # the upper half of an f16
+    # E5M2 is the upper half of an f16.
+    if dtype is dtypes.float8_e5m2:
         half = build.op("truncate", I16, build.op("shl", I32, bits, build.const(8)))
         return build.op("fconvert", F32, build.op("bitcast", F16, half))
-    # E4M3: as an f32 with the exponent too small by 127 - 7, which a product puts right, denormals included; 0x7f is
-    # NaN
+    # E4M3: the bits are placed as an f32 whose exponent is too small by 127 - 7. A multiplication corrects it, for
+    # denormals too. 0x7f is NaN.
     magnitude = build.op("and", I32, bits, build.const(0x7F))
     sign = build.op("shl", I32, build.op("and", I32, bits, build.const(0x80)), build.const(24))
     small = build.op("bitcast", F32, build.op("shl", I32, magnitude, build.const(20)))
     value = build.op("fmul", F32, small, build.const(2.0**120, F32))
     is_nan = build.compare("eq", magnitude, build.const(0x7F))
-    value = build.op("select", F32, is_nan, build.const(float("nan"), F32), value)  # a NaN keeps its sign too
+    # A NaN keeps its sign.
+    value = build.op("select", F32, is_nan, build.const(float("nan"), F32), value)
     return build.op("bitcast", F32, build.op("or", I32, build.op("bitcast", I32, value), sign))
 
 
 def float8_bits(build: Builder, value: Value, dtype: DType) -> Value:
-    """Return the eight bits nearest to an f32, halves to even, as an i32; too large: infinity for e5m2, NaN for e4m3
-    (no saturation).
+    """Return the eight bits nearest to an f32, halves to even, as an i32. Too large a value gives infinity for e5m2 and
+    NaN for e4m3 (no saturation).
     """
     mantissa = dtype.mantissa_bits
     bias = (1 << dtype.exponent_bits - 1) - 1
     bits = build.op("bitcast", I32, value)
     sign = build.op("and", I32, build.op("shr_u", I32, bits, build.const(24)), build.const(0x80))
     magnitude = build.op("and", I32, bits, build.const(0x7FFF_FFFF))
-    # normal results: rebias and round the mantissa in integers
+    # Normal results: rebias and round the mantissa in integers.
     drop = 23 - mantissa
     odd = build.op("and", I32, build.op("shr_u", I32, magnitude, build.const(drop)), build.const(1))
     rebiased = build.add(build.add(magnitude, odd), (1 << drop - 1) - 1 - (127 - bias << 23))
     normal = build.op("shr_u", I32, rebiased, build.const(drop))
-    # denormal results: adding a large number leaves the wanted bits at the bottom of the sum, rounded by the adder
+    # Denormal results: after the addition of a large number, the wanted bits are at the bottom of the sum, and the
+    # adder has rounded them.
     shift = build.const(2.0 ** (23 - mantissa + 1 - bias), F32)
     sum_ = build.op("fadd", F32, build.op("bitcast", F32, magnitude), shift)
     denormal = build.op("sub", I32, build.op("bitcast", I32, sum_), build.op("bitcast", I32, shift))
@@ -148,7 +151,7 @@ def float8_bits(build: Builder, value: Value, dtype: DType) -> Value:
         is_nan = build.compare("lt_u", build.const(0x7F80_0000), magnitude)
     else:
         nan = 0x7F
-        # 448 is the last; what rounds to 480 and beyond is NaN
+        # The largest value is 448. A value that rounds to 480 or above is NaN.
         is_nan = build.compare("lt_u", build.const(0x43E8_0000), magnitude)
     found = build.op("select", I32, is_nan, build.const(nan), found)
     return build.op("or", I32, found, sign)

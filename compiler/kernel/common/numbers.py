@@ -1,5 +1,5 @@
-"""Whole-number expressions as machine IR: sums with the uniform terms together, divisions by multiplication where the
-range allows.
+"""Integer expressions as machine IR. The uniform terms of a sum are added up first. Divisions become multiplications
+where the range allows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def fits(value: Int, type_: Type) -> bool:
 
 
 class Numbers:
-    """Emits expressions into a builder. `bound` tells what a variable is; a run-time value is its own identity."""
+    """Emits expressions into a builder. `_bound` holds the value of each variable. A run-time value that is not bound
+    is used directly.
+    """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
@@ -30,18 +32,18 @@ class Numbers:
         self._known: Scoped[tuple[Atom, Type], Value] = Scoped()
 
     def bind(self, variable: Atom, value: Value) -> None:
-        """Say which i32 (or i64) value a variable is."""
+        """Set the i32 or i64 value of a variable."""
         self._bound[variable] = value
 
     def is_uniform(self, atom: Atom) -> bool:
-        """Return whether an atom is the same in every lane of a wave."""
+        """Return whether an atom has the same value in every lane of a wave."""
         if atom.kind in ("var", "value"):
             value = self._bound.get(atom, atom.parts[1] if atom.kind == "value" else None)
             return isinstance(value, Value) and value.uniform
         return all(self.is_uniform(one) for part in atom.parts if isinstance(part, Expr) for one in part.variables())
 
     def enter(self) -> None:
-        """Enter a region: what is emitted in it is forgotten when it is left."""
+        """Enter a region. Values emitted in it are dropped at its end."""
         self._known.enter()
 
     def leave(self) -> None:
@@ -49,8 +51,8 @@ class Numbers:
         self._known.leave()
 
     def emit(self, number: Int, type_: Type | None = None) -> Value:
-        """Return the number as i32 where it fits, as i64 otherwise or where asked. i32 sums may be asked of what fits
-        unsigned: they wrap.
+        """Return the number as i32 where it fits, else as i64, or in the type asked for. An i32 may be asked for where
+        the number fits unsigned: sums wrap around.
         """
         if type_ is None:
             type_ = I32 if fits(number, I32) else I64
@@ -62,8 +64,8 @@ class Numbers:
         return varying if uniform.op == "const" and uniform.imm == 0 else self._builder.add(varying, uniform)
 
     def parts(self, number: Expr, type_: Type) -> tuple[Value, Value | None]:
-        """Return the uniform part of a sum, with the constant, and the part that varies by lane; the sum of both is the
-        number.
+        """Return the uniform part of a sum, which includes the constant, and the part that varies between lanes. The
+        number is the sum of both.
         """
         build = self._builder
         uniform: Value | None = None
@@ -81,7 +83,9 @@ class Numbers:
         return build.add(uniform, number.constant) if number.constant else uniform, varying
 
     def condition(self, test: Within) -> Value:
-        """Return whether a number lies within its bounds, by one unsigned comparison where both ends matter."""
+        """Return whether a number lies within its bounds. One unsigned comparison checks both ends
+        where both can fail.
+        """
         build = self._builder
         lo, hi = bounds(test.value)
         low, high = bounds(test.lo), bounds(test.hi)
@@ -95,7 +99,7 @@ class Numbers:
         return build.compare("lt_u", self.emit(test.value - test.lo, type_), span)
 
     def all_of(self, conditions: list[Within], also: Value | None = None) -> Value | None:
-        """Return the conjunction, None when it always holds."""
+        """Return the conjunction, None if it always holds."""
         found = also
         for one in conditions:
             value = self.condition(one)
@@ -119,7 +123,7 @@ class Numbers:
         return value
 
     def _emit_nested(self, atom: Atom, type_: Type) -> None:
-        """Emit the atoms deep inside of one first, so that emitting it does not recurse deeper than Python lets it."""
+        """Emit deeply nested atoms first, so that `_made` does not exceed Python's recursion limit."""
         found: list[tuple[Atom, Type]] = []
         waiting = [(atom, type_)]
         seen = set(waiting)
@@ -160,7 +164,8 @@ class Numbers:
 
     def _by_constant(self, kind: str, a: Expr, b: int, type_: Type) -> Value:
         build = self._builder
-        below = -(a.lo // b) if a.lo < 0 else 0  # floor division of negative numbers: shifted up by whole divisors
+        # Floor division of negative numbers: a multiple of the divisor makes them positive first.
+        below = -(a.lo // b) if a.lo < 0 else 0
         number = self.emit(a + below * b, type_) if below else self.emit(a, type_)
         if b & b - 1 == 0:
             if kind == "mod":
@@ -191,8 +196,8 @@ def reciprocal(divisor: int, highest: int) -> tuple[int, int] | None:
     """Return (factor, shift) with `n // divisor == n * factor >> 32 + shift` for 0 <= n <= highest and a 32-bit factor,
     None if there is none.
 
-    Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication: the error of the factor times
-    n stays below a step.
+    Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication: the factor's error times n
+    stays below one step.
     """
     for shift in range(32):
         power = 1 << 32 + shift

@@ -1,5 +1,5 @@
-"""How the threads of a group share rows: `parts` of them work on each of `own` rows, side by side along the row or
-across rows.
+"""How the threads of a group divide rows: `parts` threads work on each of `own` rows. Adjacent threads are adjacent
+along the row, or across rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ringup.compiler.machine.ir import I32, Value
 
 @dataclass(frozen=True)
 class Sharing:
-    """How rows fall to threads: `vector` neighbouring elements a turn; `across`: neighbouring threads have neighbouring
-    rows.
+    """The assignment of rows to threads. `vector`: adjacent elements that a thread takes in each iteration. `across`:
+    adjacent threads have adjacent rows.
     """
 
     kind: ClassVar[str]
@@ -29,15 +29,16 @@ class Sharing:
 
     @property
     def group(self) -> int:
-        """Return the threads of a group: whole waves."""
+        """Return the number of threads of a group: whole waves."""
         return max(WAVE, self.parts * self.own)
 
 
 def place_of_thread(build: Builder, parts: int, own: int, *, across: bool) -> tuple[Value, Value]:
-    """Return which part of a row a thread works on, and which of the group's rows. Both counts are powers of two."""
+    """Return which part of a row a thread works on, and which row of the group. Both counts are powers of two."""
     thread = build.op("thread_id", I32)
     fast, slow = (own, parts) if across else (parts, own)
-    if fast * slow < WAVE:  # a group has whole waves: spare threads do what others do
+    # A group has whole waves: spare threads repeat the work of others.
+    if fast * slow < WAVE:
         thread = build.op("and", I32, thread, build.const(fast * slow - 1))
     if slow == 1 or fast == 1:
         low, high = (thread, build.const(0)) if slow == 1 else (build.const(0), thread)

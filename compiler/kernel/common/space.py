@@ -1,5 +1,5 @@
-"""Axes of a kernel made few and long: neighbours through which every access walks evenly become one, so that indices
-need no division.
+"""Merges adjacent axes of a kernel into one where every access has a uniform stride through both, so that indices need
+no division.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringup.compiler.schedule.views import Point, flat
 
 @dataclass(frozen=True)
 class Space:
-    """Merged axes: `variables` with their `sizes`, outermost first, and what each of the original axes is in terms of
+    """Merged axes: `variables` with their `sizes`, outermost first. `original` gives each original axis in terms of
     them.
     """
 
@@ -28,18 +28,18 @@ class Space:
         return product(self.sizes)
 
     def moved(self, point: Point) -> Point:
-        """Return a point of original axes in terms of the merged ones."""
+        """Express a point of the original axes in terms of the merged ones."""
         return tuple(substitute(index, self.original) for index in point)
 
 
 def places(accesses: Sequence[Access]) -> list[Int]:
-    """Return the positions in memory, in elements, that accesses read."""
+    """Return the positions in memory, in elements, of accesses."""
     return [flat(access.point, access.node.shape) for access in accesses]
 
 
 def merged(axes: Sequence[tuple[Int, Int]], positions: Sequence[Int], name: str) -> Space:
-    """Merge (variable, size) pairs, outermost first, by the positions that accesses read or write. Axes of size 1
-    vanish.
+    """Merge (variable, size) pairs, outermost first, where `positions`, those of all reads and writes, allow it. Axes
+    of size 1 are removed.
     """
     groups: list[list[tuple[Expr, Int]]] = []
     for variable, size in axes:
@@ -85,7 +85,7 @@ def _walks_evenly(outer: tuple[Expr, Int], inner: tuple[Expr, Int], positions: S
 
 
 def _hides(atom: Atom, a: Atom, b: Atom) -> bool:
-    """Return whether a run-time value is itself read at a place that depends on one of two axes."""
+    """Return whether a run-time value is read at a place that depends on one of two axes."""
     if atom.kind != "value":
         return False
     identity = atom.parts[1]
@@ -94,7 +94,7 @@ def _hides(atom: Atom, a: Atom, b: Atom) -> bool:
 
 
 def stride(position: Int, variable: Int) -> int | None:
-    """Return by how much a position moves with a variable, None where that is no constant."""
+    """Return the stride of a position along a variable, None where it is not constant."""
     if isinstance(position, int) or isinstance(variable, int):
         return 0
     atom = atom_of(variable)
@@ -108,17 +108,17 @@ def stride(position: Int, variable: Int) -> int | None:
 
 
 def power_of_two(number: int) -> int:
-    """Return the least power of two that is no less than a number above 0."""
+    """Return the smallest power of two that is at least `number`, which is above 0."""
     return 1 << (number - 1).bit_length()
 
 
 def most(number: Int) -> int:
-    """Return the greatest value."""
+    """Return the upper bound of a number."""
     return bounds(number)[1]
 
 
 def at(space: Space, number: Int) -> dict[Atom, Int]:
-    """Return what each axis of a space is at a row-major position."""
+    """Return the index of each axis of a space at a row-major position."""
     found: dict[Atom, Int] = {}
     for variable, size in zip(space.variables[:0:-1], space.sizes[:0:-1], strict=True):
         found[atom_of(variable)] = number % size

@@ -1,7 +1,7 @@
-"""The way of one operand's slices from memory through LDS: which thread loads what, and how a slice lies.
+"""Moves slices of one operand from memory through LDS: which thread loads what, and the layout of a slice in LDS.
 
-A thread loads patches of `own` x `k` elements, along whichever of the two is contiguous in memory; neighbouring threads
-take neighbouring patches. A slice lies as [k][own] where threads read columns of it (multiply-adds), as [own][k] where
+A thread loads patches of `own` x `k` elements, along the axis that is contiguous in memory. Adjacent threads load
+adjacent patches. The layout of a slice is [k][own] where threads read columns of it (multiply-adds), and [own][k] where
 they read rows (matrix instructions).
 """
 
@@ -19,15 +19,16 @@ from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, Type, Value
 from ringup.compiler.schedule.views import Point, Within, within
 
-STORE_BYTES = 16  # the widest LDS access
+# The widest LDS access.
+STORE_BYTES = 16
 
 
 class Operand(NamedTuple):
-    """What is staged. `place(number, own, k)` tells where an element of slice `number` is, and how far along its own
-    axes and along K.
+    """What is staged. `place(number, own, k)` returns the point of an element of slice `number`, and its index along
+    the operand's own axes and along K.
 
-    `own_size` and `k_size` say where the operand ends; beyond it there are zeros. `along_k`: memory runs along K; `run`
-    elements do so without a break.
+    `own_size` and `k_size` are the operand's sizes; outside, elements are zero. `along_k`: memory is contiguous along
+    K, for `run` elements at a time.
     """
 
     factor: Node
@@ -39,7 +40,7 @@ class Operand(NamedTuple):
 
 
 class Staging:
-    """One operand's slices of `size` x `depth` elements. `by_k`: they lie as [k][own], else as [own][k]."""
+    """Slices of `size` x `depth` elements of one operand. `by_k`: their layout is [k][own], else [own][k]."""
 
     def __init__(
         self, frame: Frame, thread: Int, operand: Operand, size: int, depth: int, type_: Type, *, by_k: bool, pad: int
@@ -47,7 +48,8 @@ class Staging:
         self._frame, self._thread, self._operand, self.type, self.by_k = frame, thread, operand, type_, by_k
         self._threads = frame.build.function.group_size
         self.size, self.depth = size, depth
-        self.stride = (size if by_k else depth) + pad  # elements from one row in LDS to the next
+        # Elements from one row in LDS to the next.
+        self.stride = (size if by_k else depth) + pad
         self._along_k = operand.along_k
         each = max(1, size * depth // self._threads)
         long = min(STORE_BYTES // type_.size_bytes, each)
@@ -55,7 +57,8 @@ class Staging:
             long //= 2
         across = 1
         if not by_k and not self._along_k and each % (2 * long) == 0:
-            across = 2  # two rows of k, so that pairs of narrow elements are stored together
+            # Two rows of k, so that pairs of narrow elements are stored together.
+            across = 2
         self._own, self._k = (across, long) if self._along_k else (long, across)
         self._fast_count = (depth // self._k) if self._along_k else (size // self._own)
         self._slow_count = (size // self._own) if self._along_k else (depth // self._k)
@@ -66,19 +69,19 @@ class Staging:
 
     @property
     def slice_bytes(self) -> int:
-        """Return the LDS that one slice takes."""
+        """Return the LDS size of one slice."""
         rows = self.depth if self.by_k else self.size
         return -(-rows * self.stride * self.type.size_bytes // STORE_BYTES) * STORE_BYTES
 
     def _patch(self, i: int) -> tuple[Int, Int, Int]:
-        """Return the first (own, k) of the thread's i-th patch, and the patch's number."""
+        """Return the first (own, k) of the thread's i-th patch, and the number of the patch."""
         number = self._thread + i * self._threads
         fast, slow = number % self._fast_count, number // self._fast_count
         own, k = (slow, fast) if self._along_k else (fast, slow)
         return own * self._own, k * self._k, number
 
     def fetch(self, number: Int) -> list[Value]:
-        """Load this thread's elements of a slice: patch by patch, k by k, own by own."""
+        """Load this thread's elements of a slice: outer loop over patches, then k, then own."""
         operand, expressions = self._operand, self._frame.expressions
         whole_k, whole_own = divides(self._k, operand.k_size), divides(self._own, operand.own_size)
         requests: list[Request] = []
@@ -103,7 +106,7 @@ class Staging:
         ]
 
     def put(self, values: Sequence[Value], offset: Value) -> None:
-        """Store a slice's elements to LDS at the operand's place plus an offset in bytes."""
+        """Store a slice's elements to LDS, at the operand's place plus an offset in bytes."""
         build, numbers = self._frame.build, self._frame.expressions.numbers
         each = self._own * self._k
         size = self.type.size_bytes
@@ -112,7 +115,8 @@ class Staging:
             own, k, patch = self._patch(i)
             row, column = (k, own) if self.by_k else (own, k)
             place = (row * self.stride + column) * size
-            constant = place if isinstance(place, int) else place.constant  # the same address serves every patch
+            # The same address serves every patch.
+            constant = place if isinstance(place, int) else place.constant
             address = build.add(numbers.emit(place - constant), offset)
             lines = [part[j * self._own : (j + 1) * self._own] for j in range(self._k)]
             if not self.by_k:
@@ -131,7 +135,7 @@ class Staging:
 
 
 def masked(frame: Frame, condition: Within | bool, also: Value | None) -> Value | None:
-    """Return a condition and another one together, None for none."""
+    """Return the conjunction of two conditions, None if it always holds."""
     if condition is True:
         return also
     if condition is False:
@@ -141,16 +145,14 @@ def masked(frame: Frame, condition: Within | bool, also: Value | None) -> Value 
 
 
 def zeroed(build: Builder, value: Value, mask: Value | None) -> Value:
-    """Return a value that is 0 where the mask is false: outside of an operand, where what is multiplied must not
-    count.
-    """
+    """Return a value that is 0 where the mask is false: outside the operand, products must not count."""
     if mask is None or is_zero_outside(value, mask):
         return value
     return build.op("select", value.type, mask, value, build.const(0, value.type))
 
 
 def is_zero_outside(value: Value, mask: Value) -> bool:
-    """Return whether a value is a load, perhaps converted, that gives 0 where the mask is false."""
+    """Return whether a value is a load, possibly converted, that gives 0 where the mask is false."""
     while value.op in ("extract", "zext", "sext", "fconvert"):
         value = value.args[0]
     return value.op == "load" and len(value.args) == 3 and value.args[2] is mask

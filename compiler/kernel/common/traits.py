@@ -1,4 +1,4 @@
-"""What a kernel's lowering wants to know of a target. Each vendor's folder has the rows."""
+"""The properties of a target that lowerings depend on. Each vendor's folder has the rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Place = tuple[Int, Int]
 
 @dataclass(frozen=True)
 class MatrixTraits:
-    """How matrix instructions spread 16 x 16 x 16 products over the lanes of a wave.
+    """How matrix instructions distribute products of 16 x 16 x 16 over the lanes of a wave.
 
-    A lane holds `operand_count` elements of each factor, one row of A (column of B) at neighbouring k: `operand(lane)`
-    tells the row and the first k. It holds `result_count` elements of the result: `result(lane, i)` tells row and
-    column. `kinds`: the factors' dtypes by name. When A's row r is row `spread(r)` of what is multiplied, a lane's
-    results are neighbours of one column: rows lane // 16 * `result_count` + i.
+    A lane holds `operand_count` elements of each factor, one row of A (column of B) at adjacent k: `operand(lane)`
+    returns the row and the first k. It holds `result_count` elements of the result: `result(lane, i)` returns row and
+    column. `kinds`: the names of the factors' dtypes. If row r of A is row `spread(r)` of the matrix that is
+    multiplied, the results of a lane are adjacent in one column: rows lane // 16 * `result_count` + i.
     """
 
     operand_count: int
@@ -30,7 +30,7 @@ class MatrixTraits:
 
 @dataclass(frozen=True)
 class Traits:
-    """One target. A wave has `wave_size` lanes, a group `max_threads` threads and `lds_bytes` of LDS at most."""
+    """One target. A wave has `wave_size` lanes. A group has at most `max_threads` threads and `lds_bytes` of LDS."""
 
     wave_size: int
     compute_units: int

@@ -1,8 +1,8 @@
-"""How far rows of an attention see: the greatest key that a graph's own conditions leave, so that keys behind it are
-not even loaded.
+"""Finds the greatest visible key of attention rows from the conditions in the graph, so that later keys are not even
+loaded.
 
-Logits that are minus infinity wherever a comparison of whole numbers fails (a causal mask: key <= query + start) tell
-it. Conditions that are read from memory tell nothing, and nothing is lost where an expression is too involved.
+The logits must be minus infinity wherever a comparison of integers fails, as in a causal mask: key <= query + start.
+Conditions that are read from memory, and expressions that are too complex, give no bound; the result stays correct.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _NUMBERS: dict[Op, Callable[[Int, Int], Int]] = {Op.ADD: lambda a, b: a + b, Op.
 
 
 def limits(logits: Node, point: Point, key: Int) -> list[Int]:
-    """Return bounds of the keys that logits at a point are above minus infinity for, both inclusive; `key` is the
-    variable in the point.
+    """Return upper bounds (inclusive) of the keys for which the logits at a point are above minus infinity. `key` is
+    the key's variable in the point.
     """
     found: list[Int] = []
     stack = [(logits, point)]
@@ -40,8 +40,8 @@ def limits(logits: Node, point: Point, key: Int) -> list[Int]:
 
 
 def greatest(limit: Int, local: Int, count: int) -> Int | None:
-    """Return a limit's greatest value over a variable of 0 to `count` - 1, None where it neither rises nor falls
-    evenly.
+    """Return the maximum of a limit over a variable from 0 to `count` - 1, None where the limit is neither monotonic
+    nor linear in it.
     """
     if isinstance(local, int) or _rises(limit, atom_of(local)):
         return limit if isinstance(local, int) else substitute(limit, {atom_of(local): count - 1})
@@ -50,9 +50,7 @@ def greatest(limit: Int, local: Int, count: int) -> Int | None:
 
 
 def _rises(limit: Int, variable: Atom) -> bool:
-    """Return whether a number never falls where a variable rises: it is multiplied and divided by numbers above 0
-    alone.
-    """
+    """Return whether a number is monotonic in a variable: it is multiplied and divided by positive numbers only."""
     if isinstance(limit, int):
         return True
     return all(_term_rises(atom, factor, variable) for atom, factor in limit.terms)
@@ -75,7 +73,7 @@ def _is_least(node: Node) -> bool:
 
 
 def _number(node: Node, point: Point) -> Int | None:
-    """Return a whole number of the graph as an expression, None if it is none, or may wrap around in its type."""
+    """Return an integer of the graph as an expression, None if it is not one or may wrap around in its type."""
     found = _unwrapped(node, point) if node.dtype.is_integer else None
     if found is None:
         return None
