@@ -1,4 +1,4 @@
 """Attention in one kernel, by three lowerings.
 
-Imported by `choose.py`; imports the tiles of `contraction`.
+`choose.py` imports it. It imports the tiles of `contraction`.
 """

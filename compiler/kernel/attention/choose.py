@@ -1,10 +1,10 @@
-"""Attention in one kernel, nothing of the scores in memory: by which of three lowerings.
+"""Chooses one of three lowerings of attention. All compute it in one kernel, without the scores in memory.
 
-| lowering | for | who shares what |
+| lowering | for | division of work |
 |---|---|---|
-| `few` | few queries of a head of keys: a decoder's step | waves share the keys |
-| `matrix` | f16 and bf16, with matrix instructions | waves share the queries, keys and values lie in LDS |
-| `fma` | others | the same by multiply-adds |
+| `few` | few queries of a head of keys: a decoder's step | waves divide the keys |
+| `matrix` | f16 and bf16, with matrix instructions | waves divide the queries; keys and values are in LDS |
+| `fma` | all others | the same, by multiply-adds |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tile: TypeAlias = attention_few.FewTile | attention_matrix.MatrixAttentionTile |
 
 
 def candidates(problem: Problem, traits: Traits) -> Sequence[Tile]:
-    """Return every tile worth a try, the heuristic one first."""
+    """Return every candidate tile, the heuristic one first."""
     if attention_few.suits(problem, traits):
         return attention_few.candidates(problem, traits)
     matrices = attention_matrix.candidates(problem, traits)
@@ -31,7 +31,7 @@ def candidates(problem: Problem, traits: Traits) -> Sequence[Tile]:
 
 
 def lower(problem: Problem, name: str, traits: Traits, choice: Tile | None = None) -> Lowered:
-    """Return the machine IR of an attention, by the tile chosen or the heuristic one."""
+    """Return the machine IR of an attention, with the given or the heuristic tile."""
     tile = choice or candidates(problem, traits)[0]
     if isinstance(tile, attention_few.FewTile):
         return attention_few.FewAttention(problem, name, tile).lower()

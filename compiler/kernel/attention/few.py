@@ -1,10 +1,10 @@
-"""Attention of few queries over many keys, as a decoder's step has it: what counts is that every key and value is read
-once, by all threads.
+"""Attention of few queries over many keys, such as a decoder's step. All threads together read every key and value just
+once.
 
-A group takes queries of one head of keys, and its waves share the keys. `parts` neighbouring lanes hold a key and its
-values, some elements each; so a wave works on several keys at once, and every lane on `own` keys of a turn. Whoever
-works on the same keys keeps greatest logits, sums and results of its own; at the end those of a wave are put together
-over its lanes, and those of the waves through LDS.
+A group computes queries of one head of keys, and its waves divide the keys. `parts` adjacent lanes hold a key and its
+values, some elements each. So a wave computes several keys at once, and every lane has `own` keys in each iteration.
+The lanes of one key keep their own greatest logits, sums and results. At the end these are combined over the lanes of a
+wave, and over the waves through LDS.
 """
 
 from __future__ import annotations
@@ -30,19 +30,24 @@ from ringup.compiler.machine.ir import F32, I32, Value
 from ringup.compiler.schedule.kernel import FEW_QUERIES_LIMIT
 from ringup.compiler.schedule.views import Point, Within, within
 
-WORD = 4  # bytes of what goes through LDS
-MAX_HELD = 256  # elements of queries, of results, of keys or of values that a thread has registers for
-MAX_QUERIES, MIN_MANY_KEYS = 32, 512  # more queries than a group has rows for are worth it over so many keys
-BUSY_WAVES = 16  # waves a compute unit that keep the card busy: more groups than that need fewer waves each
-TRIED = (  # waves, own keys: worth a try, good ones first
+# Bytes of a value in LDS.
+WORD = 4
+# Elements of queries, of results, of keys or of values that a thread has registers for.
+MAX_HELD = 256
+# Up to MAX_QUERIES queries, more than a group has rows for, use this lowering if there are at least MIN_MANY_KEYS keys.
+MAX_QUERIES, MIN_MANY_KEYS = 32, 512
+# Waves of a compute unit that keep it busy: with more groups than that, each needs fewer waves.
+BUSY_WAVES = 16
+# Candidates (waves, own keys), good ones first.
+TRIED = (
     (16, 4), (8, 4), (4, 4), (8, 2), (4, 2), (2, 4), (1, 4), (1, 2), (16, 2), (32, 2),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class FewTile:
-    """See `contraction.Tile`. A lane holds `vector` neighbouring elements of each `parts * vector`, of `own` keys a
-    turn.
+    """See `contraction.Tile`. A lane holds `vector` adjacent elements of each `parts * vector`, for `own` keys in each
+    iteration.
     """
 
     m: int
@@ -56,43 +61,43 @@ class FewTile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a group of 32-lane waves."""
+        """Return the number of threads of a group of 32-lane waves."""
         return WAVE * self.waves
 
     @property
     def slots(self) -> int:
-        """Return the keys that a wave works on at once."""
+        """Return the number of keys that a wave computes at once."""
         return WAVE // self.parts
 
     @property
     def k(self) -> int:
-        """Return the keys of a turn."""
+        """Return the number of keys of an iteration."""
         return self.waves * self.slots * self.own
 
     def pieces(self, size: int) -> int:
-        """Return the vectors of a lane for so many elements."""
+        """Return the number of vectors that a lane holds of `size` elements."""
         return -(-size // (self.parts * self.vector))
 
     @property
     def columns(self) -> int:
-        """Return the columns of all lanes together."""
+        """Return the number of columns that all lanes hold together."""
         return self.pieces(self.n) * self.parts * self.vector
 
     @property
     def held(self) -> int:
-        """Return the most elements that a thread holds of one kind: queries or results of all rows, keys or values of a
-        turn.
+        """Return the most elements that a thread holds of one kind: queries or results of all rows, or keys or values
+        of an iteration.
         """
         return max(self.pieces(self.deep), self.pieces(self.n)) * self.vector * max(self.m, self.own)
 
     @property
     def statistics_at(self) -> int:
-        """Return where greatest logits and sums lie in LDS, in pairs: behind the results."""
+        """Return the place of the pairs of greatest logit and sum in LDS, after the results."""
         return -(-self.waves * self.m * self.columns // 2) * 2 * WORD
 
     @property
     def lds_bytes(self) -> int:
-        """Return the LDS in which waves meet: results, greatest logits and sums."""
+        """Return the LDS size of what waves exchange: results, greatest logits and sums."""
         return self.statistics_at + 2 * WORD * self.waves * self.m
 
     def __str__(self) -> str:
@@ -104,8 +109,8 @@ class FewTile:
 
 @dataclass(frozen=True)
 class State:
-    """What a thread keeps of a row: the greatest logit so far, the sum of powers, and their sums with its columns of
-    the values.
+    """What a thread keeps of a row: the greatest logit so far, the sum of the powers, and the sums of the powers times
+    its columns of the values.
     """
 
     greatest: Value
@@ -138,7 +143,7 @@ class FewAttention(Attending):
         return self.frame.done(groups, self.axes(groups, turns), self.tile)
 
     def thread_axes(self) -> list[Axis]:
-        """Return who the group's threads are."""
+        """Return the axes of the group's threads."""
         tile = self.tile
         return [
             Axis("keys", "reduce", tile.waves * tile.slots, "keys that are worked on at once, over waves and lanes"),
@@ -146,7 +151,7 @@ class FewAttention(Attending):
         ]
 
     def own_axes(self) -> list[Axis]:
-        """Return what a thread holds."""
+        """Return the axes of what a thread holds."""
         tile = self.tile
         return [
             Axis("queries", "unroll", tile.m, "rows, all of them"),
@@ -155,7 +160,7 @@ class FewAttention(Attending):
         ]
 
     def _first(self) -> list[State]:
-        """Return the rows before any key."""
+        """Return the state of the rows before any key."""
         build, tile = self.frame.build, self.tile
         zero, least = build.const(0.0, F32), build.const(float("-inf"), F32)
         return [State(least, zero, (zero,) * (tile.pieces(tile.n) * tile.vector))] * tile.m
@@ -170,12 +175,14 @@ class FewAttention(Attending):
         return [State(row[0], row[1], tuple(row[2:])) for row in rows]
 
     def _place(self, piece: int, step: int) -> Int:
-        """Return the element of a query, key or value that is this lane's."""
+        """Return which element of a query, key or value this lane holds."""
         tile = self.tile
         return (piece * tile.parts + self._lane % tile.parts) * tile.vector + step
 
     def _elements(self, node: Node, size: int, place: Callable[[Int], Point], inside: Value | None) -> list[Value]:
-        """Return this lane's elements of `size` that `place` finds, 0 beyond the last and where `inside` is false."""
+        """Return this lane's elements of `size`, at the points that `place` returns; 0 after the last one and where
+        `inside` is false.
+        """
         tile, build = self.tile, self.frame.build
         whole = divides(tile.vector, size)
         requests: list[Request] = []
@@ -199,15 +206,15 @@ class FewAttention(Attending):
         return self.value_place(key, column)[0]
 
     def _key(self, number: Int, i: int) -> Int:
-        """Return the i-th of this lane's keys in a turn: keys side by side belong to lanes, then waves, side by
-        side.
+        """Return the number of this lane's i-th key in an iteration. Adjacent keys belong to adjacent slots of a wave,
+        then to adjacent waves.
         """
         tile = self.tile
         slot = self._wave * tile.slots + self._lane // tile.parts
         return number * tile.k + i * (tile.waves * tile.slots) + slot
 
     def _turn(self, number: Int, queries: Sequence[Sequence[Value]], states: Sequence[State]) -> list[State]:
-        """Return the rows after a turn's keys."""
+        """Return the state of the rows after the keys of an iteration."""
         build, sources = self.frame.build, self.sources
         keys = [self._key(number, i) for i in range(self.tile.own)]
         inside = [masked(self.frame, within(key, 0, self.keys), None) for key in keys]
@@ -247,7 +254,7 @@ class FewAttention(Attending):
         return exp2(build, build.op("fmul", F32, build.op("fsub", F32, logit, safe), scale))
 
     def _gathered(self, state: State) -> State:
-        """Return a row of the whole wave, in each of its lanes."""
+        """Combine a row's state over the wave. Each lane gets the result."""
         build, over = self.frame.build, _distances(self.tile.parts, WAVE)
         if not over:
             return state
@@ -277,19 +284,19 @@ class FewAttention(Attending):
                 build.lds_store(own, both, constant=tile.statistics_at + 2 * row * WORD)
 
     def _combined(self) -> None:
-        """Put the waves' rows together and store them: elements of all rows side by side by threads side by side."""
+        """Combine the rows of the waves and store them. Adjacent threads store adjacent elements."""
         tile, expressions = self.tile, self.frame.expressions
         count = tile.m * tile.columns
         for first in range(0, count, tile.threads):
             element = self.thread + first
             row, column = element // tile.columns, element % tile.columns
             test = within(element, 0, count)
-            # the last threads may have none
+            # The last threads may have no element.
             with expressions.when(expressions.numbers.condition(test)) if isinstance(test, Within) else nullcontext():
                 self._finish([[self._element(row, column)]], [Run(0, row, column, 1)])
 
     def _element(self, row: Int, column: Int) -> Value:
-        """Return one element of the result, from all waves."""
+        """Return one element of the result, combined over all waves."""
         build, tile, numbers = self.frame.build, self.tile, self.frame.expressions.numbers
         place = numbers.emit((row * tile.columns + column) * WORD)
         about = numbers.emit(row * (2 * WORD))
@@ -309,8 +316,8 @@ class FewAttention(Attending):
 
 
 def suits(problem: Problem, traits: Traits) -> bool:
-    """Return whether keys are better shared than queries: few queries, or tiles of them that leave most of the card
-    idle over many keys.
+    """Return whether waves should divide the keys rather than the queries: there are few queries, or many keys and so
+    few tiles of queries that most of the card would be idle.
     """
     if problem.m <= FEW_QUERIES_LIMIT:
         return True
@@ -319,13 +326,13 @@ def suits(problem: Problem, traits: Traits) -> bool:
 
 
 def _distances(first: int, end: int) -> list[int]:
-    """Return the powers of two from one up to below another."""
+    """Return the powers of two from `first` up to, but not including, `end`."""
     return [1 << i for i in range(first.bit_length() - 1, end.bit_length() - 1)]
 
 
 def candidates(problem: Problem, traits: Traits) -> list[FewTile]:
-    """Return every tile worth a try, the heuristic one first: enough waves for the card to be busy, no more than have
-    keys for two turns.
+    """Return every candidate tile, the heuristic one first: it has enough waves to keep the card busy, but no more than
+    have keys for two iterations.
     """
     sources, inputs = Sources(problem), problem.kernel.inputs
     widest = max(uncast(one, inputs).dtype.size_bytes for one in (sources.keys, sources.values))
@@ -334,7 +341,8 @@ def candidates(problem: Problem, traits: Traits) -> list[FewTile]:
         vector //= 2
     parts = min(WAVE, power_of_two(-(-max(sources.deep, problem.n) // vector)))
     keys, groups, rows = most(problem.depth.size), most(problem.batch.size), power_of_two(problem.m)
-    # queries of a group share its loads; as long as compute units are idle, they are better apart, and share a cache
+    # The queries of a group share its loads. As long as compute units are idle, queries are better in different groups,
+    # which share a cache.
     shares = [m for m in (FEW_QUERIES_LIMIT, 4, 2, 1) if m <= rows]
     share = next((m for m in shares if -(-problem.m // m) * groups >= traits.compute_units), 1)
     tiles = [

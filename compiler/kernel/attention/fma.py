@@ -1,10 +1,10 @@
-"""Attention by multiply-adds: scores, softmax and the sum of values, a tile of queries by a tile of keys at a time,
-nothing of it in memory.
+"""Attention by multiply-adds: scores, softmax and the sum of values for a tile of queries and a tile of keys at a time,
+without intermediate results in memory.
 
-A group holds m queries of one head. For each n keys it multiplies queries and keys, makes logits of the scores, and
-keeps of every query the greatest logit so far, the sum of the powers and their sum with the values; when a greater
-logit comes, both sums are scaled down to it. Eight neighbouring threads share a query's row: neighbouring keys of the
-scores each, and of the result every eighth run of four columns.
+A group holds m queries of one head. For each n keys it multiplies queries and keys and turns the scores into logits.
+For every query it keeps the greatest logit so far, the sum of the powers, and the sums of the powers times the values.
+When a greater logit comes, these sums are scaled down to it. Eight adjacent threads share a query's row. Each has
+adjacent keys of the scores, and every eighth run of four columns of the result.
 """
 
 from __future__ import annotations
@@ -24,24 +24,22 @@ from ringup.compiler.kernel.contraction.contraction import Problem, Run, by_spee
 from ringup.compiler.machine.ir import F32, I32, Value
 
 THREADS = 128
-ROW_THREADS = 8  # neighbouring threads on one row
+# Adjacent threads that share a row.
+ROW_THREADS = 8
 RUN = 4
-PAD = 4  # elements behind each row in LDS
+# Elements after each row in LDS.
+PAD = 4
 MAX_LDS = 60 << 10
-SHAPES = (
-    (64, 4, 1.0),
-    (64, 2, 0.8),
-    (32, 4, 0.64),
-    (16, 4, 0.37),
-    (128, 2, 0.76),
-)  # queries, keys of a thread, speed by the model
-_ROW = (1, 2, 4)  # how the numbers of a row's lanes differ
+# Queries, keys of a thread, speed by the model.
+SHAPES = ((64, 4, 1.0), (64, 2, 0.8), (32, 4, 0.64), (16, 4, 0.37), (128, 2, 0.76))
+# The XOR distances of the lanes of a row.
+_ROW = (1, 2, 4)
 
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """See `contraction.Tile`: `m` queries, `n` columns of the result (all of them), `k` keys a turn; `deep`: elements
-    of a query.
+    """See `contraction.Tile`: `m` queries, `n` columns of the result (all of them), `k` keys in each iteration; `deep`:
+    elements of a query.
     """
 
     m: int
@@ -52,22 +50,22 @@ class AttentionTile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a group."""
+        """Return the number of threads of a group."""
         return THREADS
 
     @property
     def rows(self) -> int:
-        """Return the queries of a thread."""
+        """Return the number of queries of a thread."""
         return self.m * ROW_THREADS // THREADS
 
     @property
     def own(self) -> int:
-        """Return the keys of a thread in a turn, neighbours."""
+        """Return the number of adjacent keys of a thread in an iteration."""
         return self.k // ROW_THREADS
 
     @property
     def lds_bytes(self) -> int:
-        """Return the LDS it needs: queries, keys, values, powers."""
+        """Return the LDS size of queries, keys, values and powers."""
         rows = self.deep * (self.m + self.k + 2 * PAD) + self.k * (self.n + self.m + 2 * PAD)
         return 4 * rows
 
@@ -116,14 +114,14 @@ class FmaAttention(Attending):
         return self.frame.done(groups, self.axes(groups, turns), tile)
 
     def thread_axes(self) -> list[Axis]:
-        """Return who the group's threads are: those of a row, and how many rows there are of them."""
+        """Return the axes of the group's threads: the number of rows of threads, and the threads of a row."""
         return [
             Axis("row", "lane", THREADS // ROW_THREADS, "rows of threads, over all waves"),
             Axis("keys", "reduce", ROW_THREADS, "neighbouring threads that share the queries of a row"),
         ]
 
     def own_axes(self) -> list[Axis]:
-        """Return what a thread holds of the tile."""
+        """Return the axes of the part of the tile that a thread holds."""
         tile = self.tile
         return [
             Axis("rows", "unroll", tile.rows, "queries of a thread"),
@@ -165,7 +163,7 @@ class FmaAttention(Attending):
         return [*new_greatest, *new_sums, *new_totals]
 
     def _products(self, queries: Staging, keys: Staging) -> list[Value]:
-        """Return the thread's scores: rows by its keys."""
+        """Return the thread's scores: its rows by its keys."""
         build, own = self.frame.build, self.tile.own
         rows = self.frame.expressions.numbers.emit(self._row(0) * 4)
         columns = self.frame.expressions.numbers.emit(self._key(0) * 4)
@@ -213,7 +211,7 @@ class FmaAttention(Attending):
         return j // RUN * (ROW_THREADS * RUN) + self.thread % ROW_THREADS * RUN + j % RUN
 
     def _stagings(self) -> tuple[Staging, Staging, Staging]:
-        """Return how queries ([deep][query]), keys ([deep][key]) and values ([key][column]) go to LDS."""
+        """Return the staging of queries ([deep][query]), keys ([deep][key]) and values ([key][column])."""
         tile, sources = self.tile, self.sources
 
         def place(_: Int, own: Int, k: Int) -> tuple[tuple[Int, ...], Int, Int]:
@@ -235,7 +233,7 @@ class FmaAttention(Attending):
 
 
 def candidates(problem: Problem, traits: Traits) -> list[AttentionTile]:
-    """Return every tile worth a try that LDS has room for, the heuristic one first: by when it finishes."""
+    """Return every candidate tile that fits into LDS, in order of estimated time; the first is the heuristic one."""
     assert problem.inner is not None
     n = -(-problem.n // (ROW_THREADS * RUN)) * ROW_THREADS * RUN
     deep = -(-most(problem.inner.size) // RUN) * RUN

@@ -1,12 +1,12 @@
-"""Attention by matrix instructions: queries, keys and values in f16 or bf16, scores, softmax and sums in f32, powers
+"""Attention by matrix instructions: queries, keys and values in f16 or bf16; scores, softmax and sums in f32; powers
 rounded in between.
 
-Both products are made on their side: keys times queries, then values times powers. So a lane holds one query's column
-of either result: its greatest logit, its sum and what scales them are one number a lane, and two lanes share a query.
-A's rows are dealt so that a lane's eight results are neighbours (`MatrixTraits.spread`): eight keys of scores, eight
-columns of the result. The powers are B of the second product: on RDNA4 as they lie, on RDNA3, where a lane of B holds
-all sixteen keys, after the two lanes of a query gave each other theirs. While a turn's keys and values are multiplied
-the next ones are on their way from memory; there are two places for them in LDS.
+Both products are computed transposed: keys times queries, then values times powers. So a lane holds one query's column
+of either result. It needs one greatest logit, one sum and one scale, and two lanes share a query. The rows of A are
+permuted so that the eight results of a lane are adjacent (`MatrixTraits.spread`): eight keys of the scores, eight
+columns of the result. The powers are B of the second product. On RDNA4 they are in the right place already. On RDNA3 a
+lane of B holds all sixteen keys, so the two lanes of a query exchange theirs first. While the keys and values of an
+iteration are multiplied, the next ones are loaded from memory; LDS holds both.
 """
 
 from __future__ import annotations
@@ -29,20 +29,26 @@ from ringup.compiler.machine.ir import F32, I32, Value
 from ringup.compiler.schedule.attention import NARROW
 from ringup.compiler.schedule.views import within
 
-PAD = PAD_BYTES // 2  # elements behind each row in LDS
-SHAPES = (  # waves, fragments of queries of a wave, keys of a turn: worth a try, those that share most first
+# Elements after each row in LDS.
+PAD = PAD_BYTES // 2
+# Candidates (waves, fragments of queries of a wave, keys of an iteration), those that share most first.
+SHAPES = (
     (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16), (1, 1, 16), (8, 1, 64), (4, 1, 64), (1, 1, 32), (4, 2, 32), (2, 2, 32),
 )  # fmt: skip
-WIDE_VALUES = 64  # elements of a query above which a wave's registers hold one fragment of queries
-MAX_STAGED = 64  # elements of a turn's keys and values that a thread has on the way
-BUSY = 2  # groups a compute unit that keep a card busy
-ENOUGH_WAVES = 8  # of a group that has a compute unit's LDS for itself
+# Elements of a query above which a wave's registers hold only one fragment of queries.
+WIDE_VALUES = 64
+# Elements of an iteration's keys and values that a thread may have in flight.
+MAX_STAGED = 64
+# Groups of a compute unit that keep a card busy.
+BUSY = 2
+# Waves of a group that has the LDS of a compute unit for itself.
+ENOUGH_WAVES = 8
 
 
 @dataclass(frozen=True)
 class MatrixAttentionTile:
-    """See `contraction.Tile`: `m` queries, `n` columns (all, in whole fragments), `k` keys a turn; `deep`: elements of
-    a query, in fragments.
+    """See `contraction.Tile`: `m` queries, `n` columns (all, in whole fragments), `k` keys in each iteration; `deep`:
+    elements of a query, in whole fragments.
     """
 
     m: int
@@ -54,17 +60,17 @@ class MatrixAttentionTile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a group of 32-lane waves."""
+        """Return the number of threads of a group of 32-lane waves."""
         return WAVE * self.waves
 
     @property
     def fragments(self) -> int:
-        """Return the fragments of queries of a wave."""
+        """Return the number of fragments of queries of a wave."""
         return self.m // self.waves // FRAGMENT
 
     @property
     def slices_bytes(self) -> int:
-        """Return the LDS of a turn: keys and values."""
+        """Return the LDS size of the keys and values of an iteration."""
         return 2 * (self.k * (self.deep + PAD) + self.n * (self.k + PAD))
 
     def __str__(self) -> str:
@@ -94,7 +100,8 @@ class MatrixAttention(Attending):
         groups = self._groups()
         turns = self.turns
         stagings = self._stagings()
-        half = 0  # the second places lie behind the first ones
+        # The second slices follow the first ones.
+        half = 0
         for staging in stagings:
             staging.place = half
             half += staging.slice_bytes
@@ -119,7 +126,7 @@ class MatrixAttention(Attending):
         return self.frame.done(groups, self.axes(groups, turns), self.tile)
 
     def own_axes(self) -> list[Axis]:
-        """Return what a wave holds of the tile."""
+        """Return the axes of the part of the tile that a wave holds."""
         tile = self.tile
         return [
             Axis(
@@ -134,16 +141,16 @@ class MatrixAttention(Attending):
 
     @property
     def _blocks(self) -> int:
-        """Return the fragments of keys of a turn."""
+        """Return the number of fragments of keys of an iteration."""
         return self.tile.k // FRAGMENT
 
     @property
     def _parts(self) -> int:
-        """Return the fragments of columns."""
+        """Return the number of fragments of columns."""
         return self.tile.n // FRAGMENT
 
     def _first(self) -> list[Value]:
-        """Return what a turn is handed on before the first one: greatest logits, sums and results of each fragment of
+        """Return the values carried into the first iteration: greatest logits, sums and results of each fragment of
         queries.
         """
         build, count = self.frame.build, self.tile.fragments
@@ -152,7 +159,7 @@ class MatrixAttention(Attending):
         return [least] * count + [zero] * count + [nothing] * (count * self._parts)
 
     def _stagings(self) -> tuple[Staging, Staging]:
-        """Return how keys ([key][deep]) and values ([column][key]) go to LDS."""
+        """Return the staging of keys ([key][deep]) and values ([column][key])."""
         tile = self.tile
         keys, values = (
             Staging(self.frame, self.thread, operand, own, k, self._type, by_k=False, pad=PAD)
@@ -172,7 +179,7 @@ class MatrixAttention(Attending):
         return self._lane // FRAGMENT * self._traits.result_count
 
     def _query(self, f: int) -> list[Value]:
-        """Return this lane's part of a fragment of queries, from memory."""
+        """Load this lane's part of a fragment of queries from memory."""
         build, count = self.frame.build, self._traits.operand_count
         _, first = self._traits.operand(self._lane)
         whole = divides(count, self.sources.deep)
@@ -239,8 +246,8 @@ class MatrixAttention(Attending):
         return found
 
     def _powers(self, number: Int, f: int, scores: Sequence[Value], before: Value) -> tuple[Value, Value, list[Value]]:
-        """Return a row's greatest logit so far, what its sums are scaled down by, and the powers of this turn's
-        logits.
+        """Return a row's greatest logit so far, the factor that scales its sums down, and the powers of this
+        iteration's logits.
         """
         build, eight = self.frame.build, self._traits.result_count
         cells = [
@@ -252,7 +259,7 @@ class MatrixAttention(Attending):
         after = self.greatest([before, self.across(self.greatest(logits), (FRAGMENT,), "fmax")])
         scale = build.const(self.sources.found.scale, F32)
         lowered = build.op("fmul", F32, self.safe(after), build.const(-self.sources.found.scale, F32))
-        # the hardware's power flushes denormal results: they are nothing beside a sum of 1 or more
+        # The hardware's exp2 flushes denormal results. They do not change a sum of 1 or more.
         down, *powers = (build.op("exp2", F32, build.op("fma", F32, one, scale, lowered)) for one in (before, *logits))
         return after, down, powers
 
@@ -281,7 +288,7 @@ class MatrixAttention(Attending):
         return self.frame.build.op("matrix", total.type, a, b, total, imm=KINDS[self._dtype][0])
 
     def _address(self, staging: Staging, here: Value) -> Value:
-        """Return where in LDS this lane's part of the first fragment begins, of rows that are dealt by `spread`."""
+        """Return the LDS address of this lane's part of the first fragment, with the rows permuted by `spread`."""
         own, k = self._traits.operand(self._lane)
         place = self._traits.spread(own) * staging.stride + k
         return self.frame.build.add(self.frame.expressions.numbers.emit(place * staging.type.size_bytes), here)
@@ -292,7 +299,7 @@ class MatrixAttention(Attending):
         return self.frame.build.lds_load(type_, address, constant=staging.place + place)
 
     def _results(self, found: Sequence[Value]) -> tuple[list[Value], list[Run]]:
-        """Return the quotients of sums and the rows' totals, eight neighbouring columns at a time."""
+        """Divide the sums by the totals of their rows; return the results in runs of eight adjacent columns."""
         build, count, eight = self.frame.build, self.tile.fragments, self._traits.result_count
         values: list[Value] = []
         runs: list[Run] = []
@@ -307,9 +314,7 @@ class MatrixAttention(Attending):
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
-    """Return every tile worth a try, the heuristic one first; none where matrix instructions do not take the
-    factors.
-    """
+    """Return every candidate tile, the heuristic one first; none if matrix instructions do not accept the factors."""
     sources, inputs = Sources(problem), problem.kernel.inputs
     factors = {uncast(one, inputs).dtype for one in (sources.queries, sources.keys, sources.values)}
     narrow = sources.found.narrow
@@ -327,8 +332,8 @@ def candidates(problem: Problem, traits: Traits) -> list[MatrixAttentionTile]:
     def is_good(tile: MatrixAttentionTile) -> bool:
         groups = -(-problem.m // tile.m) * most(problem.batch.size)
         is_busy = tile.waves <= 2 or groups >= BUSY * traits.compute_units
-        has_company = tile.waves >= ENOUGH_WAVES or 2 * 2 * tile.slices_bytes <= traits.lds_bytes
-        return is_busy and has_company and tile.k * (deep + n) <= MAX_STAGED * tile.threads
+        has_waves = tile.waves >= ENOUGH_WAVES or 2 * 2 * tile.slices_bytes <= traits.lds_bytes
+        return is_busy and has_waves and tile.k * (deep + n) <= MAX_STAGED * tile.threads
 
     shared = [one for one in tiles if one.m <= max(FRAGMENT, problem.m)]
     first = next((one for one in shared if is_good(one)), min(shared, key=lambda one: (one.m, one.k)))

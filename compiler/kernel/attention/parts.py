@@ -1,8 +1,7 @@
-"""What every lowering of attention shares: where its queries, keys and values are, and what becomes of scores before
-the softmax.
+"""The common part of all lowerings of attention: the places of queries, keys and values, and the computation of logits
+from scores.
 
-Rows are queries (of all heads that share keys and values), columns are those of the values, and keys are what is summed
-over.
+Rows are queries (of all heads that share keys and values), columns are those of the values, and the sum runs over keys.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from ringup.compiler.schedule.views import Point, source_point, within
 
 
 class Sources:
-    """The three factors of an attention: `queries` and `keys` of the scores, `values`; sizes, and whether memory runs
-    along a query or key.
+    """The three factors of an attention: `queries` and `keys` of the scores, and `values`; their sizes, and whether a
+    query or key is contiguous in memory.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -35,7 +34,7 @@ class Sources:
             raise ValueError(f"no attention: {problem.kernel.root}")
         self.found, self.scores, self.inner = found, scores, inner
         first, second = scores.node.sources[0].sources
-        # keys are the factor that moves with the variable of the sum over keys
+        # Keys are the factor whose position depends on the variable of the sum over keys.
         variable = problem.depth.variables[-1] if problem.depth.variables else 0
         positions = [problem.position(one, scores.inner) for one in (first, second)]
         moves = [one is not None and stride(one, variable) != 0 for one in positions]
@@ -51,7 +50,7 @@ class Sources:
 
 
 class Attending(Tiled):
-    """The base of the lowerings. `m` of a tile counts rows, `n` columns, `k` keys of a turn."""
+    """The base of the lowerings. In a tile, `m` counts rows, `n` columns, and `k` the keys of an iteration."""
 
     def __init__(self, problem: Problem, name: str, tile: Tile) -> None:
         super().__init__([problem], name, tile)
@@ -62,7 +61,7 @@ class Attending(Tiled):
         self._to_weights = path_to(weights, found.weights)
 
     def place_in_waves(self, waves: int) -> tuple[Int, Int]:
-        """Return a thread's lane and its wave, of so many in a group."""
+        """Return a thread's lane and its wave, one of `waves` in the group."""
         build = self.frame.build
         lane, wave = axis("lane", WAVE), axis("wave", waves)
         self.frame.bind(lane, build.op("lane_id", I32))
@@ -76,12 +75,14 @@ class Attending(Tiled):
 
     @property
     def turns(self) -> Int:
-        """Return how many turns of a tile's keys there are."""
+        """Return the number of iterations over all keys."""
         return (self.keys + self.tile.k - 1) // self.tile.k
 
     @contextmanager
     def over_keys(self, number: Int, initial: Sequence[Value]) -> Iterator[Loop]:
-        """Make the loop over a tile's keys, `number` the turn: no further than any of the group's rows sees."""
+        """Open the loop over tiles of keys; `number` is the iteration. It ends after the last key that any row of the
+        group sees.
+        """
         build, expressions, seen = self.frame.build, self.frame.expressions, self._seen_turns()
         stop = expressions.numbers.emit(self.turns)
         for one in seen:
@@ -94,8 +95,8 @@ class Attending(Tiled):
             expressions.leave()
 
     def _seen_turns(self) -> list[Int]:
-        """Return how many turns of keys the group's rows see by the graph's own conditions, each alone; nothing where
-        they see all.
+        """Return upper bounds for the number of iterations, from the visible keys of the group's rows by the graph's
+        conditions; none where the rows see all keys.
         """
         local, key = axis("row_of_tile", self.tile.m), axis("key", self.keys)
         point, _ = self._logit_place(local, key)
@@ -106,7 +107,7 @@ class Attending(Tiled):
         return [one for one in turns if within(one - self.turns, 0, 1 << 30) is not True]
 
     def _expected_turns(self, seen: Sequence[Int]) -> int:
-        """Return the mean of the turns over the tiles of rows, sizes at their greatest."""
+        """Return the mean number of iterations over the tiles of rows, with symbolic sizes at their maximum."""
         rows = (self.sides[0].own.size + self.tile.m - 1) // self.tile.m
         tile, count = axis("tile0", rows), most(rows)
         places = [{atom_of(tile): i} for i in range(count)] if isinstance(tile, Expr) else [dict[Atom, Int]()]
@@ -114,21 +115,21 @@ class Attending(Tiled):
         return max(1, sum(max(0, one) for one in found) // len(found))
 
     def query_place(self, local: Int, k: Int) -> tuple[Point, Int]:
-        """Return where element `k` of a query is, and the number of its row."""
+        """Return the point of element `k` of a query, and the number of its row."""
         where, row = self.own(0, local)
         return self.point(self.sources.scores.inner, where | at(self.sources.inner, k)), row
 
     def key_place(self, key: Int, k: Int) -> Point:
-        """Return where element `k` of a key is."""
+        """Return the point of element `k` of a key."""
         return self.point(self.sources.scores.inner, at(self.depth, key) | at(self.sources.inner, k))
 
     def value_place(self, key: Int, local: Int) -> tuple[Point, Int]:
-        """Return where a column of a key's values is, and the number of the column."""
+        """Return the point of a column of a key's values, and the number of the column."""
         where, column = self.own(1, local)
         return self.point(self.fold.inner, where | at(self.depth, key)), column
 
     def staged_keys(self, factor: Node) -> Operand:
-        """Return the keys as they are staged: their elements along K."""
+        """Return the operand for staging keys, with their elements along K."""
 
         def place(number: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
             key = number * self.tile.k + own
@@ -139,7 +140,7 @@ class Attending(Tiled):
         return Operand(factor, place, self.keys, sources.deep, sources.keys_along, run)
 
     def staged_values(self, factor: Node, *, along_k: bool) -> Operand:
-        """Return the values as they are staged: keys along K."""
+        """Return the operand for staging values, with the keys along K."""
 
         def place(number: Int, own: Int, k: Int) -> tuple[Point, Int, Int]:
             key = number * self.tile.k + k
@@ -154,10 +155,9 @@ class Attending(Tiled):
         return sizes[-1] if sizes else 1
 
     def logits(self, cells: Sequence[tuple[Int, Int]], products: Sequence[Value]) -> list[Value]:
-        """Return what the graph makes of scores before the softmax, each of a (row of the tile, key); minus infinity
-        beyond the last key.
+        """Compute the logits of cells (row of the tile, key) from their scores; minus infinity after the last key.
 
-        Cells come by rows, and each row's by keys, both upwards.
+        Cells are sorted by row, then by key.
         """
         build, expressions, sources = self.frame.build, self.frame.expressions, self.sources
         requests: list[Request] = []
@@ -171,7 +171,7 @@ class Attending(Tiled):
             point = logit
             for node in self._to_scores:
                 point, _ = source_point(node, point)
-            # a place beyond the last key or row may wrap around to the point of another that counts, which comes first
+            # A place after the last key or row may wrap around to the point of a valid one. The valid one comes first.
             scores.setdefault(point, product)
             test = masked(self.frame, in_key, None)
             places.append((i, test))
@@ -193,14 +193,14 @@ class Attending(Tiled):
         return point, row
 
     def greatest(self, values: Sequence[Value]) -> Value:
-        """Return the greatest of some logits. NaN is passed over: its power is NaN, and so are the sums."""
+        """Return the maximum of some logits. NaN is ignored here: its power is NaN, and so are the sums."""
         best = values[0]
         for one in values[1:]:
             best = self.frame.build.op("fmax", F32, best, one)
         return best
 
     def sum(self, values: Sequence[Value]) -> Value:
-        """Return the sum of some values, pairwise."""
+        """Return the sum of some values, added pairwise."""
         rest = list(values)
         while len(rest) > 1:
             pairs = zip(rest[::2], rest[1::2], strict=False)
@@ -210,8 +210,8 @@ class Attending(Tiled):
         return rest[0]
 
     def across(self, value: Value, distances: Sequence[int], op: str) -> Value:
-        """Return the value of lanes together whose numbers differ by these powers of two, in each of them; `op`: fmax
-        or fadd.
+        """Combine the values of lanes whose numbers differ by these powers of two. Each gets the result. `op`: fmax or
+        fadd.
         """
         build = self.frame.build
         for distance in distances:
@@ -219,15 +219,15 @@ class Attending(Tiled):
         return value
 
     def safe(self, greatest: Value) -> Value:
-        """Return a row's greatest logit, 0 where the row has seen nothing yet: nothing is subtracted from infinity."""
+        """Return a row's greatest logit, or 0 while the row has seen no key: infinity minus infinity would be NaN."""
         return self.guarded(greatest, float("-inf"), 0.0)
 
     def below(self, total: Value) -> Value:
-        """Return what a row's sum is divided by: 1 for rows that see nothing, where the graph says so."""
+        """Return the divisor of a row's sums: 1 for rows without a visible key, if the graph asks for that."""
         return self.guarded(total, 0.0, 1.0) if self.sources.found.guarded else total
 
     def guarded(self, value: Value, bad: float, good: float) -> Value:
-        """Return a value, `good` where it is `bad`."""
+        """Return `good` where a value is `bad`, else the value."""
         build = self.frame.build
         is_bad = build.compare("feq", value, build.const(bad, F32))
         return build.op("select", F32, is_bad, build.const(good, F32), value)

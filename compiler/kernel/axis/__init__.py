@@ -1,4 +1,4 @@
-"""Kernels that walk along one axis: elementwise work, reductions of rows, scans, sorts.
+"""Kernels that work along one axis: elementwise work, reductions of rows, scans, sorts.
 
-Imported by `choose.py`.
+`choose.py` imports it.
 """

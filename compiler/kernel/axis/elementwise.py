@@ -1,6 +1,4 @@
-"""Kernels without reductions: a thread computes a few neighbouring elements, a group a stretch of the innermost
-axis.
-"""
+"""Kernels without reductions. A thread computes a few adjacent elements, a group a range of the innermost axis."""
 
 from __future__ import annotations
 
@@ -17,15 +15,18 @@ from ringup.compiler.schedule.kernel import Kernel, accesses
 from ringup.compiler.schedule.views import within, written
 from ringup.compiler.schedule.work import HEAVY
 
-GROUP = 256  # threads of a full group: 8 waves of 32
-GROUPS = (256, 128, 64, 512)  # sizes worth a try
-BUSY_THREADS = 8192  # fewer threads than this leave compute units idle: vectors are made shorter first
+# Threads of a full group: 8 waves of 32.
+GROUP = 256
+# The group sizes of candidates.
+GROUPS = (256, 128, 64, 512)
+# Fewer threads than this leave compute units idle: vectors are made shorter first.
+BUSY_THREADS = 8192
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the elements fall to threads: `vector` neighbours along the last axis each; `flat`: groups run through all
-    axes at once.
+    """The assignment of elements to threads: each computes `vector` adjacent elements along the last axis. `flat`:
+    groups run through all axes at once.
     """
 
     vector: int
@@ -42,12 +43,12 @@ def positions(kernel: Kernel) -> list[Int]:
 
 
 def all_written(kernel: Kernel) -> list[Int]:
-    """Return the position that each root is written at, in terms of the kernel's axes."""
+    """Return the position that each root writes, in terms of the kernel's axes."""
     return [written(root, kernel.point_of(root, kernel.axes)) for root in kernel.roots]
 
 
 class Plan:
-    """The axes of a kernel merged, and the shapes it may have."""
+    """The merged axes of a kernel, and the shapes it may have."""
 
     def __init__(self, kernel: Kernel) -> None:
         found = positions(kernel)
@@ -56,8 +57,8 @@ class Plan:
         self._moved = [substitute(one, self.space.original) for one in found]
 
     def vectors(self) -> list[int]:
-        """Return how many neighbours a thread may compute, widest first: accesses of 16 bytes at most, and only where
-        one runs along.
+        """Return how many adjacent elements a thread may compute, most first. An access is at most 16 bytes. Above 1
+        only where some access is contiguous along the last axis.
         """
         space = self.space
         last = space.sizes[-1] if space.sizes else 1
@@ -74,11 +75,12 @@ class Plan:
         return [*found, 1]
 
     def choose(self) -> Shape:
-        """Return the shape that suits a kernel: accesses of 16 bytes where the last axis allows, enough threads to fill
-        a card.
+        """Return the heuristic shape: accesses of 16 bytes where the last axis allows, and enough threads to fill a
+        card.
         """
         total = most(self.space.size)
-        vectors = self.vectors() if self.kernel.work < HEAVY else [1]  # so much code once is enough
+        # Such long code is not repeated for several elements.
+        vectors = self.vectors() if self.kernel.work < HEAVY else [1]
         return self._shape(next((one for one in vectors if total // one >= BUSY_THREADS), 1), GROUP)
 
     def _shape(self, vector: int, group: int, *, flat_: bool = False) -> Shape:
@@ -89,7 +91,7 @@ class Plan:
         return Shape(vector, min(group, max(32, -(-(most(space.size) // vector) // 32) * 32)), True)
 
     def candidates(self) -> list[Shape]:
-        """Return every shape worth a try, the one that `choose` takes first."""
+        """Return every candidate shape; the one of `choose` is first."""
         found = [
             self._shape(vector, group, flat_=one)
             for vector in self.vectors()
@@ -99,7 +101,7 @@ class Plan:
         return list(dict.fromkeys([self.choose(), *found]))
 
     def axes(self, shape: Shape) -> list[Axis]:
-        """Return who walks through what."""
+        """Return the mapping of the axes."""
         sizes = self.space.sizes
         count = self.space.size if shape.flat else sizes[-1]
         rest = product(sizes[:-1]) if not shape.flat else 1
@@ -121,12 +123,12 @@ class Plan:
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
-    """Return every shape worth a try for a kernel without folds, the heuristic one first."""
+    """Return every candidate shape of a kernel without folds, the heuristic one first."""
     return Plan(kernel).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
-    """Return the machine IR of a kernel that has no folds, in the shape chosen or the heuristic one."""
+    """Return the machine IR of a kernel without folds, in the given or the heuristic shape."""
     plan = Plan(kernel)
     space = plan.space
     shape = choice or plan.choose()
@@ -157,7 +159,7 @@ def _groups(count: Int, shape: Shape) -> Int:
 
 
 def _outer(frame: Frame, outer: list[tuple[Int, Int]]) -> dict[Int, Int]:
-    """Return what the outer axes are in terms of the group's number along y."""
+    """Return the indices of the outer axes in terms of the group's number along y."""
     row = axis("row", product(size for _, size in outer))
     frame.bind(row, frame.build.op("group_id", I32, imm=1))
     found: dict[Int, Int] = {}

@@ -1,5 +1,5 @@
-"""What kernels share that work along one axis as a whole (SCAN, SORT): which row a thread has, and what is done with
-the results.
+"""The common part of kernels that work along one whole axis (SCAN, SORT): the row of a thread, and the rest of the
+kernel after the line's results.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from ringup.compiler.schedule.views import Point, Within, within
 
 
 class Lines:
-    """A kernel's axes fallen apart into rows and the one axis worked along. `across`: memory runs across rows rather
-    than along them.
+    """A kernel's axes, divided into rows and the axis of the line. `across`: memory is contiguous across rows, not
+    along them.
     """
 
     frame: Frame
-    row: dict[Atom, Int]  # where the axes of `rows` are
-    is_row: Value | None  # whether a thread's row is there, and its own to store
+    # The indices of the axes of `rows`.
+    row: dict[Atom, Int]
+    # Whether a thread's row exists and is stored by this thread.
+    is_row: Value | None
 
     def __init__(self, kernel: Kernel) -> None:
         assert kernel.line is not None
@@ -31,7 +33,8 @@ class Lines:
         ((along, variable),) = kernel.line.variables.items()
         self.size: Int = kernel.line.node.shape[along]
         stretch: int | None = kernel.line.node.arg[-1]
-        self.length: Int = self.size if stretch is None else stretch  # of what is a line by itself
+        # Elements of one separate line.
+        self.length: Int = self.size if stretch is None else stretch
         self.stretches: Int = 1 if stretch is None else (self.size + stretch - 1) // stretch
         self._inner, self._outer = atom_of(variable), walked_by(kernel.line)
         outer = Expr(0, ((self._outer, 1),))
@@ -47,11 +50,11 @@ class Lines:
         self.count = self.rows.size * self.stretches
 
     def row_number(self, count: Int, own: int, own_row: Value, threads: int) -> tuple[Int, Value | None]:
-        """Return the number of a thread's row and the condition for its being there (None: always), of `count` rows
-        with `own` a group.
+        """Return the number of a thread's row, of `count` rows with `own` in each group, and the condition for storing
+        it (None: always).
 
-        The last group's spare threads do the last row again, and store nothing; nor do those beyond the `threads` of a
-        group that have work.
+        Spare threads of the last group compute the last row again and store nothing. Threads beyond the `threads` that
+        have work store nothing either.
         """
         build, numbers = self.frame.build, self.frame.expressions.numbers
         group = axis("group", (count + own - 1) // own)
@@ -72,23 +75,24 @@ class Lines:
         return number, is_row
 
     def place_row(self, number: Int, *, across: bool) -> None:
-        """Say which row, and from where on which stretch of it, the threads of a row work on."""
+        """Set the row, and the start of the segment in it, that the threads of a row work on."""
         self.start: Int = 0
         if self.stretches == 1:
             self.row = at(self.rows, number)
-        elif across:  # neighbours in a group are neighbours in memory: rows run fastest
+        # Adjacent threads of a group are adjacent in memory: the row number changes fastest.
+        elif across:
             rows = self.rows.size
             self.row, self.start = at(self.rows, number % rows), number // rows * self.length
         else:
             self.row, self.start = at(self.rows, number // self.stretches), number % self.stretches * self.length
 
     def source_point(self, place: Int) -> Point:
-        """Return the point of the sources at a place along the row."""
+        """Return the point of the sources at a position along the row."""
         return self._moved(self.line.inner, {self._inner: place})
 
     def finish(self, along: Sequence[Int], masks: Sequence[Value | None], values: Sequence[Value], most: int) -> None:
-        """Compute and store the root at places along the row, where the line's own results are known; `most` of them go
-        together.
+        """Compute and store the root at positions along the row, from the line's results there. One store takes at most
+        `most` of them.
         """
         frame, build = self.frame, self.frame.build
         points = []
@@ -108,7 +112,7 @@ class Lines:
             i += count
 
     def _asked(self, point: Point) -> Point:
-        """Return the point of the line's node that a point of the root is made of."""
+        """Return the point at which a point of the root uses the line's node."""
         node = self.line.node
         inputs = [node, *self.kernel.inputs]
         return next(one.point for one in accesses([(self.kernel.computed, point)], inputs, []) if one.node is node)

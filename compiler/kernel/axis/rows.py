@@ -1,10 +1,10 @@
-"""Kernels with reductions over rows: sums and what follows them, softmax, norms. Threads share a row's elements, a
-group holds some rows.
+"""Kernels with reductions of rows: sums and what follows them, softmax, norms. Threads divide the elements of a row,
+and a group holds some rows.
 
-A thread is one of `parts` that work on a row, and its group holds `own` rows. Neighbouring threads are neighbours in
-the row, or, where memory runs the other way, in the number of the row (`across`). What a thread has loaded and computed
-for one reduction it still has for the next and for the output, as long as a row's share fits into registers; a longer
-share is loaded again by each.
+A thread is one of `parts` that work on a row, and its group holds `own` rows. Adjacent threads are adjacent in the row,
+or in the number of the row where memory is contiguous across rows (`across`). A thread keeps what it has loaded and
+computed for one reduction in registers, for the next reduction and for the output, as long as its share of the row
+fits. A larger share is loaded again for each.
 """
 
 from __future__ import annotations
@@ -26,25 +26,31 @@ from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.kernel import Fold, Kernel, accesses
 from ringup.compiler.schedule.views import Point, within
 
-KEPT_ELEMENTS = 32  # of a row that a thread keeps in registers, per reduction
-UNROLLED = 4  # chunks of a loop's turn
+# Elements of a row that a thread keeps in registers, for each reduction.
+KEPT_ELEMENTS = 32
+# Chunks in one iteration of a loop.
+UNROLLED = 4
 GROUP = 256
-SHARE = 4  # vectors of a row that a thread should have before more threads share the row
-LANE_WIDE = 32  # rows side by side, where memory runs across rows
-FEW_GROUPS_LIMIT = 512  # with fewer groups than this, more threads share a row
+# Vectors of a row that a thread should have before more threads share the row.
+SHARE = 4
+# Adjacent rows of a group, where memory is contiguous across rows.
+LANE_WIDE = 32
+# With fewer groups than this, more threads share a row.
+FEW_GROUPS_LIMIT = 512
 MAX_PARTS_ACROSS = 16
-MAX_THREADS = 512  # of a group, that are worth a try
+# Threads of a group, for candidates.
+MAX_THREADS = 512
 
 
 class Shape(Sharing):
-    """How rows fall to threads."""
+    """The assignment of rows to threads."""
 
     kind = "rows"
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The elements of a row in the order of a reduction or of the output: merged axes, the last one shared by the
+    """The elements of a row in the order of a reduction or of the output: merged axes, the last one divided among the
     threads.
     """
 
@@ -52,13 +58,12 @@ class Walk:
 
     @property
     def shared(self) -> Int:
-        """Return the size of the axis that threads share."""
+        """Return the size of the axis that threads divide."""
         return self.space.sizes[-1] if self.space.sizes else 1
 
 
-Place = tuple[
-    dict[Atom, Int], "Value | None"
-]  # where the axes of a walk are, and the condition for there being an element
+# The indices of a walk's axes, and the condition for the element to exist.
+Place = tuple[dict[Atom, Int], "Value | None"]
 Totals = list["Value | None"]
 Take = Callable[[Sequence[Place], Totals], Totals]
 Firsts = Sequence[Callable[[], Value]]
@@ -95,8 +100,8 @@ class Rows:
         self._fit([substitute(one, self.original) for one in positions], sizes)
 
     def _fit(self, positions: Sequence[Int], sizes: Sequence[int]) -> None:
-        """Find what shapes depend on: how many rows, how long, and whether memory, of `sizes` at each position, runs
-        along or across them.
+        """Find the facts that shapes depend on: how many rows there are, how long they are, and whether memory is
+        contiguous along or across them. `sizes` weights each position by the size of its memory.
         """
         everything = [*self.walks, *([self.output] if self.output else [])]
         shared = [walk.space.variables[-1] for walk in everything if walk.space.variables]
@@ -112,9 +117,7 @@ class Rows:
             self.vector //= 2
 
     def choose(self) -> Shape:
-        """Return the shape that suits: enough threads a row for the loads' latency to be hidden, no more than have
-        work.
-        """
+        """Return the heuristic shape: enough threads for a row to hide the latency of loads, but none without work."""
         count, longest, vector = self.count, self.longest, self.vector
         if self.across:
             own = min(LANE_WIDE, power_of_two(count))
@@ -132,10 +135,10 @@ class Rows:
         return Shape(parts, own, vector, False)
 
     def candidates(self) -> list[Shape]:
-        """Return every shape worth a try, the one that `choose` takes first.
+        """Return every candidate shape; the one of `choose` is first.
 
-        Threads lie along memory as `choose` has them lie: what runs the other way is slower by an order, and the model
-        does not see it.
+        All have the thread order of `choose`. The other order is slower by an order of magnitude, and the model does
+        not see that.
         """
         first = self.choose()
         found = [first]
@@ -157,7 +160,7 @@ class Rows:
         return list(dict.fromkeys(found))
 
     def axes(self) -> list[Axis]:
-        """Return who walks through what."""
+        """Return the mapping of the axes."""
         shape = self.shape
         rows, parts = (
             Axis("own", "wave" if shape.parts >= WAVE else "lane", shape.own, "rows of a group"),
@@ -184,8 +187,8 @@ class Rows:
         return found
 
     def _turns(self, size: Int) -> tuple[Int, int]:
-        """Return how many turns a walk along an axis takes, and how many chunks of the group's threads are in one; (0,
-        all) without a loop.
+        """Return how many iterations a walk along an axis takes, and how many chunks one iteration has; (0, all chunks)
+        without a loop.
         """
         span = self.shape.parts * self.shape.vector
         count = -(-most(size) // span)
@@ -198,7 +201,7 @@ class Rows:
         return (size + span * UNROLLED - 1) // (span * UNROLLED), UNROLLED
 
     def lower(self, name: str, choice: Shape | None = None) -> Lowered:
-        """Return the machine IR in the shape chosen, or the heuristic one."""
+        """Return the machine IR in the given or the heuristic shape."""
         self.shape = choice or self.choose()
         self.frame = Frame(self.kernel, name, self.shape.group)
         shape, build = self.shape, self.frame.build
@@ -211,7 +214,8 @@ class Rows:
         self.frame.bind(axis("part", shape.parts), part)
         valid = within(number, 0, count)
         is_row: Value | None = None
-        if valid is not True:  # the last group's spare threads do the last row again, and store nothing
+        # Spare threads of the last group compute the last row again and store nothing.
+        if valid is not True:
             is_row = self.frame.expressions.numbers.condition(valid)  # type: ignore[arg-type]
             value = self.frame.expressions.numbers.emit(number)
             last = self.frame.expressions.numbers.emit(count - 1, value.type)
@@ -228,8 +232,8 @@ class Rows:
         return self.frame.done(((count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
     def _passes(self) -> dict[int, list[Fold]]:
-        """Return the folds that are made together, by the number of the first: one after another, over the same
-        elements, none of the other.
+        """Return the folds that one walk computes, by the number of the first: consecutive ones over the same elements
+        that do not depend on each other.
         """
         found: dict[int, list[Fold]] = {}
         last = 0
@@ -252,7 +256,7 @@ class Rows:
                 values = self.frame.expressions.values(fold.node.sources[0], moved)
                 for i, (value, (_, mask)) in enumerate(zip(values, points, strict=True)):
                     at = first + i % width
-                    totals[at] = folder.step(totals[at], folder.taken(value, mask))
+                    totals[at] = folder.step(totals[at], folder.element(value, mask))
             return totals
 
         firsts = [folder.first for folder in folders for _ in range(width)]
@@ -262,7 +266,7 @@ class Rows:
             self.frame.expressions.define(fold.node, folder.finished(total))
 
     def _combined(self, folder: Folder, total: Value, part: Value, own: Value) -> Value:
-        """Return a row's value from those of its parts, in every thread of the row."""
+        """Combine the values of a row's parts. Every thread of the row gets the result."""
         shape, build = self.shape, self.frame.build
         size = max(1, total.type.bits // 8)
         if shape.across:
@@ -296,9 +300,9 @@ class Rows:
     def _walk(
         self, name: str, walk: Walk, totals: Totals, take: Take, firsts: Sequence[Callable[[], Value]] = ()
     ) -> Totals:
-        """Let `take` have every element of a walk that is this thread's; return what the carried values are then.
+        """Call `take` for every element of a walk that belongs to this thread; return the final accumulators.
 
-        A carried value that has met no element is None; `firsts` make the identities that a loop needs instead.
+        An accumulator without elements is None. `firsts` create the identity elements that a loop needs instead.
         """
         outer = list(zip(walk.space.variables[:-1], walk.space.sizes[:-1], strict=True))
         if outer:
@@ -328,7 +332,7 @@ class Rows:
             for chunk in range(chunks):
                 for step in range(shape.vector):
                     place = start + chunk * span + part * shape.vector + step
-                    # a vector lies inside or outside as a whole where it divides the size
+                    # If the vector divides the size, it is inside or outside as a whole.
                     test = within(place - step if divides(shape.vector, size) else place, 0, size)
                     if test is False:
                         continue
@@ -378,12 +382,12 @@ class Rows:
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
-    """Return every shape worth a try for a kernel with folds, the heuristic one first."""
+    """Return every candidate shape of a kernel with folds, the heuristic one first."""
     return Rows(kernel).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
-    """Return the machine IR of a kernel with folds, in the shape chosen or the heuristic one."""
+    """Return the machine IR of a kernel with folds, in the given or the heuristic shape."""
     return Rows(kernel).lower(name, choice)
 
 
@@ -392,7 +396,7 @@ def _begun(totals: Totals, firsts: Firsts) -> Totals:
 
 
 def _needs(node: Node, others: Collection[Node], inputs: Collection[Node]) -> bool:
-    """Return whether a value is made of some others in a kernel that reads `inputs`."""
+    """Return whether a kernel that reads `inputs` computes a value from some others."""
     stack, seen = [node], {node}
     while stack:
         current = stack.pop()

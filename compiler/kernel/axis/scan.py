@@ -1,9 +1,9 @@
-"""Kernels with a running reduction: each element of a row folded with all before it, and what is done with it.
+"""Kernels with a running reduction (a scan): each element of a row is combined with all before it.
 
-A thread folds a few neighbours, lanes hand their totals up (DPP), units (waves of a row, or parts of a column) theirs
-through LDS; a row longer than a tile takes turns, with a carry. Where memory runs across rows, neighbouring lanes are
-neighbouring rows, and lanes hand nothing over. With keys, each run of equal ones is folded by itself: a total joins
-what follows it where that has the same key, since runs lie side by side.
+A thread scans a few adjacent elements. Lanes pass their totals up by DPP, and units (waves of a row, or parts of a
+column) pass theirs through LDS. A row longer than a tile takes several iterations, with a carry. Where memory is
+contiguous across rows, adjacent lanes have adjacent rows and pass nothing. With keys, each run of equal keys is scanned
+separately: a total is combined with what follows if that has the same key. Runs are contiguous, so that is sufficient.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ from ringup.compiler.schedule.identity import identity, kept
 from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.views import Within, within
 
-ROW = 16  # lanes of a wave within which `shuffle_up` moves
+# Lanes of a wave within which `shuffle_up` moves.
+ROW = 16
 GROUP = 256
-PIECE = 4  # neighbours of a thread; twice as many of what is narrower than 32 bits, and across rows
-MAX_UNITS = 16  # whose totals each thread reads
+# Adjacent elements of a thread. Twice as many for types below 32 bits, and across rows.
+PIECE = 4
+# Units whose totals each thread reads.
+MAX_UNITS = 16
 MAX_THREADS = 1024
 
 
 class Shape(Sharing):
-    """How rows fall to threads."""
+    """The assignment of rows to threads."""
 
     kind = "scan"
 
     @property
     def tile(self) -> int:
-        """Return the elements of a row in one turn."""
+        """Return the elements of a row in one iteration."""
         return self.parts * self.vector
 
 
 class Total(NamedTuple):
-    """A running value, in the dtype it is kept in, and the key of its last element where there are keys."""
+    """An accumulator, and the key of its last element if there are keys."""
 
     value: Value
     key: Value | None = None
@@ -63,20 +66,22 @@ class Scanner:
         self.keys: DType | None = node.sources[1].dtype if len(node.sources) > 1 else None
 
     def first(self) -> Total:
-        """Return what changes nothing that follows: for sums of floats -0.0, which keeps the sign of a zero."""
+        """Return the identity element. For sums of floats it is -0.0, which keeps the sign of a zero."""
         start = identity(self.op, self.dtype)
         value = holders.constant(self.build, -0.0 if self.op is Op.ADD and self.dtype.is_float else start, self.dtype)
         return Total(value, None if self.keys is None else holders.constant(self.build, 0, self.keys))
 
-    def taken(self, value: Value, key: Value | None, mask: Value | None) -> Total:
-        """Return an element, the identity where the mask is false."""
+    def element(self, value: Value, key: Value | None, mask: Value | None) -> Total:
+        """Return an element, or the identity element where the mask is false."""
         value = cast(self.build, value, self.node.dtype, self.dtype)
         if mask is not None:
             value = self.build.op("select", value.type, mask, value, self.first().value)
         return Total(value, key)
 
     def joined(self, before: Total, after: Total, where: Value | None = None) -> Total:
-        """Return what follows with what came before it taken in, where a condition holds and the keys are the same."""
+        """Combine a total with the one that follows it, where a condition holds and the keys are equal; elsewhere
+        return the latter.
+        """
         both = operate(self.build, self.op, self.dtype, self.dtype, (before.value, after.value))
         if before.key is not None and after.key is not None:
             same = self.build.compare("eq", before.key, after.key)
@@ -88,7 +93,7 @@ class Scanner:
         return self._each(lambda a, b: self.build.op("select", a.type, where, a, b), one, other)
 
     def up(self, total: Total, distance: int) -> Total:
-        """Return the total of a lane below in the row of 16."""
+        """Return the total of a lower lane in the same row of 16."""
         return self._each(lambda one: self.build.op("shuffle_up", one.type, one, imm=distance), total)
 
     def of_lane(self, total: Total, lane: int) -> Total:
@@ -106,7 +111,7 @@ class Scan(Lines):
     """The lowering of one kernel."""
 
     def choose(self) -> Shape:
-        """Return the shape that suits: a tile that holds a row, or as many threads as hand over cheaply."""
+        """Return the heuristic shape: a tile that holds a row, or as many threads as can pass totals cheaply."""
         size, length, count = self.kernel.computed.dtype.size_bytes, most(self.length), most(self.count)
         if self.across:
             own = min(WAVE, power_of_two(most(self.rows.sizes[-1])))
@@ -119,8 +124,8 @@ class Scan(Lines):
         return Shape(parts, max(1, min(GROUP // 2 // parts, power_of_two(count))), vector, False)
 
     def candidates(self) -> list[Shape]:
-        """Return every shape worth a try, the one that `choose` takes first. Less than a wave shares a row only where
-        one tile holds it.
+        """Return every candidate shape; the one of `choose` is first. Less than a wave shares a row only where one tile
+        holds it.
         """
         first = self.choose()
         found = [first]
@@ -139,7 +144,7 @@ class Scan(Lines):
         return list(dict.fromkeys(found))
 
     def axes(self) -> list[Axis]:
-        """Return who walks through what."""
+        """Return the mapping of the axes."""
         shape = self.shape
         found = [
             Axis("group", "grid", self._groups(), "groups of rows"),
@@ -157,7 +162,7 @@ class Scan(Lines):
         return (self.length + self.shape.tile - 1) // self.shape.tile
 
     def lower(self, name: str, choice: Shape | None = None) -> Lowered:
-        """Return the machine IR in the shape chosen, or the heuristic one."""
+        """Return the machine IR in the given or the heuristic shape."""
         self.shape = shape = choice or self.choose()
         self.frame = frame = Frame(self.kernel, name, shape.group)
         self.build = frame.build
@@ -181,7 +186,7 @@ class Scan(Lines):
         return frame.done((self._groups(), 1, 1), self.axes(), shape)
 
     def _tile(self, turn: Int, carry: Total | None, index: Value | None) -> Total:
-        """Fold and store one tile of each row; return the carry into the next."""
+        """Scan and store one tile of each row; return the carry into the next."""
         places, masks = self._places(turn)
         elements = self._elements(places, masks)
         for i in range(1, len(elements)):
@@ -195,9 +200,7 @@ class Scan(Lines):
         return after
 
     def _places(self, turn: Int) -> tuple[list[Int], list[Value | None]]:
-        """Return the places along the row that are this thread's in a turn, and the conditions for there being an
-        element.
-        """
+        """Return this thread's positions along the row in one iteration, and the conditions for an element to exist."""
         shape, numbers = self.shape, self.frame.expressions.numbers
         inner: Int = turn * shape.tile + axis("part", shape.parts) * shape.vector
         whole = divides(shape.vector, self.size) and divides(shape.vector, self.length)
@@ -217,10 +220,12 @@ class Scan(Lines):
         points: list[Request] = [(self.source_point(place), mask) for place, mask in zip(places, masks, strict=True)]
         columns = [self.frame.expressions.values(source, points) for source in self.line.node.sources]
         keys: Sequence[Value | None] = columns[1] if len(columns) > 1 else [None] * len(points)
-        return [self.scanner.taken(*one) for one in zip(columns[0], keys, masks, strict=True)]
+        return [self.scanner.element(*one) for one in zip(columns[0], keys, masks, strict=True)]
 
     def _before(self, total: Total, carry: Total | None, index: Value | None) -> tuple[Total | None, Total]:
-        """Return what comes before a thread's elements (None: nothing does), and the total of all of the row so far."""
+        """Return the total of everything before a thread's elements (None: there is nothing), and the total of the row
+        so far.
+        """
         shape, scanner = self.shape, self.scanner
         below: Total | None = None
         if not shape.across and shape.parts > 1:
@@ -231,7 +236,8 @@ class Scan(Lines):
                 total = scanner.of_lane(total, WAVE - 1)
             before, after = self._over_units(total, carry, index, units)
         else:
-            if below is not None and carry is not None:  # one wave a row
+            # The row has one wave.
+            if below is not None and carry is not None:
                 total = scanner.of_lane(total, WAVE - 1)
             before, after = carry, total if carry is None else scanner.joined(carry, total)
         if below is None or before is None:
@@ -243,8 +249,8 @@ class Scan(Lines):
         return self.build.op("lane_id", I32)
 
     def _over_lanes(self, total: Total, count: int) -> tuple[Total, Total]:
-        """Return, of `count` neighbouring lanes, a lane's total with those below, and only those below (in the first:
-        what changes nothing).
+        """Scan `count` adjacent lanes. Return each lane's inclusive total, and its exclusive one; in the first lane,
+        the latter is the identity element.
         """
         build, scanner = self.build, self.scanner
         within_row = min(count, ROW)
@@ -267,8 +273,8 @@ class Scan(Lines):
     def _over_units(
         self, total: Total, carry: Total | None, index: Value | None, units: int
     ) -> tuple[Total | None, Total]:
-        """Return what comes before a unit, and the total of all, through LDS: with turns, two halves of it take turns
-        too.
+        """Return the total before a unit and the total of all units, exchanged through LDS. With several iterations,
+        these alternate between two halves of the LDS.
         """
         build, shape = self.build, self.shape
         unit = self.part if shape.across else build.op("and", I32, build.op("wave_id", I32), build.const(units - 1))
@@ -278,7 +284,7 @@ class Scan(Lines):
         for one in (one for one in total if one is not None):
             lying = build.op("zext", I8, one) if one.type is I1 else one
             size = max(1, lying.type.bits // 8)
-            # a row's units lie side by side, or rows do
+            # Either the units of a row are adjacent, or the rows are.
             first, step = (size, shape.own * size) if shape.across else (units * size, size)
             start = build.add(build.mul(self.own, first), half)
             slot = _Slot(lying.type, start, base, step, one.type is I1)
@@ -290,7 +296,7 @@ class Scan(Lines):
         return self._chain([Total(*one) for one in zip(*columns, strict=True)], carry, unit)
 
     def _chain(self, totals: Sequence[Total], carry: Total | None, unit: Value) -> tuple[Total, Total]:
-        """Return what comes before a unit and the total of all, from the totals of each."""
+        """Return the total before a unit and the total of all units, from the total of each."""
         scanner, build = self.scanner, self.build
         so_far, before = carry or scanner.first(), carry or scanner.first()
         for i, one in enumerate(totals):
@@ -300,7 +306,7 @@ class Scan(Lines):
         return before, so_far
 
     def _half_bytes(self) -> int:
-        """Return the bytes of LDS that one turn's totals take."""
+        """Return the bytes of LDS that the totals of one iteration take."""
         shape = self.shape
         units = shape.parts if shape.across else shape.parts // WAVE
         if units < 2:
@@ -314,7 +320,7 @@ class Scan(Lines):
 
 
 class _Slot(NamedTuple):
-    """Where in LDS the units of a row put one value each: at `start` + `base`, a `step` of bytes from one to the
+    """The place in LDS where each unit of a row stores one value: `start` + `base`, with `step` bytes from one to the
     next.
     """
 
@@ -325,7 +331,7 @@ class _Slot(NamedTuple):
     is_condition: bool
 
     def put(self, build: Builder, value: Value, unit: Value, writes: Value | None) -> None:
-        """Put a unit's value there, in the threads where `writes` holds."""
+        """Store a unit's value, in the threads where `writes` holds."""
         place = build.add(self.start, build.mul(unit, self.step))
         if writes is None:
             build.lds_store(place, value, constant=self.base)
@@ -344,10 +350,10 @@ def _slot_bytes(count: int, size_bytes: int) -> int:
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
-    """Return every shape worth a try for a kernel with a SCAN, the heuristic one first."""
+    """Return every candidate shape of a kernel with a SCAN, the heuristic one first."""
     return Scan(kernel).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
-    """Return the machine IR of a kernel with a SCAN, in the shape chosen or the heuristic one."""
+    """Return the machine IR of a kernel with a SCAN, in the given or the heuristic shape."""
     return Scan(kernel).lower(name, choice)

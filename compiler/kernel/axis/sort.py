@@ -1,9 +1,9 @@
-"""Kernels with a SORT: the elements of a row in registers, sorted by a bitonic network, and what is done with them.
+"""Kernels with a SORT: a bitonic network sorts the elements of a row in registers.
 
-A thread holds neighbours. Steps between these compare registers, steps between lanes exchange by DPP, steps between
-waves of a row through LDS. Each block of the network is entered by comparing mirror images, so that the lesser always
-goes to the lower place and no step knows a direction. Source: Batcher, Sorting Networks and Their Applications, 1968,
-"bitonic sorters"; the mirrored first step is that network, lines renamed.
+A thread holds adjacent elements. Steps between these compare registers. Steps between lanes exchange values by DPP, and
+steps between waves of a row through LDS. The first step of each block compares mirrored positions, so the lesser
+element always goes to the lower place and no step has a direction. Source: Batcher, Sorting Networks and Their
+Applications, 1968, "bitonic sorters"; the mirrored first step is that network with renamed lines.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.views import Within, within
 
-GROUP = 128  # threads worth having where rows are short
+# Threads of a group where rows are short.
+GROUP = 128
 MAX_THREADS = 1024
 MAX_VECTOR = 8
-SHORT = 1024  # elements of a row up to which a thread holds four
+# Elements of a row up to which a thread holds four.
+SHORT = 1024
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How rows fall to threads: `parts` of a row, each with `vector` neighbours; `own` rows a group."""
+    """The assignment of rows to threads: `parts` threads for a row, each with `vector` adjacent elements; `own` rows in
+    a group.
+    """
 
     parts: int
     own: int
@@ -45,7 +49,7 @@ class Shape:
 
     @property
     def group(self) -> int:
-        """Return the threads of a group."""
+        """Return the number of threads of a group."""
         return max(WAVE, self.parts * self.own)
 
 
@@ -64,11 +68,11 @@ class Sort(Lines):
         return Shape(parts, max(1, min(group // parts, power_of_two(most(self.count)))), vector)
 
     def choose(self) -> Shape:
-        """Return the shape that suits: as few elements a thread as groups of threads allow."""
+        """Return the heuristic shape: as few elements for each thread as the size of a group allows."""
         return self._shape(MAX_VECTOR // 2 if self.padded <= SHORT else MAX_VECTOR, GROUP)
 
     def candidates(self) -> list[Shape]:
-        """Return every shape worth a try, the one that `choose` takes first."""
+        """Return every candidate shape; the one of `choose` is first."""
         found = [self.choose()]
         for vector in (2, 4, 8, 16):
             shapes = [self._shape(vector, group) for group in (WAVE, GROUP, 2 * GROUP)]
@@ -76,7 +80,7 @@ class Sort(Lines):
         return list(dict.fromkeys(found))
 
     def axes(self) -> list[Axis]:
-        """Return who walks through what."""
+        """Return the mapping of the axes."""
         shape = self.shape
         return [
             Axis("group", "grid", (self.count + shape.own - 1) // shape.own, "groups of rows"),
@@ -86,7 +90,7 @@ class Sort(Lines):
         ]
 
     def lower(self, name: str, choice: Shape | None = None) -> Lowered:
-        """Return the machine IR in the shape chosen, or the heuristic one."""
+        """Return the machine IR in the given or the heuristic shape."""
         self.shape = shape = choice or self.choose()
         self.frame = frame = Frame(self.kernel, name, shape.group)
         self.build = frame.build
@@ -102,8 +106,8 @@ class Sort(Lines):
         return frame.done(((self.count + shape.own - 1) // shape.own, 1, 1), self.axes(), shape)
 
     def _places(self) -> tuple[list[Int], list[Value | None]]:
-        """Return the places along the row that are this thread's, those that may be there, and the conditions for
-        it.
+        """Return this thread's positions along the row, without those that never exist, and the conditions for an
+        element to exist.
         """
         shape, numbers = self.shape, self.frame.expressions.numbers
         first: Int = axis("part", shape.parts) * shape.vector
@@ -120,7 +124,7 @@ class Sort(Lines):
         return places, masks
 
     def _elements(self, places: Sequence[Int], masks: Sequence[Value | None]) -> list[Value]:
-        """Return a thread's elements; where there is none, the greatest number, which ends up behind all others."""
+        """Return a thread's elements. A missing one is the greatest number, which is sorted to the end."""
         (source,) = self.line.node.sources
         greatest = holders.constant(self.build, int(source.dtype.greatest), source.dtype)
         points = [(self.source_point(place), mask) for place, mask in zip(places, masks, strict=True)]
@@ -130,7 +134,7 @@ class Sort(Lines):
         return found + [greatest] * (self.shape.vector - len(found))
 
     def _sorted(self, values: list[Value]) -> list[Value]:
-        """Return a thread's elements of the sorted row."""
+        """Return this thread's elements of the sorted row."""
         vector = self.shape.vector
         block = 2
         while block <= self.padded:
@@ -146,8 +150,8 @@ class Sort(Lines):
         return values
 
     def _mirrored(self, values: list[Value], block: int) -> list[Value]:
-        """Compare each element with its mirror image in a block, whose halves are sorted: every lesser one is in the
-        lower half then.
+        """Compare each element with the mirrored one in a block whose halves are sorted. Afterwards, the lower half
+        holds the lesser ones.
         """
         vector = self.shape.vector
         if block <= vector:
@@ -167,7 +171,7 @@ class Sort(Lines):
         return found
 
     def _kept(self, mine: list[Value], other: list[Value], bit: int) -> list[Value]:
-        """Return the lesser of two where the bit of the thread's number is clear, the greater where it is set."""
+        """Return the lesser of two where the bit of the thread's number is clear, and the greater where it is set."""
         build = self.build
         upper = build.compare("ne", build.op("and", I32, self.part, build.const(bit)), build.const(0))
         found = []
@@ -185,7 +189,8 @@ class Sort(Lines):
         row = build.mul(self.own, self.padded * size)
         own = build.add(row, build.mul(self.part, size))
         other = build.add(row, build.mul(build.op("xor", I32, self.part, build.const(mask)), size))
-        build.barrier()  # what was there has been read
+        # Wait until the previous contents have been read.
+        build.barrier()
         for i, one in enumerate(values):
             build.lds_store(own, one, constant=i * parts * size)
         build.barrier()
@@ -193,10 +198,10 @@ class Sort(Lines):
 
 
 def candidates(kernel: Kernel, traits: Traits) -> list[Shape]:
-    """Return every shape worth a try for a kernel with a SORT, the heuristic one first."""
+    """Return every candidate shape of a kernel with a SORT, the heuristic one first."""
     return Sort(kernel).candidates()
 
 
 def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None) -> Lowered:
-    """Return the machine IR of a kernel with a SORT, in the shape chosen or the heuristic one."""
+    """Return the machine IR of a kernel with a SORT, in the given or the heuristic shape."""
     return Sort(kernel).lower(name, choice)

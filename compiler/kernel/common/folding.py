@@ -47,7 +47,7 @@ class Folder:
             return self.build.op("fma", total.type, *value.args, total)
         return operate(self.build, self.op, self.dtype, self.dtype, (total, value))
 
-    def taken(self, value: Value, mask: Value | None) -> Value:
+    def element(self, value: Value, mask: Value | None) -> Value:
         """Convert an element to the accumulator's dtype; return the identity element where the mask is false."""
         value = cast(self.build, value, self.node.dtype, self.dtype)
         if mask is None:
@@ -95,7 +95,7 @@ class Folder:
 
         `base` is the constant part of both places. Nothing else may use this LDS before the kernel's next barrier.
         """
-        build, lying = self.build, self.laid(total)
+        build, lying = self.build, self.to_lds(total)
         if writes is None:
             build.lds_store(place, lying, constant=base)
         else:
@@ -111,14 +111,14 @@ class Folder:
         for i in range(0, count, width):
             vector = build.lds_load(lying.type.of(width), first, constant=base + i * stride_bytes)
             for k in range(width):
-                found.append(self.taken_up(build.extract(vector, k), total.type))
+                found.append(self.from_lds(build.extract(vector, k), total.type))
         return self.joined(found)
 
-    def laid(self, total: Value) -> Value:
+    def to_lds(self, total: Value) -> Value:
         """Return an accumulator in the form in which LDS holds it."""
         return self.build.op("zext", I8, total) if total.type is I1 else total
 
-    def taken_up(self, lying: Value, type_: Type) -> Value:
+    def from_lds(self, lying: Value, type_: Type) -> Value:
         """Return an accumulator of a type from the form in which LDS holds it."""
         if type_ is not I1:
             return lying

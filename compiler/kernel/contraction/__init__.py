@@ -1,4 +1,4 @@
 """Matrix products and convolutions, by multiply-adds or by matrix instructions.
 
-Imported by `choose.py` and by attention.
+`choose.py` and attention import it.
 """

@@ -1,14 +1,14 @@
-"""Kernels of matrix products and convolutions: sums of products over K for every pair of a row (M) and a column (N),
+"""Kernels of matrix products and convolutions: a sum of products over K for every pair of a row (M) and a column (N),
 tile by tile.
 
-A kernel has one such sum or two, of the same rows and columns: a convolution and the one on the way around it, two
-products that are multiplied. Where a tile has all of a result's columns, what follows the sums may be folded over them
+A kernel has one such sum, or two with the same rows and columns: a convolution and the one of its shortcut, or two
+products that are multiplied. Where a tile has all columns of the result, the kernel may reduce the values over them
 (`pooling.py`).
 
-A group computes an m x n tile of the result. Slices of k along K go to LDS, each operand's by the threads that load
-them best from memory, whatever the operand is: a convolution's window, a cast, a product with a scale are computed on
-the way. While a slice is multiplied the next one is on its way from memory; there are two places for slices, so one
-barrier a slice. How a tile is multiplied: `fma.py`, `matrix.py`.
+A group computes an m x n tile of the result. Slices of k along K go to LDS. The threads are assigned to the elements of
+an operand in the order in which its memory is contiguous. An operand need not be a plain load: a convolution's window,
+a cast and a product with a scale are computed on the way to LDS. While a slice is multiplied, the next one is loaded
+from memory. LDS holds two slices, so each slice needs one barrier. `fma.py` and `matrix.py` multiply the tiles.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from ringup.compiler.schedule.kernel import MAX_POOLED, MIN_TILED, Access, Fold,
 from ringup.compiler.schedule.needs import axes_of, is_contraction, used
 from ringup.compiler.schedule.views import Point, Within, source_point, within
 
-MAX_EPILOGUE = 1500  # operations behind the sum, over all results of a thread, that are written out one by one
+# Operations after the sum, over all results of a thread, up to which the code is unrolled.
+MAX_EPILOGUE = 1500
 AnyTile = TypeVar("AnyTile", bound="Tile")
-Pieces: TypeAlias = Mapping[Atom, Int]  # axes that were cut, as sums of what they were cut into
+# Axes that were split, each as a sum of its pieces.
+Pieces: TypeAlias = Mapping[Atom, Int]
 
 
 class Tile(Protocol):
-    """How a group's work is shaped; `speed` is what a compute unit makes of it beside the best (a guess from operand
-    traffic).
+    """The shape of a group's work. `speed`: the throughput of a compute unit relative to the best tile (GUESS, from the
+    traffic of operands).
     """
 
     @property
@@ -55,8 +57,8 @@ class Tile(Protocol):
 
 
 class Run(NamedTuple):
-    """Neighbouring elements of a result row that a thread holds: the first one's number among its totals, row and first
-    column in the tile.
+    """Adjacent elements of a result row that a thread holds: the number of the first one among its totals, and its row
+    and column in the tile.
     """
 
     first: int
@@ -67,7 +69,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """One operand: its factor of the product, the merged axes of its own (M or N), and the position it is read at
+    """One operand: its factor of the product, the merged axes that only it has (M or N), and the position it is read at
     (None: several).
     """
 
@@ -77,8 +79,11 @@ class Side:
 
 
 def fits(kernel: Kernel) -> bool:
-    """Return whether a kernel is a contraction, or several of the same rows and columns, that tiles suit."""
-    if kernel.pool is not None:  # the cut made sure of it
+    """Return whether a kernel is a contraction, or several with the same rows and columns, for which tiles are
+    suitable.
+    """
+    # The cut has checked it.
+    if kernel.pool is not None:
         return True
     if not kernel.folds or not all(is_contraction(fold.node) for fold in kernel.folds):
         return False
@@ -104,10 +109,10 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
 def split_axes(
     kernel: Kernel, fold: Fold, pieces: Pieces | None = None
 ) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
-    """Return the kernel's axes that only the first and only the second factor of a contraction depends on, None if the
-    axes mix.
+    """Return the kernel's axes that only the first factor of a contraction depends on, and those that only the second
+    one depends on; None if the axes mix.
 
-    `pieces` tells axes as others. An attention may have none of either: a single query, a single column.
+    `pieces` replaces axes. In an attention, either set may be empty: a single query, or a single column.
     """
     if kernel.attention is not None:
         first, second = (axes_of(point) for point in _read_by_factors(kernel, pieces or {}))
@@ -122,7 +127,7 @@ def split_axes(
 
 
 def _read_by_factors(kernel: Kernel, pieces: Pieces) -> list[Point]:
-    """Return the indices at which each factor reads memory, of all reads together."""
+    """Return the indices of all memory reads of each factor."""
     fold = kernel.folds[0]
     return [
         tuple(
@@ -135,11 +140,11 @@ def _read_by_factors(kernel: Kernel, pieces: Pieces) -> list[Point]:
 
 
 def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
-    """Return the axes of a kernel with their sizes, and what those are that were cut into pieces: only an attention's
-    are.
+    """Return the axes of a kernel with their sizes, and those that were split into pieces. Only an attention's axes are
+    split.
 
-    Heads of queries that share a head of keys may be one axis of the result, and so may heads with the columns of each:
-    its pieces are an axis of both factors and one of a single factor, which the whole is not.
+    One axis of the result may combine heads of queries that share a head of keys, or heads and their columns. One of
+    its pieces is then an axis of both factors, the other an axis of a single factor. The whole axis is neither.
     """
     axes = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
     pieces: dict[Atom, Int] = {}
@@ -166,8 +171,8 @@ def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
 
 
 def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Return the sizes of the two pieces that an axis may be cut into: where both factors read memory and divide it
-    there.
+    """Return the sizes of the two pieces that an axis may be split into. Only where both factors read memory along the
+    axis, and divide it by one of these sizes.
     """
     own = atom_of(variable)
     if not isinstance(size, int) or not all(own in axes_of(point) for point in points):
@@ -181,8 +186,8 @@ def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[
 
 
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
-    """Return the tiles by when they finish, by a simple count: turns of the card's units times the size of a tile, by
-    speed.
+    """Sort the tiles by a simple estimate of their time: iterations of the card's units times the size of a tile,
+    divided by its speed.
     """
     m, n, batch = problem.m, problem.n, most(problem.batch.size)
     if problem.kernel.pool is not None:
@@ -201,8 +206,8 @@ def all_folds(kernel: Kernel) -> list[Fold]:
 
 
 class Problem:
-    """A contraction before its tile is chosen: whose axes are whose, and how large it is. `rows`: the axes that are to
-    be its rows.
+    """A contraction before its tile is chosen: the assignment of axes to rows, columns, batch and depth, and the sizes.
+    `rows`: the axes that must be the rows.
     """
 
     def __init__(self, kernel: Kernel, fold: Fold | None = None, rows: frozenset[Atom] | None = None) -> None:
@@ -218,8 +223,8 @@ class Problem:
         positions = [*(substitute(one, pieces) for one in places(reads)), out, *others]
         first, second = split_axes(kernel, self.fold, pieces) or (frozenset(), frozenset())
         factors = product_node.sources
-        # columns are the axes that run through the result's memory: threads side by side store side by side; an
-        # attention's are its values', a pool's what it runs over
+        # Columns are the axes along which the result is contiguous in memory, so adjacent threads store adjacent
+        # elements. In an attention they are the columns of the values, with a pool the axes that it reduces.
         if rows is not None:
             swapped = first != rows
         elif pool is not None:
@@ -236,7 +241,8 @@ class Problem:
             for atoms, letter in ((first, "m"), (second, "n"))
         ]
         self.batch = merged([pair for pair in pairs if atom_of(pair[0]) not in first | second], positions, "b")
-        self.inner: Space | None = None  # what the scores of an attention are summed over
+        # The axes that the scores of an attention are summed over.
+        self.inner: Space | None = None
         if kernel.scores is not None:
             shape = kernel.scores.node.sources[0].shape
             self.inner = merged([(one, shape[i]) for i, one in kernel.scores.variables.items()], positions, "s")
@@ -254,8 +260,8 @@ class Problem:
         return Side(factor, own, self.position(factor, self.fold.inner))
 
     def position(self, node: Node, point: Point) -> Int | None:
-        """Return where in memory a node is read for a point, in terms of the merged axes; None where it is read at
-        several places.
+        """Return the position in memory at which a node is read for a point, in terms of the merged axes; None if it
+        reads several places.
         """
         found: list[Access] = accesses([(node, point)], self.kernel.inputs, ())
         positions = [substitute(one, self.original) for one in places(found)]
@@ -273,10 +279,10 @@ class Problem:
 
 
 def problems(kernel: Kernel) -> list[Problem]:
-    """Return the contractions of a kernel that `fits`, all with the same rows, the shallowest first.
+    """Return the contractions of a kernel that `fits`, all with the same rows, the one with the least depth first.
 
-    By the model the order matters little: the long loop of a block of 512 channels takes 16 % longer behind nothing
-    than behind a short one.
+    By the model the order matters little: the long loop of a block of 512 channels takes 16 % longer as the first loop
+    than after a short one.
     """
     first = Problem(kernel)
     found = [first, *(Problem(kernel, fold, first.rows) for fold in kernel.folds[1:] if kernel.pool is None)]
@@ -284,7 +290,7 @@ def problems(kernel: Kernel) -> list[Problem]:
 
 
 class Tiled(ABC):
-    """A kernel whose result is made tile by tile: whose axes are whose, and what follows the sum."""
+    """The base of kernels that compute their result tile by tile: the assignment of axes, and what follows the sum."""
 
     def __init__(self, every: Sequence[Problem], name: str, tile: Tile) -> None:
         problem = every[0]
@@ -306,14 +312,15 @@ class Tiled(ABC):
         )
         self._paths = [path_to(result, one.fold.node) for one in every]
         self._at_batch: dict[Atom, Int] = {}
-        self.storing: Value | None = None  # where several threads have a result: which of them stores it
+        # Where several threads have a result: the condition for storing it.
+        self.storing: Value | None = None
 
     @abstractmethod
     def lower(self) -> Lowered:
         """Return the machine IR."""
 
     def axes(self, groups: Sequence[Int], slices: Int) -> list[Axis]:
-        """Return who walks through what."""
+        """Return the mapping of the axes."""
         found = [
             Axis(name, "grid", size, meaning)
             for name, size, meaning in zip(
@@ -333,16 +340,16 @@ class Tiled(ABC):
         return found
 
     def thread_axes(self) -> list[Axis]:
-        """Return who the group's threads are."""
+        """Return the axes of the group's threads."""
         return threads(self.tile.threads)
 
     @abstractmethod
     def own_axes(self) -> list[Axis]:
-        """Return what a thread, or a wave, holds of the tile."""
+        """Return the axes of the part of the tile that a thread or a wave holds."""
 
     def _groups(self) -> tuple[Int, Int, Int]:
-        """Bind the group's tile and batch, return the number of groups: columns along x, so that neighbours share
-        rows.
+        """Bind the group's tile and batch; return the number of groups. Columns are along x, so that adjacent groups
+        share rows.
         """
         build = self.frame.build
         found: list[Int] = []
@@ -357,8 +364,8 @@ class Tiled(ABC):
         return found[0], found[1], count
 
     def own(self, side: int, local: Int) -> tuple[dict[Atom, Int], Int]:
-        """Return where the own axes of an operand are at a place within the group's tile, and the place in all of
-        them.
+        """Return the indices of an operand's own axes at a position in the group's tile, and the position in the whole
+        operand.
         """
         space = self.sides[side].own
         size = (self.tile.m, self.tile.n)[side]
@@ -366,12 +373,14 @@ class Tiled(ABC):
         return at(space, number), number
 
     def point(self, point: Point, where: dict[Atom, Int]) -> Point:
-        """Return a point in terms of threads and groups."""
+        """Express a point in terms of threads and groups."""
         everything = self._at_batch | where
         return tuple(substitute(substitute(index, self._original), everything) for index in point)
 
     def _finish(self, products: Sequence[Sequence[Value]], runs: Sequence[Run]) -> None:
-        """Compute what follows the sums, each with a value for every result of the thread, and store it, run by run."""
+        """Compute what follows the sums, and store it run by run. Each product has a value for every result of the
+        thread.
+        """
         rows, columns = (side.own.size for side in self.sides)
         for run in runs:
             where_m, row = self.own(0, run.row)
@@ -389,7 +398,8 @@ class Tiled(ABC):
                 requests = list(zip(points, masks, strict=True))
                 values = self.frame.expressions.values(self._pooling.source, requests)
                 self._pooling.put(run.row, run.column // run.length, values, masks)
-            elif divides(run.length, columns):  # a run lies inside or outside as a whole
+            # A run is inside or outside as a whole.
+            elif divides(run.length, columns):
                 self._store(points, parts, masked(self.frame, tests[0], mask))
             else:
                 for i, (point, test) in enumerate(zip(points, tests, strict=True)):
@@ -397,11 +407,11 @@ class Tiled(ABC):
 
     @property
     def rolled_rows(self) -> int:
-        """Return the rows of results that a thread holds, 0 where `rolled_runs` cannot tell a row's runs."""
+        """Return the number of rows of results of a thread, 0 if `rolled_runs` does not support the lowering."""
         return 0
 
     def rolled_runs(self, row: Int) -> list[Run]:
-        """Return the runs of a thread's row, `first` counted within the row."""
+        """Return the runs of a thread's row, with `first` counted within the row."""
         raise ValueError(f"{type(self).__name__} has no rows to roll over: row {row}")
 
     def _epilogue_size(self) -> int:
@@ -420,9 +430,10 @@ class Tiled(ABC):
         return count
 
     def _finish_rolled(self, products: Sequence[Sequence[Value]]) -> None:
-        """Do the same as `_finish` in loops over the thread's rows, the results waiting in LDS: long code stays short.
+        """Do the same as `_finish` in loops over the thread's rows, so that long code is not repeated. The results wait
+        in LDS.
 
-        There is a loop for each product, over its part of the rows, so that several take no more LDS than one.
+        Each product's part of the rows has a loop of its own, so several products need no more LDS than one.
         """
         build, expressions = self.frame.build, self.frame.expressions
         type_ = products[0][0].type
@@ -448,12 +459,12 @@ class Tiled(ABC):
                 self._finish(found, self.rolled_runs(row + first))
 
     def _waiting_bytes(self, products: Sequence[Sequence[Value]]) -> int:
-        """Return the LDS that results take which wait for their rows' turn."""
+        """Return the LDS size of the results that wait for their row's iteration."""
         rows = self.rolled_rows // len(products) * len(products)
         return rows * (len(products[0]) // self.rolled_rows) * self.tile.threads * products[0][0].type.size_bytes
 
     def _define(self, points: Sequence[Point], parts: Sequence[Sequence[Value]]) -> None:
-        """Say what the sums are that some points of the result, or of what a pool is made of, need."""
+        """Set the values of the sums that some points of the result need, or points of the pool's source."""
         for problem, path, values in zip(self.problems, self._paths, parts, strict=True):
             self.frame.expressions.define(problem.fold.node, _along(path, points, values))
 
@@ -464,7 +475,7 @@ class Tiled(ABC):
     def _store_pooled(self, pool: Fold, pooling: Pooling) -> None:
         """Store what follows the fold over the tile's columns."""
         path = path_to(self.kernel.computed, pool.node)
-        for local, there, value in pooling.taken_up():
+        for local, there, value in pooling.results():
             where, row = self.own(0, local)
             point = self.point(self.kernel.axes, where)
             mask = masked(self.frame, within(row, 0, self.problem.m), there)
@@ -473,14 +484,14 @@ class Tiled(ABC):
 
 
 class Contraction(Tiled):
-    """The lowering of one product, or of several one after the other; how a tile is multiplied is the two below this:
-    `fma.py`, `matrix.py`.
+    """The lowering of one product, or of several one after the other. The subclasses in `fma.py` and `matrix.py`
+    multiply a tile.
     """
 
     def operand(self, problem: Problem, number: int) -> Operand:
-        """Return what is staged of a product's rows (0) or columns (1)."""
+        """Return the operand to stage: a product's rows (0) or columns (1)."""
         side, depth = problem.sides[number], problem.depth
-        # along the other's axes the factor does not change, though what it is read from may have them
+        # The factor does not depend on the other operand's axes, but the memory it reads may.
         anywhere: dict[Atom, Int] = dict.fromkeys(axes_of(problem.sides[1 - number].own.variables), 0)
         along_k = (
             side.position is not None and stride(side.position, depth.variables[-1] if depth.variables else 0) == 1
@@ -496,11 +507,11 @@ class Contraction(Tiled):
 
     @abstractmethod
     def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
-        """Return how the slices of a product's operands go to LDS."""
+        """Return the staging of a product's operands."""
 
     @abstractmethod
     def first(self) -> list[Value]:
-        """Return the totals of before the first slice."""
+        """Return the totals before the first slice."""
 
     @abstractmethod
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
@@ -508,7 +519,7 @@ class Contraction(Tiled):
 
     @abstractmethod
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
-        """Return the thread's results in the product's dtype and where in the tile they belong."""
+        """Return the thread's results in the product's dtype, and their places in the tile."""
 
     def lower(self) -> Lowered:
         """Return the machine IR."""
@@ -519,7 +530,8 @@ class Contraction(Tiled):
         runs: list[Run] = []
         for problem in self.problems:
             if products and self._slices(self.problems[0]) == 1:
-                build.barrier()  # ORDER: the slices lie where the ones before are read
+                # ORDER: these slices overwrite the previous product's, which must have been read.
+                build.barrier()
             values, runs = self.results(self._product(problem))
             products.append(values)
         is_rolled = self.rolled_rows > len(products) and self._epilogue_size() * len(products[0]) > MAX_EPILOGUE
@@ -529,7 +541,8 @@ class Contraction(Tiled):
             self._pooling = Pooling(
                 self.frame, self._pool, self.thread, self.tile.m, self.tile.n // runs[0].length, pieces, base
             )
-            build.barrier()  # ORDER: what is folded lies where the slices were
+            # ORDER: the pool's values overwrite the slices.
+            build.barrier()
         if is_rolled:
             self._finish_rolled(products)
         else:
@@ -545,7 +558,8 @@ class Contraction(Tiled):
         """Return the totals of a product."""
         build, expressions = self.frame.build, self.frame.expressions
         slices, stagings = self._slices(problem), self.stagings(problem)
-        half = 0  # the second slices' places lie behind the first's
+        # The second pair of slices follows the first.
+        half = 0
         for staging in stagings:
             staging.place = half
             half += staging.slice_bytes
@@ -574,8 +588,8 @@ class Contraction(Tiled):
 
 
 def _along(path: Sequence[Node], points: Sequence[Point], values: Sequence[Value]) -> dict[Point, Value]:
-    """Return values by where points of the first of some movement nodes lie in the source of the last, without those
-    that a PAD fills.
+    """Follow points through a path of movement nodes; return the values by the resulting points of the last node's
+    source. Points that a PAD fills are left out.
     """
     found: dict[Point, Value] = {}
     for point, value in zip(points, values, strict=True):
@@ -590,7 +604,7 @@ def _along(path: Sequence[Node], points: Sequence[Point], values: Sequence[Value
 
 
 def path_to(root: Node, target: Node) -> list[Node]:
-    """Return the movement nodes on the way from a kernel's root to its reduction."""
+    """Return the movement nodes on the path from a kernel's root to its reduction."""
     stack: list[tuple[Node, list[Node]]] = [(root, [])]
     seen = {root}
     while stack:

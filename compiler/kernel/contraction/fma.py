@@ -1,5 +1,5 @@
-"""Tiles of a contraction by multiply-adds: a thread holds thread_m x thread_n results and reads as many rows and
-columns of each k from LDS.
+"""Tiles of a contraction by multiply-adds: a thread holds thread_m x thread_n results, and for each k reads as many
+rows and columns from LDS.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from ringup.compiler.kernel.contraction.contraction import Contraction, Problem,
 from ringup.compiler.machine.ir import Value
 from ringup.compiler.schedule.views import Within
 
-PAD = 4  # elements behind each row of a slice in LDS: neighbouring threads' stores fall into other banks
-RUN = 4  # neighbouring rows or columns that a thread takes together
+# Elements after each row of a slice in LDS, so that the stores of adjacent threads go to different banks.
+PAD = 4
+# Adjacent rows or columns of a thread.
+RUN = 4
 
 
 @dataclass(frozen=True)
 class FmaTile:
-    """See `contraction.Tile`. `ways`: waves that have the same results share each slice's k, and add up what they have
-    in the end.
+    """See `contraction.Tile`. `ways`: this many sets of waves have the same results; each takes a part of every slice's
+    k, and the sets add up their totals at the end.
     """
 
     m: int
@@ -40,12 +42,12 @@ class FmaTile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a group."""
+        """Return the number of threads of a group."""
         return self.own_threads * self.ways
 
     @property
     def own_threads(self) -> int:
-        """Return the threads that hold all of the tile's results."""
+        """Return the number of threads that together hold each result once."""
         return self.m * self.n // (self.thread_m * self.thread_n)
 
     def __str__(self) -> str:
@@ -65,7 +67,8 @@ TILES = (
     FmaTile(64, 16, 4, 4, 16, 0.5),
     FmaTile(16, 16, 2, 4, 16, 0.3),
 )
-TRIED = (  # worth a try, never the heuristic's
+# Candidates that the heuristic never chooses.
+TRIED = (
     FmaTile(128, 128, 8, 8, 16, 0.9),
     FmaTile(64, 64, 8, 8, 16, 0.8),
     FmaTile(64, 128, 4, 8, 8, 0.8),
@@ -74,18 +77,23 @@ TRIED = (  # worth a try, never the heuristic's
     FmaTile(32, 64, 4, 8, 16, 0.6),
     FmaTile(32, 32, 4, 4, 8, 0.5),
 )
-# where a tile has all columns and rows are few; by the model 512 x 49 x 4608 takes 27 us with the first, 49 us with 16
-# rows
+# For a pool, where a tile has all columns and there are few rows. By the model, 512 x 49 x 4608 takes 27 us with the
+# first one and 49 us with 16 rows.
 POOLED = (
     FmaTile(8, 64, 2, 4, 16, 0.48),
     FmaTile(4, 64, 1, 4, 16, 0.28),
 )
-MAX_SHARING = 512  # threads of a group whose waves share k
-MAX_SHARED = 16  # results of a thread that are added up over ways: each is an access of LDS for every way
-MIN_TURNS, MAX_TURNS = 4, 32  # of the loop that ways leave
-# waves of a unit that ways may come to, by the model as good as more: where turns are few, and where they are many
+# Threads of a group whose waves share k.
+MAX_SHARING = 512
+# Results of a thread that may be added up over ways: each takes an LDS access for every way.
+MAX_SHARED = 16
+# Iterations of the loop with ways. With fewer than MIN_TURNS, no more ways are used. From MAX_TURNS on, BUSY_WAVES
+# applies.
+MIN_TURNS, MAX_TURNS = 4, 32
+# Waves of a compute unit up to which ways are used, by the model as good as more: with few iterations, and with many.
 FEW_WAVES_LIMIT, BUSY_WAVES = 4, 8
-MAX_WIDE = 16  # results of 8 bytes that a thread holds
+# Results of 8 bytes that a thread may hold.
+MAX_WIDE = 16
 
 
 class FmaContraction(Contraction):
@@ -98,7 +106,7 @@ class FmaContraction(Contraction):
         self._own, self._way = self.thread % tile.own_threads, self.thread // tile.own_threads
 
     def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
-        """Return how the operands' slices go to LDS: as rows of k, each of all the tile's rows or columns."""
+        """Return the staging of the operands: rows of k, each with all rows or columns of the tile."""
         type_ = holders.stored(problem.dtype)
         rows, columns = (
             Staging(self.frame, self.thread, self.operand(problem, i), size, self.tile.k, type_, by_k=True, pad=PAD)
@@ -146,7 +154,7 @@ class FmaContraction(Contraction):
         return operate(build, Op.ADD, dtype, dtype, (total, operate(build, Op.MUL, dtype, dtype, (a, b))))
 
     def results(self, totals: Sequence[Value]) -> tuple[list[Value], list[Run]]:
-        """Return the totals of all ways, in runs of neighbouring columns."""
+        """Return the totals over all ways, in runs of adjacent columns."""
         tile = self.tile
         if tile.ways > 1:
             totals = self._over_ways(totals)
@@ -159,14 +167,15 @@ class FmaContraction(Contraction):
         return list(totals), runs
 
     def _over_ways(self, totals: Sequence[Value]) -> list[Value]:
-        """Return the totals of all ways added up, the same ones in each: a thread's lie side by side with those of its
-        likes, through LDS.
+        """Add up the totals of all ways through LDS, where the values of the threads are adjacent. Each way gets the
+        same sums.
         """
         build, numbers, tile = self.frame.build, self.frame.expressions.numbers, self.tile
         size = totals[0].type.size_bytes
         function = build.function
         function.lds_bytes = max(function.lds_bytes, len(totals) * tile.threads * size)
-        build.barrier()  # ORDER: they lie where the slices are read
+        # ORDER: they overwrite the slices, which must have been read.
+        build.barrier()
         own = numbers.emit(self.thread * size)
         for i, total in enumerate(totals):
             build.lds_store(own, total, constant=i * tile.threads * size)
@@ -181,7 +190,8 @@ class FmaContraction(Contraction):
             while len(parts) > 1:
                 parts = [self._sum(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
             found += parts
-        build.barrier()  # ORDER: what comes next lies there too
+        # ORDER: later values use the same place.
+        build.barrier()
         self.storing = numbers.condition(Within(self._way, 0, 1))
         return found
 
@@ -190,7 +200,7 @@ class FmaContraction(Contraction):
 
     @property
     def rolled_rows(self) -> int:
-        """Return the thread's rows."""
+        """Return the number of the thread's rows."""
         return self.tile.thread_m
 
     def rolled_runs(self, row: Int) -> list[Run]:
@@ -200,7 +210,7 @@ class FmaContraction(Contraction):
         return [Run(j, self._local(0, row), self._local(1, j), run) for j in range(0, tile.thread_n, run)]
 
     def thread_axes(self) -> list[Axis]:
-        """Return who the group's threads are."""
+        """Return the axes of the group's threads."""
         ways = [Axis("way", "reduce", self.tile.ways, "waves that share k")] if self.tile.ways > 1 else []
         return [*threads(self.tile.own_threads), *ways]
 
@@ -213,9 +223,9 @@ class FmaContraction(Contraction):
         ]
 
     def _local(self, side: int, i: Int) -> Int:
-        """Return which row (0) or column (1) of the tile the thread's i-th one is.
+        """Return the row (0) or column (1) of the tile that the thread's i-th one is.
 
-        Runs of four lie a part of the tile apart, so that threads side by side read LDS side by side.
+        A thread's runs of four are spread over the tile, so that adjacent threads read adjacent places in LDS.
         """
         tile = self.tile
         size, own = ((tile.m, tile.thread_m), (tile.n, tile.thread_n))[side]
@@ -236,14 +246,15 @@ def _allowed(tiles: Sequence[FmaTile], problem: Problem, traits: Traits) -> list
 
 
 def _shared(tile: FmaTile, problem: Problem, traits: Traits) -> FmaTile:
-    """Return a tile with as many ways as its groups leave waves idle, each with turns enough and room for its
-    slices.
+    """Return a tile with as many ways as there are idle waves. Each way must have enough iterations, and the slices
+    must fit into LDS.
     """
     if tile.thread_m * tile.thread_n > MAX_SHARED:
         return tile
     groups = -(-problem.m // tile.m) * -(-problem.n // tile.n) * most(problem.batch.size)
     waves, line_bytes = groups * tile.own_threads / (WAVE * traits.compute_units), problem.dtype.size_bytes
-    line_bytes *= 2 * (tile.m + tile.n + 2 * PAD)  # of a step along the depth, in two slices
+    # Bytes of one step along the depth, in two slices.
+    line_bytes *= 2 * (tile.m + tile.n + 2 * PAD)
     ways = 1
     while tile.own_threads * ways * 2 <= MAX_SHARING and tile.k * ways * 2 * line_bytes <= traits.lds_bytes:
         turns = most(problem.depth.size) // (tile.k * ways * 2)
@@ -254,14 +265,14 @@ def _shared(tile: FmaTile, problem: Problem, traits: Traits) -> FmaTile:
 
 
 def candidates(problem: Problem, traits: Traits) -> list[FmaTile]:
-    """Return every tile worth a try, the heuristic one first."""
+    """Return every candidate tile, the heuristic one first."""
     first, *others = _allowed(_usual(problem), problem, traits)
     found = [_shared(first, problem, traits), first, *others, *(_shared(one, problem, traits) for one in others)]
     return list(dict.fromkeys([*found, *_allowed(TRIED, problem, traits)]))
 
 
 def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: FmaTile | None = None) -> Lowered:
-    """Return the machine IR of contractions by multiply-adds, by the tile chosen or the heuristic one."""
+    """Return the machine IR of contractions by multiply-adds, with the given or the heuristic tile."""
     if choice is None:
         choice = _shared(_allowed(_usual(problems[0]), problems[0], traits)[0], problems[0], traits)
     return FmaContraction(problems, name, choice).lower()

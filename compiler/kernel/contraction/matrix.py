@@ -1,7 +1,7 @@
-"""Tiles of a contraction by matrix instructions: f16 or bf16 factors and f32 sums, bytes and 32-bit integer sums.
+"""Tiles of a contraction by matrix instructions: f16 or bf16 factors with f32 sums, or bytes with 32-bit integer sums.
 
-A wave holds a rectangle of 16 x 16 fragments. Factors that are casts of narrow tensors are taken before the cast: the
-instruction widens them itself, exactly as the cast would.
+A wave holds a rectangle of 16 x 16 fragments. A factor that is a cast of a narrow tensor is used before the cast: the
+instruction widens it exactly as the cast would.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from ringup.compiler.kernel.contraction.contraction import Contraction, Problem,
 from ringup.compiler.machine.ir import I32, Value
 
 FRAGMENT = 16
-KINDS = {  # factors: what the machine IR calls them, the dtype of their sums
+# For each factor dtype: its name in the machine IR, and the dtype of the sums.
+KINDS = {
     dtypes.float16: ("f16", dtypes.float32),
     dtypes.bfloat16: ("bf16", dtypes.float32),
     dtypes.int8: ("i8", dtypes.int32),
     dtypes.uint8: ("u8", dtypes.uint32),
 }
-PAD_BYTES = 16  # behind each row in LDS: rows begin in other banks, and stay aligned for the widest access
+# Bytes after each row in LDS. Rows then start in different banks and stay aligned for the widest access.
+PAD_BYTES = 16
 
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """See `contraction.Tile`. `waves_m` x `waves_n` waves share the tile."""
+    """See `contraction.Tile`. `waves_m` x `waves_n` waves divide the tile."""
 
     m: int
     n: int
@@ -43,7 +45,7 @@ class MatrixTile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a group of 32-lane waves."""
+        """Return the number of threads of a group of 32-lane waves."""
         return 32 * self.waves_m * self.waves_n
 
     def __str__(self) -> str:
@@ -59,7 +61,8 @@ TILES = (
     MatrixTile(32, 32, 32, 1, 1, 0.45),
     MatrixTile(16, 32, 32, 1, 1, 0.35),
 )
-TRIED = (  # worth a try, never the heuristic's
+# Candidates that the heuristic never chooses.
+TRIED = (
     MatrixTile(128, 128, 32, 2, 2, 0.9),
     MatrixTile(128, 128, 16, 4, 2, 0.9),
     MatrixTile(128, 64, 32, 2, 2, 0.85),
@@ -87,7 +90,7 @@ class MatrixContraction(Contraction):
         self.frame.bind(self._wave, self.frame.build.op("wave_id", I32))
 
     def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
-        """Return how the operands' slices go to LDS: as rows or columns, each of the slice's k."""
+        """Return the staging of the operands: rows or columns, each with all k of the slice."""
         type_ = holders.stored(self.sides[0].factor.dtype)
         pad = PAD_BYTES // type_.size_bytes
         rows, columns = (
@@ -103,7 +106,7 @@ class MatrixContraction(Contraction):
         return [zeros] * (self._rows * self._columns)
 
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
-        """Return the fragments with the products of each 16 of the slice's k added."""
+        """Return the fragments with the products of the slice added, 16 k at a time."""
         build = self.frame.build
         found = list(totals)
         kind = KINDS[self.sides[0].factor.dtype][0]
@@ -118,7 +121,7 @@ class MatrixContraction(Contraction):
         return found
 
     def _address(self, number: int, staging: Staging, here: Value) -> Value:
-        """Return where in LDS this lane's part of the wave's first fragment begins."""
+        """Return the LDS address of this lane's part of the wave's first fragment."""
         own, k = self._traits.operand(self._lane)
         wave = (self._wave // self.tile.waves_n, self._wave % self.tile.waves_n)[number]
         count = (self._rows, self._columns)[number]
@@ -154,10 +157,10 @@ class MatrixContraction(Contraction):
 
 
 def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
-    """Return a factor before it was widened, itself if it was not: through movement, which does the same to narrow
+    """Return a factor before it was widened, or unchanged if it was not. Movement between is repeated on the narrow
     elements.
 
-    What is read from memory, as `inputs` are, stays as it lies there.
+    A node of `inputs` is read from memory and stays as it is.
     """
     if factor in inputs:
         return factor
@@ -171,7 +174,7 @@ def uncast(factor: Node, inputs: Collection[Node] = ()) -> Node:
 
 
 def narrowed(problems: Sequence[Problem], traits: MatrixTraits) -> list[Problem] | None:
-    """Return the problems with factors as matrix instructions take them, all of one kind, None where they do not."""
+    """Return the problems with factors that matrix instructions accept, all of one kind; None if they have none."""
     factors = [[uncast(side.factor, problem.kernel.inputs) for side in problem.sides] for problem in problems]
     narrow = factors[0][0].dtype
     if any(one.dtype is not narrow for pair in factors for one in pair) or narrow.name not in traits.kinds:
@@ -184,14 +187,12 @@ def narrowed(problems: Sequence[Problem], traits: MatrixTraits) -> list[Problem]
 
 
 def candidates(problem: Problem, traits: Traits) -> list[MatrixTile]:
-    """Return every tile worth a try, the heuristic one first."""
+    """Return every candidate tile, the heuristic one first."""
     return by_speed(TILES, problem, traits.compute_units) + by_speed(TRIED, problem, traits.compute_units)
 
 
 def lower(problems: Sequence[Problem], name: str, traits: Traits, choice: MatrixTile | None = None) -> Lowered:
-    """Return the machine IR of `narrowed` contractions by matrix instructions, by the tile chosen or the heuristic
-    one.
-    """
+    """Return the machine IR of `narrowed` contractions by matrix instructions, with the given or the heuristic tile."""
     if traits.matrix is None:
         raise ValueError("the target has no matrix instructions")
     tile = choice or by_speed(TILES, problems[0], traits.compute_units)[0]
