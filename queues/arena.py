@@ -1,5 +1,5 @@
-"""An arena of card-visible memory, used like a ring, for what lives as long as a submission: kernel arguments, indirect
-buffers.
+"""An arena: memory that the card sees, used like a ring. It holds what lives as long as a submission: kernel arguments
+and indirect buffers.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from ringup.queues.timeline import Point, retire
 
 
 class Arena:
-    """`size_bytes` at `gpu_va`. Pieces are taken in turn and become free in the same order, when their submission is
-    done.
+    """`size_bytes` at `gpu_va`. Pieces are taken in turn. They become free in the same order, each when its submission
+    is done.
     """
 
     # bytes: at least a cache line, and the largest alignment of indirect buffers and kernel arguments
@@ -27,13 +27,13 @@ class Arena:
     ) -> None:
         self.gpu_va, self.size_bytes = gpu_va, size_bytes
         self._write, self._view = write, view
-        # bytes ever taken, bytes ever freed. While `head` does not change, the last piece holds what was put there
+        # bytes ever taken, bytes ever freed. While `head` stays the same, the last piece keeps its contents
         self.head = self._tail = 0
         self._pending: deque[tuple[Point, int]] = deque()
 
     def take(self, size_bytes: int, timeout_s: float) -> int:
-        """Return the offset of a free piece, waiting for old submissions where needed. The caller then calls
-        `keep_until` with its point.
+        """Return the offset of a free piece. Wait for old submissions if there is no room. The caller then calls
+        `keep_until` with the point of its submission.
         """
         need, head, most = -(-size_bytes // self.ALIGN) * self.ALIGN, self.head, self.size_bytes
         at = head % most
@@ -42,13 +42,14 @@ class Arena:
             return at
         if need > most:
             raise ValueError(f"{size_bytes} bytes never fit an arena of {self.size_bytes}")
-        # no piece wraps
+        # a piece does not wrap: skip the end of the arena
         if at + need > self.size_bytes:
             need += self.size_bytes - at
             at = 0
         pending = self._pending
         while self.head + need - self._tail > self.size_bytes:
-            # no work is in flight, so nothing is in use: with the skipped end the piece needed more than all bytes
+            # no work is in flight, so nothing is in use. The piece and the skipped end are larger than the arena: start
+            # again at offset 0
             if not pending:
                 self._tail = self.head
                 self.head = self._tail = -(-self.head // self.size_bytes) * self.size_bytes
@@ -67,17 +68,17 @@ class Arena:
             self._write(offset_bytes, data)
 
     def keep_until(self, point: Point) -> None:
-        """Keep what was taken so far until `point` is done."""
+        """Keep the pieces taken so far until `point` is done."""
         self._pending.append((point, self.head))
 
     def keep_on(self, point: Point) -> None:
-        """Keep the last piece until a later `point`: it is used once more."""
-        # it replaces the entry of `keep_until`: of two entries with one end, the first would free the piece too early
+        """Keep the last piece until a later `point`, whose submission uses the piece too."""
+        # replace the entry of `keep_until`: with two entries of the same end, the first would free the piece too early
         self._pending[-1] = point, self.head
 
     def forget(self) -> None:
-        """Free everything: no work is in flight any more."""
+        """Free all pieces. No work may be in flight."""
         self._pending.clear()
-        # no stream may find its arguments in the last piece
+        # a changed `head` tells streams that the last piece no longer holds their arguments
         self.head += self.ALIGN
         self._tail = self.head

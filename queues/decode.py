@@ -1,6 +1,7 @@
 """What the decoders of all engines share: a decoded packet, and the bytes of a live ring in order.
 
-A decoder shows whatever it is given. What no engine would take is a packet with a note, never an exception.
+A decoder shows any data. It never raises an exception for bytes that no engine accepts: it returns a packet with a
+note.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from typing import Protocol
 
 from ringup.errors import RingupError
 
-# (gpu_va, size_bytes) of an indirect buffer to its bytes; raises where there are none
+# takes the gpu_va and size_bytes of an indirect buffer, returns its bytes; raises an error where there is no memory
 Fetch = Callable[[int, int], bytes]
 Stream = bytes | bytearray | memoryview | Sequence[int]  # bytes, or dwords
-MAX_DEPTH = 4  # of indirect buffers in one another: more than any engine keeps return addresses for
-MAX_DWORDS = 1 << 20  # of all indirect buffers that one call follows
+# how deep indirect buffers may call each other: engines keep fewer return addresses
+MAX_DEPTH = 4
+# of all indirect buffers together that one call follows
+MAX_DWORDS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
     """One packet of a stream.
 
-    `fields`: what its dwords say, by name, in order; bits that no field covers as `NAME.reserved`. `registers`: (dword
-    address, value) of what it writes. `raw`: all its dwords that were there. `note`: what is wrong or special. `inner`:
-    the indirect buffer that it calls, if fetched.
+    `fields`: the values of its fields, by name, in order; bits that no field covers are `NAME.reserved`. `registers`:
+    (dword address, value) of each register that it writes. `raw`: its dwords, as far as the stream holds them. `note`:
+    what is wrong or special. `inner`: the packets of the indirect buffer that it calls, if it was fetched.
     """
 
     offset_dwords: int
@@ -46,7 +49,7 @@ class Decoder(Protocol):
 
 
 def dwords_of(data: Stream) -> tuple[tuple[int, ...], bytes]:
-    """Return a stream's dwords and the bytes behind the last whole one."""
+    """Return a stream's dwords, and the bytes after the last whole dword."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         flat = bytes(data)
         whole = len(flat) // 4
@@ -55,7 +58,7 @@ def dwords_of(data: Stream) -> tuple[tuple[int, ...], bytes]:
 
 
 def leftover(offset_dwords: int, rest: bytes) -> list[Packet]:
-    """Return the packet that shows the bytes behind the last whole dword."""
+    """Return the packet that shows the bytes after the last whole dword."""
     if not rest:
         return []
     value = int.from_bytes(rest, "little")
@@ -65,11 +68,11 @@ def leftover(offset_dwords: int, rest: bytes) -> list[Packet]:
 def decode_ring(
     decoder: Decoder, view: bytes | bytearray | memoryview, rptr: int, wptr: int, unit_bytes: int = 4
 ) -> list[Packet]:
-    """Decode what lies between the pointers of a live ring, around its end where it must be.
+    """Decode the bytes between the pointers of a live ring. They may wrap at the ring's end.
 
-    `view` is the whole ring; the pointers count `unit_bytes` (PM4 rings dwords, SDMA rings bytes: 1) and may have run
-    past the end any number of times. Only the last ring full can still be there. Offsets in the packets count from
-    `rptr`, or from where the oldest dword lies.
+    `view` is the whole ring. The pointers count in `unit_bytes`: 4 for PM4 rings (dwords), 1 for SDMA rings (bytes).
+    They may have wrapped any number of times. The ring holds only the last `len(view)` bytes. Offsets in the packets
+    count from `rptr`, or from the oldest dword that is still in the ring.
     """
     size = len(view)
     if size % 4 or size == 0:
@@ -77,7 +80,8 @@ def decode_ring(
     start, end = rptr * unit_bytes, wptr * unit_bytes
     if start % 4 or end % 4 or start < 0:
         raise ValueError(f"ring pointers stand at whole dwords, not at bytes {start} and {end}")
-    if end < start:  # pointers that wrap with the ring
+    # these pointers wrap with the ring
+    if end < start:
         end += -((end - start) // size) * size
     start = max(start, end - size)
     first, length = start % size, end - start
@@ -86,10 +90,10 @@ def decode_ring(
 
 
 class Walk:
-    """One decoder at one stream and the indirect buffers it calls: their fetcher, how many dwords are left, which are
-    being shown.
+    """The state while one decoder decodes one stream and the indirect buffers it calls: the fetch function, how many
+    dwords may still be followed, which indirect buffers are open.
 
-    `packet_at(dwords, at, walk)` decodes the packet that begins at dword `at`; it takes one dword or more.
+    `packet_at(dwords, at, walk)` decodes the packet that begins at dword `at`. A packet has at least one dword.
     """
 
     def __init__(self, packet_at: Callable[[tuple[int, ...], int, Walk], Packet], fetch: Fetch | None) -> None:
@@ -108,8 +112,8 @@ class Walk:
         return packets + leftover(total, rest)
 
     def called(self, gpu_va: int, count_dwords: int) -> tuple[tuple[Packet, ...], str]:
-        """Return the packets of an indirect buffer, and what is wrong with it or why there are none; nothing is said
-        where nobody asked.
+        """Return the packets of an indirect buffer, and a note: what is wrong with it, or why it was not followed. The
+        note is empty where there is no fetch function.
         """
         data, note = self._fetched(gpu_va, count_dwords)
         if data is None:
@@ -130,7 +134,8 @@ class Walk:
             return None, f"not followed: {count_dwords} dwords, {self._left} are left of the limit"
         try:
             data = self._fetch(gpu_va, count_dwords * 4)
-        except (RingupError, LookupError, OSError, ValueError) as error:  # what memory that is not there can mean
+        # the errors that a fetch function raises for memory that it cannot read
+        except (RingupError, LookupError, OSError, ValueError) as error:
             return None, f"not followed: {error}"
         self._left -= count_dwords
         return data, "" if len(data) == count_dwords * 4 else f"{len(data)} of its {count_dwords * 4} bytes were there"

@@ -1,5 +1,5 @@
-"""Kept streams: built once into memory of the card, patched and submitted again. A replay costs a patch, a short call
-and a doorbell.
+"""Kept streams: a stream is stored once in the card's memory, then patched and submitted many times. Each submission
+costs a patch, a short call and a doorbell write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORMATS = {4: struct.Struct("<I"), 8: ADDRESS}
 
 
 class KeptMemory(NamedTuple):
-    """Memory of the card for a kept stream: where it lies, how the host writes it by byte, how it is freed."""
+    """Memory of the card for a kept stream: its address, `write(at_bytes, data)` for the host, and how to free it."""
 
     gpu_va: int
     write: Callable[[int, bytes | bytearray], None]
@@ -27,25 +27,27 @@ class KeptMemory(NamedTuple):
 
 @dataclass(slots=True)
 class _Place:
-    """One copy in the card's memory: the addresses in its image, the packets that call it, the version of its image,
-    its last run.
-    """
+    """One copy of the stream in the card's memory."""
 
     gpu_va: int
     at_bytes: int
     # (byte in the image, gpu_va to fill in)
     fixups: tuple[tuple[int, int], ...]
+    # the packets that call this copy
     calls: dict[int, Call] = field(default_factory=dict)
+    # the version of the image that this copy holds
     version: int = 0
+    # the point of its last submission
     last: Point | None = None
 
 
 class Kept:
-    """A stream in `copies` places of the card's memory, used in turn, so that one can be patched while another runs.
+    """A stream with `copies` copies in the card's memory. They are used in turn, so one can be patched while another
+    runs.
 
-    Values are patched at a byte offset: in the commands (`patch`; a stream's `size_bytes` is where its next packet will
-    begin) or in the kernel arguments (`patch_args`; `dispatch` returns where its own begin). Work in flight keeps the
-    values that it was submitted with.
+    `patch` changes the commands at a byte offset: read `size_bytes` of the stream before a packet is added to learn
+    where that packet begins. `patch_args` changes the kernel arguments: `dispatch` returns where its own arguments
+    begin. Work in flight keeps the values that it was submitted with.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Kept:
         alloc: Callable[[int], KeptMemory],
         copies: int = 2,
     ) -> None:
-        """`alloc(size_bytes)` gives memory that the card reaches."""
+        """`alloc(size_bytes)` returns memory that the card reaches."""
         if copies < 1:
             raise ValueError(f"a kept stream lies in at least one place, not {copies}")
         queue.check(stream)
@@ -107,18 +109,21 @@ class Kept:
         end = start + len(data)
         if at_bytes < 0 or end > len(image):
             raise ValueError(
-                f"bytes {at_bytes} to {at_bytes + len(data)} lie outside {len(self._image) - self._args_at} bytes of arguments"
+                f"bytes {at_bytes} to {at_bytes + len(data)} lie outside"
+                f" {len(self._image) - self._args_at} bytes of arguments"
             )
         image[start:end] = data
         self._version += 1
 
     def submit(self, timeout_s: float = TIMEOUT_S) -> Point:
-        """Run it as it is patched now and return its point. If all places are busy, wait for the oldest run."""
+        """Submit the stream with its current values and return its point. If all copies are busy, wait for the oldest
+        submission.
+        """
         if not self._places:
             raise self._gone()
         place = self._next()
         version = self._version
-        # store the image as it is patched now, once the place's last run has ended
+        # the copy is out of date: wait until its last submission is done, then store the current image
         if place.version != version:
             last, image = place.last, self._image
             if last is not None:
@@ -137,12 +142,12 @@ class Kept:
         return ValueError(f"a kept stream of {self.queue.name} was {self._lost}: build and keep it anew")
 
     def lose(self, how: str) -> None:
-        """Forget the memory, which the owner has lost; every later use raises an error with `how`."""
+        """Forget the memory: its owner has lost it. Every later use raises an error with `how`."""
         self._places, self._free = [], lambda: None
         self._lost = how
 
     def free(self) -> None:
-        """Free the memory once nothing of it runs. Twice is harmless."""
+        """Wait for the last submission, then free the memory. May be called twice."""
         for place in self._places:
             if place.last is not None and not place.last.timeline.failed:
                 place.last.wait()

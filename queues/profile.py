@@ -1,9 +1,9 @@
-"""Profiles: when each dispatch and each copy of a queue began and ended, by stamps that the engines store, gathered
-into a trace.
+"""Profiles: when each dispatch and each copy of a queue began and ended. The engines store time stamps; a trace shows
+them.
 
-A stamped command waits for those before it and is waited for by its own end stamp: what is measured is each command
-alone, in order, not how they overlap. A stream submitted again overwrites its stamps; the last run is what a profile
-shows.
+A stamped command starts after all commands before it have ended, and its end stamp waits for the command. So a profile
+measures each command alone, in order, not how commands overlap. A stream that is submitted again overwrites its stamps:
+the profile shows the last run.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any, Protocol
 from ringup.queues.trace import Correlation, Trace
 
 STAMP_BYTES = 8
-NEVER = 0  # what a stamp holds that no engine has stored
+# the value of a stamp that no engine has stored
+NEVER = 0
 
 
 class Stamped(Protocol):
     """A stream that can store the reference clock."""
 
     def barrier(self) -> None:
-        """Let what follows wait for what was before."""
+        """Make later commands wait for all earlier ones."""
         ...
 
     def stamp(self, gpu_va: int) -> None:
-        """Store the clock when all before has ended."""
+        """Store the clock when all earlier commands have ended."""
         ...
 
 
@@ -41,17 +42,20 @@ class Span:
 
 
 class Profile:
-    """Stamps for up to `places` commands in memory at `gpu_va`, which `read(byte)` looks into."""
+    """Stamps for up to `places` commands, in memory at `gpu_va`. `read(byte)` returns the stamp at a byte offset."""
 
     def __init__(self, gpu_va: int, places: int, read: Callable[[int], int]) -> None:
         self._gpu_va, self._places, self._read = gpu_va, places, read
-        self._taken: list[tuple[str, str]] = []  # track and name, by place
-        self.dropped = 0  # commands that found no place any more
-        self.host: list[tuple[str, float, float]] = []  # submissions: name, begin and duration in us
+        # track and name, by place
+        self._taken: list[tuple[str, str]] = []
+        # commands without a stamp, because all places were taken
+        self.dropped = 0
+        # submissions: name, begin and duration in us
+        self.host: list[tuple[str, float, float]] = []
 
     def around(self, track: str) -> Callable[[Stamped, str], Callable[[], None]]:
-        """Return a hook for streams of a queue: called before a command with its name, it returns what to call behind
-        it.
+        """Return a hook for streams of a queue. A stream calls it with a command's name before it adds the command, and
+        calls the returned function after.
         """
 
         def before(stream: Stamped, name: str) -> Callable[[], None]:
@@ -68,7 +72,7 @@ class Profile:
         return before
 
     def spans(self) -> list[Span]:
-        """Return the commands that have run, by their beginning."""
+        """Return the commands that have run, sorted by their start."""
         found = []
         for place, (track, name) in enumerate(self._taken):
             begin, end = (self._read(2 * STAMP_BYTES * place + at) for at in (0, STAMP_BYTES))
@@ -77,7 +81,7 @@ class Profile:
         return sorted(found, key=lambda span: span.begin_ticks)
 
     def trace(self, clock: Correlation, spans: list[Span], stages: tuple[Any, ...] = ()) -> Trace:
-        """Return a trace of the commands, of the host's submissions, and of a bring-up's stages, on the host's time."""
+        """Return a trace of the commands, the host's submissions and a bring-up's stages, all in the host's time."""
         trace = Trace()
         for stage in stages:
             trace.add(
@@ -92,4 +96,4 @@ class Profile:
 
 
 def _nothing() -> None:
-    """Do nothing: the command has no place."""
+    """Do nothing: the command has no stamps."""

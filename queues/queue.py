@@ -1,7 +1,7 @@
-"""Queues: where streams become work on a card. One class serves every vendor; it is given packets and a ring.
+"""Queues submit streams to a card. One class serves every vendor: the vendor's packets and a ring are its arguments.
 
-A submission is: what the queue must wait for, the stream's commands, the packet that signals the queue's timeline. It
-is published as a whole.
+A submission consists of packets that wait for points, the stream's commands, and the packet that signals the queue's
+timeline. It is published as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ringup.queues.timeline import Point, Timeline, copy_of
 
 ADDRESS = struct.Struct("<Q")
 PACK_ADDRESS = ADDRESS.pack_into
-# ring bytes kept free for what `put` of `Queue.submit` submits itself, in one call or two
+# ring bytes that stay free for the submissions that `put` of `Queue.submit` makes itself, in its one or two calls
 PUT_ROOM_BYTES = 256
 # bytes: a cache line of the scalar cache, more than any argument needs
 ARGS_ALIGN = 64
@@ -35,8 +35,8 @@ TIMEOUT_S = 10.0
 
 
 class Owner:
-    """The thread that owns a card and all its objects, none of which has a lock. `thread`: the one that may submit;
-    `NO_THREAD` while none may.
+    """The thread that owns a card and all its objects. None of these objects has a lock. `thread`: the thread that may
+    submit; `NO_THREAD` while no thread may.
     """
 
     __slots__ = ("_cause", "_cured", "_holder", "name", "thread")
@@ -53,7 +53,7 @@ class Owner:
         self.thread = self._holder if self._cause is None else NO_THREAD
 
     def refuse(self, cause: Exception, cured: Callable[[], bool] | None = None) -> None:
-        """Refuse every submission from now on: each raises `cause`. `cured` is called first; once it returns True,
+        """Make every later submission raise `cause`. Each submission calls `cured` first: when it returns True,
         submissions are accepted again.
         """
         self.thread, self._cause, self._cured = NO_THREAD, cause, cured
@@ -63,7 +63,7 @@ class Owner:
         self.thread, self._cause, self._cured = self._holder, None, None
 
     def admit(self) -> None:
-        """Raise what keeps the calling thread from submitting, if anything does."""
+        """Raise an error if the calling thread may not submit now."""
         self.check()
         if self._cause is not None:
             if self._cured is None or not self._cured():
@@ -71,7 +71,7 @@ class Owner:
             self.accept()
 
     def check(self) -> None:
-        """Raise a `ValueError` in any thread but the owner."""
+        """Raise a `ValueError` if another thread than the owner calls."""
         if get_ident() != self._holder:
             names = {thread.ident: thread.name for thread in threading.enumerate()}
             holder = f"thread {names[self._holder]!r}" if self._holder in names else "a thread that has ended"
@@ -82,7 +82,7 @@ class Owner:
 
 
 class Commands(Protocol):
-    """An engine's packets, as a queue needs them: bytes, ready to store."""
+    """The packets of an engine that a queue itself needs, as bytes that are ready to store."""
 
     @property
     def kind(self) -> str:
@@ -91,29 +91,31 @@ class Commands(Protocol):
 
     @property
     def begin(self) -> bytes:
-        """The start of every submission: it invalidates caches whose memory others may have written."""
+        """The start of every submission. It invalidates caches: others may have written the memory behind them."""
         ...
 
     @property
     def pad(self) -> bytes:
-        """A packet that does nothing. Submissions and indirect buffers are padded to eight of it; empty for an engine
-        that takes any length.
+        """A packet that does nothing. Submissions and indirect buffers are padded to a multiple of eight such packets.
+        Empty for an engine that accepts any length.
         """
         ...
 
     def padding(self, count: int) -> bytes:
-        """Return as few packets as possible that do nothing and are as long as `count` of `pad`, 0 to 7."""
+        """Return packets that do nothing and are as long as `count` times `pad`. `count` is 0 to 7. The packets are as
+        few as possible.
+        """
         ...
 
     def signal(self, gpu_va: int, value: int) -> bytes:
-        """Store `value` at `gpu_va` when everything before is done and visible, and interrupt. `signal_places` says
-        where the value stands in these bytes.
+        """Store `value` at `gpu_va` when all earlier work is done and visible, then interrupt the host. `signal_places`
+        says where the value is in these bytes.
         """
         ...
 
     @property
     def signal_places(self) -> tuple[tuple[int, struct.Struct, int], ...]:
-        """Where in `signal`'s bytes the value stands: (byte, format, shift right of the value), for each part."""
+        """Where the value is in the bytes of `signal`: (byte, format, right shift of the value), for each part."""
         ...
 
     def wait(self, gpu_va: int, value: int) -> bytes:
@@ -121,16 +123,16 @@ class Commands(Protocol):
         ...
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
-        """Run an indirect buffer; `at_bytes`: where in the ring the packet lies, for engines that need it aligned."""
+        """Run an indirect buffer. `at_bytes`: where in the ring the packet is, for engines that need it aligned."""
         ...
 
     @property
     def call_period(self) -> int:
-        """Bytes after which `call` repeats: calls at places that differ by a multiple of it are equal."""
+        """The period of `call` in bytes: calls at places that differ by a multiple of it have equal bytes."""
         ...
 
 
-# where the arguments lie: the arena, its head at that time, how many addresses were filled in, the arguments themselves
+# where the arguments are: the arena, its head at that time, how many addresses were filled in, the arguments themselves
 Placed = tuple[Arena | None, int, int, bytes]
 NOWHERE: Placed = (None, 0, 0, b"")
 # which arguments a submission uses: none, a new piece of the arena, or those of an earlier submission
@@ -138,29 +140,32 @@ NONE, NEW, OLD = range(3)
 
 
 class Stream:
-    """Commands being built: bytes, and where addresses of kernel arguments must go. It does not access hardware; a
-    subclass for each engine adds the commands.
+    """Commands while they are built: bytes, and the places in them for the addresses of kernel arguments. It does not
+    access hardware. A subclass for each engine adds the commands.
 
-    A stream may be submitted more than once, also while it runs. Each submission gets its own copy of the arguments;
-    it shares the last copy when the arguments are equal and nothing else was placed in the arena since.
+    A stream may be submitted more than once, also while it runs. Each submission gets its own copy of the arguments.
+    It uses the copy of the last submission if the arguments are equal and that copy is the last piece of the arena.
     """
 
-    placed: Placed | None = None  # once it was submitted
+    # set by the first submission
+    placed: Placed | None = None
 
     def __init__(self, commands: Commands, owner: Owner) -> None:
         self.kind = commands.kind
         self.owner = owner
         self.body = bytearray(commands.begin)
         self.args = bytearray()
-        self.fixups: list[tuple[int, int]] = []  # (byte in body, byte in args): a 64-bit address to fill in
-        self.arg_fixups: list[tuple[int, int]] = []  # the same in the arguments themselves
+        # (byte in body, byte in args): the body needs the 64-bit address of this byte of the arguments
+        self.fixups: list[tuple[int, int]] = []
+        # the same for addresses in the arguments themselves
+        self.arg_fixups: list[tuple[int, int]] = []
         self.waits: list[Point] = []
-        # a profile's hook: called with a command's name before the command; returns what to call after it
+        # the hook of a profile: called with a command's name before the command; returns a function to call after it
         self.around: Callable[[Any, str], Callable[[], None]] | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the commands, without the final signal."""
+        """Bytes of the commands, without the signal at the end."""
         return len(self.body)
 
     def wait_for(self, point: Point) -> None:
@@ -179,10 +184,11 @@ Put = Callable[[int, bytes | bytearray], None]
 
 
 class Inline(NamedTuple):
-    """How arguments go into the ring with their commands, where each store into the card's memory costs a round trip.
+    """How arguments are stored in the ring, next to their commands. Used where each store into the card's memory costs
+    a round trip.
 
-    `gpu_va`: the ring's; `carry(size_bytes)`: the head of a packet that the engine skips together with the next
-    `size_bytes` bytes.
+    `gpu_va`: the address of the ring. `carry(size_bytes)`: the head of a packet that the engine skips together with
+    the next `size_bytes` bytes.
     """
 
     gpu_va: int
@@ -190,21 +196,22 @@ class Inline(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of commands in memory, as `Queue.call` caches it: its packets, the whole submission, the byte offset of
-    the signal's value, the bytes of padding at the end.
-    """
+    """A call of commands in memory, as `Queue.call` caches it."""
 
     packets: bytes
+    # the packets, the signal and the padding
     submission: bytearray
     size_bytes: int
+    # the byte of the signal's value in `submission`
     low_at: int
+    # bytes of padding at the end
     fill_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueParts:
-    """What a queue is made of. `args`: memory for kernel arguments; `indirect`: memory for streams too long for the
-    ring; `inline`: set where arguments go into the ring.
+    """The parts of a queue. `args`: memory for kernel arguments. `indirect`: memory for streams that are too long for
+    the ring. `inline`: set where arguments are stored in the ring.
     """
 
     name: str
@@ -224,7 +231,7 @@ class Queue:
         self._install(parts)
 
     def _install(self, parts: QueueParts) -> None:
-        """Use `parts` from now on. A queue that has parts already must have no work in flight on them."""
+        """Use `parts` from now on. A queue that already has parts may have no work in flight on them."""
         commands, timeline, ring = parts.commands, parts.timeline, parts.ring
         self.name, self.commands, self.timeline, self.ring = parts.name, commands, timeline, ring
         self._args, self._indirect, self._owner, self._inline = parts.args, parts.indirect, parts.owner, parts.inline
@@ -232,10 +239,10 @@ class Queue:
         self._longest_bytes = ring.size_bytes // 4
         self._signal = bytearray(commands.signal(timeline.gpu_va, 0))
         self._places = commands.signal_places
-        # only the low part of the value changes from one submission to the next, until the value outgrows it
+        # from one submission to the next, only the low part of the value changes, until the value needs more bits
         self._low_at, low, _ = next(place for place in self._places if place[2] == 0)
         self._pack_low, self._low_mask = low.pack_into, MASKS[low.size]
-        # engines that need padding fetch eight units at a time: the padding of a submission, by its length
+        # engines that need padding fetch eight units at a time. The padding of a submission, by its length in bytes
         pad = commands.pad
         self._fetch_bytes = 8 * len(pad) or 1
         self._fills = {n * len(pad): commands.padding(n) for n in range(8)}
@@ -246,19 +253,19 @@ class Queue:
         return f"<queue {self.name}>"
 
     def wait_for(self, point: Point) -> None:
-        """Make everything submitted from now on wait for a point of another queue or card."""
+        """Make every later submission wait for a point of another queue or card."""
         self._owner.check()
         check_point(point)
         self._waits.append(point)
 
     @property
     def clear_ahead(self) -> bool:
-        """Whether a submission would start at once: no work is in flight, and no point is waited for."""
+        """Whether a submission would start at once: no work is in flight, and the queue waits for no point."""
         timeline = self.timeline
         return not self._waits and (timeline.known == timeline.last or timeline.idle)
 
     def admit(self) -> None:
-        """Raise what keeps the calling thread from submitting, if anything does."""
+        """Raise an error if the calling thread may not submit now."""
         if get_ident() != self._owner.thread:
             self._owner.admit()
 
@@ -283,18 +290,19 @@ class Queue:
         """Submit a stream to the card and return the point that is reached when its work is done.
 
         `put(at_bytes, data)` is optional: it writes the ring's bytes by DMA instead of by the CPU. It may submit up to
-        128 bytes to this queue itself; that work has ended when it returns. `stored` is called when all commands are
-        stored, before the engine learns of them.
+        128 bytes to this queue itself; that work must have ended when it returns. `stored` is called when all commands
+        are stored, before the write pointer is published.
 
-        Waits up to `timeout_s` for room in a full ring. Raises a `ValueError` for a stream of another engine, card or
-        thread, the first error while the card refuses work, and what a wait raises. Nothing is submitted then.
+        Waits up to `timeout_s` for space in a full ring. Raises a `ValueError` for a stream of another engine, card or
+        thread, the card's first error while the card refuses work, and the errors of waits. Nothing is submitted then.
         """
         owner = self._owner
         if get_ident() != owner.thread:
             owner.admit()
         try:
             fits = stream.owner is owner and stream.kind == self._kind
-        except AttributeError:  # not a stream at all
+        # `stream` is not a stream
+        except AttributeError:
             fits = False
         if not fits:
             self.check(stream)
@@ -306,7 +314,8 @@ class Queue:
             inline = self._inline
             if inline is not None and not used_indirect and len(stream.args) <= INLINE_BYTES:
                 head += self._carry(inline, stream, len(head))
-                put = None  # the arguments' addresses hold only where the commands are stored now
+                # the addresses of the arguments are right only if the commands begin at the write pointer
+                put = None
             else:
                 data, placed = stream.args, stream.placed
                 if (
@@ -336,7 +345,8 @@ class Queue:
         point = self._push(body, timeout_s, end, stored)
         if used_args == NEW:
             args.keep_until(point)
-            # most streams are submitted once: the copy that recognises equal arguments is made the second time
+            # most streams are submitted once. So the copy of the arguments, which later submissions compare with, is
+            # made by the second submission
             stream.placed = NOWHERE if placed is None else (args, args.head, len(fixups), bytes(data))
         elif used_args:
             args.keep_on(point)
@@ -347,11 +357,11 @@ class Queue:
         return point
 
     def _carry(self, inline: Inline, stream: Stream, at: int) -> bytes:
-        """Return a packet that carries a stream's arguments, `at` bytes into its submission, and fill in their
-        addresses.
+        """Return a packet that contains a stream's arguments, and fill in their addresses. The packet begins `at` bytes
+        after the start of its submission.
         """
         ring, args = self.ring, stream.args + bytes(-len(stream.args) % 4)
-        # wherever the packet begins, the arguments can be aligned in it
+        # the packet has space to align the arguments wherever it begins
         room = len(args) + ARGS_ALIGN
         size = at + HEAD_BYTES + room + len(stream.body) + len(self._signal)
         behind_head = ring.wptr + self._ahead(ring.wptr, size) + at + HEAD_BYTES
@@ -373,7 +383,8 @@ class Queue:
     ) -> Point:
         """Run commands in the card's memory and return the point that is reached when they are done.
 
-        `known` caches the submissions of earlier calls of the same commands, by their place modulo `call_period`.
+        `known` caches the submissions of earlier calls of the same commands, by their place in the ring modulo
+        `call_period`.
         """
         if get_ident() != self._owner.thread:
             self._owner.admit()
@@ -408,7 +419,7 @@ class Queue:
         return point
 
     def _compose(self, gpu_va: int, size_bytes: int, at: int) -> Call:
-        """Return the submission that calls an indirect buffer from a place of the ring."""
+        """Return the submission that calls an indirect buffer, for the place `at` of the ring."""
         commands = self.commands
         packets = commands.begin + commands.call(gpu_va, size_bytes, at + len(commands.begin))
         size = len(packets) + len(self._signal)
@@ -417,8 +428,8 @@ class Queue:
         return Call(packets, whole, len(whole), len(packets) + self._low_at, len(fill))
 
     def restart(self, cause: Exception) -> None:
-        """Go on after a reset of the hardware: undone work fails with `cause`, pointers start at 0, nothing is in
-        flight.
+        """Go on after a reset of the hardware: work that is not done fails with `cause`, the pointers start at 0, and
+        nothing is in flight.
         """
         self.timeline = self.timeline.fail(cause)
         self.ring.restart()
@@ -427,23 +438,25 @@ class Queue:
         self._waits.clear()
 
     def _ahead(self, at: int, size_bytes: int) -> int:
-        """Return the bytes of padding before a submission at `at`: up to the ring's end, if it would wrap there."""
+        """Return the bytes of padding before a submission at `at`: up to the ring's end, if the submission would
+        wrap.
+        """
         ring = self.ring
         rest = ring.size_bytes - (at & ring.size_bytes - 1)
-        # UNKNOWN: whether a packet may run over the ring's end; the other users of these engines pad to it (ROCr
+        # UNKNOWN: whether a packet may wrap at the ring's end. The other drivers of these engines pad to it (ROCr
         # amd_blit_sdma.cpp, PadRingToEnd; the kernel's submissions fill whole 256 dwords). Ends and beginnings stay
         # multiples of eight units.
         return rest if self.commands.pad and rest < size_bytes + -(at + size_bytes) % self._fetch_bytes else 0
 
     def _put_ahead(self, data: bytes | bytearray, put: Put, timeout_s: float) -> int:
-        """Have `put` store commands a little ahead in the ring, pad the bytes before them, and return where they end.
-        The ring does not count them yet.
+        """Let `put` store commands a little after the write pointer, pad the bytes before them, and return where they
+        end. The write pointer does not change.
         """
         ring, pad = self.ring, self.commands.pad
         unit, size = 8 * len(pad), ring.size_bytes
         data = data + pad * (-len(data) % unit // len(pad))
         begin = ring.wptr + PUT_ROOM_BYTES + -ring.wptr % unit
-        # what `put` submits may begin at the ring's start
+        # the submissions of `put` may begin at the ring's start: keep space for them there
         if begin // size != ring.wptr // size:
             begin += PUT_ROOM_BYTES - begin % size
         rest = size - begin % size
@@ -464,8 +477,8 @@ class Queue:
         at: int | None = None,
         stored: Callable[[], None] | None = None,
     ) -> Point:
-        """Store commands and their signal, and publish all. `at`: where they go; the bytes between the write pointer
-        and there are stored already.
+        """Store commands and their signal, and publish both. `at`: where they are stored; the bytes between the write
+        pointer and `at` are stored already.
         """
         ring, signal, timeline = self.ring, self._signal, self.timeline
         start, last = ring.wptr, timeline.last
@@ -502,10 +515,11 @@ class Queue:
         return point
 
     def _broken_off(self, start: int, last: int) -> None:
-        """Take back a submission that failed or was interrupted, as by ctrl-C, while it was stored.
+        """Undo a submission that failed or was interrupted, for instance by ctrl-C, while it was stored.
 
-        If it was stored as a whole, the engine may know of it, and the next submission would start it. So it is
-        published and given a bounded time to end, before the caller frees what it uses.
+        If it was stored as a whole, the write pointer includes it: the engine may already run it, and the next
+        submission would start it. So publish it and wait a bounded time for its end, before the caller frees the memory
+        that it uses.
         """
         if self.ring.wptr == start:
             self.timeline.last = last
@@ -515,7 +529,7 @@ class Queue:
             Point(self.timeline, self.timeline.last).wait(BROKEN_OFF_S)
 
     def _outside(self, body: bytes | bytearray, at_bytes: int, timeout_s: float) -> bytes:
-        """Put a long stream into the indirect arena and return the call."""
+        """Store a long stream in the indirect arena and return the packet that calls it."""
         pad = self.commands.pad
         if pad:
             body = body + self.commands.padding(-len(body) // len(pad) % 8)
@@ -524,7 +538,7 @@ class Queue:
         return self.commands.call(self._indirect.gpu_va + at, len(body), self.ring.wptr + at_bytes)
 
     def _prefix(self, more: list[Point]) -> bytes:
-        """Return the packets that wait for points. Points that only the host can wait for are waited for here."""
+        """Return the packets that wait for points. Wait here for the points that only the host can wait for."""
         latest: dict[Timeline, int] = {}
         mine = self.timeline
         for point in (*self._waits, *more):
@@ -540,8 +554,8 @@ class Queue:
         return b"".join(parts)
 
     def _wait_here(self, point: Point) -> None:
-        """Wait for a point by the host. An error of the other card is raised once; this queue can go on without that
-        card then.
+        """Let the host wait for a point. An error of the other card is raised once: after it, this queue no longer
+        waits for that card.
         """
         try:
             point.wait(TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""A ring in memory: a producer's write pointer, a consumer's progress, bytes that wrap.
+"""A ring in memory: a circular buffer that a producer fills and a consumer reads.
 
 The producer (the host) stores packets, then the write pointer, then rings the doorbell, in that order. The consumer
-(the engine) reads what lies before the pointer. The space of a submission is free again when the timeline says that it
-is done: the engine has read all of it then. The engine's read pointer is not used.
+(the engine) reads the bytes before the pointer. The space of a submission becomes free when its point on the timeline
+is done: the engine has read all of it by then. The engine's read pointer is not used.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ringup.queues.timeline import Point, retire
 
 
 class Ring:
-    """`size_bytes` (a power of two) of memory seen through `write(offset, data)`. Pointers count bytes and never wrap
-    themselves.
+    """`size_bytes` (a power of two) of memory, which `write(offset, data)` stores to. Pointers count bytes. They only
+    grow: the offset in the ring is the pointer modulo the size.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Ring:
         self.name, self.size_bytes = name, size_bytes
         self._write, self._publish, self._view = write, publish, view
         self._mask = size_bytes - 1
-        # a full ring and an empty one would look alike, so it is never filled wholly
+        # the pointers of a full ring equal those of an empty one, so the ring is never filled completely
         self.usable_bytes = size_bytes - 4
         # bytes ever written; bytes known to be read
         self.wptr = self.tail = start
-        # how far the write pointer may go now
+        # the write pointer may not pass this value now
         self.limit = start + self.usable_bytes
         self._pending: deque[tuple[Point, int]] = deque()
 
@@ -50,9 +50,7 @@ class Ring:
         return self.limit - self.wptr
 
     def reserve(self, size_bytes: int, timeout_s: float) -> None:
-        """Make `size_bytes` free, waiting for the oldest submissions where needed. Raises what their points' `wait`
-        raises.
-        """
+        """Wait for the oldest submissions until `size_bytes` are free. Raises what their points' `wait` raises."""
         if size_bytes > self.usable_bytes:
             raise ValueError(f"{size_bytes} bytes never fit the {self.size_bytes} of {self.name}")
         pending = self._pending
@@ -68,11 +66,11 @@ class Ring:
         at: int | None = None,
         stored: Callable[[], None] | None = None,
     ) -> None:
-        """Store one submission, whose last packet signals `point`, and publish it. Its space must have been reserved.
+        """Store one submission, whose last packet signals `point`, and publish it. The caller has reserved its space.
 
         `unread_bytes`: bytes at the end of `data`, such as padding, that the engine may not have read when `point` is
-        done. `at`: where it begins, if the bytes between the write pointer and there are stored already. `stored`:
-        called before the engine learns of it.
+        done. `at`: where the submission begins; the bytes between the write pointer and `at` are stored already.
+        `stored`: called after the bytes are stored and before the write pointer is published.
         """
         if at is None:
             at = self.wptr
@@ -113,7 +111,7 @@ class Ring:
         self._publish(self.wptr)
 
     def store(self, at: int, data: bytes | bytearray) -> None:
-        """Store packets at `at`, counted as the pointers are, without publishing them."""
+        """Store packets at `at`, a count of bytes like the pointers. The packets are not published."""
         self._store_wrapped(at & self._mask, data)
 
     def _store_wrapped(self, place: int, data: bytes | bytearray) -> None:
@@ -128,7 +126,7 @@ class Ring:
             self._write(at, data)
 
     def unfinished(self) -> tuple[int, int]:
-        """Return where the submissions that are not known to be done begin and end, counted as the pointers are."""
+        """Return where the submissions that are not done begin and end, as counts of bytes like the pointers."""
         start = self.tail
         for point, end in self._pending:
             if not point.done:

@@ -1,7 +1,8 @@
-"""Traces of queues: what ran when on which track, as a file that ui.perfetto.dev opens. A track is a queue, the host's
-submissions, a bring-up.
+"""Traces of queues: what ran on which track at which time, as a file that ui.perfetto.dev opens. A track is a queue,
+the host's submissions, or a bring-up.
 
-The file is a sequence of TracePacket messages in protobuf's wire format, written here: a dozen fields need no library.
+The file is a sequence of TracePacket messages in protobuf's wire format. This module writes it without a library,
+because a dozen fields are enough.
 Source: Perfetto trace_packet.proto, track_descriptor.proto, track_event.proto, debug_annotation.proto.
 """
 
@@ -23,13 +24,14 @@ UUID, NAME, PARENT_UUID, COUNTER = 1, 2, 5, 8  # TrackDescriptor
 ANNOTATIONS, TYPE, TRACK_UUID, EVENT_NAME, DOUBLE_COUNTER, FLOW_IDS = 4, 9, 11, 23, 44, 47  # TrackEvent
 SLICE_BEGIN, SLICE_END, INSTANT, COUNT = 1, 2, 3, 4  # TrackEvent.Type
 A_BOOL, A_UINT, A_INT, A_DOUBLE, A_STRING, A_NAME = 2, 3, 4, 5, 6, 10  # DebugAnnotation
-STATE_CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED: a sequence begins
+# SEQ_INCREMENTAL_STATE_CLEARED: a sequence begins
+STATE_CLEARED = 1
 ONE_SEQUENCE = 1
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something on a track. Events with the same `flow` are joined by arrows, such as a submission and its run."""
+    """An event on a track. Arrows join events with the same `flow`, such as a submission and its run."""
 
     track: str
     name: str
@@ -40,12 +42,10 @@ class Event:
 
 
 class Correlation:
-    """A card's counter against the host's clock, from two moments at which both were read; a straight line through
-    them.
-    """
+    """Converts a card's counter to the host's clock: a straight line through two moments at which both were read."""
 
     def __init__(self, first: tuple[int, float], second: tuple[int, float]) -> None:
-        """Each moment is (ticks, microseconds), the second the later one: the further apart, the better the fit."""
+        """Each moment is (ticks, microseconds); `second` is later. The further apart they are, the better the fit."""
         (ticks, us), (later_ticks, later_us) = first, second
         if later_ticks <= ticks or later_us <= us:
             raise ValueError(f"no time passed between {first} and {second}, or it ran backwards")
@@ -58,8 +58,8 @@ class Correlation:
 
 
 class Trace:
-    """Events of any number of tracks. A track `a/b` is shown under a group `a`, events that overlap on a track in rows
-    below each other.
+    """Events of any number of tracks. A track `a/b` is shown under a group `a`. Events that overlap on a track are
+    shown in rows below each other.
     """
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ class Trace:
         args: Mapping[str, Value] | None = None,
         flow: int | None = None,
     ) -> None:
-        """Add an event; a duration of 0 is an instant. Times before 0 are a `ValueError`: they have no place in the
-        file.
+        """Add an event; a duration of 0 is an instant. Raises a `ValueError` for times before 0, which the file cannot
+        hold.
         """
         if start_us < 0 or duration_us < 0:
             raise ValueError(f"{name} on {track} begins at {start_us} us and takes {duration_us} us")
@@ -121,7 +121,7 @@ class Trace:
 
 
 def _lanes(events: Sequence[Event]) -> list[list[Event]]:
-    """Part events, sorted by start, into as few rows as hold them without overlap."""
+    """Divide events, sorted by start, into rows without overlap, as few as possible."""
     lanes: list[list[Event]] = []
     for event in events:
         free = (lane for lane in lanes if lane[-1].start_us + lane[-1].duration_us <= event.start_us)
@@ -134,7 +134,7 @@ def _lanes(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def _event_packets(event: Event, track_uuid: int) -> Iterator[bytes]:
-    """Give the beginning and the end of an event, or its one moment."""
+    """Yield packets for the beginning and the end of an event, or one packet for an instant."""
     kind = SLICE_BEGIN if event.duration_us else INSTANT
     body = _number(TYPE, kind) + _number(TRACK_UUID, track_uuid) + _field(EVENT_NAME, event.name.encode())
     body += b"".join(_field(ANNOTATIONS, _annotation(name, value)) for name, value in event.args.items())
@@ -171,7 +171,7 @@ def _packet(at_us: float, event: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Return seven bits a byte, low ones first; negative numbers as 64-bit two's complement."""
+    """Encode a number with seven bits a byte, low bits first. Negative numbers become 64-bit two's complement."""
     value &= MASK64
     found = bytearray()
     while value > 0x7F:

@@ -1,7 +1,7 @@
-"""Kernel arguments: values packed as the kernel's metadata says, hidden arguments filled from the launch. One `struct`
-call a launch.
+"""Kernel arguments: values packed as the kernel's metadata says. Hidden arguments are filled from the launch. Packing
+is one `struct` call a launch.
 
-A plan is made once for each combination of the arguments' Python types and kept. Values are buffers (anything with
+A plan is made once for each combination of the arguments' Python types, and kept. Values are buffers (anything with
 `gpu_va`), numbers, NumPy scalars, bytes for structures passed by value, and a number of bytes for each array in dynamic
 LDS. Source: LLVM AMDGPUUsage, "Code Object Metadata", kinds of arguments.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 FLOATS = {2: "e", 4: "f", 8: "d"}
-OPENCL_CODES = {  # type_name: struct code
+# an argument's type_name: its code in `struct`
+OPENCL_CODES = {
     "char": "b",
     "uchar": "B",
     "short": "h",
@@ -53,7 +54,9 @@ HIDDEN_VALUES: dict[str, Callable[[Launch], int]] = {
     "hidden_grid_dims": lambda launch: launch.dimensions,
     "hidden_dynamic_lds_size": lambda launch: launch.dynamic_lds_bytes,
 }
-SERVICES = frozenset(  # addresses of what a run time may offer; 0, as documented for an absent one, unless it is given
+# addresses of services that a run time may offer. The argument is 0, as the document says for an absent service, unless
+# the caller gives an address
+SERVICES = frozenset(
     {
         "hidden_none",
         "hidden_printf_buffer",
@@ -72,8 +75,8 @@ Turn = Callable[[Any], Any]
 
 
 class Plan(NamedTuple):
-    """How arguments of certain types are packed: one struct, and what turns a value at a place into what the struct
-    takes.
+    """How arguments of certain types are packed. `pack`: the struct. `turns`: (number of the argument, function that
+    converts its value for the struct).
     """
 
     pack: struct.Struct
@@ -81,8 +84,8 @@ class Plan(NamedTuple):
 
 
 def plain(*sizes: int | str) -> tuple[Argument, ...]:
-    """Describe arguments by hand, in C's layout: a size in bytes (a number or a buffer of 8), or an OpenCL type such as
-    `float`.
+    """Describe arguments by hand, in C's layout. Each is a size in bytes (of a number; 8 for a buffer), or an OpenCL
+    type such as `float`.
     """
     found, end = [], 0
     for number, size in enumerate(sizes):
@@ -95,7 +98,7 @@ def plain(*sizes: int | str) -> tuple[Argument, ...]:
 
 
 class Packer:
-    """Packs the arguments of one kernel. `services` gives addresses for hidden arguments such as
+    """Packs the arguments of one kernel. `services` holds addresses for hidden arguments such as
     `hidden_printf_buffer`.
 
     Raises `NotSupported` for kinds of arguments that no document describes.
@@ -131,7 +134,7 @@ class Packer:
         return bytes(buffer)
 
     def pack_into(self, buffer: bytearray | memoryview, offset_bytes: int, args: Sequence[Any], launch: Launch) -> None:
-        """Write the kernel arguments, `size_bytes` of them. A `ValueError` or `TypeError` names the argument that does
+        """Write the kernel arguments, `size_bytes` bytes. A `ValueError` or `TypeError` names the argument that does
         not fit.
         """
         key = tuple(map(type, args))
@@ -157,7 +160,7 @@ class Packer:
             plan.pack.pack_into(buffer, offset_bytes, *values, *self._hidden)
 
     def dynamic_lds_bytes(self, args: Sequence[Any]) -> int:
-        """Return how much dynamic LDS these arguments ask for: what a launch must bring at least."""
+        """Return how many bytes of dynamic LDS these arguments need: a launch must have at least as many."""
         return self._lay_out_lds(args)[1] - self.kernel.lds_bytes
 
     def _label(self, number: int) -> str:
@@ -165,7 +168,7 @@ class Packer:
         return f"{self.kernel.name}: argument {number}" + (f" ({name})" if name else "")
 
     def _plan(self, args: Sequence[Any]) -> Plan:
-        """Lay a struct out for these types; a kernel without metadata takes all its arguments as one run of bytes."""
+        """Choose the struct for these types. A kernel without metadata takes all its arguments as one run of bytes."""
         if not self._described:
             if len(args) == 1 and isinstance(args[0], (bytes, bytearray, memoryview)):
                 return Plan(struct.Struct(f"<{self.size_bytes}s"), ((0, self._bytes_turn(self.size_bytes, 0)),))
@@ -188,7 +191,7 @@ class Packer:
         return Plan(struct.Struct("".join(codes)), tuple(turns))
 
     def _code(self, number: int, value: Any) -> tuple[str, Turn | None]:
-        """Choose the struct code for a value and what turns it."""
+        """Choose the struct code for a value, and the function that converts it, if one is needed."""
         argument = self.arguments[number]
         size = argument.size_bytes
         if hasattr(value, "gpu_va"):
@@ -203,7 +206,8 @@ class Packer:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return f"{size}s", self._bytes_turn(size, number)
         code = _typed_code(argument)
-        if hasattr(value, "tobytes") and hasattr(value, "dtype"):  # a NumPy scalar
+        # a NumPy scalar
+        if hasattr(value, "tobytes") and hasattr(value, "dtype"):
             if code is not None and code not in FLOATS.values() and value.dtype.kind == "f":
                 raise TypeError(f"{self._label(number)} is {argument.type_name}, not {value.dtype}")
             if code is not None:
@@ -240,8 +244,8 @@ class Packer:
         return turn
 
     def _explained(self, plan: Plan, number: int, value: Any) -> Any:
-        """Return a value that fits its field, negative whole numbers as two's complement; else say which argument does
-        not.
+        """Return a value that fits its field: a negative whole number becomes two's complement. Raise a `ValueError`
+        that names the argument if it does not fit.
         """
         argument = self.arguments[number] if self._described else Argument(BY_VALUE, 0, self.size_bytes)
         if not isinstance(value, (int, float)):
@@ -264,7 +268,7 @@ class Packer:
         return value if code else value & (1 << bits) - 1
 
     def _lay_out_lds(self, args: Sequence[Any]) -> tuple[list[int], int]:
-        """Return where in LDS each dynamic array begins, behind the static ones, and where the last one ends."""
+        """Return where in LDS each dynamic array begins, after the static ones, and where the last one ends."""
         starts, end = [], self.kernel.lds_bytes
         for number in self._dynamic:
             if args[number] < 0:
@@ -290,7 +294,7 @@ class Packer:
 
 
 def _typed_code(argument: Argument) -> str | None:
-    """Return the struct code of an argument whose type is known and as large as it says."""
+    """Return the struct code of an argument whose type is known and has the argument's size, else None."""
     code = OPENCL_CODES.get(argument.type_name)
     return code if code and CODE_BYTES[code] == argument.size_bytes else None
 

@@ -1,6 +1,4 @@
-"""Decoder of PM4: bytes of a ring or an indirect buffer in, packets out. The layouts are those that the builders go
-by.
-"""
+"""Decoder of PM4: bytes of a ring or an indirect buffer in, packets out. It uses the same layouts as the builders."""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ from ringup.queues.amd.pm4_layout import (
 )
 from ringup.queues.decode import Fetch, Packet, Stream, Walk
 
-RESERVED_HEADER = 0xF8  # bits that HEADER has no field for
+# the bits of a header that no field of HEADER covers
+RESERVED_HEADER = 0xF8
 CALLS = ("INDIRECT_BUFFER", "RUN_LIST")
 
 
 class Pm4Decoder:
-    """Decodes streams of one version of the graphics core. `fetch(gpu_va, size_bytes)`: follow indirect buffers with
-    it.
+    """Decodes streams of one version of the graphics core. `fetch(gpu_va, size_bytes)` returns the bytes of an indirect
+    buffer; without it, indirect buffers are not followed.
     """
 
     def __init__(self, version: Version, fetch: Fetch | None = None) -> None:
@@ -81,7 +80,7 @@ class Pm4Decoder:
 
 
 def _fields(layout: Layout, raw: tuple[int, ...], fields: dict[str, int], registers: list[tuple[int, int]]) -> None:
-    """Take a packet's fields out of its dwords, as many as there are."""
+    """Read a packet's fields from its dwords, as far as the stream holds them."""
     end = len(raw)
     for part, taken, rest in layout.places(raw, 0, end):
         at = part.at
@@ -104,7 +103,7 @@ def _fields(layout: Layout, raw: tuple[int, ...], fields: dict[str, int], regist
 
 
 def _type0(dwords: tuple[int, ...], at: int) -> Packet:
-    """Show a type-0 packet: consecutive registers from the low 16 bits on."""
+    """Return a type-0 packet. It writes consecutive registers; the low 16 bits of the header are the first one."""
     head = dwords[at]
     size = (head >> 16 & MAX_BODY) + 2
     raw = dwords[at : at + size]

@@ -1,8 +1,7 @@
-"""Decoder of SDMA: bytes of a ring or an indirect buffer in, packets out. The layouts are those that the builders go
-by.
+"""Decoder of SDMA: bytes of a ring or an indirect buffer in, packets out. It uses the same layouts as the builders.
 
-A header does not say how long its packet is: behind one that nobody knows, each dword is shown on its own until a known
-header seems to begin.
+A header does not say how long its packet is. So after an unknown header, each dword becomes a packet of its own until
+one looks like a known header.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from ringup.queues.decode import Fetch, Packet, Stream, Walk
 
 
 class SdmaDecoder:
-    """Decodes streams of one version of the copy engine. `fetch(gpu_va, size_bytes)`: follow indirect buffers with
-    it.
+    """Decodes streams of one version of the copy engine. `fetch(gpu_va, size_bytes)` returns the bytes of an indirect
+    buffer; without it, indirect buffers are not followed.
     """
 
     def __init__(self, version: Version, fetch: Fetch | None = None) -> None:
@@ -47,7 +46,7 @@ class SdmaDecoder:
 
 
 def _fields(layout: Layout, raw: tuple[int, ...]) -> dict[str, int]:
-    """Take a packet's fields out of its dwords, as many as there are; operands in pieces as one."""
+    """Read a packet's fields from its dwords, as far as the stream holds them. The pieces of an operand become one."""
     fields: dict[str, int] = {}
     end = len(raw)
     for name, at, lo, mask, shift in layout.fields:

@@ -1,5 +1,5 @@
-"""What a grid of work-groups is, and whether a kernel can be started so. Source: LLVM AMDGPUUsage; AMD RDNA3 ISA,
-"Work-groups".
+"""Launches: a grid of work-groups, and the check whether a kernel can be started with it. Source: LLVM AMDGPUUsage; AMD
+RDNA3 ISA, "Work-groups".
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 Triple = tuple[int, int, int]
 AXES = "xyz"
-MAX_GROUP_SIZE = 1024  # work-items: 16 waves of 64, 32 of 32
-MAX_GROUPS = 0xFFFF_FFFF  # COMPUTE_DIM_X and its like are dwords
+# work-items: 16 waves of 64, or 32 of 32
+MAX_GROUP_SIZE = 1024
+# COMPUTE_DIM_X, _Y and _Z are dwords
+MAX_GROUPS = 0xFFFF_FFFF
 ONES: Triple = (1, 1, 1)
 NONE: Triple = (0, 0, 0)
 
 
 def triple(values: int | tuple[int, ...], what: str, rest: int = 1) -> Triple:
-    """Return one to three counts as three, the missing ones `rest`."""
+    """Return one to three counts as three. `rest` replaces the missing ones."""
     try:
         given = tuple(map(index, values if isinstance(values, (tuple, list)) else (values,)))
     except TypeError:
@@ -36,10 +38,10 @@ def triple(values: int | tuple[int, ...], what: str, rest: int = 1) -> Triple:
 
 @dataclass(frozen=True)
 class Launch:
-    """A grid: `grid` counts work-groups, `block` work-items of a full group.
+    """A grid. `grid` counts work-groups. `block` counts the work-items of a full group.
 
-    `last` counts those of the last group of an axis where it is not full, else 0. `offset` is what OpenCL's global ids
-    begin with. Nothing here depends on a kernel; `check` does.
+    `last`: the work-items of the last group of an axis if that group is not full, else 0. `offset`: where OpenCL's
+    global ids begin. A launch does not depend on a kernel; `check` compares it with one.
     """
 
     grid: Triple
@@ -49,12 +51,12 @@ class Launch:
     offset: Triple = NONE
 
     def __post_init__(self) -> None:
-        """Refuse what no kernel can be started with."""
+        """Raise a `ValueError` for counts that no kernel can be started with."""
         for axis, groups, items, last in zip(AXES, self.grid, self.block, self.last, strict=True):
             if not 1 <= groups <= MAX_GROUPS:
-                raise ValueError(f"grid {axis} is {groups} work-groups; 1 to {MAX_GROUPS} go")
+                raise ValueError(f"grid {axis} is {groups} work-groups; 1 to {MAX_GROUPS} are possible")
             if not 1 <= items <= MAX_GROUP_SIZE:
-                raise ValueError(f"block {axis} is {items} work-items; 1 to {MAX_GROUP_SIZE} go")
+                raise ValueError(f"block {axis} is {items} work-items; 1 to {MAX_GROUP_SIZE} are possible")
             if not 0 <= last < items:
                 raise ValueError(f"the last group along {axis} is {last} work-items, of {items} in a full one")
         if self.dynamic_lds_bytes < 0:
@@ -67,7 +69,7 @@ class Launch:
 
     @classmethod
     def of_items(cls, items: int | tuple[int, ...], block: int | tuple[int, ...], dynamic_lds_bytes: int = 0) -> Launch:
-        """Make a launch of so many work-items; the last groups may not be full."""
+        """Make a launch of `items` work-items. The last group of an axis holds the rest where it does not divide."""
         wanted, size = triple(items, "the grid"), triple(block, "the block")
         if min(wanted) < 1 or min(size) < 1:
             raise ValueError(f"{wanted} work-items in groups of {size}: none may be below 1")
@@ -77,14 +79,14 @@ class Launch:
 
     @property
     def full_groups(self) -> Triple:
-        """Return the groups along each axis without the one that is not full."""
+        """Return the number of full groups along each axis."""
         x, y, z = self.grid
         rest_x, rest_y, rest_z = self.last
         return x - (rest_x > 0), y - (rest_y > 0), z - (rest_z > 0)
 
     @property
     def dimensions(self) -> int:
-        """Return how many dimensions there are: the last axis with more than one work-item counts."""
+        """Return the number of dimensions: up to the last axis that has more than one work-item."""
         sizes = [groups > 1 or items > 1 for groups, items in zip(self.grid, self.block, strict=True)]
         return 3 if sizes[2] else 2 if sizes[1] else 1
 
@@ -94,7 +96,9 @@ class Launch:
         return prod(self.block)
 
     def check(self, kernel: Kernel) -> None:
-        """Raise `ValueError` with limit and value when the kernel cannot be started so; `NotSupported` for clusters."""
+        """Raise an error if the kernel cannot be started with this launch: `ValueError` with the limit and the value,
+        `NotSupported` for clusters.
+        """
         items, limit = self.block_items, min(kernel.max_group_size, MAX_GROUP_SIZE)
         if items > limit:
             raise ValueError(f"{kernel.name}: a block of {self.block} is {items} work-items; {limit} is its limit")

@@ -1,7 +1,8 @@
-"""What the packet builders of AMD's engines share: checked operands, the engines' atomics, templates whose values are
-patched in place.
+"""What the packet builders of AMD's engines share: checked operands, the engines' atomics, and templates whose values
+are patched in place.
 
-A packet is a list of dwords, low half of a 64-bit operand first. Sources of single facts stand where they are used.
+A packet is a list of dwords, the low half of a 64-bit operand first. The source of a fact is named where the fact is
+used.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ PACK_DWORD = struct.Struct("<I").pack_into
 
 
 class Compare(IntEnum):
-    """How a polled value stands to the reference, both under the mask. Source: nvd.h, WAIT_REG_MEM_FUNCTION; SDMA's
-    `func` counts alike.
+    """How a polled value is compared with the reference, both masked. Source: nvd.h, WAIT_REG_MEM_FUNCTION; SDMA's
+    `func` has the same numbers.
     """
 
     ALWAYS = 0
@@ -33,8 +34,8 @@ class Compare(IntEnum):
 
 
 class Atomic(IntEnum):
-    """Operations of the second-level cache, 32 bits wide and returning. Source: soc21_enum.h and vega10_enum.h,
-    GL2_OP_ATOMIC_*_RTN_32.
+    """Atomic operations of the second-level cache, 32 bits wide, that return the old value. Source: soc21_enum.h and
+    vega10_enum.h, GL2_OP_ATOMIC_*_RTN_32.
     """
 
     SWAP = 0x07
@@ -52,19 +53,20 @@ class Atomic(IntEnum):
     DEC = 0x19
 
 
-ATOMIC_64 = 0x20  # added to an operation: 64 bits wide. Source: soc21_enum.h, GL2_OP_MASK_64
+# added to an operation, makes it 64 bits wide. Source: soc21_enum.h, GL2_OP_MASK_64
+ATOMIC_64 = 0x20
 
 
 def atomic_code(operation: Atomic, bits: int) -> int:
-    """Return the engines' number of an operation on 32 or 64 bits."""
+    """Return the number by which engines know an operation on 32 or 64 bits."""
     if bits not in (32, 64):
         raise ValueError(f"an atomic is 32 or 64 bits wide, not {bits}")
     return operation + (ATOMIC_64 if bits == 64 else 0)
 
 
 def address(gpu_va: int, align: int, what: str) -> tuple[int, int]:
-    """Return the halves of an address, low first; `what` names it when it is not a multiple of `align` bytes or wider
-    than 64 bits.
+    """Return the halves of an address, low first. Raises a `ValueError` that begins with `what` if the address is not a
+    multiple of `align` bytes or has more than 64 bits.
     """
     if gpu_va % align or gpu_va >> 64:
         raise ValueError(f"{what} is a 64-bit address aligned to {align} bytes, not {gpu_va:#x}")
@@ -79,14 +81,14 @@ def wide(value: int, what: str) -> tuple[int, int]:
 
 
 def narrow(value: int, bits: int, what: str) -> int:
-    """Return a value that must fit into `bits`."""
+    """Return `value`. Raises a `ValueError` if it needs more than `bits` bits."""
     if value >> bits:
         raise ValueError(f"{what} holds {bits} bits, not {value:#x}")
     return value
 
 
 def data(dwords: Sequence[int], what: str) -> Sequence[int]:
-    """Return dwords that must each hold 32 bits, at least one."""
+    """Return `dwords`. Raises a `ValueError` if there are none, or if one needs more than 32 bits."""
     if not dwords:
         raise ValueError(f"{what} carries at least one dword")
     if min(dwords) < 0 or max(dwords) > ONES:
@@ -95,7 +97,7 @@ def data(dwords: Sequence[int], what: str) -> Sequence[int]:
 
 
 def to_bytes(dwords: Sequence[int]) -> bytes:
-    """Return a stream as it lies in memory."""
+    """Return the bytes of a stream in memory."""
     try:
         return struct.pack(f"<{len(dwords)}I", *dwords)
     except struct.error as error:
@@ -104,12 +106,13 @@ def to_bytes(dwords: Sequence[int]) -> bytes:
 
 
 class Waits:
-    """Packets that wait for a dword in memory, kept by its address: from one to the next only the value changes.
+    """A cache of packets that wait for a dword in memory, by its address. A cached packet only needs a new value.
 
-    `build(gpu_va, value)` makes one from new.
+    `build(gpu_va, value)` makes a packet that is not cached.
     """
 
-    MAX_WAITS = 256  # addresses; a card has fewer timelines
+    # addresses; a card has fewer timelines
+    MAX_WAITS = 256
 
     def __init__(self, build: Callable[[int, int], Sequence[int]]) -> None:
         self._build = build
@@ -130,9 +133,9 @@ class Waits:
 
 
 class Hole(NamedTuple):
-    """A value of a template that may be patched: stored is `(value - minus) >> shift`, in 4 or 8 bytes at `at_bytes`.
+    """A value of a template that may be patched: 4 or 8 bytes at `at_bytes`, which hold `(value - minus) >> shift`.
 
-    `align`: what the value must be a multiple of; `bits`: how wide the stored value may be.
+    `align`: the value must be a multiple of it. `bits`: the maximum width of the stored value.
     """
 
     at_bytes: int
@@ -143,7 +146,7 @@ class Hole(NamedTuple):
     bits: int = 0
 
     def stored(self, value: int, name: str) -> int:
-        """Return what stands for `value`; a `ValueError` with `name` when it does not fit."""
+        """Return what is stored for `value`. Raises a `ValueError` with `name` if it does not fit."""
         kept = value - self.minus
         bits = self.bits or 8 * self.size_bytes
         if value % self.align or kept >> self.shift >> bits:
@@ -154,8 +157,8 @@ class Hole(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """A stream in bytes and the holes in it, by name: `PACKET.operand`; later ones of the same name are
-    `PACKET.operand[1]` and so on.
+    """A stream in bytes, and the values in it that may be patched. They are called `PACKET.operand`; later ones of the
+    same name are `PACKET.operand[1]` and so on.
     """
 
     data: bytes
@@ -165,19 +168,19 @@ class Template:
     )
 
     def patch(self, buffer: bytearray | memoryview, at_bytes: int = 0, /, **values: int) -> None:
-        """Store values into a copy of the template that begins at `at_bytes`. Names with a dot go by `patch(buffer, 0,
-        **{name: value})`.
+        """Store values into a copy of the template that begins at `at_bytes` of `buffer`. Pass names with a dot as
+        `patch(buffer, 0, **{name: value})`.
         """
         for name, value in values.items():
             hole = self._hole(name)
             self._forms[hole.size_bytes].pack_into(buffer, at_bytes + hole.at_bytes, hole.stored(value, name))
 
     def filler(self, *names: str) -> Callable[..., None]:
-        """Return `fill(buffer, at_bytes, *stored)`: it writes the whole template with these holes filled, in one
+        """Return `fill(buffer, at_bytes, *stored)`. It writes the whole template with the holes `names` filled, by one
         `struct.pack_into`.
 
-        The fast path: values are in the order of `names`, go in as they are stored (`Hole.stored`), and only their
-        width is checked.
+        This is the fast path. The values are in the order of `names`, have the form in which they are stored
+        (`Hole.stored`), and only their width is checked.
         """
         order = sorted(names, key=lambda name: self._hole(name).at_bytes)
         form, slots, at = "<", {}, 0
@@ -194,10 +197,10 @@ class Template:
         return _filler(struct.Struct(f"{form}{len(self.data) - at}s"), arguments, [slots[name] for name in names])
 
     def widened(self, name: str, shift: int = 0, align: int = 1) -> Template:
-        """Return the template with this 4-byte hole and the one behind it as one of 8 bytes, such as a pair of
-        registers that hold an address.
+        """Return the template with this hole and the next one, of 4 bytes each, as one hole of 8 bytes. Use it for a
+        pair of registers that hold an address.
 
-        `shift`: stored is the value without its lowest `shift` bits; `align`: what it must be a multiple of.
+        `shift`: the value is stored without its lowest `shift` bits. `align`: the value must be a multiple of it.
         """
         hole = self._hole(name)
         second = [other for other, one in self.holes.items() if one.at_bytes == hole.at_bytes + hole.size_bytes]
@@ -215,7 +218,7 @@ class Template:
 
 
 def numbered(holes: Iterable[tuple[str, Hole]]) -> dict[str, Hole]:
-    """Return holes by name; from the second of a name on it has an index."""
+    """Return holes by name. From the second of a name on, the name gets an index."""
     counts: dict[str, int] = {}
     named = {}
     for name, hole in holes:

@@ -1,8 +1,8 @@
-"""Packets of the command processor's compute queues: arguments in, dwords out; nothing here knows of rings or cards.
+"""Packets of the command processor's compute queues: arguments in, dwords out. This module knows no rings or cards.
 
-A type-3 packet is a header (type, count of the dwords behind it less one, opcode) and its body. Layouts: nvd.h and
-soc15d.h for opcodes and bits, AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where the kernel does not
-write it out. What differs by generation is a `Row`.
+A type-3 packet is a header (type, opcode, and the number of dwords after it minus one) and its body. Sources of the
+layouts: nvd.h and soc15d.h for opcodes and bits; AMD's PAL headers (f32_mec_pm4_packets) for the order of dwords where
+the kernel does not give it. What differs by generation is a `Row`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,36 @@ from ringup.queues.amd.pm4_cache import FROM_OUTSIDE, NOTHING, TO_OUTSIDE, Cache
 from ringup.queues.amd.pm4_cache import ROWS as CACHES
 from ringup.queues.amd.pm4_layout import BASES, MAX_BODY, header, opcodes, template
 
-REGISTER_BITS = 18  # of a register's dword address in a packet: PAL's mem_mapped_register operands
-REGISTER, MEMORY = 0, 1  # nvd.h, WAIT_REG_MEM_MEM_SPACE
-WRITE_THEN_WAIT = 1  # nvd.h, WAIT_REG_MEM_OPERATION: wr_wait_wr_reg
-POLL = 4  # gfx_v11_0_ring_emit_pipeline_sync; in units of 16 clocks
-POLL_REGISTER = 0x20  # gfx_v11_0_ring_emit_hdp_flush
-ACQUIRE_POLL = 0xA  # gfx_v11_0_emit_mem_sync
-EVERYWHERE = 0xFF_FFFF  # the high part of a coherency range that is the whole address space: gfx_v11_0_emit_mem_sync
-RANGE_UNIT = 256  # bytes, of a coherency range
+# of a register's dword address in a packet: PAL's mem_mapped_register operands
+REGISTER_BITS = 18
+# nvd.h, WAIT_REG_MEM_MEM_SPACE
+REGISTER, MEMORY = 0, 1
+# nvd.h, WAIT_REG_MEM_OPERATION: wr_wait_wr_reg
+WRITE_THEN_WAIT = 1
+# intervals between polls, in units of 16 clocks. Source: gfx_v11_0_ring_emit_pipeline_sync
+POLL = 4
+# Source: gfx_v11_0_ring_emit_hdp_flush
+POLL_REGISTER = 0x20
+# Source: gfx_v11_0_emit_mem_sync
+ACQUIRE_POLL = 0xA
+# the high part of the size of a coherency range that is the whole address space: gfx_v11_0_emit_mem_sync
+EVERYWHERE = 0xFF_FFFF
+# bytes, of a coherency range
+RANGE_UNIT = 256
 CS_PARTIAL_FLUSH_INDEX, END_OF_PIPE_INDEX = 4, pm4.event_index__mec_release_mem__end_of_pipe
 DATA_32 = pm4.data_sel__mec_release_mem__send_32_bit_low
 DATA_64 = pm4.data_sel__mec_release_mem__send_64_bit_data
 DATA_CLOCK = pm4.data_sel__mec_release_mem__send_gpu_clock_counter
 DATA_CONFIRMED = pm4.int_sel__mec_release_mem__send_data_after_write_confirm
 INTERRUPT_CONFIRMED = pm4.int_sel__mec_release_mem__send_interrupt_after_write_confirm
-APPLY_CU_MASK = 3  # PAL: index__me_set_sh_reg_index__apply_kmd_cu_and_mask
-KEPT_CONTROLS = 4096  # control words that a builder remembers: sizes and counts are among their fields
-LOOP = 1  # PAL: command__mec_atomic_mem__loop_until_compare_satisfied
-LOOP_INTERVAL = 0x100  # clocks between two tries; a guess of ours, any value is right
+# PAL: index__me_set_sh_reg_index__apply_kmd_cu_and_mask
+APPLY_CU_MASK = 3
+# how many control words a builder caches: there are many, because some hold sizes and counts
+KEPT_CONTROLS = 4096
+# PAL: command__mec_atomic_mem__loop_until_compare_satisfied
+LOOP = 1
+# clocks between two tries. GUESS: any value is right
+LOOP_INTERVAL = 0x100
 
 
 class CopySource(IntEnum):
@@ -65,9 +77,9 @@ MEMORY_SOURCES, MEMORY_TARGETS = (CopySource.MEMORY, CopySource.L2), (CopyTarget
 
 
 class Row(NamedTuple):
-    """What one generation of the command processor has of its own.
+    """What differs between generations of the command processor.
 
-    `dma_max_bytes`: of one DMA_DATA packet, a multiple of 32.
+    `dma_max_bytes`: the maximum of one DMA_DATA packet, a multiple of 32.
     """
 
     caches: CacheRow
@@ -80,7 +92,8 @@ ROWS = {
     11: Row(CACHES[11], 0x7FE0),
     12: Row(CACHES[12], 0x7FE0),
 }
-WINDOWS: Mapping[str, tuple[int, int, int]] = {  # opcode, first and last-plus-one dword address
+# by packet: its opcode, the first dword address that it reaches, and the one after the last
+WINDOWS: Mapping[str, tuple[int, int, int]] = {
     "SET_SH_REG": (pm4.SET_SH_REG, pm4.SET_SH_REG_START, pm4.SET_SH_REG_END),
     "SET_UCONFIG_REG": (pm4.SET_UCONFIG_REG, pm4.SET_UCONFIG_REG_START, pm4.SET_UCONFIG_REG_END),
     "SET_CONFIG_REG": (pm4.SET_CONFIG_REG, pm4.SET_CONFIG_REG_START, pm4.SET_CONFIG_REG_END),
@@ -88,8 +101,8 @@ WINDOWS: Mapping[str, tuple[int, int, int]] = {  # opcode, first and last-plus-o
 
 
 class Pm4:
-    """Builders for one version of the graphics core, such as (11, 0, 0). Stateless: one serves every queue of a
-    card.
+    """Builders for one version of the graphics core, such as (11, 0, 0). They have no state that packets depend on, so
+    one object serves every queue of a card.
     """
 
     def __init__(self, version: Version) -> None:
@@ -118,16 +131,16 @@ class Pm4:
         self.initiator_wave32 = initiator(int(self.initiator), cs_w32_en=1) if "cs_w32_en" in initiator.FIELDS else None
 
     def template(self, dwords: list[int]) -> Template:
-        """Return a stream of these builders' packets as bytes, with the places of its operands to patch;
-        `pm4_layout.template` names them.
+        """Return a stream of these builders' packets as bytes, with the places of its operands to patch.
+        `pm4_layout.template` says how they are called.
         """
         return template(dwords, self.version)
 
-    # nothing
+    # packets that do nothing
 
     def nop(self, count_dwords: int = 1) -> list[int]:
-        """Fill `count_dwords` (1 to 16384) that the engine skips. Source: gfx_v11_0.c, funcs.nop: one dword alone has
-        count 0x3fff.
+        """Return `count_dwords` (1 to 16384) dwords that the engine skips. Source: gfx_v11_0.c, funcs.nop: a NOP of one
+        dword has the count 0x3fff.
         """
         if not 1 <= count_dwords <= MAX_BODY + 1:
             raise ValueError(f"NOP fills 1 to {MAX_BODY + 1} dwords, not {count_dwords}")
@@ -136,8 +149,8 @@ class Pm4:
         return [header(pm4.NOP, count_dwords - 1), *[0] * (count_dwords - 1)]
 
     def _control(self, word: type[Word], **fields: int) -> int:
-        """Return a control word as a number, kept: making a typed word takes ten times as long as the rest of a
-        packet.
+        """Return a control word as a number. It is cached, because making a typed word takes ten times as long as the
+        rest of a packet.
         """
         key = word, tuple(fields.items())
         found = self._controls.get(key)
@@ -160,20 +173,20 @@ class Pm4:
         return found
 
     def set_sh(self, *words: Word) -> list[int]:
-        """Write a queue's shader registers, given as typed words; neighbours share a packet. Source: nvd.h,
+        """Write a queue's shader registers, given as typed words. Consecutive registers share a packet. Source: nvd.h,
         PACKET3_SET_SH_REG.
         """
         return self._set_words("SET_SH_REG", words)
 
     def set_sh_at(self, register: type[Word] | int, *values: int) -> list[int]:
-        """Write shader registers from one on, such as COMPUTE_USER_DATA_0; a register may be given by its dword
+        """Write consecutive shader registers. `register` is the first, such as COMPUTE_USER_DATA_0, or its dword
         address.
         """
         return self._set("SET_SH_REG", register, values)
 
     def set_sh_index(self, word: Word, index: int = APPLY_CU_MASK) -> list[int]:
-        """Write a shader register that the engine changes on the way: index 3 masks it with the units the kernel driver
-        allows.
+        """Write a shader register whose value the engine changes: index 3 masks it with the compute units that the
+        kernel driver allows.
 
         Source: PAL PM4_MEC_SET_SH_REG_INDEX.
         """
@@ -186,11 +199,13 @@ class Pm4:
         return self._set_words("SET_UCONFIG_REG", words)
 
     def set_uconfig_at(self, register: type[Word] | int, *values: int) -> list[int]:
-        """Write user configuration registers from one on."""
+        """Write consecutive user configuration registers. `register` is the first."""
         return self._set("SET_UCONFIG_REG", register, values)
 
     def set_config_at(self, register: type[Word] | int, *values: int) -> list[int]:
-        """Write privileged configuration registers from one on. Source: nvd.h, PACKET3_SET_CONFIG_REG."""
+        """Write consecutive privileged configuration registers. `register` is the first. Source: nvd.h,
+        PACKET3_SET_CONFIG_REG.
+        """
         return self._set("SET_CONFIG_REG", register, values)
 
     def _set_words(self, packet: str, words: tuple[Word, ...]) -> list[int]:
@@ -218,14 +233,15 @@ class Pm4:
         _, first, end = WINDOWS[packet]
         if not first <= place <= end - count:
             raise ValueError(
-                f"{packet} reaches dwords {first:#x} to {end - 1:#x}, not {place:#x} and {count - 1} behind it"
+                f"{packet} reaches dwords {first:#x} to {end - 1:#x}, not {place:#x} and {count - 1} after it"
             )
         return place - first
 
     def reg_rmw(self, register: type[Word] | int, and_mask: int, or_mask: int) -> list[int]:
         """Make a register `value & and_mask | or_mask`. Source: PAL PM4_ME_REG_RMW.
 
-        UNKNOWN: the public headers of the compute engine lack it; nothing here needs it on a compute queue.
+        UNKNOWN: whether the compute engine accepts it. Its public headers lack the packet. Nothing here uses it on a
+        compute queue.
         """
         control = self._control(pm4.REG_RMW_CONTROL, mod_addr=self._place(register))
         masks = narrow(and_mask, 32, "REG_RMW.and_mask"), narrow(or_mask, 32, "REG_RMW.or_mask")
@@ -238,10 +254,10 @@ class Pm4:
     # dispatches
 
     def dispatch(self, x: int, y: int, z: int, initiator: Word | None = None) -> list[int]:
-        """Start a grid of `x` * `y` * `z` work groups (or threads, with `use_thread_dimensions`) with the registers as
-        they stand.
+        """Start a grid of `x` * `y` * `z` work-groups (or threads, with `use_thread_dimensions`). The shader registers
+        define the rest.
 
-        `initiator`: `self.initiator` when left out; a wave32 program needs `cs_w32_en`. Source: radv_cmd_buffer.c,
+        `initiator`: the default is `self.initiator`; a wave32 program needs `cs_w32_en`. Source: radv_cmd_buffer.c,
         radv_emit_dispatch_packets.
         """
         if not (0 <= x <= ONES and 0 <= y <= ONES and 0 <= z <= ONES):
@@ -258,7 +274,7 @@ class Pm4:
     # order and caches
 
     def wait_for_dispatches(self) -> list[int]:
-        """Hold the queue until every dispatch before has ended. Source: radv_cs.c, CS_PARTIAL_FLUSH."""
+        """Hold the queue until every earlier dispatch has ended. Source: radv_cs.c, CS_PARTIAL_FLUSH."""
         return self.event_write(pm4_events.EVENT_TYPE_CS_PARTIAL_FLUSH, CS_PARTIAL_FLUSH_INDEX)
 
     def event_write(self, event_type: int, event_index: int = 0) -> list[int]:
@@ -267,8 +283,8 @@ class Pm4:
         return [header(pm4.EVENT_WRITE, 1), control]
 
     def acquire_mem(self, caches: Caches = FROM_OUTSIDE) -> list[int]:
-        """Write back and forget caches over all addresses, and wait for it. Source: gfx_v11_0_emit_mem_sync,
-        gfx_v9_4_3_emit_mem_sync.
+        """Write back and invalidate caches for all addresses, and wait until it is done. Source:
+        gfx_v11_0_emit_mem_sync, gfx_v9_4_3_emit_mem_sync.
         """
         bits = self._acquires.get(caches)
         if bits is None:
@@ -276,7 +292,9 @@ class Pm4:
         return self._acquire(bits, ONES, EVERYWHERE, 0, 0)
 
     def acquire_range(self, gpu_va: int, size_bytes: int, caches: Caches = FROM_OUTSIDE) -> list[int]:
-        """Do so for a range, in units of 256 bytes. The hardware may do more. Source: nvd.h, PACKET3_ACQUIRE_MEM."""
+        """Do the same as `acquire_mem` for a range, in units of 256 bytes. The hardware may include more addresses.
+        Source: nvd.h, PACKET3_ACQUIRE_MEM.
+        """
         if gpu_va < 0 or size_bytes <= 0:
             raise ValueError(f"ACQUIRE_MEM covers a range of at least one byte, not {size_bytes} at {gpu_va:#x}")
         first, end = gpu_va // RANGE_UNIT, -(-(gpu_va + size_bytes) // RANGE_UNIT)
@@ -287,7 +305,9 @@ class Pm4:
         return self._acquire(bits, size[0], high, base[0], base_high)
 
     def _acquire(self, bits: int, size: int, size_high: int, base: int, base_high: int) -> list[int]:
-        """The bits stand at the end where GCR_CNTL has a dword of its own, in front where they are CP_COHER_CNTL."""
+        """Return the packet. The cache bits are its last dword if it has a GCR_CNTL, and its first if they are
+        CP_COHER_CNTL.
+        """
         place, span = (
             self.row.caches.acquire_word.place(self.version)[0],
             (size, size_high, base, base_high, ACQUIRE_POLL),
@@ -307,11 +327,11 @@ class Pm4:
         caches: Caches = TO_OUTSIDE,
         event_type: int = pm4_events.EVENT_TYPE_CACHE_FLUSH_AND_INV_TS_EVENT,
     ) -> list[int]:
-        """Store `value` (32 or 64 bits) at `gpu_va` when all work before has ended and `caches` are written back; then
-        interrupt if asked.
+        """Store `value` (32 or 64 bits) at `gpu_va` when all earlier work has ended and `caches` are written back. Then
+        interrupt the host if `interrupt` is set.
 
-        `context_id` (28 bits) comes with the interrupt. The value waits for the write-backs' confirmation, as radv_cs.c
-        has it. Source: gfx_v11_0_ring_emit_fence, gfx_v9_4_3_ring_emit_fence.
+        The interrupt carries `context_id` (28 bits). The store waits for the confirmation of the write-backs, as in
+        radv_cs.c. Source: gfx_v11_0_ring_emit_fence, gfx_v9_4_3_ring_emit_fence.
         """
         sel = {32: DATA_32, 64: DATA_64}.get(bits)
         if sel is None:
@@ -320,7 +340,7 @@ class Pm4:
         return self._release(gpu_va, bits // 8, sel, value, interrupt, context_id, caches, event_type)
 
     def release_clock(self, gpu_va: int, caches: Caches = NOTHING) -> list[int]:
-        """Store the 64-bit counter of the reference clock at `gpu_va` when all work before has ended. Source: nvd.h,
+        """Store the 64-bit counter of the reference clock at `gpu_va` when all earlier work has ended. Source: nvd.h,
         RELEASE_MEM_DATA_SEL 3.
         """
         return self._release(gpu_va, 8, DATA_CLOCK, 0, False, 0, caches, pm4_events.EVENT_TYPE_BOTTOM_OF_PIPE_TS)
@@ -347,22 +367,24 @@ class Pm4:
         ]  # fmt: skip
 
     def pfp_sync_me(self) -> list[int]:
-        """Let the graphics engine's prefetcher wait for its executor. Source: nvd.h, PACKET3_PFP_SYNC_ME; compute
-        queues have no prefetcher.
+        """Let the graphics engine's prefetch parser (PFP) wait for its micro engine (ME). Compute queues have no PFP.
+        Source: nvd.h, PACKET3_PFP_SYNC_ME.
         """
         return [header(pm4.PFP_SYNC_ME, 1), 0]
 
     # memory and registers
 
     def write_data(self, gpu_va: int, *dwords: int, confirm: bool = True) -> list[int]:
-        """Store `dwords` at `gpu_va` (4-byte aligned); `confirm`: the queue waits until they have arrived. Source:
+        """Store `dwords` at `gpu_va` (4-byte aligned). With `confirm`, the queue waits until they have arrived. Source:
         nvd.h, PACKET3_WRITE_DATA.
         """
         where = address(gpu_va, 4, "WRITE_DATA.dst_mem_addr")
         return [header(pm4.WRITE_DATA, 3 + len(dwords)), self._write[confirm], *where, *data(dwords, "WRITE_DATA")]
 
     def write_register(self, register: type[Word] | int, *values: int, increment: bool = True) -> list[int]:
-        """Store `values` into registers from one on, or all into one. Source: gfx_v11_0_ring_emit_wreg."""
+        """Store `values` into consecutive registers from `register` on, or, without `increment`, all into `register`.
+        Source: gfx_v11_0_ring_emit_wreg.
+        """
         control = self._control(
             pm4.WRITE_DATA_CONTROL,
             dst_sel=pm4.WRITE_DATA_DST_SEL_MEM_MAPPED_REGISTER,
@@ -375,8 +397,8 @@ class Pm4:
     def wait_mem(
         self, gpu_va: int, value: int, mask: int = ONES, compare: Compare = Compare.GREATER_EQUAL, poll: int = POLL
     ) -> list[int]:
-        """Hold the queue until the dword at `gpu_va`, masked, compares with `value`, unsigned. Source:
-        gfx_v11_0_wait_reg_mem.
+        """Hold the queue until the comparison of the masked dword at `gpu_va` with `value` is true. Numbers are
+        unsigned. Source: gfx_v11_0_wait_reg_mem.
         """
         where = address(gpu_va, 4, "WAIT_REG_MEM.mem_poll_addr")
         return [header(pm4.WAIT_REG_MEM, 6), self._wait[MEMORY, compare], *where, *self._until(value, mask, poll)]
@@ -389,8 +411,8 @@ class Pm4:
         compare: Compare = Compare.GREATER_EQUAL,
         poll: int = POLL,
     ) -> list[int]:
-        """Hold the queue until the quadword at `gpu_va` compares. Source: PAL PM4_MEC_WAIT_REG_MEM64. GFX9's kernel
-        headers do not name it.
+        """Do the same as `wait_mem` with a quadword. Source: PAL PM4_MEC_WAIT_REG_MEM64. The kernel's headers for GFX9
+        lack the packet.
         """
         self._known("WAIT_REG_MEM64", pm4.WAIT_REG_MEM64)
         where, limit = (
@@ -408,14 +430,15 @@ class Pm4:
         compare: Compare = Compare.EQUAL,
         poll: int = POLL_REGISTER,
     ) -> list[int]:
-        """Hold the queue until a register compares. Source: gfx_v11_0_ring_emit_reg_wait."""
+        """Do the same as `wait_mem` with a register. Source: gfx_v11_0_ring_emit_reg_wait."""
         place = self._place(register)
         return [header(pm4.WAIT_REG_MEM, 6), self._wait[REGISTER, compare], place, 0, *self._until(value, mask, poll)]
 
     def write_then_wait(
         self, written: type[Word] | int, read: type[Word] | int, value: int, mask: int, poll: int = POLL_REGISTER
     ) -> list[int]:
-        """Write `value` to one register and wait until another is equal under `mask`: a flush request and its answer.
+        """Write `value` to one register, then wait until another one, masked, is equal to `value`. The registers are a
+        flush request and its acknowledgement.
 
         Source: gfx_v11_0_ring_emit_hdp_flush, emit_reg_write_reg_wait.
         """
@@ -469,29 +492,29 @@ class Pm4:
         return self.copy_data(CopySource.REGISTER, self._place(register), CopyTarget.MEMORY, gpu_va)
 
     def store_clock(self, gpu_va: int) -> list[int]:
-        """Store the 64-bit counter of the reference clock at `gpu_va` now, not after the work before. Source: sid.h,
-        COPY_DATA_TIMESTAMP.
+        """Store the 64-bit counter of the reference clock at `gpu_va` at once, without waiting for earlier work.
+        Source: sid.h, COPY_DATA_TIMESTAMP.
         """
         return self.copy_data(CopySource.GPU_CLOCK, 0, CopyTarget.MEMORY, gpu_va, bits=64)
 
     def copy_memory(self, target_va: int, source_va: int, size_bytes: int) -> list[int]:
-        """Copy a few bytes through the second-level cache, by the command processor itself; as many packets as it
-        takes.
+        """Copy memory through the second-level cache, by the command processor itself. Large copies take several
+        packets.
 
-        For small copies: the copy engines are faster. Ranges must not overlap. Source: radv_cp_dma.c,
+        Use it for small copies: the copy engines are faster. The ranges may not overlap. Source: radv_cp_dma.c,
         radv_cs_emit_cp_dma.
         """
         return self._dma(target_va, source_va, size_bytes, pm4.DMA_DATA_SRC_SEL_SRC_ADDR_TC_L2)
 
     def fill_memory(self, target_va: int, value: int, size_bytes: int) -> list[int]:
-        """Fill `size_bytes` (a multiple of 4) with a dword, as `copy_memory` copies."""
+        """Fill `size_bytes` (a multiple of 4) with a dword, by the same packets as `copy_memory`."""
         if size_bytes % 4 or target_va % 4:
             raise ValueError(f"DMA_DATA fills whole dwords, not {size_bytes} bytes at {target_va:#x}")
         return self._dma(target_va, narrow(value, 32, "DMA_DATA.data"), size_bytes, pm4.DMA_DATA_SRC_SEL_DATA)
 
     def prefetch(self, gpu_va: int, size_bytes: int) -> list[int]:
-        """Bring the beginning of a range into the second-level cache, without waiting. Source: radv_cp_dma.c,
-        radv_cs_cp_dma_prefetch.
+        """Load a range into the second-level cache, at most `dma_max_bytes` of it. The queue does not wait. Source:
+        radv_cp_dma.c, radv_cs_cp_dma_prefetch.
         """
         size = min(size_bytes, self.row.dma_max_bytes)
         control = self._control(
@@ -507,7 +530,8 @@ class Pm4:
         moves, out, at = source_sel != pm4.DMA_DATA_SRC_SEL_DATA, [], 0
         while at < size_bytes:
             size = min(size_bytes - at, self.row.dma_max_bytes)
-            last = at + size == size_bytes  # ORDER: only the last waits for all of them
+            # ORDER: only the last packet waits, for all packets of the copy
+            last = at + size == size_bytes
             control = self._control(
                 pm4.DMA_DATA_CONTROL, src_sel=source_sel, dst_sel=pm4.DMA_DATA_DST_SEL_DST_ADDR_TC_L2, cp_sync=last
             )
@@ -521,7 +545,7 @@ class Pm4:
     def atomic_mem(
         self, operation: Atomic, gpu_va: int, value: int, compare: int = 0, *, bits: int = 64, loop: bool = False
     ) -> list[int]:
-        """Change a value in memory by an atomic of the second-level cache; `loop`: repeat a compare-and-swap until it
+        """Change a value in memory by an atomic of the second-level cache. `loop`: repeat a compare-and-swap until it
         succeeds.
 
         Source: PAL PM4_MEC_ATOMIC_MEM.
@@ -540,8 +564,8 @@ class Pm4:
     def indirect_buffer(
         self, gpu_va: int, count_dwords: int, vmid: int = 0, *, chain: bool = False, inherit_vmid: bool = False
     ) -> list[int]:
-        """Run `count_dwords` at `gpu_va` and come back; with `chain`, go there for good. `inherit_vmid`: keep the
-        queue's address space.
+        """Run `count_dwords` at `gpu_va` and return; with `chain`, do not return. `inherit_vmid`: keep the queue's
+        address space.
 
         Source: gfx_v11_0_ring_emit_ib_compute (bit 30, "inherit vmid from mqd"); nvd.h, INDIRECT_BUFFER_*.
         """
@@ -560,6 +584,6 @@ class Pm4:
         return [header(pm4.COND_EXEC, 4), *address(gpu_va, 4, "COND_EXEC.addr"), 0, count]
 
     def pred_exec(self, devices: int, count_dwords: int) -> list[int]:
-        """Run the next `count_dwords` only on the compute dies of the mask `devices`. Source: PAL PM4_PFP_PRED_EXEC."""
+        """Run the next `count_dwords` only on the compute dies in the mask `devices`. Source: PAL PM4_PFP_PRED_EXEC."""
         control = self._control(pm4.PRED_EXEC_CONTROL, exec_count=count_dwords, device_select=devices)
         return [header(pm4.PRED_EXEC, 1), control]

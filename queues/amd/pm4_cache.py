@@ -1,10 +1,10 @@
-"""Caches between a compute queue, the host and the other engines: which are written back or forgotten, and with which
-bits.
+"""The caches between a compute queue, the host and the other engines: which caches a packet writes back or invalidates,
+and by which bits.
 
-A card of GFX11 has, near the cores, instruction (GLI), scalar (GLK) and vector (GLV) caches, a first level for both
-(GL1), the second level GL2 and a cache of compression metadata (GLM); GFX9 has SQC caches, TCL1 and TC. What a dispatch
-writes lies in the second level, where every dispatch of the card sees it; only the host, the copy engines and other
-cards need it written back.
+GFX11 has instruction (GLI), scalar (GLK) and vector (GLV) caches near the cores, a first level below GLK and GLV (GL1),
+the second level (GL2) and a cache of compression metadata (GLM). GFX9 has SQC caches, TCL1 and TC. The results of a
+dispatch are in the second level, where every dispatch of the card sees them. Only the host, the copy engines and other
+cards need a write-back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ringup.queues.amd.packets import Version
 
 
 class Caches(NamedTuple):
-    """What is done to caches: the first three are forgotten, the second level is written back, or written back and
-    forgotten.
+    """What a packet does to caches: it invalidates the first three; it writes the second level back, or writes it back
+    and invalidates it.
     """
 
     instructions: bool = False
@@ -30,14 +30,17 @@ class Caches(NamedTuple):
 
 
 NOTHING = Caches()
-NEXT_DISPATCH = Caches(scalar=True, vector=True)  # results of an earlier dispatch of this card
-# host, copy engine or peer wrote
+# before a dispatch that reads the results of an earlier dispatch of this card
+NEXT_DISPATCH = Caches(scalar=True, vector=True)
+# before a read of what the host, a copy engine or another card wrote
 FROM_OUTSIDE = Caches(scalar=True, vector=True, l2_writeback=True, l2_invalidate=True)
+# the same, where the host or a copy engine may have written code too
 NEW_CODE = Caches(instructions=True, scalar=True, vector=True, l2_writeback=True, l2_invalidate=True)
-TO_OUTSIDE = Caches(l2_writeback=True)  # host, copy engine or peer will read
+# before the host, a copy engine or another card reads
+TO_OUTSIDE = Caches(l2_writeback=True)
 
-# By generation: the fields that each wish sets. GFX11: radv_cs.c, gfx10_cs_emit_cache_flush. GLM takes no write-back
-# without an invalidation. GL1 lies below both GLK and GLV.
+# By generation: the fields that each attribute of `Caches` sets. GFX11: radv_cs.c, gfx10_cs_emit_cache_flush. GLM does
+# not write back without an invalidation. GL1 is below both GLK and GLV.
 ACQUIRE_GFX11: Mapping[str, Mapping[str, int]] = {
     "instructions": {"gli_inv": pm4.ACQUIRE_MEM_GCR_GLI_INV_GLI_ALL},
     "scalar": {"gl1_inv": 1, "glk_inv": 1},
@@ -51,15 +54,14 @@ RELEASE_GFX11: Mapping[str, Mapping[str, int]] = {
     "l2_writeback": ACQUIRE_GFX11["l2_writeback"],
     "l2_invalidate": ACQUIRE_GFX11["l2_invalidate"],
 }
-# GFX12 has no GLM: radv_cs.c leaves its bits out, as gfx_v12_0_ring_emit_fence does (gfx_v12_0_emit_mem_sync sets them
-# all the same).
+# GFX12 has no GLM: radv_cs.c and gfx_v12_0_ring_emit_fence do not set its bits (but gfx_v12_0_emit_mem_sync does).
 NO_GLM_L2: Mapping[str, Mapping[str, int]] = {
     "l2_writeback": {"gl2_wb": 1},
     "l2_invalidate": {"gl2_wb": 1, "gl2_inv": 1},
 }
 ACQUIRE_GFX12, RELEASE_GFX12 = {**ACQUIRE_GFX11, **NO_GLM_L2}, {**RELEASE_GFX11, **NO_GLM_L2}
-# GFX9: radv_cs.c lists the combinations that work: TC with TC_WB writes all of the second level back and forgets it.
-# TC_WB alone does nothing, and with TC_NC it leaves lines of other memory types; so a write-back is a whole one here,
+# GFX9: radv_cs.c lists the combinations that work. TC with TC_WB writes back and invalidates all of the second level.
+# TC_WB alone does nothing. TC_WB with TC_NC skips lines of other memory types. So a write-back includes all lines here,
 # as in gfx_v9_4_3_ring_emit_fence.
 ACQUIRE_GFX9: Mapping[str, Mapping[str, int]] = {
     "instructions": {"sh_icache_action_ena": 1},
@@ -77,8 +79,8 @@ RELEASE_GFX9: Mapping[str, Mapping[str, int]] = {
 
 
 class CacheRow(NamedTuple):
-    """How one generation's packets say it: the acquiring word and the bits of both; `release` also sets what every
-    release has.
+    """The cache control of one generation's packets. `acquire_word`: the word of ACQUIRE_MEM that holds the bits.
+    `acquire` and `release`: the fields that each attribute of `Caches` sets. `always`: fields that every release sets.
     """
 
     acquire_word: type[Word]
@@ -87,11 +89,11 @@ class CacheRow(NamedTuple):
     always: Mapping[str, int]
 
     def acquire_bits(self, caches: Caches, version: Version) -> Word:
-        """Return the acquiring word."""
+        """Return the word of ACQUIRE_MEM for these caches."""
         return self.acquire_word.at(version)(**_fields(self.acquire, caches))
 
     def release_fields(self, caches: Caches) -> dict[str, int]:
-        """Return the cache fields of RELEASE_MEM; a `ValueError` for a cache that a release cannot forget."""
+        """Return the cache fields of RELEASE_MEM. Raises a `ValueError` for a cache that it cannot invalidate."""
         missing = [name for name in WISHES if getattr(caches, name) and name not in self.release]
         if missing:
             raise ValueError(f"RELEASE_MEM has no bit for {', '.join(missing)}; acquire them instead")
@@ -99,7 +101,8 @@ class CacheRow(NamedTuple):
 
 
 WISHES = ("instructions", "scalar", "vector", "l2_writeback", "l2_invalidate")
-# gfx_v11_0_ring_emit_fence: the caches in order, first level to second, and the fence's value past the second level
+# gfx_v11_0_ring_emit_fence: the caches in order, from the first level to the second; the fence's value bypasses the
+# second level
 ORDERED = {"seq": pm4.RELEASE_MEM_SEQ_SEQ_FORWARD, "cache_policy": 3}
 ROWS = {
     9: CacheRow(pm4.ACQUIRE_MEM_COHER_CNTL, ACQUIRE_GFX9, RELEASE_GFX9, {}),

@@ -1,4 +1,4 @@
-"""How PM4 packets are laid out: which dword holds which word or operand. Headers, templates and decoders go by it.
+"""The layout of PM4 packets: which dword holds which word or operand. Headers, templates and decoders use it.
 
 Source: nvd.h, soc15d.h and PAL's f32_mec_pm4_packets headers for the order of dwords; words come from the facts with
 their own sources.
@@ -15,7 +15,8 @@ from ringup.autogen.layout import Word
 from ringup.errors import NotSupported
 from ringup.queues.amd.packets import Hole, Template, Version, numbered, to_bytes
 
-MAX_BODY = 0x3FFF  # dwords behind a header: its count field holds one less, and all ones means none
+# dwords after a header. Its count field holds one less; all ones means none
+MAX_BODY = 0x3FFF
 HEADER = pm4.HEADER
 TYPE_0, TYPE_2, TYPE_3 = 0, 2, 3
 _ONE_MORE = int(HEADER(count=1))
@@ -25,20 +26,21 @@ _BASES = [int(HEADER(type=TYPE_3, opcode=opcode)) for opcode in range(256)]
 
 
 def header(opcode: int, count_dwords: int, compute: bool = False) -> int:
-    """Return the header of a packet with `count_dwords` behind it; none: count is all ones, as the engine reads a lone
-    NOP.
+    """Return the header of a packet with `count_dwords` dwords after it. Without any, its count is all ones, as in a
+    NOP of one dword.
     """
     if not 0 <= count_dwords <= MAX_BODY:
-        raise ValueError(f"a packet has at most {MAX_BODY} dwords behind its header, not {count_dwords}")
+        raise ValueError(f"a packet has at most {MAX_BODY} dwords after its header, not {count_dwords}")
     base = _BASES[opcode] + (_ONE_MORE * (count_dwords - 1) if count_dwords else _LONE - _BASES[0])
     return base + _COMPUTE if compute else base
 
 
 class Part(NamedTuple):
-    """An operand: its name, first dword (the header is 0) and how many; 0: all the rest, a name with an index each.
+    """An operand. `at`: its first dword; the header is 0. `size`: its dwords; 0 means all dwords to the packet's end,
+    each an operand with an index in its name.
 
-    `word`: the dword's fields. `align`: what the value must be a multiple of. `register`: it is a register's dword
-    address.
+    `word`: the dword's fields. `align`: the value must be a multiple of it. `register`: the value is the dword address
+    of a register.
     """
 
     name: str
@@ -50,7 +52,9 @@ class Part(NamedTuple):
 
 
 class Either(NamedTuple):
-    """Operands whose meaning a field of a word chooses: `parts` when it has one of `values`, `otherwise` when not."""
+    """Operands whose meaning depends on a field of a word: `parts` if the field has one of `values`, else
+    `otherwise`.
+    """
 
     word: type[Word]
     field: str
@@ -60,7 +64,7 @@ class Either(NamedTuple):
 
 
 def _word(word: type[Word], at: int = 0) -> Part:
-    """Return a dword of fields; its place is the facts' where `at` is left out."""
+    """Return a dword of fields. Without `at`, the facts say which dword it is."""
     return Part(word.__name__, at, word=word)
 
 
@@ -76,9 +80,11 @@ def _register(name: str, at: int) -> Part:
     return Part(name, at, register=True)
 
 
-REGISTERS = Part("registers", 2, 0)  # of the SET_*_REG packets
-ADDRESSED = (1, 2, 5)  # selectors of COPY_DATA and WRITE_DATA that mean memory
-# dwords of each packet, by name; a word without a place in a version is left out there
+# of the SET_*_REG packets
+REGISTERS = Part("registers", 2, 0)
+# selectors of COPY_DATA and WRITE_DATA that mean memory
+ADDRESSED = (1, 2, 5)
+# the dwords of each packet, by the packet's name. A version has only the words whose place its facts give
 PACKETS: Mapping[str, tuple[Part | Either, ...]] = {
     "NOP": (Part("data", 1, 0),),
     "SET_BASE": _operands(1, "base_index", "address_lo", "address_hi"),
@@ -218,7 +224,8 @@ PACKETS: Mapping[str, tuple[Part | Either, ...]] = {
     ),
     "RUN_LIST": (_address("ib_base", 1), _word(pm4_queues.RUN_LIST_CONTROL)),
 }
-WINDOW_STARTS = {  # dword address that a packet's register offsets count from
+# the dword address from which a packet's register offsets count
+WINDOW_STARTS = {
     "SET_SH_REG": pm4.SET_SH_REG_START,
     "SET_SH_REG_INDEX": pm4.SET_SH_REG_START,
     "SET_UCONFIG_REG": pm4.SET_UCONFIG_REG_START,
@@ -226,7 +233,7 @@ WINDOW_STARTS = {  # dword address that a packet's register offsets count from
     "SET_CONFIG_REG": pm4.SET_CONFIG_REG_START,
     "SET_CONTEXT_REG": pm4.SET_CONTEXT_REG_START,
 }
-# of the register segments, dwords; the discovery tables of MI300 and of Navi 31 and 48
+# the dword addresses of the register segments, by generation. Source: the discovery tables of MI300, Navi 31, Navi 48
 BASES: Mapping[int, tuple[int, int]] = {
     9: (0x2000, 0xA000),
     11: (0x1260, 0xA000),
@@ -235,7 +242,7 @@ BASES: Mapping[int, tuple[int, int]] = {
 
 
 class FieldAt(NamedTuple):
-    """A field of a dword, ready to be taken out: `value >> lo & mask`."""
+    """A field of a dword: `value >> lo & mask`."""
 
     name: str
     lo: int
@@ -243,7 +250,9 @@ class FieldAt(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A part in one version: its word's fields, none for a plain operand, and the bits that no field covers."""
+    """A part in one version. `fields`: of its word; empty for an operand without a word. `rest`: the bits that no field
+    covers.
+    """
 
     part: Part
     fields: tuple[FieldAt, ...]
@@ -251,7 +260,7 @@ class Place(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An `Either` in one version: the dword and field that choose."""
+    """An `Either` in one version. `at` and `field`: the dword and the field that choose."""
 
     at: int
     field: FieldAt
@@ -261,7 +270,7 @@ class Choice(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A packet in one version. `body`: how many dwords its parts fill behind the header; `open_`: more may follow."""
+    """A packet in one version. `body`: how many dwords its parts need after the header. `open_`: more may follow."""
 
     name: str
     parts: tuple[Place | Choice, ...]
@@ -269,7 +278,7 @@ class Layout(NamedTuple):
     open_: bool
 
     def places(self, dwords: Sequence[int], at: int, end: int) -> Iterator[Place]:
-        """Give the parts of the packet at `dwords[at]` that begin before `end`."""
+        """Yield the parts of the packet at `dwords[at]` that begin before `end`."""
         for one in self.parts:
             if isinstance(one, Place):
                 chosen: tuple[Place, ...] = (one,)
@@ -316,7 +325,8 @@ def _has(word: type[Word], version: Version) -> bool:
 def _choice(either: Either, version: Version) -> Choice:
     field = either.word.at(version).FIELDS[either.field]
     taken = FieldAt(either.field, field.lo, (1 << field.width) - 1)
-    at = 1  # control words stand behind the header
+    # a control word is the first dword after the header
+    at = 1
     yes, no = (tuple(_place(part, version) for part in parts) for parts in (either.parts, either.otherwise))
     return Choice(at, taken, either.values, yes, no)
 
@@ -343,10 +353,11 @@ def register_names(version: Version) -> dict[int, str]:
 
 
 def template(dwords: Sequence[int], version: Version) -> Template:
-    """Return a stream of builders' packets as bytes with the places of its operands.
+    """Return a stream of builders' packets as bytes, with the places of its operands.
 
-    Names: `DISPATCH_DIRECT.dim_x`; a register that a SET packet writes by its own name, `COMPUTE_USER_DATA_0`, or its
-    dword address; later ones of a name with an index, `WRITE_DATA.data[1]`.
+    An operand is called `DISPATCH_DIRECT.dim_x`. A register that a SET packet writes is called by its own name,
+    `COMPUTE_USER_DATA_0`, or by its dword address. From the second of a name on, the name has an index:
+    `WRITE_DATA.data[1]`.
     """
     known, named = layouts(version), register_names(version)
     found: list[tuple[str, Hole]] = []

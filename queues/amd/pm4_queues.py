@@ -1,7 +1,6 @@
-"""Packets of the kernel interface queue (KIQ), by which the scheduling firmware maps, unmaps and asks for queues.
+"""Packets of the kernel interface queue (KIQ): they tell the scheduling firmware to map, unmap and query queues.
 
-Source: amdgpu gfx_v11_0.c and gfx_v12_0.c, gfx11_kiq_*; gfx_v9_4_3.c; layouts from kfd_pm4_headers_ai.h by way of the
-facts.
+Source: amdgpu gfx_v11_0.c and gfx_v12_0.c, gfx11_kiq_*; gfx_v9_4_3.c. The layouts are facts from kfd_pm4_headers_ai.h.
 """
 
 from __future__ import annotations
@@ -13,14 +12,19 @@ from ringup.autogen.amd import pm4, pm4_queues
 from ringup.queues.amd.packets import Version, address, wide
 from ringup.queues.amd.pm4_layout import header
 
-MAX_DOORBELLS = 4  # that one UNMAP_QUEUES names
-UNMAP_LATENCY = 0xA  # gfx11_kiq_set_resources: about one second
+# in one UNMAP_QUEUES
+MAX_DOORBELLS = 4
+# gfx11_kiq_set_resources: about one second
+UNMAP_LATENCY = 0xA
 FENCE_AFTER_WRITE = pm4_queues.command__mes_query_status__fence_only_after_write_ack
-TO_ENGINE = 1  # gfx_v11_0_ring_invalidate_tlbs by the KIQ: dst_sel
+# dst_sel of gfx_v11_0_ring_invalidate_tlbs, for the KIQ
+TO_ENGINE = 1
 
 
 class QueueEngine(IntEnum):
-    """Whose queue it is. Source: pm4_mes_map_queues's engine_sel; gfx11_kiq_map_queues for graphics and MES."""
+    """The engine that runs a queue. Source: pm4_mes_map_queues's engine_sel; gfx11_kiq_map_queues for graphics and
+    MES.
+    """
 
     COMPUTE = 0
     SDMA0 = 2
@@ -30,7 +34,7 @@ class QueueEngine(IntEnum):
 
 
 class UnmapAction(IntEnum):
-    """What happens to a queue. Source: nvd.h, PACKET3_UNMAP_QUEUES_ACTION."""
+    """What UNMAP_QUEUES does to a queue. Source: nvd.h, PACKET3_UNMAP_QUEUES_ACTION."""
 
     PREEMPT = 0
     RESET = 1
@@ -39,7 +43,9 @@ class UnmapAction(IntEnum):
 
 
 def set_resources(version: Version, queue_mask: int, vmid_mask: int = 0) -> list[int]:
-    """Say which queue slots (bits of 64) and VMIDs the scheduling firmware may use. Source: gfx11_kiq_set_resources."""
+    """Tell the scheduling firmware which queue slots (a mask of 64 bits) and VMIDs it may use. Source:
+    gfx11_kiq_set_resources.
+    """
     control = pm4_queues.SET_RESOURCES_CONTROL.at(version)(vmid_mask=vmid_mask, unmap_latency=UNMAP_LATENCY)
     return [header(pm4.SET_RESOURCES, 7), int(control), *wide(queue_mask, "SET_RESOURCES.queue_mask"), 0, 0, 0, 0]
 
@@ -56,7 +62,7 @@ def map_queues(
     engine: QueueEngine = QueueEngine.COMPUTE,
     vmid: int = 0,
 ) -> list[int]:
-    """Map one queue: the firmware loads its descriptor at `mqd_va` and polls `wptr_va`; `doorbell` is a dword index.
+    """Map one queue. The firmware loads its descriptor at `mqd_va` and polls `wptr_va`. `doorbell` is a dword index.
 
     Source: gfx11_kiq_map_queues.
     """
@@ -88,7 +94,8 @@ def unmap_queues(
 def query_status(version: Version, doorbell: int, fence_va: int, value: int) -> list[int]:
     """Store a quadword at `fence_va` once a compute queue's state is written back. Source: gfx11_kiq_query_status.
 
-    Compute queues only: nvd.h and kfd_pm4_headers_ai.h put `engine_sel`, which is zero for them, at different bits.
+    Only for compute queues: their `engine_sel` is zero, and nvd.h and kfd_pm4_headers_ai.h put that field at different
+    bits.
     """
     control = pm4_queues.QUERY_STATUS_CONTROL.at(version)(command=FENCE_AFTER_WRITE)
     control2 = pm4_queues.QUERY_STATUS_CONTROL2.at(version)(doorbell_offset=doorbell)
@@ -97,7 +104,7 @@ def query_status(version: Version, doorbell: int, fence_va: int, value: int) -> 
 
 
 def invalidate_tlbs(version: Version, pasid: int, flush_type: int = 0, *, every_hub: bool = True) -> list[int]:
-    """Drop the translations of a process by its PASID. Source: gfx_v11_0_ring_invalidate_tlbs,
+    """Invalidate the cached translations of a process, named by its PASID. Source: gfx_v11_0_ring_invalidate_tlbs,
     gfx11_kiq_invalidate_tlbs.
     """
     control = pm4.INVALIDATE_TLBS_CONTROL.at(version)(

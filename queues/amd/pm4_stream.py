@@ -1,10 +1,10 @@
 """Streams of a compute queue: dispatches, barriers, stamps and small stores, built from the command processor's
 packets.
 
-Dispatches of a stream may run at once; `barrier` orders them. A stream's beginning waits for the stream before and
-forgets caches, so it sees what that, the host, the copy engines and other queues stored before; its end writes back, so
-they see what it stored. Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch"; Mesa radv_cmd_buffer.c
-and ac_shader_util.c for scratch.
+Dispatches of a stream may run at the same time; `barrier` orders them. The start of a stream waits for the stream
+before and invalidates caches: so it sees what that stream, the host, the copy engines and other queues stored. Its end
+writes caches back: so they see what it stored. Source of a dispatch's registers: LLVM AMDGPUUsage, "Kernel Dispatch";
+Mesa radv_cmd_buffer.c and ac_shader_util.c for scratch.
 """
 
 from __future__ import annotations
@@ -24,22 +24,27 @@ from ringup.queues.amd.program import LoadedKernel, Program, Scratch, kernel_of
 from ringup.queues.queue import Owner, Stream
 
 WORD, QUAD = struct.Struct("<I"), struct.Struct("<Q")
-SIGNAL_VALUE_BYTE = 20  # of RELEASE_MEM: header, two control dwords, the address
-KERNARG_ALIGN = 64  # bytes: more than any argument's alignment, a cache line of the scalar cache
-PREPARED_LIMIT = 4096  # launches that a kernel remembers
-AQL_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")  # hsa_kernel_dispatch_packet_t, HSA runtime specification 2.9
+# where RELEASE_MEM has its value: after the header, two control dwords and the address
+SIGNAL_VALUE_BYTE = 20
+# bytes: a cache line of the scalar cache, more than the alignment of any argument
+KERNARG_ALIGN = 64
+# prepared launches that a kernel caches
+PREPARED_LIMIT = 4096
+# hsa_kernel_dispatch_packet_t, HSA runtime specification 2.9
+AQL_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")
 # bytes of COMPUTE_TMPRING_SIZE.WAVESIZE; ac_gpu_info.c, scratch_wavesize_granularity
 SCRATCH_UNIT = {
     9: 1024,
     11: 256,
     12: 256,
 }
-SCRATCH_BY_ENGINE = (11, 12)  # generations whose WAVES counts those of one shader engine; ac_shader_util.c
+# the generations whose COMPUTE_TMPRING_SIZE.WAVES counts the waves of one shader engine; ac_shader_util.c
+SCRATCH_BY_ENGINE = (11, 12)
 
 
 class _Prepared(NamedTuple):
-    """A launch worked out: its packets, and where in them stand pointers to arguments and dispatch packet and its
-    number; 0: nowhere.
+    """The packets of a launch. The `..._at` are bytes in them: where the addresses of the arguments and of the dispatch
+    packet go, and the number of the dispatch. 0: the kernel does not use the value.
     """
 
     data: bytes
@@ -50,39 +55,39 @@ class _Prepared(NamedTuple):
 
 
 class Pm4Commands:
-    """The compute queue's packets, as a queue needs them."""
+    """The packets of a compute queue that the queue itself needs."""
 
     kind = "pm4"
     call_period = 1
 
     def __init__(self, version: Version, *, interrupts: bool = True, word_bits: int = 64) -> None:
-        """`interrupts`: whether a timeline's signal raises one; of no use where the host only polls. `word_bits`: 32 or
-        64, of the timeline's word.
+        """`interrupts`: whether a timeline's signal interrupts the host; useless where the host only polls.
+        `word_bits`: the size of the timeline's word, 32 or 64.
         """
         self.pm4, self._interrupts, self._word_bits = Pm4(version), interrupts, word_bits
         self.signal_places = ((SIGNAL_VALUE_BYTE, WORD if word_bits == 32 else QUAD, 0),)
         self._waits = Waits(self.pm4.wait_mem)
         # indirect buffers are a multiple of eight dwords. Source: amdgpu_kms.c, ib_size_alignment
         self.pad = to_bytes(self.pm4.nop())
-        # ORDER: the dispatches of the submission before have ended before caches are forgotten: a release does not hold
-        # the queue, and what still runs could fill caches again with what is stale
+        # ORDER: the dispatches of the submission before end before caches are invalidated. Its release does not hold
+        # the queue, and a dispatch that still runs could fill the caches with stale data again
         self.begin = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEW_CODE))
         self.barrier = to_bytes(self.pm4.wait_for_dispatches() + self.pm4.acquire_mem(NEXT_DISPATCH))
 
     def padding(self, count: int) -> bytes:
-        """Return one packet of `count` dwords: each packet costs the engine time.
+        """Return one packet of `count` dwords, because each packet costs the engine time.
 
-        Source: Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib; the kernel's rings do so since July 2024 (gfx_v11_0.c,
-        ring_insert_nop).
+        Source: Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib; the kernel's rings do the same since July 2024
+        (gfx_v11_0.c, ring_insert_nop).
         """
         return to_bytes(self.pm4.nop(count)) if count else b""
 
     def signal(self, gpu_va: int, value: int) -> bytes:
-        """Store `value` when all before has ended and is visible outside, and interrupt."""
+        """Store `value` when all earlier work has ended and is visible outside the card, then interrupt the host."""
         return to_bytes(self.pm4.release_mem(gpu_va, value, bits=self._word_bits, interrupt=self._interrupts))
 
     def carry(self, size_bytes: int) -> bytes:
-        """Return the head of a packet that does nothing; the next `size_bytes`, whole dwords, may hold anything."""
+        """Return the header of a packet that does nothing. The next `size_bytes`, whole dwords, may hold any data."""
         return to_bytes(self.pm4.nop(1 + size_bytes // 4)[:1])
 
     def wait(self, gpu_va: int, value: int) -> bytes:
@@ -90,10 +95,10 @@ class Pm4Commands:
         return self._waits(gpu_va, value & 0xFFFF_FFFF)
 
     def call(self, gpu_va: int, size_bytes: int, at_bytes: int) -> bytes:
-        """Run an indirect buffer in the queue's address space: a queue that is not privileged has no other, whatever
-        the packet's VMID says.
+        """Run an indirect buffer in the queue's address space. A queue that is not privileged ignores the packet's
+        VMID.
 
-        Source: ROCr amd_aql_queue.cpp, AqlQueue::ExecutePM4: no bit but `valid`.
+        Source: ROCr amd_aql_queue.cpp, AqlQueue::ExecutePM4, which sets no bit but `valid`.
         """
         return to_bytes(self.pm4.indirect_buffer(gpu_va, size_bytes // 4))
 
@@ -102,8 +107,8 @@ class ComputeStream(Stream):
     """Commands of a compute queue."""
 
     def __init__(self, commands: Pm4Commands, owner: Owner, scratch: Scratch, engines: int, queue_va: int) -> None:
-        """`engines`: shader engines of the chip, for the scratch register. `queue_va`: the queue's `amd_queue_t`, for
-        kernels that want it.
+        """`engines`: the chip's number of shader engines, for the scratch register. `queue_va`: the address of the
+        queue's `amd_queue_t`, for kernels that use it.
         """
         super().__init__(commands, owner)
         self._queue_va = queue_va
@@ -121,16 +126,18 @@ class ComputeStream(Stream):
         *,
         dynamic_lds_bytes: int = 0,
     ) -> int:
-        """Start `grid` work groups (one to three dimensions) of `block` work items with `args`.
+        """Start `grid` work-groups (one to three dimensions) of `block` work-items with `args`.
 
-        A program with one kernel stands for it. Raises a `ValueError` or `TypeError` that names the limit or the
-        argument; then the stream is as before. Arguments are copied now; buffers among them must live until the work is
-        done. Returns the byte where the arguments begin among the stream's, which `Kept.patch_args` wants to know.
+        A program with one kernel may be given instead of the kernel. Raises a `ValueError` or `TypeError` that names
+        the limit or the argument, and leaves the stream as it was. Arguments are copied now; buffers among them must
+        live until the work is done. Returns the byte where these arguments begin among the stream's arguments:
+        `Kept.patch_args` needs it.
         """
         kernel = program if type(program) is LoadedKernel else kernel_of(program)
         try:
             prepared = kernel.prepared.get((grid, block, dynamic_lds_bytes, self._scratch))
-        except TypeError:  # lists are no keys
+        # a list cannot be a key
+        except TypeError:
             grid, block, prepared = triple(grid, "the grid"), triple(block, "the block"), None
         if prepared is None:
             prepared = self._prepare(
@@ -147,7 +154,7 @@ class ComputeStream(Stream):
         *,
         dynamic_lds_bytes: int = 0,
     ) -> int:
-        """Start `items` work items in groups of `block`; the last group of an axis may hold fewer. Otherwise like
+        """Start `items` work-items in groups of `block`. The last group of an axis may hold fewer. All else is as in
         `dispatch`.
         """
         kernel = kernel_of(program)
@@ -207,7 +214,8 @@ class ComputeStream(Stream):
         for run in code.user_sgprs:
             if run.holds not in USER_VALUES:
                 raise NotSupported(
-                    f"{code.name} wants {run.holds} in its user SGPRs, which ringup does not offer; compile it for code object version 5"
+                    f"{code.name} wants {run.holds} in its user SGPRs, which ringup does not offer;"
+                    " compile it for code object version 5"
                 )
             places[run.holds] = run.first
             if run.holds == "private_segment_size":
@@ -235,7 +243,7 @@ class ComputeStream(Stream):
     def _scratch_base(self, wave_bytes: int) -> list[Word]:
         if not wave_bytes:
             return []
-        gpu_va, version = self._scratch.room(wave_bytes).gpu_va, self.pm4.version
+        gpu_va, version = self._scratch.block(wave_bytes).gpu_va, self.pm4.version
         low, high = regs.COMPUTE_DISPATCH_SCRATCH_BASE_LO.at(version), regs.COMPUTE_DISPATCH_SCRATCH_BASE_HI.at(version)
         return [low(gpu_va >> 8 & 0xFFFF_FFFF), high(gpu_va >> 40)]
 
@@ -243,12 +251,12 @@ class ComputeStream(Stream):
         word, generation = regs.COMPUTE_TMPRING_SIZE.at(self.pm4.version), self.pm4.version[0]
         if not wave_bytes:
             return word(0)
-        room = self._scratch.room(wave_bytes)
-        waves = room.waves // self._engines if generation in SCRATCH_BY_ENGINE else room.waves
-        return word(waves=waves, wavesize=room.wave_bytes // SCRATCH_UNIT[generation])
+        block = self._scratch.block(wave_bytes)
+        waves = block.waves // self._engines if generation in SCRATCH_BY_ENGINE else block.waves
+        return word(waves=waves, wavesize=block.wave_bytes // SCRATCH_UNIT[generation])
 
     def _dispatch_packet(self, kernel: LoadedKernel, prepared: _Prepared, start: int, kernarg: int) -> None:
-        """Lay down the packet that a kernel reads its sizes from, where it asks for one."""
+        """Add the AQL packet from which a kernel reads the sizes of its launch."""
         memory = self.args
         memory.extend(bytes(-len(memory) % KERNARG_ALIGN))
         at, launch, code = len(memory), prepared.launch, kernel.kernel
@@ -262,35 +270,35 @@ class ComputeStream(Stream):
             self.arg_fixups.append((at + AQL_KERNARG_BYTE, kernarg))
 
     def barrier(self) -> None:
-        """Let what follows wait for the dispatches before and see what they stored."""
+        """Make later dispatches wait for all earlier ones and see what they stored."""
         self.body += self._barrier
 
     def store(self, gpu_va: int, *dwords: int) -> None:
-        """Store dwords at `gpu_va` (4-byte aligned), by the command processor, without waiting for dispatches
-        before.
+        """Let the command processor store dwords at `gpu_va` (4-byte aligned). It does not wait for earlier
+        dispatches.
         """
         self.append(self.pm4.write_data(gpu_va, *dwords))
 
     def stamp(self, gpu_va: int, *, after_all: bool = True) -> None:
-        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned): when all before has ended, or at once."""
+        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier work has ended, or at once."""
         self.append(self.pm4.release_clock(gpu_va) if after_all else self.pm4.store_clock(gpu_va))
 
     def append(self, dwords: Sequence[int]) -> None:
-        """Add packets of your own making, such as `queues.pm4`'s: the queue runs them as they are."""
+        """Add packets as dwords, for instance from `Pm4`'s builders. The queue runs them unchanged."""
         self.body += to_bytes(dwords)
 
 
 THREADS = (regs.COMPUTE_NUM_THREAD_X, regs.COMPUTE_NUM_THREAD_Y, regs.COMPUTE_NUM_THREAD_Z)
 USER_VALUES = ("kernarg_segment_ptr", "dispatch_ptr", "queue_ptr", "dispatch_id", "private_segment_size")
 AQL_KERNARG_BYTE = 40
-# amd_queue_t, AMD's amd_hsa_queue.h: what kernels read of it are the high halves of the apertures of LDS and scratch,
-# at bytes 64 and 68
+# amd_queue_t, AMD's amd_hsa_queue.h. Kernels read only the high halves of the apertures of LDS and scratch, at bytes 64
+# and 68
 QUEUE_OBJECT_BYTES, APERTURES_BYTE = 256, 64
 APERTURES = struct.Struct("<II")
 
 
 def queue_object(shared_base: int, private_base: int) -> bytes:
-    """Return an `amd_queue_t` for kernels: `shared_base` and `private_base` are bits 63:48 of the apertures, as in
+    """Return an `amd_queue_t` for kernels. `shared_base` and `private_base` are bits 63:48 of the apertures, as in
     SH_MEM_BASES.
     """
     return (bytes(APERTURES_BYTE) + APERTURES.pack(shared_base << 16, private_base << 16)).ljust(
@@ -299,7 +307,7 @@ def queue_object(shared_base: int, private_base: int) -> bytes:
 
 
 def grid_items(launch: Launch) -> Triple:
-    """Return the work items of a grid along each axis."""
+    """Return the work-items of a grid along each axis."""
     x, y, z = (
         groups * items - (items - last if last else 0)
         for groups, items, last in zip(launch.grid, launch.block, launch.last, strict=True)

@@ -1,5 +1,5 @@
-"""Programs on a card: code objects at their addresses, kernels that know how to be started, scratch memory of a
-queue.
+"""Programs on a card: code objects at their addresses, their kernels with what a launch needs, and the scratch memory
+of a queue.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from ringup.queues.amd.arguments import Packer
 if TYPE_CHECKING:
     from ringup.queues.amd.objects.code_object import CodeObject, Kernel
 
-ENTRY_ALIGN = 256  # bytes: COMPUTE_PGM_LO holds an address without its low eight bits
+# bytes: COMPUTE_PGM_LO holds an address without its low eight bits
+ENTRY_ALIGN = 256
 
 
 class LoadedKernel:
-    """A kernel at its address. `prepared` belongs to the stream builder: what it has worked out for a launch, by the
-    launch.
-    """
+    """A kernel at its address. `prepared` is a cache of the stream builder: the packets of a launch, by the launch."""
 
     __slots__ = ("entry_va", "kernel", "packer", "prepared", "program")
 
@@ -42,17 +41,18 @@ class LoadedKernel:
         return f"<kernel {self.name} {self.program.lost or f'at {self.entry_va:#x}'}>"
 
     def arg_offset(self, number: int) -> int:
-        """Return where argument `number` (from 0) lies among the kernel's, in bytes: what `Kept.patch_args` wants
-        beside `dispatch`'s number.
+        """Return the byte of argument `number` (from 0) in the kernel's arguments. `Kept.patch_args` takes the sum of
+        it and of the value that `dispatch` returns.
         """
         return self.packer.arguments[number].offset
 
     def lose(self) -> None:
-        """For the program: the code is gone, so nothing can be started any more."""
+        """Forget the address. The program calls it when the code is gone: no launch is possible any more."""
         self.prepared.clear()
         del self.entry_va
 
-    if not TYPE_CHECKING:  # asked only for what is no longer there
+    # Python calls it only for an attribute that is missing
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name == "entry_va":
@@ -61,14 +61,17 @@ class LoadedKernel:
 
 
 class Program(Mapping[str, LoadedKernel]):
-    """A code object in a card's memory: its kernels by name. Free it when nothing that was submitted uses it any
+    """A code object in a card's memory: a mapping from names to kernels. Free it when no submitted work uses it any
     more.
     """
 
     def __init__(self, code: CodeObject, base_va: int, free: Callable[[], None], owner: object = None) -> None:
-        """`owner`: of the card that holds the code; streams of others refuse it. None: any may run it."""
+        """`owner`: the owner of the card that holds the code; streams of other cards refuse the program. None: every
+        card may run it.
+        """
         self.code, self.base_va, self._free, self.owner = code, base_va, free, owner
-        self.lost = ""  # how, once it is
+        # how the program was lost; empty while it is there
+        self.lost = ""
         self._kernels = {
             name: LoadedKernel(self, kernel, base_va) for name, kernel in code.kernels.items() if not kernel.empty
         }
@@ -90,7 +93,7 @@ class Program(Mapping[str, LoadedKernel]):
         return len(self._kernels)
 
     def only(self) -> LoadedKernel:
-        """Return the kernel of a program that has one; a `ValueError` names them where there are more."""
+        """Return the kernel of a program with one kernel. If there are more, a `ValueError` lists them."""
         if len(self._kernels) != 1:
             raise ValueError(
                 f"{self.code.what} has {len(self)} kernels ({', '.join(self._kernels)}): name one, program[NAME]"
@@ -98,7 +101,9 @@ class Program(Mapping[str, LoadedKernel]):
         return next(iter(self._kernels.values()))
 
     def where(self, gpu_va: int) -> str:
-        """Say what of the program lies at an address, for a report: kernel and offset; empty outside of it."""
+        """Return which kernel of the program is at an address, and the offset in it, for a report. Empty outside the
+        program.
+        """
         offset = gpu_va - self.base_va
         if self.lost or not 0 <= offset < self.code.image_bytes:
             return ""
@@ -109,21 +114,21 @@ class Program(Mapping[str, LoadedKernel]):
         return f"{name}+{offset - start:#x}" + (f" of {self.code.what}" if name != self.code.what else "")
 
     def lose(self, how: str) -> None:
-        """Mark the program as lost with the card's memory; every later start raises an error that says `how`."""
+        """Mark the program as lost with the card's memory. Every later launch raises an error with `how`."""
         self.lost, self._free = how, lambda: None
         for kernel in self._kernels.values():
             kernel.lose()
 
     def free(self) -> None:
-        """Give the memory back. Twice is harmless."""
+        """Free the memory. May be called twice."""
         if not self.lost:
             self._free()
             self.lose("freed")
 
 
 def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
-    """Return the kernel that is meant. Raises what `only` raises, `TypeError` for what is neither a program nor a
-    kernel.
+    """Return the kernel itself, or the one kernel of a program. Raises what `only` raises, and a `TypeError` for
+    anything else.
     """
     if isinstance(program, LoadedKernel):
         return program
@@ -132,8 +137,8 @@ def kernel_of(program: Program | LoadedKernel) -> LoadedKernel:
     return program.only()
 
 
-class ScratchRoom(NamedTuple):
-    """Scratch memory as a dispatch names it: where, how many bytes a wave has, how many waves fit."""
+class ScratchBlock(NamedTuple):
+    """A block of scratch memory for dispatches: its address, the bytes of each wave, how many waves fit."""
 
     gpu_va: int
     wave_bytes: int
@@ -141,26 +146,28 @@ class ScratchRoom(NamedTuple):
 
 
 class Scratch:
-    """Scratch memory of one queue, grown when a kernel asks for more. Old rooms stay: waves that run may still use
-    them.
+    """Scratch memory of one queue. It grows when a kernel needs more: a new block is allocated, and old blocks stay,
+    because running waves may still use them.
 
-    All dispatches that may run at once share a room, and waves find their part by number: so one size a wave serves all
-    of them.
+    All dispatches that run at the same time share a block. A wave finds its part by the wave's number, so all waves
+    have the same size.
     """
 
-    UNIT_BYTES = 1024  # COMPUTE_TMPRING_SIZE counts units of 256 or 1024 bytes; a multiple of both
+    # COMPUTE_TMPRING_SIZE counts units of 256 or 1024 bytes; this is a multiple of both
+    UNIT_BYTES = 1024
 
     def __init__(self, waves: int, alloc: Callable[[int], int]) -> None:
-        """`waves`: that the chip can run at once; `alloc(size_bytes)` returns the address of memory that stays until
-        the queue goes.
+        """`waves`: how many the chip can run at the same time. `alloc(size_bytes)` returns the address of memory that
+        stays until the queue is closed.
         """
         self._waves, self._alloc = waves, alloc
-        self._room: ScratchRoom | None = None
+        self._block: ScratchBlock | None = None
 
-    def room(self, wave_bytes: int) -> ScratchRoom:
-        """Return a room whose waves have at least so many bytes. Raises `OutOfMemory`."""
-        if self._room is None or self._room.wave_bytes < wave_bytes:
+    def block(self, wave_bytes: int) -> ScratchBlock:
+        """Return a block whose waves have at least `wave_bytes` each. Raises `OutOfMemory`."""
+        if self._block is None or self._block.wave_bytes < wave_bytes:
             size = -(-wave_bytes // self.UNIT_BYTES) * self.UNIT_BYTES
-            size = 1 << (size - 1).bit_length()  # grows by doubling: few rooms stay behind
-            self._room = ScratchRoom(self._alloc(size * self._waves), size, self._waves)
-        return self._room
+            # a power of two: few old blocks stay
+            size = 1 << (size - 1).bit_length()
+            self._block = ScratchBlock(self._alloc(size * self._waves), size, self._waves)
+        return self._block

@@ -1,8 +1,8 @@
-"""Packets of the copy engines (SDMA): arguments in, dwords out; nothing here knows of rings or cards.
+"""Packets of the copy engines (SDMA): arguments in, dwords out. This module knows no rings or cards.
 
-A packet begins with its opcode and sub-opcode; there is no length, so a reader must know every packet. Sources:
-sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h for layouts, sdma_v6_0.c, sdma_v7_0.c, sdma_v4_4_2.c and Mesa's
-radv_sdma.c for use. What differs is a row of `sdma_words`.
+A packet begins with its opcode and sub-opcode. It has no length field, so a reader must know every packet. Sources:
+sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h for layouts; sdma_v6_0.c, sdma_v7_0.c, sdma_v4_4_2.c and Mesa's
+radv_sdma.c for the use of packets. What differs between generations is a row of `sdma_words`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,33 @@ from ringup.queues.amd.pm4_cache import ROWS as CACHES
 from ringup.queues.amd.sdma_layout import template
 from ringup.queues.amd.sdma_words import KINDS, row_of, words_of
 
-MTYPE_UC = 3  # sdma_v6_0.c, SDMA_PKT_FENCE_HEADER_MTYPE(0x3): uncached
-BYTE_ENABLES = 0xF  # sdma_v6_0.c, SDMA_PKT_SRBM_WRITE_HEADER_BYTE_EN(0xf)
-FILL_DWORDS = 2  # radv_sdma.c: a fill size of 2 stores dwords; the count stays in bytes
-RETRY_FOR_EVER = 0xFFF  # sid.h, SDMA_POLL_RETRY_INDEFINITELY
-POLL, POLL_REGISTER = 4, 10  # sdma_v6_0.c, emit_pipeline_sync and emit_reg_wait
+# uncached: sdma_v6_0.c, SDMA_PKT_FENCE_HEADER_MTYPE(0x3)
+MTYPE_UC = 3
+# sdma_v6_0.c, SDMA_PKT_SRBM_WRITE_HEADER_BYTE_EN(0xf)
+BYTE_ENABLES = 0xF
+# radv_sdma.c: a fill size of 2 stores dwords; the count is still in bytes
+FILL_DWORDS = 2
+# sid.h, SDMA_POLL_RETRY_INDEFINITELY
+RETRY_FOR_EVER = 0xFFF
+# sdma_v6_0.c, emit_pipeline_sync and emit_reg_wait
+POLL, POLL_REGISTER = 4, 10
 REGISTER_BITS, REGISTER_BYTES = 18, 4
-ENGINE_NONE = 0x1F  # sdma_v6_0.c: the engine id of a hub that takes no part
-CALL_ALIGN_DWORDS, CALL_DWORDS = 8, 6  # sdma_v6_0_ring_emit_ib: "must end on a 8 DW boundary"
-CALL_ALIGN_BYTES = 32  # sdma_v6_0_ring_emit_ib: "base must be 32 byte aligned"
+# sdma_v6_0.c: instead of the engine id of a hub, means that this hub takes no part
+ENGINE_NONE = 0x1F
+# sdma_v6_0_ring_emit_ib: "must end on a 8 DW boundary"
+CALL_ALIGN_DWORDS, CALL_DWORDS = 8, 6
+# sdma_v6_0_ring_emit_ib: "base must be 32 byte aligned"
+CALL_ALIGN_BYTES = 32
 MAX_ELEMENT = 16  # bytes
 USER_CACHES = dict.fromkeys(("gl2_wb", "gl2_inv", "gl1_inv", "glv_inv", "glk_wb", "glk_inv"), 1)
-SLICE_MAX = 1 << 28  # elements that a slice pitch holds; of no matter to a rectangle of one slice
+# the elements that a slice pitch can hold. A rectangle of one slice does not use it
+SLICE_MAX = 1 << 28
 
 
 class Plane(NamedTuple):
-    """One side of a rectangle copy: its first byte, its pitches and where in it the rectangle begins, in elements."""
+    """One side of a rectangle copy: its address, its pitches, and where the rectangle begins in it. Pitches and
+    coordinates count elements.
+    """
 
     gpu_va: int
     pitch: int
@@ -42,7 +53,9 @@ class Plane(NamedTuple):
 
 
 class Sdma:
-    """Builders for one version of the engine, such as (6, 0, 0). Stateless: one serves every queue of a card."""
+    """Builders for one version of the engine, such as (6, 0, 0). They have no state, so one object serves every queue
+    of a card.
+    """
 
     def __init__(self, version: Version) -> None:
         """Raise `NotSupported` for a version without a row."""
@@ -67,30 +80,30 @@ class Sdma:
         self._write_register = int(self.words["SRBM_WRITE"](self._op["SRBM_WRITE"], **byte_enables))
 
     def _dwords(self, name: str, **fields: int) -> list[int]:
-        """Return a packet of the word `name` as dwords."""
+        """Return the packet `name` as dwords."""
         if name not in self.words:
             raise NotSupported(f"SDMA {self.version} has no {name}")
         word = self.words[name](self._op[name], **fields)
         return [int(word) >> at & ONES for at in range(0, word.WIDTH, 32)]
 
     def template(self, dwords: list[int]) -> Template:
-        """Return a stream of these builders' packets as bytes, with the places of its operands to patch;
-        `sdma_layout.template` names them.
+        """Return a stream of these builders' packets as bytes, with the places of its operands to patch.
+        `sdma_layout.template` says how they are called.
         """
         return template(dwords, self.version)
 
-    # nothing
+    # packets that do nothing
 
     def nop(self, count_dwords: int = 1) -> list[int]:
-        """Fill `count_dwords`, each a NOP of its own, as every firmware takes them. Each waits for the copies before
-        it.
+        """Return `count_dwords` NOPs of one dword each. Every firmware accepts them. Each NOP waits for the copies
+        before it.
         """
         if count_dwords < 0:
             raise ValueError(f"NOP fills no {count_dwords} dwords")
         return [self._op["NOP"]] * count_dwords
 
     def nop_burst(self, count_dwords: int) -> list[int]:
-        """Fill 1 to 16384 dwords that the engine skips at once; firmware must know it. Source:
+        """Return one NOP of 1 to 16384 dwords, which the engine skips at once. Not every firmware knows it. Source:
         sdma_v6_0_ring_insert_nop, burst_nop.
         """
         if not 1 <= count_dwords <= 1 << 14:
@@ -98,19 +111,19 @@ class Sdma:
         return [int(self.words["NOP"](self._op["NOP"], count=count_dwords - 1)), *self.nop(count_dwords - 1)]
 
     def wait_idle(self) -> list[int]:
-        """Hold the queue until the copies before have ended: the next may read what they wrote.
+        """Hold the queue until the earlier copies have ended: the next copy may then read what they wrote.
 
-        QUIRK: engines follow such dependences themselves, not reliably. Source: radv_cmd_buffer.c, radv_barrier.
+        QUIRK: engines track such dependences themselves, but not reliably. Source: radv_cmd_buffer.c, radv_barrier.
         """
         return self.nop()
 
     # copies, fills, writes
 
     def copy_linear(self, target_va: int, source_va: int, size_bytes: int) -> list[int]:
-        """Copy 1 to `row.copy_max_bytes` bytes; fastest where addresses and size are multiples of 4. The ranges must
-        not overlap.
+        """Copy 1 to `row.copy_max_bytes` bytes. Fastest where addresses and size are multiples of 4. The ranges may not
+        overlap.
 
-        Compressed memory is copied as it lies (SDMA 7). Source: sdma_v6_0_emit_copy_buffer; radv_sdma.c,
+        Compressed memory is copied without decompression (SDMA 7). Source: sdma_v6_0_emit_copy_buffer; radv_sdma.c,
         radv_sdma_copy_memory.
         """
         if not 1 <= size_bytes <= self.row.copy_max_bytes:
@@ -124,8 +137,8 @@ class Sdma:
         """Copy `width` x `height` x `depth` elements of 1, 2, 4, 8 or 16 bytes between linear planes whose pitches
         differ.
 
-        Addresses are multiples of 4, pitches of 4 bytes (SDMA 4: of 4 elements), each coordinate, size and pitch as
-        wide as its field. Source: radv_sdma.c, radv_sdma_emit_copy_linear_sub_window.
+        Addresses are multiples of 4. Pitches are multiples of 4 bytes (SDMA 4: of 4 elements). Each coordinate, size
+        and pitch must fit its field. Source: radv_sdma.c, radv_sdma_emit_copy_linear_sub_window.
         """
         fields = self._rect_fields(target, source, (width, height, depth), element_bytes)
         return self._dwords("COPY_LINEAR_SUBWIN", elementsize=element_bytes.bit_length() - 1, **fields)
@@ -154,8 +167,8 @@ class Sdma:
     def copy_rect_large(self, target: Plane, source: Plane, width: int, height: int, depth: int = 1) -> list[int]:
         """Copy a rectangle of bytes whose coordinates need up to 32 bits.
 
-        UNKNOWN: the header gives the fields and no public driver fills them; pitches and sizes are taken to be stored
-        less one, as in the small packet.
+        UNKNOWN: whether pitches and sizes are stored minus one. Here they are, as in the small packet: the header gives
+        the fields, but no public driver fills them.
         """
         fields = self._rect_fields(target, source, (width, height, depth), 1)
         for side in ("src", "dst"):
@@ -164,7 +177,7 @@ class Sdma:
         return self._dwords("COPY_LINEAR_SUBWIN_LARGE", **fields)
 
     def fill(self, gpu_va: int, value: int, size_bytes: int) -> list[int]:
-        """Fill 4 to `row.fill_max_bytes` bytes, a multiple of 4, with a dword. Source: radv_sdma.c,
+        """Fill 4 to `row.fill_max_bytes` bytes (a multiple of 4) with a dword. Source: radv_sdma.c,
         radv_sdma_fill_buffer.
         """
         if size_bytes % 4 or not 4 <= size_bytes <= self.row.fill_max_bytes:
@@ -181,8 +194,8 @@ class Sdma:
         return [self._op["WRITE_UNTILED"], *where, count, *dwords]
 
     def write_ptes(self, gpu_va: int, first: int, flags: int, increment: int, count: int) -> list[int]:
-        """Store `count` quadwords: `flags | first`, then each `increment` (32 bits) more: page table entries of
-        contiguous memory.
+        """Store `count` quadwords, such as page table entries of contiguous memory. The first is `flags | first`; each
+        next one is larger by `increment` (32 bits).
 
         Source: sdma_v6_0_vm_set_pte_pde.
         """
@@ -195,7 +208,7 @@ class Sdma:
     def atomic(
         self, operation: Atomic, gpu_va: int, value: int, compare: int = 0, *, bits: int = 64, loop: bool = False
     ) -> list[int]:
-        """Change a value in memory by an atomic; `loop`: repeat a compare-and-swap until it succeeds. Source:
+        """Change a value in memory by an atomic. `loop`: repeat a compare-and-swap until it succeeds. Source:
         SDMA_PKT_ATOMIC.
         """
         narrow(value, bits, "ATOMIC.src_data")
@@ -218,43 +231,43 @@ class Sdma:
     # signals and waits
 
     def fence(self, gpu_va: int, value: int) -> list[int]:
-        """Store a dword when everything before has ended and is written. Source: sdma_v6_0_ring_emit_fence."""
+        """Store a dword when all earlier work has ended and is written. Source: sdma_v6_0_ring_emit_fence."""
         where = address(gpu_va, 4, "FENCE.addr")
         return [self._fence, *where, narrow(value, 32, "FENCE.data")]
 
     def fence64(self, gpu_va: int, value: int) -> list[int]:
         """Store a quadword as two fences.
 
-        ORDER: low half first, as sdma_v6_0_ring_emit_fence has it: who reads between the two sees an older value, never
-        a later one.
+        ORDER: low half first, as in sdma_v6_0_ring_emit_fence: a reader that comes between the two fences sees an older
+        value, never a later one.
         """
         low, high = wide(value, "FENCE.data")
         address(gpu_va, 8, "FENCE.addr")
         return [*self.fence(gpu_va, low), *self.fence(gpu_va + 4, high)]
 
     def trap(self, context: int = 0) -> list[int]:
-        """Interrupt the host with a number of 28 bits. Source: sdma_v6_0_ring_emit_fence."""
+        """Interrupt the host. The interrupt carries `context` (28 bits). Source: sdma_v6_0_ring_emit_fence."""
         return [self._op["TRAP"], narrow(context, 28, "TRAP.int_context")]
 
     def wait_mem(
         self, gpu_va: int, value: int, mask: int = ONES, compare: Compare = Compare.GREATER_EQUAL, poll: int = POLL
     ) -> list[int]:
-        """Hold the queue until the dword at `gpu_va`, masked, compares with `value`, unsigned. Source:
-        sdma_v6_0_ring_emit_pipeline_sync.
+        """Hold the queue until the comparison of the masked dword at `gpu_va` with `value` is true. Numbers are
+        unsigned. Source: sdma_v6_0_ring_emit_pipeline_sync.
         """
         return self._until(self._poll[1][compare], address(gpu_va, 4, "POLL_REGMEM.addr"), value, mask, poll)
 
     def wait_register(
         self, register: int, value: int, mask: int = ONES, compare: Compare = Compare.EQUAL, poll: int = POLL_REGISTER
     ) -> list[int]:
-        """Hold the queue until a register, given by its dword address, compares. Source:
+        """Do the same as `wait_mem` with a register, given by its dword address. Source:
         sdma_v6_0_ring_emit_reg_wait.
         """
         return self._until(self._poll[0][compare], (self._byte_address(register), 0), value, mask, poll)
 
     def flush_and_wait(self, done: int, request: int, mask: int, poll: int = POLL_REGISTER) -> list[int]:
-        """Request a flush of the host data path and wait until `done` answers the bits of `mask`. Source:
-        sdma_v6_0_ring_emit_hdp_flush.
+        """Request a flush of the host data path (HDP), then wait until the register `done` has the bits of `mask` set.
+        Source: sdma_v6_0_ring_emit_hdp_flush.
         """
         return self._until(self._flush, (self._byte_address(done), self._byte_address(request)), mask, mask, poll)
 
@@ -266,7 +279,7 @@ class Sdma:
         return narrow(register, REGISTER_BITS, "a register's dword address") * REGISTER_BYTES
 
     def store_clock(self, gpu_va: int) -> list[int]:
-        """Store the 64-bit counter of the reference clock, which the graphics core's clocks share. Source: sid.h,
+        """Store the 64-bit counter of the reference clock, the same that the graphics core stores. Source: sid.h,
         GET_GLOBAL_TIMESTAMP.
         """
         return [self._op["TIMESTAMP_GET_GLOBAL"], *address(gpu_va, 8, "TIMESTAMP.write_addr")]
@@ -274,7 +287,7 @@ class Sdma:
     # registers, caches, translations
 
     def write_register(self, register: int, value: int) -> list[int]:
-        """Store into a register, given by its dword address. Source: sdma_v6_0_ring_emit_wreg,
+        """Store `value` into a register, given by its dword address. Source: sdma_v6_0_ring_emit_wreg,
         sdma_v7_0_ring_emit_wreg.
         """
         place = narrow(register, REGISTER_BITS, "a register's dword address")
@@ -283,7 +296,9 @@ class Sdma:
         return [self._write_register, place, narrow(value, 32, "SRBM_WRITE.data")]
 
     def acquire(self, caches: Caches = FROM_OUTSIDE, vmid: int = 0) -> list[int]:
-        """Write back and forget the graphics core's caches over all addresses. Source: sdma_v6_0_ring_emit_mem_sync."""
+        """Write back and invalidate the graphics core's caches for all addresses. Source:
+        sdma_v6_0_ring_emit_mem_sync.
+        """
         if self.row.gcr is None:
             raise NotSupported(f"SDMA {self.version} has no GCR_REQ; the compute queues' packets reach the caches")
         core = (self.row.gcr, 0, 0)
@@ -292,8 +307,8 @@ class Sdma:
         return self._dwords("GCR_REQ", gcr_control_15_0=low, gcr_control_18_16=high, vmid=vmid)
 
     def acquire_user(self) -> list[int]:
-        """Do so in a queue that is not privileged. Source: ROCr amd_blit_sdma.cpp, BuildGCRCommand: the packet and its
-        bits.
+        """Do the same as `acquire` in a queue that is not privileged. Source of the packet and its bits: ROCr
+        amd_blit_sdma.cpp, BuildGCRCommand.
         """
         if self.row.gcr is None:
             raise NotSupported(f"SDMA {self.version} has no USER_GCR; the compute queues' packets reach the caches")
@@ -303,7 +318,8 @@ class Sdma:
     def invalidate_vmid(
         self, request: int, vmid: int, graphics_engine: int, memory_engine: int = ENGINE_NONE
     ) -> list[int]:
-        """Drop translations of a VMID by an invalidation engine of a hub; `request` is the engine's request register.
+        """Invalidate the cached translations of a VMID by an invalidation engine of a hub. `request`: the value for the
+        engine's request register.
 
         Source: sdma_v6_0_ring_emit_vm_flush.
         """
@@ -322,11 +338,11 @@ class Sdma:
     def indirect(
         self, gpu_va: int, count_dwords: int, vmid: int = 0, at_dwords: int = 2, save_va: int = 0
     ) -> list[int]:
-        """Run `count_dwords` (a multiple of 8) at `gpu_va` (32-byte aligned) and come back; as many NOPs as it needs
-        stand before it.
+        """Run `count_dwords` (a multiple of 8) at `gpu_va` (32-byte aligned) and return. NOPs before the packet align
+        it.
 
-        `at_dwords`: where in the ring these dwords come to lie, since the packet must end at a multiple of 8.
-        `save_va`: where a preempted engine keeps its state, none when 0. Source: sdma_v6_0_ring_emit_ib.
+        `at_dwords`: where in the ring the returned dwords will be, because the packet must end at a multiple of 8.
+        `save_va`: where a preempted engine saves its state; 0: nowhere. Source: sdma_v6_0_ring_emit_ib.
         """
         if count_dwords % CALL_ALIGN_DWORDS or not 0 < count_dwords < 1 << 20:
             raise ValueError(f"INDIRECT.ib_size is a multiple of 8 below {1 << 20} dwords, not {count_dwords}")

@@ -1,4 +1,4 @@
-"""Copies, fills and rectangles of any size on the copy engines, as many packets as they take; overlapping copies go in
+"""Copies, fills and rectangles of any size on the copy engines, in as many packets as needed. Overlapping copies run in
 the safe direction.
 """
 
@@ -7,18 +7,21 @@ from __future__ import annotations
 from ringup.queues.amd.packets import narrow
 from ringup.queues.amd.sdma import MAX_ELEMENT, Plane, Sdma
 
-MAX_PACKETS = 65536  # of one call; more means that the caller should take another way
-WHOLE = 4  # bytes: the unit of the engine's fast mode
-TILE = 1 << 14  # elements of a rectangle's side that every engine's fields hold
+# of one call: work that takes more packets is refused
+MAX_PACKETS = 65536
+# bytes: the unit of the engine's fast mode
+WHOLE = 4
+# elements of a rectangle's side: the fields of every engine can hold them
+TILE = 1 << 14
 
 
 def copy_all(sdma: Sdma, target_va: int, source_va: int, size_bytes: int) -> list[int]:
     """Copy any number of bytes, zero included; the ranges may overlap.
 
-    The bulk goes in whole dwords where both addresses allow it. Overlapping ranges go in pieces as long as their
-    distance, towards lower addresses from the front and towards higher ones from the end, each piece waiting for the
-    one before. Raises a `ValueError` when that takes too many packets: copy by way of other memory then. Source:
-    radv_sdma.c, radv_sdma_copy_memory.
+    Where both addresses are multiples of 4, whole dwords are copied by packets of their own, because they are faster.
+    Overlapping ranges are copied in pieces as long as the distance of the ranges; each piece waits for the one before.
+    A copy to a lower address begins at the front, a copy to a higher address at the end. Raises a `ValueError` if that
+    takes too many packets: copy through other memory then. Source: radv_sdma.c, radv_sdma_copy_memory.
     """
     if size_bytes < 0:
         raise ValueError(f"a copy has no {size_bytes} bytes")
@@ -30,7 +33,8 @@ def copy_all(sdma: Sdma, target_va: int, source_va: int, size_bytes: int) -> lis
     count = -(-size_bytes // piece)
     if count > MAX_PACKETS:
         raise ValueError(
-            f"a copy of {size_bytes} bytes over a distance of {distance} takes {count} packets; go by way of other memory"
+            f"a copy of {size_bytes} bytes over a distance of {distance} takes {count} packets;"
+            " copy through other memory"
         )
     pieces = _pieces(size_bytes, piece, whole=(target_va | source_va) % WHOLE == 0)
     if overlaps and target_va > source_va:
@@ -44,7 +48,9 @@ def copy_all(sdma: Sdma, target_va: int, source_va: int, size_bytes: int) -> lis
 
 
 def _pieces(size_bytes: int, piece: int, *, whole: bool) -> list[tuple[int, int]]:
-    """Cut a range into (byte, bytes) of at most `piece`, a rest of less than a dword on its own where `whole`."""
+    """Cut a range into pieces of at most `piece` bytes: (first byte, bytes). With `whole`, a rest of less than a dword
+    is a piece of its own.
+    """
     if whole and piece > WHOLE:
         piece -= piece % WHOLE
     bulk = size_bytes - size_bytes % WHOLE if whole and size_bytes > WHOLE else size_bytes
@@ -73,11 +79,11 @@ def copy_rect_all(
     width_bytes: int,
     height: int,
 ) -> list[int]:
-    """Copy `height` rows of `width_bytes` between planes of different pitch; zero sizes copy nothing, the planes must
-    not overlap.
+    """Copy `height` rows of `width_bytes` between planes of different pitch. A size of zero copies nothing. The planes
+    may not overlap.
 
-    Takes rectangle packets where addresses and pitches are multiples of 4 bytes and the fields hold the pitches, else a
-    linear copy a row. Raises a `ValueError` when that takes too many packets.
+    Uses rectangle packets where addresses and pitches are multiples of 4 bytes and the fields can hold the pitches,
+    else one linear copy a row. Raises a `ValueError` if that takes too many packets.
     """
     if min(width_bytes, height) < 0 or min(target_pitch_bytes, source_pitch_bytes) < width_bytes:
         raise ValueError(
@@ -99,7 +105,8 @@ def copy_rect_all(
             )
         ]
     out: list[int] = []
-    width, step = width_bytes // element, TILE - MAX_ELEMENT  # a step that keeps every tile's addresses aligned
+    # the step keeps the addresses of every tile aligned
+    width, step = width_bytes // element, TILE - MAX_ELEMENT
     _bounded(-(-height // TILE) * -(-width // step), f"a rectangle of {width} x {height} elements")
     for y in range(0, height, TILE):
         for x in range(0, width, step):
@@ -123,7 +130,9 @@ def _bounded(count: int, what: str) -> None:
 
 
 def _element(sdma: Sdma, target_va: int, source_va: int, target_pitch: int, source_pitch: int, width: int) -> int:
-    """Return the largest element, in bytes, that all of it is whole in and whose pitches fit; 0: there is none."""
+    """Return the largest element size in bytes that divides the addresses and the width, and whose pitches fit their
+    fields. 0: there is none.
+    """
     addresses, pitches = target_va | source_va, target_pitch | source_pitch
     if addresses % WHOLE:
         return 0

@@ -1,8 +1,7 @@
-"""How SDMA packets lie in a stream: which packet a header begins, how long it is, which of its dwords are operands to
-patch.
+"""The layout of SDMA packets: which packet a header begins, how long it is, which of its dwords are operands to patch.
 
-Source: sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h by way of the facts; sdma_v6_0.c for counts stored less one
-and payloads.
+Source: the facts from sdma_v6_0_0_pkt_open.h and vega10_sdma_pkt_open.h; sdma_v6_0.c for payloads and for counts that
+are stored minus one.
 """
 
 from __future__ import annotations
@@ -15,10 +14,12 @@ from typing import NamedTuple
 from ringup.queues.amd.packets import Hole, Template, Version, numbered, to_bytes
 from ringup.queues.amd.sdma_words import COPY_LINEAR_V7, KINDS, words_of
 
-# how the header names pieces of an operand: by their bits of it, or as dw0 and dw1
+# the header's names of an operand's pieces end in the piece's bits of the operand, or in dw0 and dw1
 PIECE = re.compile(r"(.+)_(?:\d+_(\d+)|dw([01]))")
-LESS_ONE = ("COPY_LINEAR.count", "CONSTANT_FILL.count")  # bytes less one, the whole dword theirs
-ALIGNED = {  # bytes that an operand must be a multiple of
+# counts of bytes that are stored minus one and have the dword for themselves
+LESS_ONE = ("COPY_LINEAR.count", "CONSTANT_FILL.count")
+# operands that must be aligned: to how many bytes
+ALIGNED = {
     "FENCE.addr": 4,
     "POLL_REGMEM.addr": 4,
     "COND_EXE.addr": 4,
@@ -30,8 +31,8 @@ ALIGNED = {  # bytes that an operand must be a multiple of
 
 
 class FieldAt(NamedTuple):
-    """A field of a packet: `(dwords[at] >> lo & mask) << shift`; an operand in pieces is the sum of several of one
-    name.
+    """A field of a packet: `(dwords[at] >> lo & mask) << shift`. The pieces of an operand are several fields of one
+    name; their sum is the operand.
     """
 
     name: str
@@ -42,10 +43,10 @@ class FieldAt(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A packet in one version: how many dwords, its fields, the bits of each dword that no field covers.
+    """A packet in one version. `size`: its dwords. `rests`: for each dword, the bits that no field covers.
 
-    `payload` and `extra`: a field and what is added to its value for the dwords behind. `longer`: a field without which
-    the last dword is missing.
+    `payload` and `extra`: the packet has as many more dwords as the value of the field `payload` plus `extra`.
+    `longer`: the last dword is there only if this field is set.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Layout(NamedTuple):
     longer: FieldAt | None = None
 
     def length(self, dwords: Sequence[int], at: int) -> int:
-        """Return how many dwords the packet at `dwords[at]` has, as far as it can be told from those there are."""
+        """Return how many dwords the packet at `dwords[at]` has. In a truncated packet, a missing count is 0."""
         size = self.size
         longer, payload = self.longer, self.payload
         if longer is not None and not dwords[at] >> longer.lo & longer.mask:
@@ -86,10 +87,12 @@ def layouts(version: Version) -> dict[tuple[int, int], Layout]:
             for name, field in word.FIELDS.items()
             if name not in ("op", "sub_op")
         }
-        if kind.name == "NOP":  # its data is the first dword of what it skips
+        # `data0` is the first dword of the payload
+        if kind.name == "NOP":
             del fields["data0"]
             layout = Layout(kind.name, 1, tuple(fields.values()), rests[:1], fields["count"])
-        elif kind.name == "WRITE_UNTILED":  # and so is this one's: count is less one
+        # the same; its count is stored minus one
+        elif kind.name == "WRITE_UNTILED":
             del fields["data0"]
             layout = Layout(kind.name, 4, tuple(fields.values()), rests[:4], fields["count"], extra=1)
         else:
@@ -108,10 +111,10 @@ def _field(name: str, lo: int, width: int) -> FieldAt:
 
 
 def template(dwords: Sequence[int], version: Version) -> Template:
-    """Return a stream of builders' packets as bytes with the places of its operands: `FENCE.addr`, `COPY_LINEAR.count`,
-    `WRITE_UNTILED.data[1]`.
+    """Return a stream of builders' packets as bytes, with the places of its operands. They are called `FENCE.addr`,
+    `COPY_LINEAR.count`, `WRITE_UNTILED.data[1]`.
 
-    Counts are in bytes, as the builders take them.
+    Counts are in bytes, as in the builders' arguments.
     """
     known = layouts(version)
     found: list[tuple[str, Hole]] = []

@@ -1,6 +1,6 @@
 """Streams of a copy queue: copies, fills, rectangles, stamps and small stores, built from the SDMA engine's packets.
 
-Commands run in their order; a copy that reads what another of the stream wrote needs a `barrier` between them.
+Commands run in order. A copy that reads what an earlier copy of the stream wrote needs a `barrier` between the two.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from ringup.queues.amd.sdma_copy import copy_all, copy_rect_all, fill_all
 from ringup.queues.queue import Owner, Stream
 
 WORD = struct.Struct("<I")
-WHOLE = 3  # bits of an address or a size that are not whole dwords: the engine's slow mode
+# the bits of an address or a size that are zero in whole dwords; otherwise the engine uses its slow mode
+WHOLE = 3
 COPY_OPERANDS = ("count", "src_addr", "dst_addr")
-CALL_PERIOD = 32  # bytes: INDIRECT must end on a multiple of eight dwords
+# bytes: INDIRECT must end at a multiple of eight dwords
+CALL_PERIOD = 32
 
 
 class SdmaCommands:
-    """The copy engine's packets, as a queue needs them."""
+    """The packets of a copy engine that a queue itself needs."""
 
     kind = "sdma"
     call_period = CALL_PERIOD
 
     def __init__(self, version: Version, vmid: int, *, interrupts: bool = True, word_bits: int = 64) -> None:
-        """`vmid`: the queue's address space, which indirect packets name. `interrupts`: whether a timeline's signal
-        raises one; `word_bits`: 32 or 64, of the timeline's word.
+        """`vmid`: the queue's address space, for indirect packets. `interrupts`: whether a timeline's signal interrupts
+        the host. `word_bits`: the size of the timeline's word, 32 or 64.
         """
         self.sdma, self._vmid = Sdma(version), vmid
         self._waits = Waits(self.sdma.wait_mem)
@@ -36,19 +38,20 @@ class SdmaCommands:
         acquire = self.sdma.acquire_user() if self.sdma.row.gcr is not None else []
         copy = self.sdma.template(self.sdma.copy_linear(0, 0, 4))
         self.copy, self.fill_copy = copy.data, copy.filler(*(f"COPY_LINEAR.{name}" for name in COPY_OPERANDS))
-        self.begin = to_bytes(self.sdma.wait_idle() + acquire)  # ORDER: the copies of the submission before have ended
+        # ORDER: the copies of the submission before end before caches are invalidated
+        self.begin = to_bytes(self.sdma.wait_idle() + acquire)
         half = 4 * len(self.sdma.fence(0, 0))
-        # FENCE stores 32 bits, its last dword; the low half goes first: a reader that comes between sees an older
-        # count, never a newer one
+        # FENCE stores 32 bits, its last dword. The low half is stored first: a reader that comes between the two fences
+        # sees an older count, never a newer one
         places = ((half - 4, WORD, 0), (2 * half - 4, WORD, 32))
         self.signal_places = places[: word_bits // 32]
 
     def padding(self, count: int) -> bytes:
-        """Return packets of a dword each."""
+        """Return `count` packets of one dword each."""
         return self.pad * count
 
     def signal(self, gpu_va: int, value: int) -> bytes:
-        """Store `value` when the copies before have ended, and interrupt."""
+        """Store `value` when all earlier copies have ended, then interrupt the host."""
         fence = self.sdma.fence64 if len(self.signal_places) > 1 else self.sdma.fence
         return to_bytes(fence(gpu_va, value) + self._trap)
 
@@ -62,7 +65,7 @@ class SdmaCommands:
 
 
 class CopyStream(Stream):
-    """Commands of a copy queue. Addresses are gpu_va; `Buffer.gpu_va` plus an offset."""
+    """Commands of a copy queue. Addresses are GPU virtual: `Buffer.gpu_va` plus an offset."""
 
     def __init__(self, commands: SdmaCommands, owner: Owner) -> None:
         super().__init__(commands, owner)
@@ -83,7 +86,8 @@ class CopyStream(Stream):
             body += self._copy
             try:
                 self._fill_copy(body, at, size_bytes - 1, source_va, target_va)
-            except struct.error:  # an address that no packet holds: the builder says which
+            # an address does not fit the packet: the builder below raises an error that names it
+            except struct.error:
                 del body[at:]
             else:
                 return
@@ -98,7 +102,7 @@ class CopyStream(Stream):
         width_bytes: int,
         height: int,
     ) -> None:
-        """Copy `height` rows of `width_bytes` whose starts lie a pitch apart; the planes must not overlap."""
+        """Copy `height` rows of `width_bytes`, which begin a pitch apart. The planes may not overlap."""
         self._add(
             f"copy {width_bytes} x {height}",
             copy_rect_all(self.sdma, target_va, target_pitch_bytes, source_va, source_pitch_bytes, width_bytes, height),
@@ -113,11 +117,11 @@ class CopyStream(Stream):
         self.append(self.sdma.write(gpu_va, *dwords))
 
     def barrier(self) -> None:
-        """Let what follows see what was copied before."""
+        """Make later commands wait for all earlier copies and see what they wrote."""
         self.append(self.sdma.wait_idle())
 
     def stamp(self, gpu_va: int) -> None:
-        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when the copies before have ended."""
+        """Store the 64-bit reference clock at `gpu_va` (8-byte aligned) when all earlier copies have ended."""
         self.append(self.sdma.wait_idle() + self.sdma.store_clock(gpu_va))
 
     def _add(self, name: str, dwords: Sequence[int]) -> None:
@@ -127,5 +131,5 @@ class CopyStream(Stream):
             after()
 
     def append(self, dwords: Sequence[int]) -> None:
-        """Add packets of your own making, such as `queues.sdma`'s: the queue runs them as they are."""
+        """Add packets as dwords, for instance from `Sdma`'s builders. The queue runs them unchanged."""
         self.body += to_bytes(dwords)

@@ -1,7 +1,7 @@
-"""The words of SDMA's packets, by opcode, and where one generation's differ from the headers.
+"""The words of SDMA's packets, by opcode, and the words of generations that differ from the public headers.
 
-Source: sdma_v6_0_0_pkt_open.h, vega10_sdma_pkt_open.h; for SDMA 7, whose header is not public, sdma_v7_0.c and Mesa's
-radv_sdma.c and sid.h.
+Source: sdma_v6_0_0_pkt_open.h, vega10_sdma_pkt_open.h. The header of SDMA 7 is not public: its words come from
+sdma_v7_0.c and Mesa's radv_sdma.c and sid.h.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from ringup.queues.amd.packets import Version
 
 
 class COPY_LINEAR_V7(Word, width=256):
-    """SDMA 7: with `cpv` set an eighth dword says how compressed memory is treated; without it, compression is passed
-    by.
-    """
+    """SDMA 7: if `cpv` is set, an eighth dword says how to treat compressed memory. If not, compression is bypassed."""
 
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -44,7 +42,7 @@ class COPY_LINEAR_V7(Word, width=256):
 
 
 class COPY_LINEAR_SUBWIN_V7(Word, width=416):
-    """SDMA 7: pitches begin at bit 16 of their dwords. Widths that no public source gives are SDMA 6's."""
+    """SDMA 7: pitches begin at bit 16 of their dwords. Where no public source gives a field's width, it is SDMA 6's."""
 
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -71,7 +69,7 @@ class COPY_LINEAR_SUBWIN_V7(Word, width=416):
 
 
 class REG_WRITE_V7(Word, width=96):
-    """SDMA 7: a register's byte address, and no byte enables. Source: sdma_v7_0.c, sdma_v7_0_ring_emit_wreg."""
+    """SDMA 7: `addr` is a byte address; there are no byte enables. Source: sdma_v7_0.c, sdma_v7_0_ring_emit_wreg."""
 
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -80,7 +78,7 @@ class REG_WRITE_V7(Word, width=96):
 
 
 class CONSTANT_FILL_V7(Word, width=160):
-    """SDMA 7: `compress` in the header. Source: sdma_v7_0.c, SDMA_PKT_CONSTANT_FILL_HEADER_COMPRESS."""
+    """SDMA 7: the header has a field `compress`. Source: sdma_v7_0.c, SDMA_PKT_CONSTANT_FILL_HEADER_COMPRESS."""
 
     op = Field(7, 0)
     sub_op = Field(15, 8)
@@ -95,7 +93,7 @@ class CONSTANT_FILL_V7(Word, width=160):
 
 
 class Kind(NamedTuple):
-    """A packet: the word that spans it, and its opcodes."""
+    """A packet: the word that covers all its dwords, and its opcodes."""
 
     name: str
     word: type[Word]
@@ -103,7 +101,8 @@ class Kind(NamedTuple):
     sub_op: int = 0
 
 
-USER_GCR = 1  # Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR; the kernel's headers do not name it
+# the kernel's headers lack it. Source: ROCr sdma_registers.h, SDMA_SUBOP_USER_GCR
+USER_GCR = 1
 KINDS = (
     Kind("NOP", sdma.SDMA_PKT_NOP, sdma.SDMA_OP_NOP),
     Kind("COPY_LINEAR", sdma.SDMA_PKT_COPY_LINEAR, sdma.SDMA_OP_COPY, sdma.SDMA_SUBOP_COPY_LINEAR),
@@ -161,11 +160,12 @@ V7: Mapping[str, type[Word]] = {
 
 
 class SdmaRow(NamedTuple):
-    """What one generation of the engine has of its own.
+    """What differs between generations of the engine.
 
-    `copy_max_bytes`: of one packet. `pitch_align`: of a rectangle's pitch, elements; 0: four bytes' worth. `gcr`: the
-    graphics core's generation whose cache bits GCR_REQ takes, None without the packet. `fence_uncached`: fences name
-    memory type UC. `register_bytes`: register writes count in bytes.
+    `copy_max_bytes`, `fill_max_bytes`: the maximum of one packet. `pitch_align`: a rectangle's pitch is a multiple of
+    so many elements; 0: of four bytes. `gcr`: GCR_REQ takes the cache bits of this generation of the graphics core;
+    None: the engine has no GCR_REQ. `fence_uncached`: fences have the memory type UC. `register_bytes`: register writes
+    take byte addresses.
     """
 
     copy_max_bytes: int
@@ -177,8 +177,8 @@ class SdmaRow(NamedTuple):
     words: Mapping[str, type[Word]]
 
 
-# copy_max_bytes: sid.h, SDMA_V*_COPY_MAX_BYTES, a little below the count field's end, where older engines fail;
-# fill_max_bytes: radv_sdma.c
+# copy_max_bytes: sid.h, SDMA_V*_COPY_MAX_BYTES. It is a little less than the count field can hold, because older
+# engines fail there. fill_max_bytes: radv_sdma.c
 ROWS = {
     4: SdmaRow(0x3F_FF00, 0x3F_FFFC, 4, None, False, False, {}),
     6: SdmaRow(0x3FFF_FF00, 0x3FFF_FFFC, 0, 11, True, False, {}),
@@ -187,7 +187,7 @@ ROWS = {
 
 
 def row_of(version: Version) -> SdmaRow:
-    """Return the row of an engine's version; `NotSupported` for one without."""
+    """Return the row of an engine's version. Raises `NotSupported` for a version without facts."""
     if version not in sdma.PLACES or version[0] not in ROWS:
         raise NotSupported(f"no packets are known for SDMA {version}; known: {', '.join(map(str, sdma.PLACES))}")
     return ROWS[version[0]]

@@ -1,7 +1,7 @@
-"""Decoded packets as text, in the manner of AMD's umr: a line a packet, its fields and registers indented below.
+"""Decoded packets as text, like the output of AMD's umr: one line a packet, its fields and registers indented below.
 
-Registers are named and taken apart by the chip's register database where the caller gives one; event types, comparisons
-and atomics by name.
+Event types, comparisons and atomics are shown by name. Registers and their fields are shown by name where the caller
+gives the chip's register database.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ringup.queues.decode import Packet
 
 # dword address: name, (field, low bit, mask in place)
 NameRegister = Callable[[int], tuple[str, Iterable[tuple[str, int, int]]] | None]
-RAW_SHOWN = 8  # dwords of a packet on its own line; the rest is counted
+# dwords of a packet that its line shows; the number of the others follows
+RAW_SHOWN = 8
 INDENT = "    "
 _EVENT = "EVENT_TYPE_"
 EVENTS = {value: name.removeprefix(_EVENT) for name, value in vars(pm4_events).items() if name.startswith(_EVENT)}
@@ -23,7 +24,8 @@ ATOMICS = {
     one + wide + silent: f"{one.name}{'_64' if wide else '_32'}{'' if silent else '_RTN'}"
     for one in Atomic
     for wide in (0, ATOMIC_64)
-    for silent in (0, 0x40)  # soc21_enum.h, GL2_OP_MASK_NO_RTN
+    # soc21_enum.h, GL2_OP_MASK_NO_RTN
+    for silent in (0, 0x40)
 }
 VALUES: Mapping[str, Mapping[int, str]] = {
     "event_type": EVENTS,
@@ -38,10 +40,10 @@ DECIMAL = ("ib_size", "count", "exec_count", "dim_x", "dim_y", "dim_z", "byte_co
 def lines(
     packets: Iterable[Packet], name_register: NameRegister | None = None, *, everything: bool = True, depth: int = 0
 ) -> Iterator[str]:
-    """Give the text of a stream, line by line.
+    """Yield the text of a stream, line by line.
 
-    `name_register`: what a dword address is called on this chip, None where nobody knows. Without `everything`, zero
-    fields are left out.
+    `name_register` returns the name and the fields of the register at a dword address, or None for an unknown register.
+    Without `everything`, fields that are zero are left out.
     """
     pad = INDENT * depth
     for packet in packets:
@@ -79,7 +81,7 @@ def _register(register: int, value: int, name_register: NameRegister | None, pad
 
 
 def document(packet: Packet, name_register: NameRegister | None = None) -> dict[str, object]:
-    """Return a packet for programs: plain values that JSON takes."""
+    """Return a packet as plain values that can be written as JSON."""
     registers = []
     for register, value in packet.registers:
         named = name_register(register) if name_register else None

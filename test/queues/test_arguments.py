@@ -200,9 +200,9 @@ def test_a_launch_beyond_the_kernels_limits_is_refused(program, launch, message)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Launch.of(0, 64), "grid x is 0 work-groups; 1 to 4294967295 go"),
+        (lambda: Launch.of(0, 64), "grid x is 0 work-groups; 1 to 4294967295 are possible"),
         (lambda: Launch.of((1, 1 << 32), 64), "grid y is 4294967296 work-groups"),
-        (lambda: Launch.of(1, (1, 1, 1025)), "block z is 1025 work-items; 1 to 1024 go"),
+        (lambda: Launch.of(1, (1, 1, 1025)), "block z is 1025 work-items; 1 to 1024 are possible"),
         (lambda: Launch.of((1, 1, 1, 1), 64), "the grid has one to three dimensions, not 4"),
         (lambda: Launch.of(1, 64, -1), "-1 bytes of dynamic LDS"),
         (

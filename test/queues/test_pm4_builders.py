@@ -227,7 +227,7 @@ def test_every_operand_is_checked_by_name():
         (lambda: p.release_mem(VA, 1, caches=Caches(instructions=True)), "no bit for instructions; acquire them"),
         (lambda: p.dispatch(1, -1, 1), "DISPATCH_DIRECT takes dimensions of 32 bits, not 1, -1, 1"),
         (lambda: p.set_sh_at(0x2BFF, 1), "SET_SH_REG reaches dwords 0x2c00 to 0x2fff, not 0x2bff"),
-        (lambda: p.set_sh_at(0x2FFF, 1, 2), "not 0x2fff and 1 behind it"),
+        (lambda: p.set_sh_at(0x2FFF, 1, 2), "not 0x2fff and 1 after it"),
         (lambda: p.set_sh(), "at least one register"),
         (lambda: p.set_uconfig_at(0x2E40, 1), "SET_UCONFIG_REG reaches"),
         (lambda: p.set_sh(gc_hqd.CP_HQD_ACTIVE(1)), "SET_SH_REG reaches"),

@@ -105,7 +105,7 @@ def test_overlapping_copies_go_in_the_safe_direction_each_behind_the_one_before(
 
 def test_an_overlap_that_takes_too_many_packets_is_refused():
     with pytest.raises(
-        ValueError, match=r"1073741824 bytes over a distance of 4 takes 268435456 packets; go by way of other memory"
+        ValueError, match=r"1073741824 bytes over a distance of 4 takes 268435456 packets; copy through other memory"
     ):
         copy_all(Sdma((6, 0, 0)), 4, 0, 1 << 30)
     with pytest.raises(ValueError, match="no -1 bytes"):

@@ -1,4 +1,4 @@
-"""Files that hold AMD's GPU programs: ELF, kernel descriptors, metadata and fat binaries, read for a loader.
+"""Parsers of the files that hold AMD's GPU programs, for a loader: ELF, kernel descriptors, metadata, fat binaries.
 
-The compiler's own objects share the formats: `elf`, `kernel_descriptor`, `hsa_metadata` and `processors`.
+The compiler uses `elf`, `kernel_descriptor`, `hsa_metadata` and `processors` for the objects that it writes.
 """

@@ -1,9 +1,9 @@
-"""AMDHSA code objects (v4 to v6): GPU programs as compilers leave them. Bytes in; an image to place, its relocations
-and kernels out.
+"""AMDHSA code objects (v4 to v6): GPU programs as compilers write them. Bytes in; an image for the card's memory, its
+relocations and its kernels out.
 
-Loading one is: `parse` it for the chip, take memory of `image_bytes` at `image_align`, write `relocate(base_va)` there.
-A kernel is then started at base_va + `entry_offset` with its rsrc words and `user_sgprs`. Source: LLVM AMDGPUUsage,
-"ELF Code Object", "Relocation Records" and "Kernel Descriptor".
+To load one, `parse` it for the chip, allocate `image_bytes` at a multiple of `image_align`, and write
+`relocate(base_va)` there. A kernel then starts at base_va + `entry_offset` with its rsrc words and `user_sgprs`.
+Source: LLVM AMDGPUUsage, "ELF Code Object", "Relocation Records" and "Kernel Descriptor".
 """
 
 from __future__ import annotations
@@ -22,23 +22,28 @@ from ringup.queues.amd.objects.processors import Target
 
 __all__ = ["Argument", "CodeObject", "Kernel", "parse", "raw"]
 
-VERSIONS = {2: 4, 3: 5, 4: 6}  # ELFABIVERSION_AMDGPU_HSA_V4 to V6: code object version
+# ELFABIVERSION_AMDGPU_HSA_V4 to V6: the code object version
+VERSIONS = {2: 4, 3: 5, 4: 6}
 MAX_GROUP_SIZE = 1024
-WAVE32_SINCE, IDS_IN_TRAP_REGISTERS = 10, 12  # families
-LDS_UNIT_BYTES = {"gfx950": 1280}  # of COMPUTE_PGM_RSRC2.lds_size
+# families of processors
+WAVE32_SINCE, IDS_IN_TRAP_REGISTERS = 10, 12
+# the unit of COMPUTE_PGM_RSRC2.lds_size
+LDS_UNIT_BYTES = {"gfx950": 1280}
 OTHER_LDS_UNIT_BYTES = 512
-STACK_BYTES = 1 << 10  # GUESS: HIP's default for a work-item. LLVM assumed 16 KiB up to v4, which is 3 GiB on a navi31
+# GUESS: HIP's default for a work-item. Up to v4, LLVM assumed 16 KiB, which is 3 GiB on a navi31
+STACK_BYTES = 1 << 10
 MASK32, MASK64 = 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """A row of the relocation table: how wide the field is, what goes there, whether it is signed; `checked`: whether
-    all of it must fit.
+    """A row of the relocation table: the width of the field, its value, whether it is signed. `checked`: a value that
+    the field cannot hold is an error.
     """
 
     size_bytes: int
-    value: Callable[[int, int, int], int]  # symbol or base (S, B), addend (A), place (P)
+    # its arguments: symbol or base (S, B), addend (A), place (P)
+    value: Callable[[int, int, int], int]
     checked: bool = False
     signed: bool = False
 
@@ -60,11 +65,11 @@ R_NONE, R_RELATIVE64 = 0, 13
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a code object. Offsets are into the image; sizes in bytes; `arguments` is None where nothing
-    describes them.
+    """One kernel of a code object. Offsets count from the start of the image. Sizes are in bytes. `arguments` is None
+    if the object does not describe them.
 
-    `user_sgprs` is what a dispatcher writes to USER_DATA_0 and on; `system_sgprs` follow them, written by the hardware
-    by itself.
+    `user_sgprs`: the values that the dispatcher writes to USER_DATA_0 and the registers after it. `system_sgprs`: the
+    values that the hardware writes to the registers after those.
     """
 
     name: str
@@ -90,17 +95,18 @@ class Kernel:
     vgprs: int = 0
     agprs: int = 0
     arguments: tuple[Argument, ...] | None = None
-    empty: bool = False  # it begins where the code ends: nothing is there to run
+    # the kernel begins where the code ends: there is no code to run
+    empty: bool = False
 
     @property
     def wave32(self) -> bool:
-        """Return whether waves are of 32 lanes."""
+        """Return whether waves have 32 lanes."""
         return self.wave_size == 32
 
     @property
     def system_sgprs(self) -> tuple[str, ...]:
-        """Return what the hardware writes to the SGPRs after the user ones, one each. From gfx12 on it uses trap
-        registers.
+        """Return the values that the hardware writes to the SGPRs after the user SGPRs, one dword each. From gfx12 on
+        it uses trap registers instead.
         """
         if self.target.family >= IDS_IN_TRAP_REGISTERS:
             return ()
@@ -114,7 +120,7 @@ class Kernel:
         return tuple(name for enabled, name in rows if enabled)
 
     def rsrc2_with_lds(self, dynamic_lds_bytes: int = 0) -> int:
-        """Return COMPUTE_PGM_RSRC2 with the LDS of a launch: descriptors leave the field to the dispatcher."""
+        """Return COMPUTE_PGM_RSRC2 with the LDS size of a launch: the dispatcher fills this field."""
         unit = LDS_UNIT_BYTES.get(self.target.processor, OTHER_LDS_UNIT_BYTES)
         units = -(-(self.lds_bytes + dynamic_lds_bytes) // unit)
         return int(COMPUTE_PGM_RSRC2(self.rsrc2).replace(lds_size=units))
@@ -122,7 +128,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class CodeObject:
-    """A program: its image as built for address 0, what must change when it moves, its kernels by name."""
+    """A program: its image as built for address 0, the relocations for other addresses, its kernels by name."""
 
     what: str
     target: Target
@@ -136,7 +142,7 @@ class CodeObject:
 
     @property
     def image_bytes(self) -> int:
-        """Return how much memory the image takes."""
+        """Return how many bytes of memory the image needs."""
         return len(self.image)
 
     @property
@@ -148,17 +154,17 @@ class CodeObject:
         return tuple(sorted(symbols))
 
     def check_runs_on(self, chip: Target | str) -> None:
-        """Raise `WrongTarget` if it does not run on a chip such as `gfx1100` or `gfx942:sramecc+:xnack-`."""
+        """Raise `WrongTarget` if the object does not run on a chip such as `gfx1100` or `gfx942:sramecc+:xnack-`."""
         self.target.check_runs_on(chip, self.what)
 
     def kernel(self, name: str) -> Kernel:
-        """Return a kernel by name; a `ValueError` names those there are."""
+        """Return a kernel by name. A `ValueError` for an unknown name lists the kernels."""
         if name not in self.kernels:
             raise ValueError(f"{self.what} has no kernel {name!r}; it has {', '.join(self.kernels) or 'none'}")
         return self.kernels[name]
 
     def relocate(self, base_va: int, externals: Mapping[str, int] | None = None) -> bytes:
-        """Return the image as it must lie at `base_va` (a multiple of `image_align`). `externals` gives addresses of
+        """Return the image for the address `base_va`, a multiple of `image_align`. `externals` holds the addresses of
         undefined symbols.
         """
         if base_va % self.image_align or base_va < 0:
@@ -181,7 +187,8 @@ class CodeObject:
         if row.checked and not least <= value <= most:
             raise CompileError(
                 f"{self.what}: relocation {relocation.kind} at {relocation.place:#x} needs {value:#x},"
-                f" which {row.size_bytes} bytes do not hold; place it lower or build it position-independent"
+                f" which {row.size_bytes} bytes cannot hold; load it at a lower address, or build it"
+                " position-independent"
             )
         field_bytes = value.to_bytes(row.size_bytes, "little", signed=row.signed)
         image[relocation.place : relocation.place + row.size_bytes] = field_bytes
@@ -206,15 +213,15 @@ def parse(
     kernel: str = "",
     stack_bytes: int = STACK_BYTES,
 ) -> CodeObject:
-    """Read a code object; `what` names it in errors, `chip` is where it shall run.
+    """Read a code object. `what` is its name in errors. `chip`: the chip that will run it.
 
-    A fat binary (a bundle, or a program or library for the host that holds some) gives its object for the chip; where
-    it has one of each source, the one with `kernel`.
+    Of a fat binary (a bundle, or a program or library for the host that contains bundles), read the object for the
+    chip. If there are several for the chip, read the one with the kernel `kernel`.
 
-    `stack_bytes` of scratch memory a work-item are added for kernels whose stack has no depth that the compiler knows
+    `stack_bytes`: the scratch memory of a work-item that is added for kernels with a stack of unknown depth
     (`dynamic_stack`): recursion, calls through pointers.
 
-    Raises `CompileError` for damage, `NotSupported` for formats not read here, `WrongTarget` when it is built for
+    Raises `CompileError` for a damaged file, `NotSupported` for other formats, `WrongTarget` for code that is built for
     another chip.
     """
     if fat_binary.is_fat(data):
@@ -269,9 +276,9 @@ def raw(
     max_group_size: int = MAX_GROUP_SIZE,
     arguments: tuple[Argument, ...] | None = None,
 ) -> CodeObject:
-    """Make a program of position-independent machine code that begins with its entry and needs no descriptor.
+    """Make a program from position-independent machine code. The code begins with its entry and needs no descriptor.
 
-    `user_sgprs` are names of `kernel_descriptor.USER_SGPRS`. A `ValueError` tells what does not fit together.
+    `user_sgprs` are names of `kernel_descriptor.USER_SGPRS`. Raises a `ValueError` for values that are not possible.
     """
     unknown = [sgpr for sgpr in user_sgprs if sgpr not in kd.USER_SGPRS]
     if unknown or not code or wave_size not in (32, 64):
@@ -330,7 +337,7 @@ def _kernels(file: elf_image.Elf, target: Target, what: str, stack_bytes: int) -
 
 
 def _descriptor(symbol: elf_image.Symbol, file: elf_image.Elf, what: str) -> tuple[int, int, kd.KERNEL_DESCRIPTOR]:
-    """Return where descriptor and entry lie, and the descriptor."""
+    """Return the offsets of the descriptor and the entry, and the descriptor."""
     at = symbol.offset
     if at is None or symbol.absolute or at % kd.DESCRIPTOR_ALIGN or at + kd.DESCRIPTOR_BYTES > len(file.image):
         raise CompileError(
@@ -338,7 +345,7 @@ def _descriptor(symbol: elf_image.Symbol, file: elf_image.Elf, what: str) -> tup
         )
     word = kd.parse(file.image[at : at + kd.DESCRIPTOR_BYTES], what)
     entry = at + kd.entry_offset(word)
-    # an unlinked object leaves the distance to the linker: a REL64 over the descriptor
+    # in an unlinked object the linker fills in the distance, by a REL64 relocation in the descriptor
     for relocation in file.relocations if not file.linked else ():
         if relocation.place == at + kd.ENTRY_FIELD_BYTE and relocation.symbol and relocation.symbol.offset is not None:
             entry = at + relocation.symbol.offset + relocation.addend - relocation.place
@@ -348,7 +355,7 @@ def _descriptor(symbol: elf_image.Symbol, file: elf_image.Elf, what: str) -> tup
         )
     if entry % kd.ENTRY_ALIGN:
         raise CompileError(f"{what}: its entry at {entry:#x} is not aligned to {kd.ENTRY_ALIGN} bytes; build it again")
-    # a body that cannot be reached is compiled to nothing, and lies at the end of the code where it comes last
+    # a kernel that the compiler found unreachable has no code. Its entry may be the end of the code
     if not any(piece.executable and 0 <= entry - piece.offset <= piece.size_bytes for piece in file.pieces):
         raise CompileError(f"{what}: its entry at {entry:#x} lies in no code; build it again")
     return at, entry, word
@@ -359,7 +366,7 @@ def _wave_size(word: KERNEL_CODE_PROPERTIES, target: Target) -> int:
 
 
 def _bare_kernel(symbol: elf_image.Symbol, file: elf_image.Elf, target: Target, what: str, stack_bytes: int) -> Kernel:
-    """Make a kernel that only its descriptor describes."""
+    """Make a kernel from its descriptor alone."""
     name = symbol.name.removesuffix(kd.DESCRIPTOR_SUFFIX)
     what = f"{what}, kernel {name[:80]}"
     at, entry, word = _descriptor(symbol, file, what)
@@ -393,10 +400,9 @@ def _joined(
     arguments: tuple[Argument, ...] | None,
     stack_bytes: int,
 ) -> Kernel:
-    """Put descriptor and metadata together. Where both give a size the larger holds: too much memory never hurts.
+    """Make a kernel from its descriptor and its metadata. Where both give a size, the larger one is used.
 
-    A stack whose depth the compiler does not know comes on top of the scratch it counted: from v5 on that is left to
-    the loader.
+    A stack of unknown depth is added to the scratch size of the compiler: from v5 on, the compiler does not count it.
     """
     properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
     dynamic_stack = described.dynamic_stack or bool(properties.uses_dynamic_stack)

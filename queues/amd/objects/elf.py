@@ -1,8 +1,8 @@
-"""The ELF format, 64 bits and little-endian: rows of its tables, notes, and reads that never leave the file.
+"""The ELF format, 64 bits and little-endian: rows of its tables, notes, and reads that check the file's bounds.
 
-`elf_image` lays out what a loader needs, `fat_binary` finds one section, the compiler writes objects and disassembles
-them. Sources: System V ABI, "Object Files" and "Program Loading and Dynamic Linking"; LLVM AMDGPUUsage, "ELF Code
-Object".
+Used by `elf_image`, which lays out an image for a loader; by `fat_binary`, which finds one section; and by the
+compiler, which writes and disassembles objects. Sources: System V ABI, "Object Files" and "Program Loading and Dynamic
+Linking"; LLVM AMDGPUUsage, "ELF Code Object".
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ehdr(NamedTuple):
 
     @property
     def is_64_bit_little(self) -> bool:
-        """Return whether the file has 64-bit fields in little-endian order, the one sort that is read here."""
+        """Return whether the file has 64-bit fields in little-endian order. This module reads no other files."""
         return self.ident[4:6] == bytes((CLASS64, LITTLE))
 
 
@@ -81,7 +81,7 @@ class Shdr(NamedTuple):
 
 @dataclass(frozen=True)
 class Note:
-    """A note record: who wrote it, its type, what it says."""
+    """A note record: its owner, its type, its contents."""
 
     owner: str
     kind: int
@@ -92,37 +92,39 @@ Data = TypeVar("Data", bytes, memoryview)
 
 
 class Bytes(Generic[Data]):
-    """Bounded reads of a file or image, pieces of the same type; `what` begins every complaint."""
+    """Reads of a file or image with bounds checks. Pieces have the type of the whole. `what` begins every error."""
 
     def __init__(self, data: Data, what: str) -> None:
         self.data: Data = data
         self.what = what
 
     def bad(self, why: str) -> CompileError:
-        """Make the error for damage."""
+        """Make the error for a damaged file."""
         return CompileError(f"{self.what}: {why}; build it again")
 
     def take(self, offset: int, size_bytes: int, part: str) -> Data:
-        """Return that many bytes."""
+        """Return `size_bytes` bytes. `part` names them in the error."""
         if offset + size_bytes > len(self.data):
             raise self.bad(f"{part} would end at byte {offset + size_bytes:#x}, the data ends at {len(self.data):#x}")
         piece: Data = self.data[offset : offset + size_bytes]
         return piece
 
     def rows(self, layout: Struct, offset: int, count: int, part: str) -> Iterator[tuple[int, ...]]:
-        """Give the rows of a table."""
+        """Yield the rows of a table."""
         return layout.iter_unpack(self.take(offset, layout.size * count, part))
 
 
 class Names:
-    """A string table. What all names of it hold together is bounded: rows may share one long name."""
+    """A string table. The total length of the names that are read is limited, because many rows may share one long
+    name.
+    """
 
     def __init__(self, table: bytes, of: Bytes[bytes]) -> None:
         self._table, self._of = table, of
         self._left = 4 * len(table) + PAGE_BYTES
 
     def at(self, offset: int) -> str:
-        """Return the name that begins there."""
+        """Return the name that begins at `offset`."""
         name = name_at(self._table, offset)
         if name is None:
             raise self._of.bad(f"a name at {offset:#x} leaves its table of {len(self._table):#x} bytes")
@@ -133,12 +135,12 @@ class Names:
 
 
 def is_elf(data: bytes) -> bool:
-    """Tell whether bytes begin as an ELF file does."""
+    """Return whether bytes begin like an ELF file."""
     return data.startswith(MAGIC)
 
 
 def header(file: Bytes[Data]) -> Ehdr:
-    """Return the header of a file. Whether it is one of ELF is left to the caller."""
+    """Return the header of a file. The caller checks that it is an ELF file."""
     return Ehdr._make(EHDR.unpack(file.take(0, EHDR.size, "the ELF header")))
 
 
@@ -156,7 +158,7 @@ def name_at(table: bytes, offset: int) -> bytes | None:
 
 
 def notes(file: Bytes[bytes], text: bytes) -> Iterator[Note]:
-    """Give the records of a note segment or section."""
+    """Yield the records of a note segment or section."""
     records, at = Bytes(text, file.what), 0
     while at < len(text):
         name_bytes, text_bytes, kind = NHDR.unpack(records.take(at, NHDR.size, "a note"))
@@ -168,7 +170,7 @@ def notes(file: Bytes[bytes], text: bytes) -> Iterator[Note]:
 
 
 def note_record(note: Note) -> bytes:
-    """Return a note as `notes` reads it."""
+    """Return the bytes of a note, as `notes` reads them."""
     owner = note.owner.encode("ascii") + b"\0"
     head = NHDR.pack(len(owner), len(note.text), note.kind)
     return head + owner + bytes(-len(owner) % 4) + note.text + bytes(-len(note.text) % 4)

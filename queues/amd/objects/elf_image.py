@@ -1,9 +1,9 @@
-"""ELF files of GPU programs, laid out into one image: pieces, symbols, relocations and notes. Every byte is doubted.
+"""ELF files of GPU programs, laid out into one image: pieces, symbols, relocations and notes. All input is checked.
 
-Linked objects (ET_DYN) are laid out by program headers and read through their dynamic section, as a loader does:
-section headers may be gone. Unlinked ones (ET_REL) are laid out here by section, with a table of addresses (GOT) where
-code asks for one. Sources: System V ABI, "Object Files" and "Program Loading and Dynamic Linking"; LLVM AMDGPUUsage,
-"ELF Code Object".
+Linked objects (ET_DYN) are laid out by their program headers and read through their dynamic section, as a loader does,
+because section headers may be stripped. Unlinked objects (ET_REL) are laid out by section, with a table of addresses
+(GOT) if their code needs one. Sources: System V ABI, "Object Files" and "Program Loading and Dynamic Linking"; LLVM
+AMDGPUUsage, "ELF Code Object".
 """
 
 from __future__ import annotations
@@ -59,16 +59,18 @@ from ringup.queues.amd.objects.elf import (
     sections,
 )  # fmt: skip
 
-R_GOTPCREL = {7: 4, 8: 10, 9: 11}  # GOTPCREL, GOTPCREL32_LO, _HI become REL32, REL32_LO, _HI of the slot
+# GOTPCREL, GOTPCREL32_LO, _HI become REL32, REL32_LO, _HI of the slot in the GOT
+R_GOTPCREL = {7: 4, 8: 10, 9: 11}
 R_ABS64 = 3
 
-MAX_IMAGE_BYTES = 256 << 20  # a file of a few bytes may ask for any amount of zeros
+# a file of a few bytes may ask for any amount of zeros
+MAX_IMAGE_BYTES = 256 << 20
 MAX_ALIGN = 2 << 20
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of the image with one kind of access."""
+    """A part of the image with one kind of access."""
 
     offset: int
     size_bytes: int
@@ -78,8 +80,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name and where it lies: an offset in the image, with `absolute` a plain value; None when another object must
-    define it.
+    """A name and its offset in the image. If it is `absolute`, the offset is a plain value. None: another object must
+    define the symbol.
     """
 
     name: str
@@ -91,8 +93,8 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """A place in the image that depends on where things lie: `kind` is the machine's number; no symbol: the image's
-    base.
+    """A place in the image that depends on addresses. `kind`: the machine's number of the relocation type. Without a
+    symbol, the relocation is relative to the image's base.
     """
 
     place: int
@@ -103,7 +105,7 @@ class Relocation:
 
 @dataclass
 class Elf:
-    """What a file holds, laid out from offset 0 on."""
+    """The contents of a file, laid out from offset 0 on."""
 
     linked: bool
     machine: int
@@ -119,8 +121,8 @@ class Elf:
 
 
 def read(data: bytes, what: str) -> Elf:
-    """Read and lay out a file. Raises `CompileError` for damage, `NotSupported` for ELF of another sort; both name
-    `what`.
+    """Read and lay out a file. Raises `CompileError` for a damaged file and `NotSupported` for another kind of ELF
+    file. Both begin with `what`.
     """
     file = Bytes(bytes(data), what)
     head = header(file)
@@ -241,7 +243,8 @@ class _Linked:
 
     def _relocation(self, row: tuple[int, ...], symbols: list[Symbol]) -> Relocation:
         place, kind, index, addend = row
-        if index == 0:  # B + A: the addend is an address of the file
+        # B + A: the addend is an address in the file
+        if index == 0:
             return Relocation(self._at(place), kind, None, addend - self.base)
         if index >= len(symbols):
             raise self.file.bad(f"a relocation names symbol {index} of {len(symbols)}")
@@ -249,21 +252,24 @@ class _Linked:
 
 
 class _Unlinked:
-    """An object as the compiler left it. Read-only sections come first, then code, then what is written: pages have one
-    kind of access.
+    """An unlinked object. Read-only sections come first, then code, then writable sections: so a page has one kind of
+    access.
     """
 
     def __init__(self, file: Bytes[bytes], elf: Elf, sections: list[Shdr]) -> None:
         self.file, self.elf, self.sections = file, elf, sections
-        self.places: dict[int, int] = {}  # section number to offset in the image
-        self.got: dict[Symbol, int] = {}  # what a slot holds the address of, and its number
+        # section number to offset in the image
+        self.places: dict[int, int] = {}
+        # symbol to the number of the slot that holds its address
+        self.got: dict[Symbol, int] = {}
         self.got_at = 0
 
     def read(self) -> None:
         parts, end = self._lay_out()
         relocations: list[Relocation] = []
         symbols: list[Symbol] | None = None
-        left = len(self.file.data) // RELA.size  # tables may not share rows: no row is read twice
+        # the rows that may still be read: relocation tables may not overlap
+        left = len(self.file.data) // RELA.size
         self.got_at = (end + PAGE_BYTES - 1) & -PAGE_BYTES
         for section in self.sections:
             if section.type != SHT_RELA or section.info not in self.places:
@@ -279,7 +285,7 @@ class _Unlinked:
             self._symbols()
         if self.got:
             parts.append(bytes(self.got_at - end + 8 * len(self.got)))
-            # addresses of the image itself, filled in before anything runs
+            # read-only: the relocations fill in the addresses before a kernel runs
             self.elf.pieces += (Piece(self.got_at, 8 * len(self.got), executable=False, writable=False),)
             slots = self.got.items()
             relocations += (Relocation(self.got_at + 8 * slot, R_ABS64, symbol, 0) for symbol, slot in slots)
@@ -344,7 +350,8 @@ class _Unlinked:
         return found
 
     def _place(self, section: int, value: int) -> int | None:
-        start = self.places.get(section)  # undefined ones, those in LDS and those of debug sections have no place
+        # undefined symbols, symbols in LDS and symbols of debug sections have no place
+        start = self.places.get(section)
         return None if start is None else start + value
 
     def _relocation(self, row: tuple[int, ...], target: int, symbols: list[Symbol]) -> Relocation:

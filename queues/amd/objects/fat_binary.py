@@ -1,9 +1,9 @@
-"""Fat binaries: code objects for several processors in one file, as HIP's compiler leaves them. Bytes in, members out.
+"""Fat binaries: code objects for several processors in one file, as HIP's compiler writes them. Bytes in, members out.
 
-A bundle is a table of entries, each with an ID such as `hipv4-amdgcn-amd-amdhsa--gfx1100`, and their bytes; or the
-same, compressed. A program for the host, ELF for any machine but AMD's shader cores, holds one bundle for each of its
-sources, one behind the other, in `.hip_fatbin`. Source: LLVM ClangOffloadBundler, "Bundled Binary File Layout", "Bundle
-Entry ID" and "Compression and Decompression".
+A bundle is a table of entries, each with an ID such as `hipv4-amdgcn-amd-amdhsa--gfx1100`, and their bytes. It may be
+compressed. A program for the host (ELF for any machine but AMD's shader cores) contains one bundle for each of its
+source files, one after the other, in the section `.hip_fatbin`. Source: LLVM ClangOffloadBundler, "Bundled Binary File
+Layout", "Bundle Entry ID" and "Compression and Decompression".
 """
 
 from __future__ import annotations
@@ -22,31 +22,39 @@ from ringup.queues.amd.objects.processors import E_FLAGS
 
 PLAIN, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
 SECTION_NAME = b".hip_fatbin"
-MACHINE_AT, FLAGS_AT = 18, 48  # e_machine and e_flags in the ELF header
-COUNT, ENTRY = Struct("<Q"), Struct("<QQQ")  # of a table: its rows; offset, bytes, bytes of the ID of one
-VERSION = Struct("<HH")  # of a compressed bundle: version, method
-# by version: what follows, ending in bytes unpacked and a hash; all but the first begin with the bytes of the whole
-# bundle
+# the bytes of e_machine and e_flags in the ELF header
+MACHINE_AT, FLAGS_AT = 18, 48
+# of a table: the number of its rows; the offset, the bytes and the bytes of the ID of one entry
+COUNT, ENTRY = Struct("<Q"), Struct("<QQQ")
+# of a compressed bundle: version, method
+VERSION = Struct("<HH")
+# the header of a compressed bundle after that, by version: [bytes of the whole bundle,] bytes unpacked, hash
 SIZES = {
     1: Struct("<IQ"),
     2: Struct("<IIQ"),
     3: Struct("<QQQ"),
 }
-DIGEST = Struct("<Q")  # the first bytes of the MD5 of what was packed
+# the hash: the first bytes of the MD5 of the unpacked bytes
+DIGEST = Struct("<Q")
 MAX_ENTRIES, MAX_ID_BYTES = 4096, 4096
 MAX_BUNDLES = 100_000
 MAX_BUNDLE_BYTES = 1 << 30  # unpacked
-MAX_UNPACKED_BYTES = 16 << 30  # of all bundles of a file together: one after the other
-WINDOW_BYTES = 1 << 30  # of a zstd frame: clang packs with long-distance matching
-STEP_BYTES = 1 << 16  # packed bytes between two looks at how much came out
-SHOWN = 8  # names in an error
+# of all bundles of a file together. They are unpacked one after the other
+MAX_UNPACKED_BYTES = 16 << 30
+# the window of a zstd frame: clang packs with long-distance matching
+WINDOW_BYTES = 1 << 30
+# packed bytes between two checks of how many bytes are unpacked
+STEP_BYTES = 1 << 16
+# names in an error
+SHOWN = 8
 _DESCRIPTORS = re.compile(rb"([\x21-\x7e]+)\.kd\0")
-ID_PARTS = 6  # kind, architecture, vendor, system, environment, target ID
+# kind, architecture, vendor, system, environment, target ID
+ID_PARTS = 6
 
 
 @dataclass(frozen=True)
 class Member:
-    """One code object: `bundle` counts the bundles of the file from 0, `target` is its target ID, such as
+    """One code object. `bundle`: the number of its bundle in the file, from 0. `target`: its target ID, such as
     `gfx942:xnack-`.
     """
 
@@ -56,7 +64,7 @@ class Member:
 
     @property
     def target(self) -> str:
-        """Return the target ID; what runs on the host has none."""
+        """Return the target ID. Code for the host has none."""
         parts = self.entry_id.split("-", ID_PARTS - 1)
         return parts[-1] if len(parts) == ID_PARTS else ""
 
@@ -66,12 +74,12 @@ class Member:
         return self.target.partition(":")[0]
 
     def kernels(self) -> tuple[str, ...]:
-        """Return the names of its kernels by the names of their descriptors, without a look at what else it holds."""
+        """Return the names of its kernels: a search for the names of their descriptors, without parsing the object."""
         return tuple(dict.fromkeys(name.decode() for name in _DESCRIPTORS.findall(self.data)))
 
     def runs_on(self, chip: amd_target.Target | str) -> bool:
-        """Tell whether its target ID says that it runs on a chip; the version of a generic one is in its ELF header
-        alone.
+        """Return whether the object runs on a chip, by its target ID. The version of a generic target is only in its
+        ELF header.
         """
         version = E_FLAGS(int.from_bytes(self.data[FLAGS_AT : FLAGS_AT + 4], "little")).generic_version
         try:
@@ -82,18 +90,18 @@ class Member:
 
 
 def is_fat(data: bytes) -> bool:
-    """Tell whether bytes are a bundle, or a program for a host, which may hold some."""
+    """Return whether bytes are a bundle, or a program for a host, which may contain bundles."""
     if data.startswith(MAGIC) and len(data) >= EHDR.size:
         return int.from_bytes(data[MACHINE_AT : MACHINE_AT + 2], "little") != EM_AMDGPU
     return data.startswith((PLAIN, COMPRESSED))
 
 
 def members(data: bytes, what: str) -> Iterator[Member]:
-    """Yield the code objects of a fat binary in their order; what is for the host, or empty, is passed over. `what`
-    names the file in errors.
+    """Yield the code objects of a fat binary in their order. Entries for the host and empty entries are skipped. `what`
+    is the file's name in errors.
 
-    Raises `CompileError` for damage and for a program without such a section, `NotSupported` for a bundle of a form
-    that is not known.
+    Raises `CompileError` for a damaged file and for a program without `.hip_fatbin`, `NotSupported` for an unknown kind
+    of bundle.
     """
     view = memoryview(data)
     if data.startswith(MAGIC):
@@ -117,10 +125,11 @@ def members(data: bytes, what: str) -> Iterator[Member]:
 
 
 def choose(data: bytes, what: str, chip: amd_target.Target | str, kernel: str = "") -> Member:
-    """Return the one code object for a chip, or the one that has a kernel: its name, or a part that no other name has.
+    """Return the one code object for a chip. `kernel`: of several objects for the chip, return the one with this
+    kernel. It may be a part of a name that no other kernel's name contains.
 
-    Code for the chip itself goes before code for all of its family. Raises `WrongTarget` where there is none for the
-    chip, `CompileError` where none has the kernel or several objects are left.
+    Code for the chip itself is preferred to code for its family. Raises `WrongTarget` if there is no object for the
+    chip, `CompileError` if none has the kernel or if several objects fit.
     """
     found = list(members(data, what))
     fit = [one for one in found if one.runs_on(chip)]
@@ -134,13 +143,14 @@ def choose(data: bytes, what: str, chip: amd_target.Target | str, kernel: str = 
         left = [one for one in left if name in one.kernels()]
     if len(left) > 1:
         raise CompileError(
-            f"{what} holds {len(left)} code objects for {chip}, one of each source; name a kernel{', which several have' * bool(kernel)}"
+            f"{what} holds {len(left)} code objects for {chip}, one of each source;"
+            f" name a kernel{', which several have' * bool(kernel)}"
         )
     return left[0]
 
 
 def match(names: Iterable[str], wanted: str, what: str) -> str:
-    """Return the kernel that is meant by its name, or by a part that no other name has. Raises `CompileError`."""
+    """Return the name that is equal to `wanted`, or the only one that contains it. Raises `CompileError` otherwise."""
     names = list(names)
     if wanted in names:
         return wanted
@@ -155,7 +165,7 @@ def match(names: Iterable[str], wanted: str, what: str) -> str:
 
 
 def _section(file: Bytes[bytes]) -> memoryview:
-    """Return the bundles of a program for a host."""
+    """Return the section with the bundles of a program for a host."""
     head = header(file)
     other_rows = head.shnum and head.shentsize != SHDR.size
     if not head.is_64_bit_little or other_rows or head.shstrndx >= max(head.shnum, 1):
@@ -173,7 +183,7 @@ def _section(file: Bytes[bytes]) -> memoryview:
 
 
 def _next(view: memoryview, at: int) -> int:
-    """Return where the next bundle begins: linkers align each, with zeros between."""
+    """Return where the next bundle begins. Linkers align bundles, with zeros between them."""
     step = 4096
     while at < len(view):
         piece = bytes(view[at : at + step])
@@ -206,13 +216,13 @@ def _entries(view: memoryview, what: str, number: int) -> Iterator[tuple[Member,
 
 
 def _unpacked(view: memoryview, what: str, limit_bytes: int) -> tuple[bytes, int]:
-    """Return what a compressed bundle holds, and the bytes that it takes in the file."""
+    """Return the unpacked bytes of a compressed bundle, and how many bytes it takes in the file."""
     file = Bytes(view, what)
     version, method = VERSION.unpack(file.take(len(COMPRESSED), VERSION.size, "its header"))
     if version not in SIZES or method not in METHODS:
         raise NotSupported(
-            f"{what}: compressed in version {version}, by method {method}; versions {', '.join(map(str, SIZES))} and methods "
-            f"{', '.join(map(str, METHODS))} are read: unpack it with clang-offload-bundler"
+            f"{what}: compressed in version {version}, by method {method}; versions {', '.join(map(str, SIZES))}"
+            f" and methods {', '.join(map(str, METHODS))} are read: unpack it with clang-offload-bundler"
         )
     start = len(COMPRESSED) + VERSION.size
     *packed, unpacked_bytes, digest = SIZES[version].unpack(file.take(start, SIZES[version].size, "its header"))
@@ -231,7 +241,7 @@ def _unpacked(view: memoryview, what: str, limit_bytes: int) -> tuple[bytes, int
 
 
 def _zlib(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> tuple[bytes, int]:
-    """Unpack; return what came out, and how many bytes lie behind."""
+    """Return the unpacked bytes, and how many bytes of `packed` follow the compressed data."""
     decoder = zlib.decompressobj()
     try:
         return decoder.decompress(packed, unpacked_bytes + 1), len(decoder.unused_data)
@@ -240,8 +250,9 @@ def _zlib(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> t
 
 
 def _zstd(packed: memoryview, unpacked_bytes: int, file: Bytes[memoryview]) -> tuple[bytes, int]:
-    """Unpack one frame; return what came out, and how many bytes lie behind."""
-    import zstandard  # few commands need it
+    """Return the unpacked bytes of one frame, and how many bytes of `packed` follow it."""
+    # imported here: few commands need it
+    import zstandard
 
     try:
         if zstandard.get_frame_parameters(packed).content_size > unpacked_bytes:

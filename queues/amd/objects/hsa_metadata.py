@@ -1,5 +1,5 @@
-"""Metadata of AMDHSA code objects v4 to v6: what the compiler says of each kernel and its arguments. A MessagePack map
-in a note.
+"""Metadata of AMDHSA code objects v4 to v6: the compiler's description of each kernel and its arguments. It is a
+MessagePack map in a note of the ELF file.
 
 Source: LLVM AMDGPUUsage, "Code Object Metadata" v3 to v6.
 """
@@ -13,11 +13,12 @@ from ringup.errors import CompileError, NotSupported
 
 NOTE_OWNER, NOTE_KIND = "AMDGPU", 32  # NT_AMDGPU_METADATA
 MAJOR = 1
-TRIPLE = "amdgcn-amd-amdhsa--"  # a target's name begins with it
+# the start of a target's name
+TRIPLE = "amdgcn-amd-amdhsa--"
 MAX_KERNARG_BYTES = 1 << 20
 MAX_GROUP = 1 << 16
 
-# kinds that hold an address; the last four are of descriptors
+# the kinds that hold an address; the last four hold the address of a descriptor
 ADDRESSES = (
     "global_buffer",
     "sampler",
@@ -30,9 +31,7 @@ HIDDEN = "hidden_"
 
 
 class Argument(NamedTuple):
-    """One argument: where it lies in the kernel arguments and how it is set up. `type_name` is there for OpenCL
-    alone.
-    """
+    """One argument: its place among the kernel arguments, and its kind. Only OpenCL's compiler sets `type_name`."""
 
     kind: str
     offset: int
@@ -72,7 +71,7 @@ class _Map:
 
     def __init__(self, values: object, what: str) -> None:
         if not isinstance(values, dict):
-            raise CompileError(f"{what}: metadata of it is no map but {type(values).__name__}; build it again")
+            raise CompileError(f"{what}: its metadata is no map but {type(values).__name__}; build it again")
         self.values: Mapping[object, Any] = values
         self.what = what
 
@@ -106,19 +105,20 @@ class _Map:
 
 
 def unpack(data: bytes, what: str) -> object:
-    """Return what the text of a note says, of whatever kind. Raises `CompileError` for damage."""
-    import msgpack  # kernel arguments are packed without it
+    """Return the decoded contents of a note, of any type. Raises `CompileError` for a damaged note."""
+    # imported here: packing kernel arguments does not need it
+    import msgpack
 
     try:
         return msgpack.unpackb(data, strict_map_key=True)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        # not UTF-8, too deep, cut short, bytes after the end
+        # the causes: no UTF-8, nested too deep, truncated, bytes after the end
         raise CompileError(f"{what}: its metadata is no MessagePack ({error}); build it again") from error
 
 
 def parse(data: bytes, what: str) -> tuple[str, tuple[KernelMetadata, ...]]:
-    """Read a note; return the target's name and the kernels. Raises `CompileError` for damage, `NotSupported` for
-    another version.
+    """Read a note. Return the target's name and the kernels. Raises `CompileError` for a damaged note, `NotSupported`
+    for another version.
     """
     top = _Map(unpack(data, what), what)
     version = top.get("amdhsa.version", list)
@@ -159,7 +159,7 @@ def _kernel(of: _Map) -> KernelMetadata:
 
 
 def _arguments(of: _Map, kernarg_bytes: int) -> tuple[Argument, ...]:
-    """Read the arguments; they lie in order, apart from each other and inside the kernel arguments."""
+    """Read the arguments. They must be in order, may not overlap, and must be inside the kernel arguments."""
     found, end = [], 0
     for number, values in enumerate(of.get(".args", list, [])):
         each = _Map(values, f"{of.what}, argument {number}")

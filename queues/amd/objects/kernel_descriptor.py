@@ -1,4 +1,4 @@
-"""Kernel descriptors: 64 bytes that define how a wave of a kernel starts and which registers are filled for it.
+"""Kernel descriptors: 64 bytes that define how a wave of a kernel starts and which registers hold values at its start.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor" and "Initial Kernel Execution State".
 """
@@ -12,13 +12,15 @@ from ringup.autogen.layout import Field, Word
 from ringup.errors import CompileError
 
 DESCRIPTOR_BYTES, DESCRIPTOR_ALIGN = 64, 64
-DESCRIPTOR_SUFFIX = ".kd"  # of its symbol: the kernel's name comes before it
+# the symbol of a descriptor is the kernel's name and this
+DESCRIPTOR_SUFFIX = ".kd"
 ENTRY_ALIGN = 256
-ENTRY_FIELD_BYTE = 16  # where kernel_code_entry_byte_offset lies
+# the byte of kernel_code_entry_byte_offset
+ENTRY_FIELD_BYTE = 16
 
 
 class KERNEL_CODE_PROPERTIES(Word):
-    """Bits 448 to 479 of a descriptor: the user SGPRs asked for, the wave size, arguments to preload."""
+    """Bits 448 to 479 of a descriptor: the user SGPRs that the kernel needs, the wave size, arguments to preload."""
 
     kernarg_preload_spec_offset = Field(31, 23)  # dwords
     kernarg_preload_spec_length = Field(22, 16)  # dwords
@@ -36,7 +38,7 @@ class KERNEL_CODE_PROPERTIES(Word):
 
 
 class KERNEL_DESCRIPTOR(Word, width=512):
-    """A descriptor; `kernel_code_entry_byte_offset` is signed, from the descriptor's own address."""
+    """A descriptor. `kernel_code_entry_byte_offset` is signed and counts from the descriptor's own address."""
 
     reserved_480 = Field(511, 480)
     kernel_code_properties = Field(479, 448)
@@ -52,20 +54,23 @@ class KERNEL_DESCRIPTOR(Word, width=512):
 
 
 RESERVED = ("reserved_96", "reserved_192", "reserved_480")
-USER_SGPRS = {  # what a property asks for, in the order of the registers: how many dwords
-    "private_segment_buffer": 4,  # buffer descriptor of scratch; not where flat scratch is architected (gfx11 on)
+# the values that a kernel may ask for, in the order of the registers: how many dwords each has
+USER_SGPRS = {
+    # buffer descriptor of scratch; not used where flat scratch is architected (from gfx11 on)
+    "private_segment_buffer": 4,
     "dispatch_ptr": 2,  # address of the AQL dispatch packet
     "queue_ptr": 2,  # address of the queue's amd_queue_t
     "kernarg_segment_ptr": 2,  # address of the arguments
     "dispatch_id": 2,
-    "flat_scratch_init": 2,  # address of the scratch memory; not where flat scratch is architected
+    # address of the scratch memory; not used where flat scratch is architected
+    "flat_scratch_init": 2,
     "private_segment_size": 1,  # bytes of scratch of a work-item
 }
 PRELOADED = "kernarg_preload"
 
 
 class UserSgprs(NamedTuple):
-    """A run of user SGPRs: what they hold, the first of them, how many of a dword each."""
+    """Consecutive user SGPRs: the value that they hold, the first of them, and their number."""
 
     holds: str
     first: int
@@ -73,11 +78,11 @@ class UserSgprs(NamedTuple):
 
 
 def user_sgprs(properties: KERNEL_CODE_PROPERTIES, rsrc2: int, what: str) -> tuple[UserSgprs, ...]:
-    """Return what a dispatcher writes to USER_DATA_0 and on, in order. Registers counted by rsrc2 beyond these hold
-    nothing.
+    """Return the values that a dispatcher writes to USER_DATA_0 and the registers after it, in order. rsrc2 may count
+    more registers: those hold nothing.
 
-    UNKNOWN: the table of registers puts preloaded arguments before the scratch size, its text and the compiler after
-    everything; the text is followed. Nothing that runs on gfx10 to gfx12.0 preloads.
+    UNKNOWN: the place of preloaded arguments. The table of registers puts them before the scratch size; its text and
+    the compiler put them last, and so does this function. No code for gfx10 to gfx12.0 preloads arguments.
     """
     found, first = [], 0
     wanted = {name: count for name, count in USER_SGPRS.items() if getattr(properties, f"enable_sgpr_{name}")}
@@ -93,7 +98,7 @@ def user_sgprs(properties: KERNEL_CODE_PROPERTIES, rsrc2: int, what: str) -> tup
 
 
 def parse(data: bytes, what: str) -> KERNEL_DESCRIPTOR:
-    """Read a descriptor of 64 bytes. Raises `CompileError` where it breaks a rule of the format."""
+    """Read a descriptor of 64 bytes. Raises `CompileError` if it breaks a rule of the format."""
     word = KERNEL_DESCRIPTOR(int.from_bytes(data, "little"))
     properties = KERNEL_CODE_PROPERTIES(word.kernel_code_properties)
     filled = [name for name in RESERVED if getattr(word, name)]

@@ -1,5 +1,5 @@
-"""Names of AMD processors as code objects carry them: `gfx1100`, `gfx90a:sramecc+:xnack-`, `gfx11-generic`; and which
-code runs where.
+"""The processor names in AMD code objects (`gfx1100`, `gfx90a:sramecc+:xnack-`, `gfx11-generic`), and which code runs
+on which processor.
 
 Source: LLVM AMDGPUUsage, "Processors", "Target ID", "Generic Processors" and "AMDGPU ELF Header e_flags Table for Code
 Object V4 and After".
@@ -14,7 +14,7 @@ from ringup.errors import NotSupported, WrongTarget
 
 
 class E_FLAGS(Word):
-    """`e_flags` of code objects v4 to v6; the two features hold an index into `SETTINGS`."""
+    """`e_flags` of code objects v4 to v6. `sramecc` and `xnack` are indices into `SETTINGS`."""
 
     generic_version = Field(31, 24)
     sramecc = Field(11, 10)
@@ -24,7 +24,8 @@ class E_FLAGS(Word):
 
 SETTINGS = ("unsupported", "any", "off", "on")
 SIGNS = {"-": "off", "+": "on"}
-FEATURES = ("sramecc", "xnack")  # the order of a canonical target ID
+# in the order of a canonical target ID
+FEATURES = ("sramecc", "xnack")
 
 # fmt: off
 PROCESSORS = {
@@ -38,7 +39,8 @@ PROCESSORS = {
     0x53: "gfx10-3-generic", 0x54: "gfx11-generic", 0x59: "gfx12-generic",
 }
 # fmt: on
-GENERIC = {  # name: (version of the generic processor since which all of these belong, members)
+# name: (first version of the generic processor that includes all these members, members)
+GENERIC = {
     "gfx9-generic": (1, ("gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c")),
     "gfx9-4-generic": (1, ("gfx940", "gfx941", "gfx942", "gfx950")),
     "gfx10-1-generic": (1, ("gfx1010", "gfx1011", "gfx1012", "gfx1013")),
@@ -49,13 +51,14 @@ GENERIC = {  # name: (version of the generic processor since which all of these 
     ),
     "gfx12-generic": (1, ("gfx1200", "gfx1201")),
 }
-LDS_BYTES = {"gfx950": 160 << 10}  # of one work-group. UNKNOWN: gfx125x has more than the 64 KiB it is given here
+# the LDS of one work-group. UNKNOWN: the size of gfx125x; it is more than the 64 KiB here
+LDS_BYTES = {"gfx950": 160 << 10}
 OTHER_LDS_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a program was built for, or what a chip is. `xnack` and `sramecc` are one of `SETTINGS`."""
+    """The target of a program, or the type of a chip. `xnack` and `sramecc` are one of `SETTINGS`."""
 
     processor: str
     xnack: str = "unsupported"
@@ -70,19 +73,20 @@ class Target:
 
     @property
     def family(self) -> int:
-        """Return the major version: 9, 10, 11, 12."""
+        """Return the major version: 9, 10, 11 or 12."""
         digits = self.processor.removeprefix("gfx").split("-")[0]
         return int(digits if self.processor in GENERIC else digits[:-2])
 
     @property
     def lds_bytes(self) -> int:
-        """Return how much LDS a work-group may have."""
+        """Return how many bytes of LDS a work-group may have."""
         return LDS_BYTES.get(self.processor, OTHER_LDS_BYTES)
 
     def check_runs_on(self, chip: Target | str, what: str) -> None:
-        """Raise `WrongTarget` if code of this target does not run on that chip; `what` is the code's name.
+        """Raise `WrongTarget` if code of this target does not run on `chip`. `what` is the code's name.
 
-        A chip named without a feature is taken to have it undecided: only code that runs either way is let through.
+        If the chip's name does not mention a feature, its setting is unknown: only code that runs with both settings is
+        accepted.
         """
         chip = parse(chip) if isinstance(chip, str) else chip
         version, members = GENERIC.get(self.processor, (0, (self.processor,)))
@@ -90,7 +94,8 @@ class Target:
             raise WrongTarget(f"{what} is built for {self}, this chip is a {chip}: compile it for {chip.processor}")
         if self.generic_version < version:
             raise WrongTarget(
-                f"{what} is built for version {self.generic_version} of {self.processor}, {chip} joined it with {version}:"
+                f"{what} is built for version {self.generic_version} of {self.processor},"
+                f" which includes {chip} from version {version} on:"
                 f" compile it with a newer compiler or for {chip.processor}"
             )
         for feature in FEATURES:
