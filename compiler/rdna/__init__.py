@@ -1,1 +1,1 @@
-"""RDNA's back end: machine IR to instructions on virtual registers, and those to machine code."""
+"""RDNA's back end: from machine IR to instructions on virtual registers, and from those to machine code."""

@@ -1,11 +1,12 @@
-"""Branches put into code whose length is known, over islands where they do not reach: the last thing that happens to a
-kernel's bytes.
+"""Links branches when the length of all code is known, and inserts trampolines where a branch does not reach its
+target. This is the last pass over a kernel's bytes.
 
-A branch holds 16 bits of dwords, so it reaches 128 KiB. Where one does not reach its goal, *stations* lie in the code,
-closer than that: a branch that leads control past the station, and one *island* for each goal that is too far for
-somebody, a branch to the next station on the way there, or to the goal. No register is needed, nor SCC, which may be
-alive there; a conditional branch keeps its condition and goes to an island. Code in which every branch reaches stays as
-it is. Source: RDNA3 ISA reference, "SOPP": PC = PC + signext(SIMM16 * 4) + 4.
+The offset of a branch has 16 bits and counts dwords, so a branch reaches 128 KiB. If one does not reach its target,
+*groups* of trampolines are inserted, at distances below that reach. A group starts with a branch that skips it. It has
+one *trampoline* for each target that is too far for some branch: a branch to the next group on the way, or to the
+target. This needs no register and does not change SCC, which may be live there. A conditional branch keeps its
+condition and goes to a trampoline. Code in which every branch reaches its target does not change. Source: RDNA3 ISA
+reference, "SOPP": PC = PC + signext(SIMM16 * 4) + 4.
 """
 
 from __future__ import annotations
@@ -17,103 +18,110 @@ from typing import Final, NamedTuple
 
 from ringup.errors import CompileError
 
-FARTHEST: Final = 1 << 15  # dwords a branch reaches, from behind itself; forwards one less
+# Dwords that a branch reaches, counted from its end; forwards one less.
+MAX_REACH: Final = 1 << 15
 BRANCH_BYTES: Final = 4
 
 Encode = Callable[[str, list[int]], bytes]
 
 
 class Branch(NamedTuple):
-    """One branch: the number of the chunk that it is, of the chunk it goes to, and its mnemonic."""
+    """One branch: the number of its own chunk, the number of the target chunk, and its mnemonic."""
 
     place: int
-    goal: int
+    target: int
     mnemonic: str
 
 
-class Station(NamedTuple):
-    """Where islands lie: before the chunk `before`, in the order of `goals`, behind a branch around them."""
+class Group(NamedTuple):
+    """A group of trampolines, one for each of `targets` in their order, after a branch that skips the group. It stands
+    before the chunk `before`.
+    """
 
     before: int
-    goals: tuple[int, ...]
+    targets: tuple[int, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Return how much code it is; none where nobody's goal is behind it."""
-        return BRANCH_BYTES * (1 + len(self.goals)) if self.goals else 0
+        """Return the size of the group's code: 0 if it has no target."""
+        return BRANCH_BYTES * (1 + len(self.targets)) if self.targets else 0
 
 
 class _Layout:
-    """Where everything lies with some stations in the code. `ends[i]`: bytes of the chunks before chunk i."""
+    """The addresses of all code with some groups inserted. `ends[i]`: bytes of the chunks before chunk i."""
 
-    def __init__(self, ends: Sequence[int], stations: Sequence[Station]) -> None:
-        self._ends, self.stations = ends, stations
-        self._befores = [one.before for one in stations]
-        self._added = list(accumulate((one.size_bytes for one in stations), initial=0))
+    def __init__(self, ends: Sequence[int], groups: Sequence[Group]) -> None:
+        self._ends, self.groups = ends, groups
+        self._befores = [one.before for one in groups]
+        self._added = list(accumulate((one.size_bytes for one in groups), initial=0))
 
     def chunk(self, number: int) -> int:
-        """Return the byte of a chunk; a station before it lies before that."""
+        """Return the byte of a chunk. A group before the chunk has a lower address."""
         return self._ends[number] + self._added[bisect_right(self._befores, number)]
 
-    def station(self, number: int) -> int:
-        """Return the byte of a station."""
+    def group(self, number: int) -> int:
+        """Return the byte of a group."""
         return self._ends[self._befores[number]] + self._added[number]
 
-    def island(self, number: int, goal: int) -> int:
-        """Return the byte of a station's island of a goal."""
-        return self.station(number) + BRANCH_BYTES * (1 + self.stations[number].goals.index(goal))
+    def trampoline(self, number: int, target: int) -> int:
+        """Return the byte of a group's trampoline for a target."""
+        return self.group(number) + BRANCH_BYTES * (1 + self.groups[number].targets.index(target))
 
-    def next(self, place: int, goal: int) -> int | None:
-        """Return the first station on the way from a chunk to a goal, None if there is none."""
-        if place < goal:
+    def next(self, place: int, target: int) -> int | None:
+        """Return the first group on the way from a chunk to a target, None if there is none."""
+        if place < target:
             found = bisect_right(self._befores, place)
-            return found if found < len(self._befores) and self._befores[found] <= goal else None
+            return found if found < len(self._befores) and self._befores[found] <= target else None
         found = bisect_right(self._befores, place) - 1
-        return found if found >= 0 and self._befores[found] > goal else None
+        return found if found >= 0 and self._befores[found] > target else None
 
-    def onwards(self, number: int, goal: int) -> int:
-        """Return the byte that a station's island of a goal goes to: of the next station's, or of the goal."""
+    def next_on_the_way(self, number: int, target: int) -> int:
+        """Return the byte that a group's trampoline for a target jumps to: the trampoline of the next group, or the
+        target.
+        """
         before = self._befores[number]
-        following = number + 1 if goal >= before else number - 1
+        following = number + 1 if target >= before else number - 1
         if 0 <= following < len(self._befores):
             other = self._befores[following]
-            if before < other <= goal or goal < other < before:
-                return self.island(following, goal)
-        return self.chunk(goal)
+            if before < other <= target or target < other < before:
+                return self.trampoline(following, target)
+        return self.chunk(target)
 
 
 def link(
     chunks: Sequence[bytes], branches: Sequence[Branch], barred: Callable[[], Set[int]], encode: Encode
 ) -> list[bytes]:
-    """Return the chunks with every branch encoded and with stations between them where branches need these.
+    """Return the chunks with every branch encoded, and with groups of trampolines between them where branches need
+    these.
 
-    `barred()` is asked then: before which chunks no station may stand. Raises CompileError where these leave no room
-    for one within reach.
+    `barred()` returns the chunks before which no group may stand; it is called only if groups are needed. Raises
+    CompileError where it leaves no place for a group within reach.
     """
     ends = list(accumulate(map(len, chunks), initial=0))
     far: set[Branch] = set()
     layout = _Layout(ends, ())
     while beyond := {
-        one for one in branches if one not in far and not _reaches(layout.chunk(one.place), layout.chunk(one.goal))
+        one for one in branches if one not in far and not _reaches(layout.chunk(one.place), layout.chunk(one.target))
     }:
         far |= beyond
-        layout = _Layout(ends, _stations(ends, far, barred()))
+        layout = _Layout(ends, _groups(ends, far, barred()))
     made = list(chunks)
     for one in branches:
-        first = layout.next(one.place, one.goal) if one in far else None
-        goal = layout.chunk(one.goal) if first is None else layout.island(first, one.goal)
-        made[one.place] = _encoded(one.mnemonic, layout.chunk(one.place), goal, encode)
-    for number, station in reversed(list(enumerate(layout.stations))):
-        made[station.before : station.before] = _code(layout, number, encode)
+        first = layout.next(one.place, one.target) if one in far else None
+        target = layout.chunk(one.target) if first is None else layout.trampoline(first, one.target)
+        made[one.place] = _encoded(one.mnemonic, layout.chunk(one.place), target, encode)
+    for number, group in reversed(list(enumerate(layout.groups))):
+        made[group.before : group.before] = _code(layout, number, encode)
     return made
 
 
-def _stations(ends: Sequence[int], far: Set[Branch], barred: Set[int]) -> list[Station]:
-    """Return stations so close that each is within reach of its neighbours and of all between: as many as the far
-    branches need.
+def _groups(ends: Sequence[int], far: Set[Branch], barred: Set[int]) -> list[Group]:
+    """Return the groups that far branches need, at such distances that each group reaches its neighbours and everything
+    between.
     """
-    goals = sorted({one.goal for one in far})
-    apart = BRANCH_BYTES * (FARTHEST - 2 * (len(goals) + 2))  # a station's own length counts on both sides
+    targets = sorted({one.target for one in far})
+    # A group's own length counts on both sides.
+    apart = BRANCH_BYTES * (MAX_REACH - 2 * (len(targets) + 2))
     befores: list[int] = []
     start, last = 0, len(ends) - 1
     while ends[last] - ends[start] > apart:
@@ -122,36 +130,36 @@ def _stations(ends: Sequence[int], far: Set[Branch], barred: Set[int]) -> list[S
             place -= 1
         if place == start:
             raise CompileError(
-                f"branches reach {BRANCH_BYTES * FARTHEST} bytes, and so much code has no place for another on the way"
+                f"branches reach {BRANCH_BYTES * MAX_REACH} bytes; this code has no place for a trampoline within that reach"
             )
         befores.append(place)
         start = place
-    return [Station(before, tuple(goal for goal in goals if _passed(before, goal, far))) for before in befores]
+    return [Group(before, tuple(target for target in targets if _passed(before, target, far))) for before in befores]
 
 
-def _passed(before: int, goal: int, far: Set[Branch]) -> bool:
-    """Return whether a station lies on the way of a branch to a goal."""
-    return any(one.goal == goal and (one.place < before <= goal or goal < before <= one.place) for one in far)
+def _passed(before: int, target: int, far: Set[Branch]) -> bool:
+    """Return whether a group is on the way of a branch to a target."""
+    return any(one.target == target and (one.place < before <= target or target < before <= one.place) for one in far)
 
 
 def _code(layout: _Layout, number: int, encode: Encode) -> list[bytes]:
-    """Return a station's branches."""
-    station, at = layout.stations[number], layout.station(number)
-    if not station.goals:
+    """Return the branches of a group."""
+    group, at = layout.groups[number], layout.group(number)
+    if not group.targets:
         return []
-    places = [(at, at + station.size_bytes)]
-    places += [(layout.island(number, goal), layout.onwards(number, goal)) for goal in station.goals]
-    return [_encoded("s_branch", place, goal, encode) for place, goal in places]
+    places = [(at, at + group.size_bytes)]
+    places += [(layout.trampoline(number, target), layout.next_on_the_way(number, target)) for target in group.targets]
+    return [_encoded("s_branch", place, target, encode) for place, target in places]
 
 
-def _distance(place: int, goal: int) -> int:
-    return (goal - place) // BRANCH_BYTES - 1
+def _distance(place: int, target: int) -> int:
+    return (target - place) // BRANCH_BYTES - 1
 
 
-def _reaches(place: int, goal: int) -> bool:
-    return -FARTHEST <= _distance(place, goal) < FARTHEST
+def _reaches(place: int, target: int) -> bool:
+    return -MAX_REACH <= _distance(place, target) < MAX_REACH
 
 
-def _encoded(mnemonic: str, place: int, goal: int, encode: Encode) -> bytes:
-    assert _reaches(place, goal), "stations are within reach of each other"
-    return encode(mnemonic, [_distance(place, goal) & 0xFFFF])
+def _encoded(mnemonic: str, place: int, target: int, encode: Encode) -> bytes:
+    assert _reaches(place, target), "groups of trampolines are within reach of each other"
+    return encode(mnemonic, [_distance(place, target) & 0xFFFF])

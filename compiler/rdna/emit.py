@@ -1,5 +1,4 @@
-"""Physical instructions to bytes: branches linked, the end padded, and what a kernel descriptor must say about the
-kernel.
+"""Encodes physical instructions: links branches, pads the end, and collects what the kernel descriptor must state.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor"; AMDGPUTargetELFStreamer / AMDGPUAsmPrinter.cpp (s_code_end padding: the
 instruction prefetcher reads ahead of the last instruction).
@@ -19,19 +18,18 @@ from ringup.compiler.rdna.instructions.limits import limits
 from ringup.compiler.rdna.instructions.steps import VCC_SGPR, Pair, Program
 from ringup.errors import CompileError
 
-CACHE_LINE: Final = 128  # bytes of an instruction cache line on gfx11 and gfx12; prefetch reads this many lines ahead
+# Bytes of an instruction cache line on gfx11 and gfx12. The prefetcher reads PREFETCHED_LINES lines ahead.
+CACHE_LINE: Final = 128
 PREFETCHED_LINES: Final = 3
 KERNARG_SGPRS: Final = 2
-# round to nearest even, denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode"
+# Round to nearest even; denormals of f32 and of f16/f64 kept. Source: AMDGPUUsage, "Floating Point Denorm Mode".
 FLOAT_MODE: Final = 0xF0
-COUNTED: Final = {
-    "s_clause": (0, 0x3F),
-    "s_delay_alu": (4, 7),
-}  # where they say how many more than one they are about: shift, mask
+# Instructions with a count of following instructions, less one, in their immediate: its shift and mask.
+COUNTED: Final = {"s_clause": (0, 0x3F), "s_delay_alu": (4, 7)}
 
 
 class Argument(NamedTuple):
-    """One kernel argument for the metadata: where it lies in the argument segment, whether it is a buffer's address."""
+    """One kernel argument for the metadata: its place in the argument segment, and whether it is a buffer's address."""
 
     name: str
     offset: int
@@ -41,12 +39,12 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One kernel as machine code. Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size`
-    work-items).
+    """One kernel as machine code. Counts are per lane (VGPRs, scratch), per wave (SGPRs) or per group (LDS,
+    `group_size` work-items).
 
-    `user_sgprs` are those before the group ids (kernarg pointer in the first two, padding behind), `group_ids` the
-    numbers wanted along x, y, z. `occupancy`: waves that fit on a SIMD. `sgprs` leaves VCC out. v0 holds the
-    work-item's number in the group.
+    `user_sgprs`: the SGPRs before the group ids (the kernarg pointer in the first two, then padding). `group_ids`:
+    whether the kernel uses the group's number along x, y, z. `occupancy`: waves that fit on a SIMD. `sgprs` does not
+    count VCC. v0 holds the work-item's number in the group.
     """
 
     name: str
@@ -68,16 +66,19 @@ class Binary:
 
 
 def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ...] = ()) -> Binary:
-    """Encode all steps of a program whose registers are physical. What no encoding holds is a CompileError."""
+    """Encode all steps of a program with physical registers. Raises CompileError for an instruction that has no
+    encoding.
+    """
     code = program.code
     last = next((steps[-1] for steps in reversed(program.blocks) if steps), None)
     if last is None or not last.effects.branch or last.instr.mnemonic.startswith("s_cbranch"):
-        raise CompileError(f"kernel {code.name} runs on behind its last instruction; end it with s_endpgm")
+        raise CompileError(f"control runs past the last instruction of kernel {code.name}; end it with s_endpgm")
     chip = processor(code.target, code.wave_size)
     encode, dual = chip.encode, chip.encode_dual
     chunks: list[bytes] = []
     starts: dict[Block, int] = {}
-    branches: list[tuple[int, Block, str]] = []  # chunk, goal, mnemonic
+    # (chunk, target, mnemonic)
+    branches: list[tuple[int, Block, str]] = []
     for block, steps in zip(code.blocks, program.blocks, strict=True):
         starts[block] = len(chunks)
         for step in steps:
@@ -110,7 +111,9 @@ def emit(program: Program, vgprs: int, sgprs: int, arguments: tuple[Argument, ..
 
 
 def _together(program: Program) -> set[int]:
-    """Return before which instructions nothing may come: those of a clause, and those that a delay counts to."""
+    """Return the instructions before which nothing may be inserted: those inside a clause, and those that a delay
+    counts.
+    """
     found: set[int] = set()
     for i, step in enumerate(step for steps in program.blocks for step in steps):
         if step.instr.mnemonic in COUNTED:
@@ -142,7 +145,7 @@ def _operand(one: Operand) -> registers.Operand:
     if isinstance(one, Special):
         return registers.ttmp[int(one.name[4:])] if one.name.startswith("ttmp") else registers.special(one.name)
     if not isinstance(one, Signed):
-        raise CompileError(f"{one!r} is left where a register should be")
+        raise CompileError(f"{one!r} is still an operand where a physical register is needed")
     source = _operand(one.source)
     assert not isinstance(source, tuple)
     if one.abs:

@@ -1,5 +1,5 @@
-"""Where the elements of 16x16 matrices lie in a wave's registers, for `matrix`: A (M, K), B (K, N), C and D (M, N), all
-16 wide.
+"""The places of the elements of 16x16 matrices in a wave's registers, for `matrix`: A (M, K), B (K, N), C and D (M, N),
+all 16 wide.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ Cell = tuple[int, int]
 
 
 class MatrixLayout(NamedTuple):
-    """Fragments of one lane of a wave32. `*_count` elements each; `a`, `b`, `c` give (row, column) of element `i` in a
-    lane.
+    """The fragments of one lane of a wave32. `*_count`: elements of a lane. `a`, `b`, `c` return (row, column) of
+    element `i` of a lane.
 
-    Where lanes hold the same element (A and B of RDNA3: both halves of the wave), all of them must hold it.
+    Where several lanes have the same element (A and B of RDNA3: both halves of the wave), all of them must hold it.
     """
 
     a_count: int
@@ -27,10 +27,11 @@ class MatrixLayout(NamedTuple):
     c: Callable[[int, int], Cell]
 
 
-# RDNA3: lane l holds row l % 16 of A and column l % 16 of B, twice; rows of C alternate between the halves. Source: AMD
-# GPUOpen, "How to accelerate AI applications on RDNA 3 using WMMA"; RDNA3 ISA, "WMMA". RDNA4: nothing is held twice; a
-# half of the wave holds 8 consecutive k of A and B, and 8 consecutive rows of C. Source: AMD GPUOpen, "Using the Matrix
-# Cores of AMD RDNA 4 architecture GPUs". UNKNOWN: not run on a card or a model here.
+# RDNA3: lane l holds row l % 16 of A and column l % 16 of B, so both halves of the wave hold the same; rows of C
+# alternate between the halves. Source: AMD GPUOpen, "How to accelerate AI applications on RDNA 3 using WMMA"; RDNA3
+# ISA, "WMMA". RDNA4: no element is held twice; each half of the wave holds 8 consecutive k of A and B, and 8
+# consecutive rows of C. Source: AMD GPUOpen, "Using the Matrix Cores of AMD RDNA 4 architecture GPUs". UNKNOWN: not run
+# on a card or a model here.
 _LAYOUTS = {
     "rdna3": MatrixLayout(
         16, 16, 8, lambda lane, i: (lane % 16, i), lambda lane, i: (i, lane % 16), lambda lane, i: (2 * i + lane // 16, lane % 16)

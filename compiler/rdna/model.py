@@ -28,15 +28,16 @@ from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.passes.waits import waits_of
 
 BYTES_A_CYCLE = 64
-ROUNDS = 3  # iterations until a loop's first one no longer shows
+# Iterations after which a loop is in its steady state.
+ROUNDS = 3
 _BITS = re.compile(r"_[biuf](8|16|32|64|96|128|256|512)(?:_|$)")
 
 
 class Estimate(NamedTuple):
-    """One block, run once: cycles of a wave alone, cycles each unit is taken, cycles that `waves` together take, and
-    what bounds them.
+    """One execution of a block. `alone`: cycles of a single wave. `busy`: cycles that each unit is occupied.
+    `together`: cycles of `waves` waves. `bound`: what limits them.
 
-    `busy["each"]` is a wave's share of the time together.
+    `busy["each"]` is a wave's share of `together`.
     """
 
     block: Block
@@ -47,13 +48,13 @@ class Estimate(NamedTuple):
 
     @property
     def matrix_share(self) -> float:
-        """Return the part of the time that the matrix unit works when all waves run: 1.0 is the peak rate."""
+        """Return the share of the time in which the matrix unit works when all waves run: 1.0 is the peak rate."""
         return self.busy.get("wmma", 0) / max(1, self.busy.get("each", 1))
 
 
 def estimate(code: Code, waves: int) -> list[Estimate]:
-    """Estimate every block of finished code at an occupancy of `waves` a SIMD; a block that is a loop by itself in its
-    steady state.
+    """Estimate every block of finished code at an occupancy of `waves` per SIMD. A block that is a loop by itself is
+    estimated in its steady state.
     """
     program = Program(code)
     return [
@@ -63,7 +64,8 @@ def estimate(code: Code, waves: int) -> list[Estimate]:
 
 
 def hot_loop(code: Code, waves: int) -> Estimate | None:
-    """Return the estimate of an iteration of the deepest loop, of equals the one with most work; None without loops.
+    """Return the estimate of one iteration of the deepest loop; of equally deep ones, of that with most work. None
+    without loops.
 
     Blocks inside that a wave may skip count as executed.
     """
@@ -93,7 +95,7 @@ def _estimate(block: Block, steps: list[Step], waves: int, lanes: int, *, loops:
 
 
 def _bytes(step: Step, lanes: int) -> int:
-    """Return how many bytes a vector memory instruction moves for a whole wave."""
+    """Return how many bytes a vector memory instruction transfers for a whole wave."""
     name = step.instr.mnemonic
     found = _BITS.search(name)
     bits = max(32, int(found[1])) if found else 32
@@ -128,7 +130,9 @@ def _busy(steps: list[Step], lanes: int) -> dict[str, int]:
 
 
 class _Wave:
-    """One wave by itself: the cycle it is at, when registers are there, when memory of each counter comes back."""
+    """One wave alone: its current cycle, the cycle at which each register is ready, and the cycles at which the
+    accesses of each counter return.
+    """
 
     def __init__(self, lanes: int) -> None:
         self.cycle = 0

@@ -1,9 +1,9 @@
-"""Kernels to one code object: descriptors and metadata from what the back end knows, written by
-`isa/amd/objects/elf_write.py`.
+"""Builds a code object from kernels: descriptors and metadata from what the back end knows.
+`isa/amd/objects/elf_write.py` writes it.
 
-A group runs on one CU (`workgroup_processor_mode` 0): two waves of it never wait for the LDS of the other half. IEEE
-mode is off: minimum and maximum take the number beside a quiet NaN. Source: LLVM AMDGPUUsage, "Kernel Descriptor",
-"Code Object V5 Metadata".
+A group runs on one CU (`workgroup_processor_mode` 0), so its waves never wait for the LDS of the other CU's half. IEEE
+mode is off: minimum and maximum return the number if the other operand is a quiet NaN. Source: LLVM AMDGPUUsage,
+"Kernel Descriptor", "Code Object V5 Metadata".
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from ringup.compiler.isa.common.expression import Value
 from ringup.compiler.rdna.emit import CACHE_LINE, Binary
 
 ENTRY_ALIGN: Final = 256
-MAX_PREFETCHED: Final = 63  # lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11
+# Lines, COMPUTE_PGM_RSRC3.inst_pref_size of gfx11.
+MAX_PREFETCHED: Final = 63
 
 
 def object_of(binaries: Sequence[Binary]) -> bytes:
-    """Return an AMDHSA code object (version 5) that holds the kernels, in order.
+    """Return an AMDHSA code object (version 5) with the kernels, in order.
 
-    Raises ValueError for none, for kernels of different processors or wave sizes, and for a name that comes twice.
+    Raises ValueError if there are none, if their processors or wave sizes differ, or if two have the same name.
     """
     kinds = {(one.target, one.wave_size) for one in binaries}
     if len(kinds) != 1:
@@ -31,7 +32,7 @@ def object_of(binaries: Sequence[Binary]) -> bytes:
             f"kernels of one code object are for one processor and wave size; these are for {sorted(kinds) or 'none'}"
         )
     if len({one.name for one in binaries}) != len(binaries):
-        raise ValueError(f"a kernel's name comes twice: {', '.join(one.name for one in binaries)}")
+        raise ValueError(f"two kernels of a code object have the same name: {', '.join(one.name for one in binaries)}")
     (target, wave_size), text = kinds.pop(), bytearray()
     made = program.Program(target, wave_size, sections={program.TEXT: text}, aligns={program.TEXT: ENTRY_ALIGN})
     rows = []

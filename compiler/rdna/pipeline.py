@@ -1,4 +1,4 @@
-"""The back end in order: instructions on virtual registers in, a kernel's machine code out."""
+"""The passes of the back end in order: from instructions on virtual registers to a kernel's machine code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Dump = Callable[[str, Code], None]
 
 
 def place_group_ids(code: Code) -> None:
-    """Put the inputs that hold group ids where the processor's dispatcher will: behind the user SGPRs and what pads
-    them.
+    """Assign the inputs that hold group ids to the SGPRs in which the dispatcher puts them: after the user SGPRs and
+    their padding.
     """
     ids = [reg for reg in code.inputs if reg.bank == "s" and reg.fixed is not None and reg.fixed >= KERNARG_SGPRS]
     first = first_group_sgpr(code.target, code.group_ids)
@@ -32,12 +32,12 @@ def place_group_ids(code: Code) -> None:
 def finish(
     code: Code, *, arguments: Sequence[Argument] = (), dump: Dump | None = None, max_vgprs: int = 0, max_sgprs: int = 0
 ) -> Binary:
-    """Schedule, allocate, wait, avoid hazards and encode. `code` is used up: its blocks hold the final instructions
-    afterwards.
+    """Run all passes: schedule, allocate, insert waits, avoid hazards, encode. Afterwards, `code` holds the final
+    instructions.
 
-    `arguments` are for the metadata. `dump` is called after each pass with its name and the code as it is then.
-    `max_vgprs` and `max_sgprs` ask for smaller files than the processor's. Raises CompileError for what cannot be
-    compiled: registers, branches, operands.
+    `arguments` are for the metadata. `dump` is called after each pass with its name and the code at that point.
+    `max_vgprs` and `max_sgprs` ask for smaller register files than the processor's. Raises CompileError for what cannot
+    be compiled: registers, branches, operands.
     """
 
     def show(name: str) -> None:

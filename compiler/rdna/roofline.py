@@ -1,9 +1,9 @@
-"""A whole launch by the model of `model.py`: cycles of every block and turn on every compute unit, beside the time its
-bytes take from memory.
+"""Estimates a whole launch with the model of `model.py`: cycles of every block and iteration on every compute unit,
+compared with the time that the bytes take from memory.
 
-Groups go to compute units evenly, as many at a time as fit; a wave's loops take the turns that the machine IR states.
-The larger of the two times is the launch's. Left out, beside what the model of a SIMD leaves out: caches between units,
-the time to start a launch, and what lies in a cache from before.
+Groups are distributed evenly over compute units, as many at a time as fit. Loops have the numbers of iterations that
+the machine IR states. The larger of the two times is the launch's time. Left out, besides what the model of a SIMD
+leaves out: caches between units, the time to start a launch, and data that is in a cache before the launch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ringup.compiler.rdna.model import estimate
 
 
 class Chip(NamedTuple):
-    """One processor at its rated clock: what it is sold as, MHz, bytes a second from memory."""
+    """One processor at its rated clock: product name, MHz, bytes per second from memory."""
 
     name: str
     mhz: int
     memory_bytes_s: float
 
 
-# Source: AMD's product pages: boost clock, memory bandwidth
+# Source: AMD's product pages: boost clock, memory bandwidth.
 CHIPS: Final = {
     "gfx1100": Chip("Radeon RX 7900 XTX", 2500, 960e9),
     "gfx1151": Chip("Radeon 8060S", 2900, 256e9),
@@ -36,10 +36,10 @@ CHIPS: Final = {
 
 
 class Launch(NamedTuple):
-    """What one launch costs by the model. `cycles` is the larger of `compute_cycles` and `memory_cycles`; `unit` the
-    busiest one of a SIMD.
+    """The cost of one launch by the model. `cycles` is the larger of `compute_cycles` and `memory_cycles`; `unit` is
+    the busiest unit of a SIMD.
 
-    `resident` counts waves of a SIMD, `rounds` how often compute units are filled.
+    `resident`: waves of a SIMD. `rounds`: how often the compute units are filled.
     """
 
     cycles: int
@@ -54,7 +54,7 @@ class Launch(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """Return what limits it: memory, or the unit of a SIMD that works most (latency where none does all the
+        """Return what limits the launch: memory, or the busiest unit of a SIMD ("latency" if none is busy all the
         time).
         """
         return "memory" if self.memory_cycles >= self.compute_cycles else self.unit
@@ -66,8 +66,8 @@ class Launch(NamedTuple):
 
 
 def launch(code: Code, binary: Binary, function: Function, groups: int, bytes_moved: int) -> Launch:
-    """Estimate a launch of `groups` groups of finished code that was made of `function`, moving `bytes_moved` between
-    memory and the chip.
+    """Estimate a launch of `groups` groups of finished code that was generated from `function`. `bytes_moved` is the
+    traffic between memory and the chip.
     """
     row, chip, units = limits(code.target), CHIPS[code.target], traits(code.target).compute_units
     waves_of_group = -(-code.group_size // code.wave_size)
@@ -90,11 +90,12 @@ def launch(code: Code, binary: Binary, function: Function, groups: int, bytes_mo
 
 
 def block_turns(code: Code, function: Function) -> list[int]:
-    """Return how many times a wave runs each block, by the turns of the loops that the machine IR has in the same
-    order.
+    """Return how many times a wave runs each block. The machine IR has the loops in the same order, and states their
+    iterations.
     """
     heads = iter(loops(function))
-    times, running = list[int](), list[tuple[object, int]]()  # loops around: last block, turns of all of them
+    # Enclosing loops: last block, iterations of all of them multiplied.
+    times, running = list[int](), list[tuple[object, int]]()
     for block in code.blocks:
         if block.loop_end is not None:
             head = next(heads, None)

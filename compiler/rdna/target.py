@@ -1,5 +1,5 @@
-"""RDNA processors as `compiler/target.py` wants them: selection, the passes, the container and the model behind one
-object each.
+"""RDNA processors in the form of `compiler/target.py`: one object each for selection, the passes, the code object and
+the model.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class RdnaTarget:
 
     @property
     def traits(self) -> Traits:
-        """Return what kernels are shaped by, and what a group may have at most."""
+        """Return the properties that lowerings depend on, including the limits of a group."""
         return traits(self.name)
 
     @property
     def chip(self) -> roofline.Chip:
-        """Return the figures that costs are modelled with."""
+        """Return the figures of the cost model."""
         return roofline.CHIPS[self.name]
 
     def generate(self, function: Function, show: Callable[[str, str], None] | None = None) -> tuple[Code, Binary]:
@@ -51,11 +51,11 @@ class RdnaTarget:
         return code, finish(code, arguments=arguments, dump=lambda name, now: show(name, printer.text(now)))
 
     def release(self, code: Code) -> None:
-        """Let go of instructions that nobody wants any more."""
+        """Free the instructions. The code must not be used afterwards."""
         code.release()
 
     def cost(self, code: Code, binary: Binary, function: Function, groups: int, bytes_moved: int) -> roofline.Launch:
-        """Estimate a launch of so many groups, which moves so many bytes between memory and the chip."""
+        """Estimate a launch of `groups` groups that moves `bytes_moved` between memory and the chip."""
         return roofline.launch(code, binary, function, groups, bytes_moved)
 
     def code_object(self, binaries: Sequence[Binary]) -> bytes:
@@ -63,7 +63,7 @@ class RdnaTarget:
         return object_of(binaries)
 
     def assembly(self, binary: Binary) -> list[str]:
-        """Return machine code as text that assembles again, without what pads its end."""
+        """Return machine code as text that can be assembled again, without the padding at its end."""
         listing = Listing(processor(binary.target, binary.wave_size), binary.code)
         lines = [line.rstrip() for line in listing.lines(places=False)]
         while lines and lines[-1].endswith("s_code_end"):
@@ -72,7 +72,7 @@ class RdnaTarget:
 
 
 def arguments_of(params: Sequence[Param]) -> tuple[Argument, ...]:
-    """Return a kernel's arguments as its metadata describes them."""
+    """Return a kernel's arguments in the form of its metadata."""
     offsets, _ = kernarg_layout(params)
     return tuple(
         Argument(one.name, offset, max(4, one.type.size_bytes), one.is_buffer)

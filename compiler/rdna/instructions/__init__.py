@@ -1,4 +1,4 @@
-"""Instructions on virtual registers, what each reads and does, and what processors differ in.
+"""Instructions on virtual registers, their effects, and the differences between processors.
 
-Imported by every pass; imports none of them.
+Every pass imports it; it imports none of them.
 """

@@ -1,9 +1,9 @@
-"""RDNA instructions on virtual registers: what selection writes and the passes after it work on, until registers are
-physical and bytes come out.
+"""RDNA instructions on virtual registers. Selection creates them, and the passes after it work on them until registers
+are physical and bytes are encoded.
 
-Not single assignment: a virtual register may be written more than once (a loop's carried value, an accumulator), and an
-instruction whose row says that its destination is read too (`v_fmac_f32`) names one register for both. What an
-instruction reads and writes beyond its operands (VCC, EXEC, SCC, M0, memory, counters) is told by its mnemonic:
+The form is not single assignment: a virtual register may be written more than once (a loop's carried value, an
+accumulator). An instruction that also reads its destination (`v_fmac_f32`) names one register for both. The mnemonic
+determines what an instruction reads and writes besides its operands (VCC, EXEC, SCC, M0, memory, counters):
 `effects.py`.
 """
 
@@ -18,11 +18,11 @@ Bank = Literal["v", "s"]
 
 class Reg:
     """A virtual register: `count` consecutive VGPRs or SGPRs. SGPRs of 2 dwords are aligned to 2, of 4 and more to 4.
-    Identity counts.
+    Two registers are equal only if they are the same object.
 
-    `fixed` is the physical number it must have (inputs of a kernel, operands that an instruction wants there), `name`
-    is for the printed text. A 16-bit value lies in the low half of its VGPR, the high half is anything. A condition
-    that varies by lane is a mask in SGPRs (1 of wave32, 2 of wave64).
+    `fixed` is the physical number it must have (inputs of a kernel, operands that an instruction requires there).
+    `name` is for the printed text. A 16-bit value is in the low half of its VGPR; the high half is undefined. A
+    condition that varies between lanes is a mask in SGPRs (1 for wave32, 2 for wave64).
     """
 
     __slots__ = ("bank", "count", "fixed", "name")
@@ -60,8 +60,8 @@ class Part:
 
 
 class Physical:
-    """A range of physical registers: what allocation makes of a register or a part. The same range is always the same
-    object (`physical`).
+    """A range of physical registers, to which allocation assigns a register or a part. The same range is always the
+    same object (`physical`).
     """
 
     __slots__ = ("bank", "count", "first")
@@ -81,7 +81,7 @@ physical = cache(Physical)
 
 
 class Special(NamedTuple):
-    """A register by name, as the text spells it: vcc, vcc_lo, exec, exec_lo, m0, null, scc."""
+    """A named register, as the text spells it: vcc, vcc_lo, exec, exec_lo, m0, null, scc."""
 
     name: str
 
@@ -108,12 +108,12 @@ Operand: TypeAlias = "Reg | Part | Physical | Special | Signed | Block | int | f
 
 
 class Instr:
-    """One instruction: mnemonic as LLVM spells it without an encoding suffix, operands in the order of the text,
-    modifiers by LLVM's names.
+    """One instruction: the mnemonic as LLVM spells it without an encoding suffix, the operands in the order of the
+    text, the modifiers by LLVM's names.
 
-    A branch's operand is the `Block` it goes to. `note` is a comment for the printed text. `buffer` of a memory
-    instruction says whose memory it touches (any value; different ones never overlap); None: told by its base register,
-    and if that is no kernel argument, anyone's.
+    A branch's operand is the `Block` it goes to. `note` is a comment for the printed text. `buffer` identifies the
+    memory that a memory instruction accesses (any value; different ones never overlap). If it is None, the base
+    register determines the memory; if that is not a kernel argument, it may be any.
     """
 
     __slots__ = ("buffer", "mnemonic", "modifiers", "note", "operands")
@@ -129,11 +129,11 @@ class Instr:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Straight code. Control falls through to the next block unless the last instruction is an unconditional branch or
-    s_endpgm.
+    """Straight-line code. Control falls through to the next block unless the last instruction is an unconditional
+    branch or s_endpgm.
 
-    `depth` counts the loops around it; `loop_end` is set on the first block of a loop: the last block of that loop
-    (which branches back).
+    `depth` counts the loops around it. `loop_end` is set on the first block of a loop: it is the last block of that
+    loop, which branches back.
     """
 
     name: str
@@ -147,11 +147,10 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Code:
-    """One kernel's instructions. `inputs` are registers (with `fixed`) that hold something at its start.
+    """One kernel's instructions. `inputs` are the registers (with `fixed`) that hold a value at its start.
 
-    `user_sgprs` names what the dispatcher must put in the first SGPRs (kernarg_segment_ptr: two), `group_ids` which of
-    the group's numbers follow them. `alignment` promises of memory operands are the maker's. `scratch_bytes` (a lane)
-    grows by spilling.
+    The dispatcher puts the kernarg pointer into the first two SGPRs. `group_ids` says which of the group's numbers
+    follow. Selection is responsible for the alignment of memory operands. `scratch_bytes` (per lane) grows by spilling.
     """
 
     name: str
@@ -166,8 +165,8 @@ class Code:
     scratch_bytes: int = 0
 
     def release(self) -> None:
-        """Let go of the instructions, which nobody wants any more: loops refer to themselves, so that only the
-        collector would find them.
+        """Free the instructions, which must not be used afterwards. Loops refer to themselves, so without this only the
+        garbage collector would free them.
         """
         for block in self.blocks:
             block.instrs.clear()

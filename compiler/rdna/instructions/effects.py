@@ -1,8 +1,8 @@
-"""What an RDNA instruction does beyond its text: operand directions, hidden registers, memory, counters, issue class
-and cost.
+"""The effects of an RDNA instruction beyond its text: operand directions, hidden registers, memory, counters, issue
+class and cost.
 
-Directions are the instruction facts' (`autogen/isa`); what LLVM's disassembler does not show (SCC, M0, MODE) are tables
-here. Source: RDNA3 ISA reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix Multiply
+The instruction facts (`autogen/isa`) state the directions. What LLVM's disassembler does not show (SCC, M0, MODE) is in
+tables here. Source: RDNA3 ISA reference, "Scalar Condition Code", "Data Dependency Resolution", "Wave Matrix Multiply
 Accumulate"; LLVM SISchedule.td, GFX11SpeedModel (latencies).
 """
 
@@ -17,30 +17,29 @@ from ringup.autogen.isa import InstructionFacts, OperandFacts, target
 from ringup.compiler.rdna.instructions.code import Instr
 from ringup.errors import CompileError
 
-# Registers with a name, as the numbers that all passes use for them (`steps.py`).
+# Named registers, as the unit numbers that all passes use for them (`steps.py`).
 SCC, VCC_LO, VCC_HI, EXEC_LO, EXEC_HI, M0, MODE, OTHER = range(8)
 SPECIAL_UNITS: Final = {
     "scc": (SCC,), "src_scc": (SCC,), "vcc": (VCC_LO, VCC_HI), "vcc_lo": (VCC_LO,), "vcc_hi": (VCC_HI,), "exec": (EXEC_LO, EXEC_HI),
     "exec_lo": (EXEC_LO,), "exec_hi": (EXEC_HI,), "m0": (M0,), "null": (), "off": (), "vccz": (VCC_LO, VCC_HI), "src_vccz": (VCC_LO, VCC_HI),
     "execz": (EXEC_LO, EXEC_HI), "src_execz": (EXEC_LO, EXEC_HI), "src_shared_base": (), "src_private_base": (), "src_shared_limit": (),
     "src_private_limit": (), "flat_scratch": (OTHER,), "flat_scratch_lo": (OTHER,), "flat_scratch_hi": (OTHER,),
-    # a gfx12 group's numbers: never written here
+    # A gfx12 group's numbers: never written here.
     "src_flat_scratch_base_lo": (), "src_flat_scratch_base_hi": (), "ttmp7": (), "ttmp9": (),
 }  # fmt: skip
 
-# Issue class: cycles from issue until a dependent instruction can issue without stalling, cycles the unit is taken by
-# one wave32. Source: SISchedule.td, GFX11SpeedModel, for valu, trans, quarter rate, f64, salu. A WMMA's 32 cycles
-# follow from the peak rate (512 f16 operations a cycle and CU, RDNA3 white paper). Memory latencies are round numbers
-# for a cache that hits; no document gives them.
+# For each issue class: cycles from issue until a dependent instruction can issue without stalling, and cycles for which
+# one wave32 occupies the unit. Source: SISchedule.td, GFX11SpeedModel, for valu, trans, quarter rate, f64, salu. A
+# WMMA's 32 cycles follow from the peak rate (512 f16 operations a cycle and CU, RDNA3 white paper). GUESS: memory
+# latencies are round numbers for a cache hit; no document states them.
 COSTS: Final = {
     "valu": (5, 1), "trans": (10, 4), "quarter": (8, 4), "double": (38, 16), "wmma": (36, 32), "salu": (2, 1), "smem": (60, 1), "lds": (64, 4),
     "vmem": (320, 4), "branch": (16, 1), "wait": (1, 1), "control": (1, 1), "export": (16, 4), "ldsdir": (24, 1),
 }  # fmt: skip
-TRANS64 = (40, 16)  # SISchedule.td, WriteTrans64
-GFX12_WMMA = (
-    20,
-    16,
-)  # RDNA4 doubles the dense rate; Source: RDNA4 architecture slides (1024 f16 operations a cycle and CU)
+# SISchedule.td, WriteTrans64.
+TRANS64 = (40, 16)
+# RDNA4 doubles the dense rate. Source: RDNA4 architecture slides (1024 f16 operations a cycle and CU).
+GFX12_WMMA = (20, 16)
 VECTOR: Final = frozenset(("valu", "trans", "quarter", "double", "wmma"))
 
 _TRANS = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f(16|32|64)|v_s_\w+")
@@ -57,7 +56,7 @@ _MEMORY_FORMATS = {
     "SMEM": "scalar",
 }  # fmt: skip
 
-# Scalar instructions that leave SCC alone; every other SOP2, and of SOP1 and SOPK those listed, writes it.
+# Scalar instructions that do not write SCC. Every other SOP2 writes it, and of SOP1 and SOPK those listed.
 _SOP2_KEEPS_SCC = re.compile(
     r"s_(mul|bfm|cselect|pack|fmac|fmaak|fmamk|minimum|maximum|(add|sub|min_num|max_num)_f|cvt_pk|(add|sub)_nc)"
 )
@@ -69,13 +68,12 @@ _READS_SCC = re.compile(r"s_(addc|subb|cselect|cmov|cmovk)_|s_(add|sub)_co_ci_|s
 _READS_M0 = re.compile(
     r"(s_movrel|v_movrel|v_swaprel|s_sendmsg|s_barrier_init|s_barrier_join|s_barrier_signal)|ds_\w*(addtid|gws|append|consume|ordered|gs_reg)|lds_|s_ttracedata$"
 )
-_IGNORES_EXEC = re.compile(
-    r"v_(readlane|writelane|nop|pipeflush|wmma|swmmac)|v_s_"
-)  # readfirstlane reads it: lane 0 when it is zero
+# v_readfirstlane reads EXEC: it takes lane 0 when EXEC is zero.
+_IGNORES_EXEC = re.compile(r"v_(readlane|writelane|nop|pipeflush|wmma|swmmac)|v_s_")
 _ANY_LANE = re.compile(
     r"v_(readlane|readfirstlane|writelane|wmma|swmmac|permlane|permlanex)|ds_(permute|bpermute|swizzle)"
 )
-# With op_sel[0], which fetches from idle lanes, every lane gets something: the destination is not read.
+# With op_sel[0], which fetches from inactive lanes, every lane gets a value: the destination is not read.
 _GATHERS = re.compile(r"v_permlanex?16_b32")
 _WAITS = re.compile(r"s_wait(cnt)?(_\w+)?$")
 _MODE_WRITES = re.compile(r"s_(setreg|round_mode|denorm_mode)")
@@ -84,30 +82,23 @@ _ORDERED = re.compile(
     r"denorm_mode|wakeup|incperf|decperf|set_inst|clause|delay|endpgm|version|code_end|get_barrier|alloc_vgpr|memtime|memrealtime|nop|prefetch)|"
     r"buffer_gl|global_(inv|wb)|s_wait|s_c?branch|v_movrel|v_swaprel|s_movrel"
 )  # fmt: skip
-_PARTIAL = re.compile(
-    r"_d16_hi|^v_fma_mix(lo|hi)_|^v_cvt_sr_|^v_mov_b16"
-)  # write half of a register and keep the other
+# Instructions that write half of a register and keep the other half.
+_PARTIAL = re.compile(r"_d16_hi|^v_fma_mix(lo|hi)_|^v_cvt_sr_|^v_mov_b16")
 _DPP_CONTROLS = frozenset((
     "quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share", "row_xmask", "dpp8", "row_mask", "bank_mask",
 ))  # fmt: skip
-_DECIDING = _DPP_CONTROLS | {
-    "glc",
-    "th",
-    "op_sel",
-    "bound_ctrl",
-    "fi",
-    "lds",
-    "sc0",
-}  # modifiers that change what is read and written
+# Modifiers that change what is read and written.
+_DECIDING = _DPP_CONTROLS | {"glc", "th", "op_sel", "bound_ctrl", "fi", "lds", "sc0"}
 
 
 class Effects(NamedTuple):
-    """Of one shape of one mnemonic. Positions count operands of the text; units are the special registers' numbers.
+    """The effects of one mnemonic with one number of operands. Positions count operands of the text; units are the
+    numbers of special registers.
 
-    `kind` is a key of `COSTS`. `memory` is the place (global, scratch, flat, lds, scalar, image, sample), `access`
-    read, write, atomic (both) or empty. `counters` names what the instruction increments. `late` are operands read so
-    late that a result must not lie in their registers. `any_lane`: reads or writes lanes that EXEC has off. `partial`:
-    what it writes is added to what was there (also read).
+    `kind` is a key of `COSTS`. `memory` is the place (global, scratch, flat, lds, scalar, image, sample); `access` is
+    read, write, atomic (both), update (an atomic without a result) or empty. `counters` names the counters that the
+    instruction increments. `late`: operands that are read so late that a result must not be in their registers.
+    `any_lane`: reads or writes lanes that EXEC disables.
     """
 
     kind: str
@@ -128,9 +119,7 @@ class Effects(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """Wait counters of a generation: which one counts an access, how many bits each has, and which come back in any
-    order.
-    """
+    """The wait counters of a generation: which one counts an access, and the maximum of each."""
 
     load: str
     store: str
@@ -162,7 +151,7 @@ def generation(name: str) -> str:
 
 
 class EffectTable:
-    """Effects of all instructions of one processor, worked out when asked for and kept."""
+    """The effects of all instructions of one processor, computed on first use and cached."""
 
     def __init__(self, name: str) -> None:
         self.target, self.counters = name, COUNTERS[generation(name)]
@@ -172,8 +161,8 @@ class EffectTable:
         self._known: dict[str, tuple[InstructionFacts, ...]] = {}
 
     def of(self, instr: Instr) -> Effects:
-        """Return the effects of an instruction; a mnemonic or a number of operands that the processor lacks is a
-        CompileError.
+        """Return the effects of an instruction. Raises CompileError for a mnemonic or a number of operands that the
+        processor does not have.
         """
         modifiers = instr.modifiers
         key: object = (instr.mnemonic, len(instr.operands))
@@ -185,7 +174,7 @@ class EffectTable:
         return found
 
     def forms(self, mnemonic: str) -> tuple[InstructionFacts, ...]:
-        """Return the encodings of a mnemonic, an encoding suffix stripped."""
+        """Return the encodings of a mnemonic, without its encoding suffix."""
         found = self._known.get(mnemonic)
         if found is None:
             found = self._facts.by_mnemonic(mnemonic)
@@ -207,7 +196,8 @@ class EffectTable:
             operands = [one for one in form.operands if one.field != "hidden"]
             if "returns" in form.flags and not returns:
                 operands = [one for one in operands if one.direction != "def"]
-            if len(operands) == count or (name == "s_endpgm" and not count):  # its number may be left out
+            # The number of an s_endpgm may be omitted.
+            if len(operands) == count or (name == "s_endpgm" and not count):
                 fitting.append((form, operands[:count]))
         if not fitting:
             raise CompileError(f"{instr}: {name} has {count} operands here; {self.target} takes {_wanted(forms)}")
@@ -243,7 +233,8 @@ class EffectTable:
             # QUIRK: A and B are read again while D is written. Source: LLVM VOP3PInstructions.td, earlyclobber of WMMA
             late = (1, 2)
         elif name in ("v_mad_u64_u32", "v_mad_i64_i32") and not self._is_gfx12:
-            late = uses  # QUIRK: Source: LLVM AMDGPU.td, FeatureMADIntraFwdBug of gfx11
+            # QUIRK: Source: LLVM AMDGPU.td, FeatureMADIntraFwdBug of gfx11.
+            late = uses
         return Effects(
             kind, defs, uses, hidden_defs, hidden_uses, memory, access, self._counters(name, kind, memory, access),
             latency, cycles,
@@ -261,7 +252,8 @@ class EffectTable:
                 if one.direction != "use":
                     defs.update(units)
                 if one.direction != "def":
-                    uses.update((VCC_LO, VCC_HI) if one.text == "vcc_lo" else units)  # of wave64 both halves
+                    # In wave64, both halves.
+                    uses.update((VCC_LO, VCC_HI) if one.text == "vcc_lo" else units)
         family = form.format
         if (
             family == "SOPC"
@@ -335,7 +327,7 @@ def _first_set(modifiers: dict[str, object]) -> bool:
 
 
 def _high_result(modifiers: dict[str, object], operands: Sequence[OperandFacts]) -> bool:
-    """Tell whether op_sel puts a 16-bit result into the high half: its last bit, behind those of the sources."""
+    """Return whether op_sel puts a 16-bit result into the high half: its last bit, after those of the sources."""
     op_sel = modifiers.get("op_sel")
     return isinstance(op_sel, (tuple, list)) and len(op_sel) == len(operands) and bool(op_sel[-1])
 
@@ -360,7 +352,7 @@ def _kind(name: str, form: InstructionFacts) -> str:
 
 
 def _access(name: str, form: InstructionFacts, returns: bool) -> str:
-    """Return read, write, atomic (returns the old value), update (an atomic that does not) or nothing."""
+    """Return the access: read, write, atomic (returns the old value), update (an atomic that does not) or nothing."""
     if form.format not in _MEMORY_FORMATS or re.match(
         r"buffer_gl|global_(inv|wb)|s_(dcache|gl1|icache)|ds_nop|s_(buffer_)?prefetch|s_atc", name
     ):

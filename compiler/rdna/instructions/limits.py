@@ -1,8 +1,8 @@
-"""What a processor has to give out: registers of a SIMD, waves, LDS, and how kernels are allocated from them.
+"""The resources of a processor: registers of a SIMD, waves and LDS, and how they are allocated to kernels.
 
 Source: LLVM AMDGPUBaseInfo.cpp (getVGPRAllocGranule, getVGPREncodingGranule, getTotalNumVGPRs, getMaxWavesPerEU),
 AMDGPU.td (Feature1_5xVGPRs, FeatureUserSGPRInit16Bug), AMDGPUUsage "Kernel Descriptor"; Mesa ac_gpu_info.c
-(lds_alloc_granularity). Figures of wave32.
+(lds_alloc_granularity). Figures are for wave32.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from ringup.compiler.rdna.instructions.effects import generation
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Counts of one processor. `vgprs` are rows of a SIMD's file, handed out `granule` at a time and told to the
-    hardware in steps of `encoded`.
+    """The resources of one processor. `vgprs`: rows of a SIMD's register file, allocated in steps of `granule`, and
+    encoded in the kernel descriptor in steps of `encoded`.
 
-    `simds` share `lds_bytes`, which is handed out in steps of `lds_granule`. `padded_sgprs`: user and group-id SGPRs a
-    kernel must enable.
+    `simds` share `lds_bytes`, which are allocated in steps of `lds_granule`. `padded_sgprs`: the number of user and
+    group-id SGPRs that a kernel must enable.
     """
 
     vgprs: int
     granule: int
     encoded: int
     waves: int = 16
-    simds: int = 2  # of a CU; group in CU mode
+    # SIMDs of a CU, for a group in CU mode.
+    simds: int = 2
     lds_bytes: int = 65536
     lds_granule: int = 1024
     max_vgprs: int = 256
@@ -34,7 +35,7 @@ class Limits:
     padded_sgprs: int = 0
 
     def occupancy(self, vgprs: int, lds_bytes: int, group_size: int, wave_size: int) -> int:
-        """Return the waves of one SIMD that fit, by VGPRs of a lane, LDS of a group and the group's size."""
+        """Return the waves that fit on one SIMD, from the VGPRs of a lane, the LDS of a group and the group's size."""
         per_wave = -(-max(vgprs, 1) // self.granule) * self.granule * (wave_size // 32)
         found = min(self.waves, self.vgprs // per_wave)
         waves_of_group = -(-group_size // wave_size)
@@ -57,6 +58,6 @@ LIMITS: Final = {
 
 
 def limits(target: str) -> Limits:
-    """Return the row of a processor; one without a row is a CompileError."""
+    """Return the row of a processor. Raises CompileError if there is none."""
     generation(target)
     return LIMITS[target]

@@ -1,8 +1,8 @@
-"""Instructions with their reads and writes taken apart: what the passes walk over, made once and kept up to date by
-each of them.
+"""Instructions with their reads and writes as numbers: the form that the passes work on. It is built once, and each
+pass keeps it up to date.
 
-A *unit* is one dword of a register file: 0 to 7 the registers with a name (`effects.py`), then virtual registers in the
-order of their first appearance; after allocation the physical ones (`VGPR`, `SGPR`).
+A *unit* is one dword of a register file. Units 0 to 7 are the named registers (`effects.py`). Then come virtual
+registers in the order of their first appearance, and after allocation the physical ones (`VGPR`, `SGPR`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from ringup.compiler.rdna.instructions.code import Block, Code, Instr, Operand, 
 from ringup.compiler.rdna.instructions.effects import SPECIAL_UNITS, VCC_HI, VCC_LO, Effects, EffectTable, effects
 from ringup.errors import CompileError
 
-FIRST: Final = 8  # the first unit that is no special register
-VGPR: Final = 8  # unit of v0 after allocation
-SGPR: Final = VGPR + 256  # unit of s0
-VCC_SGPR: Final = 106  # its number among the SGPRs
+# The first unit that is not a special register.
+FIRST: Final = 8
+# The unit of v0 after allocation.
+VGPR: Final = 8
+# The unit of s0.
+SGPR: Final = VGPR + 256
+# The number of VCC among the SGPRs.
+VCC_SGPR: Final = 106
 
 
 class Step:
-    """One instruction, its effects, and the units that it reads (each told once) and writes."""
+    """One instruction, its effects, and the units that it reads (each once) and writes."""
 
     __slots__ = ("effects", "instr", "reads", "writes")
 
@@ -33,7 +37,7 @@ class Step:
 
 
 class Pair(Instr):
-    """Two vector instructions issued as one (VOPD). Operands of both stand one after the other."""
+    """Two vector instructions issued as one (VOPD). Its operands are those of `x` and then those of `y`."""
 
     __slots__ = ("x", "y")
 
@@ -46,7 +50,7 @@ class Pair(Instr):
 
 
 class Program:
-    """A `Code` under work: blocks of steps beside it, and the numbers of its virtual registers."""
+    """A `Code` while passes work on it: blocks of steps, and the numbers of its virtual registers."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -91,7 +95,7 @@ class Program:
         return self.units(operand.source) if isinstance(operand, Signed) else ()
 
     def step(self, instr: Instr) -> Step:
-        """Take one instruction apart."""
+        """Return the step of one instruction."""
         if isinstance(instr, Pair):
             x, y = self.step(instr.x), self.step(instr.y)
             return Step(instr, x.effects, x.reads + y.reads, x.writes + y.writes)
@@ -108,7 +112,7 @@ class Program:
         return Step(instr, found, tuple(reads), tuple(writes))
 
     def write_back(self) -> Code:
-        """Put the steps into the code's blocks, for printing."""
+        """Store the steps' instructions in the code's blocks, for printing."""
         for block, steps in zip(self.code.blocks, self.blocks, strict=True):
             block.instrs = [step.instr for step in steps]
         return self.code
@@ -141,8 +145,8 @@ def physical_units(operand: Physical) -> Iterable[int]:
 
 
 def split_blocks(code: Code) -> None:
-    """Cut blocks behind every branch that is not among a block's last instructions, so that control leaves blocks only
-    at their ends.
+    """Split blocks after every branch that is not their last instruction, so that control leaves blocks only at their
+    ends.
     """
     blocks: list[Block] = []
     for block in code.blocks:

@@ -1,4 +1,4 @@
-"""What differs between RDNA processors as far as instruction selection sees it: one row each."""
+"""The differences between RDNA processors that instruction selection depends on: one row each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ringup.compiler.rdna.instructions.code import NULL, Operand, Special
 from ringup.errors import CompileError
 
-# GFX12's spelling of what GFX11 has under another name. Source: LLVM AMDGPU, AMDGPUAsmGFX11 and AMDGPUAsmGFX12
-# (instruction lists)
+# GFX12's names of instructions that have another name on GFX11. Source: LLVM AMDGPU, AMDGPUAsmGFX11 and AMDGPUAsmGFX12
+# (instruction lists).
 _GFX12_NAMES = {
     "s_add_u32": "s_add_co_u32", "s_addc_u32": "s_add_co_ci_u32", "s_sub_u32": "s_sub_co_u32", "s_subb_u32": "s_sub_co_ci_u32",
     "s_add_i32": "s_add_co_i32", "s_sub_i32": "s_sub_co_i32", "v_mad_u64_u32": "v_mad_co_u64_u32", "v_mad_i64_i32": "v_mad_co_i64_i32",
@@ -20,20 +20,22 @@ _GFX12_NAMES = {
     **{f"v_pk_{name}_f16": f"v_pk_{name}_num_f16" for name in ("min", "max")},
 }  # fmt: skip
 
-_GROUP_IDS_11 = None  # in SGPRs behind the user's
-# Source: AMDGPUUsage, "Initial Kernel Execution State", GFX12: x in ttmp9, y and z in the halves of ttmp7
+# In the SGPRs after the user SGPRs.
+_GROUP_IDS_11 = None
+# Source: AMDGPUUsage, "Initial Kernel Execution State", GFX12: x in ttmp9, y and z in the halves of ttmp7.
 _GROUP_IDS_12 = (Special("ttmp9"), Special("ttmp7"), Special("ttmp7"))
 
 
 class Row(NamedTuple):
     """One processor. Offsets count bytes.
 
-    `global_offsets` is the range of a global instruction's offset, `scalar_offset_end` the first offset that s_load
-    cannot hold. `buffer_word3` is the last word of a descriptor of untyped memory with byte offsets, None where masked
-    accesses go by EXEC only. `barrier` is the instructions that let the group meet, `wait_*` those before it,
-    `invalidate` what drops stale lines of the vector cache. `scalar_floats`: the SALU computes with f32 and f16.
-    `matrix` names the layout of fragments (`rdna/matrices.py`). `upper_halves`: conversions to f16 write the upper half
-    of a register where op_sel says so. UNKNOWN: LLVM 22 neither prints nor uses that bit of gfx12, so it is left alone.
+    `global_offsets`: the range of a global instruction's offset. `scalar_offset_end`: the first offset that s_load
+    cannot hold. `buffer_word3`: the last word of a descriptor of untyped memory with byte offsets; None where masked
+    accesses use EXEC only. `barrier`: the instructions of a group barrier; `wait_*`: those before it. `invalidate`: the
+    instructions that drop stale lines of the vector cache. `scalar_floats`: the SALU computes with f32 and f16.
+    `matrix`: the name of the layout of fragments (`rdna/matrices.py`). `upper_halves`: conversions to f16 write the
+    upper half of a register if op_sel says so. UNKNOWN: LLVM 22 neither prints nor uses that bit on gfx12, so we do not
+    use it.
     """
 
     global_offsets: tuple[int, int]
@@ -79,7 +81,7 @@ TARGETS: dict[str, Row] = {
 
 
 def row(target: str) -> Row:
-    """Return a processor's row; one that selection does not know is a CompileError."""
+    """Return a processor's row. Raises CompileError if there is none."""
     found = TARGETS.get(target)
     if found is None:
         raise CompileError(f"no instruction selection for {target}; there is {', '.join(TARGETS)}")

@@ -1,4 +1,4 @@
-"""RDNA code of one kernel as text, pass after pass: a virtual register keeps the number it was first printed with."""
+"""Prints the RDNA code of one kernel after each pass. A virtual register keeps the number it was first printed with."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ INDENT = "  "
 
 
 class Printer:
-    """Prints the same kernel as often as it is asked, with the same names for the same registers and blocks."""
+    """Prints the same kernel any number of times, with the same names for the same registers and blocks."""
 
     def __init__(self) -> None:
         self._regs: dict[Reg, str] = {}
         self._blocks: dict[Block, str] = {}
 
     def text(self, code: Code) -> str:
-        """Return the code: blocks with their labels, instructions below, deeper the more loops are around them."""
+        """Return the code: blocks with their labels, and instructions indented by the loops around them."""
         for block in code.blocks:
             self._label(block)
         lines = [

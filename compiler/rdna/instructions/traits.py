@@ -1,12 +1,12 @@
-"""What kernels are shaped by on RDNA, a row a processor."""
+"""The properties of RDNA processors that lowerings depend on, one row each."""
 
 from __future__ import annotations
 
 from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
 from ringup.errors import CompileError
 
-# Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)": each half of the wave holds all of A and B, a
-# row or column a lane; of the result each half holds every second row
+# Source: RDNA3 ISA reference, "Wave Matrix Multiply Accumulate (WMMA)": each half of the wave holds all of A and B, one
+# row or column in each lane; each half holds every second row of the result.
 _RDNA3_MATRIX = MatrixTraits(
     operand_count=16,
     result_count=8,
@@ -15,7 +15,7 @@ _RDNA3_MATRIX = MatrixTraits(
     kinds=frozenset(("float16", "bfloat16", "int8", "uint8")),
     spread=lambda row: row % 2 * 8 + row // 2,
 )
-# Source: RDNA4 ISA reference, the same chapter: the halves share k between them, and each holds half of the rows
+# Source: RDNA4 ISA reference, the same chapter: the halves divide k between them, and each holds half of the rows.
 _RDNA4_MATRIX = MatrixTraits(
     operand_count=8,
     result_count=8,
@@ -24,7 +24,8 @@ _RDNA4_MATRIX = MatrixTraits(
     kinds=frozenset(("float16", "bfloat16", "int8", "uint8")),
     spread=lambda row: row,
 )
-LDS_BYTES = 64 << 10  # of one group
+# Of one group.
+LDS_BYTES = 64 << 10
 TRAITS = {
     "gfx1100": Traits(32, 96, LDS_BYTES, 1024, _RDNA3_MATRIX),
     "gfx1151": Traits(32, 40, LDS_BYTES, 1024, _RDNA3_MATRIX),
@@ -33,7 +34,7 @@ TRAITS = {
 
 
 def traits(target: str) -> Traits:
-    """Return a target's row; one there is none for is a CompileError."""
+    """Return a target's row. Raises CompileError if there is none."""
     found = TRAITS.get(target)
     if found is None:
         raise CompileError(f"tensors cannot be compiled for {target}; there is {', '.join(TRAITS)}")

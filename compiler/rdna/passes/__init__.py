@@ -1,4 +1,4 @@
-"""Passes over selected code, one a module: order, pairs, clauses, waits, delays and hazards.
+"""Passes over selected code, one in each module: scheduling, dual issue, clauses, waits, delays and hazards.
 
-Imported by the pipeline alone.
+Only the pipeline imports them.
 """

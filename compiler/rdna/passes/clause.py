@@ -1,5 +1,5 @@
-"""Clauses: runs of memory instructions of one kind that the hardware is told to issue without another wave in between
-(s_clause).
+"""Inserts s_clause before runs of memory instructions of one kind: the hardware then issues the run without
+instructions of another wave between.
 
 Source: RDNA3 ISA reference, "Instruction Clauses"; LLVM SIInsertHardClauses.cpp and AMDGPU.td,
 FeatureMaxHardClauseLength32 (gfx11).
@@ -23,7 +23,7 @@ KINDS: Final = {
 
 
 def insert_clauses(program: Program) -> int:
-    """Put s_clause before every run of two or more; return how many."""
+    """Insert s_clause before every run of two or more; return how many were inserted."""
     count = 0
     for b, steps in enumerate(program.blocks):
         made: list[Step] = []

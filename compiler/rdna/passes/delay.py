@@ -1,9 +1,9 @@
-"""s_delay_alu: tells the hardware which earlier result the next instructions need, so that it lets other waves issue in
-the meantime.
+"""Inserts s_delay_alu. It tells the hardware which earlier result the next instructions need, so that other waves can
+issue in the meantime.
 
-A hint: without it the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling",
-"S_DELAY_ALU"; latencies are those of `instructions/effects.py`. Memory instructions wait for vector results by
-themselves (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
+It is a hint: without it, the ALU itself stalls. Source: RDNA3 ISA reference, "ALU Instruction Software Scheduling",
+"S_DELAY_ALU"; the latencies are those of `instructions/effects.py`. Memory instructions wait for vector results in
+hardware (LLVM AMDGPUInsertDelayAlu.cpp) and get no hint.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from ringup.compiler.rdna.instructions.code import Instr
 from ringup.compiler.rdna.instructions.effects import VECTOR
 from ringup.compiler.rdna.instructions.steps import Program, Step
 
-VALU_BACK, TRANS_BACK, SALU_CYCLES = 4, 3, 3  # how far the codes reach
-VALU_DEP, TRANS_DEP, SALU_DEP = (
-    0,
-    4,
-    8,
-)  # the code before the first of each group. Source: table "S_DELAY_ALU Instruction Codes"
+# How far back the codes reach: vector instructions, transcendental ones, and cycles of scalar ones.
+VALU_BACK, TRANS_BACK, SALU_CYCLES = 4, 3, 3
+# The code before the first one of each group. Source: table "S_DELAY_ALU Instruction Codes".
+VALU_DEP, TRANS_DEP, SALU_DEP = 0, 4, 8
 MAX_SKIPPED: Final = 5
 
 
 class _Result(NamedTuple):
-    """Who wrote a register: issue class, its number among vector (and among transcendental) instructions, cycle at
-    which the result is there.
+    """The writer of a register: its issue class, its number among vector (and among transcendental) instructions, and
+    the cycle at which the result is ready.
     """
 
     kind: str
@@ -35,21 +33,23 @@ class _Result(NamedTuple):
 
 
 def insert_delays(program: Program) -> int:
-    """Put s_delay_alu before what needs results that are not there yet; two needs share one where they can. Return how
-    many were put.
+    """Insert s_delay_alu before instructions whose operands are not ready yet; return how many were inserted. One
+    instruction holds two delays where possible.
     """
     count = 0
     for b, steps in enumerate(program.blocks):
         made: list[Step] = []
-        open_at = -1  # place in `made` of a hint that has room for a second need
+        # The place in `made` of an s_delay_alu that can hold a second delay.
+        open_at = -1
         written: dict[int, _Result] = {}
         vector = trans = cycle = 0
         for step in steps:
             effects = step.effects
             kind = effects.kind
             alu = kind in VECTOR or kind == "salu"
+            # Vector memory instructions wait for all vector results in hardware.
             if effects.counters and kind not in ("salu", "smem"):
-                written.clear()  # vector memory instructions wait until all vector results are there
+                written.clear()
             if alu and written:
                 codes, until = _needs(step, written, vector, trans, cycle)
                 cycle = max(cycle, until)
@@ -71,14 +71,15 @@ def insert_delays(program: Program) -> int:
                 result = _Result(kind, vector, trans, cycle + effects.latency)
                 for unit in step.writes:
                     written[unit] = result
-            cycle += effects.cycles if alu and kind != "trans" else 1  # a transcendental keeps only its own unit
+            # A transcendental instruction occupies its own unit only.
+            cycle += effects.cycles if alu and kind != "trans" else 1
         program.blocks[b] = made
     return count
 
 
 def _needs(step: Step, written: dict[int, _Result], vector: int, trans: int, cycle: int) -> tuple[list[int], int]:
-    """Return the codes of what a step must be delayed for, the longest wait first, and the cycle when all of it is
-    there.
+    """Return the codes of the results that a step must wait for, the longest wait first, and the cycle at which all are
+    ready.
     """
     found: dict[int, int] = {}
     for unit in step.reads:
@@ -96,7 +97,8 @@ def _needs(step: Step, written: dict[int, _Result], vector: int, trans: int, cyc
             code = TRANS_DEP + back if back <= TRANS_BACK else 0
         else:
             if step.effects.kind == "salu":
-                continue  # a scalar instruction waits for vector results by itself
+                # A scalar instruction waits for vector results in hardware.
+                continue
             back = vector - result.vector + 1
             code = VALU_DEP + back if back <= VALU_BACK else 0
         if code:

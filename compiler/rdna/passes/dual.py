@@ -1,9 +1,10 @@
-"""Two vector instructions in one (VOPD): pairs are found within a short window and issued together. Wave32 only.
+"""Joins two vector instructions into one (VOPD) that the hardware issues together. Pairs are searched within a short
+window. Wave32 only.
 
-A later instruction moves up beside an earlier one where nothing between depends on it. The rules for registers are the
+A later instruction moves up to an earlier one where nothing between depends on it. The rules for registers are the
 hardware's: destinations of different parity, first and second sources from different banks (number modulo 4), third
-sources of different parity, two scalar values at most, one literal. Source: RDNA3 and RDNA4 ISA references, "Dual Issue
-VALU".
+sources of different parity, at most two scalar values, at most one literal. Source: RDNA3 and RDNA4 ISA references,
+"Dual Issue VALU".
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from ringup.compiler.rdna.instructions.code import Instr, Operand, Physical, Spe
 from ringup.compiler.rdna.instructions.effects import EXEC_LO
 from ringup.compiler.rdna.instructions.steps import Pair, Program, Step
 
-WINDOW: Final = 20  # instructions looked at behind the first of a pair
-EXCHANGED: Final = {  # instructions whose sources may change places: the name they then have
+# Instructions after the first of a pair among which the second is searched.
+WINDOW: Final = 20
+# Instructions whose two sources may be exchanged, and their names afterwards.
+EXCHANGED: Final = {
     name: name for name in ("v_fmac_f32", "v_add_f32", "v_mul_f32", "v_max_f32", "v_min_f32", "v_max_num_f32", "v_min_num_f32", "v_add_nc_u32",
                             "v_and_b32", "v_mul_dx9_zero_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16")
 } | {"v_sub_f32": "v_subrev_f32", "v_subrev_f32": "v_sub_f32"}  # fmt: skip
-_PLAIN: Final = frozenset((Physical, Special, int, float))  # operands that a half can have
+# Types of operands that a half may have.
+_PLAIN: Final = frozenset((Physical, Special, int, float))
 ADDS_TO_RESULT: Final = frozenset(("v_fmac_f32", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16"))
 
 
 class _Half:
-    """One instruction that can be half of a pair: its name, operands, and what the rules ask about. `port` numbers are
-    -1 where no VGPR is read.
+    """One instruction that can be half of a pair: its name, its operands, and what the rules depend on. `src0` to
+    `src2` are VGPR numbers, -1 where no VGPR is read.
     """
 
     __slots__ = (
@@ -68,7 +72,7 @@ class _Half:
 
     @property
     def exchanged(self) -> _Half | None:
-        """Return the same with its two sources in each other's place, None where they must stay."""
+        """Return the same instruction with its two sources exchanged, None if they may not be."""
         if self._exchanged is None and self._other_name is not None:
             result, first, second = self.operands
             self._exchanged = _Half(self._other_name, [result, second, first])
@@ -88,7 +92,7 @@ class _Half:
 
 @cache
 def _sides(name: str) -> dict[str, tuple[bool, bool]]:
-    """Return for each mnemonic whether it can be the X and the Y half."""
+    """Return for each mnemonic whether it can be the X half and whether it can be the Y half."""
     facts = target(name)
     x, y = (
         {row.mnemonic.replace("v_dual_", "v_") for op in range(1 << bits) if (row := facts.by_opcode(side, op))}
@@ -98,7 +102,7 @@ def _sides(name: str) -> dict[str, tuple[bool, bool]]:
 
 
 def pair(program: Program) -> int:
-    """Join what can be issued together; return the number of pairs."""
+    """Join pairs in every block; return their number."""
     if program.wave_size != 32:
         return 0
     finder = _Finder(program)
@@ -137,7 +141,7 @@ class _Finder:
         return _Half(swapped, [operands[0], operands[2], operands[1]]) if may_exchange and swapped is not None else None
 
     def block(self, steps: list[Step]) -> list[Step]:
-        """Return a block's steps with pairs."""
+        """Return a block's steps with pairs joined."""
         halves = [self.half(step) for step in steps]
         if sum(half is not None for half in halves) < 2:
             return steps
@@ -154,7 +158,8 @@ class _Finder:
             first = halves[i]
             found = -1
             if first is not None:
-                read, written = 0, 0  # between the two
+                # Units that the steps between read and write.
+                read, written = 0, 0
                 for j in range(i + 1, min(i + 1 + WINDOW, len(steps))):
                     if gone[j]:
                         continue
@@ -186,7 +191,7 @@ class _Finder:
         return made
 
     def _join(self, first: _Half, second: _Half, overwrites: bool) -> tuple[_Half, _Half] | None:
-        """Return the halves in order X, Y if the rules allow the two; `overwrites`: the second writes what the first
+        """Return the halves in order X, Y if the rules allow the pair. `overwrites`: the second writes what the first
         reads, so it must be Y.
         """
         if (first.result ^ second.result) & 1 == 0:
@@ -203,8 +208,8 @@ class _Finder:
 
     @staticmethod
     def _ports(a: _Half, b: _Half) -> bool:
-        """Tell whether no two reads want one bank. QUIRK: RDNA4's reference allows one register for both; LLVM refuses
-        that, and so do we.
+        """Return whether no two reads need the same bank. QUIRK: RDNA4's reference allows one register for both; LLVM
+        refuses that, and so do we.
         """
         for one, other in ((a.src0, b.src0), (a.src1, b.src1)):
             if one >= 0 and other >= 0 and (one ^ other) & 3 == 0:
@@ -213,7 +218,7 @@ class _Finder:
 
 
 def _ways(first: _Half, second: _Half) -> Iterator[tuple[_Half, _Half]]:
-    """Yield the two with their sources as they stand and exchanged."""
+    """Yield the two halves with their sources in either order."""
     for i in range(4):
         a = first.exchanged if i & 2 else first
         b = second.exchanged if i & 1 else second
@@ -222,8 +227,8 @@ def _ways(first: _Half, second: _Half) -> Iterator[tuple[_Half, _Half]]:
 
 
 class _Loads:
-    """Registers of loads that nothing has waited for yet (`out`), by counter in the order of issue: who reads one waits
-    for all before it.
+    """The destination registers of loads that no instruction has waited for yet (`out`), by counter and in the order of
+    issue. An instruction that reads one waits for all loads before it.
     """
 
     def __init__(self) -> None:
@@ -231,7 +236,7 @@ class _Loads:
         self._by_counter: dict[str, list[int]] = {}
 
     def passed(self, step: Step, reads: int, writes: int) -> None:
-        """Take in one instruction."""
+        """Update the state by one instruction."""
         touched = (reads | writes) & self.out
         counters = step.effects.counters
         if touched:

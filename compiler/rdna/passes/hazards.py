@@ -28,17 +28,14 @@ from ringup.compiler.rdna.instructions.code import Instr, Operand
 from ringup.compiler.rdna.instructions.effects import EXEC_LO, VCC_HI, VCC_LO, VECTOR
 from ringup.compiler.rdna.instructions.steps import SGPR, VGPR, Program, Step
 
-VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = (
-    0x0FFF,
-    0xFFFE,
-    0xF1FF,
-    0xFFFD,
-    0x0FE3,
-)  # fields at zero, all others at their highest
+# s_waitcnt_depctr and s_wait_alu with the named fields 0 and all others at their maximum.
+VA_VDST, SA_SDST, VA_SDST, VA_VCC, DIRECT = 0x0FFF, 0xFFFE, 0xF1FF, 0xFFFD, 0x0FE3
 TRANS_VALUS, TRANS_TRANS = 5, 1
 FORWARD_BETWEEN, FORWARD_BEHIND = 2, 4
-FRESH, BEFORE = 1, 2  # written since the last change of EXEC, before it; where ways meet it may be either
-BEGINNING: Final = frozenset(("trans", "wmma", "ldsdir"))  # kinds of instructions that rules are about, beside v_cmpx
+# Written since the last change of EXEC, or before it. Where control flow joins, both may be set.
+FRESH, BEFORE = 1, 2
+# Kinds of instructions that some rule starts at, besides v_cmpx.
+BEGINNING: Final = frozenset(("trans", "wmma", "ldsdir"))
 RULES: Final = {
     "gfx1100": frozenset(("trans", "permute", "matrix", "mask", "forwarding", "direct")),
     "gfx1151": frozenset(("permute", "matrix", "mask", "forwarding", "direct")),
@@ -47,25 +44,30 @@ RULES: Final = {
 
 
 class _State:
-    """What rules remember at one place of the program; joined where ways meet."""
+    """The state of the rules at one point of the program. States are merged where control flow joins."""
 
     __slots__ = ("compared", "masks", "matrix", "pairs", "pending", "trans", "written")
 
     def __init__(self) -> None:
-        self.trans: dict[
-            int, tuple[int, int]
-        ] = {}  # VGPR unit: VALU and transcendentals issued since its transcendental
-        self.compared = False  # v_cmpx, and no VALU since
-        self.matrix: frozenset[int] = frozenset()  # what the WMMA just before wrote
-        self.masks: frozenset[int] = frozenset()  # SGPR units that VALU read as lane masks
-        self.pairs: frozenset[int] = frozenset()  # SGPR pairs that VALU has read
-        self.pending: dict[int, int] = {}  # SGPR unit: fields of s_wait_alu that its next read needs
-        self.written: dict[int, tuple[int, int]] = {}  # VGPR unit: VALU issued since it was written, FRESH and BEFORE
+        # VGPR unit: VALU and transcendental instructions issued since the transcendental that wrote it.
+        self.trans: dict[int, tuple[int, int]] = {}
+        # A v_cmpx was issued, and no VALU since.
+        self.compared = False
+        # Units that the WMMA just before wrote.
+        self.matrix: frozenset[int] = frozenset()
+        # SGPR units that VALU read as lane masks.
+        self.masks: frozenset[int] = frozenset()
+        # SGPR pairs that VALU has read.
+        self.pairs: frozenset[int] = frozenset()
+        # SGPR unit: fields of s_wait_alu that its next read needs.
+        self.pending: dict[int, int] = {}
+        # VGPR unit: VALU instructions issued since it was written, and FRESH, BEFORE or both.
+        self.written: dict[int, tuple[int, int]] = {}
 
     @property
     def waits(self) -> bool:
-        """Whether trans, permute or matrix may still hit the next instruction; the other rules follow every one
-        (`_Hazards._begins`).
+        """Return whether the trans, permute or matrix rule may still affect the next instruction. The other rules look
+        at every instruction (`_Hazards._begins`).
         """
         return bool(self.trans or self.compared or self.matrix)
 
@@ -77,7 +79,7 @@ class _State:
         return made
 
     def join(self, other: _State) -> bool:
-        """Take in what another way brings; tell whether anything is new."""
+        """Merge the state of another path; return whether this one changed."""
         changed = False
         for unit, (valus, others) in other.trans.items():
             old = self.trans.get(unit, (valus, others))
@@ -103,7 +105,7 @@ class _State:
 
 
 def avoid_hazards(program: Program) -> int:
-    """Insert what the processor's rules ask for; return how many instructions."""
+    """Insert the instructions that the processor's rules require; return their number."""
     return _Hazards(program).run()
 
 
@@ -157,7 +159,7 @@ class _Hazards:
         return inserted
 
     def _begins(self, step: Step) -> bool:
-        """Return whether a step is looked at even where nothing before it is waited for: by some rules every one is."""
+        """Return whether a step matters even if no earlier one does. With some rules, every step does."""
         if self._any_begins:
             return True
         effects = step.effects
@@ -165,7 +167,7 @@ class _Hazards:
         return kind in BEGINNING or (kind in VECTOR and EXEC_LO in effects.hidden_defs)
 
     def _step(self, state: _State, step: Step) -> tuple[list[Instr], list[Instr]]:
-        """Return what goes before and behind a step, and change the state by all of it."""
+        """Return the instructions to insert before and after a step, and update the state by all of them."""
         effects, rules = step.effects, self.rules
         kind, front, behind = effects.kind, [], []
         vector = kind in VECTOR
@@ -176,9 +178,10 @@ class _Hazards:
             front.append(self._depctr(DIRECT))
             state.trans.clear()
         elif effects.counters and effects.memory != "scalar":
-            state.trans.clear()  # vector memory and export wait for all vector results
-        told = step.instr.operands[0] if name in ("s_waitcnt_depctr", "s_wait_alu") else None
-        if isinstance(told, int) and not told & 0xF000:
+            # Vector memory and export instructions wait for all vector results.
+            state.trans.clear()
+        fields = step.instr.operands[0] if name in ("s_waitcnt_depctr", "s_wait_alu") else None
+        if isinstance(fields, int) and not fields & 0xF000:
             state.trans.clear()
         if vector:
             if state.trans and any(unit in state.trans for unit in step.reads):
@@ -206,14 +209,14 @@ class _Hazards:
         return Instr("s_wait_alu" if "pair" in self.rules else "s_waitcnt_depctr", fields)
 
     def _factors(self, step: Step) -> Iterable[int]:
-        """Return the units of A and B (of a sparse product the index too: what it reads last)."""
+        """Return the units of A and B. A sparse product reads an index too, as its last operand."""
         operands: list[Operand] = list(step.instr.operands[1:3])
         if step.instr.mnemonic.startswith("v_swmmac"):
             operands.append(step.instr.operands[3])
         return [unit for one in operands for unit in self.program.units(one)]
 
     def _issued(self, state: _State, step: Step) -> None:
-        """Count a vector instruction."""
+        """Update the state by a vector instruction."""
         effects, rules = step.effects, self.rules
         trans = effects.kind == "trans"
         state.compared = EXEC_LO in effects.hidden_defs or (state.compared and step.instr.mnemonic == "v_nop")
@@ -247,8 +250,8 @@ class _Hazards:
                     state.written[unit] = (0, FRESH)
 
     def _forwarded(self, state: _State, step: Step) -> bool:
-        """Tell whether a step reads VGPRs from both sides of a change of EXEC, written so lately that one is forwarded
-        in part.
+        """Return whether a step reads VGPRs from both sides of a change of EXEC, written so recently that one is
+        partially forwarded.
         """
         found = [state.written[unit] for unit in step.reads if unit in state.written]
         return any(
@@ -266,7 +269,8 @@ class _Hazards:
                 if needed is None:
                     continue
                 if not vector and needed != SA_SDST:
-                    continue  # hardware itself holds scalar instructions back for what VALU writes
+                    # Hardware itself holds scalar instructions back for what VALU writes.
+                    continue
                 fields &= needed
         if fields != 0xFFFF:
             for unit, waits in list(state.pending.items()):

@@ -1,16 +1,17 @@
-"""Several memory accesses by one instruction: two anywhere near each other in LDS, neighbours in global memory.
+"""Joins several memory accesses into one instruction: two LDS accesses at different offsets, or adjacent global
+accesses.
 
-LDS: ds_load_2addr_* and ds_store_2addr_* take one address and two offsets of 8 bits, counted in elements; those out of
-reach are counted in 64 elements (`stride64`), or from a moved address where that saves more than it costs. Global:
-neighbours of one address become an access of 8, 12 or 16 bytes, which needs no more than the dwords' alignment and
-touches no byte that they do not.
+LDS: ds_load_2addr_* and ds_store_2addr_* take one address and two offsets of 8 bits that count elements. Larger offsets
+count in 64 elements (`stride64`), or are relative to a moved address where that saves more than it costs. Global:
+adjacent accesses through one address become an access of 8, 12 or 16 bytes. It needs only the alignment of dwords, and
+accesses the same bytes.
 
-Joined are accesses of a block through one unchanged address, of the same kind. Loads go to the place of the first:
-nothing in between may write what they read or see the register of a later one. Stores go to the place of the last:
-nothing in between may touch their bytes or write their registers. What must be a tuple of registers becomes one; where
-it cannot, or where registers that live longer would cost waves (`register_budget.py`), the accesses stay apart. Source:
-RDNA3 ISA reference, "LDS Access", DS_LOAD_2ADDR_B32, DS_STORE_2ADDR_STRIDE64_B32; "LDS/GDS Alignment"; "Memory
-Alignment" of FLAT.
+Accesses are joined if they are in one block, use one unchanged address, and are of one kind. Loads move to the first
+one: nothing between may write what they read, or use the register of a later one. Stores move to the last one: nothing
+between may access their bytes or write their registers. Where the instruction needs a tuple of registers, the registers
+become one. If they cannot, or if longer live ranges would cost occupancy (`register_budget.py`), the accesses stay
+apart. Source: RDNA3 ISA reference, "LDS Access", DS_LOAD_2ADDR_B32, DS_STORE_2ADDR_STRIDE64_B32; "LDS/GDS Alignment";
+"Memory Alignment" of FLAT.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from typing import Final, NamedTuple
 from ringup.compiler.rdna.instructions.code import Instr, Operand, Reg
 from ringup.compiler.rdna.instructions.effects import EXEC_LO, Effects
 from ringup.compiler.rdna.instructions.steps import Program, Step
-from ringup.compiler.rdna.registers.register_budget import Room
+from ringup.compiler.rdna.registers.register_budget import RegisterBudget
 from ringup.compiler.rdna.registers.tuples import Tuples
 
 
 class Form(NamedTuple):
-    """One access that may be joined: bytes, operands that are address and data, what it becomes.
+    """One kind of access that may be joined: its bytes, and the positions of its address and data operands.
 
-    `pair`: the instruction of two offsets, its `{}` filled with nothing or the stride; empty: it is joined with
-    neighbours, by `WIDER`.
+    `pair`: the instruction with two offsets; its `{}` is empty or the stride. Without it, the access is joined with
+    adjacent ones, by `WIDER`.
     """
 
     kind: str
@@ -52,13 +53,15 @@ FORMS: Final = {
     "global_store_b64": Form("global_store", 8, False, (0, 2), 1),
     "global_store_b96": Form("global_store", 12, False, (0, 2), 1),
 }
-WIDER: Final = {8: "b64", 12: "b96", 16: "b128"}  # bytes: how a global access is called behind its kind
-REACH: Final = 256  # of an offset of a pair, in elements
+# For each size in bytes, the suffix of a global access.
+WIDER: Final = {8: "b64", 12: "b96", 16: "b128"}
+# The range of a pair's offset, in elements.
+REACH: Final = 256
 STRIDE: Final = 64
 
 
 class _Access(NamedTuple):
-    """One access that waits for others: its place in the block, its offset in bytes, its form and data."""
+    """One access of a group: its place in the block, its offset in bytes, its form and its data."""
 
     at: int
     offset: int
@@ -67,7 +70,7 @@ class _Access(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """Accesses in the order of their offsets and the instruction they become; `moved`: the address it uses, if not
+    """Accesses in the order of their offsets, and the instruction they become. `moved`: the address it uses, if not
     theirs.
     """
 
@@ -78,15 +81,15 @@ class _Joined(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """An address moved by so many bytes, for several pairs."""
+    """An address moved by a number of bytes, which several pairs use."""
 
     to: Reg
     by: int
 
 
 class _Group:
-    """Accesses of one kind through one address. `held`: what may not change meanwhile, EXEC too; `buffer`: whose memory
-    (`Instr`).
+    """Accesses of one kind through one address. `held`: units that nothing may write meanwhile, including EXEC.
+    `buffer`: the memory they access (`Instr`).
     """
 
     __slots__ = ("accesses", "address", "address_units", "buffer", "form", "held", "stored")
@@ -95,7 +98,8 @@ class _Group:
         self.form, self.address, self.address_units, self.buffer = form, address, units, buffer
         self.accesses: list[_Access] = []
         self.held = {EXEC_LO, *units}
-        self.stored: set[int] = set()  # bytes behind the address
+        # Bytes relative to the address.
+        self.stored: set[int] = set()
 
 
 def join_accesses(program: Program) -> None:
@@ -106,7 +110,7 @@ def join_accesses(program: Program) -> None:
 
 
 def _key(step: Step, form: Form) -> tuple[object, ...] | None:
-    """Return what accesses must have in common; None where one may not be joined at all."""
+    """Return what accesses must have in common, None if this one cannot be joined."""
     instr = step.instr
     modifiers = instr.modifiers
     if modifiers and (modifiers.keys() - {"offset"} or not isinstance(modifiers.get("offset", 0), int)):
@@ -120,7 +124,7 @@ def _offset(step: Step) -> int:
 
 
 def _candidates(steps: Sequence[Step]) -> dict[int, tuple[Form, tuple[object, ...]]]:
-    """Return the steps that another one of the block may be joined with, by their addresses alone."""
+    """Return the steps that may be joined with another one of the block, as far as their addresses tell."""
     by_key: dict[tuple[object, ...], list[tuple[int, int, Form]]] = {}
     for at in [at for at, step in enumerate(steps) if step.instr.mnemonic in FORMS]:
         form = FORMS[steps[at].instr.mnemonic]
@@ -140,7 +144,7 @@ def _neighbouring(ones: Sequence[tuple[int, int, Form]]) -> bool:
 
 
 class _Block:
-    """Finds what may be joined in one block."""
+    """Finds the accesses of one block that may be joined."""
 
     def __init__(self, program: Program, steps: list[Step]) -> None:
         self._program, self._steps = program, steps
@@ -149,7 +153,7 @@ class _Block:
         self._joined: list[tuple[_Group, _Joined]] = []
 
     def run(self) -> list[tuple[_Group, _Joined]]:
-        """Return what becomes one instruction, with the group it is of."""
+        """Return the accesses that become one instruction, each with its group."""
         candidates = _candidates(self._steps)
         if not candidates:
             return []
@@ -181,8 +185,9 @@ class _Block:
             address = tuple([instr.operands[i] for i in form.address])
             units = frozenset([unit for one in address for unit in self._program.units(one)])
             group = _Group(form, address, units, instr.buffer)
+        # The access overwrites its own address.
         if not group.address_units.isdisjoint(step.writes):
-            return  # its address is gone behind it
+            return
         self._open[key] = group
         group.accesses.append(_Access(at, offset, form, instr.operands[form.data]))
         if not form.load:
@@ -202,19 +207,22 @@ class _Block:
 
 
 def _disturbs(step: Step, group: _Group) -> bool:
-    """Tell whether a group's accesses may not change places with a step that touches memory and is not of the group."""
+    """Return whether a step outside the group accesses memory such that the group's accesses must not be reordered with
+    it.
+    """
     effects: Effects = step.effects
     if effects.access == "read" and group.form.load:
         return False
     here = "lds" if group.form.pair else "global"
+    # ORDER: the scalar cache is used only for buffers that are never written.
     if effects.memory in ("scalar", "scratch") or (effects.memory in ("lds", "global") and effects.memory != here):
-        return False  # ORDER: the scalar cache serves buffers that are never written
+        return False
     mine, other = group.buffer, step.instr.buffer
     return here == "lds" or mine is None or other is None or mine == other
 
 
 def _neighbours(group: _Group) -> Iterator[_Joined]:
-    """Yield runs of neighbours of 8, 12 or 16 bytes, as long as possible from the lowest one on."""
+    """Yield runs of adjacent accesses of 8, 12 or 16 bytes, each as long as possible, from the lowest offset on."""
     left = sorted(group.accesses, key=lambda one: one.offset)
     while len(left) > 1:
         end, size, best = left[0].offset, 0, 1
@@ -233,7 +241,7 @@ def _neighbours(group: _Group) -> Iterator[_Joined]:
 
 
 def _pairs(group: _Group) -> Iterator[_Joined]:
-    """Yield pairs: within reach of the address, in strides, or through an address moved for at least two of them."""
+    """Yield pairs: with offsets in elements, in strides, or relative to an address moved for at least two of them."""
     size = group.form.size
     left = sorted(group.accesses, key=lambda one: one.offset)
     near = [one for one in left if one.offset % size == 0 and one.offset < REACH * size]
@@ -249,7 +257,8 @@ def _pairs(group: _Group) -> Iterator[_Joined]:
         else:
             taken = [one for one in left if (one.offset - base) % size == 0 and one.offset - base < REACH * size]
             taken = taken[: len(taken) & ~1] or left[:1]
-            if len(taken) > 3:  # the addition costs one instruction, each pair saves one
+            # The addition costs one instruction, and each pair saves one.
+            if len(taken) > 3:
                 yield from _two_by_two(group, taken, "", base, size, _Moved(Reg("v"), base))
         left = _without(left, taken)
 
@@ -273,7 +282,7 @@ def _wants_tuple(form: Form) -> bool:
 
 
 class _Accepted(NamedTuple):
-    """What becomes one instruction, at which step, and the operands that hold its data."""
+    """Accesses that become one instruction, the step it replaces, and the operands that hold its data."""
 
     group: _Group
     joined: _Joined
@@ -282,23 +291,23 @@ class _Accepted(NamedTuple):
 
 
 class _Rewriting:
-    """Writes joined accesses in place of those they are made of."""
+    """Replaces accesses by the joined ones."""
 
     def __init__(self, program: Program, found: dict[int, list[tuple[_Group, _Joined]]]) -> None:
         self._program, self._found = program, found
-        self._room = Room(program)
+        self._budget = RegisterBudget(program)
         tupled = [joined for pairs in found.values() for group, joined in pairs if _wants_tuple(group.form)]
         self._tuples = Tuples(program, [one.data for joined in tupled for one in joined.accesses])
 
     def run(self) -> None:
-        """Decide on all of them, then change the names of registers that went into tuples, then the blocks."""
+        """Decide about all of them, then rename registers that became parts of tuples, then rewrite the blocks."""
         accepted = {b: [one for pair in pairs if (one := self._accepted(b, *pair))] for b, pairs in self._found.items()}
         self._tuples.rename()
         for b, ones in accepted.items():
             self._write(b, ones)
 
     def _accepted(self, b: int, group: _Group, joined: _Joined) -> _Accepted | None:
-        """Return None where registers do not allow it."""
+        """Return the joined access, None where registers do not allow it."""
         form, accesses = group.form, joined.accesses
         places = [one.at for one in accesses]
         first, last = min(places), max(places)
@@ -307,28 +316,28 @@ class _Rewriting:
         made = None
         if _wants_tuple(form):
             made = self._tuples.of(data)
-            if made is None or (form.load and not self._unseen(b, first, accesses)):
+            if made is None or (form.load and not self._is_unused_between(b, first, accesses)):
                 return None
         dwords = sum([one.form.size for one in accesses if one.at != at]) // 4 + (joined.moved is not None)
-        if not self._grows_only(b, first, last, form) and not self._room.has(b, first, last, dwords):
+        if not self._keeps_pressure(b, first, last, form) and not self._budget.reserve(b, first, last, dwords):
             return None
         if isinstance(made, Reg):
             self._tuples.take(data, made)
         return _Accepted(group, joined, at, data if made is None else [made])
 
-    def _grows_only(self, b: int, first: int, last: int, form: Form) -> bool:
-        """Tell whether joining leaves the most that live as it is: nothing but addresses ends between loads, nothing
-        begins between stores.
+    def _keeps_pressure(self, b: int, first: int, last: int, form: Form) -> bool:
+        """Return whether joining keeps the maximum register pressure: only addresses may end between loads, and nothing
+        may begin between stores.
         """
         between = self._program.blocks[b][first + 1 : last]
         if form.load:
             return all(step.effects.access == "read" for step in between)
         return all(not step.writes for step in between)
 
-    def _unseen(self, b: int, first: int, accesses: Sequence[_Access]) -> bool:
-        """Tell whether nothing between the first load and another touches the other's register.
+    def _is_unused_between(self, b: int, first: int, accesses: Sequence[_Access]) -> bool:
+        """Return whether nothing between the first load and another one uses the other's register.
 
-        One that is written once in the program is read behind that only.
+        A register that is written once in the program is read only after that.
         """
         steps = self._program.blocks[b]
         for one in accesses:

@@ -1,8 +1,9 @@
-"""Which memory accesses may not change places: whose memory each touches, and where that is known to be apart.
+"""Decides which memory accesses may not be reordered: which buffer each accesses, and where they are known not to
+overlap.
 
-Two kernel arguments never overlap (the maker gives one argument to one buffer). A base register that one scalar load
-filled, and nothing else writes, stands for its argument; any other base may be anyone's. Within one buffer, accesses
-through the same unchanged address registers are apart when their offsets are.
+Two kernel arguments never overlap (selection gives each buffer one argument). A base register that one scalar load
+writes, and nothing else, stands for its argument; any other base may point anywhere. Within one buffer, accesses
+through the same unchanged address registers do not overlap if their offsets do not.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from ringup.compiler.rdna.instructions.code import Instr
 from ringup.compiler.rdna.instructions.steps import FIRST, Program, Step
 
 _SIZE = re.compile(r"_[biuf](8|16|32|64|96|128)(?:_|$)|_(2addr)")
-MAX_KEPT = 64  # accesses of a kind kept apart; beyond, the oldest stand for all
+# Accesses of a kind that are tracked separately. Beyond that, the last one stands for all.
+MAX_KEPT = 64
 
 
 class Place(NamedTuple):
-    """Whose memory (None: anyone's), the address registers with their writers, first byte and end of the offsets, and
-    what is done.
+    """One access: its buffer (None: any), the address registers with their writers, the first byte and the end of its
+    offsets, and whether it writes and reads.
     """
 
     owner: object
@@ -46,9 +48,8 @@ class Roots:
                     continue
                 argument = None
                 if step.effects.memory == "scalar" and inputs.issuperset(program.units(instr.operands[1])):
-                    argument = instr.operands[
-                        2
-                    ]  # of the argument segment: the same offset is the same argument, loaded twice or not
+                    # An offset in the argument segment: the same offset is the same argument, even if loaded twice.
+                    argument = instr.operands[2]
                 moves = name in ("s_mov_b32", "s_mov_b64")
                 for k, unit in enumerate(step.writes):
                     if unit >= FIRST:
@@ -71,7 +72,7 @@ class Roots:
         return None
 
     def place(self, step: Step, writer: dict[int, int]) -> Place:
-        """Describe an access; `writer` tells which step wrote an address register last."""
+        """Describe an access. `writer` holds the step that last wrote each address register."""
         instr, effects = step.instr, step.effects
         access = effects.access
         owner: object
@@ -98,14 +99,14 @@ class Roots:
 
 
 def _base_position(instr: Instr) -> int:
-    """Return which operand is the scalar base: saddr is last; of buffer instructions the descriptor stands before
+    """Return the position of the scalar base: saddr is last; in buffer instructions, the descriptor stands before
     soffset.
     """
     return len(instr.operands) - (2 if instr.mnemonic.startswith(("buffer", "tbuffer")) else 1)
 
 
 def _data_positions(instr: Instr, memory: str, access: str) -> set[int]:
-    """Return the operands that hold what is stored."""
+    """Return the positions of operands with stored data."""
     if access == "read":
         return set()
     if memory in ("lds", "global", "scratch", "flat"):
@@ -116,7 +117,7 @@ def _data_positions(instr: Instr, memory: str, access: str) -> set[int]:
 
 
 def _span(instr: Instr) -> tuple[int, int]:
-    """Return the bytes an access covers beside its address registers; an unknown size covers everything."""
+    """Return the bytes of an access relative to its address registers. An unknown size covers everything."""
     found = _SIZE.search(instr.mnemonic)
     modifiers = instr.modifiers
     if (

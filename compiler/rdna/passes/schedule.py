@@ -1,10 +1,10 @@
-"""List scheduling of each block before registers are given out: long waits start early, stores come late, within a
-budget of registers.
+"""List scheduling of each block before register allocation: long waits start early, stores come late, within a register
+budget.
 
-Top-down: of the instructions whose operands are there, the one with the longest way to the block's end goes first. When
-the live VGPRs reach the budget (what the hoped-for occupancy leaves a wave), what frees registers goes first instead.
-An order that needs more than the budget and more than the maker's own order is dropped. Deterministic: ties go by the
-maker's order.
+Top-down: of the instructions whose operands are ready, the one with the longest path to the block's end goes first.
+When the live VGPRs reach the budget (what the intended occupancy leaves a wave), an instruction that frees registers
+goes first instead. A new order that needs more registers than the budget, and more than the source order, is dropped.
+The result is deterministic: equal candidates keep the source order.
 """
 
 from __future__ import annotations
@@ -19,22 +19,27 @@ from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.passes.memory_order import Roots, memory_edges
 from ringup.compiler.rdna.registers.liveness import _bits, _flow, _summary
 
-# loads of one base kept together at most; Source: RDNA3 ISA reference, "S_CLAUSE": up to 63, long ones keep other waves
-# out
+# Loads of one base that are kept together. Source: RDNA3 ISA reference, "S_CLAUSE": up to 63, but long ones delay other
+# waves.
 CLUSTER = 8
-VECTOR, SCALAR = 1, 2  # register files
-SCALARS = 84  # live SGPRs beyond which pressure matters: 106 less what tuples waste and masks need
-SLACK = 6  # registers below the budget at which pressure begins to matter
-FIRST_OF_ALL = 1 << 20  # more than any way to a block's end
-# eighths of the budget up to which loads go first whatever else is ready; where the maker's order needs more, up to
-# that
-LOADS_PART = 5
-LOADS_LOOKED_AT = 4
-LOOKED_AT = 24  # candidates compared under pressure
+# Register files.
+VECTOR, SCALAR = 1, 2
+# Live SGPRs above which pressure matters: 106 less what tuples waste and masks need.
+SCALARS = 84
+# Registers below the budget at which pressure starts to matter.
+SLACK = 6
+# Larger than any path to a block's end.
+LOAD_PRIORITY = 1 << 20
+# Up to this many eighths of the budget, loads go first, whatever else is ready. Where the source order needs more, up
+# to that.
+LOADS_EIGHTHS = 5
+MAX_LOADS_COMPARED = 4
+# Candidates compared under pressure.
+MAX_COMPARED = 24
 
 
 class Report(NamedTuple):
-    """VGPRs live at the same time at most, in the maker's order and in the new one, and the budget."""
+    """The maximum number of live VGPRs in the source order and in the new one, and the budget."""
 
     before: int
     after: int
@@ -42,8 +47,8 @@ class Report(NamedTuple):
 
 
 def schedule(program: Program, occupancy: int = 0) -> Report:
-    """Reorder every block's steps. `occupancy`: waves of a SIMD to leave room for; 0: as many as LDS and the maker's
-    order allow.
+    """Reorder every block's steps. `occupancy`: waves of a SIMD that must fit; 0: as many as LDS and the source order
+    allow.
     """
     code = program.code
     edges = program.edges()
@@ -69,7 +74,7 @@ def schedule(program: Program, occupancy: int = 0) -> Report:
 
 
 class _Block:
-    """One block: `banks[unit]` is its file, `peak` and `now` count live dwords by file."""
+    """One block. `banks[unit]` is a unit's register file; `peak` and `now` count live dwords of each file."""
 
     def __init__(self, program: Program, steps: list[Step], live_in: int, live_out: int, banks: bytearray) -> None:
         self.program, self.steps, self.banks = program, steps, banks
@@ -78,14 +83,15 @@ class _Block:
         for unit in self.live_in:
             self.at_start[banks[unit]] += 1
         self.peak = [0, 0, 0]
-        self.readers: dict[int, int] = {}  # of each unit of a file: how many instructions
+        # For each unit of a file, the number of instructions that read it.
+        self.readers: dict[int, int] = {}
         for step in steps:
             for unit in step.reads:
                 if banks[unit]:
                     self.readers[unit] = self.readers.get(unit, 0) + 1
 
     def peak_of(self, steps: list[Step]) -> list[int]:
-        """Return the dwords of each file live at once when the steps go in that order."""
+        """Return the maximum of live dwords of each file if the steps run in that order."""
         left, live, banks, live_out = dict(self.readers), set(self.live_in), self.banks, self.live_out
         now = list(self.at_start)
         peak = list(now)
@@ -119,7 +125,8 @@ class _Block:
         made: list[Step] = []
         region: list[Step] = []
         for step in old:
-            if step.effects.ordered or EXEC_LO in step.writes:  # ORDER: nothing moves across these
+            # ORDER: nothing moves across these.
+            if step.effects.ordered or EXEC_LO in step.writes:
                 self._region(region, made, budget, roots)
                 made.append(step)
                 self._take(step)
@@ -134,7 +141,7 @@ class _Block:
             self.steps = made
 
     def _take(self, step: Step) -> None:
-        """Count registers that end and begin with a step."""
+        """Count the live ranges that end and begin with a step."""
         left, live, banks, live_out, now = self.left, self.live, self.banks, self.live_out, self.now
         for unit in step.reads:
             bank = banks[unit]
@@ -150,7 +157,7 @@ class _Block:
                 now[bank] += 1
 
     def _growth(self, step: Step, bank: int) -> int:
-        """Return by how much a step raises the number of live registers of a file."""
+        """Return by how much a step increases the live registers of a file."""
         left, live, banks, live_out = self.left, self.live, self.banks, self.live_out
         found = 0
         for unit in step.reads:
@@ -177,12 +184,11 @@ class _Block:
                 if way > best:
                     best = way
             height[i] = best + steps[i].effects.cycles
-        is_load = [names_a_load(step) for step in steps]
-        key = [(-height[i] - (FIRST_OF_ALL if is_load[i] else 0), i) for i in range(count)]
+        is_load = [is_vector_load(step) for step in steps]
+        key = [(-height[i] - (LOAD_PRIORITY if is_load[i] else 0), i) for i in range(count)]
         ready: list[tuple[int, int]] = []
-        loads: list[
-            tuple[int, int]
-        ] = []  # ready ones: apart, so that under pressure they do not hide what ends registers
+        # Ready loads are kept apart, so that under pressure they do not hide instructions that free registers.
+        loads: list[tuple[int, int]] = []
         home = [loads if one else ready for one in is_load]
         pending: list[tuple[int, int]] = []  # (cycle, index)
         ready_at = [0] * count
@@ -197,7 +203,7 @@ class _Block:
                     open_loads.setdefault(name, []).append(i)
         cycle, run, run_name = 0, 0, None
         limit, now = budget - SLACK, self.now
-        enough = min(limit, max(self.peak[VECTOR], budget * LOADS_PART // 8))
+        enough = min(limit, max(self.peak[VECTOR], budget * LOADS_EIGHTHS // 8))
         for _ in range(count):
             while pending and pending[0][0] <= cycle:
                 i = heappop(pending)[1]
@@ -253,24 +259,28 @@ class _Block:
         done: bytearray,
         bank: int,
     ) -> int:
-        """Choose what frees most registers, the earliest in the maker's order of equals; -1 when nothing is at hand."""
+        """Choose the step that frees most registers; of equals, the earliest in source order. Return -1 if there is no
+        candidate.
+        """
         best, chosen = (1 << 30, 0), -1
-        looked = 0
-        for _, i in sorted(ready[: 4 * LOOKED_AT] + pending[: 4 * LOOKED_AT] + loads[:LOADS_LOOKED_AT], key=_second):
+        compared = 0
+        for _, i in sorted(
+            ready[: 4 * MAX_COMPARED] + pending[: 4 * MAX_COMPARED] + loads[:MAX_LOADS_COMPARED], key=_second
+        ):
             if done[i]:
                 continue
             rating = (self._growth(steps[i], bank), i)
             if rating < best:
                 best, chosen = rating, i
-            looked += 1
-            if looked >= LOOKED_AT:
+            compared += 1
+            if compared >= MAX_COMPARED:
                 break
         return chosen
 
 
-def names_a_load(step: Step) -> bool:
-    """Tell whether a step brings vector data from memory: it goes as early as registers allow, since arithmetic behind
-    it fills the wait.
+def is_vector_load(step: Step) -> bool:
+    """Return whether a step loads vector data from memory. It is issued as early as registers allow, so that the
+    arithmetic after it fills the wait.
     """
     effects = step.effects
     return effects.access == "read" and effects.memory in ("lds", "global", "scratch")
@@ -293,8 +303,8 @@ def cluster_of(step: Step) -> tuple[object, ...] | None:
 
 
 def dependencies(program: Program, steps: list[Step], roots: Roots) -> tuple[list[dict[int, int]], list[int]]:
-    """Return for each step the later steps that must stay behind it, with cycles from issue to issue, and how many
-    steps each has before it.
+    """Return for each step the later steps that must stay after it, with the cycles from issue to issue, and how many
+    predecessors each step has.
     """
     after: list[dict[int, int]] = [{} for _ in steps]
     waiting = [0] * len(steps)

@@ -1,11 +1,11 @@
-"""Waits for what memory brings: each is put right before the first use, and waits for no more than that use needs.
+"""Inserts waits for memory: each stands right before the first use, and waits for no more than that use needs.
 
-Loads of one kind come back in the order they were issued (vector memory, LDS), others in any order (scalar loads,
-messages, FLAT). If an instruction of a kind kept in order were still out, so would be all later ones of its kind:
-waiting until no more than those are out is enough, whatever else the counter counts. Of the other kinds only zero is.
-States of blocks are joined until they stand still. Stores need no wait: their data is read before anything later is
-issued. Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM SIInsertWaitcnts.cpp (which registers, which
-counters).
+Loads of some kinds return in the order of issue (vector memory, LDS), others in any order (scalar loads, messages,
+FLAT). For a kind in order: if one load is outstanding, so are all later ones of its kind. So it is enough to wait until
+no more than these are outstanding, whatever else the counter counts. For the other kinds, only a wait for zero is
+enough. The states of blocks are merged until they no longer change. Stores need no wait: their data is read before
+anything later is issued. Source: RDNA3 ISA reference, "Data Dependency Resolution"; LLVM SIInsertWaitcnts.cpp (which
+registers, which counters).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ringup.compiler.rdna.instructions.steps import FIRST, Program, Step
 
 
 class Kind(IntEnum):
-    """What a counter counts, by the order in which it comes back: one kind's loads among each other. It indexes lists
-    with an item a kind.
+    """What a counter counts, by order of return: the loads of one kind in relation to each other. The values index
+    lists with one item for each kind.
     """
 
     VMEM = 0
@@ -36,12 +36,12 @@ class Kind(IntEnum):
     LDS_DIRECT = 8
 
 
-# a tuple: to go through an enum itself takes longer
+# A tuple: iterating over the enum itself is slower.
 KINDS: Final = tuple(Kind)
 IN_ORDER: Final = frozenset((Kind.VMEM, Kind.SAMPLE, Kind.BVH, Kind.LDS, Kind.LDS_DIRECT))
-# instructions of a kind after which those are looked for that must be back, since no counter counts so many
-LOOKED_EVERY: Final = 64
-# fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT"
+# After this many instructions of a kind, loads that must have returned are removed: no counter counts so many.
+PRUNE_INTERVAL: Final = 64
+# Fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT".
 FIELDS: Final = (("vmcnt", 10, 63), ("lgkmcnt", 4, 63), ("expcnt", 0, 7))
 _SINGLE: Final = {
     "s_waitcnt_vscnt": "vscnt",
@@ -49,22 +49,23 @@ _SINGLE: Final = {
     "s_waitcnt_expcnt": "expcnt",
     "s_waitcnt_lgkmcnt": "lgkmcnt",
 }
+# Bits 13:8 and 5:0 of the immediate.
 _TOGETHER: Final = {
     ("dscnt", "loadcnt"): "s_wait_loadcnt_dscnt",
     ("dscnt", "storecnt"): "s_wait_storecnt_dscnt",
-}  # 13:8 and 5:0
+}
 
 
 class Waiting(NamedTuple):
-    """Instructions inserted, and how often the blocks were walked."""
+    """The number of inserted instructions, and how often blocks were walked."""
 
     inserted: int
     walks: int
 
 
 class _State:
-    """For each kind the number of instructions issued, and for each register on its way the number when its load
-    was.
+    """For each kind, the number of instructions issued, and for each outstanding register the
+    number that its load had.
     """
 
     __slots__ = ("busy", "issued", "since")
@@ -75,7 +76,7 @@ class _State:
         self.busy: set[int] = set()
 
     def ages(self) -> list[dict[int, int]]:
-        """Return for each kind and register how many of the kind were issued behind its load."""
+        """Return for each kind and register how many of the kind were issued after its load."""
         return [
             {unit: issued - at for unit, at in since.items()}
             for issued, since in zip(self.issued, self.since, strict=True)
@@ -83,7 +84,7 @@ class _State:
 
 
 def insert_waits(program: Program) -> Waiting:
-    """Insert the waits that registers need; waits that are there already are counted in."""
+    """Insert the waits that registers need. Existing waits are taken into account."""
     return _Waits(program).run()
 
 
@@ -91,7 +92,7 @@ class _Waits:
     def __init__(self, program: Program) -> None:
         self.program, self.names = program, program.table.counters
         names: Counters = self.names
-        # gfx12 has a wait instruction for each counter, gfx11 one for three of them
+        # gfx12 has a wait instruction for each counter; on gfx11, one instruction serves three of them.
         self.waits_by_counter = "loadcnt" in names.limits
         counters: dict[Kind, tuple[str, ...]] = {
             Kind.VMEM: (names.load,),
@@ -151,13 +152,13 @@ class _Waits:
         return state
 
     def _advance(self, state: _State, step: Step) -> dict[str, int] | None:
-        """Return the counters that must be waited for before a step, and change the state by the step."""
+        """Return the counters that must be waited for before a step, and update the state by the step."""
         effects = step.effects
         needed: dict[str, int] | None = None
         if effects.kind == "wait":
-            told = waits_of(step.instr)
-            if told:
-                self._waited(state, told)
+            waits = waits_of(step.instr)
+            if waits:
+                self._waited(state, waits)
             return None
         kind = self._kind(step) if effects.counters else None
         if state.busy:
@@ -176,16 +177,16 @@ class _Waits:
                 if unit >= FIRST or kind is Kind.MESSAGE:
                     since[unit] = at
                     state.busy.add(unit)
-            # a full counter lets nothing be issued: what is older is back
-            if at % LOOKED_EVERY == 0:
+            # A full counter lets nothing be issued, so older loads have returned.
+            if at % PRUNE_INTERVAL == 0:
                 self._forget(state, kind, self.limits[self.counters[kind][0]])
         return needed
 
     def _kind(self, step: Step) -> Kind | None:
-        """Return the kind that a step is counted as, None if nothing of it must be waited for."""
+        """Return the kind that a step counts as, None if nothing of it must be waited for."""
         effects = step.effects
         memory = effects.memory
-        # stores too: they are counted, and in order with loads
+        # LDS stores too: they are counted, and in order with loads.
         if memory == "lds":
             return Kind.LDS
         if not step.writes:
@@ -212,7 +213,7 @@ class _Waits:
             ordered = kind in IN_ORDER
             for signed in touched:
                 unit = signed if signed >= 0 else -1 - signed
-                # not for what is written again by a load of the same order
+                # No wait if a load of the same ordered kind overwrites the register.
                 if unit not in since or (signed < 0 and kind is own and ordered):
                     continue
                 count = state.issued[kind] - since[unit] if ordered else 0
@@ -221,10 +222,10 @@ class _Waits:
                         needed[counter] = count
         return needed
 
-    def _waited(self, state: _State, told: dict[str, int]) -> None:
+    def _waited(self, state: _State, waits: dict[str, int]) -> None:
         for kind in KINDS:
             if state.since[kind]:
-                counts = [told.get(counter) for counter in self.counters[kind]]
+                counts = [waits.get(counter) for counter in self.counters[kind]]
                 if any(count is None for count in counts):
                     continue
                 most = max(count for count in counts if count is not None)
@@ -232,7 +233,7 @@ class _Waits:
                     self._forget(state, kind, most)
 
     def _forget(self, state: _State, kind: Kind, count: int) -> None:
-        """Take back registers whose loads have `count` or more of their kind behind them."""
+        """Remove registers whose loads were followed by `count` or more of their kind."""
         bound = state.issued[kind] - count
         kept = {unit: at for unit, at in state.since[kind].items() if at > bound}
         if len(kept) != len(state.since[kind]):
@@ -240,7 +241,7 @@ class _Waits:
             state.busy = set().union(*state.since)
 
     def instructions(self, needed: dict[str, int]) -> list[Instr]:
-        """Return the instructions that wait until no more than so many are out."""
+        """Return the instructions that wait until at most the given numbers are outstanding."""
         made = []
         if not self.waits_by_counter:
             if not needed.keys().isdisjoint(("vmcnt", "lgkmcnt", "expcnt")):
@@ -258,7 +259,7 @@ class _Waits:
 
 
 def waits_of(instr: Instr) -> dict[str, int]:
-    """Return what an instruction that is a wait waits for."""
+    """Return the counters that a wait instruction waits for, with their values."""
     name, operands = instr.mnemonic, instr.operands
     value = operands[-1] if operands else 0
     if name == "s_wait_idle":
@@ -278,7 +279,7 @@ def waits_of(instr: Instr) -> dict[str, int]:
 
 
 def _merge(old: list[dict[int, int]] | None, new: list[dict[int, int]]) -> tuple[list[dict[int, int]], bool]:
-    """Join two states: a register is out if it is in either, and as young as in the one where it is younger."""
+    """Merge two states: a register is outstanding if it is so in either, with the lower of both ages."""
     if old is None:
         return [dict(one) for one in new], True
     changed = False

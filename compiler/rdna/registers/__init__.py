@@ -1,4 +1,4 @@
 """Register allocation: liveness, coalescing, budgets, spilling.
 
-Imported by the pipeline and by passes that ask what registers cost.
+The pipeline imports it, and passes that need to know register pressure.
 """

@@ -1,12 +1,12 @@
-"""Register allocation: frames of dwords to physical registers, by exact live ranges.
+"""Register allocation: assigns frames of dwords to physical registers, by exact live ranges.
 
-Greedy colouring over live ranges with holes: a frame goes to the lowest register (run of registers) whose occupied
-instructions it does not touch. Ranges are bit sets (`liveness.py`), so a test is one `&` whatever the number of holes;
-ordered by where ranges begin this is optimal for single registers without control flow and close to it in structured
-code. Wide frames go first, since they find gaps hardest; where that fails, all go in order of their beginnings. A
-colouring of an interference graph would need that graph (quadratic at a thousand live values) to say the same.
-Registers that do not fit are spilled (`spill.py`) and all is done again; pressure beyond the file is spilled before any
-try.
+Greedy colouring over live ranges with holes: a frame gets the lowest register (or run of registers) that is free at all
+its instructions. Ranges are bit sets (`liveness.py`), so a test is one `&`, whatever the number of holes. In the order
+in which ranges begin, this is optimal for single registers without control flow, and close to it in structured code.
+Wide frames go first, since gaps for them are rarest; if that fails, all go in order of their beginnings. Colouring an
+interference graph would need that graph (quadratic at a thousand live values) for the same result. Registers that do
+not fit are spilled (`spill.py`), and allocation starts again. Pressure above the size of the file is spilled before the
+first attempt.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from ringup.compiler.rdna.registers.pressure import Pressure
 from ringup.compiler.rdna.registers.spill import Spiller
 from ringup.errors import CompileError
 
-ROUNDS = 40  # of spilling; each makes ranges shorter, so this is never reached by code that fits
+# Rounds of spilling. Each makes ranges shorter, so code that fits never reaches this.
+ROUNDS = 40
 
 
 class Allocation(NamedTuple):
-    """Registers used (numbers of the highest, plus one), dwords spilled, copies that vanished."""
+    """Registers used (the highest number, plus one), dwords spilled, and copies removed."""
 
     vgprs: int
     sgprs: int
@@ -37,9 +38,10 @@ class Allocation(NamedTuple):
 
 
 def allocate(program: Program, max_vgprs: int = 0, max_sgprs: int = 0) -> Allocation:
-    """Make all registers of a program physical. Smaller files than the processor's may be asked for (tests, occupancy).
+    """Make all registers of a program physical. `max_vgprs` and `max_sgprs` ask for smaller files than the processor's
+    (tests, occupancy).
 
-    Raises CompileError when one instruction alone needs more registers than there are.
+    Raises CompileError when a single instruction needs more registers than there are.
     """
     row = limits(program.code.target)
     sizes = {"s": max_sgprs or row.max_sgprs, "v": max_vgprs or row.max_vgprs}
@@ -48,7 +50,8 @@ def allocate(program: Program, max_vgprs: int = 0, max_sgprs: int = 0) -> Alloca
         liveness = Liveness(program)
         frames = coalesce(program, liveness)
         everything = frames.all()
-        for bank in ("s", "v"):  # ORDER: scalar registers spill into lanes of vector registers
+        # ORDER: scalar registers spill into lanes of vector registers.
+        for bank in ("s", "v"):
             victims = _try(
                 program, liveness, frames, [one for one in everything if one.bank == bank], sizes[bank], spiller
             )
@@ -65,7 +68,7 @@ def allocate(program: Program, max_vgprs: int = 0, max_sgprs: int = 0) -> Alloca
 def _try(
     program: Program, liveness: Liveness, frames: Frames, mine: list[Frame], size: int, spiller: Spiller
 ) -> list[Reg]:
-    """Give numbers to all frames of a file; return registers to spill when they do not fit."""
+    """Assign numbers to all frames of a file. Return the registers to spill if they do not fit."""
     if not mine:
         return []
     pressure = Pressure(mine)
@@ -90,7 +93,7 @@ def _colour(
     compared: frozenset[Reg],
     by_width: bool,
 ) -> Frame | None:
-    """Number the frames; return the first that finds no place."""
+    """Assign numbers to the frames. Return the first one that does not fit, None if all do."""
     bank = mine[0].bank
     occupied = [0] * size
     if bank == "s":
@@ -120,7 +123,9 @@ def _colour(
 
 
 def _masks_of_compares(program: Program) -> frozenset[Reg]:
-    """Return the registers that only vector compares write: in VCC their encodings are half as long."""
+    """Return the registers that only vector compares write. In VCC, the encodings of these compares
+    are half as long.
+    """
     good: set[Reg] = set()
     bad: set[Reg] = set()
     for steps in program.blocks:
@@ -136,15 +141,15 @@ def _masks_of_compares(program: Program) -> frozenset[Reg]:
 
 
 def _place(frame: Frame, occupied: list[int], size: int, hints: Sequence[tuple[Frame, int]], in_vcc: bool) -> int:
-    """Return the number for a frame: its fixed one, one that makes a copy vanish, VCC for a mask, else the lowest that
-    is free.
+    """Return the number for a frame: its fixed one, one that removes a copy, VCC for a mask, else the lowest free one;
+    -1 if there is none.
     """
     masks, count = frame.masks, frame.count
     if frame.fixed is not None:
         for k, mask in enumerate(masks):
             if occupied[frame.fixed + k] & mask:
                 raise CompileError(
-                    f"{frame.members[0][0]} must be at {frame.bank}{frame.fixed}, where another fixed register lives at the same time"
+                    f"{frame.members[0][0]} must be at {frame.bank}{frame.fixed}, where another fixed register is live at the same time"
                 )
         return frame.fixed
     for other, shift in hints:
@@ -180,7 +185,9 @@ def _placed(one: Operand, whole: Mapping[Reg, Physical]) -> Operand:
 
 
 def _rewrite(program: Program, frames: Frames, spilled: int) -> Allocation:
-    """Replace virtual registers in operands and units, drop copies onto themselves, count what is used."""
+    """Replace virtual registers in operands and units, remove copies of a register to itself, and count the registers
+    used.
+    """
     unit_place = list(range(FIRST)) + [0] * (program.unit_count - FIRST)
     whole: dict[Reg, Physical] = {}
     highest = {"v": 0, "s": 0}

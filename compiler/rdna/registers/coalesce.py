@@ -1,9 +1,9 @@
-"""Joining registers that copies connect: a frame is a run of dwords that several virtual registers share at fixed
-offsets.
+"""Coalescing: joins registers that copies connect. A frame is a run of dwords that several virtual registers share at
+fixed offsets.
 
-A copy whose sides are never live at once becomes nothing; so do moves of temporaries into parts of a wide register,
-which then are that part from the start. Conservative in Chaitin's sense is not needed: frames only grow where all of
-their dwords are apart, and spilling splits them again.
+A copy whose sides are never live at once is removed. A temporary that is moved into a part of a wide register becomes
+that part from the start. Conservative coalescing in Chaitin's sense is not needed: frames only grow where the live
+ranges of all their dwords are disjoint, and spilling splits them again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from ringup.compiler.rdna.instructions.steps import Program, Step
 from ringup.compiler.rdna.registers.liveness import Liveness
 
 COPIES = frozenset(("v_mov_b32", "s_mov_b32", "s_mov_b64"))
-WIDEST = 32  # dwords a frame may reach: nothing in the instruction set takes more at once
+# Dwords of a frame at most: no instruction takes more at once.
+WIDEST = 32
 
 
 class Frame:
-    """`masks[i]` is where dword i is live. `members` are the registers in it with their offsets. Its first number %
-    `align` is `residue`.
+    """`masks[i]`: where dword i is live. `members`: the registers in the frame with their offsets. The number of its
+    first register, modulo `align`, is `residue`.
     """
 
     __slots__ = ("align", "bank", "count", "fixed", "masks", "members", "number", "residue", "whole")
@@ -28,36 +29,40 @@ class Frame:
         self.members: list[tuple[Reg, int]] = [(reg, 0)]
         self.align = 1 if reg.bank == "v" or reg.count == 1 else 2 if reg.count == 2 else 4
         self.residue = 0
-        self.number = -1  # the physical register it got
+        # The physical register assigned to it.
+        self.number = -1
         self.whole = 0
         for mask in masks:
             self.whole |= mask
 
 
 class Frames:
-    """All frames of a program and where each register lies in them."""
+    """All frames of a program, and the place of each register in them."""
 
     def __init__(self, program: Program, liveness: Liveness) -> None:
         self.place: dict[Reg, tuple[Frame, int]] = {}
         for reg in program.regs:
             base = program.base[reg]
             self.place[reg] = (Frame(reg, liveness.mask[base : base + reg.count]), 0)
-        self.hints: list[tuple[Reg, int, Reg, int]] = []  # copies that stayed
+        # Copies that could not be removed.
+        self.hints: list[tuple[Reg, int, Reg, int]] = []
 
     def all(self) -> list[Frame]:
         """Return the frames in the order of their registers."""
         return list(dict.fromkeys(frame for frame, _ in self.place.values()))
 
     def join(self, one: Reg, one_at: int, other: Reg, other_at: int) -> bool:
-        """Put dword `one_at` of one register and `other_at` of another into the same place, if nothing speaks against
-        it.
+        """Put dword `one_at` of one register and `other_at` of another at the same place, if live ranges, fixed numbers
+        and alignments allow it. Return whether that was done.
         """
         a, a_at = self.place[one]
         b, b_at = self.place[other]
-        shift = (a_at + one_at) - (b_at + other_at)  # of b's dwords in a's numbers
+        # The number of b's first dword in a.
+        shift = (a_at + one_at) - (b_at + other_at)
         if a is b:
             return shift == 0
-        if shift < 0 or b.count + shift > a.count:  # make a the one that holds the other
+        # Make `a` the one that contains the other.
+        if shift < 0 or b.count + shift > a.count:
             if shift > 0 or a.count - shift > b.count:
                 return False
             a, b, shift = b, a, -shift
@@ -100,14 +105,14 @@ def whole_part(operand: Operand) -> tuple[Reg, int, int] | None:
 
 
 def is_copy(step: Step) -> bool:
-    """Tell whether a step only moves one register to another of its file."""
+    """Return whether a step only moves one register to another of its file."""
     instr = step.instr
     return instr.mnemonic in COPIES and not instr.modifiers
 
 
 def coalesce(program: Program, liveness: Liveness) -> Frames:
-    """Make frames, then join the sides of copies, those in the innermost loops first, and results of matrix products
-    with what they add to.
+    """Create frames, then join the sides of copies, innermost loops first, and the results of matrix products with
+    their addends.
     """
     frames = Frames(program, liveness)
     wanted: list[tuple[int, int, tuple[Reg, int, int], tuple[Reg, int, int]]] = []
@@ -132,8 +137,8 @@ def coalesce(program: Program, liveness: Liveness) -> Frames:
         frame, at = frames.place[result[0]]
         other, other_at = frames.place[added[0]]
         if frame is not other or at + result[1] != other_at + added[1]:
-            # QUIRK: D and C are the same registers or share none. Source: LLVM VOP3PInstructions.td, two forms of each
-            # WMMA
+            # QUIRK: D and C must be the same registers or have none in common. Source: LLVM VOP3PInstructions.td, two
+            # forms of each WMMA.
             for k in range(added[2]):
                 other.masks[other_at + added[1] + k] |= 2 << 2 * number
                 other.whole |= 2 << 2 * number

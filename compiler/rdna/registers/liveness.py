@@ -1,9 +1,9 @@
-"""Where each dword of each virtual register is live, as one long integer per dword: bit 2i for what instruction i
-reads, 2i + 1 for what it writes.
+"""The live ranges of each dword of each virtual register, as one long integer for each dword: bit 2i for reads of
+instruction i, 2i + 1 for its writes.
 
-Two dwords can share a register when their integers have no bit in common, so interference is one `&`. A register that
-dies where another is written does not interfere with it. Instructions are numbered through all blocks in order; a value
-that lives around a loop is live in all of it.
+Two dwords can share a register if their integers have no common bit, so an interference test is one `&`. A register
+that dies where another is written does not interfere with it. Instructions are numbered through all blocks in order. A
+value that lives around a loop is live in all of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ringup.compiler.rdna.registers.masks import UNKNOWN, States, states
 
 
 class Liveness:
-    """`mask[unit]` is where a unit is live; `starts[block]` the number of a block's first instruction; `live_in[block]`
+    """`mask[unit]`: where a unit is live. `starts[block]`: the number of a block's first instruction. `live_in[block]`:
     a set of units as bits.
     """
 
@@ -43,12 +43,13 @@ class Liveness:
         self._fill(program, keeps)
 
     def _fill(self, program: Program, keeps: set[int]) -> None:
-        """Walk each block upwards and close the range of a unit where it is written."""
+        """Walk each block backwards. The range of a unit starts where it is written."""
         mask = self.mask
         for b, steps in enumerate(program.blocks):
             start = self.starts[b]
             end = start + len(steps)
-            until: dict[int, int] = {}  # unit: bit behind its last use in this block
+            # Unit: the bit after its last use in this block.
+            until: dict[int, int] = {}
             for unit in _bits(self.live_out[b]):
                 until[unit] = 2 * end
             i = end
@@ -75,7 +76,8 @@ class Liveness:
             for unit, last in until.items():
                 if entering >> unit & 1:
                     mask[unit] |= ((1 << (last - first)) - 1) << first
-                else:  # a register that keeps lanes: live from its first write in this block
+                else:
+                    # A register that keeps lanes: live from its first write in this block.
                     low = min(self._first_touch(steps, start, unit), last - 1)
                     mask[unit] |= ((1 << (last - low)) - 1) << low
 
@@ -88,8 +90,8 @@ class Liveness:
 
 
 def _kept(program: Program, masks: States | None) -> set[int]:
-    """Return the VGPR units that some instruction writes under a narrower mask than another one reads or writes them:
-    writes do not end them.
+    """Return the VGPR units that some instruction writes under a narrower mask than another one reads or writes them.
+    Writes do not end their ranges.
     """
     if masks is None:
         return set()
@@ -123,8 +125,8 @@ def _kept(program: Program, masks: States | None) -> set[int]:
 
 
 def _refuse_never_written(program: Program, undefined: int) -> None:
-    """Raise a ValueError for a register that is read and that nothing writes; what is written on some ways only may be
-    meant.
+    """Raise a ValueError for a register that is read and never written. A register that is written on some paths only
+    may be intended.
     """
     written = _set_of({unit for steps in program.blocks for step in steps for unit in step.writes})
     for unit in _bits(undefined & ~written):
@@ -134,7 +136,7 @@ def _refuse_never_written(program: Program, undefined: int) -> None:
 
 
 def _summary(steps: list[Step], keeps: set[int]) -> tuple[int, int]:
-    """Return what a block reads before it writes it, and what it writes, as bits."""
+    """Return the units that a block reads before it writes them, and those that it writes, as bits."""
     used: set[int] = set()
     written: set[int] = set()
     for step in steps:
@@ -166,7 +168,7 @@ def _bits(value: int) -> list[int]:
 
 
 def _flow(edges: list[tuple[int, ...]], uses: list[int], kills: list[int]) -> tuple[list[int], list[int]]:
-    """Solve liveness over the blocks, upwards until nothing changes."""
+    """Solve liveness over the blocks, backwards until nothing changes."""
     count = len(edges)
     live_in, live_out = [0] * count, [0] * count
     changed = True
@@ -185,8 +187,8 @@ def _flow(edges: list[tuple[int, ...]], uses: list[int], kills: list[int]) -> tu
 def _only_behind_writes(
     program: Program, edges: list[tuple[int, ...]], mine: int, live_in: list[int], live_out: list[int]
 ) -> None:
-    """Take registers that keep lanes, or are read before any write, out of where no write has reached them yet: nothing
-    is kept there.
+    """Restrict the ranges of registers that keep lanes, or that are read before any write, to where a write has reached
+    them. Before that, they hold nothing to keep.
     """
     made = []
     for steps in program.blocks:

@@ -1,8 +1,8 @@
-"""Which lanes write: the EXEC mask over structured code, as a tree of nested states.
+"""Tracks which lanes are active: the EXEC masks of structured code as a tree of nested states.
 
-A vector instruction under a narrowed EXEC leaves the other lanes of its destination as they were. Whether that matters
-is a question of where else the register is used; `states` numbers the masks so that liveness can ask it. State 0 is the
-mask that the wave starts with.
+A vector instruction under a narrowed EXEC keeps the other lanes of its destination. Whether that matters depends on
+where else the register is used. `states` numbers the masks so that liveness can find out. State 0 is the mask at the
+start of the wave.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import NamedTuple
 from ringup.compiler.rdna.instructions.effects import EXEC_HI, EXEC_LO, SCC
 from ringup.compiler.rdna.instructions.steps import Program, Step
 
-UNKNOWN = -1  # a state that nothing is nested in and that is nested in nothing
+# A state that is not nested in any other, and in which no other is nested.
+UNKNOWN = -1
 _NARROWS = re.compile(r"s_and_saveexec|s_and_not0_saveexec|s_and_b|s_and_not1_b|v_cmpx_")
 
 
 class States(NamedTuple):
-    """`at[block]` is the state at a block's start and `changes[block]` lists (index, state behind it); `parent[state]`
-    the mask around it.
+    """`at[block]`: the state at a block's start. `changes[block]`: a list of (index, state after it). `parent[state]`:
+    the enclosing mask.
     """
 
     at: list[int]
@@ -28,18 +29,18 @@ class States(NamedTuple):
     parent: list[int]
 
     def within(self, inner: int, outer: int) -> bool:
-        """Tell whether every lane of `inner` is one of `outer`."""
+        """Return whether every lane of `inner` is a lane of `outer`."""
         while inner > outer:
             inner = self.parent[inner]
         return inner == outer and outer != UNKNOWN
 
 
 def states(program: Program) -> States | None:
-    """Number the EXEC masks; None when the kernel never changes EXEC.
+    """Number the EXEC masks; return None if the kernel never changes EXEC.
 
-    A restore is recognised by its source: the register that a saveexec (or a move of EXEC) filled, and nothing else
-    writes. Anything else that writes EXEC makes a state of its own: nested in the old one if it can only clear lanes,
-    unrelated otherwise.
+    A restore is recognised by its source: a register that only a saveexec (or a move of EXEC) writes. Anything else
+    that writes EXEC creates a new state. It is nested in the old one if it can only clear lanes, and unrelated
+    otherwise.
     """
     blocks = program.blocks
     writers = [[i for i, step in enumerate(steps) if EXEC_LO in step.writes] for steps in blocks]
@@ -57,7 +58,7 @@ class _Masks:
         self.whole_waves = program.code.group_size % program.wave_size == 0
 
     def walk(self) -> States:
-        """Follow the blocks downwards; structured code enters a block from above or by its own loop's end."""
+        """Walk the blocks forwards. In structured code, a block is entered from above or from its own loop's end."""
         blocks, edges = self.program.blocks, self.program.edges()
         at, seen = [UNKNOWN] * len(blocks), [False] * len(blocks)
         at[0], seen[0] = 0, True
@@ -79,7 +80,8 @@ class _Masks:
                 elif at[after] != state:
                     steady = steady and after > number
                     at[after] = UNKNOWN
-        if not steady:  # a loop that comes round with another mask: nothing is known anywhere
+        # A loop iterates with a different mask: nothing is known anywhere.
+        if not steady:
             at, self.parent = [UNKNOWN] * len(blocks), [UNKNOWN] * len(self.parent)
             changes = [[(i, UNKNOWN) for i, _ in some] for some in changes]
         return States(at, changes, self.parent)

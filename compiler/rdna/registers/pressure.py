@@ -1,5 +1,5 @@
-"""How many dwords of a register file are live at each instruction: binary counters in bit slices, one long integer for
-each digit.
+"""Register pressure: how many dwords of a register file are live at each instruction. The counts are bit-sliced: one
+long integer for each binary digit.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from ringup.compiler.rdna.registers.coalesce import Frame
 
 
 class Pressure:
-    """Counts of all instructions at once. Positions are those of `liveness.py`."""
+    """The counts at all instructions at once. Positions are those of `liveness.py`."""
 
     __slots__ = ("digits",)
 
@@ -19,7 +19,7 @@ class Pressure:
                 self.add(mask)
 
     def add(self, carry: int) -> None:
-        """Count one more dword where `carry` has bits."""
+        """Add one dword at the positions of `carry`'s bits."""
         digits, i = self.digits, 0
         while carry:
             if i == len(digits):
@@ -29,14 +29,14 @@ class Pressure:
             i += 1
 
     def remove(self, borrow: int) -> None:
-        """Count one dword less; it must have been counted."""
+        """Subtract one dword, which must have been added."""
         digits, i = self.digits, 0
         while borrow:
             digits[i], borrow = digits[i] ^ borrow, ~digits[i] & borrow
             i += 1
 
     def above(self, size: int) -> int:
-        """Return where more than `size` dwords are live."""
+        """Return the positions at which more than `size` dwords are live."""
         if size >> len(self.digits):
             return 0
         above, equal = 0, -1

@@ -1,5 +1,5 @@
-"""Room for registers that shall live longer: as many as cost no wave of a SIMD, told by the order that the steps have
-now.
+"""The budget for longer live ranges: how many more registers may be live without a loss of occupancy, in the present
+order of the steps.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from ringup.compiler.rdna.instructions.steps import Program
 from ringup.compiler.rdna.registers.liveness import _bits, _flow, _summary
 
 
-class Room:
-    """VGPRs live at each step of a program, counted block by block when asked for."""
+class RegisterBudget:
+    """The VGPRs that are live at each step of a program, counted for a block on first use."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -20,12 +20,13 @@ class Room:
         self._group = (code.lds_bytes, code.group_size, code.wave_size)
         self._live_out: list[int] | None = None
         self._counts: dict[int, list[int]] = {}
-        self._budget = self._budget_of(1)  # that the group's size and LDS leave at least
+        # At least what the group's size and LDS leave.
+        self._budget = self._budget_of(1)
         self._exact = False
 
-    def has(self, block: int, first: int, last: int, dwords: int) -> bool:
-        """Tell whether `dwords` more may live from step `first` to step `last` of a block; if so, count them from now
-        on.
+    def reserve(self, block: int, first: int, last: int, dwords: int) -> bool:
+        """Return whether `dwords` more may be live from step `first` to step `last` of a block. If so, they count from
+        now on.
         """
         counts = self._counts.get(block)
         if counts is None:
@@ -42,7 +43,7 @@ class Room:
 
     @cached_property
     def _vector(self) -> frozenset[int]:
-        """The units of all VGPRs."""
+        """Return the units of all VGPRs."""
         base, regs = self._program.base, self._program.regs
         return frozenset([unit for reg in regs if reg.bank == "v" for unit in range(base[reg], base[reg] + reg.count)])
 
@@ -55,7 +56,7 @@ class Room:
         return self._row.budget(self._row.occupancy(vgprs, *self._group), wave_size)
 
     def _count(self, block: int) -> list[int]:
-        """Return the VGPRs live behind each step of a block."""
+        """Return the number of VGPRs that are live after each step of a block."""
         vector = self._vector
         live = {unit for unit in self._leaving(block) if unit in vector}
         counts = []

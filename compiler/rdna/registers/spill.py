@@ -1,10 +1,11 @@
-"""Spilling: registers that find no place live in memory between their uses.
+"""Spilling: registers that do not fit are kept in memory between their uses.
 
-VGPRs go to scratch, a slot of dwords a lane. A store writes the lanes that EXEC has on and leaves the others of the
-slot alone, a load the same, so a value written under one mask and read under another is put together in the slot
-exactly as it would have been in the register. What reads or writes lanes that are off (v_readlane, DPP with fi, WMMA)
-would not see them reloaded; where EXEC changes, such registers stay. SGPRs go to lanes of VGPRs by v_writelane, which
-takes no heed of EXEC. A register that only ever gets one constant is made again at each use.
+VGPRs go to scratch, in a slot of dwords for each lane. A store writes the lanes that EXEC enables and keeps the others
+of the slot; a load does the same for the register. So a value that is written under one mask and read under another is
+merged in the slot exactly as in the register. Instructions that read or write disabled lanes (v_readlane, DPP with fi,
+WMMA) would not see these lanes reloaded; where EXEC changes, their registers are not spilled. SGPRs go to lanes of
+VGPRs by v_writelane, which ignores EXEC. A register that is set only once, to a constant, is rematerialised at each
+use.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from ringup.compiler.rdna.registers.liveness import Liveness
 from ringup.compiler.rdna.registers.pressure import Pressure
 from ringup.errors import CompileError
 
-LOOP_WEIGHT: Final = 8.0  # a loop counts as so many runs of its body
-FAR: Final = {
-    "gfx11": 4095,
-    "gfx12": (1 << 23) - 1,
-}  # highest immediate offset. Source: RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH"
+# The number of iterations assumed for a loop.
+LOOP_WEIGHT: Final = 8.0
+# The highest immediate offset. Source: RDNA3, RDNA4 ISA references, "FLAT, GLOBAL and SCRATCH".
+MAX_OFFSET: Final = {"gfx11": 4095, "gfx12": (1 << 23) - 1}
 SPILL_NOTE: Final = "spill"
 MOVES: Final = frozenset(("v_mov_b32", "s_mov_b32", "s_mov_b64"))
 
 
 class _Home(NamedTuple):
-    """Where a spilled register lives: the instruction that makes it again, lanes of VGPRs by dword, or a scratch offset
-    in bytes.
+    """Where a spilled register is kept: the instruction that rematerialises it, lanes of VGPRs by dword, or a scratch
+    offset in bytes.
     """
 
     again: Instr | None = None
@@ -38,20 +38,23 @@ class _Home(NamedTuple):
 
 
 class Spiller:
-    """Chooses registers to spill and rewrites the program. `spilled_dwords` counts those that went to memory or
-    lanes.
+    """Chooses registers to spill and rewrites the program. `spilled_dwords` counts those that went
+    to memory or lanes.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.spilled_dwords = 0
-        self._stay: set[Reg] = set()  # registers made by spilling
-        self._lanes: list[tuple[Reg, int]] = []  # lanes not taken yet
-        self._single: dict[Reg, Instr | None] = {}  # the move that alone sets a register to a constant
-        self._far = FAR[program.code.target[:5]]
+        # Registers created by spilling.
+        self._stay: set[Reg] = set()
+        # Free lanes.
+        self._lanes: list[tuple[Reg, int]] = []
+        # The only instruction that sets a register, if it moves a constant.
+        self._single: dict[Reg, Instr | None] = {}
+        self._max_offset = MAX_OFFSET[program.code.target[:5]]
 
     def relieve(self, frames: list[Frame], pressure: Pressure, size: int, liveness: Liveness) -> list[Reg]:
-        """Choose registers until nowhere more than `size` dwords are live; CompileError where nothing more can be
+        """Choose registers until at most `size` dwords are live everywhere. Raises CompileError if no more can be
         spilled.
         """
         over = pressure.above(size)
@@ -70,7 +73,7 @@ class Spiller:
         return chosen
 
     def make_room(self, failed: Frame, frames: list[Frame], size: int, liveness: Liveness) -> list[Reg]:
-        """Choose registers whose absence may let a frame find a gap: as many dwords as it has, the cheapest."""
+        """Choose the cheapest registers, of as many dwords as a frame, so that the frame may find a gap."""
         dwords, chosen = 0, []
         for reg, _ in self._candidates(frames, failed.whole, liveness):
             chosen.append(reg)
@@ -82,7 +85,9 @@ class Spiller:
         return chosen
 
     def _candidates(self, frames: list[Frame], over: int, liveness: Liveness) -> list[tuple[Reg, int]]:
-        """Return registers live at `over` that can be spilled, cheapest for what they cover first."""
+        """Return the registers live at `over` that can be spilled; those of the lowest cost for what they cover come
+        first.
+        """
         weights, stuck = self._weigh(liveness)
         rated = []
         for frame in frames:
@@ -96,15 +101,16 @@ class Spiller:
                 for unit in range(base, base + reg.count):
                     mask |= liveness.mask[unit]
                 covered = (mask & over).bit_count()
-                if (
-                    covered and mask & mask >> 2 & mask >> 4
-                ):  # a range of two instructions is what spilling would make of it
+                # A range of two instructions is as short as spilling would make it.
+                if covered and mask & mask >> 2 & mask >> 4:
                     rated.append((weights.get(reg, 0.0) / (covered * reg.count), base, reg, mask))
         rated.sort(key=lambda one: one[:2])
         return [(reg, mask) for _, _, reg, mask in rated]
 
     def _weigh(self, liveness: Liveness) -> tuple[dict[Reg, float], set[Reg]]:
-        """Return what spilling each register costs (accesses by depth) and those that must stay."""
+        """Return the cost of spilling each register (accesses weighted by loop depth), and the registers that must not
+        be spilled.
+        """
         weights: dict[Reg, float] = {}
         stuck: set[Reg] = set()
         single: dict[Reg, Instr | None] = {}
@@ -126,12 +132,14 @@ class Spiller:
             single[reg] = None
         for reg, again in single.items():
             if again is not None:
-                weights[reg] *= 0.25  # no memory is touched
+                # It needs no memory access.
+                weights[reg] *= 0.25
         return weights, stuck
 
     def _impossible(self, frames: list[Frame], over: int, size: int, liveness: Liveness) -> None:
         left, place = over, (0, 0)
-        while left:  # the first place that the maker wrote, else the first of all
+        # The first place that is not spill code, else the first of all.
+        while left:
             number = ((left & -left).bit_length() - 1) // 2
             block = max(b for b, start in enumerate(liveness.starts) if start <= number and self.program.blocks[b])
             step = self.program.blocks[block][number - liveness.starts[block]]
@@ -150,7 +158,7 @@ class Spiller:
         )
 
     def spill(self, victims: list[Reg], liveness: Liveness) -> None:
-        """Give each register a home and rewrite every instruction that touches one."""
+        """Assign a place to each register, and rewrite every instruction that uses one."""
         homes = {}
         for reg in victims:
             homes[reg] = self._home(reg)
@@ -188,7 +196,7 @@ class Spiller:
         return self._lanes.pop(0)
 
     def _keep_input(self, reg: Reg, homes: dict[Reg, _Home]) -> None:
-        """Store what the dispatcher left in a register; a new one takes the place of what the code knows."""
+        """Store what the dispatcher left in a register. A new register replaces it as the input."""
         arrived = Reg(reg.bank, reg.count, name=f"{reg.name}.in", fixed=reg.fixed)
         self._stay.add(arrived)
         self.program.number(arrived)
@@ -222,8 +230,9 @@ class Spiller:
         temporary: dict[Reg, tuple[Reg, int]] = {}
         for reg, (low, high) in spans.items():
             home = homes[reg]
+            # The only instruction that sets it is removed; each use rematerialises it.
             if home.again is not None and any(_reg_of(instr.operands[i]) is reg for i in effects.defs):
-                return  # the one instruction that sets it: gone, each use makes it again
+                return
             fresh = Reg(reg.bank, reg.count if home.again else high - low, name=f"{reg.name}.s" if reg.name else "")
             if home.again is not None:
                 low = 0
@@ -255,10 +264,11 @@ class Spiller:
         for k, width in _pieces(home.offset // 4 + first, count):
             offset = home.offset + 4 * (first + k)
             piece = _piece(to, at + k, width)
-            if offset <= self._far:
+            if offset <= self._max_offset:
                 self._append(made, f"scratch_load_b{32 * width}", piece, OFF, OFF, offset=offset)
             else:
-                address = _piece(to, at + k, 1)  # the load's own register holds its address
+                # The address is in the load's own destination.
+                address = _piece(to, at + k, 1)
                 self._append(made, "v_mov_b32", address, offset)
                 self._append(made, f"scratch_load_b{32 * width}", piece, address, OFF)
 
@@ -271,7 +281,7 @@ class Spiller:
         for k, width in _pieces(home.offset // 4 + first, count):
             offset = home.offset + 4 * (first + k)
             piece = _piece(source, at + k, width)
-            if offset <= self._far:
+            if offset <= self._max_offset:
                 self._append(made, f"scratch_store_b{32 * width}", OFF, piece, OFF, offset=offset)
             else:
                 address = Reg("v")
@@ -313,7 +323,7 @@ def _piece(reg: Reg, first: int, count: int) -> Operand:
 
 
 def _pieces(dword: int, count: int) -> list[tuple[int, int]]:
-    """Cut dwords that lie at scratch dword `dword` into aligned accesses: (first, width)."""
+    """Split dwords at scratch dword `dword` into aligned accesses: (first, width)."""
     found, k = [], 0
     while k < count:
         at, left = dword + k, count - k

@@ -1,7 +1,8 @@
-"""Registers that one instruction wants in a row: single ones become parts of a new wide one, everywhere in the program.
+"""Creates tuples of consecutive registers for one instruction: single registers become parts of a new wide one,
+everywhere in the program.
 
-No copy is made for it, so only registers that nothing else ties to a place are taken: whole ones that one instruction
-writes, no inputs, and that no copy connects with another register (which coalescing would let vanish).
+That needs no copy, so it is done only for registers without other constraints: whole registers that one instruction
+writes, that are not inputs, and that no copy connects with another register (coalescing could remove such a copy).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ringup.compiler.rdna.registers.coalesce import is_copy
 
 
 class Tuples:
-    """Tuples of a program, made of `candidates`; `rename` brings them in once all are known."""
+    """The tuples of a program, made from `candidates`. `rename` applies all of them."""
 
     def __init__(self, program: Program, candidates: Iterable[Operand]) -> None:
         self._program = program
@@ -38,12 +39,12 @@ class Tuples:
         self._free = {one for one in self._once if one not in tied and one.fixed is None}
 
     def written_once(self, operand: Operand) -> bool:
-        """Tell whether a candidate is a whole register that one instruction writes."""
+        """Return whether a candidate is a whole register that one instruction writes."""
         return operand in self._once
 
     def of(self, operands: Sequence[Operand]) -> Reg | Part | None:
-        """Return a register that holds the operands one after the other: a part of their common one, or a new one to
-        `take`.
+        """Return a register that holds the operands consecutively: a part of their common one, or a new one for `take`;
+        None if neither is possible.
         """
         placed = [self.renamed(one) for one in operands]
         parts = [one for one in placed if isinstance(one, Part)]
@@ -60,7 +61,7 @@ class Tuples:
         return Reg("v", sum(one.count for one in regs))
 
     def take(self, operands: Sequence[Operand], into: Reg) -> None:
-        """Have the operands be parts of a register from `rename` on."""
+        """Register the operands as parts of a register; `rename` applies it."""
         at = 0
         for one in operands:
             if isinstance(one, Reg):
@@ -68,7 +69,7 @@ class Tuples:
                 at += one.count
 
     def rename(self) -> None:
-        """Put the tuples into all operands and units of the steps that there are."""
+        """Apply the tuples to all operands and units of the existing steps."""
         program, part_of = self._program, self._part_of
         if not part_of:
             return
@@ -84,7 +85,7 @@ class Tuples:
             del program.base[reg]
 
     def renamed(self, one: Operand) -> Operand:
-        """Return an operand as it is called behind `rename`."""
+        """Return the name that an operand has after `rename`."""
         if isinstance(one, Reg):
             return self._part_of.get(one, one)
         if isinstance(one, Part):

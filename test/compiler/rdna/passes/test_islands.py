@@ -48,7 +48,7 @@ def random_layout(random):
 
 
 def test_every_branch_of_random_layouts_comes_to_its_goal(monkeypatch):
-    monkeypatch.setattr(islands, "FARTHEST", 60)
+    monkeypatch.setattr(islands, "MAX_REACH", 60)
     random = np.random.default_rng(5)
     longest = 0
     for _ in range(300):
@@ -70,7 +70,7 @@ def test_every_branch_of_random_layouts_comes_to_its_goal(monkeypatch):
             number += 1
         for one in branches:
             end, hops = landing(words, starts[one.place])
-            assert end == starts[one.goal]
+            assert end == starts[one.target]
             longest = max(longest, hops)
     assert longest > 5
 
@@ -92,7 +92,7 @@ def test_the_reach_is_that_of_sixteen_bits():
 
 
 def test_no_place_for_an_island_is_an_error(monkeypatch):
-    monkeypatch.setattr(islands, "FARTHEST", 60)
+    monkeypatch.setattr(islands, "MAX_REACH", 60)
     with pytest.raises(CompileError, match="branches reach 240 bytes"):
         link([bytes(4)] * 200, [Branch(0, 199, "0")], lambda: set(range(200)), encode)
 
@@ -102,7 +102,7 @@ def test_random_programs_over_islands_store_what_is_meant(tools, engine, monkeyp
     lengths = {}
     for seed in sample(range(2000, 2200), few=3 if engine == "interpreter" else 2, spread=False):
         for reach in (1 << 15, SHORT):
-            monkeypatch.setattr(islands, "FARTHEST", reach)
+            monkeypatch.setattr(islands, "MAX_REACH", reach)
             program = tools.random_program(seed, size=400, nests=6)
             binary = tools.check(program.code, program.out_words, engines=(engine,))
             lengths.setdefault(seed, []).append(binary.instructions)
