@@ -1,4 +1,4 @@
-"""Rewrites of machine IR: what no RDNA instruction does becomes what instructions do.
+"""Rewrites of machine IR: operations without an RDNA instruction become operations with one.
 
-Imported by instruction selection alone.
+Only instruction selection imports it.
 """

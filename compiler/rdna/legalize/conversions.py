@@ -1,5 +1,5 @@
-"""Conversions that RDNA has no instruction for: of 64-bit integers, of bf16, and from f64 to 16 bits, where two
-roundings would not make one.
+"""Conversions without an RDNA instruction: of 64-bit integers, of bf16, and from f64 to 16 bits. Two roundings do not
+give the same result as one, so the last goes through rounding to odd.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from ringup.compiler.rdna.legalize.maker import Maker
 
 
 def to_float(m: Maker, v: Value) -> Value | None:
-    """Write a conversion from an integer; those of i32 to f32 and f64, and of i16 to f16, are instructions."""
+    """Rewrite a conversion from an integer. Conversions of i32 to f32 and f64, and of i16 to f16, are instructions."""
     (a,) = v.args
     signed = v.op == "to_float_s"
     if a.type == I64:
@@ -17,7 +17,8 @@ def to_float(m: Maker, v: Value) -> Value | None:
             return _long_to_double(m, a, signed)
         wide = _long_to_float(m, a, signed)
         return wide if v.type == F32 else between(m, wide, v)
-    if a.type == I32 and v.type not in (F32, F64):  # exact in f32 below 2**24; from 65520 on both round to infinity
+    # Below 2**24, the number is exact in f32. From 65520 on, f16 is infinity in one step or in two.
+    if a.type == I32 and v.type not in (F32, F64):
         return between(m, m.op(v.op, F32, a), v)
     if (a.type == I16 and v.type != F16) or a.type.bits == 8:
         wide = m.op("sext" if signed else "zext", I32, a)
@@ -27,15 +28,15 @@ def to_float(m: Maker, v: Value) -> Value | None:
 
 
 def _long_to_double(m: Maker, a: Value, signed: bool) -> Value:
-    """Both halves are exact in f64, so that the sum rounds once."""
+    """Convert both halves, which are exact in f64; their sum rounds once."""
     low, high = m.halves(a)
     upper = m.op("ldexp", F64, m.op("to_float_s" if signed else "to_float_u", F64, high), m.const(32))
     return m.op("fadd", F64, upper, m.op("to_float_u", F64, low))
 
 
 def _long_to_float(m: Maker, a: Value, signed: bool) -> Value:
-    """Move the leading one to bit 63; below the upper half it only matters whether anything is set, which is kept in
-    the last bit.
+    """Shift the leading one to bit 63. Below the upper half, it matters only whether any bit is set; the last bit
+    records that.
     """
     sign = None
     if signed:
@@ -54,13 +55,16 @@ def _long_to_float(m: Maker, a: Value, signed: bool) -> Value:
 
 
 def to_int(m: Maker, v: Value) -> Value | None:
-    """Write a conversion to an integer, saturated, NaN 0; those of f32 and f64 to i32 are instructions."""
+    """Rewrite a saturating conversion to an integer; NaN becomes 0. Conversions of f32 and f64 to
+    i32 are instructions.
+    """
     (a,) = v.args
     if a.type.bits == 16:
         wide = m.op("fconvert", F32, a) if a.type == F16 else _from_bf16(m, a)
         made = Value(v.op, v.type, (wide,), uniform=v.uniform)
         return to_int(m, made) or m.op(v.op, v.type, wide)
-    if v.type.bits < 32:  # saturate at the narrower bounds
+    # Saturate at the bounds of the narrow type.
+    if v.type.bits < 32:
         signed, bits = v.op == "to_int_s", v.type.bits
         whole = m.op(v.op, I32, a)
         least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -76,7 +80,8 @@ def to_int(m: Maker, v: Value) -> Value | None:
 
 def _to_unsigned_long(m: Maker, a: Value) -> Value:
     kind = a.type
-    whole = m.op("trunc", kind, m.op("fmax", kind, a, m.const(0.0, kind)))  # NaN becomes 0
+    # NaN becomes 0.
+    whole = m.op("trunc", kind, m.op("fmax", kind, a, m.const(0.0, kind)))
     high = m.op("trunc", kind, m.op("fmul", kind, whole, m.const(2.0**-32, kind)))
     low = m.op("fma", kind, high, m.const(-(2.0**32), kind), whole)
     number = m.joined(m.op("to_int_u", I32, low), m.op("to_int_u", I32, high), I64)
@@ -84,7 +89,7 @@ def _to_unsigned_long(m: Maker, a: Value) -> Value:
 
 
 def _float_to_long(m: Maker, a: Value) -> Value:
-    """Convert the magnitude, whose halves are exact in f32, then give it the sign."""
+    """Convert the magnitude, whose halves are exact in f32, and apply the sign."""
     least = m.op("fmax", F32, a, m.const(-(2.0**63), F32))
     whole = m.op("trunc", F32, m.op("fabs", F32, least))
     high = m.op("trunc", F32, m.op("fmul", F32, whole, m.const(2.0**-32, F32)))
@@ -96,7 +101,9 @@ def _float_to_long(m: Maker, a: Value) -> Value:
 
 
 def _double_to_long(m: Maker, a: Value) -> Value:
-    """The upper half is rounded down, so that the lower one is not negative; it has 32 bits and is exact."""
+    """Convert both halves. The upper one is rounded down, so the lower one is not negative; it has 32 bits and is
+    exact.
+    """
     whole = m.op("trunc", F64, m.op("fmax", F64, a, m.const(-(2.0**63), F64)))
     high = m.op("floor", F64, m.op("fmul", F64, whole, m.const(2.0**-32, F64)))
     low = m.op("fma", F64, high, m.const(-(2.0**32), F64), whole)
@@ -110,7 +117,7 @@ def _saturated(m: Maker, a: Value, number: Value) -> Value:
 
 
 def between_floats(m: Maker, v: Value) -> Value | None:
-    """Write a conversion between float types; those of f32 with f16 and f64 are instructions."""
+    """Rewrite a conversion between float types. Conversions of f32 from and to f16 and f64 are instructions."""
     (a,) = v.args
     if a.type.count > 1:
         return None
@@ -121,7 +128,7 @@ def between_floats(m: Maker, v: Value) -> Value | None:
 
 
 def between(m: Maker, a: Value, v: Value) -> Value:
-    """Return `a` as the type of `v`, through f32 where it is exact or rounds to odd."""
+    """Convert `a` to the type of `v`, through f32 where f32 is exact, or after rounding to odd."""
     if a.type == v.type:
         return a
     if a.type == F16:
@@ -148,7 +155,7 @@ def _from_bf16(m: Maker, a: Value) -> Value:
 
 
 def _to_bf16(m: Maker, a: Value) -> Value:
-    """Add half of the last place, less one if that place is even, and cut; a NaN stays one and becomes quiet."""
+    """Add half a unit in the last place, less one if that place is even, and truncate. A NaN becomes quiet."""
     bits = m.op("bitcast", I32, a)
     cut = m.op("shr_u", I32, bits, m.const(16))
     odd = m.op("and", I32, cut, m.const(1))
@@ -159,8 +166,8 @@ def _to_bf16(m: Maker, a: Value) -> Value:
 
 
 def _to_odd(m: Maker, a: Value) -> Value:
-    """Round f64 to f32 toward zero, with the last bit set if anything was lost: rounding that once more to fewer bits
-    rounds `a` once.
+    """Round f64 to f32 to odd: toward zero, with the last bit set if anything was lost. Another rounding to fewer bits
+    then gives the same result as a single rounding of `a`.
     """
     near = m.op("fconvert", F32, a)
     back = m.op("fconvert", F64, near)

@@ -1,9 +1,9 @@
-"""Whole-number division, written as multiplications: RDNA has no instruction for it.
+"""Integer division by multiplication: RDNA has no instruction for it.
 
-By a constant: multiplication with a reciprocal that is exact for every dividend up to its known bound. By a value: a
-reciprocal from the f32 unit, made exact by Newton steps in whole numbers, then a quotient that is at most two too small
-and is corrected. Source of the methods: Granlund and Montgomery, "Division by invariant integers using multiplication"
-(1994); Warren, "Hacker's Delight", ch. 9 and 10.
+By a constant: multiplication with a reciprocal that is exact for every dividend up to its known bound. By a variable:
+the f32 unit gives a reciprocal, Newton steps in integers refine it, and the quotient is at most two too small and is
+corrected. Source of the methods: Granlund and Montgomery, "Division by invariant integers using multiplication" (1994);
+Warren, "Hacker's Delight", ch. 9 and 10.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ringup.compiler.rdna.legalize.products import times
 
 
 def unsigned(m: Maker, v: Value) -> Value | None:
-    """Write an unsigned quotient."""
+    """Rewrite an unsigned quotient."""
     return _quotient(m, "div_u", v.type, *v.args)
 
 
 def signed(m: Maker, v: Value) -> Value | None:
-    """Write a signed quotient, toward zero."""
+    """Rewrite a signed quotient, rounded toward zero."""
     return _quotient(m, "div_s", v.type, *v.args)
 
 
 def remainder(m: Maker, v: Value) -> Value | None:
-    """Write a remainder: the dividend without the quotient's multiples; its sign is the dividend's."""
+    """Rewrite a remainder: the dividend minus quotient times divisor. Its sign is the dividend's."""
     a, b = v.args
     if v.op == "rem_s" and _is_positive(m, a) and _is_positive(m, b):
         return remainder(m, Value("rem_u", v.type, v.args))
@@ -56,7 +56,8 @@ def _power(value: Value) -> int | None:
 def _unsigned(m: Maker, type_: Type, a: Value, b: Value) -> Value:
     if b.op == "const" and isinstance(b.imm, int):
         if b.imm == 0:
-            return m.const(0, type_)  # any value
+            # Any value is allowed.
+            return m.const(0, type_)
         return _by_constant(m, type_, a, b.imm)
     if type_ == I64 and m.top(a) < 1 << 32 and m.top(b) < 1 << 32:
         return m.op("zext", I64, _by_value_32(m, m.halves(a)[0], m.halves(b)[0]))
@@ -64,7 +65,7 @@ def _unsigned(m: Maker, type_: Type, a: Value, b: Value) -> Value:
 
 
 def _signed(m: Maker, type_: Type, a: Value, b: Value) -> Value:
-    """Divide magnitudes; the quotient is negative if one of the two is."""
+    """Divide the magnitudes. The quotient is negative if exactly one of the two is."""
     last = m.const(type_.bits - 1)
     if b.op == "const" and isinstance(b.imm, int):
         divisor = b.imm - (1 << type_.bits) if b.imm >> type_.bits - 1 else b.imm
@@ -73,9 +74,8 @@ def _signed(m: Maker, type_: Type, a: Value, b: Value) -> Value:
         power = _power(m.const(abs(divisor), type_))
         if power == 0:
             return a if divisor > 0 else m.op("sub", type_, m.const(0, type_), a)
-        if (
-            power is not None
-        ):  # negative dividends are moved up by the divisor less one, so that the shift rounds toward zero
+        # For negative dividends, the divisor less one is added, so that the shift rounds toward zero.
+        if power is not None:
             lift = m.op("shr_u", type_, m.op("shr_s", type_, a, last), m.const(type_.bits - power))
             quotient = m.op("shr_s", type_, m.op("add", type_, a, lift), m.const(power))
             return quotient if divisor > 0 else m.op("sub", type_, m.const(0, type_), quotient)
@@ -100,16 +100,17 @@ def reciprocal(divisor: int, bound: int, bits: int) -> tuple[int, int, bool]:
     """Return (multiplier, shift, too_wide) with x // divisor == x * multiplier >> bits + shift for every x up to
     `bound`.
 
-    With multiplier = ceil(2**k / d) = (2**k + e) / d, x * multiplier / 2**k exceeds x / d by x * e / (d * 2**k), which
-    stays below 1 / d, the distance of x / d from the next whole number, as long as x * e < 2**k. `too_wide`: the
-    multiplier has one bit more than `bits`.
+    With multiplier = ceil(2**k / d) = (2**k + e) / d, x * multiplier / 2**k exceeds x / d by x * e / (d * 2**k). That
+    is below 1 / d, the distance of x / d from the next integer, as long as x * e < 2**k. `too_wide`: the multiplier has
+    one bit more than `bits`.
     """
     for shift in range(divisor.bit_length() + 1):
         k = bits + shift
         multiplier = -(-(1 << k) // divisor)
         if bound * (multiplier * divisor - (1 << k)) < 1 << k:
             return multiplier, shift, multiplier >> bits != 0
-    raise AssertionError(divisor)  # k = bits + bit_length: e < d <= 2**shift, bound < 2**bits
+    # Not reached: with k = bits + bit_length, e < d <= 2**shift and bound < 2**bits.
+    raise AssertionError(divisor)
 
 
 def _by_constant(m: Maker, type_: Type, a: Value, divisor: int, *, bound: int | None = None) -> Value:
@@ -123,25 +124,26 @@ def _by_constant(m: Maker, type_: Type, a: Value, divisor: int, *, bound: int | 
     multiplier, shift, too_wide = reciprocal(divisor, most, type_.bits)
     if not too_wide:
         return m.op("shr_u", type_, _high(m, type_, a, m.const(multiplier, type_)), m.const(shift))
-    if divisor % 2 == 0:  # an even divisor: half of both, whose bound is half
+    # An even divisor: halve both, which also halves the bound.
+    if divisor % 2 == 0:
         half = m.op("shr_u", type_, a, m.const(1))
         return _by_constant(m, type_, half, divisor // 2, bound=most // 2)
-    part = _high(
-        m, type_, a, m.const(multiplier - (1 << type_.bits), type_)
-    )  # x * (multiplier - 2**bits), then x added without overflow
+    # x * (multiplier - 2**bits); then x is added without overflow.
+    part = _high(m, type_, a, m.const(multiplier - (1 << type_.bits), type_))
     rest = m.op("shr_u", type_, m.op("sub", type_, a, part), m.const(1))
     return m.op("shr_u", type_, m.op("add", type_, rest, part), m.const(shift - 1))
 
 
 def _by_signed_constant(m: Maker, a: Value, divisor: int) -> Value:
-    """Multiply by floor(2**k / d) + 1, which is right for all dividends of 31 bits and a sign; one is added to negative
-    quotients.
+    """Multiply by floor(2**k / d) + 1, which is correct for all dividends of 31 bits and a sign. Negative quotients are
+    increased by one.
     """
     size = abs(divisor)
     shift = next(s for s in range(32) if (((1 << 32 + s) // size) + 1) * size - (1 << 32 + s) <= 1 << s + 1)
     multiplier = (1 << 32 + shift) // size + 1
     high = m.op("mul_hi_s", I32, a, m.const(multiplier))
-    if multiplier >> 31:  # the instruction reads it as multiplier - 2**32
+    # The instruction reads the multiplier as multiplier - 2**32.
+    if multiplier >> 31:
         high = m.op("add", I32, high, a)
     quotient = m.op("shr_s", I32, high, m.const(shift))
     below = m.op("shr_u", I32, a, m.const(31))
@@ -166,7 +168,7 @@ def _high(m: Maker, type_: Type, a: Value, b: Value) -> Value:
 
 
 def _corrected(m: Maker, type_: Type, a: Value, b: Value, quotient: Value, tries: int) -> Value:
-    """Add one to a quotient that is too small, `tries` times: as long as the rest holds the divisor."""
+    """Increment a quotient that is too small, up to `tries` times, while the rest is at least the divisor."""
     one = m.const(1, type_)
     rest = m.op("sub", type_, a, times(m, quotient, b))
     for i in range(tries):
@@ -178,10 +180,10 @@ def _corrected(m: Maker, type_: Type, a: Value, b: Value, quotient: Value, tries
 
 
 def _by_value_32(m: Maker, a: Value, b: Value) -> Value:
-    """Divide by a reciprocal that is never too large: 2**32 less 512 (the error of two roundings and of v_rcp_f32) over
-    the divisor.
+    """Divide with a reciprocal that is never too large: 2**32 less 512 (the error of two roundings and of v_rcp_f32),
+    divided by the divisor.
 
-    One Newton step, z += high(z * (2**32 - b * z)), leaves the quotient at most two too small.
+    After one Newton step, z += high(z * (2**32 - b * z)), the quotient is at most two too small.
     """
     scale = m.const(float(2**32 - 512), F32)
     guess = m.op("to_int_u", I32, m.op("fmul", F32, m.op("rcp", F32, m.op("to_float_u", F32, b)), scale))
@@ -191,8 +193,8 @@ def _by_value_32(m: Maker, a: Value, b: Value) -> Value:
 
 
 def _by_value_64(m: Maker, a: Value, b: Value) -> Value:
-    """The same with 64 bits: the first reciprocal has 22 good bits, two Newton steps make it 2**64 / b less a few
-    units.
+    """Do the same with 64 bits: the first reciprocal has 22 correct bits, and two Newton steps make it 2**64 / b less a
+    few units.
     """
     low, high = m.halves(b)
     two32 = m.const(float(2**32), F32)

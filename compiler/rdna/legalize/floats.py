@@ -1,4 +1,4 @@
-"""Correctly rounded square roots, and what f16 lacks of scaling, written with the hardware's approximations and fused
+"""Correctly rounded square roots, and scaling of f16 by large exponents, from the hardware's approximations and fused
 multiply-adds.
 """
 
@@ -9,27 +9,28 @@ from ringup.compiler.rdna.legalize.maker import Maker
 
 
 def root(m: Maker, v: Value) -> Value:
-    """Write a correctly rounded square root of f16, f32 or f64."""
+    """Rewrite a correctly rounded square root of f16, f32 or f64."""
     (a,) = v.args
-    if v.type == F16:  # the root of 11 bits, right in f32's 24, lies too far from a tie of f16 to be moved over it
+    # The root of an 11-bit number, correct in f32's 24 bits, is too far from a tie of f16 for a second rounding error.
+    if v.type == F16:
         return m.op("fconvert", F16, _root_of_normal(m, m.op("fconvert", F32, a)))
     return _root(m, a) if v.type == F32 else _root_of_double(m, a)
 
 
 def _root(m: Maker, a: Value) -> Value:
-    """Keep small numbers away from denormals, where v_sqrt_f32 flushes and the residuals would lose bits."""
+    """Scale small numbers up: v_sqrt_f32 flushes denormals, and the residuals would lose bits."""
     small = m.op("flt", I1, a, m.const(2.0**-96, F32))
     near = _root_of_normal(m, m.op("select", F32, small, m.op("fmul", F32, a, m.const(2.0**32, F32)), a))
     return m.op("select", F32, small, m.op("fmul", F32, near, m.const(2.0**-16, F32)), near)
 
 
 def _root_of_normal(m: Maker, a: Value) -> Value:
-    """Choose among the approximation and its neighbours: s is right if a lies above s * (s - ulp) and not above s * (s
-    + ulp).
+    """Choose among the approximation and its two neighbours: s is right if a is above s * (s - ulp) and not above s *
+    (s + ulp).
 
-    Tuckerman's test; the products' errors against `a` are exact in sign by fused multiply-add. For 0, infinity and NaN
-    a neighbour is NaN or the comparison false. Source of the test: Markstein, "Computation of elementary functions on
-    the IBM RISC System/6000" (1990).
+    This is Tuckerman's test. Fused multiply-adds give the exact sign of the products' errors. For 0, infinity and NaN,
+    a neighbour is NaN or the comparison is false. Source of the test: Markstein, "Computation of elementary functions
+    on the IBM RISC System/6000" (1990).
     """
     near = m.op("sqrt", F32, a)
     bits = m.op("bitcast", I32, near)
@@ -42,8 +43,8 @@ def _root_of_normal(m: Maker, a: Value) -> Value:
 
 
 def _root_of_double(m: Maker, a: Value) -> Value:
-    """Goldschmidt's iteration from v_rsq_f64, then two corrections by the exact residual; small numbers are scaled by
-    2**256.
+    """Run Goldschmidt's iteration from v_rsq_f64, then two corrections by the exact residual. Small numbers are scaled
+    by 2**256.
     """
     half = m.const(0.5, F64)
     small = m.op("flt", I1, a, m.const(2.0**-767, F64))
@@ -64,7 +65,7 @@ def _root_of_double(m: Maker, a: Value) -> Value:
 
 
 def scaled(m: Maker, v: Value) -> Value | None:
-    """Hold the exponent of an f16's scaling to what matters, since the instruction reads 16 bits of it."""
+    """Clamp the exponent of an f16's scaling, since the instruction reads only 16 bits of it."""
     if v.type != F16:
         return None
     value, exponent = v.args

@@ -1,6 +1,4 @@
-"""Makes machine IR values in the middle of a region that is being rewritten: what `legalize` and its rules write
-with.
-"""
+"""Creates machine IR values inside a region that is being rewritten. `legalize` and its rules use it."""
 
 from __future__ import annotations
 
@@ -13,7 +11,9 @@ I32X2 = vector_type("i32", 2)
 
 
 class Maker:
-    """Writes to `items`, the region under way. Constants go to `constants`, which the function's body begins with."""
+    """Appends to `items`, the items of the current region. New constants go to `constants`, which the function's body
+    will start with.
+    """
 
     def __init__(self, row: Row, bounds: Bounds, group_size: int) -> None:
         self.row, self.bounds, self.group_size = row, bounds, group_size
@@ -22,7 +22,7 @@ class Maker:
         self.quotients: dict[tuple[str, Value, Value], Value] = {}
 
     def op(self, op: str, type_: Type, *args: Value, imm: object = None) -> Value:
-        """Return a pure operation's value: folded if it can be."""
+        """Return the value of a pure operation, folded if possible."""
         folded = fold(op, type_, args, imm)
         if isinstance(folded, Value):
             return folded
@@ -39,9 +39,10 @@ class Maker:
         return made
 
     def const(self, number: float, type_: Type = I32) -> Value:
-        """Return a constant; whole numbers wrap to the type."""
+        """Return a constant. Integers wrap to the type."""
         value = float(number) if type_.is_float else int(number) & (1 << type_.bits) - 1
-        key = (type_.element, repr(value))  # by text: -0.0 is not 0.0
+        # As text, since -0.0 equals 0.0.
+        key = (type_.element, repr(value))
         found = self.constants.get(key)
         if found is None:
             found = self.constants[key] = Value("const", type_, imm=value, uniform=True)
@@ -63,7 +64,7 @@ class Maker:
         return self.op("extract", I32, pair, imm=0), self.op("extract", I32, pair, imm=1)
 
     def joined(self, low: Value, high: Value, type_: Type) -> Value:
-        """Return a 64-bit value of two halves."""
+        """Return a 64-bit value from two halves."""
         if low.op == high.op == "const" and not type_.is_float:
             return self.const(int(low.imm) | int(high.imm) << 32, type_)
         if type_.element == "i64" and high.op == "const" and high.imm == 0:

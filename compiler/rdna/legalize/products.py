@@ -1,4 +1,4 @@
-"""Products of whole numbers, written with what RDNA multiplies: 32 by 32 bits, and 32 by 32 plus 64."""
+"""Integer products, in terms of the multiplications that RDNA has: 32 by 32 bits, and 32 by 32 plus 64."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def times(m: Maker, a: Value, b: Value) -> Value:
 
 
 def product(m: Maker, v: Value) -> Value | None:
-    """Write a product by a power of two as a shift and one of 64 bits by halves; None for one that an instruction
-    computes.
+    """Rewrite a product by a power of two as a shift, and a product of 64 bits in halves. Return None for one that an
+    instruction computes.
     """
     a, b = v.args
     if a.op == "const":
@@ -37,7 +37,7 @@ def product(m: Maker, v: Value) -> Value | None:
 
 
 def product_and_sum(m: Maker, v: Value) -> Value | None:
-    """Keep a multiply-add where one instruction has it: of 24 bits."""
+    """Keep a multiply-add that one instruction computes (24 bits), else split it."""
     a, b, c = v.args
     if not v.uniform and a.op != "const" and b.op != "const" and m.top(a) < 1 << 24 and m.top(b) < 1 << 24:
         return None

@@ -1,5 +1,5 @@
-"""Upper bounds of whole numbers, read as unsigned: what lets a multiplication be one of 24 bits, a division be a shift,
-an offset be folded.
+"""Upper bounds of integers, read as unsigned. They allow 24-bit multiplications, shifts instead of divisions, and
+folded offsets.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from collections.abc import Callable
 from ringup.compiler.machine.ir import Loop, Value
 
 Bounds = dict[Value, int]
-DEPTH = 12  # operations looked through; beyond that the type's own bound is taken
+# The maximum depth of operations; below that, the type's own bound is used.
+DEPTH = 12
 
 
 def top(value: Value, bounds: Bounds, group_size: int, depth: int = DEPTH) -> int:
-    """Return a number that the value, read as unsigned, does not exceed. `bounds` holds what is known and learns what
-    is found.
+    """Return an upper bound of the value, read as unsigned. `bounds` holds known bounds, and new
+    ones are added to it.
     """
     known = bounds.get(value)
     if known is None:
@@ -28,7 +29,7 @@ def top(value: Value, bounds: Bounds, group_size: int, depth: int = DEPTH) -> in
 
 
 def enter_loop(loop: Loop, bounds: Bounds) -> None:
-    """Note what a loop's index is bound by: from a constant start that is not negative, below a constant stop."""
+    """Record the bound of a loop's index, if the start is constant and not negative, and the stop is constant."""
     start, stop = loop.start, loop.stop
     if start.op == "const" and stop.op == "const" and isinstance(start.imm, int) and isinstance(stop.imm, int):
         half = 1 << 31

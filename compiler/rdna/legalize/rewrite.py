@@ -1,9 +1,8 @@
-"""Rewrites what no RDNA instruction does into what instructions do, in machine IR itself: 64-bit products, division,
-some conversions and roots.
+"""Rewrites operations without an RDNA instruction, in machine IR itself: 64-bit products, division, some conversions
+and roots.
 
-The result is a new function: regions, loops and changed values are new, unchanged values are shared with the function
-that came in. Since the rewritten parts are machine IR, uniform ones end up on the SALU and the evaluator of machine IR
-can judge them.
+The result is a new function: regions, loops and changed values are new; unchanged values are shared with the original.
+Since the rewritten parts are machine IR, uniform ones can use the SALU, and the evaluator of machine IR can check them.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ Rule = Callable[[Maker, Value], "Value | None"]
 
 
 def legalize(function: Function, row: Row) -> tuple[Function, Bounds]:
-    """Return an equal function of operations that selection has instructions for, and what is known of the bounds of
-    its values.
-    """
+    """Return an equivalent function of operations that have instructions, and the known bounds of its values."""
     rewriter = _Rewriter(function, row)
     body = rewriter.region(function.body)
     body.items[:0] = rewriter.maker.constants.values()
@@ -87,7 +84,7 @@ class _Rewriter:
 
 
 def _wide_choice(m: Maker, v: Value) -> Value | None:
-    """Write the lesser or greater of 64-bit integers as a choice: there are no such instructions."""
+    """Rewrite the minimum or maximum of 64-bit integers as a select: there are no such instructions."""
     if v.type != I64:
         return None
     a, b = v.args
@@ -97,7 +94,7 @@ def _wide_choice(m: Maker, v: Value) -> Value | None:
 
 
 def _lanes(m: Maker, v: Value) -> Value | None:
-    """Move conditions between lanes as numbers."""
+    """Move conditions between lanes as integers."""
     if v.type != I1:
         return None
     number = m.op("zext", I32, v.args[0])

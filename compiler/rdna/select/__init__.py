@@ -1,4 +1,4 @@
-"""Instruction selection: machine IR to RDNA instructions on virtual registers.
+"""Instruction selection: from machine IR to RDNA instructions on virtual registers.
 
-Imported by `compile.py`; imports the instructions and `legalize`.
+`rdna/target.py` imports it. It imports the instructions and `legalize`.
 """

@@ -1,9 +1,8 @@
-"""One walk over a legal function before its instructions are chosen: where values are used, which are constants, views
-of others, or scalars.
+"""One walk over a legal function before selection: finds the uses of values, constants, views and scalars.
 
-A *view* is a value that needs no instruction: it is some dwords of another one's registers (`extract`, most `bitcast`s,
-the lower half of an i64, a byte that its load extended already). Positions number items in order, so that it can be
-told what happens before what.
+A *view* is a value that needs no instruction: it is some dwords of another value's registers (`extract`, most
+`bitcast`s, the lower half of an i64, a byte that its load has extended). Positions number items in order, to compare
+which comes first.
 """
 
 from __future__ import annotations
@@ -14,38 +13,24 @@ from collections.abc import Callable
 from ringup.compiler.machine.ir import Function, If, Loop, Region, Type, Value
 from ringup.compiler.rdna.instructions.code import Bank
 
-# Operations the SALU does for whole numbers of 16, 32 and 64 bits; other uniform values are computed in VGPRs
+# Operations of the SALU for integers of 16, 32 and 64 bits. Other uniform values are computed in VGPRs.
 SCALAR_INTEGER = frozenset((
     "add", "sub", "mul", "mul_hi_u", "mul_hi_s", "mad", "mad_wide_u", "and", "or", "xor", "not", "shl", "shr_u", "shr_s",
     "min_s", "max_s", "min_u", "max_u", "bit_count", "leading_zeros", "zext", "sext", "truncate", "select", "bitcast", "vector", "extract",
     "to_int_s", "to_int_u", "frexp_exponent", "load", "group_id", "wave_id", "param", "read_lane", "first_lane", "index", "carried", "result",
     "lds_load", "shuffle_xor", "shuffle", "dot4_s", "dot4_u", "undef",
 ))  # fmt: skip
-# Operations of floats that move bits only
+# Operations on floats that only move bits.
 _SCALAR_MOVES = frozenset(("select", "bitcast", "vector", "extract", "fneg", "fabs"))
-# and those that the SALU of RDNA3.5 and RDNA4 computes, for f32 and f16
-SCALAR_FLOAT = frozenset(
-    (
-        "fadd",
-        "fsub",
-        "fmul",
-        "fma",
-        "fmin",
-        "fmax",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "to_float_s",
-        "to_float_u",
-        "fconvert",
-    )
-)
+# Float operations that the SALU of RDNA3.5 and RDNA4 computes, for f32 and f16.
+SCALAR_FLOAT = frozenset((
+    "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "to_float_s", "to_float_u", "fconvert",
+))  # fmt: skip
 _FORMS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 
 
 def dwords(type_: Type, wave_size: int) -> int:
-    """Return the registers that a value of that type takes; a condition is a mask of the wave's lanes."""
+    """Return the number of registers of a value of that type. A condition is a mask of the wave's lanes."""
     if type_.element == "i1":
         return wave_size // 32
     return -(-type_.bits * type_.count // 32)
@@ -66,11 +51,12 @@ def bits_of(value: float, type_: Type) -> int:
 
 
 class Analysis:
-    """What is known of a function's values.
+    """The known facts about a function's values.
 
-    `uses` counts uses by operations and structures, `position` numbers items, `region` holds the region of a value,
-    `last_use` the last position at which the registers of a root are read, `views` (root, first dword, dwords), `bits`
-    constants. `loaded` says how loads of bytes and halfwords extend: zext unless every use is a sext.
+    `uses`: the number of uses by operations and structures. `position`: the number of each item. `region`: the region
+    of a value. `last_use`: the last position that reads the registers of a root. `views`: (root, first dword, dwords).
+    `bits`: constants. `_signed_loads`: the uses of each load of a byte or halfword. Such a load extends with zeros
+    unless every use is a sext.
     """
 
     def __init__(self, function: Function, scalar_floats: bool) -> None:
@@ -82,9 +68,11 @@ class Analysis:
         self.views: dict[Value, tuple[Value, int, int]] = {}
         self.bits: dict[Value, int] = {}
         self.banks: dict[Value, Bank] = {}
-        self.loop_of: dict[Value, tuple[Loop, int]] = {}  # results
+        # For results: the loop and the index of the result.
+        self.loop_of: dict[Value, tuple[Loop, int]] = {}
         self.written: set[int | None] = {i for i, one in enumerate(function.params) if one.written}
-        self.reads_written = False  # some load or atomic may see what the kernel stores
+        # Whether a load or atomic may read what the kernel stores.
+        self.reads_written = False
         self.touches_lds = False
         self._signed_loads: dict[Value, list[int]] = {}
         self._scalar_floats = scalar_floats
@@ -95,7 +83,7 @@ class Analysis:
         self._walk(function.body)
 
     def _count_loads(self, region: Region) -> None:
-        """Count how each narrow load is used: sign-extended, or otherwise."""
+        """Count the uses of each narrow load: as a sign extension, or otherwise."""
         counts = self._signed_loads
         for item in region.items:
             if isinstance(item, Value):
@@ -120,7 +108,7 @@ class Analysis:
         return counts is not None and counts[1] > 0 and counts[0] == 0
 
     def source(self, value: Value) -> int | None:
-        """Return the number of the parameter that an address comes from, None if that cannot be told."""
+        """Return the number of the parameter that an address comes from, None if it is not known."""
         sources = self._sources
         if value not in sources:
             sources[value] = None
@@ -190,7 +178,8 @@ class Analysis:
             self.region[one] = body
         for i, one in enumerate(loop.results):
             self.loop_of[one] = loop, i
-            self.banks[one] = self.bank(loop.carried[i])  # one register holds both
+            # One register holds both.
+            self.banks[one] = self.bank(loop.carried[i])
         self._walk(body)
         end = self.end[body]
         for one in (loop.stop, *loop.following):
@@ -240,8 +229,8 @@ class Analysis:
         return value.args[0].type.element == ("i32" if value.op.startswith("to_float") else value.type.element)
 
     def loads_scalar(self, value: Value) -> bool:
-        """Return whether a load goes through the scalar cache: uniform, of whole dwords, from memory that the kernel
-        does not write.
+        """Return whether a load goes through the scalar cache: it is uniform, of whole dwords, and from memory that the
+        kernel does not write.
         """
         if not value.uniform or len(value.args) > 2 or value.type.size_bytes % 4 or value.type.size_bytes > 64:
             return False
@@ -277,7 +266,7 @@ def _extract(known: Analysis, value: Value) -> None:
 
 
 def _vector(known: Analysis, value: Value) -> None:
-    """Put together again what lies together: consecutive elements of one vector."""
+    """Make consecutive elements of one vector a view of that vector."""
     first = value.args[0]
     if first.op != "extract" or value.type.bits < 32:
         return

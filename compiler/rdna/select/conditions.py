@@ -1,8 +1,8 @@
-"""Conditions: comparisons, choices, and what makes EXEC narrower.
+"""Conditions: comparisons, selects, and instructions that narrow EXEC.
 
-A condition that varies by lane is a mask in SGPRs whose bits of idle lanes mean nothing. A uniform one is SCC where its
-use follows at once, else a mask of all ones or none. A comparison with one use is made where it is used: into VCC for
-v_cndmask_b32, into EXEC for an `If`.
+A condition that varies between lanes is a mask in SGPRs; its bits for inactive lanes are undefined. A uniform one is in
+SCC where its use follows directly, else it is a mask of all ones or all zeros. A comparison with a single use is
+emitted at that use: into VCC for v_cndmask_b32, into EXEC for an `If`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ringup.compiler.rdna.select.integers import mask, nan_pair, nan_test, widen
 
 Rule = Callable[[Emitter, Value, Place], None]
 
-# operation: (relation, letter of the type); relation with the operands swapped, and its opposite
+# Operation: (relation, letter of the type). Below: the relation with swapped operands, and the opposite relation.
 _INTEGER = {
     "eq": ("eq", "u"), "ne": ("ne", "u"), "lt_s": ("lt", "i"), "le_s": ("le", "i"), "lt_u": ("lt", "u"), "le_u": ("le", "u"),
 }  # fmt: skip
@@ -25,16 +25,18 @@ _SWAPPED = {
     "eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "neq": "neq", "nlt": "ngt", "nle": "nge", "ngt": "nlt", "nge": "nle",
 }  # fmt: skip
 _OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "ge": "lt", "gt": "le"}
-_OPPOSITE_FLOAT = {"eq": "neq", "neq": "eq", "lt": "nlt", "le": "nle"}  # the others hold where one is NaN
+# The opposite ones also hold where an operand is NaN.
+_OPPOSITE_FLOAT = {"eq": "neq", "neq": "eq", "lt": "nlt", "le": "nle"}
 _SCALAR_NAME = {"ne": "lg"}
 _SCALAR_FLOAT_NAME = {"neq": "neq"}
 
 
 def comparison(e: Emitter, v: Value, *, opposite: bool = False) -> tuple[str, Operand, Operand]:
-    """Return (relation and type, a, b) of a vector comparison, the operand that may be no VGPR first."""
+    """Return (relation and type, a, b) of a vector comparison. An operand that is not a VGPR comes first."""
     if v.op in ("or", "and"):
         pair = nan_pair(e, v)
-        assert pair is not None  # `_comparing` has asked
+        # `_comparing` has checked it.
+        assert pair is not None
         return nan_test(e, *pair)
     a, b = v.args
     bits = a.type.bits
@@ -58,7 +60,7 @@ def comparison(e: Emitter, v: Value, *, opposite: bool = False) -> tuple[str, Op
 
 
 def _comparing(e: Emitter, condition: Value) -> tuple[Value, bool] | None:
-    """Return a varying comparison that this use makes itself, and whether it wants the opposite."""
+    """Return a varying comparison that is emitted at this use, and whether its opposite is needed."""
     if condition in e.bits or condition.uniform or not e.inner_condition(condition):
         return None
     if condition.op == "not":
@@ -77,7 +79,7 @@ def _comparing(e: Emitter, condition: Value) -> tuple[Value, bool] | None:
 
 
 def choose(e: Emitter, condition: Value, choices: Sequence[tuple[Place, Operand, Operand]]) -> None:
-    """Set each (VGPR, if true, if false) by a condition."""
+    """Set each (VGPR, value if true, value if false) by a condition."""
     found = _comparing(e, condition)
     if found is None:
         by: Operand = mask(e, condition)
@@ -88,8 +90,8 @@ def choose(e: Emitter, condition: Value, choices: Sequence[tuple[Place, Operand,
     else:
         condition, opposite = found
         if condition.op in COMPARISONS and all(is_scalar(yes) and not is_scalar(no) for _, yes, no in choices):
-            # the short form, and that of pairs, takes another than a VGPR only for what is chosen where the condition
-            # does not hold
+            # The short encoding, and that of pairs, takes an operand other than a VGPR only for the value chosen where
+            # the condition is false.
             opposite, choices = not opposite, [(to, no, yes) for to, yes, no in choices]
         name, a, b = comparison(e, condition, opposite=opposite)
         e.emit(f"v_cmp_{name}", e.vcc, a, b)
@@ -100,7 +102,7 @@ def choose(e: Emitter, condition: Value, choices: Sequence[tuple[Place, Operand,
 
 
 def to_scc(e: Emitter, condition: Value) -> bool:
-    """Put a uniform condition into SCC; return False if SCC holds its opposite."""
+    """Put a uniform condition into SCC. Return False if SCC holds its opposite."""
     bits = e.bits.get(condition)
     if bits is not None:
         e.emit("s_cmp_eq_u32", 0, 0)
@@ -128,7 +130,7 @@ def _mask_to_scc(e: Emitter, by: Operand) -> bool:
 
 
 def _scc_of(e: Emitter, v: Value) -> bool | None:
-    """Compute a uniform condition into SCC from its operands; None: it cannot be done without a mask."""
+    """Compute a uniform condition into SCC from its operands. Return None if that needs a mask."""
     op = v.op
     if op == "not":
         return not to_scc(e, v.args[0])
@@ -172,12 +174,15 @@ def _integer_scc(e: Emitter, v: Value) -> bool:
 
 
 def _long_scc(e: Emitter, relation: str, letter: str, a: Value, b: Value) -> bool:
-    """Compare 64 bits: for an order, the borrow of a - b tells a < b; signed numbers are moved up by 2**63 first."""
+    """Compare 64 bits. For an order, the borrow of a - b is a < b; the sign bits of signed numbers
+    are flipped first.
+    """
     if relation in ("eq", "ne"):
         x, y = e.scalar_register(a), e.scalar_register(b)
         e.emit(f"s_cmp_{'eq' if relation == 'eq' else 'lg'}_u64", x, y)
         return True
-    if relation == "le":  # a <= b is not b < a
+    # a <= b is the opposite of b < a.
+    if relation == "le":
         a, b = b, a
     halves = []
     for one in (a, b):
@@ -228,7 +233,7 @@ def _scalars(e: Emitter, value: Value, count: int) -> list[Operand]:
 
 
 def _select_mask(e: Emitter, condition: Value, yes: Value, no: Value, d: Place) -> None:
-    """Choose between conditions."""
+    """Select between conditions."""
     if condition.uniform:
         x, y = mask(e, yes), mask(e, no)
         true = to_scc(e, condition)
@@ -241,7 +246,7 @@ def _select_mask(e: Emitter, condition: Value, yes: Value, no: Value, d: Place) 
 
 
 def narrow(e: Emitter, condition: Value, saved: Place | None) -> None:
-    """Take the lanes where a varying condition does not hold out of EXEC; `saved` gets what EXEC was."""
+    """Remove the lanes in which a varying condition is false from EXEC. `saved` gets the previous EXEC."""
     found = _comparing(e, condition)
     if found is not None:
         name, a, b = comparison(e, found[0], opposite=found[1])

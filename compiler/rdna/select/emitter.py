@@ -1,11 +1,11 @@
-"""What every rule of selection uses: places of values, operands, constants, and instructions whose operands fit their
-encoding.
+"""The common part of all selection rules: places of values, operands, constants, and instructions whose operands fit
+their encoding.
 
-Code is made backwards, from a region's last item to its first, so that an operation is met after all its uses: what
-nobody asked for is not made, a use may take an operation into its own instruction, and a result can be written where it
-is wanted. A rule writes its instructions forwards to `line`. Constant-bus rule of GFX10 and later: a vector instruction
-reads at most two scalar values (SGPRs and literals counted), one literal among them. Source: RDNA3 ISA, "Scalar
-inputs"; LLVM AMDGPUOperandSyntax.
+Code is generated backwards, from a region's last item to its first, so an operation is visited after all its uses.
+Values without a use are not generated, a use may fuse an operation into its own instruction, and a result can be
+written directly to the register where it is needed. A rule appends its instructions in forward order to `line`.
+Constant-bus rule of GFX10 and later: a vector instruction reads at most two scalar values (SGPRs and literals counted),
+one literal among them. Source: RDNA3 ISA, "Scalar inputs"; LLVM AMDGPUOperandSyntax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ringup.compiler.rdna.select.analyze import Analysis, dwords
 
 Place = Reg | Part
 
-# Inline constants that are floats. Source: RDNA3 ISA, "Scalar source operands", 240-248
+# Float inline constants. Source: RDNA3 ISA, "Scalar source operands", 240-248.
 INLINE_FLOATS = (0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0)
 _INLINE = {
     form: {int.from_bytes(struct.pack(form, one), "little"): one for one in INLINE_FLOATS}
@@ -32,8 +32,8 @@ _INLINE["<f"][0x3E22F983] = 0.15915494309189532  # 1 / (2 pi)
 
 @lru_cache(maxsize=65536)
 def number(bits: int, kind: str) -> int | float:
-    """Return a constant as an operand: kind b32, f16 (16 bits), b16 or b64. What is no inline constant is an unsigned
-    literal.
+    """Return a constant as an operand of kind b32, f16 (16 bits), b16 or b64. A number that is not an inline constant
+    is an unsigned literal.
     """
     width = 64 if kind == "b64" else 16 if kind in ("f16", "b16") else 32
     value = bits - (1 << width) if bits >> width - 1 else bits
@@ -47,12 +47,12 @@ def number(bits: int, kind: str) -> int | float:
 
 
 def is_literal(operand: Operand) -> bool:
-    """Return whether a number takes a literal: all that `number` gave as an integer out of the inline range."""
+    """Return whether a number needs a literal: an integer from `number` outside the inline range."""
     return isinstance(operand, int) and not -16 <= operand <= 64
 
 
 def is_scalar(operand: Operand) -> bool:
-    """Return whether an operand is no VGPR."""
+    """Return whether an operand is not a VGPR."""
     if isinstance(operand, Signed):
         operand = operand.source
     if isinstance(operand, Reg):
@@ -61,7 +61,7 @@ def is_scalar(operand: Operand) -> bool:
 
 
 class Emitter:
-    """State of one function's selection. See the module's docstring."""
+    """The state of the selection of one function. The module's docstring explains it."""
 
     def __init__(self, function: Function, row: Row, bounds: Bounds) -> None:
         self.function, self.row = function, row
@@ -70,13 +70,17 @@ class Emitter:
         self.places: dict[Value, Place] = {}
         self.line: list[Instr] = []
         self.here: Region = function.body
-        self.now = 0  # position of the item under way
-        self.ends: dict[Value, int] = {}  # carried values whose register is overwritten in the body: the position where
-        self.floors: dict[Place, int] = {}  # registers of those: not to be written before that position
+        # The position of the current item.
+        self.now = 0
+        # Carried values whose register the body overwrites, with the position where it does.
+        self.ends: dict[Value, int] = {}
+        # The registers of these values. They must not be written before that position.
+        self.floors: dict[Place, int] = {}
         self.wave = function.wave_size
         self.lanes = self.wave // 32
         self.vcc, self.exec = (VCC_LO, EXEC_LO) if self.wave == 32 else (VCC, EXEC)
-        self.b = f"b{self.wave}"  # suffix of mask instructions
+        # The suffix of mask instructions.
+        self.b = f"b{self.wave}"
         self.leaves: dict[str, Reg] = {}
         self.bases: dict[tuple[Value, int], Place] = {}
         self.moved: dict[tuple[Value, int], Reg] = {}
@@ -84,10 +88,10 @@ class Emitter:
         self.params: dict[int, Place] = {}
         self._bounds = bounds
 
-    # places
+    # Places
 
     def place(self, value: Value) -> Place:
-        """Return where a value lies: asks for it to be made."""
+        """Return the place of a value, and thereby request that it is computed."""
         found = self.places.get(value)
         if found is None:
             view = self.views.get(value)
@@ -101,7 +105,9 @@ class Emitter:
         return found
 
     def claim(self, value: Value, place: Place) -> bool:
-        """Have a value made where it is wanted, if nothing asked for it yet and the register is free from there on."""
+        """Let a value be computed in `place`, if nothing has requested it yet and the register is free from there on.
+        Return whether that was done.
+        """
         if (
             value in self.places or value in self.views or value in self.bits or self.known.region.get(value) is not self.here
             or value.op in _NOT_MADE or self.known.bank(value) != bank(place)
@@ -117,10 +123,10 @@ class Emitter:
         """Return an upper bound of a scalar, read as unsigned."""
         return top(value, self._bounds, self.function.group_size)
 
-    # what a use may take in
+    # Fusing
 
     def reachable(self, value: Value) -> bool:
-        """Return whether what a value is made of still lies in registers here."""
+        """Return whether the operands of a value are still in registers here."""
         ends = self.ends
         if ends:
             views = self.views
@@ -132,8 +138,8 @@ class Emitter:
         return True
 
     def inner(self, value: Value, op: str) -> bool:
-        """Return whether `value` is an `op` that this use, its only one, takes into its instruction: a varying value of
-        the same region.
+        """Return whether `value` is an `op` that its only use, this one, can fuse: a varying value
+        of the same region.
         """
         return (
             value.op == op and self.uses[value] == 1 and value not in self.places and self.known.region.get(value) is self.here
@@ -141,15 +147,15 @@ class Emitter:
         )  # fmt: skip
 
     def inner_condition(self, value: Value) -> bool:
-        """Return whether this use of a condition, its only one, makes it itself."""
+        """Return whether a condition is emitted at this use, which must be its only one."""
         return (
             self.uses[value] == 1 and value not in self.places and self.known.region.get(value) is self.here and self.reachable(value)
         )  # fmt: skip
 
-    # operands
+    # Operands
 
     def any(self, value: Value, kind: str = "b32") -> Operand:
-        """Return a vector instruction's source: constant, SGPR or VGPR. 64-bit literals are put in SGPRs."""
+        """Return a source of a vector instruction: constant, SGPR or VGPR. 64-bit literals are put into SGPRs."""
         bits = self.bits.get(value)
         if bits is None:
             return self.place(value)
@@ -159,7 +165,7 @@ class Emitter:
         return found
 
     def constant(self, bits: int) -> Reg:
-        """Return an SGPR with 32 bits, filled once at the kernel's start."""
+        """Return an SGPR with a 32-bit constant, set once at the kernel's start."""
         return self.constants.setdefault(bits, Reg("s"))
 
     def scalar_pair(self, bits: int) -> Reg:
@@ -170,7 +176,7 @@ class Emitter:
         return made
 
     def float(self, value: Value, kind: str) -> Operand:
-        """Return a float source, sign changes taken in."""
+        """Return a float source, with sign changes folded into it."""
         neg = absolute = False
         while value.op in ("fneg", "fabs") and value not in self.bits and self.reachable(value):
             if value.op == "fabs":
@@ -190,7 +196,7 @@ class Emitter:
         return Signed(self.place(value), neg, absolute)
 
     def vector(self, value: Value, kind: str = "b32") -> Place:
-        """Return a value in VGPRs, copied there if it is none."""
+        """Return a value in VGPRs, copied there if necessary."""
         count = dwords(value.type, self.wave)
         if value not in self.bits:
             found = self.place(value)
@@ -199,14 +205,16 @@ class Emitter:
         return self.copied(self.parts(value, count), "v")
 
     def copied(self, parts: list[Operand], where: str) -> Reg:
-        """Return new registers with those dwords."""
+        """Copy dwords to new registers."""
         made = Reg("v" if where == "v" else "s", len(parts))
         for i, one in enumerate(parts):
             self.move(made[i] if len(parts) > 1 else made, one)
         return made
 
     def scalar(self, value: Value, kind: str = "b32") -> Operand:
-        """Return a SALU source: a constant or SGPRs; 64-bit literals that no instruction holds are put in SGPRs."""
+        """Return a SALU source: a constant or SGPRs. 64-bit literals that do not fit an instruction
+        are put into SGPRs.
+        """
         bits = self.bits.get(value)
         if bits is not None:
             found = number(bits, kind)
@@ -242,12 +250,10 @@ class Emitter:
         """Return a new register."""
         return Reg("v" if where == "v" else "s", count)
 
-    # instructions
+    # Instructions
 
     def emit(self, mnemonic: str, *operands: Operand, **modifiers: object) -> None:
-        """Write an instruction as it is; a scalar one of two literals, of which it holds one, gets the other from an
-        SGPR.
-        """
+        """Append an instruction. A scalar instruction holds one literal; a second one is put into an SGPR."""
         if mnemonic[:2] == "s_" and len(operands) > 1:
             literals = {one for one in operands if type(one) is int and not -16 <= one <= 64}
             if len(literals) > 1:
@@ -269,8 +275,8 @@ class Emitter:
             self.emit("s_mov_b32", to, source)
 
     def valu(self, mnemonic: str, to: Place, *sources: Operand, limit: int = 2, **modifiers: object) -> None:
-        """Write a vector instruction: scalar sources beyond the bus's limit are copied first, a result for SGPRs
-        afterwards.
+        """Append a vector instruction. Scalar sources above the limit of the constant bus are copied first; a result
+        for SGPRs is copied afterwards.
         """
         fitted = self.fit(sources, limit)
         if bank(to) == "s" and not mnemonic.startswith("v_cmp"):
@@ -282,7 +288,7 @@ class Emitter:
         self.emit(mnemonic, to, *fitted, **modifiers)
 
     def fit(self, sources: tuple[Operand, ...], limit: int = 2) -> list[Operand]:
-        """Return sources that one vector instruction may read."""
+        """Return the sources in a form that one vector instruction can read."""
         fitted = list(sources)
         seen: list[Operand] = []
         literal = False
@@ -308,8 +314,8 @@ class Emitter:
         return fitted
 
     def copy_all(self, pairs: list[tuple[Place, Operand]]) -> None:
-        """Copy dwords as if all at once: a source that another copy overwrites is read before, cycles go through a
-        temporary.
+        """Copy dwords as if all copies happened at once: a source is read before another copy overwrites it. Cycles go
+        through a temporary.
         """
         waiting = [(to, of) for to, of in pairs if _key(to) != _key(of)]
         while waiting:
@@ -320,14 +326,15 @@ class Emitter:
                     self.move(to, of)
                 waiting = [pair for pair in waiting if pair not in ready]
                 continue
-            to, of = waiting[0]  # a cycle: keep what is overwritten first
+            # A cycle: save the dword that is overwritten first.
+            to, of = waiting[0]
             kept = self.temporary(bank(to))
             self.move(kept, to)
             waiting = [(one, kept if _key(source) == _key(to) else source) for one, source in waiting]
 
 
-# Operations whose instructions read all they read before they write, or go dword by dword: their result may take the
-# place of an operand
+# Operations whose instructions read all operands before they write, or work dword by dword. Their result may be in the
+# register of an operand.
 IN_PLACE = frozenset((
     "fadd", "fsub", "fmul", "fma", "fmin", "fmax", "floor", "ceil", "trunc", "round", "packed", "dot2", "dot4_s", "dot4_u", "matrix",
     "and", "or", "xor",

@@ -1,8 +1,8 @@
 """Floating point: arithmetic, rounding, the hardware's functions, exact division, conversions.
 
-MODE must keep denormals of all types and round to nearest even, with IEEE mode off and DX10_CLAMP on: the kernel
-descriptor says so. Output modifiers (multiplication by 2, 4 and 1/2 for nothing) are never used, since the hardware
-ignores them while denormals are kept.
+The kernel descriptor sets MODE: denormals of all types kept, round to nearest even, IEEE mode off, DX10_CLAMP on.
+Output modifiers (free multiplication by 2, 4 and 1/2) are never used, since the hardware ignores them while denormals
+are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BINARY = {"fadd": "add", "fmul": "mul", "fmin": "min", "fmax": "max"}
 
 
 def kind_of(v: Value) -> str:
-    """Return how constants of a float type are written; a type without arithmetic is a CompileError."""
+    """Return the kind of constants of a float type. Raises CompileError for a type without arithmetic."""
     found = _KINDS.get(v.type.element)
     if found is None or v.type.count > 1:
         raise CompileError(
@@ -52,7 +52,8 @@ def _sub(e: Emitter, v: Value, d: Place) -> None:
     if bank(d) == "s":
         return e.emit(f"s_sub_{element}", d, e.scalar(a, kind), e.scalar(b, kind))
     x, y = e.float(a, kind), e.float(b, kind)
-    if element == "f64":  # there is no subtraction
+    # There is no subtraction.
+    if element == "f64":
         bits = e.bits.get(b)
         return e.valu("v_add_f64", d, x, _negated(y) if bits is None else e.scalar_pair(bits ^ 1 << 63))
     if is_scalar(y) and not is_scalar(x):
@@ -67,7 +68,7 @@ def _negated(operand: Operand) -> Operand:
 
 
 def _across(e: Emitter, mnemonic: str, v: Value, d: Place) -> bool:
-    """Take a neighbour's value in by DPP: one instruction of a reduction over lanes."""
+    """Fuse a value from another lane by DPP: one instruction of a reduction over lanes."""
     for one, other in (v.args, v.args[::-1]):
         if one.op == "shuffle_xor" and isinstance(one.imm, int) and 0 < one.imm < 16 and e.inner(one, "shuffle_xor"):
             if one.args[0] in e.bits or other in e.bits or e.known.bank(one.args[0]) == "s":
@@ -79,10 +80,10 @@ def _across(e: Emitter, mnemonic: str, v: Value, d: Place) -> bool:
 
 
 def _three(e: Emitter, v: Value, d: Place, kind: str) -> bool:
-    """Take an extreme of three, or a value held between constants, into one instruction.
+    """Use one instruction for the extreme of three values, or for a value clamped between constants.
 
-    v_med3 gives the lower bound for NaN, as fmin(fmax(x, low), high) does; the other order would give the upper one and
-    stays two instructions.
+    For NaN, v_med3 returns the lower bound, as fmin(fmax(x, low), high) does. The other order would return the upper
+    one, so it stays two instructions.
     """
     which, element = v.op[1:], v.type.element
     for one, other in (v.args, v.args[::-1]):
@@ -112,7 +113,8 @@ def _fma(e: Emitter, v: Value, d: Place) -> None:
     if element == "f32" and _mixed(e, v, d):
         return None
     if element != "f64":
-        e.claim(c, d)  # an addend with no later use: its register becomes the sum's
+        # An addend without a later use: its register becomes the sum's.
+        e.claim(c, d)
     x, y, z = e.float(a, kind), e.float(b, kind), e.float(c, kind)
     if element != "f64":
         if is_scalar(y) and not is_scalar(x):
@@ -132,7 +134,7 @@ def _same(a: Operand, b: Operand) -> bool:
 
 
 def _mixed(e: Emitter, v: Value, d: Place) -> bool:
-    """Take conversions of f16 operands in: they are exact."""
+    """Fuse conversions of f16 operands, which are exact."""
     halves = [one.op == "fconvert" and one.args[0].type.element == "f16" and e.inner(one, "fconvert") for one in v.args]
     if not any(halves):
         return False
@@ -155,7 +157,8 @@ def _mixed(e: Emitter, v: Value, d: Place) -> bool:
         selects.append(upper)
         wide.append(int(half))
     fitted = e.fit(tuple(sources))
-    for i, source in enumerate(fitted):  # no literals
+    # Literals are not allowed.
+    for i, source in enumerate(fitted):
         if is_literal(source):
             fitted[i] = e.copied([source], "v")
     e.emit("v_fma_mix_f32", d, *fitted, op_sel=tuple(selects), op_sel_hi=tuple(wide))
@@ -180,7 +183,7 @@ def _unary(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _sign(e: Emitter, v: Value, d: Place) -> None:
-    """Change or drop a sign where no use took it in."""
+    """Change or clear a sign that no use has fused."""
     negate = v.op == "fneg"
     parts = e.parts(v.args[0])
     to = e.pieces(d)
@@ -213,7 +216,7 @@ def _exponent(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _divide(e: Emitter, v: Value, d: Place) -> None:
-    """Divide exactly: a reciprocal, Newton steps on scaled operands, and a fix-up of what was scaled or special.
+    """Divide exactly: a reciprocal, Newton steps on scaled operands, and a fix-up of scaled and special values.
 
     Source of the use of v_div_scale, v_div_fmas and v_div_fixup: RDNA3 ISA, their descriptions.
     """
@@ -250,21 +253,22 @@ def _divide(e: Emitter, v: Value, d: Place) -> None:
         e.emit("v_fmac_f32", quotient, left, inverse)
     left, joined = new(), new()
     e.emit(f"v_fma_{form}", left, minus, quotient, scaled_n)
-    e.emit(f"v_div_fmas_{form}", joined, left, inverse, quotient)  # reads VCC
+    # This reads VCC.
+    e.emit(f"v_div_fmas_{form}", joined, left, inverse, quotient)
     return e.valu(f"v_div_fixup_{form}", d, joined, by, n)
 
 
 def _plain(e: Emitter, value: Value, kind: str) -> Operand:
-    """Return a source without sign changes: v_div_scale's must be those of v_div_fixup, and it has no absolute
-    value.
+    """Return a source without sign changes: v_div_scale must have the same sources as v_div_fixup, and it has no
+    absolute value.
     """
     found = e.any(value, kind)
     return e.copied([found], "v") if is_literal(found) else found
 
 
 def _divide_half(e: Emitter, v: Value, d: Place) -> None:
-    """Divide in f32 with one correction, whose error is far below the distance of a quotient of 11 bits from a tie;
-    then fix what is special.
+    """Divide in f32 with one correction, then fix special values. The error is far below the distance of an 11-bit
+    quotient from a tie.
     """
     n, by = (e.vector(one, "f16") for one in v.args)
     wide_n, wide_by, inverse, near, left, better, half = (e.temporary() for _ in range(7))
@@ -278,7 +282,7 @@ def _divide_half(e: Emitter, v: Value, d: Place) -> None:
     return e.valu("v_div_fixup_f16", d, half, by, n)
 
 
-_CONVERSIONS = {  # (from, to): mnemonic
+_CONVERSIONS = {  # (from, to), or (from, to, sign): mnemonic
     ("f32", "f16"): "v_cvt_f16_f32", ("f16", "f32"): "v_cvt_f32_f16", ("f32", "f64"): "v_cvt_f64_f32", ("f64", "f32"): "v_cvt_f32_f64",
     ("i32", "f32", "s"): "v_cvt_f32_i32", ("i32", "f32", "u"): "v_cvt_f32_u32", ("i32", "f64", "s"): "v_cvt_f64_i32",
     ("i32", "f64", "u"): "v_cvt_f64_u32", ("i16", "f16", "s"): "v_cvt_f16_i16", ("i16", "f16", "u"): "v_cvt_f16_u16",

@@ -31,25 +31,27 @@ _RULES: dict[str, Callable[[Emitter, Value, Place], None]] = {
     **integers.RULES, **conditions.RULES, **floats.RULES, **select_memory.RULES, **select_lanes.RULES,
     **vectors.RULES,
 }  # fmt: skip
-_SILENT = frozenset(("const", "param"))  # their uses make them, or the prologue
+# Their uses create them, or the prologue does.
+_SILENT = frozenset(("const", "param"))
 
 
 def select(function: Function, target: str) -> Code:
-    """Return the code of a function for a processor; what it cannot do is a CompileError."""
+    """Return the code of a function for a processor. Raises CompileError for what the processor cannot do."""
     known = row(target)
     if function.wave_size not in (32, 64):
         raise CompileError(f"kernel {function.name}: waves of {function.wave_size} lanes; RDNA has 32 and 64")
     legal, bounds = legalize(function, known)
-    maker = _Selection(Emitter(legal, known, bounds))
-    return maker.code(target)
+    return _Selection(Emitter(legal, known, bounds)).code(target)
 
 
 class _Selection:
     def __init__(self, emitter: Emitter) -> None:
         self.e = emitter
         self.prologue = Prologue(emitter)
-        self.blocks: list[Block] = []  # the last first
-        self.out: list[Instr] = []  # of the block under way, the last first
+        # In reverse order.
+        self.blocks: list[Block] = []
+        # The instructions of the current block, in reverse order.
+        self.out: list[Instr] = []
         self.depth = 0
 
     def code(self, target: str) -> Code:
@@ -75,10 +77,10 @@ class _Selection:
             function.wave_size, function.lds_bytes, self.prologue.group_ids,
         )  # fmt: skip
 
-    # blocks
+    # Blocks
 
     def _flush(self) -> None:
-        """Put a rule's instructions, written forwards, before what is there."""
+        """Move a rule's instructions, which are in forward order, before the existing ones."""
         line = self.e.line
         if line:
             line.reverse()
@@ -86,7 +88,7 @@ class _Selection:
             line.clear()
 
     def _close(self) -> Block:
-        """End the block under way at its beginning and return it: what is made next stands before it."""
+        """Close the current block at its beginning and return it. Further code comes before it."""
         if not self.out and self.blocks and self.blocks[-1].depth == self.depth:
             return self.blocks[-1]
         self.out.reverse()
@@ -95,10 +97,10 @@ class _Selection:
         self.out = []
         return made
 
-    # structure
+    # Structure
 
     def _region(self, region: Region, *, last: bool = False) -> None:
-        """Make a region's code. `last`: nothing follows it that looks at EXEC."""
+        """Generate the code of a region. `last`: nothing after the region depends on EXEC."""
         e = self.e
         outer, e.here = e.here, region
         places, position, out, rules, line = e.places, e.known.position, self.out, _RULES, e.line
@@ -136,7 +138,7 @@ class _Selection:
     def _effect(self, item: Value, place: Place | None) -> None:
         rule = select_memory.EFFECTS.get(item.op)
         if rule is None:
-            raise CompileError(f"{item.op}: RDNA's selection knows no such operation")
+            raise CompileError(f"{item.op}: RDNA's instruction selection does not support this operation")
         rule(self.e, item, place)
 
     def _if(self, item: If, last: bool) -> None:
@@ -153,7 +155,8 @@ class _Selection:
             saved = e.temporary("s", e.lanes)
             self.out.append(Instr(f"s_mov_{e.b}", e.exec, saved))
         after = self._close()
-        self._region(item.body, last=last or not condition.uniform)  # EXEC is put back here, or nobody looks
+        # EXEC is restored after the body, or nothing depends on it.
+        self._region(item.body, last=last or not condition.uniform)
         self._close()
         e.now = now
         if condition.uniform:
@@ -200,11 +203,11 @@ class _Selection:
         self._enter(loop, index, after, live)
 
     def _result_places(self, loop: Loop) -> list[Place | None]:
-        """Return where results were asked to lie: the carried values lie there all along."""
+        """Return the requested places of the results. The carried values have the same places."""
         return [self.e.places.get(one) for one in loop.results]
 
     def _latch(self, loop: Loop, index: Place, head: Block, live: list[bool]) -> None:
-        """Write a loop's end: carried values follow, the index steps, and back."""
+        """Emit the end of a loop: update the carried values and the index, and branch back."""
         e = self.e
         stop = e.scalar(loop.stop)
         pairs: list[tuple[Place, Operand]] = []
@@ -222,13 +225,16 @@ class _Selection:
         self._flush()
 
     def _follows_in_place(self, carried: Value, following: Value, place: Place) -> bool:
-        """Have the following value made in the carried one's register, if nobody reads that any more by then."""
+        """Let the following value be computed in the carried one's register, if nothing reads that later. Return
+        whether that was done.
+        """
         e, known = self.e, self.e.known
         last_use = known.last_use.get(carried, 0)
         if isinstance(place, Part) or following in e.places or following in e.bits or following in e.views:
             return False
         found = known.loop_of.get(following)
-        if found is not None:  # an inner loop's result: its carried value may lie in this register all along
+        # The result of an inner loop: its carried value may have this register in the whole loop.
+        if found is not None:
             inner, _ = found
             if (
                 known.position.get(inner, -1) < last_use
@@ -255,7 +261,9 @@ class _Selection:
         return any(one is loop for one in region.items)
 
     def _enter(self, loop: Loop, index: Place, after: Block, live: list[bool]) -> None:
-        """Write what comes before a loop: initial values, the first index, and the way around if it may run no time."""
+        """Emit the code before a loop: initial values, the first index, and a branch around the loop if it may run zero
+        times.
+        """
         e = self.e
         pairs: list[tuple[Place, Operand]] = []
         for one, of, wanted in zip(loop.carried, loop.initial, live, strict=True):

@@ -1,6 +1,4 @@
-"""Whole numbers: sums, products, shifts, logic, extrema, widths. In SGPRs by the SALU where the value lies there, else
-by the VALU.
-"""
+"""Integers: sums, products, shifts, logic, extrema, widths. The SALU computes values in SGPRs, the VALU all others."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ Rule = Callable[[Emitter, Value, Place], None]
 
 
 def _commuted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Return the operands with what is no VGPR first, where the short encodings take it."""
+    """Return the operands with one that is not a VGPR first, as the short encodings require."""
     return (b, a) if is_scalar(b) and not is_scalar(a) else (a, b)
 
 
@@ -53,7 +51,7 @@ _ADD_FUSED = {
 
 
 def _add_long(e: Emitter, v: Value, d: Place, name: str) -> None:
-    """Add or subtract by halves; the carry goes from the lower to the upper."""
+    """Add or subtract in halves, with a carry from the lower to the upper one."""
     low, high = e.pieces(d)
     scalar = bank(d) == "s"
     (a_low, a_high), (b_low, b_high) = (_halves(e, one, scalar) for one in v.args)
@@ -67,7 +65,7 @@ def _add_long(e: Emitter, v: Value, d: Place, name: str) -> None:
 
 
 def _halves(e: Emitter, value: Value, scalar: bool) -> list[Operand]:
-    """Return the halves of a 64-bit operand; the upper one of a number widened from 32 bits is 0."""
+    """Return the halves of a 64-bit operand. The upper one of a number that was zero-extended from 32 bits is 0."""
     if value.op == "zext" and value not in e.bits and value.args[0].type.bits == 32 and e.reachable(value):
         return [e.scalar(value.args[0]) if scalar else e.any(value.args[0]), 0]
     if not scalar or value in e.bits:
@@ -97,9 +95,8 @@ def _mul(e: Emitter, v: Value, d: Place) -> None:
     if v.type.bits == 16:
         return e.valu("v_mul_lo_u16", d, e.any(a, "b16"), e.any(b, "b16"))
     if not (e.top(a) >> 24 or e.top(b) >> 24):
-        return e.valu(
-            "v_mul_u32_u24", d, *_commuted(e.any(a), e.any(b))
-        )  # QUIRK: full rate; v_mul_lo_u32 has a quarter of it
+        # QUIRK: full rate; v_mul_lo_u32 has a quarter of it.
+        return e.valu("v_mul_u32_u24", d, *_commuted(e.any(a), e.any(b)))
     return e.valu("v_mul_lo_u32", d, e.any(a), e.any(b))
 
 
@@ -111,7 +108,8 @@ def _mul_high(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _mad(e: Emitter, v: Value, d: Place) -> None:
-    a, b, c = v.args  # only those of 24 bits are left by `legalize`
+    # `legalize` leaves only those of 24 bits.
+    a, b, c = v.args
     e.valu("v_mad_u32_u24", d, e.any(a), e.any(b), e.any(c))
 
 
@@ -165,7 +163,7 @@ _LOGIC_FUSED = {
 
 
 def _bitfield(e: Emitter, shifted: Value, mask: Value, d: Place) -> bool:
-    """Take `x >> n & ones` into one instruction."""
+    """Use one instruction for `x >> n & ones`."""
     ones = e.bits.get(mask)
     if ones is None or ones & ones + 1 or not ones or not e.inner(shifted, "shr_u") or shifted.args[1] not in e.bits:
         return False
@@ -183,8 +181,8 @@ def _mask_logic(e: Emitter, v: Value, d: Place) -> None:
 
 
 def nan_pair(e: Emitter, v: Value) -> tuple[str, Value, Value] | None:
-    """Return (relation, a, b) if one comparison tells what two do that this use makes itself: whether either is NaN, or
-    neither.
+    """Return (relation, a, b) if one comparison replaces two that are emitted at this use: whether either value is NaN,
+    or neither.
     """
     found = _NAN_TESTS.get(v.op)
     if found is None or v.uniform:
@@ -208,7 +206,7 @@ _NAN_TESTS = {"or": ("fne", "u"), "and": ("feq", "o")}
 
 
 def mask(e: Emitter, condition: Value) -> Operand:
-    """Return a condition as a mask of lanes: all ones or none if it is uniform."""
+    """Return a condition as a mask of lanes. A uniform constant is all ones or all zeros."""
     bits = e.bits.get(condition)
     return e.place(condition) if bits is None else -1 if bits & 1 else 0
 
@@ -225,7 +223,7 @@ def _not(e: Emitter, v: Value, d: Place) -> None:
     return None
 
 
-# (operation, bits): SALU name; the VALU's with the amount first
+# (operation, bits): the SALU's instruction, and the VALU's, which has the amount first.
 _SHIFTS = {
     ("shl", 16): ("s_lshl_b32", "v_lshlrev_b16"), ("shl", 32): ("s_lshl_b32", "v_lshlrev_b32"), ("shl", 64): ("s_lshl_b64", "v_lshlrev_b64"),
     ("shr_u", 16): ("s_lshr_b32", "v_lshrrev_b16"), ("shr_u", 32): ("s_lshr_b32", "v_lshrrev_b32"), ("shr_u", 64): ("s_lshr_b64",
@@ -248,9 +246,8 @@ def _shift(e: Emitter, v: Value, d: Place) -> None:
             of = wide
         return e.emit(scalar, d, of, count)
     if bits == 64:
-        return e.valu(
-            vector, d, e.any(amount), e.any(a, "b64"), limit=1
-        )  # QUIRK: 64-bit shifts read one scalar. Source: LLVM SIInstrInfo
+        # QUIRK: 64-bit shifts read one scalar. Source: LLVM SIInstrInfo.
+        return e.valu(vector, d, e.any(amount), e.any(a, "b64"), limit=1)
     if bits == 16:
         return e.valu(vector, d, e.any(amount, "b16"), e.any(a, "b16"))
     if v.op == "shl":
@@ -263,7 +260,8 @@ def _shift(e: Emitter, v: Value, d: Place) -> None:
             and e.bits.get(amount, 0) >= 16
             and e.reachable(a)
         ):
-            return e.valu(vector, d, e.any(amount), e.any(a.args[0]))  # the upper half is shifted out
+            # The upper half is shifted out.
+            return e.valu(vector, d, e.any(amount), e.any(a.args[0]))
     return e.valu(vector, d, e.any(amount), e.any(a))
 
 
@@ -298,7 +296,7 @@ def _extreme(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _median(e: Emitter, v: Value, inside: Value, bound: Value, d: Place, kind: str) -> bool:
-    """Take a value held between constants into one instruction: the median of three."""
+    """Use one instruction, the median of three, for a value clamped between constants."""
     other = v.op.replace("min", "max") if v.op.startswith("min") else v.op.replace("max", "min")
     if bound not in e.bits or not e.inner(inside, other):
         return False
@@ -324,7 +322,7 @@ def _bit_count(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _leading_zeros(e: Emitter, v: Value, d: Place) -> None:
-    """The instructions give -1 for 0; read as unsigned that is more than 32."""
+    """Count leading zeros. The instructions return -1 for 0; read as unsigned, that is above 32."""
     where = bank(d)
     made = e.temporary(where)
     if where == "s":
@@ -335,7 +333,7 @@ def _leading_zeros(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _widen(e: Emitter, v: Value, d: Place) -> None:
-    """Extend to 16, 32 or 64 bits; a condition becomes 0 or 1."""
+    """Extend to 16, 32 or 64 bits. A condition becomes 0 or 1."""
     (a,) = v.args
     signed = v.op == "sext"
     if a.type.element == "i1":
@@ -369,7 +367,7 @@ def _widen(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _inline_widen(e: Emitter, a: Value, d: Place, bits: int, signed: bool) -> bool:
-    """Extend an element out of the middle of a dword in one instruction."""
+    """Extend an element from the middle of a dword with one instruction."""
     if a.op != "extract" or a in e.views or a in e.places or a in e.bits or not e.reachable(a):
         return False
     first = a.imm * bits
@@ -395,10 +393,10 @@ def _number_of(e: Emitter, v: Value, condition: Value, d: Place) -> None:
 
 
 def _truncate(e: Emitter, v: Value, d: Place) -> None:
-    """Only those to a condition need an instruction: the lowest bit."""
+    """Truncate to a condition: the lowest bit. Other truncations need no instruction."""
     (a,) = v.args
     if v.type.element != "i1":
-        raise CompileError(f"{v.op} to {v.type} has no instruction; compile with a legal function")
+        raise CompileError(f"{v.op} to {v.type} has no instruction; `legalize` must rewrite it first")
     low = e.parts(a)[0]
     if v.uniform:
         if bank(low) == "v":

@@ -1,4 +1,4 @@
-"""Values of other lanes, and what a thread knows of its place."""
+"""Values of other lanes, and the position of a thread."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ringup.compiler.rdna.select.emitter import Emitter, Place, bank
 from ringup.errors import CompileError
 
 Rule = Callable[[Emitter, Value, Place], None]
-ROW = 16  # lanes that DPP moves values between. Source: RDNA3 ISA reference, "DPP16"
+# Lanes between which DPP moves values. Source: RDNA3 ISA reference, "DPP16".
+ROW = 16
 
 
 def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
-    """Exchange with the lane whose number differs in the bits of a mask.
+    """Exchange values with the lane whose number differs in the bits of a mask.
 
-    Within rows of 16 by DPP, across two rows by v_permlanex16, across halves by v_permlane64. What an idle lane holds
-    is read as it is.
+    Within rows of 16 by DPP, between two rows by v_permlanex16, between halves by v_permlane64. Registers of inactive
+    lanes are read as they are.
     """
     distance = v.imm
     if not isinstance(distance, int) or not 0 <= distance < e.wave:
@@ -31,7 +32,8 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
     selects: list[Operand] = []
     if distance & 16:
         low, high = (sum((first + i ^ distance & 15) << 4 * i for i in range(8)) for first in (0, 8))
-        selects = [e.constant(low), high]  # one literal is what the instruction holds
+        # The instruction can hold one literal.
+        selects = [e.constant(low), high]
     for to, of in zip(e.pieces(d), parts, strict=True):
         now = of
         if distance & 32:
@@ -39,14 +41,15 @@ def _shuffle_xor(e: Emitter, v: Value, d: Place) -> None:
             e.valu("v_permlane64_b32", halves, now)
             now = halves
         if distance & 16:
-            e.emit("v_permlanex16_b32", to, now, *selects, op_sel=(1, 0))  # op_sel[0]: idle lanes are read too
+            # op_sel[0]: inactive lanes are read too.
+            e.emit("v_permlanex16_b32", to, now, *selects, op_sel=(1, 0))
         elif distance & 15:
             e.emit("v_mov_b32", to, now, row_xmask=distance & 15, row_mask=15, bank_mask=15, bound_ctrl=1, fi=1)
 
 
 def _shuffle_up(e: Emitter, v: Value, d: Place) -> None:
-    """Read the lane that many places below in a row of 16, by DPP; lanes without one read 0. What an idle lane holds is
-    read as it is.
+    """Read the lane that is `distance` places below in the same row of 16, by DPP. Lanes without one get 0. Registers
+    of inactive lanes are read as they are.
     """
     distance = v.imm
     if not isinstance(distance, int) or not 0 < distance < ROW:
@@ -57,7 +60,9 @@ def _shuffle_up(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _shuffle(e: Emitter, v: Value, d: Place) -> None:
-    """Read the value of any lane: the LDS hardware moves it, no LDS is used. It reaches the 32 lanes of a half."""
+    """Read the value of any lane. The LDS hardware moves it, without using LDS memory; it reaches the 32 lanes of one
+    half.
+    """
     source, lane = v.args
     parts = e.parts(source)
     if source in e.bits or e.known.bank(source) == "s":
@@ -123,7 +128,7 @@ def _thread_id(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _group_id(e: Emitter, v: Value, d: Place) -> None:
-    """Read a group's number from where the dispatcher puts it; RDNA4 packs y and z."""
+    """Read a group's number from where the dispatcher puts it. RDNA4 packs y and z."""
     axis = v.imm
     fixed = e.row.group_ids
     if fixed is None:

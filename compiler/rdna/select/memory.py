@@ -1,10 +1,11 @@
 """Memory: global, scalar and LDS accesses, atomics, the barrier.
 
-A uniform load of whole dwords from a buffer that the kernel never writes goes through the scalar cache; everything else
-is a global access with the base in SGPRs and a 32-bit offset in a VGPR. Masked accesses: where all offsets are known to
-lie below 2 GiB (the buffer's size is known) they are buffer accesses whose idle lanes get an offset beyond the
-descriptor's range, which reads 0 and stores nothing: one v_cndmask instead of two writes of EXEC, and nothing else has
-to keep out of the way. Otherwise EXEC is narrowed around the access, and loads choose 0 afterwards.
+A uniform load of whole dwords from a buffer that the kernel never writes goes through the scalar cache. Everything else
+is a global access with the base in SGPRs and a 32-bit offset in a VGPR. There are two kinds of masked accesses. Where
+all offsets are known to be below 2 GiB (the size of the buffer is known), they are buffer accesses. Inactive lanes get
+an offset outside the descriptor's range, which reads 0 and stores nothing: that needs one v_cndmask instead of two
+writes of EXEC, and allows other instructions to move across the access. Elsewhere EXEC is narrowed around the access,
+and loads select 0 afterwards.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from ringup.errors import CompileError
 
 Rule = Callable[[Emitter, Value, Place], None]
 
-BEYOND = 0x8000_0000  # an offset that a descriptor of 2 GiB does not reach, whatever constant is added
-MOVED_BASES = 8  # bases moved at the kernel's start: each holds two SGPRs to the end
-_WIDTHS = (16, 12, 8, 4)  # bytes of one vector access
+# An offset outside a descriptor of 2 GiB, whatever constant is added.
+BEYOND = 0x8000_0000
+# Bases moved at the kernel's start. Each keeps two SGPRs until the end.
+MOVED_BASES = 8
+# Bytes of one vector access.
+_WIDTHS = (16, 12, 8, 4)
 
 
 def _chunks(size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield (first byte, bytes) of accesses of at most 16 bytes, the last ones of 2 and 1."""
+    """Yield (first byte, bytes) of accesses of at most 16 bytes; the last ones may have 2 and 1."""
     first = 0
     while first < size_bytes:
         left = size_bytes - first
@@ -37,7 +41,7 @@ def _chunks(size_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 class _Address:
-    """Where a global access goes: the operands of a global instruction and what is left for its offset field."""
+    """The address of a global access: the operands of a global instruction, and the rest for its offset field."""
 
     def __init__(self, e: Emitter, v: Value) -> None:
         base, offset = v.args[0], v.args[1]
@@ -85,7 +89,7 @@ class _Address:
 
 
 def _split_offset(e: Emitter, offset: Value) -> tuple[Value, int]:
-    """Take a constant out of an offset, if the sum does not wrap."""
+    """Split a constant off an offset, if the sum does not wrap around."""
     if (
         offset.op == "add"
         and offset not in e.places
@@ -101,8 +105,8 @@ def _split_offset(e: Emitter, offset: Value) -> tuple[Value, int]:
 
 
 def _moved_base(e: Emitter, base: Value, far: int) -> Place:
-    """Return a base moved by bytes that an instruction's offset does not hold: an argument's once at the kernel's
-    start, others here.
+    """Return a base moved by bytes that do not fit an instruction's offset. An argument is moved once at the kernel's
+    start, any other base here.
     """
     if base.op == "param":
         found = e.moved.get((base, far))
@@ -124,7 +128,7 @@ def _move_base(e: Emitter, base: Value, far: int, to: Reg) -> None:
 
 
 def _sum(e: Emitter, base: Place, offset: Value) -> Reg:
-    """Add a 64-bit offset to the base in VGPRs."""
+    """Add a 64-bit offset to the base, in VGPRs."""
     low, high = e.pieces(base)
     add_low, add_high = e.parts(offset)
     made = e.temporary("v", 2)
@@ -185,7 +189,9 @@ def _offset(constant: int) -> dict[str, object]:
 
 
 def _load_name(e: Emitter, v: Value, width: int, first: int) -> str:
-    """Return the name of a load of so many bytes; the odd ones of a vector go to the upper half of a dword."""
+    """Return the name of a load of `width` bytes. Of a vector of bytes, the third of each dword
+    goes to the upper half.
+    """
     if width >= 4:
         return _LOAD_NAMES[width]
     if width == 1 and first % 4 == 2:
@@ -198,7 +204,7 @@ _SCALAR_SIZES = (64, 32, 16, 8, 4)
 
 
 def _load_scalar(e: Emitter, v: Value, d: Place) -> None:
-    """Load through the scalar cache. Both an offset in an SGPR, unsigned, and one in the instruction are added to the
+    """Load through the scalar cache. An unsigned offset in an SGPR and one in the instruction can both be added to the
     base.
     """
     base, offset = v.args[0], v.args[1]
@@ -231,7 +237,7 @@ def _load_scalar(e: Emitter, v: Value, d: Place) -> None:
 
 
 def load_scalars(e: Emitter, d: Place, base: Operand, by: Operand | None, constant: int) -> None:
-    """Write loads of consecutive dwords into SGPRs, as wide as the destination's alignment lets them be."""
+    """Emit loads of consecutive dwords into SGPRs, as wide as the destination's alignment allows."""
     first, count = 0, d.count
     while first < count:
         width = next(
@@ -260,7 +266,7 @@ def _descriptor_reaches(e: Emitter, v: Value) -> bool:
 
 
 def _descriptor(e: Emitter, base: Value) -> Place:
-    """Return the descriptor of 2 GiB from a parameter's address, made once at the kernel's start."""
+    """Return the descriptor of 2 GiB from a parameter's address. It is created once, at the kernel's start."""
     found = e.bases.get((base, 0))
     if found is None:
         found = e.bases[base, 0] = Reg("s", 4, name=f"{e.function.params[base.imm].name}_descriptor")
@@ -269,7 +275,7 @@ def _descriptor(e: Emitter, base: Value) -> Place:
 
 
 def constants(e: Emitter) -> None:
-    """Write what makes the constants, descriptors and moved bases that were asked for, at the kernel's start."""
+    """Emit the requested constants, descriptors and moved bases at the kernel's start."""
     word3 = e.row.buffer_word3
     for bits, reg in e.constants.items():
         e.emit("s_mov_b32", reg, bits)
@@ -279,19 +285,21 @@ def constants(e: Emitter) -> None:
         low, high = e.pieces(e.place(base))
         words = e.pieces(made)
         e.emit("s_mov_b32", words[0], low)
-        e.emit("s_and_b32", words[1], high, 0xFFFF)  # 48 bits of address; stride 0
+        # 48 bits of address; stride 0.
+        e.emit("s_and_b32", words[1], high, 0xFFFF)
         e.emit("s_mov_b32", words[2], BEYOND)
         e.emit("s_mov_b32", words[3], word3 or 0)
 
 
 def _buffer_operands(e: Emitter, v: Value, condition: Value) -> tuple[Operand, Place, int]:
-    """Return offset, descriptor and constant of a masked access: idle lanes get an offset out of range."""
+    """Return offset, descriptor and constant of a masked access. Inactive lanes get an offset out of range."""
     offset, more = _split_offset(e, v.args[1])
     constant = int(v.imm or 0) + more
     chosen = e.temporary()
     at = e.any(offset)
     spread = v.type.size_bytes if v.op == "load" else v.args[2].type.size_bytes
-    if constant + spread > 4095:  # the instruction's offset has 12 bits
+    # The instruction's offset has 12 bits.
+    if constant + spread > 4095:
         moved = e.temporary()
         e.valu("v_add_nc_u32", moved, number(constant, "b32"), at)
         at, constant = moved, 0
@@ -308,7 +316,7 @@ def _load_buffer(e: Emitter, v: Value, condition: Value, d: Place) -> None:
 
 
 def _masked(e: Emitter, condition: Value | None, access: Callable[[], None]) -> None:
-    """Write an access in the lanes where a condition holds."""
+    """Emit an access for the lanes in which a condition holds."""
     if condition is None:
         return access()
     saved = e.temporary("s", e.lanes)
@@ -326,7 +334,7 @@ def _stored(e: Emitter, value: Value) -> Place:
 
 
 def _condition(e: Emitter, v: Value, index: int) -> tuple[bool, Value | None]:
-    """Return whether an access happens at all, and its mask if it has one that is not constant."""
+    """Return whether an access happens at all, and its mask, None if it has none or a constant one."""
     if len(v.args) <= index:
         return True, None
     bits = e.bits.get(v.args[index])
@@ -375,7 +383,7 @@ def _store_name(width: int, first: int) -> str:
     return "d16_hi_b8" if width == 1 and first % 4 == 2 else f"b{width * 8}"
 
 
-# (operation, type): the instruction's name behind `global_atomic_`
+# (operation, type): the instruction's name after `global_atomic_`.
 _ATOMICS = {
     **{(f"{name}{sign}", f"i{bits}"): f"{name}_{kind}{bits}" for name in ("min", "max") for sign, kind in (("_s", "i"), ("_u",
     "u")) for bits in (32, 64)},
@@ -413,7 +421,7 @@ def _atomic(e: Emitter, v: Value, d: Place | None) -> None:
 
 
 def _lds_address(e: Emitter, offset: Value, constant: int, spread: int) -> tuple[Place, int]:
-    """Return (VGPR, offset of the instruction), which has 16 bits and no sign."""
+    """Return (VGPR, offset of the instruction). The offset has 16 bits and is unsigned."""
     offset, more = _split_offset(e, offset)
     constant += more
     if 0 <= constant <= 0xFFFF - spread:
@@ -464,10 +472,13 @@ def _lds_store(e: Emitter, v: Value, d: Place | None) -> None:
 
 
 def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
-    """Wait for what others must see, meet, and forget what others may have changed.
+    """Wait for accesses that other waves must see, then for the other waves, and drop cached data that they may have
+    changed.
 
-    LDS accesses must have happened. Stores and loads of memory must, and stale lines of the vector cache go, only if
-    the kernel reads what it writes.
+    LDS accesses must be complete. Only if the kernel reads what it writes, stores and loads of memory must be complete,
+    and stale lines of the vector cache are invalidated.
+
+    A group of one wave needs no s_barrier, but it needs the waits and the invalidation. The s_barrier costs it nothing.
     """
     row, memory = e.row, e.known.reads_written
     waits = (
@@ -486,10 +497,8 @@ def _barrier(e: Emitter, v: Value, d: Place | None) -> None:
             e.emit(mnemonic, **modifiers)
 
 
-# A group of one wave needs no s_barrier for LDS order, but the waits and the invalidation: the instruction costs it
-# nothing.
 def _marked(rule: Callable[[Emitter, Value, Any], None]) -> Callable[[Emitter, Value, Any], None]:
-    """Have a rule's accesses say whose memory they touch: that of a kernel argument, by number."""
+    """Set the buffer of a rule's accesses to the number of the kernel argument that they access."""
 
     def wrapped(e: Emitter, v: Value, d: Place | None) -> None:
         rule(e, v, d)

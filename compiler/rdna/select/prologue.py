@@ -1,8 +1,8 @@
-"""How a kernel starts: which registers hold what, how arguments lie in memory, and the loads that fetch them.
+"""The start of a kernel: the contents of registers, the layout of arguments in memory, and the loads of the arguments.
 
 Source: AMDGPUUsage, "Initial Kernel Execution State": s[0:1] hold the address of the arguments (user SGPR
-kernarg_segment_ptr), then come the group's numbers as far as the descriptor enables them, v0 holds the thread's numbers
-x 9:0, y 19:10, z 29:20. Groups are flat here, y and z are 0.
+kernarg_segment_ptr). The group's numbers that the descriptor enables follow. v0 holds the thread's numbers x 9:0, y
+19:10, z 29:20. Groups are flat here: y and z are 0.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ from ringup.compiler.rdna.instructions.code import Reg
 from ringup.compiler.rdna.select.emitter import Emitter, part
 from ringup.compiler.rdna.select.memory import load_scalars
 
-_RUN_DWORDS = (
-    8,
-    4,
-    2,
-    1,
-)  # widths of one load of arguments: wider would hold more SGPRs for as long as one of them lives
+# Widths of one load of arguments. A wider one would hold more SGPRs for as long as one of its arguments is live.
+_RUN_DWORDS = (8, 4, 2, 1)
 
 
 def kernarg_layout(params: Sequence[Param]) -> tuple[tuple[int, ...], int]:
-    """Return the byte offset of each argument, aligned to its size (at least 4), and the bytes of all, a multiple of
-    8.
+    """Return the byte offset of each argument, aligned to its size (at least 4), and the size of
+    all, a multiple of 8.
     """
     offsets, end = [], 0
     for one in params:
@@ -36,7 +32,7 @@ def kernarg_layout(params: Sequence[Param]) -> tuple[tuple[int, ...], int]:
 
 
 class Prologue:
-    """The registers that hold something at the start, and where arguments are put."""
+    """The registers that have a value at the start, and the places of arguments."""
 
     def __init__(self, e: Emitter) -> None:
         self._e = e
@@ -56,7 +52,7 @@ class Prologue:
         self._place_arguments(offsets, sorted({one.imm for one in leaves if one.op == "param"}))
 
     def _place_arguments(self, offsets: tuple[int, ...], used: list[int]) -> None:
-        """Give each used argument its part of a run of dwords that one load fetches."""
+        """Assign each used argument to its part of a run of dwords that one load fetches."""
         e = self._e
         at = {number: (offsets[number] // 4, max(1, e.function.params[number].type.size_bytes // 4)) for number in used}
         wanted = sorted(first + i for first, count in at.values() for i in range(count))
@@ -80,6 +76,6 @@ class Prologue:
             e.params[number] = part(run, dword, count)
 
     def emit(self) -> None:
-        """Write the loads of the arguments."""
+        """Emit the loads of the arguments."""
         for run, offset_bytes in self._runs:
             load_scalars(self._e, run, self.kernarg, None, offset_bytes)

@@ -1,6 +1,4 @@
-"""Vectors: put together, taken apart, computed with two halves at a time, multiplied as dot products and as
-matrices.
-"""
+"""Vectors: built, taken apart, computed two halves at a time, multiplied as dot products and as matrices."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from ringup.errors import CompileError
 
 Rule = Callable[[Emitter, Value, Place], None]
 
-# `packed`: operation and element: mnemonic
+# For `packed`: (operation, element): mnemonic.
 _PACKED = {
     ("fadd", "f16"): "v_pk_add_f16", ("fmul", "f16"): "v_pk_mul_f16", ("fma", "f16"): "v_pk_fma_f16", ("fmin", "f16"): "v_pk_min_f16",
     ("fmax", "f16"): "v_pk_max_f16", ("add", "i16"): "v_pk_add_u16", ("sub", "i16"): "v_pk_sub_i16", ("mul", "i16"): "v_pk_mul_lo_u16",
@@ -29,9 +27,8 @@ def _packed(e: Emitter, v: Value, d: Place) -> None:
         )
     count = 3 if v.imm == "fma" else 2
     ones = (1,) * count
-    for i, to in enumerate(
-        e.pieces(d)
-    ):  # pairs; constants of vectors lie in registers, since an inline one would fill the lower half only
+    # Constant vectors are put into registers, since an inline constant would fill the lower half of a pair only.
+    for i, to in enumerate(e.pieces(d)):
         sources = [e.pieces(e.vector(one))[i] if one in e.bits else e.parts(one)[i] for one in v.args]
         e.valu(name, to, *sources, op_sel_hi=ones)
 
@@ -52,7 +49,7 @@ _MATRICES = {
 
 
 def _matrix(e: Emitter, v: Value, d: Place) -> None:
-    """A and B may share no register with the result; the addend may be it."""
+    """Multiply matrices. A and B must not share registers with the result; the addend may be in the same registers."""
     found = _MATRICES.get(v.imm)
     if found is None:
         raise CompileError(f"matrix of {v.imm}: RDNA multiplies {', '.join(_MATRICES)}")
@@ -82,7 +79,7 @@ def _reg(place: Operand) -> Operand:
 
 
 def _vector(e: Emitter, v: Value, d: Place) -> None:
-    """Put elements together: each is made in its place if nothing else asked for it."""
+    """Build a vector. Each element is computed in its place if nothing else has requested it."""
     width = v.type.bits
     if width >= 32:
         step = width // 32
@@ -105,7 +102,7 @@ def _vector(e: Emitter, v: Value, d: Place) -> None:
 
 
 def _join(e: Emitter, d: Place, ones: tuple[Value, ...], width: int) -> None:
-    """Put the narrow elements of one dword together."""
+    """Combine the narrow elements of one dword."""
     if all(one in e.bits for one in ones):
         return e.move(d, number(sum(e.bits[one] << width * i for i, one in enumerate(ones)), "b32"))
     if bank(d) == "s":
@@ -119,16 +116,15 @@ def _join(e: Emitter, d: Place, ones: tuple[Value, ...], width: int) -> None:
         return e.valu("v_perm_b32", d, pairs[1], pairs[0], 0x05040100)
     if len(ones) == 1:
         return e.move(d, e.any(ones[0]))
-    if (
-        e.row.upper_halves and _rounded(e, ones[1]) and e.claim(ones[0], d)
-    ):  # the upper half is made where it is wanted, beside the lower
+    # The upper half is computed in its place, next to the lower one.
+    if e.row.upper_halves and _rounded(e, ones[1]) and e.claim(ones[0], d):
         return e.valu("v_cvt_f16_f32", d, e.float(ones[1].args[0], "b32"), op_sel=(0, 1))
     (low, low_bytes), (high, high_bytes) = (_half(e, one) for one in ones)
     return e.valu("v_perm_b32", d, high, low, (high_bytes + 0x0404) << 16 | low_bytes)
 
 
 def _rounded(e: Emitter, one: Value) -> bool:
-    """Tell whether a value is a conversion from f32 to f16 that nothing else wants."""
+    """Return whether a value is a conversion from f32 to f16 without another use."""
     return (
         one.type.element == "f16"
         and one.op == "fconvert"
@@ -138,8 +134,8 @@ def _rounded(e: Emitter, one: Value) -> bool:
 
 
 def _half(e: Emitter, one: Value) -> tuple[Operand, int]:
-    """Return the dword that a 16-bit number is part of, and which of its bytes: the upper half of a vector's dword is
-    taken where it lies.
+    """Return the dword with a 16-bit number, and the selector of its bytes. The upper half of a vector's dword is read
+    where it is.
     """
     if isinstance(one.imm, int) and one.imm % 2 and e.inner(one, "extract"):
         return e.parts(one.args[0])[one.imm // 2], 0x0302
@@ -150,9 +146,8 @@ def _perm(e: Emitter, ones: tuple[Value, ...], selector: int) -> Operand:
     if len(ones) == 1:
         return e.any(ones[0])
     made = e.temporary()
-    e.valu(
-        "v_perm_b32", made, e.any(ones[1]), e.any(ones[0]), selector
-    )  # bytes 0-3 of the selector count in the second source
+    # Bytes 0-3 of the selector refer to the second source.
+    e.valu("v_perm_b32", made, e.any(ones[1]), e.any(ones[0]), selector)
     return made
 
 
@@ -168,7 +163,7 @@ def _join_scalar(e: Emitter, d: Place, ones: tuple[Value, ...], width: int) -> N
 
 
 def _extract(e: Emitter, v: Value, d: Place) -> None:
-    """Only narrow elements out of the middle of a dword need an instruction."""
+    """Extract a narrow element from the middle of a dword. Other elements need no instruction."""
     bit = v.imm * v.type.bits
     of = e.parts(v.args[0])[bit // 32]
     if bank(d) == "s":
