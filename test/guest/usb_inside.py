@@ -35,6 +35,7 @@ SLOWER = 32  # an emulated processor without hardware help: bring-up's bounds ar
 FIRMWARE = os.environ["GUEST_FIRMWARE"]  # a folder with the virtual card's own images
 PYTHON = (sys.executable, "-X", "faulthandler")
 SOON_S = 60.0  # TIMEOUT: an emulated processor without hardware help
+COMMAND_S = 800.0  # TIMEOUT: a bring-up takes 180 s on a slow computer without hardware help
 LOOPBACK, ENCLOSURE = (0x1209, 0x0001), (0xADD1, 0x0001)
 KEEP, DELAY, STALL, UNPLUG, COUNT = 1, 2, 3, 4, 5
 OUT, IN = 0x40, 0xC0
@@ -390,7 +391,7 @@ def up(name):
 
 def said_by(*words):
     with subprocess.Popen([*PYTHON, *words], stdout=subprocess.PIPE, text=True) as process:
-        status, output = ended(process, 200)
+        status, output = ended(process, COMMAND_S)
     assert status == 0
     return output
 
