@@ -19,7 +19,7 @@ from ringup.compiler.isa.amd.assembly.assembler import assemble
 from ringup.compiler.isa.amd.assembly.dsl import Code
 from ringup.compiler.isa.amd.objects import descriptor, elf_read, elf_write, metadata
 from ringup.errors import CompileError
-from ringup.queues.amd.objects import code_object
+from ringup.queues.amd.objects import code_object, elf
 from ringup.queues.amd.program import Program
 from ringup.silicon.shader import program as cores_program
 from ringup.silicon.shader import workbench
@@ -225,24 +225,41 @@ s_endpgm
 """
 
 
-def test_source_lines_are_those_of_the_line_table(headers, tmp_path):
-    for version in (4, 5):
+DEBUG_LINES = {0: "one.cl:5", 8: "one.cl:7", 12: "one.cl:300"}
+
+
+@pytest.fixture
+def with_lines(headers, tmp_path):
+    """`with_lines(version)` is an object file with a line table of that version of DWARF, as LLVM 22 makes it."""
+
+    def build(version):
         path = tmp_path / f"lines{version}.o"
-        command = [
-            *llvm_mc(headers("llvm-22")),
-            "-triple=amdgcn-amd-amdhsa",
-            "-mcpu=gfx1100",
-            "-filetype=obj",
-            f"-dwarf-version={version}",
-        ]
-        subprocess.run([*command, "-o", path], input=DEBUG.encode(), check=True)
-        found = elf_read.read(path.read_bytes(), "lines")
-        assert {at: line for at, line in found.lines.items() if at < 16} == {
-            0: "one.cl:5",
-            8: "one.cl:7",
-            12: "one.cl:300",
-        }
-        assert "  // one.cl:7" in list(disassembler.object_lines(found))
+        options = ("-triple=amdgcn-amd-amdhsa", "-mcpu=gfx1100", "-filetype=obj", f"-dwarf-version={version}")
+        subprocess.run([*llvm_mc(headers("llvm-22")), *options, "-o", path], input=DEBUG.encode(), check=True)
+        return path.read_bytes()
+
+    return build
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_source_lines_are_those_of_the_line_table(version, with_lines):
+    found = elf_read.read(with_lines(version), "lines")
+    assert {at: line for at, line in found.lines.items() if at < 16} == DEBUG_LINES
+    assert "  // one.cl:7" in list(disassembler.object_lines(found))
+
+
+def test_the_address_of_a_line_table_may_come_in_two_halves(with_lines):
+    """R_AMDGPU_ABS32_LO and _HI instead of _ABS64. A row that named the file's directory makes room for the second."""
+    data = with_lines(5)
+    rows = elf_read.read(data, "lines").sections[".rela.debug_line"].data
+    relocations = [list(row) for row in elf.RELA.iter_unpack(rows)]
+    (address,) = (row for row in relocations if row[1] == 3)
+    directory = next(row for row in relocations if row[1] == 6)
+    address[1], address[3] = 1, 4
+    directory[:] = address[0] + 4, 2, address[2], 4
+    changed = data.replace(rows, b"".join(elf.RELA.pack(*row) for row in relocations))
+    lines = elf_read.read(changed, "lines").lines
+    assert {at: line.split(":")[1] for at, line in lines.items() if at < 20} == {4: "5", 12: "7", 16: "300"}
 
 
 def test_sources_without_an_operand_read_back_as_compilers_fill_them():

@@ -15,11 +15,11 @@ from ringup.compiler.isa.amd.objects import metadata
 from ringup.compiler.isa.common.source_lines import line_table
 from ringup.errors import CompileError
 from ringup.queues.amd.objects import elf, hsa_metadata
+from ringup.queues.amd.objects.code_object import RELOCATIONS
 from ringup.queues.amd.objects.kernel_descriptor import DESCRIPTOR_BYTES, DESCRIPTOR_SUFFIX
 from ringup.queues.amd.objects.processors import E_FLAGS
 
 MAX_SECTIONS, MAX_SYMBOLS = 10_000, 1_000_000
-_RELOCATED_BYTES = {1: 4, 2: 4, 3: 8, 6: 4}  # R_AMDGPU_ABS32_LO, _HI, ABS64, ABS32
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,12 @@ def _source_lines(listed: list[ElfSection], found: dict[str, ElfSection]) -> dic
         patched = bytearray(data[".debug_line"])
         rows = elf.RELA.iter_unpack(relocations.data[: len(relocations.data) // elf.RELA.size * elf.RELA.size])
         for place, kind, symbol, addend in rows:
-            value = elf.SYM.unpack_from(table.data, symbol * elf.SYM.size)[4] + addend
-            size = _RELOCATED_BYTES.get(kind, 0)
-            if place + size <= len(patched):
-                patched[place : place + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+            row = RELOCATIONS.get(kind)
+            if row is None or place + row.size_bytes > len(patched):
+                continue
+            value = row.value(elf.SYM.unpack_from(table.data, symbol * elf.SYM.size)[4], addend, place)
+            field_bits = (1 << 8 * row.size_bytes) - 1
+            patched[place : place + row.size_bytes] = (value & field_bits).to_bytes(row.size_bytes, "little")
         data[".debug_line"] = bytes(patched)
     start = found[".text"].address
     return {address - start: text for address, text in line_table(data).items() if address >= start}
