@@ -1,4 +1,4 @@
-"""A tensor graph compiled for a target: kernels as machine code and the launches that make the outputs. Needs no
+"""Compiles a tensor graph for a target: kernels as machine code, and the launches that compute the outputs. It needs no
 card.
 """
 
@@ -27,11 +27,12 @@ from ringup.compiler.target import DEFAULT, Binary
 from ringup.compiler.target import target as find_target
 from ringup.errors import CompileError
 
-MAX_KEPT = 4096  # kernels that a process remembers
+# Compiled kernels that a process keeps.
+MAX_KEPT = 4096
 
 
 class Slot(NamedTuple):
-    """Memory of a launch: a buffer of the graph or an output by number, or a place in the arena (bytes)."""
+    """The memory of a launch's argument: a buffer of the graph or an output by number, or a byte of the arena."""
 
     kind: Literal["buffer", "output", "arena"]
     at: int
@@ -39,7 +40,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel's run. Its arguments are the addresses of `memory`, then the symbolic sizes by name; `groups` may
+    """One run of a kernel. Its arguments are the addresses of `memory`, then the symbolic sizes by name. `groups` may
     depend on these.
     """
 
@@ -51,7 +52,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Output:
-    """One output: where it lies when all launches have run."""
+    """One output, and its place when all launches have run."""
 
     slot: Slot
     dtype: DType
@@ -60,8 +61,8 @@ class Output:
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """The launches of a graph, in order. `buffers` counts the graph's own memory; intermediates share an arena of
-    `arena_bytes`.
+    """The launches of a graph, in order. `buffers` is the number of the graph's own buffers. Intermediate results share
+    an arena of `arena_bytes`.
     """
 
     target: str
@@ -76,13 +77,13 @@ class CompiledGraph:
         return tuple(dict.fromkeys(launch.binary for launch in self.launches))
 
     def code_object(self, without: Container[Binary] = ()) -> bytes:
-        """Return the kernels, but for those `without`, as the program container of their target."""
+        """Return the kernels, except those in `without`, as a code object of their target."""
         return find_target(self.target).code_object([binary for binary in self.binaries if binary not in without])
 
 
 class Step(NamedTuple):
-    """What `watch` hears of a kernel: its cut, what makes it the same as others, its shape if it was chosen, machine
-    IR, finished instructions in the form of its target, bytes.
+    """What `watch` gets for each kernel: the kernel as it was cut, its signature, its shape if one was chosen, machine
+    IR, finished instructions in the target's form, and machine code.
     """
 
     kernel: Kernel
@@ -94,7 +95,7 @@ class Step(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is remembered of a kernel: nothing that refers to a graph, since that would keep its memory."""
+    """What is kept of a kernel. It does not refer to a graph, since that would keep the graph's memory alive."""
 
     binary: Binary
     sizes: tuple[tuple[str, int], ...]
@@ -102,7 +103,7 @@ class Kept(NamedTuple):
 
 
 class Chooser(Protocol):
-    """What knows shapes of kernels that are better than the heuristic ones: `tuning.Tuning`."""
+    """Knows shapes of kernels that are better than the heuristic ones, such as `tuning.Tuning`."""
 
     def choice(self, kernel: Kernel, signature: Signature, target: str) -> Choice | None:
         """Return the shape of a kernel, None for the heuristic one."""
@@ -110,16 +111,18 @@ class Chooser(Protocol):
 
 
 Watch = Callable[[Step], None]
-Passes = Callable[[str, str, str], None]  # (machine or the target's family, the pass, text after it)
+# (level: machine or the target's family, name of the pass, text after it)
+Passes = Callable[[str, str, str], None]
 _kernels: dict[tuple[Signature, str, Choice | None], Kept] = {}
-_keeping = Lock()  # held where a kernel comes in and another one goes out
+# Held while kernels are added and removed.
+_keeping = Lock()
 
 
 def compile_graph(
     outputs: Sequence[Node], target: str = DEFAULT, *, watch: Watch | None = None, tuning: Chooser | None = None
 ) -> CompiledGraph:
-    """Compile the nodes for a target such as gfx1100, kernels in the shapes `tuning` has found. Raises CompileError for
-    what cannot be.
+    """Compile the nodes for a target such as gfx1100, with the kernel shapes that `tuning` has found. Raises
+    CompileError for what cannot be compiled.
     """
     planned = plan(outputs)
     _, buffers = of_graph(outputs)
@@ -133,7 +136,9 @@ def compile_graph(
 
 
 class _Places(NamedTuple):
-    """Where nodes lie: the graph's buffers and its outputs by number, intermediates by byte of the arena."""
+    """The places of nodes: buffers and outputs of the graph by number, intermediate results by
+    their byte in the arena.
+    """
 
     buffers: dict[Node, int]
     outputs: dict[Node, int]
@@ -170,9 +175,9 @@ def _launch(kernel: Kernel, target: str, watch: Watch | None, tuning: Chooser | 
 def compile_kernel(
     kernel: Kernel, signature: Signature, target: str, choice: Choice | None = None, passes: Passes | None = None
 ) -> Step:
-    """Compile one kernel, whose inputs are in the order of its signature, in the shape chosen or the heuristic one.
+    """Compile one kernel, in the given or the heuristic shape. Its inputs must be in the order of its signature.
 
-    `passes` hears the text of the kernel after each pass. Raises CompileError for what cannot be compiled.
+    `passes` is called with the text of the kernel after each pass. Raises CompileError for what cannot be compiled.
     """
     chip = find_target(target)
     mark = repr(signature) + (f" {choice}" if choice is not None else "")
@@ -191,7 +196,7 @@ def compile_kernel(
 
 
 def _check(function: Function, chip: Traits, target: str) -> None:
-    """Refuse what no group of the target can hold."""
+    """Raise CompileError if a group does not fit the target."""
     for has, most, what in (
         (function.lds_bytes, chip.lds_bytes, "bytes of LDS"),
         (function.group_size, chip.max_threads, "threads"),
@@ -203,7 +208,7 @@ def _check(function: Function, chip: Traits, target: str) -> None:
 
 
 def name_of(kernel: Kernel) -> str:
-    """Return a name that tells people what a kernel does: its kind, what it ends with, its shape."""
+    """Return a name that tells people what a kernel does: its kind, its last operation, its shape."""
     kind = "r" if kernel.folds else "l" if kernel.line else "e"
     root = kernel.computed
     while root.op in (Op.RESHAPE, Op.CAST, Op.CONTIGUOUS) and root.sources and root not in kernel.inputs:

@@ -1,7 +1,7 @@
-"""What became of a graph, for people: its launches, what each kernel computes from which memory, who walks through
-which axis, what it costs.
+"""Describes a compiled graph for people: its launches, and for each kernel what it computes, which memory it uses, how
+its axes are mapped, and what it costs.
 
-Nothing here is text for a terminal or a page: `tools/code/explain.py` and `tools/code/explain_page.py` write those.
+Nothing here formats text for a terminal or a page: `tools/code/explain.py` and `tools/code/explain_page.py` do that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Pass(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One node of what a kernel computes: its name in the listing, what it does to which others, its type and shape."""
+    """One node that a kernel computes: its name in the listing, its operation with its operands, its type and shape."""
 
     name: str
     does: str
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Memory that a launch reads or writes: an argument's name, what it is, where it lies, its bytes."""
+    """Memory that a launch reads or writes: the argument's name, the contents, the place, the size in bytes."""
 
     argument: str
     what: str
@@ -49,7 +49,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Explained:
-    """One distinct kernel. `launches` numbers the launches that run it; `cost` is of one, by the model."""
+    """One distinct kernel. `launches`: the numbers of the launches that run it. `cost`: the cost of one launch by the
+    model.
+    """
 
     step: Step
     launches: tuple[int, ...]
@@ -72,7 +74,7 @@ class Explanation:
 
     @property
     def bytes_moved(self) -> int:
-        """Return the bytes that all launches move."""
+        """Return the bytes that all launches transfer."""
         return sum(one.cost.bytes_moved * len(one.launches) for one in self.kernels)
 
     @property
@@ -87,7 +89,7 @@ class Explanation:
 
 
 def explain(outputs: Sequence[Node], target: str = DEFAULT, *, tuning: Chooser | None = None) -> Explanation:
-    """Compile a graph and say what became of it. Raises CompileError for what cannot be compiled."""
+    """Compile a graph and describe the result. Raises CompileError for what cannot be compiled."""
     steps: list[Step] = []
     graph = compile_graph(outputs, target, watch=steps.append, tuning=tuning)
     by_name: dict[str, list[int]] = {}
@@ -102,7 +104,7 @@ def explain(outputs: Sequence[Node], target: str = DEFAULT, *, tuning: Chooser |
 
 
 def passes_of(step: Step) -> list[Pass]:
-    """Return a kernel's text after each pass: it is compiled once more."""
+    """Return a kernel's text after each pass. The kernel is compiled again for this."""
     found: list[Pass] = []
 
     def hear(level: str, name: str, text: str) -> None:
@@ -113,13 +115,13 @@ def passes_of(step: Step) -> list[Pass]:
 
 
 def assembly_of(step: Step) -> list[str]:
-    """Return the machine code as text that assembles again, without what pads its end."""
+    """Return the machine code as text that can be assembled again, without the padding at its end."""
     return find_target(step.binary.target).assembly(step.binary)
 
 
 def nodes_of(kernel: Kernel) -> list[Line]:
-    """Return what a kernel computes, node by node, from the memory that it reads; reductions say where they were
-    joined.
+    """Return what a kernel computes, node by node, from the memory that it reads. A reduction in another kernel is
+    marked.
     """
     names: dict[Node, str] = {}
     lines: list[Line] = []
@@ -147,7 +149,7 @@ def nodes_of(kernel: Kernel) -> list[Line]:
 
 
 def does(node: Node, sources: Sequence[str], *, joined: bool = False) -> str:
-    """Return what a node does, in words."""
+    """Return the operation of a node, in words."""
     of = ", ".join(sources)
     if node.op is Op.REDUCE:
         op, axes = node.arg
@@ -186,7 +188,7 @@ def type_of(node: Node) -> str:
 
 
 def places_of(step: Step, graph: CompiledGraph, number: int) -> tuple[Place, ...]:
-    """Return where the memory of a launch lies."""
+    """Return the places of a launch's memory."""
     found = []
     launch = graph.launches[number]
     params = step.lowered.function.params
@@ -199,7 +201,7 @@ def places_of(step: Step, graph: CompiledGraph, number: int) -> tuple[Place, ...
 
 
 def groups_text(groups: Sequence[Int]) -> str:
-    """Return numbers of groups along x, y, z as people write them: those behind the last that is not 1 left out."""
+    """Return numbers of groups along x, y, z as people write them: without trailing ones."""
     shown = list(groups)
     while len(shown) > 1 and shown[-1] == 1:
         shown.pop()

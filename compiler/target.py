@@ -1,4 +1,4 @@
-"""What compiling wants of a processor, whoever made it, and where processors are found by name.
+"""The interface between compiling and a processor of any vendor, and the lookup of processors by name.
 
 A vendor's folder (`compiler/rdna`) has a `TARGETS` whose values have the shape of `Target`. Nothing else of it is
 imported from outside.
@@ -15,13 +15,14 @@ from ringup.compiler.rdna.target import TARGETS as RDNA
 from ringup.errors import CompileError
 
 DEFAULT: Final = "gfx1100"
-Show = Callable[[str, str], None]  # a pass, the kernel's text after it
+# The name of a pass, and the kernel's text after it.
+Show = Callable[[str, str], None]
 
 
 class Binary(Protocol):
-    """One kernel as machine code, hashable; equal ones are the same code under the same name.
+    """One kernel as machine code, hashable. Equal ones have the same code and the same name.
 
-    Counts are of a lane (VGPRs, scratch), a wave (SGPRs) or a group (LDS, `group_size` threads). `occupancy`: waves
+    Counts are per lane (VGPRs, scratch), per wave (SGPRs) or per group (LDS, `group_size` threads). `occupancy`: waves
     that fit on a SIMD.
     """
 
@@ -60,9 +61,10 @@ class Binary(Protocol):
 
 
 class Cost(Protocol):
-    """What one launch costs by the model of its target. `cycles` is the larger of `compute_cycles` and `memory_cycles`.
+    """The cost of one launch by the model of its target. `cycles` is the larger of `compute_cycles` and
+    `memory_cycles`.
 
-    `resident` counts waves of a SIMD, `rounds` how often compute units are filled; `bound` says what limits the launch.
+    `resident`: waves of a SIMD. `rounds`: how often the compute units are filled. `bound`: what limits the launch.
     """
 
     @property
@@ -97,7 +99,7 @@ class Cost(Protocol):
 
 
 class Chip(Protocol):
-    """A processor at its rated clock: what it is sold as, MHz, bytes a second from memory."""
+    """A processor at its rated clock: product name, MHz, bytes per second from memory."""
 
     @property
     def name(self) -> str: ...
@@ -110,8 +112,8 @@ class Chip(Protocol):
 
 
 class Target(Protocol):
-    """One processor. `family` names its instructions; what `generate` returns beside the machine code is the finished
-    instructions, whose form its own methods know.
+    """One processor. `family` names its instruction set. `generate` returns the finished instructions, whose form only
+    this object's methods know, and the machine code.
     """
 
     @property
@@ -122,12 +124,12 @@ class Target(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """Return what kernels are shaped by, and what a group may have at most."""
+        """Return the properties that lowerings depend on, including the limits of a group."""
         ...
 
     @property
     def chip(self) -> Chip:
-        """Return the figures that costs are modelled with."""
+        """Return the figures of the cost model."""
         ...
 
     def generate(self, function: Function, show: Show | None = None) -> tuple[Any, Binary]:
@@ -135,19 +137,19 @@ class Target(Protocol):
         ...
 
     def release(self, code: Any) -> None:
-        """Let go of instructions that nobody wants any more, so that the collector finds nothing of them."""
+        """Free the instructions, so that the garbage collector need not. They must not be used afterwards."""
         ...
 
     def cost(self, code: Any, binary: Any, function: Function, groups: int, bytes_moved: int) -> Cost:
-        """Estimate a launch of so many groups, which moves so many bytes between memory and the chip."""
+        """Estimate a launch of `groups` groups that moves `bytes_moved` between memory and the chip."""
         ...
 
     def code_object(self, binaries: Sequence[Any]) -> bytes:
-        """Return the kernels as the program container that a card of this kind loads."""
+        """Return the kernels as a code object that a card of this kind loads."""
         ...
 
     def assembly(self, binary: Any) -> list[str]:
-        """Return machine code as text that assembles again, without what pads its end."""
+        """Return machine code as text that can be assembled again, without the padding at its end."""
         ...
 
 
@@ -155,7 +157,7 @@ TARGETS: Final[Mapping[str, Target]] = {**RDNA}
 
 
 def target(name: str) -> Target:
-    """Return the target of that name; one there is none for is a CompileError."""
+    """Return the target of that name. Raises CompileError if there is none."""
     found = TARGETS.get(name)
     if found is None:
         raise CompileError(f"tensors cannot be compiled for {name}; there is {', '.join(TARGETS)}")

@@ -1,5 +1,5 @@
-"""The search over the shapes a kernel may have: each candidate is compiled and measured, on a card or by the model, and
-the best is kept.
+"""The search over the possible shapes of kernels: each candidate is compiled and measured, on a card or by the model,
+and the best one is kept.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from ringup.compiler.target import target as find_target
 from ringup.compiler.tuning import RANK, Entry, Judge, Tuning
 from ringup.errors import CompileError
 
-WORTH: Final = 0.98  # another shape than the heuristic one must cost less than this part of it: less is noise
+# Another shape must cost less than this part of the heuristic one; a smaller difference is noise.
+WORTH: Final = 0.98
 
 
 class Measure(Protocol):
-    """What tells the cost of a compiled kernel. `judge` says who, `unit` in what."""
+    """Determines the cost of a compiled kernel. `judge`: what determines it. `unit`: the unit of the cost."""
 
     judge: Judge
     unit: str
 
     def cost(self, step: Step) -> float:
-        """Return the cost of one launch; the less the better."""
+        """Return the cost of one launch; lower is better."""
         ...
 
 
 class ModelMeasure:
-    """Cycles of a launch by the model of the chip: no card is needed."""
+    """Cycles of a launch by the model of the chip. It needs no card."""
 
     judge: Judge = "model"
     unit = "cycles"
 
     def cost(self, step: Step) -> float:
-        """Return the cycles of a launch at the greatest sizes."""
+        """Return the cycles of a launch, with symbolic sizes at their maximum."""
         return modelled(step).cycles
 
 
 class Trial(NamedTuple):
-    """One candidate: its name and its cost, or why it could not be compiled (then the cost is None)."""
+    """One candidate: its name and its cost, or the reason why it could not be compiled (then the cost is None)."""
 
     choice: str
     cost: float | None
@@ -55,8 +56,8 @@ class Trial(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """One kernel: its trials, the heuristic one first, and the number of the best. `known`: a file had it, nothing was
-    tried.
+    """One kernel: its trials, the heuristic one first, and the number of the best. `known`: the result was in a file,
+    so nothing was tried.
     """
 
     name: str
@@ -66,13 +67,13 @@ class Tuned(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Return how many times faster the best is than the heuristic shape."""
+        """Return how many times faster the best shape is than the heuristic one."""
         first, best = self.trials[0].cost, self.trials[self.best].cost
         return first / best if first and best else 1.0
 
 
 class Job(NamedTuple):
-    """One kernel to be tuned: its inputs are in the order of its signature."""
+    """One kernel to tune. Its inputs are in the order of its signature."""
 
     kernel: Kernel
     signature: Signature
@@ -97,12 +98,12 @@ def tune_graph(
     say: Callable[[str], None] | None = None,
     done: Callable[[], None] | None = None,
 ) -> list[Tuned]:
-    """Tune every kernel of a graph and keep what was found; `measure` is the model by default. The file is saved after
+    """Tune every kernel of a graph and keep the results. `measure` is the model by default. The file is saved after
     each kernel.
 
-    What `tuning` knows by the same judge, or one of more weight, is not tried again, unless `again`. `say` hears what
-    is being tried, `done` is called after each kernel. Raises CompileError where not even a kernel's heuristic shape
-    can be compiled, and what measuring raises.
+    A kernel that `tuning` knows by the same or a more trustworthy judge is not tried again, unless `again`. `say` is
+    called with each candidate, `done` after each kernel. Raises CompileError if even a kernel's heuristic shape cannot
+    be compiled, and whatever measuring raises.
     """
     judged = measure or ModelMeasure()
     found = []
@@ -129,9 +130,7 @@ def tune_graph(
 
 
 def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], None] | None = None) -> Tuned:
-    """Measure every candidate of a kernel. One that cannot be compiled is passed over, unless it is the heuristic
-    one.
-    """
+    """Measure every candidate of a kernel. One that cannot be compiled is skipped, unless it is the heuristic one."""
     trials: list[Trial] = []
     name = ""
     for choice in candidates(job.kernel, find_target(target).traits):
@@ -155,7 +154,7 @@ def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], No
 
 
 def modelled(step: Step) -> Cost:
-    """Return what one launch of a compiled kernel costs by the model; symbolic sizes are taken at their greatest."""
+    """Return the cost of one launch of a compiled kernel by the model, with symbolic sizes at their maximum."""
     groups = 1
     for count in step.lowered.groups:
         groups *= _most(count)
@@ -164,7 +163,7 @@ def modelled(step: Step) -> Cost:
 
 
 def bytes_moved(step: Step, groups: int) -> int:
-    """Return the bytes that have to pass between memory and the chip once: what is read of each input, and what is
+    """Return the bytes that must pass between memory and the chip at least once: those read of each input, and those
     written.
     """
     kernel = step.kernel

@@ -1,9 +1,9 @@
-"""Shapes of kernels that a search has found better than the heuristic ones, kept in a file from one run to the next.
+"""Stores shapes of kernels that a search has found better than the heuristic ones in a file.
 
-The file is JSON: entries by target and by what makes a kernel (a hash of its signature). An entry names one of the
-candidates that the kernel's lowering offers; one whose name is offered no more is passed over, so an old file does no
-harm. A file that cannot be read counts as empty, with a warning. It is written whole, beside the old one, and put in
-its place.
+The file is JSON, with entries by target and by kernel (a hash of its signature). An entry names one of the candidates
+of the kernel's lowering. If that candidate no longer exists, the entry is ignored, so an old file does no harm. A file
+that cannot be read counts as empty, with a warning. It is always written as a whole, next to the old one, which it then
+replaces.
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ from ringup.compiler.target import target as find_target
 from ringup.compiler.tensor.whole_file import write_whole
 
 LOG = logging.getLogger(__name__)
-VERSION: Final = 1  # of the file and of what its names mean; another one is an empty file
-# How a file begins, without spaces; and how many of those there may be.
+# The version of the file and of the names in it. A file of another version counts as empty.
+VERSION: Final = 1
+# The start of a file, without spaces, and how many spaces there may be.
 BEGINNING: Final = b'{"version":'
 SPACES: Final = 64
 MAX_BYTES: Final = 64 << 20
 Judge = Literal["card", "model", "virtual"]
-RANK: Final = {
-    "virtual": 0,
-    "model": 1,
-    "card": 2,
-}  # whose word counts more: a virtual card's clock is no figure of the chip
+# Trustworthiness. A virtual card's clock says nothing about the chip.
+RANK: Final = {"virtual": 0, "model": 1, "card": 2}
 
 
 class Entry(NamedTuple):
-    """The best shape of a kernel: its name among the candidates, who says so, what it and the heuristic one cost (us on
-    a card, cycles).
+    """The best shape of a kernel: its name among the candidates, the judge that found it, and the costs of it and of
+    the heuristic one (us on a card, cycles by the model).
     """
 
     choice: str
@@ -48,10 +46,12 @@ class Entry(NamedTuple):
 
 
 class Tuning:
-    """The entries of a file; of none, for this process alone, without a path."""
+    """The entries of a file. Without a path, they exist in this process only."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """`path` need not exist yet. Raises nothing: what cannot be read counts as empty, with a warning."""
+        """Read the file at `path`, which need not exist yet. Raises nothing: a file that cannot be read counts as
+        empty, with a warning.
+        """
         self.path = path
         self._entries: dict[str, Entry] = _read(path) if path is not None else {}
         self._changed: dict[str, Entry] = {}
@@ -61,11 +61,11 @@ class Tuning:
         return len(self._entries)
 
     def entry(self, signature: Signature, target: str) -> Entry | None:
-        """Return what is known of a kernel."""
+        """Return the entry of a kernel."""
         return self._entries.get(key_of(signature, target))
 
     def choice(self, kernel: Kernel, signature: Signature, target: str) -> Choice | None:
-        """Return the best shape found, None for the heuristic one or where nothing is known."""
+        """Return the best shape found, None for the heuristic one or if nothing is known."""
         key = key_of(signature, target)
         found = self._entries.get(key)
         if found is None:
@@ -76,7 +76,7 @@ class Tuning:
         return self._choices[key]
 
     def keep(self, signature: Signature, target: str, entry: Entry) -> None:
-        """Remember an entry; `save` writes it. It does not replace what somebody of more weight said (`RANK`)."""
+        """Keep an entry; `save` writes it. It does not replace an entry of a more trustworthy judge (`RANK`)."""
         key = key_of(signature, target)
         before = self._entries.get(key)
         if before is not None and RANK[before.judge] > RANK[entry.judge]:
@@ -85,7 +85,7 @@ class Tuning:
         self._choices.pop(key, None)
 
     def save(self) -> None:
-        """Write what is new into the file, beside what others have written there since. Raises OSError."""
+        """Merge new entries into the file, which others may have written since. Raises OSError."""
         if self.path is None or not self._changed:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,8 +96,8 @@ class Tuning:
 
 
 def could_be(path: Path) -> bool:
-    """Tell whether `save` may write over a file: one of ours, cut short or not, an empty one, none yet, or what is no
-    ordinary file.
+    """Return whether `save` may overwrite a file: a tuning file, even a truncated one, an empty file, a missing one, or
+    something that is not an ordinary file.
     """
     if not path.is_file():
         return True
@@ -107,7 +107,7 @@ def could_be(path: Path) -> bool:
 
 
 def key_of(signature: Signature, target: str) -> str:
-    """Return the name of a kernel's entry: the same in every process."""
+    """Return the key of a kernel's entry. It is the same in every process."""
     return f"{target}:{sha256(repr(signature).encode()).hexdigest()[:32]}"
 
 
@@ -133,7 +133,7 @@ def _read(path: Path) -> dict[str, Entry]:
         return {}
 
 
-# what each part of an entry has to be
+# The condition that each part of an entry must meet.
 _PARTS: Final[dict[str, Callable[[Any], bool]]] = {
     "choice": lambda one: isinstance(one, str),
     "judge": lambda one: one in RANK,

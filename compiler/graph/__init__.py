@@ -1,4 +1,4 @@
-"""The graph of tensors: immutable nodes, element types, whole-number expressions of axes.
+"""The graph of tensors: immutable nodes, element types, integer expressions of axes.
 
-Imported by every room of the compiler; imports none of them.
+Every package of the compiler imports it; it imports none of them.
 """

@@ -1,6 +1,4 @@
-"""Element types of tensors: what each holds, what two of them make together, and NumPy's name for it where it has
-one.
-"""
+"""Element types of tensors: their values, the type of an operation on two of them, and NumPy's name of each."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ Scalar = bool | int | float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type. `exponent_bits` and `mantissa_bits` (stored ones) are a float's; `numpy` is a dtype name NumPy
-    or ml_dtypes knows.
+    """One element type. `exponent_bits` and `mantissa_bits` (the stored ones) are those of a float. `numpy` is a dtype
+    name that NumPy or ml_dtypes knows.
     """
 
     name: str
@@ -39,13 +37,13 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
-        """Return whether elements are integers; a bool is none."""
+        """Return whether elements are integers. A bool is not an integer."""
         return self.kind in ("int", "uint")
 
     @property
     def least(self) -> Scalar:
-        """Return the identity of max: the least value, minus infinity for floats (the least finite one for e4m3, which
-        has none).
+        """Return the identity element of max: minus infinity for floats (for e4m3, which has none, the least finite
+        value), the least value of others.
         """
         if self.kind == "float":
             return -448.0 if self is float8_e4m3 else float("-inf")
@@ -53,7 +51,7 @@ class DType:
 
     @property
     def greatest(self) -> Scalar:
-        """Return the identity of min."""
+        """Return the identity element of min."""
         if self.kind == "float":
             return 448.0 if self is float8_e4m3 else float("inf")
         return self.kind == "bool" or (1 << self.bits - (self.kind == "int")) - 1
@@ -68,7 +66,8 @@ uint8 = DType("uint8", "uint", 8, "uint8")
 uint16 = DType("uint16", "uint", 16, "uint16")
 uint32 = DType("uint32", "uint", 32, "uint32")
 uint64 = DType("uint64", "uint", 64, "uint64")
-float8_e4m3 = DType("float8_e4m3", "float", 8, "float8_e4m3fn", 4, 3)  # OCP 8-bit floating point, E4M3: no infinity
+# OCP 8-bit floating point, E4M3: no infinity.
+float8_e4m3 = DType("float8_e4m3", "float", 8, "float8_e4m3fn", 4, 3)
 float8_e5m2 = DType("float8_e5m2", "float", 8, "float8_e5m2", 5, 2)
 float16 = DType("float16", "float", 16, "float16", 5, 10)
 bfloat16 = DType("bfloat16", "float", 16, "bfloat16", 8, 7)
@@ -79,8 +78,8 @@ ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
        float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)  # fmt: skip
 BY_NAME = {one.name: one for one in ALL}
 
-# what a pair makes that neither holds: the way up from each type, nearest first. bool < uints and ints < floats, as
-# JAX's lattice has it
+# The promotion lattice: the next larger types of each type. Bool is below unsigned and signed integers, and these are
+# below floats, as in JAX's lattice.
 _UP: dict[DType, tuple[DType, ...]] = {
     bool_: (uint8, int8),
     uint8: (int16, uint16),
@@ -119,19 +118,19 @@ _JOINED = {(a, b): _join(a, b) for a in ALL for b in ALL}
 
 
 def promote(a: DType, b: DType) -> DType:
-    """Return the least type that both convert to: int32 with float16 is float16, float16 with bfloat16 float32, int8
-    with uint8 int16.
+    """Return the smallest type that both convert to: int32 and float16 give float16, float16 and bfloat16 give float32,
+    int8 and uint8 give int16.
 
-    Where there is no least one (int64 with uint64, the two float8), it is float32.
+    Where there is no smallest one (int64 with uint64, the two float8), it is float32.
     """
     return _JOINED[a, b]
 
 
 def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
-    """Return the type of a Python number beside a tensor of `beside`: it adapts, unless a float meets integers
-    (float32) or an int bools.
+    """Return the type of a Python number in an operation with a tensor of `beside`. The number takes the tensor's type,
+    except that a float with integers gives float32 and an int with bools gives an integer.
 
-    An integer alone is int32, or what it fits of int64 and uint64; a ValueError for one that fits neither.
+    An integer alone is int32, or the one of int64 and uint64 that it fits. Raises ValueError if it fits neither.
     """
     if isinstance(value, bool):
         return beside or bool_

@@ -1,9 +1,9 @@
-"""Whole-number expressions of loop axes and symbolic sizes, kept in one normal form: a constant plus multiples of
-atoms, each with its range.
+"""Integer expressions of loop axes and symbolic sizes, in one normal form: a constant plus multiples of atoms, each
+with its range.
 
 An atom is a variable, a floor division, a remainder, a product of two expressions, or a value known only at run time.
-Ranges are inclusive and settle most divisions: `(4*i + j) // 4` is `i` where 0 <= j < 4. Plain `int` stands for
-constants, so arithmetic on shapes stays plain.
+Ranges are inclusive. They simplify most divisions: `(4*i + j) // 4` is `i` if 0 <= j < 4. Constants are plain `int`, so
+arithmetic on constant shapes is plain too.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from threading import Lock
 from typing import Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
-MAX_NESTED: Final = (
-    32  # quotients inside each other that calls recurse into at a time: Python bounds how deep these nest
-)
+# The depth of nested quotients up to which functions recurse at a time: Python limits the depth of calls.
+MAX_NESTED: Final = 32
 Int: TypeAlias = "int | Expr"
 Parts: TypeAlias = tuple[object, ...]
 
 
 class Expr:
-    """A whole number with bounds `lo` and `hi`, both inclusive. Immutable; equal ones compare equal and hash alike."""
+    """An integer with inclusive bounds `lo` and `hi`. Immutable; equal ones compare equal and have equal hashes."""
 
     __slots__ = ("_hash", "constant", "hi", "lo", "terms")
 
@@ -90,7 +89,9 @@ class Expr:
         return _remainder(_expr(other), self)
 
     def atoms(self) -> Iterator[Atom]:
-        """Yield every atom, outermost first, those inside divisions and products too; some more than once."""
+        """Yield every atom, outermost first, including those inside divisions and products. An atom may come more than
+        once.
+        """
         waiting = [atom for atom, _ in reversed(self.terms)]
         while waiting:
             atom = waiting.pop()
@@ -104,7 +105,7 @@ class Expr:
         return _variables(self)
 
     def split(self, of: frozenset[Atom]) -> tuple[Int, Int]:
-        """Return two parts that sum to it: the terms that depend on a variable of `of`, and the rest with the
+        """Split it into two parts that sum to it: the terms that depend on a variable of `of`, and the rest with the
         constant.
         """
         inside = tuple(term for term in self.terms if not _expr_of(term[0]).variables().isdisjoint(of))
@@ -118,7 +119,9 @@ class Expr:
         return self.replaced(values)
 
     def replaced(self, values: Mapping[Atom, Int]) -> Int:
-        """Return it with variables and other atoms replaced, which recurses as deep as atoms without a value nest."""
+        """Return it with variables and other atoms replaced. The recursion is as deep as atoms without a value are
+        nested.
+        """
         if self.variables().isdisjoint(values):
             return self
         total: Int = self.constant
@@ -127,7 +130,7 @@ class Expr:
         return total
 
     def _with_nested(self, values: Mapping[Atom, Int]) -> Mapping[Atom, Int]:
-        """Return values of variables, and of the atoms that bound how deep a substitution recurses."""
+        """Add to the values of variables those of the atoms that limit the depth of the recursion."""
         found = dict(values)
         for atom in sorted(dict.fromkeys(filter(is_landing, self.atoms())), key=lambda atom: atom.nesting):
             found[atom] = atom.replaced(found)
@@ -135,10 +138,10 @@ class Expr:
 
 
 class Atom:
-    """What a normal form counts multiples of. `kind`: var, value, div, mod, mul; `parts`: a name, or the expressions
-    inside; `nesting`: how many atoms lie inside each other below it.
+    """A factor of the normal form. `kind`: var, value, div, mod, mul. `parts`: a name, or the expressions inside.
+    `nesting`: how many levels of atoms are inside it.
 
-    There is one atom of a meaning at a time (`_atom` makes them), so that atoms are compared by identity.
+    There is only one atom for each meaning (`_atom` creates them), so atoms are compared by identity.
     """
 
     __slots__ = ("__weakref__", "hi", "kind", "lo", "nesting", "parts", "text")
@@ -155,7 +158,7 @@ class Atom:
 
     @property
     def sides(self) -> tuple[Int, Int]:
-        """Return the two numbers that a quotient, a remainder or a product is of."""
+        """Return the two operands of a quotient, a remainder or a product."""
         a, b = self.parts
         return cast("Int", a), cast("Int", b)
 
@@ -173,7 +176,8 @@ class Atom:
 
 _SIGNS = {"div": "//", "mod": "%", "mul": "*"}
 _atoms: WeakValueDictionary[tuple[str, Parts, int, int], Atom] = WeakValueDictionary()
-_making = Lock()  # two threads that compile must not make two atoms of one meaning
+# Two threads must not create two atoms of the same meaning.
+_making = Lock()
 
 
 def _atom(kind: str, parts: Parts, lo: int, hi: int) -> Atom:
@@ -186,64 +190,64 @@ def _atom(kind: str, parts: Parts, lo: int, hi: int) -> Atom:
 
 
 def variable(name: str, lo: int, hi: int) -> Int:
-    """Return a variable of inclusive bounds; one that can have a single value is that number."""
+    """Return a variable with inclusive bounds. If only a single value is possible, return that number."""
     if lo > hi:
         raise ValueError(f"variable {name} has no value: {lo} to {hi}")
     return lo if lo == hi else Expr(0, ((_atom("var", (name,), lo, hi), 1),))
 
 
 def runtime_value(name: str, lo: int, hi: int, identity: object) -> Expr:
-    """Return a number that is known when the kernel runs (a loaded index); `identity`, hashable, is what computes
-    it.
+    """Return a number that is known only when the kernel runs (a loaded index). `identity`, which is hashable,
+    identifies what computes it.
     """
     return Expr(0, ((_atom("value", (name, identity), lo, hi), 1),))
 
 
 def axis(name: str, size: Int) -> Int:
-    """Return the variable of a loop or of threads, 0 to the greatest size - 1; its name begins with @, which no
-    symbolic size's does.
+    """Return the variable of a loop or of threads, from 0 to the maximum of size - 1. Its name starts with @; names of
+    symbolic sizes do not.
 
-    A size of 0 or 1 known at run time makes a variable too (as if it could be 2): whether there is an element is still
-    to be asked.
+    A size of 0 or 1 that is known only at run time also makes a variable (as if it could be 2): a condition must still
+    test whether there is an element.
     """
     most = bounds(size)[1]
     return variable(f"@{name}", 0, 1 if most == 1 and not isinstance(size, int) else max(most, 1) - 1)
 
 
 def is_landing(atom: Atom) -> bool:
-    """Return whether what recurses into an expression does so first into this atom, among all that are deep inside."""
+    """Return whether an atom limits recursion: functions that recurse into an expression process these atoms first."""
     return atom.nesting > 0 and atom.nesting % MAX_NESTED == 0
 
 
 def is_axis(atom: Atom) -> bool:
-    """Return whether an atom is a loop's or threads' variable and no symbolic size."""
+    """Return whether an atom is the variable of a loop or of threads, not a symbolic size."""
     return atom.kind == "var" and str(atom.parts[0]).startswith("@")
 
 
 def bounds(value: Int) -> tuple[int, int]:
-    """Return the least and the greatest value."""
+    """Return the minimum and the maximum."""
     return (value, value) if isinstance(value, int) else (value.lo, value.hi)
 
 
 def substitute(value: Int, values: Mapping[Atom, Int]) -> Int:
-    """Return `value` with variables replaced; keys are the variables' atoms (`atom_of`)."""
+    """Return `value` with variables replaced. Keys are the variables' atoms (`atom_of`)."""
     return value if isinstance(value, int) else value.substitute(values)
 
 
 def atom_of(value: Int) -> Atom:
-    """Return the atom of a bare variable; a ValueError for anything else."""
+    """Return the atom of a variable. Raises ValueError for any other expression."""
     if isinstance(value, Expr) and value.constant == 0 and len(value.terms) == 1 and value.terms[0][1] == 1:
         return value.terms[0][0]
-    raise ValueError(f"{value} is no bare variable")
+    raise ValueError(f"{value} is not a single variable")
 
 
 def variables(value: Int) -> frozenset[Atom]:
-    """Return the variables a number depends on, none for a constant."""
+    """Return the variables that a number depends on; none for a constant."""
     return frozenset() if isinstance(value, int) else _variables(value)
 
 
 def product(values: Iterable[Int]) -> Int:
-    """Return the product; 1 of none."""
+    """Return the product; 1 for no values."""
     total: Int = 1
     for value in values:
         total = total * value
@@ -251,8 +255,8 @@ def product(values: Iterable[Int]) -> Int:
 
 
 def evaluate(value: Int, given: Mapping[str, int]) -> int:
-    """Return the number for values of the variables by name; a ValueError names one that is missing or out of its
-    bounds.
+    """Return the number for the given values of variables by name. Raises ValueError with the name of one that is
+    missing or out of its bounds.
     """
     if isinstance(value, int):
         return value
@@ -275,7 +279,7 @@ def _evaluate_atom(atom: Atom, given: Mapping[str, int]) -> int:
     left, right = atom.sides
     a, b = evaluate(left, given), evaluate(right, given)
     if atom.kind in ("div", "mod") and not b:
-        raise ValueError(f"{atom} divides by nothing: {right} is 0")
+        raise ValueError(f"{atom} divides by zero: {right} is 0")
     return a // b if atom.kind == "div" else a % b if atom.kind == "mod" else a * b
 
 
@@ -298,7 +302,7 @@ def _made(constant: int, terms: tuple[tuple[Atom, int], ...]) -> Int:
 
 
 def total(values: Iterable[Int], factors: Iterable[int]) -> Int:
-    """Return the sum of some numbers, each so many times: at once, so that nothing in between is made."""
+    """Return the sum of values times factors, without intermediate expressions."""
     constant = 0
     counts: dict[Atom, int] = {}
     for value, by in zip(values, factors, strict=True):
@@ -336,7 +340,7 @@ def _order(term: tuple[Atom, int]) -> str:
 
 
 def _rejoin(factors: dict[Atom, int]) -> bool:
-    """Make `k*(x % c) + k*c*(x // c)` into `k*x`, in place, for constant c; return whether there was any."""
+    """Replace `k*(x % c) + k*c*(x // c)` by `k*x`, in place, for constant c. Return whether anything was replaced."""
     done = False
     for atom in [one for one in factors if one.kind == "mod" and isinstance(one.parts[1], int)]:
         whole, divisor = atom.parts
@@ -379,7 +383,7 @@ def _divide(a: Expr, b: Int) -> Int:
             return int(a == b)
         if b.lo < 0:
             raise ValueError(f"a division of {a} by {b}, which may be negative")
-        # a size of 0 divides where an axis of that size has no element: no one asks for the value
+        # A size of 0 divides only where an axis of that size has no element; nothing uses the value then.
         corners = [p // q for p in (a.lo, a.hi) for q in (max(b.lo, 1), max(b.hi, 1))]
         if min(corners) == max(corners):
             return corners[0]
@@ -439,15 +443,15 @@ def _remainder(a: Expr, b: Int) -> Int:
 
 
 def _steps(a: Expr, b: int) -> list[int]:
-    """Return common factors of `b` and of some of the terms, greatest first: where a sum may fall apart into high and
-    low digits.
+    """Return common factors of `b` and of some of the terms, greatest first. A sum may split into high and low digits
+    at these.
     """
     found = {gcd(factor, b) for _, factor in a.terms} - {1}
     return sorted(found, reverse=True)
 
 
 def _parts_of(a: Expr, step: int) -> tuple[Int, Int]:
-    """Return (high, low) with a = high * step + low, low holding the terms that are no multiple of `step`."""
+    """Return (high, low) with a = high * step + low. `low` holds the terms that are not multiples of `step`."""
     high = tuple((atom, factor // step) for atom, factor in a.terms if factor % step == 0)
     low = tuple(term for term in a.terms if term[1] % step)
     return _made(a.constant // step, high), _made(a.constant % step, low)

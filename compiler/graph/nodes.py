@@ -1,9 +1,9 @@
-"""The tensor graph: immutable nodes, equal ones the same object. What a node means is said here once; nothing here
-knows a target.
+"""The tensor graph: immutable nodes; equal nodes are the same object. This module defines the meaning of every node,
+independent of a target.
 
-Shapes are tuples of `int` or symbolic sizes (`index.Expr`). No node broadcasts: operands of an elementwise node have
-its very shape, and EXPAND says where one size becomes many. The language above (`compiler/tensor`) makes such graphs,
-the scheduler below cuts them into kernels.
+Shapes are tuples of `int` or symbolic sizes (`index.Expr`). There is no implicit broadcast: the operands of an
+elementwise node have exactly its shape, and EXPAND repeats an axis of size 1. The tensor language (`compiler/tensor`)
+creates graphs, and the scheduler cuts them into kernels.
 """
 
 from __future__ import annotations
@@ -22,83 +22,86 @@ Shape = tuple[Int, ...]
 
 
 class Op(Enum):
-    """What a node does. `sources -> result`, `arg` in brackets; x and y are elements at the same position."""
+    """The operation of a node: `sources -> result`, with `arg` in brackets; x and y are elements at
+    the same position.
+    """
 
     # leaves
     BUFFER = "buffer"  # [Storage] elements in memory, row-major in the node's shape
     CONST = "const"  # [number] shape ()
     IOTA = "iota"  # [None] shape (n,): 0, 1, … n-1; int32 or int64
     SIZE = "size"  # [Expr] shape (): a symbolic size as a number; int32 or int64
-    # elementwise, one operand. Floats follow IEEE 754 unless said; f16, bf16 and float8 results are those of f32
-    # arithmetic, rounded
+    # Elementwise, one operand. Floats follow IEEE 754 unless stated otherwise. Results of f16, bf16 and float8 are
+    # computed in f32 and rounded.
     NEG = "neg"  # integers wrap
     ABS = "abs"
-    NOT = "not"  # bool: logical; integers: every bit
+    NOT = "not"  # bool: logical; integers: bitwise
     SQRT = "sqrt"
     RECIP = "recip"  # 1 / x
     RSQRT = "rsqrt"  # 1 / sqrt(x), within 1 ulp
     EXP2 = "exp2"
     LOG2 = "log2"
-    SIN = "sin"  # radians, right for large ones too
+    SIN = "sin"  # radians, accurate for large ones too
     FLOOR = "floor"
     CEIL = "ceil"
     TRUNC = "trunc"
     ROUND = "round"  # to nearest, halves to even
-    # to the node's dtype: floats round to nearest even; float to integer cuts off and saturates, NaN is 0; to bool: x
-    # != 0
+    # To the node's dtype. To float: rounds to nearest even. Float to integer: truncates and saturates, NaN is 0. To
+    # bool: x != 0.
     CAST = "cast"
     BITCAST = "bitcast"  # the same bits, same width
-    CONTIGUOUS = "contiguous"  # the value itself, asked to lie in memory
-    # elementwise, two operands of one dtype
+    CONTIGUOUS = "contiguous"  # the value itself, stored in memory
+    # Elementwise, two operands of one dtype.
     ADD = "add"
     SUB = "sub"
     MUL = "mul"
     DIV = "div"  # floats only
-    IDIV = "idiv"  # integers, rounded down as Python's //; by zero: 0
-    MOD = "mod"  # sign of the divisor, as Python's %; integers by zero: 0; floats too
+    IDIV = "idiv"  # integers, rounded down like Python's //; by zero: 0
+    MOD = "mod"  # has the sign of the divisor, like Python's %; integers by zero: 0; floats too
     MAX = "max"  # NaN if either is
     MIN = "min"
     POW = "pow"  # floats: C's pow; integers: by repeated squaring, negative exponents give 0 (1 and -1 excepted)
-    LOGADDEXP = "logaddexp"  # floats: log(e**x + e**y), off by last places of the greatest of |x|, |y| and 1
+    LOGADDEXP = "logaddexp"  # floats: log(e**x + e**y), accurate to the last places of the greatest of |x|, |y| and 1
     AND = "and"
     OR = "or"
     XOR = "xor"
-    SHL = "shl"  # by 0 … bits-1; others give 0
-    SHR = "shr"  # arithmetic for signed types; amounts past the width shift everything out
+    SHL = "shl"  # by 0 … bits-1; other amounts give 0
+    SHR = "shr"  # arithmetic for signed types; larger amounts shift everything out
     LT = "lt"  # to bool; comparisons with NaN are false, NE true
     LE = "le"
     EQ = "eq"
     NE = "ne"
-    # three operands
+    # Three operands.
     WHERE = "where"  # (bool, x, y)
-    # movement: the same elements elsewhere
-    RESHAPE = "reshape"  # the node's shape, row-major order kept
+    # Movement: the same elements at other places.
+    RESHAPE = "reshape"  # the node's shape; the row-major order stays
     PERMUTE = "permute"  # [axes] axis i of the result is axis axes[i] of the source
     EXPAND = "expand"  # axes of size 1 become the node's shape
     PAD = "pad"  # [((before, after), …), value]
     SHRINK = "shrink"  # [((start, stop), …)]
     FLIP = "flip"  # [axes]
-    CAT = "cat"  # [axis] sources one after the other
-    # others
-    # [(Op of ADD, MUL, MAX, MIN, LOGADDEXP, AND, OR, XOR; axes)] the axes become 1; f16, bf16, float8 sums are kept in
-    # f32
+    CAT = "cat"  # [axis] sources one after the other along an axis
+    # Others.
+    # [(Op of ADD, MUL, MAX, MIN, LOGADDEXP, AND, OR, XOR; axes)] Axes become 1. Sums of f16, bf16 and float8 are
+    # accumulated in f32.
     REDUCE = "reduce"
-    # (x[, keys]) [(Op, axis, stretch)] each element folded with those before it along the axis, in stretches of so many
-    # elements, each by itself (None: all). With keys, integers: each run of equal ones by itself; equal keys lie side
-    # by side. Ops and rounding: REDUCE's
+    # (x[, keys]) [(Op, axis, stretch)] Combines each element with those before it along the axis. With a stretch, each
+    # segment of so many elements is separate (None: the whole axis). With keys, which are integers, each run of equal
+    # keys is separate; equal keys must be adjacent. Operations and rounding as for REDUCE.
     SCAN = "scan"
-    # [(axis, stretch)] integers in rising order along the axis, in stretches of so many elements, each by itself (None:
-    # all)
+    # [(axis, stretch)] Integers in ascending order along the axis, in separate segments of `stretch` elements (None:
+    # the whole axis).
     SORT = "sort"
-    # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]; an index outside of x reads 0
+    # (x, integer index) [axis] result[p] = x[p, p[axis] replaced by index[p]]. An index outside x gives 0.
     GATHER = "gather"
-    # (x, index, y) [(axis, op or None)] x with y put (None: the last one stays) or combined at index; outside: dropped
+    # (x, index, y) [(axis, op or None)] x with the values y stored (None: the last one stays) or combined at index;
+    # values outside are dropped.
     SCATTER = "scatter"
-    AFTER = "after"  # (buffer, stores…) the buffer, once the stores have happened
-    # (view of a buffer, value) writes the value to the view's places; shape of the view, no value of its own
+    AFTER = "after"  # (buffer, stores…) the buffer after the stores
+    # (view of a buffer, value) Writes the value to the places of the view. It has the shape of the view, and no value.
     STORE = "store"
 
-    # members are equal only to themselves; Enum's own hash is slow, and every node's operation is looked up in sets
+    # Members are equal only to themselves. Enum's own hash is slow, and operations are looked up in sets all the time.
     __hash__ = object.__hash__
 
 
@@ -112,7 +115,8 @@ BINARY = COMPARISONS | {
     Op.SHL, Op.SHR,
 }  # fmt: skip
 ELEMENTWISE = UNARY | BINARY | {Op.WHERE}
-LINES = frozenset((Op.SCAN, Op.SORT))  # what depends on an axis as a whole and keeps it: arg ends with (axis, stretch)
+# Operations that need a whole axis and keep it. Their arg ends with (axis, stretch).
+LINES = frozenset((Op.SCAN, Op.SORT))
 MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
 FLOAT_ONLY = frozenset((
     Op.SQRT, Op.RECIP, Op.RSQRT, Op.EXP2, Op.LOG2, Op.SIN, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.DIV, Op.LOGADDEXP,
@@ -120,8 +124,9 @@ FLOAT_ONLY = frozenset((
 
 
 class Storage:
-    """Memory that a BUFFER node stands for: `dtype`, `size` elements. Identity counts; `data` is the runtime's (None:
-    not there yet). `home` evaluates graphs that read this memory where nobody chose another evaluator; None: no home.
+    """The memory that a BUFFER node stands for: `size` elements of `dtype`. Two are equal only if they are the same
+    object. `data` belongs to the runtime (None: not there yet). `home` evaluates graphs that read this memory if no
+    other evaluator was chosen (None: there is none).
     """
 
     __slots__ = ("__weakref__", "data", "dtype", "home", "name", "size")
@@ -135,13 +140,14 @@ class Storage:
 
 
 class Node:
-    """One value of the graph. Made by `node` alone, so that equal nodes are one object and `is` compares them."""
+    """One value of the graph. Only `node` creates nodes, so equal nodes are one object and `is` compares them."""
 
     __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "sources")
 
     def __init__(self, op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object) -> None:
         self.op, self.dtype, self.shape, self.sources = op, dtype, shape, sources
-        self.arg: Any = arg  # as the comment of its operation says
+        # The comment of its operation defines it.
+        self.arg: Any = arg
 
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f" {self.arg}"
@@ -153,19 +159,20 @@ class Node:
         return product(self.shape)
 
     def ordered(self) -> list[Node]:
-        """Return every node it depends on and itself, sources before users; the same order each time."""
+        """Return every node it depends on and itself, sources before users. The order is the same each time."""
         return ordered([self])
 
 
 _known: weakref.WeakValueDictionary[tuple[object, ...], Node] = weakref.WeakValueDictionary()
-# Two threads must not make two nodes of one meaning. A thread may come back: the collector runs anywhere, and what it
-# finalizes may make nodes.
+# Two threads must not create two nodes of the same meaning. The lock is reentrant: the garbage collector can run at any
+# point, and a finalizer may create nodes.
 _making = RLock()
 
 
 def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg: object = None) -> Node:
-    """Return the node of that meaning. Nothing is checked here: the language checks what users write."""
-    mark = (type(arg), repr(arg)) if isinstance(arg, float) else arg  # -0.0 and nan are constants of their own
+    """Return the node of that meaning. Nothing is checked here; the tensor language checks its input."""
+    # -0.0 and NaN are separate constants.
+    mark = (type(arg), repr(arg)) if isinstance(arg, float) else arg
     key = (op, dtype, shape, tuple(map(id, sources)), mark, type(arg))
     found = _known.get(key)
     if found is None:
@@ -182,7 +189,7 @@ def buffer(dtype: DType, shape: Shape, name: str = "", data: object = None) -> N
 
 
 def const(value: Scalar, dtype: DType, shape: Shape = ()) -> Node:
-    """Return a constant of any shape. Integers wrap to the dtype, floats are rounded when used."""
+    """Return a constant of any shape. Integers wrap to the dtype; floats are rounded when they are used."""
     if dtype.kind == "bool":
         value = bool(value)
     elif dtype.is_float:
@@ -196,7 +203,7 @@ def const(value: Scalar, dtype: DType, shape: Shape = ()) -> Node:
 
 
 def reshape(source: Node, shape: Shape) -> Node:
-    """Return the elements in row-major order under another shape of as many elements."""
+    """Return the elements in row-major order in another shape with as many elements."""
     if shape == source.shape:
         return source
     if source.op is Op.RESHAPE:
@@ -221,25 +228,25 @@ def permute(source: Node, axes: Sequence[int]) -> Node:
 
 
 def elementwise(op: Op, *sources: Node, dtype: DType | None = None) -> Node:
-    """Return an elementwise node; comparisons give bool, others the dtype of the last source unless said."""
+    """Return an elementwise node. Comparisons give bool, others `dtype`, or the dtype of the last source."""
     result = dtypes.bool_ if op in COMPARISONS else dtype or sources[-1].dtype
     return node(op, result, sources[0].shape, sources)
 
 
 def cast(source: Node, dtype: DType) -> Node:
-    """Return the source as another dtype."""
+    """Return the source converted to another dtype."""
     return source if source.dtype is dtype else node(Op.CAST, dtype, source.shape, (source,))
 
 
 def contiguous(source: Node) -> Node:
-    """Return the source, asked to lie in memory."""
+    """Return the source, stored in memory."""
     if source.op in (Op.BUFFER, Op.CONTIGUOUS):
         return source
     return node(Op.CONTIGUOUS, source.dtype, source.shape, (source,))
 
 
 def reduce(op: Op, source: Node, axes: Sequence[int]) -> Node:
-    """Return the source folded along `axes`, which become 1."""
+    """Return the source reduced along `axes`, which become 1."""
     axes = tuple(sorted(axes))
     if not axes:
         return source
@@ -248,21 +255,23 @@ def reduce(op: Op, source: Node, axes: Sequence[int]) -> Node:
 
 
 def scan(op: Op, source: Node, axis: int, *, keys: Node | None = None, stretch: int | None = None) -> Node:
-    """Return the source folded up to each element along an axis; one element is itself."""
+    """Return the running reduction of the source along an axis. An axis of one element does not change."""
     if source.shape[axis] == 1:
         return source
     return node(Op.SCAN, source.dtype, source.shape, (source, keys) if keys else (source,), (op, axis, stretch))
 
 
 def sort(source: Node, axis: int, *, stretch: int | None = None) -> Node:
-    """Return integers in rising order along an axis; one element is itself."""
+    """Return integers in ascending order along an axis. An axis of one element does not change."""
     if source.shape[axis] == 1:
         return source
     return node(Op.SORT, source.dtype, source.shape, (source,), (axis, stretch))
 
 
 def ordered(roots: Sequence[Node]) -> list[Node]:
-    """Return every node the roots depend on, sources before users, each once; deep graphs take no deep recursion."""
+    """Return every node that the roots depend on, each once, sources before users. Not recursive, so graphs may be
+    deep.
+    """
     done: dict[Node, None] = {}
     stack: list[tuple[Node, Iterator[Node]]] = []
     for root in roots:

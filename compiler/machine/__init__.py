@@ -1,3 +1,3 @@
-"""Target-neutral machine IR: what one thread of a kernel does, in single assignment, between the kernel IR and a
+"""Target-neutral machine IR, in single assignment: the code of one thread of a kernel, between the kernel IR and a
 target's instructions.
 """

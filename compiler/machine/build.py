@@ -1,6 +1,4 @@
-"""A builder of machine IR: a method an operation's kind, equal pure values made once in reach, constants folded,
-uniformity derived.
-"""
+"""A builder of machine IR. It reuses equal pure values that are in scope, folds constants, and derives uniformity."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _COMPARING = frozenset(("eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "feq", "fne"
 
 
 class Builder:
-    """Makes one function, in order. A region entered with `loop` or `when` takes what is made until it is left."""
+    """Builds one function, in order. New values go to the innermost region that `loop` or `when` has opened."""
 
     def __init__(self, name: str, params: Sequence[Param], group_size: int, *, wave_size: int = 32) -> None:
         self.function = Function(name, tuple(params), Region(), group_size, wave_size=wave_size)
@@ -37,8 +35,8 @@ class Builder:
         self._known: Scoped[tuple[object, ...], Value] = Scoped()
 
     def op(self, op: str, type_: Type, *args: Value, imm: object = None) -> Value:
-        """Return the value of an operation: an equal one that is in reach, a folded constant, or a new one put at the
-        end of the region.
+        """Return the value of an operation: an equal one in scope, a folded constant, or a new one at the end of the
+        region.
         """
         row = OPS[op]
         if row.effect != "pure":
@@ -52,14 +50,16 @@ class Builder:
             return folded
         if folded is not None:
             op, args, imm = "const", (), folded
-        mark = repr(imm) if isinstance(imm, float) else imm  # -0.0 is not 0.0, and NaN is NaN
-        # there is one object of a type; a key that holds plain numbers only is none of the collector's business
+        # -0.0 equals 0.0, and NaN does not equal NaN: their text tells them apart.
+        mark = repr(imm) if isinstance(imm, float) else imm
+        # Each type is a single object. A key that holds only plain numbers is not tracked by the garbage collector.
         key = (op, id(type_), mark, *map(id, args))
         known = self._known.get(key)
         if known is not None:
             return known
         made = Value(op, type_, args, imm, uniform=row.keeps_uniform and all(one.uniform for one in args))
-        if op == "const" or not args:  # leaves live at the top, known everywhere
+        # Leaves stand at the start of the function and are in scope everywhere.
+        if op == "const" or not args:
             self._known.keep(key, made)
             self.function.body.items.insert(self._leaves, made)
             self._leaves += 1
@@ -71,7 +71,7 @@ class Builder:
     _leaves = 0
 
     def const(self, value: float, type_: Type = I32) -> Value:
-        """Return a constant; integers wrap to the type."""
+        """Return a constant. Integers wrap to the type."""
         if type_.is_float:
             return self.op("const", type_, imm=float(value))
         return self.op("const", type_, imm=int(value) & (1 << type_.bits) - 1)
@@ -83,7 +83,7 @@ class Builder:
     def compare(self, op: str, a: Value, b: Value) -> Value:
         """Return a condition."""
         if op not in _COMPARING:
-            raise ValueError(f"{op} compares nothing")
+            raise ValueError(f"{op} is not a comparison")
         return self.op(op, I1, a, b)
 
     def add(self, a: Value, b: Value | int) -> Value:
@@ -95,8 +95,8 @@ class Builder:
         return self.op("mul", a.type, a, b if isinstance(b, Value) else self.const(b, a.type))
 
     def load(self, type_: Type, base: Value, offset: Value, *, constant: int = 0, mask: Value | None = None) -> Value:
-        """Load from memory: `offset` bytes (i32 unsigned, or i64) plus `constant` from `base`; 0 where `mask` is
-        false.
+        """Load from memory at `base` plus `offset` bytes (i32 unsigned, or i64) plus `constant`. The value is 0 where
+        `mask` is false.
         """
         return self.op("load", type_, base, offset, *([mask] if mask else []), imm=constant)
 
@@ -113,7 +113,7 @@ class Builder:
         self.op("lds_store", VOID, offset, value, imm=constant)
 
     def barrier(self) -> None:
-        """Let the group's threads meet."""
+        """Wait until all threads of the group have arrived."""
         self.op("barrier", VOID)
 
     def vector(self, parts: Sequence[Value]) -> Value:
@@ -128,7 +128,7 @@ class Builder:
     def loop(
         self, start: Value | int, stop: Value | int, step: int, initial: Sequence[Value], *, unroll: int = 1
     ) -> Iterator[Loop]:
-        """Make a loop; set `following` on what is given before leaving it, and use `results` afterwards."""
+        """Open a loop. Set `following` on the yielded loop before the block ends, and use its `results` afterwards."""
         first = start if isinstance(start, Value) else self.const(start)
         last = stop if isinstance(stop, Value) else self.const(stop)
         sure = isinstance(start, int) and isinstance(stop, int) and start < stop
@@ -143,12 +143,12 @@ class Builder:
         self._regions.pop()
         self._known.leave()
         if len(made.following) != len(made.carried):
-            raise ValueError(f"a loop carries {len(made.carried)} values, {len(made.following)} follow")
+            raise ValueError(f"a loop has {len(made.carried)} carried values, but {len(made.following)} following ones")
         self._regions[-1].items.append(made)
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[If]:
-        """Make a condition: what is made inside runs where it holds."""
+        """Open a conditional region: it runs where the condition holds."""
         made = If(condition, Region())
         self._regions.append(made.body)
         self._known.enter()

@@ -1,4 +1,4 @@
-"""Says what is wrong with a machine IR function: order, types, numbers of operands, claims of uniformity, masks."""
+"""Checks a machine IR function: order, types, numbers of operands, uniformity, masks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ _SAME_FLOAT = frozenset((
 ))  # fmt: skip
 _INTEGER_COMPARES = frozenset(("eq", "ne", "lt_s", "le_s", "lt_u", "le_u"))
 _FLOAT_COMPARES = frozenset(("feq", "fne", "flt", "fle"))
-_MAKES_UNIFORM = frozenset(("read_lane", "first_lane"))  # whatever their operands are
+# They are uniform whatever their operands are.
+_MAKES_UNIFORM = frozenset(("read_lane", "first_lane"))
 _LEAVES = frozenset(("index", "carried", "result"))
 
 
 def problems(function: Function) -> list[str]:
-    """Return what is wrong with a function, each with the value it is about; nothing for a good one."""
+    """Return the problems of a function, each with its value; nothing for a correct one."""
     return list(_Check(function).all())
 
 
 class _Check:
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.seen: set[Value] = set()  # made before, in this region or one around it
+        # Values defined before, in this region or an enclosing one.
+        self.seen: set[Value] = set()
 
     def all(self) -> Iterator[str]:
         """Yield every problem."""
@@ -43,16 +45,16 @@ class _Check:
         yield from self._region(function.body, True)
 
     def _region(self, region: Region, uniform_flow: bool) -> Iterator[str]:
-        """Check a region's items; what they make stays in reach until the caller drops it."""
+        """Check a region's items. The values they define stay in scope until the caller removes them."""
         for item in region.items:
             if isinstance(item, Value):
                 yield from (f"{item.op} {item!r}: {one}" for one in self._value(item, uniform_flow))
                 if item in self.seen or item.op in _LEAVES:
-                    yield f"{item.op} {item!r}: stands in a region, but was made before or belongs to a loop"
+                    yield f"{item.op} {item!r}: is an item of a region, but was defined before or belongs to a loop"
                 self.seen.add(item)
             elif isinstance(item, If):
                 if item.condition.type != I1:
-                    yield f"if: its condition {item.condition!r} is no i1"
+                    yield f"if: its condition {item.condition!r} is not an i1"
                 yield from self._reach("if", (item.condition,))
                 outer = set(self.seen)
                 yield from self._region(item.body, uniform_flow and item.condition.uniform)
@@ -63,23 +65,24 @@ class _Check:
     def _reach(self, what: str, values: tuple[Value, ...]) -> Iterator[str]:
         for one in values:
             if one not in self.seen:
-                yield f"{what}: {one!r} ({one.op}) is not made before, in reach"
+                yield f"{what}: {one!r} ({one.op}) is not defined before, in scope"
 
     def _loop(self, loop: Loop, uniform_flow: bool) -> Iterator[str]:
         yield from self._reach("loop", (loop.start, loop.stop, *loop.initial))
         for one in (loop.start, loop.stop):
             if one.type != I32 or not one.uniform:
-                yield f"loop: its bound {one!r} is no uniform i32"
+                yield f"loop: its bound {one!r} is not a uniform i32"
         if loop.step <= 0:
             yield f"loop: its step is {loop.step}"
         if not len(loop.carried) == len(loop.initial) == len(loop.following) == len(loop.results):
-            yield f"loop: carries {len(loop.carried)} values, {len(loop.initial)} begin, {len(loop.following)} follow, {len(loop.results)} leave"
+            counts = ", ".join(str(len(one)) for one in (loop.carried, loop.initial, loop.following, loop.results))
+            yield f"loop: the numbers of carried, initial, following values and results differ: {counts}"
             return
         for one, first, after, left in zip(loop.carried, loop.initial, loop.following, loop.results, strict=True):
             if not one.type == first.type == after.type == left.type:
-                yield f"loop: {one!r} begins as {first.type}, follows as {after.type} and leaves as {left.type}"
+                yield f"loop: {one!r} is initially {first.type}, then {after.type}, and {left.type} as a result"
             if one.uniform and not (first.uniform and after.uniform):
-                yield f"loop: {one!r} claims to be uniform, what it begins or follows with does not"
+                yield f"loop: {one!r} claims to be uniform, its initial or following value does not"
             if left.uniform and not one.uniform:
                 yield f"loop: {left!r} claims to be uniform, {one!r} does not"
         outer = set(self.seen)
@@ -100,7 +103,7 @@ class _Check:
             return
         yield from self._reach("operand", tuple(one for one in v.args))
         if at is not None and len(v.args) > at and v.args[at].type != I1:
-            yield f"its mask {v.args[at]!r} is no i1"
+            yield f"its mask {v.args[at]!r} is not an i1"
         if v.uniform and v.op not in _MAKES_UNIFORM and not (row.keeps_uniform and all(one.uniform for one in v.args)):
             yield "claims to be uniform, its operands do not make it so"
         rule = _TYPES.get(v.op)
@@ -110,7 +113,7 @@ class _Check:
                 yield problem
         yield from self._imm(v)
         if v.op == "barrier" and not uniform_flow:
-            yield "stands where not all threads come"
+            yield "is not reached by all threads"
 
     def _imm(self, v: Value) -> Iterator[str]:
         function, imm = self.function, v.imm
@@ -159,7 +162,7 @@ def _compare(allowed: frozenset[str]) -> Rule:
 
 
 def _fixed(*wanted: Type | None) -> Rule:
-    """Want these types of result and operands, None: any."""
+    """Return a rule that requires these types of result and operands; None: any."""
 
     def rule(v: Value, *types: Type) -> str | None:
         wrong = [one for one, want in zip((v.type, *types), wanted, strict=False) if want is not None and one != want]
@@ -181,13 +184,13 @@ def _shift(v: Value, a: Type, amount: Type) -> str | None:
 
 
 def _select(v: Value, condition: Type, a: Type, b: Type) -> str | None:
-    return None if condition == I1 and a == b == v.type else f"chooses from {a} and {b} by {condition} into {v.type}"
+    return None if condition == I1 and a == b == v.type else f"selects from {a} and {b} by {condition} into {v.type}"
 
 
 def _convert(sources: frozenset[str], results: frozenset[str]) -> Rule:
     def rule(v: Value, a: Type) -> str | None:
         good = a.element in sources and v.type.element in results and a.count == v.type.count == 1
-        return None if good else f"does not turn {a} into {v.type}"
+        return None if good else f"does not convert {a} to {v.type}"
 
     return rule
 
@@ -203,7 +206,11 @@ def _widen(v: Value, a: Type) -> str | None:
 
 
 def _narrow(v: Value, a: Type) -> str | None:
-    return None if a.bits > v.type.bits and not a.is_float and not v.type.is_float else f"does not cut {a} to {v.type}"
+    return (
+        None
+        if a.bits > v.type.bits and not a.is_float and not v.type.is_float
+        else f"does not truncate {a} to {v.type}"
+    )
 
 
 def _vector(v: Value, *types: Type) -> str | None:
@@ -212,7 +219,7 @@ def _vector(v: Value, *types: Type) -> str | None:
 
 
 def _extract(v: Value, a: Type) -> str | None:
-    return None if v.type == a.of(1) else f"takes {v.type} out of {a}"
+    return None if v.type == a.of(1) else f"extracts {v.type} from {a}"
 
 
 def _memory(v: Value, *types: Type) -> str | None:
@@ -226,7 +233,7 @@ def _memory(v: Value, *types: Type) -> str | None:
     stored = {"store": 2, "lds_store": 1, "atomic": 2}.get(v.op)
     if stored is not None and (types[stored] == I1 or (v.type != VOID) != (v.op == "atomic")):
         return f"stores {types[stored]} into {v.type}"
-    return "gives nothing" if stored is None and v.type in (VOID, I1) else None
+    return "has no value" if stored is None and v.type in (VOID, I1) else None
 
 
 def _packed(v: Value, *types: Type) -> str | None:

@@ -1,4 +1,4 @@
-"""What needs no instruction: constants computed at compile time, and operations that leave an operand as it is."""
+"""Constant folding, and operations whose result equals an operand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ringup.compiler.machine.ir import Type, Value
 _FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
 _PACKED_INTS = {16: "<H", 32: "<I", 64: "<Q"}
 
-_INTS: dict[str, Callable[[int, int, int], int]] = {  # a, b, bits; unsigned in and out
+# (a, b, bits); unsigned numbers in and out.
+_INTS: dict[str, Callable[[int, int, int], int]] = {
     "add": lambda a, b, n: a + b,
     "sub": lambda a, b, n: a - b,
     "mul": lambda a, b, n: a * b,
@@ -52,12 +53,12 @@ _COMPARE_FLOATS: dict[str, Callable[[float, float], bool]] = {
 
 
 def signed(value: int, bits: int) -> int:
-    """Return the two's complement reading of an unsigned number."""
+    """Return an unsigned number read as two's complement."""
     return value - (1 << bits) if value >> bits - 1 & 1 else value
 
 
 def rounded(value: float, type_: Type) -> float:
-    """Return a float as the type holds it; too large is infinite."""
+    """Return a float rounded to the type. Too large a number becomes infinity."""
     form = _FORMATS.get(type_.element)
     if form is None or not math.isfinite(value):
         return value
@@ -71,7 +72,7 @@ _NEVER = frozenset(("const", "fma", "mad", "packed", "matrix"))
 
 
 def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | int | float | None:
-    """Return an operand that the result equals, the constant it is, or None when it must be computed."""
+    """Return an operand or a constant that equals the result, or None if it must be computed."""
     if op in _NEVER or not args:
         return None
     if op in ("zext", "truncate", "sext", "bitcast", "fconvert") and args[0].type == type_:
@@ -84,7 +85,8 @@ def fold(op: str, type_: Type, args: Sequence[Value], imm: object) -> Value | in
         and args[0].args[0].type == type_
         and type_.bits < args[0].type.bits
     ):
-        return args[0].args[0]  # widened and narrowed again
+        # Widened and narrowed again.
+        return args[0].args[0]
     if op == "extract":
         return _extracted(args[0], imm)
     if op == "vector":
@@ -106,7 +108,7 @@ def _extracted(vector: Value, index: object) -> Value | None:
 
 
 def _whole(type_: Type, parts: Sequence[Value]) -> Value | None:
-    """Return the vector whose elements are put together again in their order."""
+    """Return the vector whose elements are all combined again in their order."""
     first = parts[0]
     if first.op != "extract" or first.args[0].type != type_:
         return None
@@ -148,8 +150,8 @@ def _computed(op: str, type_: Type, args: Sequence[Value], constants: Sequence[A
 
 
 def _kept(op: str, type_: Type, args: Sequence[Value], constants: Sequence[Any]) -> Value | int | None:
-    """Fold integer operations with one constant; floats are left alone: x + 0.0 is not x for -0.0, x * 0 not 0 for
-    NaN.
+    """Fold integer operations with one constant. Floats are not folded: x + 0.0 is not x for -0.0, and x * 0 is not 0
+    for NaN.
     """
     if type_.is_float or len(args) != 2:
         if op == "fmul" and constants[1] == 1.0:

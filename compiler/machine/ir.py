@@ -1,13 +1,13 @@
-"""The machine IR: structured code of one thread. Every vendor's back end starts from here.
+"""The machine IR: structured code of one thread. Every vendor's back end starts from it.
 
 A `Function` is a `Region`: a list of `Value`s, `Loop`s and `If`s, executed in order. A value is computed where it
-stands and seen by what follows in its region and in regions inside; what leaves a loop does so as a `result`. Nothing
-jumps: control is loops with uniform trip counts and conditions without else. Integers have no sign, operations do
-(`div_s`, `div_u`). `uniform` values are the same in every thread of a *wave*.
+stands. It is in scope in the rest of its region and in regions inside; a loop's values leave it as `result`. There are
+no jumps: control flow consists of loops with uniform trip counts, and conditions without else. Integers have no sign;
+operations do (`div_s`, `div_u`). `uniform` values are the same in every thread of a *wave*.
 
-Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64; `Type.count` > 1 is a vector of them, made by `load`,
-`lds_load`, `vector` and `matrix`, taken apart by `extract`. bf16 and i8 are for memory, conversions and matrices only:
-arithmetic has 16, 32 and 64 bits.
+Types: i1 (a condition), i8, i16, i32, i64, f16, bf16, f32, f64. A type with `Type.count` > 1 is a vector of them:
+`load`, `lds_load`, `vector` and `matrix` create vectors, and `extract` takes them apart. bf16 and i8 are for memory,
+conversions and matrices only: arithmetic has 16, 32 and 64 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Type(NamedTuple):
     """Element name and number of elements."""
 
     element: str
-    count: int = 1  # type: ignore[assignment]  # hides tuple.count, which nobody asks a type for
+    count: int = 1  # type: ignore[assignment]  # hides tuple.count, which no type needs
 
     @property
     def bits(self) -> int:
@@ -32,7 +32,7 @@ class Type(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the whole in memory."""
+        """Return the bytes of the whole type in memory."""
         return self.bits * self.count // 8
 
     @property
@@ -64,7 +64,7 @@ _types: dict[tuple[str, int], Type] = {}
 
 
 def vector_type(element: str, count: int = 1) -> Type:
-    """Return the type of `count` such elements: the same object each time, so that `is` compares."""
+    """Return the type of `count` such elements: the same object each time, so `is` compares types."""
     return _types.get((element, count)) or _types.setdefault((element, count), Type(element, count))
 
 
@@ -75,8 +75,8 @@ Effect = Literal["pure", "read", "write", "barrier"]
 
 
 class Row(NamedTuple):
-    """What an operation takes: the number of operands (-1: any), its effect, whether the result is uniform when all
-    operands are.
+    """The signature of an operation: the number of operands (-1: any), its effect, and whether the result is uniform
+    when all operands are.
     """
 
     arity: int
@@ -84,8 +84,7 @@ class Row(NamedTuple):
     keeps_uniform: bool = True
 
 
-# operation: row. `imm` is what stands in brackets. Source of the meaning: the comment; floats are IEEE 754 with
-# denormals kept
+# Operation: row. The comments define the meaning; `imm` is in brackets. Floats are IEEE 754 with denormals kept.
 OPS: dict[str, Row] = {
     # leaves
     "const": Row(0),  # [int or float] any scalar type; a condition is 0 or 1
@@ -107,7 +106,7 @@ OPS: dict[str, Row] = {
     "bit_count": Row(1), "leading_zeros": Row(1),  # i32 -> i32; of 0: 32
     # floats: f16, f32, f64
     "fadd": Row(2), "fsub": Row(2), "fmul": Row(2), "fma": Row(3),
-    "fmin": Row(2), "fmax": Row(2),  # the other one if one is NaN; either zero of two
+    "fmin": Row(2), "fmax": Row(2),  # the other operand if one is NaN; of two zeros, either
     "fneg": Row(1), "fabs": Row(1),
     "floor": Row(1), "ceil": Row(1), "trunc": Row(1), "round": Row(1),  # round: to nearest, halves to even
     # the hardware's approximations (1 ulp for f32)
@@ -142,23 +141,23 @@ OPS: dict[str, Row] = {
     "atomic": Row(-1, "write", keeps_uniform=False),
     "lds_load": Row(-1, "read", keeps_uniform=False),  # [constant] (offset i32[, mask])
     "lds_store": Row(-1, "write"),  # [constant] (offset i32, value[, mask]) -> void
-    "barrier": Row(0, "barrier"),  # the group's threads meet; what they stored to LDS and memory is seen by the others
+    "barrier": Row(0, "barrier"),  # waits for all threads of the group; each sees what the others have stored
     # lanes of a wave
     "shuffle_xor": Row(1, keeps_uniform=False),  # [mask] the value of lane_id ^ mask, mask below the wave's size
     # [distance 1..15] the value of lane_id - distance in its row of 16 lanes; 0 in a row's first
     "shuffle_up": Row(1, keeps_uniform=False),
     "shuffle": Row(2, keeps_uniform=False),  # the value of that lane (i32)
     "read_lane": Row(1),  # [lane] uniform
-    "first_lane": Row(1),  # asserts that all lanes agree: uniform
-    # matrices: fragments of a 16x16x16 product spread over a wave as the target lays them (`Function.target` tells); a
-    # * b + c
+    "first_lane": Row(1),  # all lanes must have the same value; uniform
+    # Matrices: fragments of a 16x16x16 product, spread over a wave in the target's layout. The result is a * b + c.
     "matrix": Row(3, keeps_uniform=False),  # [f16 | bf16 | i8 | u8] f16x16 . f16x16 + f32x8
 }  # fmt: skip
-MASKED = {"load": 2, "store": 3, "lds_load": 1, "lds_store": 2, "atomic": 3}  # number of operands without the mask
+# The number of operands without the mask.
+MASKED = {"load": 2, "store": 3, "lds_load": 1, "lds_store": 2, "atomic": 3}
 
 
 class Value:
-    """One operation. `type` is the result's; `uniform` says that all lanes of a wave hold the same; `name` is for the
+    """One operation. `type` is the result's type. `uniform`: all lanes of a wave hold the same value. `name` is for the
     printed text.
     """
 
@@ -190,12 +189,13 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """`index` runs from `start` by `step` (above 0) while below `stop`; start and stop are uniform i32 values.
+    """A loop: `index` runs from `start` in steps of `step` (above 0) while it is below `stop`. Start and stop are
+    uniform i32 values.
 
-    `carried[i]` holds `initial[i]` at first and `following[i]`, computed in the body, afterwards; `results[i]` is what
-    it held last. `index` has op "index", carried values "carried", results "result"; none of the three stands in a
-    region's items. `at_least_once` is a promise of the maker; `unroll` a wish; `expected` the turns that estimates
-    count on where the bounds are no constants (0: nobody knows).
+    `carried[i]` holds `initial[i]` at first, and after each iteration `following[i]`, which the body computes.
+    `results[i]` is its last value. `index` has op "index", carried values "carried", results "result"; none of the
+    three is in a region's items. `at_least_once`: whoever builds the loop guarantees one iteration. `unroll` is a hint.
+    `expected`: the number of iterations that estimates assume where the bounds are not constants (0: unknown).
     """
 
     index: Value
@@ -214,8 +214,8 @@ class Loop:
 
 @dataclass(slots=True, eq=False)
 class If:
-    """Run `body` in the threads whose condition holds. A barrier inside needs a condition that is uniform in the
-    group.
+    """Run `body` in the threads whose condition holds. A barrier inside needs a condition that is
+    uniform in the group.
     """
 
     condition: Value
@@ -224,7 +224,7 @@ class If:
 
 class Param(NamedTuple):
     """One kernel argument: a buffer (`i64` address; `written` if the kernel stores to it) or a scalar. `size_bytes` 0:
-    not known.
+    unknown.
     """
 
     name: str
@@ -236,11 +236,11 @@ class Param(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """One kernel. `group_size` threads in a group (flat), `lds_bytes` of LDS that offsets of lds_load and lds_store
-    count in.
+    """One kernel. `group_size`: threads of a group (flat). `lds_bytes`: the LDS that the offsets of lds_load and
+    lds_store refer to.
 
-    `grid` is the number of groups along x, y, z where it is known at compile time, for estimates only; `wave_size` 32
-    or 64.
+    `grid`: the number of groups along x, y, z if it is known at compile time, for estimates only. `wave_size`: 32 or
+    64.
     """
 
     name: str
@@ -253,7 +253,7 @@ class Function:
 
 
 def walk(region: Region) -> Sequence[Item]:
-    """Return every item in order, those inside loops and conditions after the item that holds them."""
+    """Return every item in order. Items inside a loop or condition come after the item that contains them."""
     found: list[Item] = []
     stack = [iter(region.items)]
     while stack:

@@ -1,6 +1,4 @@
-"""Code moved and dropped: what a loop computes again in each turn is computed once before it, what nobody uses is not
-computed.
-"""
+"""Loop-invariant code motion and dead code elimination."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from ringup.compiler.machine.ir import OPS, Function, Item, Loop, Region, Value
 
 
 def improve(function: Function, watch: Callable[[str], None] | None = None) -> None:
-    """Hoist, then drop what is not used. `watch` is called with a pass's name after it."""
+    """Hoist values out of loops, then remove unused ones. `watch` is called with a pass's name after it."""
     for step in (hoist, drop):
         step(function)
         if watch is not None:
@@ -18,7 +16,7 @@ def improve(function: Function, watch: Callable[[str], None] | None = None) -> N
 
 
 def drop(function: Function) -> None:
-    """Remove values without effect that nobody uses, and loops and conditions that hold nothing any more."""
+    """Remove unused values without effect, and empty loops and conditions."""
     used: set[Value] = set()
     _mark_and_drop(function.body, used)
 
@@ -47,11 +45,10 @@ def _mark_and_drop(region: Region, used: set[Value]) -> None:
 
 
 def hoist(function: Function) -> None:
-    """Move pure values, and loads of buffers that the kernel never writes, to the outermost place where their operands
-    are known.
+    """Move pure values, and loads of buffers that the kernel never writes, to the outermost region where their operands
+    are defined.
 
-    A load stays below conditions, and in loops that may have no turn: what keeps it from running there does so for a
-    reason.
+    A load is not moved out of conditions, or out of loops that may have no iteration: its address may be invalid there.
     """
     home: dict[Value, int] = {}
     kept: list[list[Item]] = []
@@ -61,8 +58,8 @@ def hoist(function: Function) -> None:
 def _region(
     region: Region, depth: int, home: dict[Value, int], kept: list[list[Item]], function: Function, floors: list[int]
 ) -> None:
-    """Hoist in one region. `home`: the depth at which each value is known; `kept`: items so far at each depth;
-    `floors`: the lowest depth for loads, region by region.
+    """Hoist the values of one region. `home`: the depth at which each value is defined. `kept`: the items so far at
+    each depth. `floors`: for each region, the lowest depth for loads.
     """
     items: list[Item] = []
     kept.append(items)

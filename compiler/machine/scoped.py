@@ -1,4 +1,4 @@
-"""What a builder has made already, by what it means: known from where it was made to the end of that region."""
+"""A table of the values that a builder has created, each in scope from its creation to the end of that region."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ V = TypeVar("V")
 
 
 class Scoped(Generic[K, V]):
-    """A table whose rows are forgotten when the region is left in which they were put. `get` returns a key's value,
-    None for none.
+    """A table. An entry is removed at the end of the region in which it was added. `get` returns the value of a key,
+    None if there is none.
     """
 
     def __init__(self) -> None:
@@ -20,12 +20,12 @@ class Scoped(Generic[K, V]):
         self.get: Callable[[K], V | None] = self._held.get
 
     def put(self, key: K, value: V) -> None:
-        """Add a row to the innermost region; there is none of that key yet."""
+        """Add an entry to the innermost region. The key must be new."""
         self._held[key] = value
         self._regions[-1].append(key)
 
     def keep(self, key: K, value: V) -> None:
-        """Add a row that is never forgotten; there is none of that key yet."""
+        """Add an entry that is never removed. The key must be new."""
         self._held[key] = value
 
     def enter(self) -> None:
@@ -38,7 +38,7 @@ class Scoped(Generic[K, V]):
             del self._held[key]
 
     def clear(self) -> None:
-        """Forget every row."""
+        """Remove every entry."""
         self._held.clear()
         for keys in self._regions:
             keys.clear()

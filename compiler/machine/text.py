@@ -117,7 +117,7 @@ def _imm_text(imm: object) -> str:
 
 
 def parse(text: str) -> Function:
-    """Read a function's text; what cannot be read is a CompileError with its line."""
+    """Read a function's text. Raises CompileError with the line that cannot be read."""
     return _Parser(text).function()
 
 
@@ -178,7 +178,7 @@ class _Parser:
         found = self._values.get(name)
         if found is None:
             self._at -= 1
-            raise self._fail(f"{name} to be made before it is used")
+            raise self._fail(f"{name} to be defined before it is used")
         return found
 
     def _some(self, text: str) -> list[Value]:
@@ -187,7 +187,7 @@ class _Parser:
     def _make(self, name: str, op: str, type_: Type, args: tuple[Value, ...], imm: object, uniform: bool) -> Value:
         if name in self._values:
             self._at -= 1
-            raise self._fail(f"{name} to be made once")
+            raise self._fail(f"{name} to be defined once")
         plain = name[1:]
         made = Value(op, type_, args, imm, uniform=uniform, name="" if not plain or plain[0].isdigit() else plain)
         if name:

@@ -1,4 +1,4 @@
-"""What a thread of a kernel does, counted: floating-point operations, bytes loaded and stored, turns of loops. For
+"""Counts the work of a thread of a kernel: floating-point operations, bytes loaded and stored, iterations of loops. For
 estimates, not for passes.
 """
 
@@ -8,9 +8,11 @@ from typing import Final, NamedTuple
 
 from ringup.compiler.machine.ir import Function, If, Loop, Region, Value, walk
 
-UNKNOWN_TURNS: Final = 16  # of a loop whose bounds are known only when it runs, and whose maker expects nothing
-FRAGMENT: Final = 16  # rows, columns and depth of a matrix operation
-# floating-point operations an element; conversions, comparisons and moves are none
+# Iterations assumed for a loop whose bounds are known only at run time, and that states no `expected`.
+UNKNOWN_TURNS: Final = 16
+# Rows, columns and depth of a matrix operation.
+FRAGMENT: Final = 16
+# Floating-point operations for each element. Conversions, comparisons and moves have none.
 FLOPS: Final = {
     "fadd": 1, "fsub": 1, "fmul": 1, "fma": 2, "fmin": 1, "fmax": 1, "rcp": 1, "rsq": 1, "sqrt": 1, "exp2": 1, "log2": 1, "sin_turns": 1,
     "div": 1, "fsqrt": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1, "dot2": 4, "dot4_s": 8, "dot4_u": 8,
@@ -18,7 +20,7 @@ FLOPS: Final = {
 
 
 class Work(NamedTuple):
-    """Of one thread, everything executed: conditions hold, loops of unknown length take `UNKNOWN_TURNS`."""
+    """The work of one thread. All conditions hold, and loops of unknown length have `UNKNOWN_TURNS` iterations."""
 
     flops: float = 0
     loaded_bytes: int = 0
@@ -26,7 +28,7 @@ class Work(NamedTuple):
     lds_bytes: int = 0
 
     def plus(self, other: Work, times: int) -> Work:
-        """Return this and another one done so many times."""
+        """Return the sum of this work and `times` times another."""
         return Work(
             self.flops + other.flops * times,
             self.loaded_bytes + other.loaded_bytes * times,
@@ -36,19 +38,19 @@ class Work(NamedTuple):
 
 
 def turns(loop: Loop) -> int:
-    """Return how many turns a loop takes, as far as anybody knows."""
+    """Return the number of iterations of a loop, as far as it is known."""
     if loop.start.op != "const" or loop.stop.op != "const":
         return loop.expected or UNKNOWN_TURNS
     return max(0, -(-int(loop.stop.imm - loop.start.imm) // loop.step))
 
 
 def loops(function: Function) -> list[Loop]:
-    """Return the loops in the order in which their heads stand in the code."""
+    """Return the loops in the order of their heads in the code."""
     return [item for item in walk(function.body) if isinstance(item, Loop)]
 
 
 def work(function: Function) -> Work:
-    """Return what one thread does."""
+    """Return the work of one thread."""
     return _region(function.body, function.wave_size)
 
 

@@ -1,1 +1,1 @@
-"""Compiled graphs on a card: memory, launches, kept streams. The only part of the compiler that knows of drivers."""
+"""Runs compiled graphs on a card: memory, launches, kept streams. No other part of the compiler uses drivers."""

@@ -1,6 +1,4 @@
-"""A card that tensors are computed on: graphs are compiled once, placed in its memory, and run again as kept
-streams.
-"""
+"""Computes tensors on a card: a graph is compiled once, stored in the card's memory, and run again as a kept stream."""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ from ringup.compiler.schedule.signature import Signature, of_graph
 from ringup.compiler.target import Binary
 from ringup.errors import CompileError
 
-MAX_GRAPHS = 1024  # whose streams are kept
+# Graphs whose streams are kept.
+MAX_GRAPHS = 1024
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A compiled graph on the card. `kept`: its stream, once it was built, with the byte of each launch's arguments
-    (None: it had no groups).
+    """A compiled graph on the card. `kept`: its stream, once it was built. `argument_bytes`: the place of each launch's
+    arguments in it (None: the launch had no groups).
     """
 
     graph: CompiledGraph
@@ -36,23 +35,23 @@ class Loaded:
 
 
 class Device:
-    """Computes graphs on one card: the evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
+    """Computes graphs on one card: an evaluator of tensors (`ringup.compiler.tensor.device(Device(card))`)."""
 
     def __init__(self, card: Any, *, tuning: Chooser | None = None) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close. `tuning` knows better shapes of
-        kernels.
+        """Use `card`, which `ringup.open` has returned and which the caller still has to close. `tuning` knows better
+        shapes of kernels.
         """
         self.card, self.tuning = card, tuning
         self.target = str(card.blocks.ips.chip.target)
         self.pool = Pool(card)
         self._loaded: dict[Signature, Loaded] = {}
         self._programs = Programs(card)
-        # intermediates of all graphs: they run one after another, and none outlives its run
+        # The intermediate results of all graphs: graphs run one after another, and no such result outlives its run.
         self._arena: Memory | None = None
 
     @property
     def name(self) -> str:
-        """The card's name."""
+        """Return the card's name."""
         return str(self.card.name)
 
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
@@ -61,26 +60,25 @@ class Device:
 
     @property
     def graphs(self) -> list[CompiledGraph]:
-        """Return what was compiled for it so far."""
+        """Return all graphs that were compiled so far."""
         return [one.graph for one in self._loaded.values()]
 
     def evaluate(self, nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Memory]:
-        """Compute nodes; return the memory in which each lies, row-major. What lies in memory already comes back as it
-        is.
+        """Compute nodes. Return the memory of each, row-major; a node that is in memory already is returned as it is.
 
-        Raises CompileError for what cannot be compiled, `ValueError` for a card that was closed, and what the card
-        raises.
+        Raises CompileError for what cannot be compiled, `ValueError` for a closed card, and whatever the card raises.
         """
         self.pool.check()
         signature, buffers = of_graph(nodes)
         loaded = self._loaded.pop(signature, None) or self._load(self.compile(nodes))
-        self._loaded[signature] = loaded  # the latest last
+        # The most recent one comes last.
+        self._loaded[signature] = loaded
         while len(self._loaded) > MAX_GRAPHS:
             self._drop(self._loaded.pop(next(iter(self._loaded))))
         return self._launch(loaded, [self._memory_of(node, sizes) for node in buffers], sizes)
 
     def _memory_of(self, node: Node, sizes: Mapping[str, int]) -> Memory:
-        """Return the memory of a BUFFER; host data, and data in the memory of another card, goes there first."""
+        """Return the memory of a BUFFER. Data of the host or of another card is copied there first."""
         storage: Storage = node.arg
         if not isinstance(storage.data, Memory) or not storage.data.is_of(self.card):
             place = self.pool.take(evaluate(storage.size, sizes) * storage.dtype.size_bytes, storage.name or "tensor")
@@ -89,7 +87,7 @@ class Device:
                 data = data.read() if hasattr(data, "read") else data
                 view = memoryview(data).cast("B")
                 if len(view) != place.size_bytes:
-                    raise CompileError(f"{storage} wants {place.size_bytes} bytes, its data has {len(view)}")
+                    raise CompileError(f"{storage} needs {place.size_bytes} bytes, but its data has {len(view)}")
                 place.write(view)
             storage.data = place
         return storage.data
@@ -98,17 +96,18 @@ class Device:
         return Loaded(graph, self._programs.take(graph))
 
     def _drop(self, loaded: Loaded) -> None:
-        """Free what a graph has on the card. ORDER: every run was waited for, so that nothing reads it any more."""
+        """Free what a graph has on the card. ORDER: every run was waited for, so nothing reads it any more."""
         if loaded.kept is not None:
             loaded.kept.free()
         self._programs.give_back(loaded.graph)
 
     def _arena_of(self, graph: CompiledGraph) -> int:
-        """Return the address of memory for a graph's intermediates, 0 for one that has none."""
+        """Return the address of memory for a graph's intermediate results, 0 if there are none."""
         if not graph.arena_bytes:
             return 0
         if self._arena is None or self._arena.size_bytes < graph.arena_bytes:
-            self._arena = None  # its memory is idle, should the larger one need it
+            # Its memory becomes idle first, in case the larger one needs it.
+            self._arena = None
             self._arena = self.pool.take(graph.arena_bytes, "intermediates")
         return self._arena.gpu_va
 
@@ -151,8 +150,8 @@ class Device:
     def _build(
         self, loaded: Loaded, arguments: Sequence[Sequence[int]], groups: tuple[tuple[int, int, int], ...]
     ) -> None:
-        """Build the stream of a graph's launches, each after the one before, and keep it on the card; those without
-        groups are left out.
+        """Build the stream of a graph's launches, with a barrier between them, and keep it on the card. Launches
+        without groups are left out.
         """
         stream = self.card.compute.stream()
         places: list[int | None] = []
@@ -176,7 +175,7 @@ def _bytes_of(output: Output, sizes: Mapping[str, int]) -> int:
 
 
 def _packed(launch: Launch, values: Sequence[int]) -> bytes:
-    """Return a launch's arguments as they lie in memory: addresses of 8 bytes, then sizes of 4 or 8, each aligned to
+    """Return a launch's arguments in their form in memory: addresses of 8 bytes, then sizes of 4 or 8, each aligned to
     its own size.
     """
     data = b"".join(value.to_bytes(8, "little") for value in values[: len(launch.memory)])

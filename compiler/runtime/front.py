@@ -1,4 +1,4 @@
-"""Where tensors are computed: `ringup.device`, `ringup.use`, and the tensors that a card makes."""
+"""Chooses where tensors are computed: `ringup.device`, `ringup.use`, and the tensors that a card creates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def device_of(card: Card) -> Device:
-    """Return the evaluator of an open card, the same each time. Raises `ValueError` for a card that was closed."""
+    """Return the evaluator of an open card, the same one each time. Raises `ValueError` for a closed card."""
     if card.is_closed:
         raise ValueError(f"{card.name} was closed; open it again")
     if card.tensors.evaluator is None:
@@ -32,12 +32,12 @@ def device_of(card: Card) -> Device:
 
 @contextmanager
 def device(where: str | Card | Device | None, *, tuning: Chooser | None = None, **options: Any) -> Iterator[Device]:
-    """Compute tensors there while the block runs: `with ringup.device("virtual:navi31"):`.
+    """Compute tensors on a device inside the block: `with ringup.device("virtual:navi31"):`.
 
-    `where` is a card's name, which is opened with `options` (those of `ringup.open`) and closed at the end of the
-    block; or an open card, which stays open; or a `Device`; or None: nowhere, so that nothing is computed by mistake.
+    `where` is one of four. A card's name: the card is opened with `options` (those of `ringup.open`) and closed at the
+    end of the block. An open card: it stays open. A `Device`. None: nowhere, so that nothing is computed by mistake.
     `tuning` knows better shapes of kernels. Yields the `Device`; its `card` is the open card. Raises what `ringup.open`
-    raises, and `ValueError` for a card that was closed.
+    raises, and `ValueError` for a closed card.
     """
     if isinstance(where, str):
         with ringup.open(where, **options) as card, device(card, tuning=tuning) as made:
@@ -66,10 +66,10 @@ def _evaluator(where: Any, tuning: Chooser | None) -> Any:
 
 
 def tensor_on(card: Card, data: object, dtype: Any = None, *, requires_grad: bool = False, name: str = "") -> Tensor:
-    """Return a tensor of `data` whose graphs `card` computes where no other card is chosen by `device` or `use`."""
+    """Return a tensor of `data` whose graphs `card` computes if no other card was chosen by `device` or `use`."""
     home = device_of(card)
     if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
-        # a number alone is a constant of the graph and has no memory that could say where it belongs
+        # A single number is a constant of the graph. It has no memory that could be bound to a card.
         kind = dtypes.of_scalar(data) if dtype is None else as_dtype(dtype)
         made = Tensor(np.array(data, dtypes.of_scalar(data).numpy), kind, name=name)
     else:

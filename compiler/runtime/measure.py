@@ -1,5 +1,5 @@
-"""How long a kernel takes on a card: launches timed by the clock that the card's own queue stamps, the median of
-several.
+"""Measures the time of a kernel on a card: the card's queue stamps the time of several launches,
+and the median counts.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from ringup.compiler.runtime.memory import TIMEOUT_S, Memory, Pool
 from ringup.compiler.target import target
 from ringup.compiler.tuning import Judge
 
-RUNS: Final = 7  # launches of each candidate that count
-WARM: Final = 2  # launches before them: code and data come into the caches, the clock rises
+# Launches of each candidate that count.
+RUNS: Final = 7
+# Launches before them, which fill the caches and raise the clock.
+WARM: Final = 2
 
 
 class CardMeasure:
-    """Microseconds of a launch on one card. The kernels' memory holds zeros: it is the card's, and nobody's data."""
+    """Microseconds of a launch on one card. The kernels use memory of the card that holds zeros, not anybody's data."""
 
     unit = "us"
 
     def __init__(self, card: Any, *, judge: Judge = "card", runs: int = RUNS, warm: int = WARM) -> None:
-        """`card`: one that `ringup.open` gave; it stays the caller's to close. `judge` is "virtual" for one that is no
-        metal.
+        """Use `card`, which `ringup.open` has returned and which the caller still has to close. `judge` must be
+        "virtual" for a virtual card.
         """
         self.judge: Judge = judge
         self._card, self._runs, self._warm = card, runs, warm
@@ -32,11 +34,11 @@ class CardMeasure:
         self._memory: dict[int, list[Memory]] = {}
 
     def cost(self, step: Step) -> float:
-        """Return the median of the times of a launch at the greatest sizes. Raises what the card raises."""
+        """Return the median time of a launch, with symbolic sizes at their maximum. Raises what the card raises."""
         lowered, binary = step.lowered, step.binary
         program = self._card.load(target(binary.target).code_object([binary]), "tuned")
         kernel = program[binary.name]
-        # a STORE's memory is as large as its buffer; `Param` knows
+        # The memory of a STORE is as large as its buffer; `Param` has that size.
         sizes = [one.size_bytes for one in lowered.function.params[: len(lowered.memory)]]
         memory = self._take(sizes)
         arguments = [*(one.gpu_va for one in memory), *(one.hi for one in lowered.sizes)]

@@ -1,5 +1,5 @@
-"""Memory of tensors on a card: taken from the card in sizes that come back to use, given back when nothing refers to it
-any more.
+"""Memory of tensors on a card. Pieces are allocated in few sizes, so that freed ones are used again; a piece is free
+when nothing refers to it any more.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Any, Protocol
 
 from ringup.errors import OutOfMemory
 
-TIMEOUT_S = 60.0  # TIMEOUT: ours, by the card's clock; a graph takes milliseconds to seconds
+# TIMEOUT: ours, by the card's clock; a graph takes milliseconds to seconds.
+TIMEOUT_S = 60.0
 MIN_BYTES = 256
-STEPS = 4  # sizes between two powers of two
+# Sizes between two powers of two.
+STEPS = 4
 
 
 class Card(Protocol):
-    """What is wanted of a card here."""
+    """The part of a card that is used here."""
 
     def alloc(self, size_bytes: int, where: Any = ..., *, visible: bool = ..., name: str = ...) -> Any: ...
 
@@ -32,8 +34,8 @@ class Card(Protocol):
 
 
 class Memory:
-    """A piece of a card's memory. `gpu_va` is where it lies; it goes back to its pool when the last reference to it
-    goes.
+    """A piece of a card's memory. `gpu_va` is its address. It returns to its pool when the last reference to it is
+    gone.
     """
 
     __slots__ = ("__weakref__", "_card", "buffer", "size_bytes")
@@ -64,7 +66,7 @@ class Memory:
         return bytes(self._card.copy.download(self.buffer, size_bytes=self.size_bytes)) if self.size_bytes else b""
 
     def write(self, data: Any) -> None:
-        """Copy bytes from the host to its beginning."""
+        """Copy bytes from the host to its start."""
         self._check()
         if len(data):
             self._card.copy.upload(self.buffer, data).wait(TIMEOUT_S)
@@ -75,10 +77,10 @@ class Memory:
 
 
 class Pool:
-    """Memory of one card, handed out again and again.
+    """Memory of one card that is used again and again.
 
-    What is given back may still be in use by work under way: that was submitted to the same queue before whatever is
-    done with it next.
+    A returned piece may still be in use by work in progress. That is safe: this work was submitted before any later
+    use, and to the same queue.
     """
 
     def __init__(self, card: Card) -> None:
@@ -87,8 +89,8 @@ class Pool:
         self.held_bytes = 0
 
     def take(self, size_bytes: int, name: str = "tensor") -> Memory:
-        """Return memory of at least that size. Raises `OutOfMemory` when the card has no more, also after what lies
-        idle was given back.
+        """Return memory of at least that size. Raises `OutOfMemory` if the card has no more, even after idle memory was
+        freed.
         """
         self.check()
         size = rounded(size_bytes)
@@ -118,14 +120,15 @@ class Pool:
 
     @property
     def idle_bytes(self) -> int:
-        """Return how much of what is held nothing refers to."""
+        """Return how many of the held bytes are idle."""
         return sum(size * len(buffers) for size, buffers in self._free.items())
 
     def trim(self) -> None:
-        """Give idle memory back to the card."""
+        """Free idle memory of the card."""
         for size, buffers in self._free.items():
             for buffer in buffers:
-                if not buffer.freed:  # a closed card took back all there was
+                # A closed card has freed all its memory.
+                if not buffer.freed:
                     buffer.free()
                 self.held_bytes -= size
         self._free.clear()
@@ -138,9 +141,7 @@ def _back(pool: Callable[[], Pool | None], size: int, buffer: Any) -> None:
 
 
 def rounded(size_bytes: int) -> int:
-    """Return the size that is taken for one: one of four steps between two powers of two, so that freed pieces fit
-    again.
-    """
+    """Return the size to allocate: one of four steps between two powers of two, so that freed pieces fit again."""
     size = max(size_bytes, MIN_BYTES)
     step = max(MIN_BYTES, (1 << (size - 1).bit_length()) // (2 * STEPS))
     return -(-size // step) * step

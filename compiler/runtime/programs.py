@@ -1,4 +1,4 @@
-"""Kernels in a card's memory: each once, however many graphs need it, and gone with the last of them."""
+"""Kernels in a card's memory: each is stored once, however many graphs need it, and freed with the last of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ringup.compiler.target import Binary
 
 
 class Card(Protocol):
-    """What is wanted of a card here."""
+    """The part of a card that is used here."""
 
     def load(self, code: bytes, name: str = ...) -> Any: ...
 
 
 @dataclass(slots=True)
 class _Held:
-    """A program on the card, what it is made of, and how often graphs need one of its kernels."""
+    """A program on the card, the kernels in it, and how often graphs need one of these."""
 
     program: Any
     binaries: list[Binary]
@@ -25,18 +25,18 @@ class _Held:
 
 
 class Programs:
-    """The kernels of graphs on one card. They are told apart by all that they are: names hold a checksum only."""
+    """The kernels of graphs on one card. Kernels are compared as a whole, since their names contain only a checksum."""
 
     def __init__(self, card: Card) -> None:
         self._card = card
         self._held: dict[Binary, _Held] = {}
 
     def __len__(self) -> int:
-        """Return how many kernels lie in the card's memory."""
+        """Return how many kernels are in the card's memory."""
         return len(self._held)
 
     def take(self, graph: CompiledGraph) -> dict[Binary, Any]:
-        """Return the kernels of a graph, what is missing loaded as one program. They stay until the graph is given
+        """Return the kernels of a graph; load those that are missing as one program. They stay until the graph is given
         back.
 
         Raises what the card raises; nothing is taken then.
@@ -50,8 +50,8 @@ class Programs:
         return {binary: self._held[binary].program[binary.name] for binary in graph.binaries}
 
     def give_back(self, graph: CompiledGraph) -> None:
-        """Take a graph's kernels back; a program that no graph needs is freed. ORDER: after the graph's last run is
-        done.
+        """Release a graph's kernels. A program that no graph needs is freed. ORDER: after the
+        graph's last run is done.
         """
         for binary in graph.binaries:
             held = self._held[binary]

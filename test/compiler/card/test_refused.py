@@ -46,7 +46,7 @@ def test_a_value_from_before_an_assignment_that_waits_for_it():
 
 def test_data_of_another_size(bench):
     one = elementwise(Op.NEG, buffer(dtypes.float32, (4,), "weights", bytes(12)))
-    with pytest.raises(CompileError, match=r"weights.* wants 16 bytes, its data has 12"):
+    with pytest.raises(CompileError, match=r"weights.* needs 16 bytes, but its data has 12"):
         bench.device.evaluate([one], {})
 
 

@@ -58,8 +58,8 @@ def test_random_functions_are_read_back_and_good(first):
     [
         ("%5: i32 = thread_id", "%5: i32 = thread_idd", r"line 7: .*: expected an operation of machine IR"),
         ("fma(%10, %10, %8)", "fma(%10, %8)", r"line 11: .*: expected 3 operands of fma, not 2"),
-        ("fma(%10, %10, %8)", "fma(%10, %99, %8)", r"line 11: .*: expected %99 to be made before it is used"),
-        ("%12: i32 u", "%11: i32 u", r"line 12: .*: expected %11 to be made once"),
+        ("fma(%10, %10, %8)", "fma(%10, %99, %8)", r"line 11: .*: expected %99 to be defined before it is used"),
+        ("%12: i32 u", "%11: i32 u", r"line 12: .*: expected %11 to be defined once"),
         ("%5: i32 =", "%5: i33 =", r"line 7: .*: expected a type of i1, i8"),
         ("const[0]", "const[zero]", r"line 3: .*: expected a number"),
         ("  } following (%11, %12)", "  } following (%11)", r"line 16: .*: expected 2 values that follow"),
@@ -103,10 +103,10 @@ def add(b, *value, uniform=False):
         (lambda b, t: add(b, "add", I32, (t,)), "has 1 operands, not 2"),
         (lambda b, t: add(b, "add", I64, (t, t)), "mixes i32, i32 into i64"),
         (lambda b, t: add(b, "fadd", I32, (t, t)), "does not work with i32"),
-        (lambda b, t: add(b, "add", I32, (t, Value("const", I32, (), 1))), "is not made before, in reach"),
+        (lambda b, t: add(b, "add", I32, (t, Value("const", I32, (), 1))), "is not defined before, in scope"),
         (lambda b, t: add(b, "add", I32, (t, t), uniform=True), "claims to be uniform"),
         (lambda b, t: add(b, "frobnicate", I32, (t, t)), "no such operation"),
-        (lambda b, t: add(b, "store", VOID, (b.param(1), t, t, t), 0), "is no i1"),
+        (lambda b, t: add(b, "store", VOID, (b.param(1), t, t, t), 0), "is not an i1"),
         (lambda b, t: add(b, "store", VOID, (b.param(0), t, t), 0), "not `written`"),
         (lambda b, t: add(b, "load", F32, (t, t), 0), "has base i32 and offset i32"),
         (lambda b, t: add(b, "bitcast", I64, (t,)), "the bits differ"),
@@ -114,11 +114,11 @@ def add(b, *value, uniform=False):
         (lambda b, t: add(b, "shuffle_xor", I32, (t,), 32), "a wave has no lane 32"),
         (lambda b, t: add(b, "shuffle_up", I32, (t,), 16), "a row has no lane 16"),
         (lambda b, t: add(b, "param", I32, (), 0, uniform=True), "there is no argument 0 of that type"),
-        (lambda b, t: add(b, "select", I32, (t, t, t)), "chooses from i32 and i32 by i32"),
-        (lambda b, t: b.function.body.items.append(If(t, Region())), "is no i1"),
+        (lambda b, t: add(b, "select", I32, (t, t, t)), "selects from i32 and i32 by i32"),
+        (lambda b, t: b.function.body.items.append(If(t, Region())), "is not an i1"),
         (
             lambda b, t: b.function.body.items.append(If(b.op("lt_u", I1, t, b.const(3)), Region([Value("barrier", VOID)]))),
-            "stands where not all threads come",
+            "is not reached by all threads",
         ),
     ],
 )  # fmt: skip
@@ -137,6 +137,6 @@ def test_loops_that_do_not_fit():
     assert any("claims to be uniform" in one for one in problems(b.function))
     loop.results[0].uniform = False
     b.add(inside, 5)  # out of reach
-    assert any("is not made before, in reach" in one for one in problems(b.function))
+    assert any("is not defined before, in scope" in one for one in problems(b.function))
     loop.following.clear()
     assert any("0 follow" in one for one in problems(b.function))
