@@ -1,7 +1,7 @@
-"""Bulk-Only Transport: one SCSI command after another, each a wrapper, its data, and a status that must match.
+"""Bulk-Only Transport: SCSI commands one after another. Each has a wrapper, its data, and a status that must match.
 
-The one transport of the mask ROM, and the one at USB 2 speed. Source: USB Mass Storage Class, Bulk-Only Transport,
-revision 1.0; section numbers are its own.
+It is the only transport of the mask ROM, and the one that is used at USB 2 speed. Source: USB Mass Storage Class,
+Bulk-Only Transport, revision 1.0; numbers of sections are those of this document.
 """
 
 from __future__ import annotations
@@ -26,18 +26,23 @@ from ringup.drivers.usb4.scsi import (
 )
 from ringup.errors import DeviceLost, RingupError, TransportError
 
-CBW = struct.Struct("<4sIIBBB16s")  # 5.1: signature, tag, length, flags, unit, length of the command, command
-CSW = struct.Struct("<4sIIB")  # 5.2: signature, tag, residue, status
+# 5.1: signature, tag, length, flags, unit, length of the command, command
+CBW = struct.Struct("<4sIIBBB16s")
+# 5.2: signature, tag, residue, status
+CSW = struct.Struct("<4sIIB")
 CBW_SIGNATURE, CSW_SIGNATURE = b"USBC", b"USBS"
 DATA_IN = 0x80
 PASSED, FAILED, PHASE_ERROR = 0, 1, 2
 MAX_CDB_BYTES = 16
 CLASS_OUT, BULK_ONLY_RESET = 0x21, 0xFF  # 3.1
-LONGEST_PACKET = 1024  # SuperSpeed: a status is asked for as a whole packet, so that a longer one shows
+# at SuperSpeed. A status is read as a whole packet, so that one that is too long is noticed
+LONGEST_PACKET = 1024
 
 
 class Bot:
-    """SCSI over two bulk pipes. A transport that lost step is reset as 5.3.4 wants before the error is raised."""
+    """SCSI over two bulk pipes. If host and device are out of step, the transport is reset (5.3.4) before the error is
+    raised.
+    """
 
     name = "Bulk-Only Transport"
 
@@ -52,11 +57,11 @@ class Bot:
         return [self._do(command) for command in commands]
 
     def post(self, commands: Sequence[Command]) -> None:
-        """Do commands; this transport can begin none before the last one has ended."""
+        """Do commands and wait for each: this transport has one command in flight at most."""
         self.execute(commands)
 
     def settle(self) -> None:
-        """Nothing is ever left under way."""
+        """Do nothing: no command is ever left in flight."""
 
     def _do(self, command: Command) -> bytes:
         try:
@@ -64,7 +69,7 @@ class Bot:
         except DeviceLost:
             raise
         except BaseException as error:
-            # ctrl-C too: what the device still wants to send would be taken for the next answer
+            # also ctrl-C: otherwise the next command would receive what the device still wants to send
             self._recover(error)
             raise
         if status == FAILED:
@@ -93,15 +98,16 @@ class Bot:
         return data, self._check(raw, command, len(data), doing)
 
     def _receive(self, first: Pending, command: Command, doing: str) -> tuple[bytes, bytes]:
-        """Take the data stage. A stall ends it early (6.7.2); a device that skips it sends the status at once, the
-        second result then.
+        """Receive the data stage and return its bytes. A stall ends it early (6.7.2). If the device skips the data
+        stage, it sends the status at once: then the status is the second result.
         """
         port = self.port
         incoming = port.start_bulk_in(self._in, command.read_bytes, command.timeout_ms, doing=doing)
         try:
             port.wait(first, incoming)
         except Stalled:
-            if first.status == STALL:  # the wrapper itself was refused
+            # the wrapper itself was refused
+            if first.status == STALL:
                 raise
             port.clear_halt(self._in)
         data = incoming.data
@@ -110,7 +116,7 @@ class Bot:
         return data, b""
 
     def _send(self, first: Pending, command: Command, doing: str) -> None:
-        """Send the data stage. A stall ends it early (6.7.3); the status tells the rest."""
+        """Send the data stage. A stall ends it early (6.7.3); the status says how many bytes moved."""
         port = self.port
         try:
             port.wait(first, port.start_bulk_out(self._out, command.data, command.timeout_ms, doing=doing))
@@ -120,8 +126,8 @@ class Bot:
             port.clear_halt(self._out)
 
     def _status(self, doing: str, bound_ms: int, *before: Pending) -> bytes:
-        """Read the status; after a stall, which is cleared (figure 2), or an empty packet that ended the data, it is
-        asked for once more.
+        """Read the status. Read it once more after a stall, which is cleared (figure 2), or after an empty packet that
+        ended the data.
         """
         port = self.port
         pending = port.start_bulk_in(self._in, LONGEST_PACKET, bound_ms, doing=doing)
@@ -137,7 +143,7 @@ class Bot:
         return pending.data
 
     def _check(self, raw: bytes, command: Command, received: int, doing: str) -> int:
-        """Check that the status is valid and meaningful (6.3) and return it, passed or failed."""
+        """Check that the status is valid and meaningful (6.3). Return it: passed or failed."""
         name = self.port.name
         if len(raw) != CSW.size:
             raise TransportError(f"{name}: {doing}: a status of {len(raw)} bytes came, one has {CSW.size}")
@@ -160,7 +166,7 @@ class Bot:
         return int(status)
 
     def _sense(self, command: Command) -> Sense | None:
-        """Ask why a command failed; None where that fails too: the first error is what counts."""
+        """Ask the device why a command failed. Return None if that fails too: the first error matters more."""
         if command.cdb[0] == REQUEST_SENSE:
             return None
         try:
@@ -173,7 +179,7 @@ class Bot:
         return parse_sense(data) if status == PASSED else None
 
     def _recover(self, cause: BaseException) -> None:
-        """Reset the transport: 5.3.4. An error of it is told with the cause, which wins."""
+        """Reset the transport (5.3.4). If the reset fails, its error becomes a note of `cause`."""
         port = self.port
         try:
             port.wait(

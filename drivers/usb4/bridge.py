@@ -1,4 +1,4 @@
-"""What every bridge firmware offers: requests on the PCI Express side, the chip's own memory, bulk bytes."""
+"""The interface of every bridge firmware: requests on PCI Express, the chip's own memory, and bulk transfers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ LTSSM = 0xB450
 LINK_INFO, LINK_INFO_PAGE = 0x4092, 1
 SRAM_BUS_ADDR = 0x20_0000
 SRAM_BYTES = 512 << 10
-SRAM_WINDOW = 0xF000  # XDATA: its first 4 KiB
+# XDATA: the first 4 KiB of SRAM
+SRAM_WINDOW = 0xF000
 SLOT_BYTES = 16 << 10
-UP = (0x48, 0x78)  # the state machine of the link in L0, as two firmwares show it
+# the states of the link's state machine (LTSSM) in L0, as two firmwares show it
+UP = (0x48, 0x78)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Link:
 
     @property
     def up(self) -> bool:
-        """Whether it is trained."""
+        """Whether the link is trained."""
         return self.ltssm in UP
 
     def __str__(self) -> str:
@@ -40,10 +42,11 @@ class Link:
 
 
 class Bridge(Protocol):
-    """One bridge with one firmware. Addresses of `request` and the blocks are those of PCI Express."""
+    """One bridge with one firmware. The addresses of requests and blocks are bus addresses on PCI Express."""
 
     port: Port
-    lent: set[int]  # pages of the memory's last slot that somebody was given
+    # the pages of the SRAM's last slot that are allocated
+    lent: set[int]
 
     @property
     def kind(self) -> str:
@@ -57,7 +60,7 @@ class Bridge(Protocol):
 
     @property
     def bulk(self) -> Bulk | None:
-        """Moves bytes at full rate, where the firmware has a documented way."""
+        """Moves bytes at full rate; None if the firmware has no documented way."""
         ...
 
     def link(self) -> Link:
@@ -65,18 +68,18 @@ class Bridge(Protocol):
         ...
 
     def power(self, on: bool) -> None:
-        """Switch the slot on and wait, within a bound, until the link has trained; or switch it off. Raises
-        `NotSupported` where it is always on.
+        """Switch the slot on and wait, within a bound, until the link has trained; or switch the slot off. Raises
+        `NotSupported` if it is always on.
         """
         ...
 
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order and return their completions; posted requests complete with success. Requests that the
+        """Do requests in order and return their completions. Posted requests complete with success. Requests that the
         link garbles are repeated a bounded number of times.
 
-        `replay`: all requests from the garbled one on may be repeated, as configuration requests may; so all can be
-        sent ahead. `absent`: a request without a completion while the link is up is completed as unsupported: no
-        function is there.
+        `replay`: all requests from the garbled one on may be repeated, as is right for configuration requests. So all
+        can be sent before the first is answered. `absent`: a request without a completion while the link is up is
+        completed as unsupported, because there is no function.
         """
         ...
 
@@ -85,7 +88,7 @@ class Bridge(Protocol):
         ...
 
     def write_block(self, address: int, data: bytes | memoryview) -> None:
-        """Write whole dwords from a dword's address on."""
+        """Write whole dwords. `address` is a multiple of 4."""
         ...
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
@@ -93,14 +96,14 @@ class Bridge(Protocol):
         ...
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords in one round trip, as cheaply as possible. If nothing answers, older bytes may be
-        returned.
+        """Read whole dwords in one round trip, as fast as the firmware can. If nothing answers, the result may be older
+        bytes.
         """
         ...
 
     def push(self, address: int) -> None:
-        """Read a dword only for order: requests posted before have arrived when the next request is done. Does not wait
-        where the firmware keeps that order itself.
+        """Read a dword only for its effect on order: earlier posted requests have arrived before the next request is
+        done. Does not wait if the firmware itself keeps that order.
         """
         ...
 
@@ -109,7 +112,7 @@ class Bridge(Protocol):
         ...
 
     def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
-        """Write it."""
+        """Write the chip's own address space."""
         ...
 
     @property
@@ -118,15 +121,16 @@ class Bridge(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave the bridge in order for the next user. Twice is harmless."""
+        """Leave the bridge in a good state for the next user. May be called twice."""
         ...
 
 
 def garbled(bridge: Bridge, request: Request, tries: int) -> RingupError:
-    """Return the error for a request without a completion after that many tries; it depends on the link's state."""
+    """Return the error for a request without a completion after `tries` tries. It depends on the link's state."""
     name, link = bridge.port.name, bridge.link()
     if not link.up:
         return DeviceLost(
-            f"{name}: {request}: the link between enclosure and card is {link}; check the card's seat and power, then open it again"
+            f"{name}: {request}: the link between enclosure and card is {link};"
+            " check the card's seat and power, then open it again"
         )
     return DeviceTimeout(f"{name}: {request}: no completion in {tries} tries, with the link {link}")

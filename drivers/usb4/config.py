@@ -1,5 +1,5 @@
-"""Configuration space of a function behind the bridge: requests in batches for who enumerates, the seam's `ConfigSpace`
-for a driver.
+"""Configuration space of a function behind the bridge: requests in batches for the enumeration, and the seam's
+`ConfigSpace` for a driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ANSWER_US, POLL_US = 1_000_000, 10_000
 
 
 class Place(NamedTuple):
-    """Where a function is."""
+    """The place of a function."""
 
     bus: int
     device: int
@@ -30,14 +30,14 @@ class Place(NamedTuple):
 
 
 class Fabric:
-    """Configuration requests through one bridge. What nothing answers reads as all ones, as a root complex gives it."""
+    """Configuration requests through one bridge. A read without an answer returns all ones, as from a root complex."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self.clock: Clock = bridge.port.clock
 
     def read(self, *wanted: tuple[Place, int]) -> list[int]:
-        """Read dwords of configuration space, all in as few round trips as the firmware allows."""
+        """Read dwords of configuration space in as few round trips as the firmware allows."""
         requests = [tlp.config_read(*place, offset) for place, offset in wanted]
         return [
             answer.value if answer.status == tlp.SUCCESS else ONES
@@ -45,7 +45,7 @@ class Fabric:
         ]
 
     def write(self, *rows: tuple[Place, int, int, int]) -> None:
-        """Write (place, offset, value, size in bytes) in order; each has been done when this returns."""
+        """Do writes in order, each (place, offset, value, size in bytes). All are done when this returns."""
         requests = [tlp.config_write(*place, offset, value, size) for place, offset, value, size in rows]
         tlp.expect(
             requests,
@@ -58,7 +58,9 @@ class Fabric:
         return self._bridge.request(requests, replay=True)
 
     def first_answer(self, place: Place, offset: int = 0) -> int | None:
-        """Read a dword of a function that may still be waking: asked again while it says so. None: nothing is there."""
+        """Read a dword of a function that may not be ready yet. Read again while it answers with a retry status. None:
+        there is no function.
+        """
         request = tlp.config_read(*place, offset)
         answer = poll(
             lambda: self._bridge.request([request], replay=True, absent=True)[0],
@@ -69,14 +71,14 @@ class Fabric:
         )
         if answer.status == tlp.RETRY:
             raise LinkDown(
-                f"{self._bridge.port.name}: the function {place} asks for patience for longer than {ANSWER_US // 1000} ms; "
-                "switch the enclosure off and on"
+                f"{self._bridge.port.name}: the function {place} answers with a retry status for longer"
+                f" than {ANSWER_US // 1000} ms; switch the enclosure off and on"
             )
         return None if answer.status != tlp.SUCCESS or answer.value == ONES else answer.value
 
 
 class BridgeConfig:
-    """The seam's `ConfigSpace` of one function. `lost()` is called when the link or the enclosure turns out to be
+    """The seam's `ConfigSpace` of one function. It calls `lost()` when it finds that the link or the enclosure is
     gone.
     """
 
@@ -84,7 +86,7 @@ class BridgeConfig:
         self._fabric, self.place, self._lost = fabric, place, lost
 
     def read(self, offset: int, size_bytes: int = 4) -> int:
-        """Read 1, 2 or 4 bytes inside a dword; all ones when nothing answers."""
+        """Read 1, 2 or 4 bytes inside a dword. Without an answer, all bits are ones."""
         tlp.lanes(offset, size_bytes)
         try:
             (value,) = self._fabric.read((self.place, offset))
@@ -94,7 +96,7 @@ class BridgeConfig:
         return value >> 8 * (offset & 3) & ((1 << 8 * size_bytes) - 1)
 
     def write(self, offset: int, value: int, size_bytes: int = 4) -> None:
-        """Write 1, 2 or 4 bytes inside a dword; a write that nobody takes vanishes."""
+        """Write 1, 2 or 4 bytes inside a dword. A write without an answer has no effect."""
         try:
             self._fabric.exchange([tlp.config_write(*self.place, offset, value, size_bytes)])
         except DeviceLost:
@@ -102,7 +104,9 @@ class BridgeConfig:
 
 
 def capability(fabric: Fabric, place: Place, wanted: int) -> int | None:
-    """Return the offset of a standard capability. A loop, or a pointer outside, ends the walk: a card may lie."""
+    """Return the offset of a standard capability. A loop or a wrong pointer ends the walk, because a card may answer
+    nonsense.
+    """
     return _walk(fabric, place, _byte(fabric, place, 0x34), wanted)
 
 
@@ -138,5 +142,5 @@ def extended_capability(fabric: Fabric, place: Place, wanted: int) -> int | None
 
 
 def present(values: Iterable[int]) -> list[bool]:
-    """Tell which first dwords of functions are a vendor's."""
+    """Return which of these first dwords hold a vendor id, so that there is a function."""
     return [value & 0xFFFF not in (0, 0xFFFF) for value in values]

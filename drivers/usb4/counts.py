@@ -1,4 +1,4 @@
-"""What went over a USB cable: transfers, bytes, and how often the host had to wait for a transfer."""
+"""Counts of a USB cable's traffic: transfers, bytes, and how often the host waited for a transfer."""
 
 from __future__ import annotations
 

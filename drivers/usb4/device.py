@@ -29,7 +29,8 @@ PAGE_BYTES = 4096
 STRAY_BUS_ADDR = SRAM_BUS_ADDR + SRAM_BYTES - SLOT_BYTES
 SPARE_BUS_ADDR, SPARE_BYTES = STRAY_BUS_ADDR + PAGE_BYTES, SLOT_BYTES - PAGE_BYTES
 CARD_GONE = "does not answer any more in an enclosure that does; check the card's seat and power, then open it again"
-FLR_US = 100_000  # TIMEOUT: PCI Express base specification 4.0, 6.6.2
+# TIMEOUT: PCI Express base specification 4.0, 6.6.2
+FLR_US = 100_000
 
 
 class BridgeDevice:
@@ -46,11 +47,11 @@ class BridgeDevice:
         firmware: Callable[[str], bytes | None] | None = None,
         witness: Witness | None = None,
     ) -> None:
-        """Take an open bridge, whose link is up, and its lock if it has one. `close` releases both; so does this
-        constructor when it fails.
+        """`bridge`: an open bridge whose link is up. `lock`: its lock, if it has one. `close` releases both; so does
+        this constructor if it fails.
 
-        `firmware`: returns firmware images of this device alone; `witness`: the observations of a virtual bridge and
-        card.
+        `firmware`: returns firmware images that only this device has. `witness`: the observations of a virtual bridge
+        and card.
         """
         self.name, self.bridge, self._lock = name, bridge, lock
         self.clock: Clock = bridge.port.clock
@@ -74,7 +75,7 @@ class BridgeDevice:
 
     @property
     def rom(self) -> Mmio | None:
-        """The expansion ROM, where there is one; decoding of it is switched on here."""
+        """The expansion ROM; None if there is none. Reading this property enables decoding of the ROM."""
         row = self.board.rom
         if row is None:
             return None
@@ -83,7 +84,7 @@ class BridgeDevice:
 
     @property
     def remote(self) -> BridgeDevice:
-        """Faster ways than round trips: `bulk` and `poll`."""
+        """The accesses that are faster than round trips: `bulk` and `poll`."""
         return self
 
     @property
@@ -92,7 +93,9 @@ class BridgeDevice:
         return self.bridge.bulk
 
     def poll(self, bar: int, offset: int, size_bytes: int) -> bytes:
-        """Read whole dwords of a BAR in one round trip. The bytes must show whether anything answered."""
+        """Read whole dwords of a BAR in one round trip. Without an answer, the result may be older bytes: the caller
+        must be able to tell.
+        """
         return self._windows[bar].poll(offset, size_bytes)
 
     def flush(self) -> None:
@@ -106,7 +109,7 @@ class BridgeDevice:
 
     @property
     def counts(self) -> Counts:
-        """Counts of what went over the cable."""
+        """Counts of the cable's traffic."""
         return self.bridge.port.counts
 
     @property
@@ -116,14 +119,14 @@ class BridgeDevice:
 
     @property
     def lost(self) -> bool:
-        """Whether enclosure or card are gone. Stays true."""
+        """Whether the enclosure or the card is gone. Stays true."""
         if not self._lost and (self.bridge.port.lost or not answers(self.config)):
             self._lose()
         return self._lost
 
     @property
     def why_lost(self) -> str:
-        """What was seen and what to do: for the enclosure if that is lost, else for the card in it."""
+        """Why the device is lost and what to do: about the enclosure if that is gone, else about the card in it."""
         return self.bridge.port.why_lost if self.bridge.port.lost else CARD_GONE
 
     def _lose(self) -> None:
@@ -132,7 +135,9 @@ class BridgeDevice:
         self._lost = True
 
     def alloc_host(self, size_bytes: int) -> BusMemory:
-        """Return pages of the bridge's memory: the card reaches no other. Raises `OutOfMemory` beyond 12 KiB."""
+        """Return pages of the bridge's memory: the card reaches no other host memory. Raises `OutOfMemory` if more than
+        12 KiB are needed in all.
+        """
         pages, lent = -(-size_bytes // PAGE_BYTES), self.bridge.lent
         for first in range(SPARE_BYTES // PAGE_BYTES - pages + 1):
             taken = range(first, first + pages)
@@ -141,26 +146,26 @@ class BridgeDevice:
                 place = SPARE_BUS_ADDR + first * PAGE_BYTES
                 return BusMemory(place, pages * PAGE_BYTES, partial(lent.difference_update, taken))
         raise OutOfMemory(
-            f"{self.name}: {size_bytes} bytes of host memory: behind a USB bridge the card reaches {SPARE_BYTES} bytes of the bridge's own, "
-            f"{len(lent) * PAGE_BYTES} are taken; use memory of the card"
+            f"{self.name}: {size_bytes} bytes of host memory: behind a USB bridge the card reaches {SPARE_BYTES} bytes"
+            f" of the bridge's own, {len(lent) * PAGE_BYTES} are taken; use memory of the card"
         )
 
     def pin(self, buffer: memoryview) -> BusMemory:
-        """Raise `NotSupported`: a card behind USB reaches no memory of the host's."""
+        """Raise `NotSupported`: a card behind USB cannot access host memory."""
         raise NotSupported(
-            f"pinning {buffer.nbytes} bytes for {self.name}: a card behind a USB bridge reaches no memory of the host's"
+            f"pinning {buffer.nbytes} bytes for {self.name}: a card behind a USB bridge cannot access host memory"
         )
 
     def resets(self) -> tuple[str, ...]:
-        """Return the names of the resets that this path offers, gentle ones first."""
+        """Return the names of the resets that are possible over USB, the mildest first."""
         at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
         able = at is not None and ask(self.config, at + pci.PCI_EXP_DEVCAP) & pci.PCI_EXP_DEVCAP_FLR
         return (FUNCTION, SLOT) if able else (SLOT,)
 
     def reset(self, method: str) -> None:
-        """Reset, and restore the addresses in configuration space.
+        """Reset the card and restore the addresses in its configuration space.
 
-        Raises `ValueError` for a reset that is not offered, `DeviceLost` for a card that is gone, `LinkDown` when it
+        Raises `ValueError` for a reset that `resets` does not list, `DeviceLost` if the card is gone, `LinkDown` if it
         does not come back.
         """
         offered = self.resets()
@@ -173,7 +178,8 @@ class BridgeDevice:
             topology.reset_slot(self._fabric, self.board)
             return
         at = find_capability(self.config, pci.PCI_CAP_ID_EXP)
-        assert at is not None  # it was offered
+        # `resets` lists this method only with the capability
+        assert at is not None
         control = ask(self.config, at + pci.PCI_EXP_DEVCTL, 2, doing)
         self.config.write(at + pci.PCI_EXP_DEVCTL, control | pci.PCI_EXP_DEVCTL_BCR_FLR, 2)
         self.clock.sleep_us(FLR_US)
@@ -181,16 +187,16 @@ class BridgeDevice:
         topology.open_way(self._fabric, self.board)
 
     def firmware(self, name: str) -> bytes | None:
-        """Return an image that belongs to this device alone; None for a real card."""
+        """Return a firmware image that only this device has; None for a real card."""
         return self._firmware(name) if self._firmware is not None else None
 
     def power_off(self) -> None:
-        """Switch the slot off; the device is unusable then. Raises `NotSupported` where the firmware cannot."""
+        """Switch the slot off. The device is unusable afterwards. Raises `NotSupported` if the firmware cannot."""
         self.bridge.power(False)
         self._lost = True
 
     def close(self) -> None:
-        """Switch bus mastering off and release the card. The slot stays on. Twice is harmless."""
+        """Switch bus mastering off and release the card. The slot stays on. May be called twice."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
-"""The flash behind an ASM2464PD, reached by commands of its firmware or of the loader in its mask ROM: look, copy,
-compare.
+"""The flash of an ASM2464PD: read, write and compare it by commands of its firmware, or of the loader in its mask ROM.
 
-Both sets can be read; only the first is ever written. All goes over Bulk-Only Transport, the one that the ROM has.
-Source: docs/asm2464pd.md, "Vendor commands" and "Flash"; cyrozap/usb-to-pcie-re, asm2x6x_tool.py (pauses).
+The flash holds two sets. Both can be read; only the first is written. All commands use Bulk-Only Transport, the only
+transport of the ROM. Source: docs/asm2464pd.md, "Vendor commands" and "Flash"; cyrozap/usb-to-pcie-re,
+asm2x6x_tool.py (pauses).
 """
 
 from __future__ import annotations
@@ -34,47 +34,52 @@ from ringup.firmware.asm2464pd import (
     version_text,
 )
 
-# QUIRK: the tools that are known to work wait so long behind each command that reads or writes the flash
+# QUIRK: the tools that are known to work wait so long after each command that reads or writes the flash
 PAUSE_US = 1_000_000
 SLOW_MBPS = 480
 PROBE_BYTES = 4
-PROBE_MS = 5_000  # TIMEOUT: of a question that the ROM may not know; a read of four bytes takes milliseconds
+# TIMEOUT: for a command that the ROM may not know; a read of four bytes takes milliseconds
+PROBE_MS = 5_000
 Say = Callable[[str], None]
 OPEN_FLASHING = {
     Firmware.OPEN: "it runs the open firmware, whose flash is written by the program that this firmware comes with",
-    Firmware.BOOT_STUB: "it waits in the open firmware's loader, which takes firmware from the program that this firmware comes with",
+    Firmware.BOOT_STUB: (
+        "it waits in the open firmware's loader, which takes firmware from the program that this firmware comes with"
+    ),
 }
-PART_AT = (IMAGE_AT, IMAGE_AT + PART_BYTES[0])  # in a set
+# the offsets of an image's parts in a set
+PART_AT = (IMAGE_AT, IMAGE_AT + PART_BYTES[0])
 
 
 class Flash:
-    """The flash of one bridge, whose port the caller opened and closes."""
+    """The flash of one bridge. The caller opens and closes the port."""
 
     def __init__(self, port: Port, row: Row) -> None:
-        """Set up the transport and see what answers. Raises `NotSupported` for firmware that has no such commands, and
-        for another chip.
+        """Set up the transport and find out which commands work. Raises `NotSupported` for firmware without these
+        commands, and for another chip.
         """
         if row.firmware in OPEN_FLASHING:
             raise NotSupported(f"{port.name}: {OPEN_FLASHING[row.firmware]}")
         self.port, self.firmware = port, row.firmware
         self._scsi = scsi.connect(port, bulk_only=True)
-        # ORDER: a wrong chip must refuse something harmless before it is asked for anything else
+        # ORDER: the first command is harmless, so that a wrong chip refuses it before anything else is sent
         self.version_bytes = self._ask(scsi.xdata_read(VERSION, VERSION_BYTES))
         if self.firmware != Firmware.ROM and self.version_bytes is None:
             raise NotSupported(
-                f"{port.name}: the bridge refuses to read its own memory the way an ASM246x does: an older chip, or another maker's"
+                f"{port.name}: the bridge refuses to read its own memory the way an ASM246x does:"
+                " an older chip, or another maker's"
             )
         self.readable = self._ask(_bounded(scsi.flash_read(0, PROBE_BYTES))) is not None
         self.slow = self._slow()
 
     @property
     def version(self) -> str:
-        """The running firmware's version; empty in the ROM and where it says none."""
+        """The version of the running firmware. Empty in the ROM, and where the firmware reports none."""
         return version_text(self.version_bytes or b"") if self.firmware != Firmware.ROM else ""
 
     def _ask(self, command: Command) -> bytes | None:
-        """Ask something that the ROM may not know; None for that. Firmware must not fail in another way than by
-        refusing.
+        """Send a command that the ROM may not know; return None if it does not. Other firmware may only refuse the
+        command: every other failure is an error there.
         """
         try:
             return self._scsi.execute([command])[0]
@@ -86,7 +91,9 @@ class Flash:
             return None
 
     def _slow(self) -> bool:
-        """Tell whether it runs at USB 2 speed: where the host does not say, endpoints without companions do."""
+        """Return whether the bridge runs at USB 2 speed. If the host does not report the speed, endpoints without
+        companion descriptors mean USB 2.
+        """
         if self.port.speed_mbps:
             return self.port.speed_mbps <= SLOW_MBPS
         return not any(kind == COMPANION for kind, _ in scsi.descriptors(self.port.configuration()))
@@ -105,25 +112,25 @@ class Flash:
         return data
 
     def write_config(self, block: int, data: bytes) -> None:
-        """Write a configuration block of the first set, which is checked first."""
+        """Check a configuration block, then write it to the first set."""
         (asm2464pd.parse_device_config, asm2464pd.parse_router_config)[block](data, "what is to be written")
         self._scsi.execute([scsi.config_write(block, data)])
         self.port.clock.sleep_us(PAUSE_US)
 
     def write_part(self, part: int, data: bytes) -> None:
-        """Write a part of the first set's image, which the caller checked as a whole."""
+        """Write a part of an image to the first set. The caller has checked the whole image."""
         if not 0 < len(data) <= PART_BYTES[part]:
             raise ValueError(f"part {part} has 1 to {PART_BYTES[part]} bytes, not {len(data)}")
         self._scsi.execute([scsi.flash_write(part, data)])
         self.port.clock.sleep_us(PAUSE_US)
 
     def detach(self) -> None:
-        """Take the bridge off the bus until its power goes: only as the last step of flashing."""
+        """Take the bridge off the bus until its power is switched off. Only for the last step of flashing."""
         self._scsi.execute([scsi.detach()])
 
-    # --- all of it --------------------------------------------------------------------------------------------------
+    # --- sets -------------------------------------------------------------------------------------------------------
     def read_set(self, copy: int, say: Say) -> bytes:
-        """Return one set as it lies in the flash. Raises `Refused` where the bridge does not give it."""
+        """Return the bytes of one set in the flash. Raises `Refused` if the bridge refuses the read."""
         pieces = []
         for block in range(asm2464pd.CONFIG_BLOCKS):
             say(f"reading configuration block {block} of set {copy}")
@@ -134,8 +141,8 @@ class Flash:
         return b"".join(pieces)
 
     def read_all(self, say: Say) -> bytes:
-        """Return a copy of the flash: both sets, or the first where the second is not given. Raises `NotSupported`
-        where nothing can be read.
+        """Return a copy of the flash: both sets, or the first if the bridge refuses to read the second. Raises
+        `NotSupported` if nothing can be read.
         """
         self.need_readable()
         copy = self.read_set(0, say)
@@ -146,14 +153,14 @@ class Flash:
             return copy
 
     def need_readable(self) -> None:
-        """Raise `NotSupported` in a ROM that reads no flash."""
+        """Raise `NotSupported` if the loader in the ROM cannot read the flash."""
         if not self.readable:
             raise NotSupported(
                 f"{self.port.name}: the loader in the chip's ROM does not read the flash, it only writes it"
             )
 
     def differences(self, image: Image, say: Say) -> list[str]:
-        """Compare the first set's image with one; a line for each part that differs."""
+        """Compare the first set's image with `image`. Return a line for each part that differs."""
         self.need_readable()
         found = []
         for part, data in enumerate(image.parts):
@@ -163,8 +170,8 @@ class Flash:
         return found
 
     def image_version(self, copy: int) -> str:
-        """Return the version of a set's image by its first bytes; empty where there is none to tell. Its sums are not
-        looked at.
+        """Return the version of a set's image from its first bytes. Empty if the bytes are not those of a stock image.
+        Checksums are not checked.
         """
         head = self.read_part(0, 4 + VERSION_AT + VERSION_BYTES, copy)
         size = int.from_bytes(head[:4], "little")
@@ -176,8 +183,8 @@ def _bounded(command: Command) -> Command:
 
 
 def difference(what: str, flash_at: int, wanted: bytes, found: bytes) -> list[str]:
-    """Compare what was read with what should be there; one line where they differ, with the first place in the
-    flash.
+    """Compare the bytes that were read with those that should be there. If they differ, return one line with the first
+    place in the flash.
     """
     places = [at for at, (one, other) in enumerate(zip(wanted, found, strict=True)) if one != other]
     if not places:
@@ -191,12 +198,12 @@ def difference(what: str, flash_at: int, wanted: bytes, found: bytes) -> list[st
 
 # --- files ----------------------------------------------------------------------------------------------------------
 def is_copy(data: bytes) -> bool:
-    """Tell a copy of a flash from an image, by its length."""
+    """Return whether `data` is a copy of a flash and not an image. The length decides."""
     return len(data) >= SET_BYTES and not len(data) & (len(data) - 1)
 
 
 def image_of(data: bytes, name: str) -> Image:
-    """Take an image, or the first sound one of a copy of a flash. Raises `FirmwareError`."""
+    """Return the image that `data` is, or the first valid image in a copy of a flash. Raises `FirmwareError`."""
     if not is_copy(data):
         return asm2464pd.parse(data, name)
     sets = parse_flash(data, name)
@@ -207,8 +214,8 @@ def image_of(data: bytes, name: str) -> Image:
 
 
 def configs_of(copy: bytes) -> tuple[bytes, ...]:
-    """Return both configuration blocks of the first set of a copy of a flash that has them sound; nothing where none
-    has.
+    """Return both configuration blocks of the first set in a copy of a flash where both are valid. Empty if there is no
+    such set.
     """
     for at in range(0, min(len(copy), SETS * SET_BYTES), SET_BYTES):
         blocks = (copy[at : at + CONFIG_BYTES], copy[at + CONFIG_BYTES : at + IMAGE_AT])
@@ -218,7 +225,7 @@ def configs_of(copy: bytes) -> tuple[bytes, ...]:
 
 
 def sound_configs(blocks: tuple[bytes, ...]) -> bool:
-    """Tell whether both configuration blocks are sound."""
+    """Return whether both configuration blocks are valid."""
     try:
         asm2464pd.parse_device_config(blocks[0], "")
         asm2464pd.parse_router_config(blocks[1], "")
@@ -228,21 +235,19 @@ def sound_configs(blocks: tuple[bytes, ...]) -> bool:
 
 
 def good_sets(sets: tuple[FlashSet, ...]) -> list[int]:
-    """Return the numbers of the sets whose image is sound."""
+    """Return the numbers of the sets with a valid image."""
     return [number for number, one in enumerate(sets) if one.image]
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file at once, or not at all. Raises `FirmwareError` for one that is there already or cannot be
-    written.
-    """
+    """Write a new file atomically. Raises `FirmwareError` if the file exists already or cannot be written."""
     if path.exists():
-        raise FirmwareError(f"{path} is there already; name another file, nothing is written over")
+        raise FirmwareError(f"{path} exists already; name another file: ringup does not overwrite it")
     replace(path, data)
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Write a file's new content at once: who looks sees the old one or the new one, also after a power cut."""
+    """Replace a file's contents atomically: a reader sees the old or the new contents, also after a power cut."""
     try:
         node, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

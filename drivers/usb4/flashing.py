@@ -1,13 +1,13 @@
-"""Writing a bridge's flash so that it can be taken back and gone on with: objections first, a copy, block after block,
-each read back.
+"""Writing a bridge's flash, so that it can be undone and continued: first all checks, then a backup, then block after
+block, each read back.
 
-QUIRK: writing configuration block 0 erases the whole set of 128 KiB, and nothing else erases; all other writes want
-erased cells. So a set is always written as a whole, with the configuration that it has where no other is given, and a
-block that is wrong has all of it begun anew. Source: machine code of images 231204 (0xd27c) and 240417 (0xd371,
-0xc73c).
+QUIRK: a write of configuration block 0 erases the whole set of 128 KiB. No other command erases, and all other writes
+need erased cells. So a set is always written as a whole, with its present configuration if no other is given. If a
+block reads back wrong, the whole set is written again. Source: machine code of images 231204 (0xd27c) and 240417
+(0xd371, 0xc73c).
 
-A journal beside the copy says what is being written and how far that is. Whatever happens, the same call goes on from
-there. Only the first set is written, so a bridge that falls back to its second set still has it.
+A journal next to the backup records what is written and which blocks are done. After any interruption, the same call
+continues from there. Only the first set is written: a bridge that falls back to its second set still has it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ from ringup.firmware.store import load_file
 SUFFIX = ".journal"
 FORMAT = "1"
 JOURNAL_BYTES = 64 << 10
-TRIES = 2  # of a set with a block that does not read back as it was written
+# how often a set is written, if a block does not read back as it was written
+TRIES = 2
 WRITING, WRITTEN = "writing", "written"
-LINE_AT = 3  # of the six version bytes: which maker's boards it is for
+# where the line begins in the six version bytes: it says which maker's boards an image is for
+LINE_AT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """One thing that speaks against writing, and what to do about it."""
+    """One reason not to write, and what to do about it."""
 
     what: str
     seen: str
@@ -64,7 +66,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One block: where it lies in the flash, what belongs there, and how it is read and written."""
+    """One block: its place in the flash, its contents, and how to read and write it."""
 
     name: str
     flash_at: int
@@ -78,8 +80,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended. `verified`: all was read back, now or before; False where the ROM reads nothing. `finished`: False
-    when it was stopped.
+    """How the work ended. `finished`: False if it was stopped. `verified`: all blocks were read back, now or before;
+    False if the ROM cannot read. `written`: the blocks that were written. `kept`: those that were right already.
     """
 
     finished: bool
@@ -89,15 +91,15 @@ class Outcome:
 
 
 def _unsaid(text: str) -> None:
-    """Tell nobody what is being done."""
+    """Ignore a progress message."""
 
 
 class Flashing:
-    """One image on its way into one bridge.
+    """Writes one image into one bridge.
 
-    `backup`: where the copy of the flash lies or is to be made; None only for a ROM that reads nothing. `configs`:
-    other configuration blocks than the bridge has. `other_line`: another maker's version, or one without a version, is
-    meant. `image_path`: the file of the image.
+    `backup`: the file of the flash's copy, which exists or will be made; None only for a ROM that cannot read.
+    `configs`: configuration blocks to write instead of those of the bridge. `other_line`: accept an image for another
+    maker's boards, or one without a version. `image_path`: the file of the image.
     """
 
     def __init__(
@@ -110,14 +112,18 @@ class Flashing:
         other_line: bool = False,
         image_path: Path | None = None,
     ) -> None:
-        """Look at the flash, the backup and the journal. Raises `FirmwareError` for a journal that is none."""
+        """Read the configuration in the flash, the backup and the journal. Raises `FirmwareError` for a file that is
+        no journal.
+        """
         self._flash, self._image, self._backup, self._other_line = flash, image, backup, other_line
         self._image_path = image_path
         self._copy, self._copy_problem = _read_copy(backup)
-        self._held: bytes | None = None  # what the flash holds, once it was read
+        # the contents of the flash, once they were read
+        self._held: bytes | None = None
         self._journal = _read_journal(self.journal_path) if self.journal_path else None
         self._configs = configs or self._present()
-        self._new_identity = ""  # what it calls itself with the configuration that is written
+        # the identity of the bridge with the configuration that is written
+        self._new_identity = ""
         if configs:
             config = parse_device_config(configs[0], "the configuration")
             self._new_identity = f"{config.vid:04x}:{config.pid:04x} {config.serial}".strip()
@@ -126,13 +132,11 @@ class Flashing:
 
     @property
     def journal_path(self) -> Path | None:
-        """Where the journal lies."""
+        """The file of the journal: next to the backup."""
         return self._backup.with_name(self._backup.name + SUFFIX) if self._backup else None
 
     def _present(self) -> tuple[bytes, ...]:
-        """Return the configuration blocks that the bridge has, or had when it was copied; none where neither pair is
-        sound.
-        """
+        """Return the configuration blocks of the bridge, or those in the backup. Empty if neither pair is valid."""
         if self._flash.readable:
             blocks = tuple(self._flash.read_config(number) for number in range(CONFIG_BLOCKS))
             if sound_configs(blocks):
@@ -140,7 +144,7 @@ class Flashing:
         return configs_of(self._copy) if self._copy else ()
 
     def _steps(self) -> Iterator[Step]:
-        """List the blocks. ORDER: the first one erases the set."""
+        """Yield the blocks. ORDER: the write of the first one erases the set."""
         flash = self._flash
         for number, data in enumerate(self._configs):
             read, write = partial(flash.read_config, number), partial(flash.write_config, number, data)
@@ -153,10 +157,10 @@ class Flashing:
     def _blocks(self) -> dict[str, str]:
         return {step.name: hashlib.sha256(step.data).hexdigest() for step in self.steps}
 
-    # --- before -----------------------------------------------------------------------------------------------------
+    # --- checks before writing --------------------------------------------------------------------------------------
     def objections(self, say: Say = _unsaid) -> list[Objection]:
-        """Say what speaks against writing; nothing is written and no file made. Reads the flash where a copy is to be
-        held against it.
+        """Return the reasons not to write. Nothing is written and no file is made. If the backup exists, the flash is
+        read and compared with it.
         """
         found = []
         if self._flash.slow:
@@ -164,14 +168,18 @@ class Flashing:
                 Objection(
                     "speed",
                     "it runs at USB2 speed, at which the flash was seen to be written wrong",
-                    "pull the cable and plug it in again, use another cable or port, and see that `ringup bridge info` tells 5 Gb/s or more",
+                    "pull the cable and plug it in again, or use another cable or port,"
+                    " until `ringup bridge info` shows 5 Gb/s or more",
                 )
             )
         found += self._line_objections()
         found += self._backup_objections(say)
         found += self._bridge_objections()
         if not self._configs:
-            seen = "neither the bridge nor the backup has sound configuration blocks, without which it has no name and no ids"
+            seen = (
+                "neither the bridge nor the backup has valid configuration blocks,"
+                " without which the bridge has no name and no ids"
+            )
             found.append(Objection("configuration", seen, "--config FILE, a copy of the flash of such a bridge"))
         return found
 
@@ -211,10 +219,11 @@ class Flashing:
         return [Objection("backup", seen, "name a file that is not there yet for a copy of it")] if seen else []
 
     def _other_than_held(self, backup: Path, say: Say) -> str:
-        """Say why a copy that is there is none of what the flash holds; nothing where it is, or where there is nothing
-        to lose.
+        """Return why an existing backup is no copy of the present flash. Empty if it is one, or if the flash holds
+        nothing that could be lost.
 
-        Behind a journal it is the copy of the run that it goes on with: the flash is half written then.
+        If there is a journal, the backup belongs to the run that is continued, and the flash is half written: then
+        nothing is compared.
         """
         if self._copy is None or self._journal or not self._flash.readable:
             return ""
@@ -226,23 +235,23 @@ class Flashing:
         all_right = all(held[step.flash_at :][: len(step.data)] == step.data for step in self.steps)
         if self._copy[:SET_BYTES] == held[:SET_BYTES] or all_right or not good_sets(parse_flash(held, "the flash")):
             return ""
-        return f"{backup} is there already and is no copy of what the flash holds now, which would be lost"
+        return f"{backup} exists already and is no copy of what the flash holds now, which would be lost"
 
     def _bridge_objections(self) -> list[Objection]:
-        """See that the journal is about this bridge. In its ROM a bridge has no identity of its own."""
+        """Check that the journal is about this bridge. A bridge that runs its ROM has no identity of its own."""
         journal, flash = self._journal, self._flash
         if not journal or flash.firmware == Firmware.ROM or _identity(flash) in (journal["bridge"], self._new_identity):
             return []
         seen = f"{self.journal_path} is about {journal['bridge']}, this bridge is {_identity(flash)}"
-        return [Objection("journal", seen, "go on with that one, or name another backup for this one")]
+        return [Objection("journal", seen, "continue with that one, or name another backup for this one")]
 
     # --- the work ---------------------------------------------------------------------------------------------------
     def run(self, say: Say, stop: Callable[[], bool] = lambda: False) -> Outcome:
-        """Make the copy, write what is not there yet, read it back, take the bridge off the bus. `stop` is asked
-        between blocks.
+        """Make the backup, write the blocks that differ, read them back, and take the bridge off the bus. Between
+        blocks, `stop()` returning True ends the work.
 
-        Raises `NotSupported` for an objection, `FirmwareError` for a block that does not read back, `DeviceLost` and
-        the like; the journal stays then, and the next call goes on.
+        Raises `NotSupported` for an objection, `FirmwareError` for a block that reads back wrong, `DeviceLost` and
+        other errors of the transport. The journal stays then, and the next call continues.
         """
         for objection in self.objections(say):
             raise NotSupported(f"{self._flash.port.name}: {objection.what}: {objection.seen}; {objection.remedy}")
@@ -269,23 +278,25 @@ class Flashing:
         return self._finish(tuple(written), kept, say)
 
     def _finish(self, written: tuple[str, ...], kept: tuple[str, ...], say: Say) -> Outcome:
-        """End the journal, and take the bridge off the bus if anything changed: until its power goes it runs what it
-        ran.
+        """Take the bridge off the bus if anything changed, and end the journal. The bridge runs its old firmware until
+        its power is switched off.
         """
         verified = self._flash.readable
         unfinished = self._journal is not None and self._journal["state"] == WRITING
         if written or unfinished:
             say("taking the bridge off the bus")
-            with contextlib.suppress(DeviceLost):  # gone before its status came: what was wanted
+            # the bridge may leave before its status arrives: that is success
+            with contextlib.suppress(DeviceLost):
                 self._flash.detach()
         if verified and self.journal_path:
-            self.journal_path.unlink(missing_ok=True)  # ORDER: last, since the way back goes by it
+            # ORDER: last. To continue or to undo an interrupted run needs the journal
+            self.journal_path.unlink(missing_ok=True)
         else:
             self._note(WRITTEN, [*kept, *written])
         return Outcome(True, verified, written, kept)
 
     def _todo(self, say: Say) -> tuple[Step, ...]:
-        """Return the blocks to be written: those that are still erased when all others are right, else all."""
+        """Return the blocks to write: those that are still erased if all others are right, else all."""
         if not self._flash.readable:
             return self.steps
         wrong: list[Step] = []
@@ -300,7 +311,7 @@ class Flashing:
         return tuple(wrong)
 
     def _write(self, step: Step, say: Say) -> str:
-        """Write a block and read it back; returns what is wrong with it, nothing when it is right or cannot be read."""
+        """Write a block and read it back. Return what is wrong with it; empty if it is right or cannot be read."""
         say(f"writing {step.name}")
         step.write()
         if not self._flash.readable:
@@ -309,8 +320,8 @@ class Flashing:
         return next(iter(difference(step.name, step.flash_at, step.data, step.read())), "")
 
     def _make_backup(self, say: Say) -> None:
-        """Copy the flash, unless that was done before. A copy in which nothing is sound is no copy: two reads that
-        differ show why.
+        """Copy the flash, unless the backup exists. A copy without a valid image is refused: a bad cable may be the
+        cause.
         """
         backup, flash = self._backup, self._flash
         if backup is None or backup.exists():
@@ -318,13 +329,13 @@ class Flashing:
         copy = flash.read_all(say)
         if not good_sets(parse_flash(copy, str(backup))):
             raise FirmwareError(
-                f"{flash.port.name}: neither set of its flash reads as a sound image, so there is no copy to go back to; "
-                "read it again (`ringup bridge backup`), with another cable or port"
+                f"{flash.port.name}: neither set of its flash reads as a valid image, so there is no copy to go back to"
+                "; read it again (`ringup bridge backup`), with another cable or port"
             )
         write_new(backup, copy)
 
     def _note(self, state: str, done: list[str]) -> None:
-        """Keep the journal up to date."""
+        """Write the journal."""
         path, flash = self.journal_path, self._flash
         if path is None:
             return
@@ -340,18 +351,20 @@ class Flashing:
         replace(path, json.dumps(record, indent=1).encode())
 
     def recovery(self) -> tuple[str, ...]:
-        """Say what to do when writing did not come to its end, step by step."""
+        """Return what to do if writing did not finish, step by step."""
         back = (
-            f"to go back to what was there: the same command with {self._backup} as the image, too"
+            f"to go back to the old contents: the same command with {self._backup} as the image too"
             if self._backup
             else ""
         )
         steps = (
-            "leave the enclosure on: what it runs is in its memory and goes on running, its flash is erased or half written",
-            "run the same command again: it goes on where it stopped",
-            "if it does not answer any more: switch it off and on, and run the same command again; a bridge whose firmware is damaged shows up "
-            "as 174c:2463 AS2462, its ROM, which takes firmware the same way",
-            "if it does not show up at all: its board's boot strap forces the ROM while it is reset; else an SPI programmer writes the flash",
+            "leave the enclosure on: its firmware is in its memory and keeps running;"
+            " its flash is erased or half written",
+            "run the same command again: it continues where it stopped",
+            "if it does not answer any more: switch it off and on, and run the same command again; a bridge whose"
+            " firmware is damaged shows up as 174c:2463 AS2462, its ROM, which takes firmware the same way",
+            "if it does not show up at all: its board's boot strap forces the ROM while it is reset;"
+            " else an SPI programmer writes the flash",
             back,
         )
         return tuple(step for step in steps if step)
@@ -363,7 +376,7 @@ def _identity(flash: Flash) -> str:
 
 
 def _read_copy(backup: Path | None) -> tuple[bytes | None, str]:
-    """Read a copy of a flash; none where it is not there, and why it cannot serve as one."""
+    """Return the backup's contents, and why they are no copy of a flash. Without a file, return None and no text."""
     if backup is None or not backup.exists():
         return None, ""
     try:
@@ -372,11 +385,11 @@ def _read_copy(backup: Path | None) -> tuple[bytes | None, str]:
             return copy, ""
     except FirmwareError as error:
         return None, str(error)
-    return None, f"{backup} holds no sound image"
+    return None, f"{backup} holds no valid image"
 
 
 def _read_journal(path: Path) -> dict[str, Any] | None:
-    """Read a journal; None where there is none. It may be anybody's: what is no journal is refused in words."""
+    """Read a journal; return None if there is none. Raises `FirmwareError` for a file that is no journal."""
     if not path.exists():
         return None
     try:

@@ -1,6 +1,6 @@
-"""The host side of USB: pyusb's backend, and transfers that run while we do something else, which pyusb has not.
+"""The host side of USB: pyusb's backend, and asynchronous transfers, which pyusb does not have.
 
-A backend that has `submit` and `handle_events` itself is used as it is; over libusb they come from
+A backend that has `submit` and `handle_events` itself is used directly. For libusb, they come from
 `drivers/usb4/libusb.py`.
 """
 
@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from ringup.errors import TransportError
 
-# Names that pyusb tries.
+# the names that pyusb tries
 LIBRARIES = ("usb-1.0", "libusb-1.0", "usb")
 INSTALL = "(Debian: apt-get install libusb-1.0-0; macOS: brew install libusb)"
-# What loaders say of a library for another processor: macOS, glibc, musl.
+# the messages of loaders (macOS, glibc, musl) for a library for another processor
 OTHER_MACHINE = (
     "incompatible architecture",
     "wrong ELF class",
@@ -27,13 +27,13 @@ COMPLETED, TIMED_OUT, STALL, NO_DEVICE, ERROR = "completed", "timed_out", "stall
 
 
 class Transfer(Protocol):
-    """One transfer that was submitted. `status` is empty until it is done; then `completed`, `timed_out`, `stall`,
-    `no_device`, …
+    """A transfer that was submitted. `status` is empty until the transfer is done, then `completed`, `timed_out`,
+    `stall`, `no_device`, …
     """
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with success or not."""
         ...
 
     @property
@@ -43,18 +43,18 @@ class Transfer(Protocol):
 
     @property
     def data(self) -> bytes:
-        """What came in; what came before a time-out too."""
+        """The bytes that were received, also those before a time-out."""
         ...
 
     @property
     def actual(self) -> int:
-        """Bytes of its data stage that were moved."""
+        """How many bytes of its data stage moved."""
         ...
 
 
 @runtime_checkable
 class AsyncHost(Protocol):
-    """Transfers side by side. Those of one endpoint (and stream) run in the order they were submitted."""
+    """Asynchronous transfers. Those of one endpoint (and stream) run in the order in which they were submitted."""
 
     def submit(
         self,
@@ -66,34 +66,36 @@ class AsyncHost(Protocol):
         timeout_ms: int,
         stream: int = 0,
     ) -> Transfer:
-        """Begin a transfer. `payload`: the bytes to send, or how many to receive; `setup`: the 8 bytes of a control
-        transfer's first packet.
+        """Begin a transfer. `payload`: the bytes to send, or how many to receive. `setup`: the 8 bytes of a control
+        transfer's SETUP packet.
         """
         ...
 
     def handle_events(self, timeout_ms: float) -> None:
-        """Return once a transfer has ended, or the time is over."""
+        """Return when a transfer has ended, or after `timeout_ms`."""
         ...
 
     def cancel(self, transfer: Any) -> None:
-        """End a transfer early; it is done soon after."""
+        """Ask for a transfer's early end. It is done soon after."""
         ...
 
     def end(self, handle: Any) -> int:
-        """End every transfer of an open device and wait for that, within a bound; returns how many did not end."""
+        """End all transfers of an open device and wait for that, within a bound. Return how many did not end."""
         ...
 
     def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
-        """Give SuperSpeed bulk endpoints streams; returns how many there are, 0 where controller or system has none."""
+        """Allocate streams for SuperSpeed bulk endpoints. Return how many there are; 0 if the controller or the system
+        has none.
+        """
         ...
 
     def free_streams(self, handle: Any, endpoints: Sequence[int]) -> None:
-        """Take the streams away."""
+        """Free the streams."""
         ...
 
 
 def system_backend() -> Any:
-    """Return pyusb's backend over libusb 1.0. Raises `TransportError` where there is no such library."""
+    """Return pyusb's backend over libusb 1.0. Raises `TransportError` if the library is missing or unusable."""
     import usb.backend.libusb1
 
     backend = usb.backend.libusb1.get_backend()
@@ -103,7 +105,7 @@ def system_backend() -> Any:
 
 
 def _why_not() -> str:
-    """Say why there is no libusb: pyusb logs it, and tells its caller nothing."""
+    """Return why libusb is missing or unusable: pyusb only logs it."""
     found = next((path for name in LIBRARIES if (path := ctypes.util.find_library(name))), "")
     if not found:
         return f"the library libusb 1.0 is not there; install it {INSTALL}"

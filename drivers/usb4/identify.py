@@ -1,5 +1,5 @@
-"""Which firmware an enclosure runs, told by its descriptors alone: ids, and where two share them the product string.
-Nothing is guessed.
+"""The firmware of an enclosure, identified by its descriptors: by its ids, and by the product string if two firmwares
+have the same ids. Nothing is guessed.
 
 Source: docs/asm2464pd.md, "Identity".
 """
@@ -14,18 +14,20 @@ from ringup.drivers.usb4.port import Place
 
 
 class Firmware(Enum):
-    """What answers behind the USB plug."""
+    """The program that answers on USB."""
 
     OPEN = "open"
     PATCHED = "patched"
     STOCK = "stock"
-    ROM = "rom"  # the loader in the chip itself: nothing but flashing
-    BOOT_STUB = "bootstub"  # the open firmware's loader, likewise
+    # the loader in the chip's ROM: it can only flash
+    ROM = "rom"
+    # the open firmware's loader: it can only flash, too
+    BOOT_STUB = "bootstub"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One identity. `product` judges the product string."""
+    """One identity. `product` returns whether a product string fits."""
 
     ids: tuple[int, int]
     firmware: Firmware
@@ -42,10 +44,12 @@ def _any(product: str) -> bool:
 
 
 ROM_PRODUCT = "AS2462"
-ROWS = (  # the first that fits
+# the first row that fits is the right one
+ROWS = (
     Row((0xADD1, 0x0001), Firmware.OPEN, "open firmware", _open),
     Row((0xADD1, 0x0001), Firmware.PATCHED, "patched stock firmware", _any),
-    Row((0x3801, 0x0001), Firmware.OPEN, "open firmware", _any),  # its product string may be a revision
+    # its product string may be a revision
+    Row((0x3801, 0x0001), Firmware.OPEN, "open firmware", _any),
     Row((0xADD1, 0xB007), Firmware.BOOT_STUB, "open firmware's loader", _any),
     Row((0x3801, 0xB007), Firmware.BOOT_STUB, "open firmware's loader", _any),
     Row((0x174C, 0x2463), Firmware.ROM, "mask ROM", lambda product: product.startswith(ROM_PRODUCT)),
@@ -58,10 +62,10 @@ KNOWN_IDS = frozenset(row.ids for row in ROWS)
 
 
 def known(place: Place) -> bool:
-    """Tell whether a device may be a bridge: its ids are some bridge's."""
+    """Return whether a device may be a bridge: whether its ids are those of a bridge."""
     return (place.vid, place.pid) in KNOWN_IDS
 
 
 def identify(place: Place, product: str) -> Row | None:
-    """Return the row of a device, None for one that is no bridge that we know."""
+    """Return the row of a device; None for an unknown device."""
     return next((row for row in ROWS if row.ids == (place.vid, place.pid) and row.product(product)), None)

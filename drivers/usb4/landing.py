@@ -1,7 +1,7 @@
-"""Whether bytes that were sent into the bridge's memory have arrived. Its engine does one fill after another, and the
-first page can be read.
+"""The check that bytes have arrived in the bridge's memory: a mark is sent after them, to the memory's start, and read
+back.
 
-So a mark is sent after them, to the memory's start, and read back.
+This works because the bridge's engine does fills one after another, and the first page of the memory can be read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from ringup.drivers.usb4.bridge import SRAM_WINDOW
 from ringup.drivers.usb4.port import Port
 
 SECTOR_BYTES, MARK_BYTES = 512, 8
-LAND_US, POLL_US = 1_000_000, 20  # TIMEOUT: ours; bytes are in the bridge's memory microseconds after they were sent
+# TIMEOUT: ours; bytes are in the bridge's memory microseconds after they were sent
+LAND_US, POLL_US = 1_000_000, 20
 
 
 class Landing:
@@ -21,10 +22,11 @@ class Landing:
 
     def __init__(self, port: Port, read: Callable[[int, int], bytes]) -> None:
         self._port, self._read = port, read
-        self._marks = port.clock.now_us << 20  # begins where no process before did
+        # so that no earlier process used the same marks
+        self._marks = port.clock.now_us << 20
 
     def wait(self, fill: Callable[[bytes], None]) -> None:
-        """Send a mark by `fill`, which stores a sector at the memory's start, and read until it is there. Raises
+        """Send a mark by `fill`, which stores a sector at the memory's start. Read until the mark is there. Raises
         `DeviceTimeout`.
         """
         self._marks += 1

@@ -1,10 +1,10 @@
-"""Transfers that do not block, over the libusb 1.0 that pyusb loaded: many in flight on one device, which pyusb's own
-calls cannot.
+"""Asynchronous transfers over the libusb 1.0 that pyusb loaded. Many may be in flight on one device, which pyusb's own
+calls do not allow.
 
-libusb owns a transfer from its submission until its callback, so all it points at (buffer, callback) is held here until
-then, whatever is raised meanwhile. The callback is a deque's `append` itself: no line of Python runs inside libusb, so
-nothing can be raised and lost there; what ended is looked at after libusb has returned. One thread a host; hosts of
-several threads may share the library.
+libusb owns a transfer from its submission until its callback. Until then, this module keeps everything that the
+transfer points at (buffer, callback), whatever errors are raised meanwhile. The callback is the `append` method of a
+deque itself: no Python code runs inside libusb, so no exception can be raised and lost there. Ended transfers are
+handled after libusb has returned. A host belongs to one thread; hosts of several threads may share the library.
 
 Source: libusb 1.0 API reference, "Asynchronous device I/O", "Polling and timing", "USB device streams".
 """
@@ -27,10 +27,13 @@ from ringup.drivers.transport.clock import HostClock
 from ringup.errors import NotSupported
 
 LOG = logging.getLogger(__name__)
-CONTROL, BULK, BULK_STREAM = 0, 2, 4  # enum libusb_transfer_type
+# enum libusb_transfer_type
+CONTROL, BULK, BULK_STREAM = 0, 2, 4
 SETUP_BYTES = 8
-MAX_BYTES = 0x7FFF_FFFF  # libusb_transfer.length is an int
-INTERRUPTED, NOT_FOUND, NO_DEVICE, NOT_SUPPORTED, TIMEOUT, INVALID = -10, -5, -4, -12, -7, -2  # enum libusb_error
+# libusb_transfer.length is an int
+MAX_BYTES = 0x7FFF_FFFF
+# enum libusb_error
+INTERRUPTED, NOT_FOUND, NO_DEVICE, NOT_SUPPORTED, TIMEOUT, INVALID = -10, -5, -4, -12, -7, -2
 # enum libusb_transfer_status
 ENDED = (
     "completed",
@@ -55,25 +58,28 @@ ERRNO = {
     -11: errno.ENOMEM,
     -12: errno.ENOSYS,
 }
-FAILURES = 8  # of libusb's look for events, while transfers are ended: one may be due to another device
-LOOK_S = 0.25  # libusb is left this often: another thread may have seen our events, and ctrl-C may have come to one
-# A look that returned early and brought nothing may be repeated so often at once; then pauses grow by PAUSE_S.
+# how often libusb may fail to handle events while transfers are ended: another device may cause a failure
+FAILURES = 8
+# a call that handles events returns after this time at the latest: another thread may have handled our events, or
+# ctrl-C may have been pressed
+LOOK_S = 0.25
+# calls that return early without an event: so many follow at once, then there are pauses that grow by PAUSE_S
 FREE_TURNS, PAUSE_S, LONGEST_PAUSE_S = 8, 0.0002, 0.01
-# TIMEOUT: a cancelled transfer comes back within a frame; a kernel that lets go of none for so long never will
+# TIMEOUT: a cancelled transfer returns within a frame. If none returns for so long, none ever will
 REAP_S = 2.0
 
 
 class Timeval(ctypes.Structure):
-    """struct timeval; the high half of the microseconds is padding where they are 32 bits wide, and zero."""
+    """struct timeval. Where microseconds have 32 bits, the high half of the field is padding, and zero."""
 
     _fields_ = (("tv_sec", ctypes.c_long), ("tv_usec", ctypes.c_long))
 
 
 class LibusbTransfer:
-    """One transfer. `status` is empty until `done`; `actual` counts the bytes of the data stage that were moved.
+    """One transfer. `status` is empty until `done`. `actual` counts the bytes of the data stage that were moved.
 
-    `taken`: libusb said that it has it; only one whose submission was interrupted is in flight without. `asked`: it was
-    to be cancelled; `absent`: libusb knew nothing of it then.
+    `taken`: libusb confirmed the submission. A transfer may be in flight without it if its submission was interrupted.
+    `asked`: libusb was asked to cancel the transfer. `absent`: libusb did not know the transfer then.
     """
 
     __slots__ = (
@@ -91,13 +97,13 @@ class LibusbTransfer:
 
 
 class LibusbHost:
-    """Transfers of every device that one pyusb backend opened. Errors are pyusb's: `USBError` with libusb's code and
+    """The transfers of all devices that one pyusb backend opened. Errors are pyusb's: `USBError` with libusb's code and
     the errno.
     """
 
     def __init__(self, backend: Any) -> None:
-        """`backend`: of `usb.backend.libusb1`. Raises `NotSupported` for another: libusb 0.1 and OpenUSB know no such
-        transfers.
+        """`backend`: from `usb.backend.libusb1`. Raises `NotSupported` for another one: libusb 0.1 and OpenUSB have no
+        asynchronous transfers.
         """
         if not isinstance(getattr(backend, "ctx", None), ctypes.c_void_p) or not hasattr(backend, "lib"):
             raise NotSupported(
@@ -110,8 +116,9 @@ class LibusbHost:
             raise NotSupported(f"transfers side by side need libusb 1.0.19 or newer: {error}") from error
         self._ended: deque[Any] = deque()
         self._callback = pyusb._libusb_transfer_cb_fn_p(self._ended.append)
-        self._flying: dict[int, LibusbTransfer] = {}  # by the address of libusb's struct
-        # Runs before pyusb's own finaliser, which is older, ends the library.
+        # by the address of libusb's struct
+        self._flying: dict[int, LibusbTransfer] = {}
+        # runs before the finaliser of pyusb, which closes the library: later finalisers run first
         self._finalizer = weakref.finalize(
             self, _end_all, self._lib, self._ctx, self._ended, self._flying, self._callback
         )
@@ -133,9 +140,9 @@ class LibusbHost:
     ) -> LibusbTransfer:
         """Begin a transfer.
 
-        `payload`: the bytes to send, or how many to receive; bytes of a bulk endpoint are not copied and must stay as
-        they are until it is done. `setup`: the 8 bytes of a SETUP packet, for endpoint 0 alone. `timeout_ms` 0: it
-        waits for ever. Raises `USBError`.
+        `payload`: the bytes to send, or how many to receive. The bytes for a bulk endpoint are not copied and must not
+        change until the transfer is done. `setup`: the 8 bytes of a SETUP packet, only for endpoint 0. `timeout_ms`: 0
+        means no time-out. Raises `USBError`.
         """
         incoming = payload if isinstance(payload, int) else 0
         size = incoming if isinstance(payload, int) else memoryview(payload).nbytes
@@ -158,19 +165,18 @@ class LibusbHost:
         if stream:
             self._lib.libusb_transfer_set_stream_id(pointer, stream)
         transfer = LibusbTransfer(handle, endpoint, isinstance(payload, int), pointer, buffer)
-        # ORDER: held before libusb has it, so an interruption between leaves nothing dangling
+        # ORDER: stored before it is submitted, so that an interruption between leaves no dangling pointers
         self._flying[address] = transfer
         code = self._lib.libusb_submit_transfer(pointer)
-        if code:  # interrupted before this line, it is for `end` to find out
+        # after an interruption before this line, `end` finds out whether libusb has the transfer
+        if code:
             _free(self._lib, self._flying, address)
             raise _error(self._lib, code)
         transfer.taken = True
         return transfer
 
     def handle_events(self, timeout_ms: float) -> None:
-        """Return once at least one transfer has ended, or after `timeout_ms`. Raises `USBError` when libusb itself
-        fails.
-        """
+        """Return when a transfer has ended, or after `timeout_ms`. Raises `USBError` if libusb itself fails."""
         end_s = time.monotonic() + timeout_ms / 1000
         turns = _Turns()
         while not _collect(self._lib, self._ended, self._flying):
@@ -181,42 +187,39 @@ class LibusbHost:
                 return
 
     def cancel(self, transfer: LibusbTransfer) -> None:
-        """Ask for its end; it is done soon after, as `cancelled` if it was not faster. One that has ended stays as it
-        is.
+        """Ask libusb to cancel a transfer. It is done soon after: as `cancelled`, unless it ended before. A transfer
+        that is done does not change.
         """
         if not transfer.done:
             _cancel(self._lib, transfer)
 
     def alloc_streams(self, handle: Any, count: int, endpoints: Sequence[int]) -> int:
-        """Give SuperSpeed bulk endpoints streams, from 1; returns how many, 0 where controller or system has none.
-        Raises `USBError`.
+        """Allocate streams for SuperSpeed bulk endpoints; the first has number 1. Return how many there are; 0 if the
+        controller or the system has none. Raises `USBError`.
         """
         got = self._lib.libusb_alloc_streams(handle.handle, count, _endpoints(endpoints), len(endpoints))
-        # macOS and some controllers: these endpoints have no streams
-        if got < 0 and got not in (
-            NOT_SUPPORTED,
-            INVALID,
-        ):
+        # macOS and some controllers have no streams
+        if got < 0 and got not in (NOT_SUPPORTED, INVALID):
             raise _error(self._lib, got)
         return max(int(got), 0)
 
     def free_streams(self, handle: Any, endpoints: Sequence[int]) -> None:
-        """Take the streams away. Raises `USBError`."""
+        """Free the streams. Raises `USBError`."""
         code = self._lib.libusb_free_streams(handle.handle, _endpoints(endpoints), len(endpoints))
         if code < 0:
             raise _error(self._lib, code)
 
     def end(self, handle: Any) -> int:
-        """Cancel what is in flight on an open device and wait for it, as must be done before it is closed. Returns how
-        many did not end.
+        """Cancel all transfers of an open device and wait for their end. This must happen before the device is closed.
+        Return how many did not end.
 
-        Those stay held, with their buffers: libusb may still write there.
+        Those are kept, with their buffers: libusb may still write to them.
         """
         return _end(self._lib, self._ctx, self._ended, self._flying, handle)
 
 
 def _end_all(lib: Any, ctx: Any, ended: deque[Any], flying: dict[int, LibusbTransfer], callback: Any) -> None:
-    """Leave nothing to libusb that Python is about to free; what does not end lives as long as the library."""
+    """End all transfers before Python frees their memory. A transfer that does not end lives as long as the library."""
     left = _end(lib, ctx, ended, flying, None)
     if left:
         LOG.warning("%d USB transfers did not end", left)
@@ -240,27 +243,28 @@ def _end(lib: Any, ctx: Any, ended: deque[Any], flying: dict[int, LibusbTransfer
             LOG.info("ending transfers: %s", error)
         _collect(lib, ended, flying)
     for transfer in mine():
-        # libusb never had it, or was just calling back, which would have come within the time
+        # libusb never had the transfer. If its callback was about to run, it would have run by now
         transfer.done = transfer.absent and failures < FAILURES
-    for address in [address for address, transfer in flying.items() if transfer.done]:  # an interruption left them
+    # an interruption may have left transfers that are done
+    for address in [address for address, transfer in flying.items() if transfer.done]:
         _free(lib, flying, address)
     return len(mine())
 
 
 class _Turns:
-    """Looks for events one after another. A libusb that returns at once and brings nothing is asked less and less
-    often.
+    """Calls of libusb that handle events. If libusb returns at once without an event, the calls become less
+    frequent.
     """
 
     def __init__(self) -> None:
         self._idle = 0
 
     def take(self, lib: Any, ctx: Any, wait_s: float) -> None:
-        """Let libusb look for events, for up to `wait_s`. Who calls again has found none."""
+        """Let libusb handle events for up to `wait_s`. A caller calls again only if no transfer has ended."""
         begun_s = time.monotonic()
         _turn(lib, ctx, wait_s)
         took_s = time.monotonic() - begun_s
-        # An early end is all right now and then: another thread's events, a signal.
+        # an early return is normal from time to time: events of another thread, a signal
         self._idle = self._idle + 1 if took_s < wait_s / 2 else 0
         if self._idle > FREE_TURNS:
             HostClock().sleep_us(
@@ -269,22 +273,24 @@ class _Turns:
 
 
 def _turn(lib: Any, ctx: Any, wait_s: float) -> None:
-    """Let libusb look for events once."""
+    """Let libusb handle events once."""
     bound = Timeval(int(wait_s), int(wait_s % 1 * 1_000_000))
     code = lib.libusb_handle_events_timeout_completed(ctx, ctypes.byref(bound), None)
-    if code and code != INTERRUPTED:  # a signal: its Python handler runs as soon as we are out of libusb
+    # after a signal, its Python handler runs as soon as libusb has returned
+    if code and code != INTERRUPTED:
         raise _error(lib, code)
 
 
 def _collect(lib: Any, ended: deque[Any], flying: dict[int, LibusbTransfer]) -> int:
-    """Take the results of what ended and give libusb's structs back. May be interrupted anywhere and called again."""
+    """Store the results of ended transfers and free libusb's structs. May be interrupted anywhere and called again."""
     count = 0
     while ended:
         address = ctypes.addressof(ended[0].contents)
         transfer = flying[address]
         if not transfer.done:
             _note(transfer)
-        ended.popleft()  # ORDER: before libusb may use the address for another transfer
+        # ORDER: removed before the free, after which libusb may use the address for another transfer
+        ended.popleft()
         _free(lib, flying, address)
         count += 1
     return count
@@ -306,21 +312,18 @@ def _free(lib: Any, flying: dict[int, LibusbTransfer], address: int) -> None:
 
 
 def _cancel(lib: Any, transfer: LibusbTransfer) -> None:
-    first, transfer.asked = not transfer.asked, True  # ORDER: before; asked twice, libusb denies what it has, too
+    # ORDER: set before the call. At a second call for the same transfer, libusb says "not found" although it has it
+    first, transfer.asked = not transfer.asked, True
     code = lib.libusb_cancel_transfer(transfer._pointer)
     if first and code == NOT_FOUND and not transfer.taken:
         transfer.absent = True
-    # it has ended already, or ends because the device went: its callback tells
-    if code not in (
-        0,
-        NOT_FOUND,
-        NO_DEVICE,
-    ):
+    # with the last two codes, the transfer has ended, or ends because the device is gone: its callback runs
+    if code not in (0, NOT_FOUND, NO_DEVICE):
         LOG.info("cancelling %r: libusb error %d", transfer, code)
 
 
 def _check_shape(endpoint: int, reads: bool, size: int, setup: bytes) -> None:
-    """Refuse a caller's nonsense before libusb sees it."""
+    """Raise a `ValueError` for arguments that do not fit together."""
     if not 0 <= size <= MAX_BYTES - SETUP_BYTES:
         raise ValueError(f"a transfer of {size} bytes")
     if endpoint:
@@ -336,7 +339,7 @@ def _check_shape(endpoint: int, reads: bool, size: int, setup: bytes) -> None:
 
 
 def _in_place(payload: bytes | bytearray | memoryview) -> Any:
-    """Return what keeps the bytes at their place in memory; only a view that is read-only or in pieces is copied."""
+    """Return a ctypes object over the bytes in place. Only a view that is read-only or not contiguous is copied."""
     if isinstance(payload, bytes):
         return ctypes.c_char_p(payload)
     view = memoryview(payload)
@@ -356,7 +359,7 @@ def _endpoints(addresses: Sequence[int]) -> Any:
 
 
 def _error(lib: Any, code: int) -> Exception:
-    """Make the exception that pyusb makes of libusb's code."""
+    """Make the same exception as pyusb for a code of libusb."""
     text = lib.libusb_strerror(code).decode(errors="replace")
     if code == NOT_SUPPORTED:
         return NotImplementedError(text)
@@ -366,7 +369,7 @@ def _error(lib: Any, code: int) -> Exception:
 
 
 def _declare(lib: Any) -> None:
-    """Say what the functions take that pyusb has no use for."""
+    """Declare the types of the functions that pyusb does not declare."""
     transfer = ctypes.POINTER(pyusb._libusb_transfer)
     handle, endpoints = ctypes.c_void_p, ctypes.POINTER(ctypes.c_ubyte)
     rows: tuple[tuple[str, tuple[Any, ...], Any], ...] = (

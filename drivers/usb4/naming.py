@@ -21,22 +21,28 @@ from ringup.errors import (
 AGAIN = "try again, and if it stays so, switch the enclosure off and on"
 GONE = "is gone from USB; check power and cable, then open it again"
 RULE = (
-    "the system does not let you; `ringup setup` shows the rule that gives you the enclosure, `ringup doctor` says whether it is written "
-    "and not applied yet"
+    "the system does not let you; `ringup setup` shows the rule that gives you the enclosure,"
+    " `ringup doctor` says whether it is written and not applied yet"
 )
-# What an errno of libusb's says beyond the codes that have an error class of their own; None: it has no errno for it.
+# The meaning of libusb's errnos, except for those with an error class of their own. None: libusb has no errno for it.
 # Source: libusb's enum libusb_error; os/linux_usbfs.c and os/darwin_usb.c, darwin_to_libusb.
 READINGS = {
     errno.EIO: "the cable, a hub or the port loses bytes: use another",
-    errno.EINVAL: "the host's USB does not take such a request: update libusb",
-    errno.ENOENT: "the device has no such interface or endpoint: it runs other firmware than it says, or changed meanwhile; open it again",
+    errno.EINVAL: "the host's USB does not accept such a request: update libusb",
+    errno.ENOENT: (
+        "the device has no such interface or endpoint: it runs other firmware than it reports, or changed meanwhile;"
+        " open it again"
+    ),
     errno.EOVERFLOW: f"the device sent more than was asked for; {AGAIN}",
-    errno.EINTR: "a signal came between; try again",
+    errno.EINTR: "a signal interrupted it; try again",
     None: f"libusb says no more; {AGAIN}",
 }
-# usbfs counts what all transfers of all programs hold. Source: Linux drivers/usb/core/devio.c, usbfs_memory_mb
+# usbfs limits the memory of all transfers of all programs. Source: Linux drivers/usb/core/devio.c, usbfs_memory_mb
 NO_MEMORY = {
-    "Linux": "transfers of all programs hold too much: as root write a larger number to /sys/module/usbcore/parameters/usbfs_memory_mb"
+    "Linux": (
+        "the transfers of all programs use too much memory:"
+        " as root write a larger number to /sys/module/usbcore/parameters/usbfs_memory_mb"
+    )
 }
 
 
@@ -56,7 +62,7 @@ class Opened(Protocol):
 
 
 class Naming:
-    """Turn pyusb's errors into ringup's, with what was being done; `port`: the open device, if there is one."""
+    """Turns pyusb's errors into ringup's. `doing`: what was being done. `port`: the open device, if there is one."""
 
     def __init__(self, doing: str, port: Opened | None = None) -> None:
         self._doing, self._port = doing, port
@@ -81,8 +87,8 @@ class Naming:
             return port.gone(doing)
         if code in (errno.EACCES, errno.EPERM):
             if platform.system() == "Darwin":
-                # QUIRK: macOS answers so where another process has the device, kIOReturnExclusiveAccess: no rule gives
-                # it to anybody
+                # QUIRK: macOS returns this code if another process has the device (kIOReturnExclusiveAccess). There is
+                # no rule that could grant access
                 return CardBusy(
                     f"{doing}: another program, or the system's storage driver, has the enclosure open; end it first"
                 )

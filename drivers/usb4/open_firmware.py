@@ -1,10 +1,10 @@
-"""The open firmware: vendor requests that fire PCI Express requests, stream dwords, move the bridge's memory over USB,
+"""The open firmware: its vendor requests do PCI Express requests, stream dwords, move the bridge's memory over USB, and
 switch the slot.
 
-One 8051 serves every request in turn, endpoint 0 before the bulk endpoints. `F0` ends a stream that is in flight, so
-the bytes of a stream must have arrived before the next request is sent. The firmware answers before `F0` is done, so no
-request is sent before another has ended; `Port` sees to that. Source: asm2464pd-firmware, handmade/src/main.c,
-handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
+One 8051 serves all requests one after another, endpoint 0 before the bulk endpoints. `F0` ends a stream that is in
+flight, so the bytes of a stream must have arrived before the next request is sent. The firmware answers before `F0` is
+done, so `Port` does not begin a request before the previous one has ended. Source: asm2464pd-firmware,
+handmade/src/main.c, handle_usb_control, handle_usb_bulk_data; docs/asm2464pd.md, "Open firmware".
 """
 
 from __future__ import annotations
@@ -35,38 +35,51 @@ from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
 BULK_OUT, BULK_IN = 0x02, 0x81
-PROGRESS, GO = 0xA800, 0xA840  # XDATA: what the card sees at `OpenBulk.progress_bus_addr` and `go_bus_addr`
-# of these XDATA_WRITE and SRAM are done when they answer, so one may follow another at once; REQUEST is not. Source:
-# main.c, handle_usb_control
+# XDATA: the memory that the card sees at `OpenBulk.progress_bus_addr` and `go_bus_addr`
+PROGRESS, GO = 0xA800, 0xA840
+# vendor requests. XDATA_WRITE and SRAM are done when they answer, so one may follow another at once; REQUEST is not.
+# Source: main.c, handle_usb_control
 XDATA_READ, XDATA_WRITE, REQUEST, SRAM, POWER = 0xE4, 0xE5, 0xF0, 0xF2, 0xF3
-SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2  # low bits of wIndex of `F0`
-ARGUMENTS = struct.Struct("<QI")  # of `F0`: address, value or count of dwords
-ANSWER = struct.Struct("<I4B")  # data, completion header bytes 6 and 7, whether data came, how it went
+# low bits of wIndex of `F0`
+SINGLE, STREAM_WRITE, STREAM_READ = 0, 1, 2
+# of `F0`: address, value or count of dwords
+ARGUMENTS = struct.Struct("<QI")
+# data, bytes 6 and 7 of the completion's header, whether data came, result
+ANSWER = struct.Struct("<I4B")
 DONE = 0
 SRAM_TO_HOST = 1 << 15
 SECTOR_BYTES = 512
-XDATA_PIECE = 64  # a USB2 endpoint 0 has no longer answers; registers are single bytes
-REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000  # TIMEOUT: what the firmware's own host programs give it
-# TIMEOUT: ours. The firmware answers at once, or behind a request that nothing completes, which takes a third of a
+# the longest answer of endpoint 0 at USB2; registers are single bytes
+XDATA_PIECE = 64
+# TIMEOUT: the bounds of the firmware's own host programs
+REQUEST_MS, POWER_MS, BULK_MS = 5_000, 10_000, 10_000
+# TIMEOUT: ours. The firmware answers at once. After a request without a completion, it answers after a third of a
 # second
 LOOKS, LOOK_MS = 3, 1_500
-STREAM_BYTES_PER_MS = 500  # TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
-TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled; the pause is the firmware author's
-STALE_MS, STALE_PACKETS, PACKET_BYTES = 10, 4, 1024  # TIMEOUT: a packet that is still there comes at once
+# TIMEOUT: a third of the slower of the two measured rates, 1.8 MB/s
+STREAM_BYTES_PER_MS = 500
+# TIMEOUT: how often a request that the link garbled is repeated; the pause is the firmware author's
+TRIES, PAUSE_US = 10, 1_000
+# TIMEOUT: a packet that is left in the endpoint arrives at once
+STALE_MS, STALE_PACKETS, PACKET_BYTES = 10, 4, 1024
 CPU_RESTART = 0xCC31  # XDATA
-# TIMEOUT: back in a third of a second, or in 3 s with the link trained
+# TIMEOUT: the bridge is back after a third of a second, or after 3 s with the link trained
 RESTART_MS, BACK_US, BACK_POLL_US = 500, 6_000_000, 50_000
-ABSENT_TRIES = 1  # of a request to what may not be there
+# of a request to a function that may not exist
+ABSENT_TRIES = 1
 # TIMEOUT: `F3` waits 2 s itself; cold cards were seen to need a little more
 TRAIN_US, TRAIN_POLL_US = 3_000_000, 20_000
-POSTED_DWORDS = 2  # up to here single requests cost no more transfers than a stream, and nobody waits for them
-READ_AHEAD = 32  # requests of one round trip: their answers' bound must hold for all of them
-STREAM_MIN_DWORDS = 8  # fewer are read one by one, each with its status
+# so many dwords take no more transfers as single requests than as a stream, and the host does not wait for them
+POSTED_DWORDS = 2
+# requests of one round trip: the bound of an answer must be long enough for all of them
+READ_AHEAD = 32
+# fewer dwords are read by requests, each with a status
+STREAM_MIN_DWORDS = 8
 STREAM_MAX_BYTES = 1 << 20
 
 
 class OpenFirmware:
-    """A `Bridge`. Made for a port whose product string says so; `close` leaves the slot as it is."""
+    """A `Bridge`, for a port whose product string names this firmware. `close` does not switch the slot."""
 
     kind = "open"
 
@@ -74,14 +87,17 @@ class OpenFirmware:
         self.port, self.version = port, port.product
         self.lent: set[int] = set()
         self._closed = self._restarted = False
-        self._under_way: tuple[Pending, ...] = ()  # the stream that must be through before the next request
-        self._fills: deque[Pending] = deque()  # bytes on their way into the bridge's memory
-        # whether the bulk endpoint last served the bridge's memory; unknown at the start
+        # the transfers of a stream, which must end before the next request
+        self._under_way: tuple[Pending, ...] = ()
+        # transfers into the bridge's memory
+        self._fills: deque[Pending] = deque()
+        # whether the bulk endpoint last served the bridge's memory, and not a stream; unknown at the start
         self._moved_memory = True
         self.bulk = OpenBulk(self)
-        # a transfer of the bridge's memory was broken off: its engine keeps waiting for the rest
+        # a transfer of the bridge's memory was interrupted: its engine keeps waiting for the rest
         self._memory_torn = False
-        self._resync()  # a program that died may have left a stream half-way
+        # a program that died may have left an unfinished stream
+        self._resync()
 
     # --- the chip ---------------------------------------------------------------------------------------------------
     def xdata_read(self, address: int, count: int, page: int = 0) -> bytes:
@@ -90,8 +106,8 @@ class OpenFirmware:
         return self.look(address, count, page)
 
     def look(self, address: int, count: int, page: int = 0) -> bytes:
-        """Read it also while bytes are being sent into the bridge's memory. A read changes nothing, so one that fails
-        is repeated.
+        """Read the chip's own address space, also while bytes are sent into the bridge's memory. A read has no side
+        effects, so it is repeated if it fails.
         """
         port = self.port
         for _ in range(LOOKS):
@@ -110,7 +126,7 @@ class OpenFirmware:
         return data
 
     def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
-        """Write it, byte after byte."""
+        """Write the chip's own address space, one byte a request, without waiting."""
         self.quiet()
         for at, value in enumerate(data):
             self.port.post(
@@ -128,7 +144,7 @@ class OpenFirmware:
         return Link(ltssm, info & 0xF, info >> 4)
 
     def power(self, on: bool) -> None:
-        """Switch the slot on or off. A link that does not train in time is no error here; `link` returns its state."""
+        """Switch the slot on or off. A link that does not train in time raises no error: `link` returns its state."""
         self.quiet()
         self.port.control_out(
             POWER, int(on), 0, timeout_ms=POWER_MS, doing=f"switching the slot {'on' if on else 'off'}"
@@ -138,8 +154,8 @@ class OpenFirmware:
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order. A request that the link garbles is repeated. With `replay` all later ones are repeated
-        too, as configuration requests may be; without, only reads are sent after an unanswered request.
+        """Do requests in order. A request that the link garbles is repeated, and so are all requests that were sent
+        after it. Without `replay`, only reads are sent after a request that is not answered yet.
         """
         self.quiet()
         done: list[Completion] = []
@@ -162,7 +178,7 @@ class OpenFirmware:
                 error = garbled(self, requests[len(done)], most + 1)
                 if not absent or isinstance(error, DeviceLost):
                     raise error
-                # UNKNOWN: whether the engine shows a function that is not there so
+                # UNKNOWN: whether this is how the engine reports a function that does not exist
                 done.append(Completion(tlp.UNSUPPORTED))
                 tries = most
                 continue
@@ -175,7 +191,8 @@ class OpenFirmware:
         sent = self._send(request.kind, request.enables, SINGLE, request.address, request.value, str(request))
         if request.posted:
             return [sent]
-        sent.sends = False  # whoever waits for the completion learns whether it was
+        # not a lost write if it fails: the completion says whether it was done
+        sent.sends = False
         return [sent, self.port.start_control_in(REQUEST, 0, 0, ANSWER.size, REQUEST_MS, str(request))]
 
     def _send(self, kind: int, enables: int, mode: int, address: int, value: int, doing: str) -> Pending:
@@ -183,7 +200,7 @@ class OpenFirmware:
         return self.port.start_control_out(REQUEST, enables << 8 | kind, mode, data, REQUEST_MS, doing)
 
     def _completion(self, request: Request, answer: Pending) -> Completion | None:
-        """Read an answer; None for one that the link garbled."""
+        """Decode an answer. Return None if the link garbled it."""
         if request.posted:
             return Completion(tlp.SUCCESS)
         if len(answer.data) != ANSWER.size:
@@ -204,7 +221,7 @@ class OpenFirmware:
 
     # --- blocks -----------------------------------------------------------------------------------------------------
     def write_block(self, address: int, data: bytes | memoryview) -> None:
-        """Write whole dwords: a few by requests, more as a stream, whose bytes may still be in flight on return."""
+        """Write whole dwords: a few by requests, more as a stream. On return, the stream may still be in flight."""
         dwords = len(data) // 4
         if dwords <= POSTED_DWORDS:
             values = struct.unpack(f"<{dwords}I", data)
@@ -218,21 +235,22 @@ class OpenFirmware:
             try:
                 armed = self._send(first.kind, 0xF, STREAM_WRITE, first.address, len(piece) // 4, doing)
                 if self._moved_memory:
-                    # ORDER: armed before the bytes come, lest the other engine takes them. Behind a stream they may
-                    # come at once: the endpoint is as it is between two packets of one, when it holds bytes up until it
-                    # is armed
+                    # ORDER: armed before the bytes are sent, or the engine of the bridge's memory would take them.
+                    # After another stream, the bytes may be sent at once: the endpoint holds them until it is armed, as
+                    # between two packets of a stream
                     self.port.wait(armed)
                     self._moved_memory = False
                 sent = self.port.start_bulk_out(BULK_OUT, bytes(piece), _stream_ms(len(piece)), doing=doing)
-            except BaseException:  # armed, perhaps, and the next bytes would be taken for these
+            # the stream may be armed: it would take the next bytes for these
+            except BaseException:
                 self.port.torn = True
                 raise
             self._under_way = (armed, sent)
             self.port.leave(armed, sent)
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords: a few by requests, more as a stream. The first dword of a stream is read by a request,
-        since a stream has no status.
+        """Read whole dwords: a few by requests, more as a stream. The first dword of a stream is also read by a
+        request, because a stream has no status.
         """
         dwords = size_bytes // 4
         if dwords <= STREAM_MIN_DWORDS:
@@ -254,7 +272,7 @@ class OpenFirmware:
         return b"".join(parts)
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Stream dwords in. For a dword without an answer, the firmware sends old bytes of its engine.
+        """Read dwords as a stream. For a dword without an answer, the firmware sends old bytes of its engine.
 
         While a drain is armed, the endpoint's bytes belong to the drain, so each dword is read by a request.
         """
@@ -268,25 +286,26 @@ class OpenFirmware:
             asked.sends = False
             came = self.port.start_bulk_in(BULK_IN, size_bytes, _stream_ms(size_bytes), doing=doing, exact=True)
             self.port.wait(asked, came)
-        except BaseException:  # asked for, perhaps, and not taken
+        # the stream may be armed: its bytes would stay in the endpoint
+        except BaseException:
             self.port.torn = True
             raise
         return came.data
 
     def push(self, address: int) -> None:
-        """Read a dword and drop its value. Its completion arrives before the next request is sent, so this does not
-        wait.
+        """Read a dword and ignore its value. This does not wait, because its completion arrives before the next request
+        is begun.
         """
         self.quiet()
         for pending in self._start(tlp.memory_read(address)):
             self.port.post(pending)
 
     def _resync(self) -> None:
-        """Reset the endpoints: choosing the setting resets them and ends a stream; bytes that are left in the IN
-        endpoint are read and dropped.
+        """Reset the endpoints. Selecting the alternate setting resets them and ends a stream. Bytes that are left in
+        the IN endpoint are read and dropped.
 
-        Source: asm2464pd-firmware, handmade/src/main.c, SET_INTERFACE and CLEAR_FEATURE;
-        handmade/test_pcie_badstate.py, the order.
+        Source: asm2464pd-firmware, handmade/src/main.c, SET_INTERFACE and CLEAR_FEATURE; for the order,
+        handmade/test_pcie_badstate.py.
         """
         port = self.port
         self._memory_torn = self._memory_torn or bool(self._fills) or self.bulk.draining
@@ -304,22 +323,25 @@ class OpenFirmware:
                 except DeviceTimeout:
                     break
             port.clear_halt(BULK_IN)
-        except DeviceTimeout as error:  # the firmware hangs in a handler, and will until its power goes
-            raise port.give_up("setting its endpoints right") from error
+        # the firmware hangs in a handler until its power is switched off
+        except DeviceTimeout as error:
+            raise port.give_up("resetting its endpoints") from error
         port.torn = False
 
     def quiet(self) -> None:
-        """Wait for the bytes in flight on a bulk endpoint, as `settle_memory` does, and for those of a stream."""
+        """Wait for the bytes in flight on the bulk endpoints: for those of the bridge's memory, as `settle_memory`
+        does, and for those of a stream.
+        """
         self.settle_memory()
         if self._under_way:
             self.port.wait(*self._under_way)
             self._under_way = ()
 
     def settle_memory(self) -> None:
-        """Wait for the bytes being sent into the bridge's memory; reset the endpoints if a transfer was broken off.
+        """Wait for the bytes in flight into the bridge's memory. If a transfer was interrupted, reset the endpoints.
 
-        Raises `TransportError` once bytes for the card were lost, since the card may be in any state then, or when the
-        next bytes of a bulk endpoint could be taken for others.
+        Raises `TransportError` after bytes for the card were lost, because the card may be in any state then. Raises it
+        too if the bridge could take the next bytes of a bulk endpoint for others.
         """
         if self.port.torn and not self.port.lost:
             self._resync()
@@ -327,7 +349,7 @@ class OpenFirmware:
         self.settle(0)
 
     def fill(self, arm: Callable[[], Pending], send: Callable[[], Pending]) -> None:
-        """For `OpenBulk`: arm the engine while at most one fill is in flight, then send the bytes after that fill's."""
+        """For `OpenBulk`: wait until at most one fill is in flight, arm the engine, then send the bytes."""
         if self._under_way or self.port.torn:
             self.quiet()
         self.check()
@@ -335,37 +357,38 @@ class OpenFirmware:
         try:
             self.port.wait(arm())
             self._fills.append(send())
-        except BaseException:  # of one that was posted before, perhaps: the engine may be armed all the same
+        # the engine may be armed, even if the error is that of an earlier posted transfer
+        except BaseException:
             self.tear_memory()
             raise
         self._moved_memory = True
 
     def tear_memory(self) -> None:
-        """For `OpenBulk`: note that the engine of the bridge's memory may wait for bytes that will not come."""
+        """For `OpenBulk`: record that the engine of the bridge's memory may wait for bytes that will not come."""
         self._memory_torn = self.port.torn = True
 
     def check(self) -> None:
-        """Raise `TransportError` when the bridge is unusable before a restart. A lost bridge is noticed by its
-        requests.
+        """Raise `TransportError` if the bridge is unusable until a restart. A lost bridge raises no error here, but at
+        the next request.
         """
         if self.port.lost:
             return
         if self.port.lost_write:
-            why = f"{self.port.lost_write}: that was broken off, and the card may not have got it"
+            why = f"{self.port.lost_write}: that was interrupted, and the card may not have received it"
         elif self._memory_torn:
-            why = "a transfer of the bridge's memory was broken off, and its engine waits for the rest"
+            why = "a transfer of the bridge's memory was interrupted, and its engine waits for the rest"
         else:
             return
         raise TransportError(f"{self.port.name}: {why}; close the card, which restarts the bridge, and open it again")
 
     def settle(self, fills: int) -> None:
-        """For `OpenBulk`: wait until at most that many fills are in flight."""
+        """For `OpenBulk`: wait until at most `fills` fills are in flight."""
         while len(self._fills) > fills:
             self.port.wait(self._fills[0])
             self._fills.popleft()
 
     def close(self) -> None:
-        """Wait for transfers in flight; restart a bridge whose engine was left waiting. Twice is harmless."""
+        """Wait for transfers in flight. Restart the bridge if its engine may be armed. May be called twice."""
         if self._closed or self.port.lost:
             return
         self._closed = True
@@ -382,19 +405,20 @@ class OpenFirmware:
         return not self._restarted and bool(self._memory_torn or self.bulk.draining or self.port.lost_write)
 
     def restart(self) -> None:
-        """Restart the chip's processor: the bridge leaves USB and comes back at the same place. Wait for that, within a
-        bound.
+        """Restart the chip's processor and wait, within a bound, until the bridge has left USB and come back at the
+        same place.
 
-        Raises `TransportError` when it does not leave, or does not come back.
+        Raises `TransportError` if it does not leave, or does not come back.
 
         Source: asm2464pd-firmware, registers.h, REG_CPU_EXEC_CTRL (measured there: back after a third of a second, with
         the slot after seconds).
         """
         port, clock = self.port, self.port.clock
-        LOG.info("%s: the bridge is restarted: a transfer of its memory was broken off, or may have been", port.name)
+        LOG.info("%s: the bridge is restarted: a transfer of its memory was interrupted, or may have been", port.name)
         try:
             port.control_out(XDATA_WRITE, CPU_RESTART, 1, timeout_ms=RESTART_MS, doing="restarting the bridge")
-        except RingupError as error:  # it may be gone before it has said so
+        # the bridge may leave before it has answered
+        except RingupError as error:
             LOG.debug("%s: %s", port.name, error)
         end_us, gone, back = clock.now_us + BACK_US, False, False
         while clock.now_us < end_us and not back:
@@ -403,28 +427,29 @@ class OpenFirmware:
             clock.sleep_us(BACK_POLL_US)
         if not back:
             raise TransportError(
-                f"{port.name}: restarting the bridge: it {'did not come back' if gone else 'stayed as it was'} for {BACK_US // 1_000_000} s; "
-                "switch the enclosure off and on, or pull its cable, and open it again"
+                f"{port.name}: restarting the bridge: it {'did not come back' if gone else 'stayed as it was'}"
+                f" for {BACK_US // 1_000_000} s; switch the enclosure off and on, or pull its cable, and open it again"
             )
         self._restarted = True
 
 
 class OpenBulk:
-    """A `Bulk` of 31 of the 32 slots, in two windows of 15, each followed by a slot that is never filled. UNKNOWN: one
-    project that filled windows to their end saw the last slot damaged, another did not. Drains take all slots, as long
-    as no pages of the last one are allocated.
+    """A `Bulk` of 31 of the 32 slots, in two windows of 15. After each window there is a slot that is never filled.
+    UNKNOWN: whether a fill up to a window's end damages the last slot: one project saw it, another did not. Drains use
+    all slots as long as no pages of the last one are allocated.
     """
 
     bus_addr, total_bytes, size_bytes = SRAM_BUS_ADDR, SRAM_BYTES, SRAM_BYTES - SLOT_BYTES
     windows = range(15 * SLOT_BYTES), range(16 * SLOT_BYTES, 31 * SLOT_BYTES)
-    # in the second half of the page where an NVMe device finds its submission queue: stores to the first half disturb
-    # fills that are under way
+    # in the second half of the page of an NVMe device's submission queue: stores to the first half disturb fills that
+    # are in flight
     progress_bus_addr = 0x82_0800
-    # a cache line further. Cards are known to read rings of theirs from this page, which the chip's CPU had filled
+    # a cache line after that. Cards are known to read rings that the chip's CPU stored in this page
     go_bus_addr = 0x82_0840
-    # the first entry of the completion queue of the NVMe device that the chip believes in: any write will do
+    # the first entry of the completion queue of the NVMe device that the chip expects: any write to it works
     release_bus_addr = 0x82_200C
-    min_fill_bytes = 64 << 10  # a window takes 3.6 MB/s, a fill and the wait for it a tenth of a millisecond
+    # writes through a window run at 3.6 MB/s; a fill and the wait for it take a tenth of a millisecond more
+    min_fill_bytes = 64 << 10
 
     def __init__(self, firmware: OpenFirmware) -> None:
         self._firmware, self._port = firmware, firmware.port
@@ -433,12 +458,14 @@ class OpenBulk:
 
     @property
     def drain_bytes(self) -> int:
-        """All slots, as is known from metal (tinygrad, `_copyout`), or those that are not allocated."""
+        """The bytes of all slots, as is known from metal (tinygrad, `_copyout`). If pages of the last slot are
+        allocated, the bytes of the others.
+        """
         return self.size_bytes if self._firmware.lent else self.total_bytes
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Arm the engine, then begin to send. The engine may be armed while it moves the previous fill; the bytes
-        follow at once.
+        """Arm the engine, then begin to send. The engine may be armed while it moves the previous fill. The bytes of
+        the two fills follow each other without a gap.
         """
         self._refuse_if_draining()
         size = -(-len(data) // SECTOR_BYTES) * SECTOR_BYTES
@@ -450,7 +477,7 @@ class OpenBulk:
         )
 
     def settle(self, under_way: int) -> None:
-        """Wait until at most that many fills are in flight."""
+        """Wait until at most `under_way` fills are in flight."""
         self._firmware.settle(under_way)
 
     def land(self) -> None:
@@ -467,11 +494,11 @@ class OpenBulk:
             raise
 
     def progress(self) -> int:
-        """Read the dword that the card stores; the chip shows it in its own memory, also during fills."""
+        """Read the dword that the card stores. It is in the chip's own memory and can be read also during fills."""
         return int.from_bytes(self._firmware.look(PROGRESS, 4), "little")
 
     def tell(self, value: int) -> None:
-        """Store a byte that the card reads, in one request without data."""
+        """Store a byte that the card reads, by one request without data."""
         self._firmware.xdata_write(GO, bytes([value]))
 
     def arm(self, offset: int, size_bytes: int) -> None:
@@ -487,7 +514,8 @@ class OpenBulk:
         try:
             self._port.post(self._arm(offset, size, SRAM_TO_HOST, doing))
             self._drain = self._port.start_bulk_in(BULK_IN, size, BULK_MS, doing=doing, exact=True)
-        except BaseException:  # armed, perhaps, with nobody to take what comes
+        # the engine may be armed, and its bytes would not be read
+        except BaseException:
             self.give_up()
             raise
 
@@ -513,11 +541,11 @@ class OpenBulk:
             self._firmware.quiet()
 
     def give_up(self) -> None:
-        """Refuse to move bytes from now on, and restart the bridge when it is closed."""
+        """Refuse to move bytes from now on. `close` then restarts the bridge."""
         self._firmware.tear_memory()
 
     def forget(self) -> None:
-        """Treat the armed drain as lost."""
+        """Forget the armed drain."""
         self._drain = None
 
     def _arm(self, offset: int, size_bytes: int, direction: int, doing: str) -> Pending:

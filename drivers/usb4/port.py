@@ -1,4 +1,6 @@
-"""One open USB device: its transfers, one after another or many in flight, counted, with ringup's errors."""
+"""One open USB device. Its transfers run one after another or many in flight. They are counted and raise ringup's
+errors.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +26,30 @@ from ringup.drivers.usb4.naming import Stalled as Stalled
 from ringup.errors import DeviceLost, DeviceTimeout, PermissionNeeded, RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
-SETUP = struct.Struct("<BBHHH")  # USB 2.0 specification, 9.3
+# USB 2.0 specification, 9.3
+SETUP = struct.Struct("<BBHHH")
 DIRECTION_IN = 0x80
-VENDOR_OUT, VENDOR_IN = 0x40, 0xC0  # bmRequestType: vendor, to or from the device
+# bmRequestType: vendor request, to the device or from it
+VENDOR_OUT, VENDOR_IN = 0x40, 0xC0
 GET_DESCRIPTOR, STRING, ENGLISH = 6, 3, 0x0409
 STRING_BYTES = 255
-TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a control transfer
+# TIMEOUT: the bound of the bridge's other drivers for a control transfer
+TIMEOUT_MS = 1_000
 USB4_MODE = (
-    "answers nothing on USB. Where the host took it as a USB4 device its card is an ordinary PCI device: `ringup list` shows pci:…, and for "
-    "the USB path use a USB3 port or cable; else switch the enclosure off and on"
+    "answers nothing on USB. Where the host took it as a USB4 device its card is an ordinary PCI device:"
+    " `ringup list` shows pci:…, and for the USB path use a USB3 port or cable; else switch the enclosure off and on"
 )
 SILENT = "answers nothing on USB any more; switch the enclosure off and on or pull its cable, then open it again"
-SLACK_MS = 1_000  # after a transfer's own bound: the host's stack must have ended it by then
-IN_FLIGHT = 64  # posted transfers; the oldest are looked after when there are more
+# TIMEOUT: added to a transfer's own bound, after which the host's USB stack must have ended it
+SLACK_MS = 1_000
+# posted transfers; if there are more, `post` waits for the oldest
+IN_FLIGHT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a device is and what its descriptor says. `speed_mbps`: 480, 5000, 10000, …; 0 where the host does not
-    say.
+    """The place of a device, and the ids in its descriptor. `speed_mbps`: 480, 5000, 10000, …; 0 if the host does not
+    report it.
     """
 
     bus: int
@@ -63,7 +70,8 @@ class Place:
         return f"{self.vid:04x}:{self.pid:04x}"
 
 
-SPEEDS = {1: 2, 2: 12, 3: 480, 4: 5_000, 5: 10_000, 6: 20_000}  # enum libusb_speed: megabits a second
+# enum libusb_speed: megabits a second
+SPEEDS = {1: 2, 2: 12, 3: 480, 4: 5_000, 5: 10_000, 6: 20_000}
 
 
 def places(backend: Any) -> list[tuple[Place, Any]]:
@@ -77,7 +85,8 @@ def places(backend: Any) -> list[tuple[Place, Any]]:
         try:
             with Naming(doing):
                 row = backend.get_device_descriptor(device)
-        except DeviceLost:  # it went meanwhile
+        # it was unplugged meanwhile
+        except DeviceLost:
             continue
         ports = tuple(row.port_numbers or ())
         speed = SPEEDS.get(row.speed or 0, 0)
@@ -87,11 +96,11 @@ def places(backend: Any) -> list[tuple[Place, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One transfer that has ended, for the observer of a port. `endpoint` 0: a control transfer, else with bit 7 for
-    IN; `size_bytes`: bytes that moved.
+    """One transfer that has ended, for the observer of a port. `endpoint`: 0 for a control transfer, else with bit 7
+    set for IN. `size_bytes`: bytes that moved.
 
-    It ended no later than `ended_us`, when the host looked; transfers of an endpoint run one after another, however
-    many were submitted.
+    `ended_us`: when the host noticed the end. Transfers of one endpoint run one after another, even if many were
+    submitted.
     """
 
     endpoint: int
@@ -103,7 +112,7 @@ class Seen:
 
 
 class Pending:
-    """A transfer: queued, in flight, or ended; and what it is for."""
+    """A transfer that is queued, in flight, or has ended. `doing`: its purpose, for errors."""
 
     __slots__ = (
         "begin", "doing", "endpoint", "error", "exact", "expired", "posted", "sends", "timeout_ms", "transfer", "whole",
@@ -112,14 +121,18 @@ class Pending:
     def __init__(
         self, begin: Callable[[], Transfer], endpoint: int, doing: str, timeout_ms: int, exact: int | None, sends: bool
     ) -> None:
-        """`exact`: how many bytes must move, None where fewer are allowed; `sends`: bytes go to the device."""
+        """`exact`: how many bytes must move; None if fewer are allowed. `sends`: the bytes go to the device."""
         self.begin, self.endpoint, self.doing, self.timeout_ms, self.exact = begin, endpoint, doing, timeout_ms, exact
         self.sends = sends
-        self.expired = False  # the host did not end it within its bound, so we did
-        self.posted = False  # whoever asked for it goes by its being sent, and waits for it no more
-        self.whole = False  # of endpoint 0: the device is through with it when the host has its status
+        # the host did not end it within its bound, so the port cancelled it
+        self.expired = False
+        # the caller takes it as sent and does not wait for it
+        self.posted = False
+        # of endpoint 0: the device has finished the request when the host has its status
+        self.whole = False
         self.transfer: Transfer | None = None
-        self.error: RingupError | None = None  # it could not be begun
+        # why it could not be begun
+        self.error: RingupError | None = None
 
     @property
     def done(self) -> bool:
@@ -128,7 +141,7 @@ class Pending:
 
     @property
     def status(self) -> str:
-        """How it ended; empty before that."""
+        """How it ended; empty before the end."""
         return self.transfer.status if self.transfer is not None else ""
 
     @property
@@ -143,13 +156,13 @@ class Pending:
 
     @property
     def data(self) -> bytes:
-        """What came in."""
+        """The bytes that were received."""
         return self.transfer.data if self.transfer is not None else b""
 
 
 class Port:
-    """An open device: one configuration, interface 0 claimed. Every transfer has a bound; a device that is gone raises
-    `DeviceLost`.
+    """An open device with one configuration and interface 0 claimed. Every transfer has a bound. If the device is gone,
+    calls raise `DeviceLost`.
 
     Transfers are begun in the order of the calls. Those of endpoint 0 are queued, and each is begun when the one before
     has ended: the bridge's firmware answers before it has finished a request, and breaks if the next one comes at once.
@@ -159,23 +172,30 @@ class Port:
     def __init__(self, backend: Any, device: Any, place: Place, clock: Clock, name: str = "") -> None:
         """Open the device and claim it. The kernel's storage driver is detached, and attached again at `close`.
 
-        Raises `PermissionNeeded`, `CardBusy` for another program's, `DeviceLost`, `TransportError`.
+        Raises `PermissionNeeded`, `CardBusy` if another program has it open, `DeviceLost`, `TransportError`.
         """
         self.place, self.clock, self.name = place, clock, name or place.name
         self.counts = Counts()
         self.lost = False
-        self.why_lost = GONE  # once it is
+        # used when `lost` is set
+        self.why_lost = GONE
         self._torn = False
-        # what was to be sent, and whoever asked for it goes by its having been, and perhaps was not
+        # the first posted write that failed: its caller took it as sent
         self.lost_write = ""
-        self.observer: Callable[[Seen], None] | None = None  # told of every transfer that ends, while there is one
-        self._observed: deque[tuple[Pending, int, int]] = deque()  # not told of yet: endpoint, when it was submitted
+        # called for every transfer that ends
+        self.observer: Callable[[Seen], None] | None = None
+        # transfers that the observer has not seen yet: with endpoint and time of submission
+        self._observed: deque[tuple[Pending, int, int]] = deque()
         self._backend, self._host = backend, asynchronous(backend)
         self._posted: deque[Pending] = deque()
-        self._line: deque[Pending] = deque()  # not begun yet
-        self._beginning: Pending | None = None  # asked of the host and not stored: where it stays, that was interrupted
-        self._control: Pending | None = None  # the last of endpoint 0 that was begun
-        self._live: deque[Pending] = deque()  # begun, and the first of them under way still
+        # queued, not begun
+        self._line: deque[Pending] = deque()
+        # the transfer that is being submitted. If it stays set, an interruption came in between
+        self._beginning: Pending | None = None
+        # the last of endpoint 0 that was begun
+        self._control: Pending | None = None
+        # begun; the first of them has not ended
+        self._live: deque[Pending] = deque()
         self._detached = self._claimed = False
         self._streamed: tuple[int, ...] = ()
         self._handle: Any = None
@@ -193,8 +213,8 @@ class Port:
         backend, handle = self._backend, self._handle
         self._detached = self._take_from_kernel()
         if self._detached or backend.get_configuration(handle) != 1:
-            # what that driver left under way ends; not for a device at rest: every reset is another chance to fall back
-            # to USB2
+            # a reset ends the transfers that the kernel's driver left. An unused device is not reset: with every reset
+            # it may fall back to USB2
             self._reset()
             backend.set_configuration(handle, 1)
         backend.claim_interface(handle, 0)
@@ -207,20 +227,21 @@ class Port:
             if not backend.is_kernel_driver_active(handle, 0):
                 return False
             backend.detach_kernel_driver(handle, 0)
-        except NotImplementedError:  # hosts whose kernel claims nothing
+        # on this host the kernel claims no interfaces
+        except NotImplementedError:
             return False
         except usb.core.USBError as error:
             if error.errno == errno.ENOENT:
-                # QUIRK: macOS has no such interface in its registry while no driver of its own has one; a driver may
-                # also have gone meanwhile
+                # QUIRK: on macOS an interface without a system driver is not in the registry. The driver may also have
+                # been detached meanwhile
                 return False
             if error.errno == errno.EACCES and platform.system() == "Darwin":
                 raise PermissionNeeded(
-                    f"opening {self.name}: the system's storage driver has it, and only root may take it from there: run ringup with sudo, "
-                    "or flash other firmware"
+                    f"opening {self.name}: the system's storage driver has it, and only root may take it from there:"
+                    " run ringup with sudo, or flash other firmware"
                 ) from error
             raise
-        LOG.info("%s: the kernel's storage driver was told to let go", self.name)
+        LOG.info("%s: the kernel's storage driver was detached", self.name)
         return True
 
     def _reset(self) -> None:
@@ -236,8 +257,8 @@ class Port:
 
     @property
     def torn(self) -> bool:
-        """Whether a transfer was ended early, or may run without our knowledge. The caller knows what the device makes
-        of that and repairs it.
+        """Whether a transfer was ended early, or may run unknown to the port. The caller knows what state that leaves
+        the device in, and repairs it.
         """
         return self._torn or self._beginning is not None
 
@@ -313,8 +334,8 @@ class Port:
         *,
         whole: bool = False,
     ) -> Pending:
-        """Begin a request. `whole`: the device has finished it when it answers, so the next request may follow at once
-        if that is `whole` too.
+        """Begin a request. `whole`: the device has finished the request when it answers. The next request may follow at
+        once if it is `whole` too.
         """
         setup = SETUP.pack(kind, request, value, index, len(data))
         doing = doing or f"request {request:#04x} (value {value:#06x}, index {index:#06x})"
@@ -335,14 +356,14 @@ class Port:
         return self._start(endpoint, length, b"", timeout_ms, stream, doing, length if exact else None)
 
     def post(self, pending: Pending) -> None:
-        """Wait for a transfer later: its error is raised by a later `wait`. At most some dozens are in flight."""
+        """Leave a transfer in flight. A later `wait` raises its error. At most `IN_FLIGHT` are left so."""
         self.leave(pending)
         self._posted.append(pending)
         if len(self._posted) > IN_FLIGHT:
             self.wait(*[self._posted.popleft() for _ in range(IN_FLIGHT // 2)])
 
     def leave(self, *pending: Pending) -> None:
-        """Mark transfers that the caller takes as done: one that fails is recorded as a `lost_write`."""
+        """Mark transfers that the caller takes as done. If one fails, it is recorded as a `lost_write`."""
         for one in pending:
             one.posted = True
 
@@ -372,13 +393,13 @@ class Port:
         self.wait(*posted)
 
     def flush(self) -> None:
-        """Begin all queued transfers, waiting for those before them but not for the last."""
+        """Begin all queued transfers. Each waits for the one before it; the last one is not waited for."""
         if self._line:
             self._pump([self._line[-1]], begun=True)
 
     def drop(self) -> None:
-        """End all transfers that are queued or in flight, known to us or not, whatever their outcome. Raises
-        `DeviceLost` if one does not end.
+        """End all transfers that are queued or in flight, also those unknown to the port. Their outcome is ignored.
+        Raises `DeviceLost` if one does not end.
         """
         if not self.lost and self._beginning is None:
             with suppress(RingupError):
@@ -386,7 +407,7 @@ class Port:
         self._end()
 
     def cancel(self, *pending: Pending) -> None:
-        """End transfers early, whatever their outcome; they are done when this returns."""
+        """End transfers early. Their outcome is ignored. They are done when this returns."""
         self._cancel(pending)
 
     def _start(
@@ -417,8 +438,9 @@ class Port:
             counts.control += 1
         if not isinstance(payload, int):
             counts.bytes_out += len(payload)
+        # a transfer that has ended meanwhile lets the next one begin
         if self._line:
-            self._events(0, doing)  # what has ended meanwhile makes room
+            self._events(0, doing)
         self._line.append(pending)
         self._advance()
         if pending.error is not None:
@@ -439,10 +461,11 @@ class Port:
         return before is None or before.done or (before.whole and pending.whole)
 
     def _begin(self) -> None:
-        """Begin the first queued transfer. An interruption, as by ctrl-C, leaves `_beginning` set: the host may have
-        the transfer without our knowledge.
+        """Begin the first queued transfer. An interruption, for instance by ctrl-C, leaves `_beginning` set: the host
+        may then have a transfer that the port does not know.
         """
-        self._beginning = pending = self._line[0]  # ORDER: before the host is asked, until all is stored
+        # ORDER: set before the transfer is submitted, and until everything about it is stored
+        self._beginning = pending = self._line[0]
         try:
             with Naming(pending.doing, self):
                 pending.transfer = pending.begin()
@@ -461,7 +484,7 @@ class Port:
         self._beginning = None
 
     def _end(self) -> None:
-        """Drop all queued transfers and end every transfer of the device at the host, also one whose beginning was
+        """Drop all queued transfers and end every transfer of the device at the host, also one whose submission was
         interrupted.
 
         Raises `DeviceLost` if some do not end. It may be interrupted anywhere and called again.
@@ -488,12 +511,12 @@ class Port:
             raise self.give_up(doing)
 
     def _note_loss(self, pending: Iterable[Pending]) -> None:
-        """Record sends that failed, wholly or perhaps in part, and that no caller waits for."""
+        """Record the first posted write that failed, completely or in part."""
         lost = next((one.doing for one in pending if one.posted and one.sends and not one.went_well), "")
         self.lost_write = self.lost_write or lost
 
     def _events(self, timeout_ms: float, doing: str) -> None:
-        """Let transfers end, and pass those that did to the observer."""
+        """Handle the host's events for up to `timeout_ms`, and pass transfers that have ended to the observer."""
         with Naming(doing, self):
             self._host.handle_events(timeout_ms)
         if self._observed:
@@ -511,8 +534,8 @@ class Port:
                 self.observer(Seen(endpoint, pending.doing, transfer.actual, transfer.status, submitted_us, now_us))
 
     def _pump(self, pending: Sequence[Pending], *, begun: bool = False) -> None:
-        """Handle events until all transfers are done, or `begun`. If the host does not end a transfer within its bound,
-        it is cancelled.
+        """Handle events until all transfers are done, or, with `begun`, until all are begun. If the host does not end a
+        transfer within its bound, cancel it.
         """
 
         def still_open() -> list[Pending]:
@@ -539,15 +562,18 @@ class Port:
                 before = len(open_ones)
                 moved = self._advance()
                 open_ones = still_open()
+                # the bound of each transfer counts from its own start
                 if moved or len(open_ones) < before:
-                    end_us = clock.now_us + longest_ms * 1_000  # each has its bound from when it was begun
-        except BaseException as error:  # ctrl-C: what is under way ends before its buffers go
+                    end_us = clock.now_us + longest_ms * 1_000
+        # also ctrl-C: transfers must end before their buffers are freed
+        except BaseException as error:
             try:
                 if not isinstance(error, RingupError):
                     with suppress(RingupError):
                         self._let_end(pending)
             finally:
-                with suppress(RingupError):  # hides nothing that went wrong before
+                # `error` is raised, not a later one
+                with suppress(RingupError):
                     self._cancel(pending)
             raise
         if open_ones:
@@ -565,7 +591,7 @@ class Port:
             wanted = [one for one in wanted if not one.done]
 
     def _cancel(self, pending: Sequence[Pending]) -> None:
-        """End transfers early. Bounded: if the host does not even do that, the device is lost."""
+        """Cancel transfers and wait for their end, within a bound."""
         self._torn = self.torn or any(not one.done for one in pending)
         if self._beginning is not None:
             self._end()
@@ -584,12 +610,13 @@ class Port:
             self._note_loss(pending)
 
     def _finish(self, pending: Pending) -> None:
-        """Count the bytes that came and raise the transfer's error."""
+        """Count the received bytes and raise the transfer's error, if it has one."""
         self._note_loss((pending,))
         if pending.error is not None:
             raise pending.error
         transfer = pending.transfer
-        assert transfer is not None  # it was begun
+        # without an error, it was begun
+        assert transfer is not None
         self.counts.bytes_in += len(transfer.data)
         status = transfer.status
         if status == COMPLETED:
@@ -605,8 +632,8 @@ class Port:
         self.torn = True
         if pending.expired:
             raise DeviceTimeout(
-                f"{self.name}: {pending.doing}: the host's USB did not end the transfer within {pending.timeout_ms + SLACK_MS} ms "
-                f"({transfer.actual} bytes moved); {AGAIN}"
+                f"{self.name}: {pending.doing}: the host's USB did not end the transfer"
+                f" within {pending.timeout_ms + SLACK_MS} ms ({transfer.actual} bytes moved); {AGAIN}"
             )
         if status == TIMED_OUT:
             raise DeviceTimeout(
@@ -616,27 +643,28 @@ class Port:
         if status == STALL:
             raise Stalled(f"{self.name}: {pending.doing}: the bridge refused it (stall); {AGAIN}")
         if status == ERROR and platform.system() == "Darwin" and not self.present:
-            # QUIRK: macOS ends the transfers of a device that was pulled out with an error as of a bad cable
+            # QUIRK: when a device is unplugged, macOS ends its transfers with the error of a bad cable
             self.lost = True
             raise self.gone(pending.doing)
         raise TransportError(
-            f"{self.name}: {pending.doing}: the transfer ended as {status or 'nothing: the host gave it up'}; check the cable"
+            f"{self.name}: {pending.doing}: the transfer ended as {status or 'nothing: the host gave it up'};"
+            " check the cable"
         )
 
     def gone(self, doing: str) -> DeviceLost:
-        """Make the error of a device that is lost."""
+        """Make the error for a lost device."""
         return DeviceLost(f"{self.name}: {doing}: the enclosure {self.why_lost}")
 
     def give_up(self, doing: str, why: str = SILENT) -> DeviceLost:
-        """Mark a device as lost that is there and does not answer even what every device must; no further wait would
-        end.
+        """Mark the device as lost, although it is plugged in: it does not answer a request that every device must
+        answer. Return the error.
         """
         self.lost, self.why_lost = True, why
         return self.gone(doing)
 
     # --- the device itself ------------------------------------------------------------------------------------------
     def string(self, index: int) -> str:
-        """Return a string of its descriptors, empty where there is none."""
+        """Return a string descriptor's text. Empty if there is none."""
         if not index:
             return ""
         pending = self.start_control_in(
@@ -655,8 +683,8 @@ class Port:
         return "".join(letter for letter in text if letter.isprintable())
 
     def configuration(self) -> bytes:
-        """Return the configuration descriptor with all that belongs to it. Raises `DeviceLost` if the device does not
-        answer even that.
+        """Return the configuration descriptor with its interface and endpoint descriptors. Raises `DeviceLost` if the
+        device does not answer.
         """
         doing = "reading the configuration descriptor"
         pending = self.start_control_in(GET_DESCRIPTOR, 2 << 8, 0, 4096, doing=doing, kind=DIRECTION_IN)
@@ -667,12 +695,12 @@ class Port:
         return pending.data
 
     def set_alt(self, number: int) -> None:
-        """Choose an alternate setting of interface 0, which resets its endpoints."""
+        """Select an alternate setting of interface 0. That resets its endpoints."""
         with Naming(f"choosing alternate setting {number}", self):
             self._backend.set_interface_altsetting(self._handle, 0, number)
 
     def clear_halt(self, endpoint: int) -> None:
-        """Clear the halt of an endpoint that stalled; its data toggle is reset."""
+        """Clear the halt of a stalled endpoint. That resets its data toggle."""
         with Naming(f"clearing endpoint {endpoint:#04x}", self):
             self._backend.clear_halt(self._handle, endpoint)
 
@@ -684,7 +712,7 @@ class Port:
             self._backend.claim_interface(self._handle, 0)
 
     def alloc_streams(self, count: int, endpoints: Sequence[int]) -> int:
-        """Give bulk endpoints streams; returns how many, 0 where the system has none."""
+        """Allocate streams for bulk endpoints. Return how many there are; 0 if the system has no streams."""
         with Naming("allocating streams", self):
             given = self._host.alloc_streams(self._handle, count, endpoints)
         self._streamed = tuple(endpoints)
@@ -692,33 +720,34 @@ class Port:
 
     @property
     def present(self) -> bool:
-        """Whether the host sees a device at this one's place now: this one or another."""
+        """Whether the host sees a device at this place now: this one or another."""
         place = self.place
         return any((one.bus, one.ports) == (place.bus, place.ports) for one, _ in places(self._backend))
 
     def close(self) -> None:
-        """End all transfers and release the device. Twice is harmless; an interruption is raised once every step has
-        been tried.
+        """End all transfers and release the device. May be called twice. An interruption is raised after every step was
+        tried.
 
-        A device whose transfers do not end stays open until the process ends: libusb may still write to their buffers.
+        If a transfer does not end, the device stays open until the process ends: libusb may still write to its buffer.
         """
         handle, backend = self._handle, self._backend
         if handle is None:
             return
         expected = (usb.core.USBError, NotImplementedError, RingupError)
         with Teardown(f"closing {self.name}", logged=expected) as teardown:
-            # the first may be interrupted
+            # the first call may be interrupted
             ended = teardown.attempt(self.drop) or teardown.attempt(self.drop)
             usable = ended and not self.lost
             if usable and self._streamed:
                 teardown.attempt(partial(self._host.free_streams, handle, self._streamed))
             if usable and self._claimed:
                 teardown.attempt(partial(backend.release_interface, handle, 0))
-            # QUIRK: libusb on macOS crashes or stalls in it (its issue 1635).
-            # GUESS: the system takes a captured device back when its last user closes it.
+            # QUIRK: on macOS this call of libusb crashes or stalls (libusb issue 1635).
+            # GUESS: macOS takes a captured device back when its last user closes it.
             if usable and self._detached and platform.system() != "Darwin":
                 teardown.attempt(partial(backend.attach_kernel_driver, handle, 0))
-            self._handle = None  # ORDER: before, since libusb bears no second time
+            # ORDER: cleared before the close, because libusb must not close a handle twice
+            self._handle = None
             if ended:
                 teardown.attempt(partial(backend.close_device, handle))
             else:

@@ -1,5 +1,5 @@
-"""SCSI as an ASM2464PD with stock firmware or its mask ROM speaks it: command blocks, sense data, and which of two
-transports carries them.
+"""SCSI commands of an ASM2464PD with stock firmware or in its mask ROM: command blocks, sense data, and the choice
+between two transports.
 
 Source: docs/asm2464pd.md (vendor commands E0 to E8, read from the machine code of stock image 240417); SPC-4, 4.5
 (sense data); SBC-3 (WRITE(16)); USB Attached SCSI, 5.3 (pipe usage descriptors); USB 3.2 specification, 9.6.7
@@ -17,8 +17,9 @@ from typing import Protocol
 from ringup.drivers.usb4.port import Port
 from ringup.errors import NotSupported, TransportError
 
-TIMEOUT_MS = 1_000  # TIMEOUT: what the bridge's other drivers give a command that moves no flash
-# TIMEOUT: erasing and writing 64 KiB takes about 2 s; flash chips' data sheets allow ten times that
+# TIMEOUT: the bound of the bridge's other drivers for a command that does not access the flash
+TIMEOUT_MS = 1_000
+# TIMEOUT: erasing and writing 64 KiB takes about 2 s; the data sheets of flash chips allow ten times that
 FLASH_TIMEOUT_MS = 30_000
 TEST_UNIT_READY, REQUEST_SENSE, INQUIRY, WRITE_16 = 0x00, 0x03, 0x12, 0x8A
 CONFIG_READ, CONFIG_WRITE, FLASH_READ, FLASH_WRITE, XDATA_READ, XDATA_WRITE, RESET = (
@@ -30,12 +31,15 @@ CONFIG_READ, CONFIG_WRITE, FLASH_READ, FLASH_WRITE, XDATA_READ, XDATA_WRITE, RES
     0xE5,
     0xE8,
 )
-# in a vendor command: the form of this chip family; older chips have 0 there. Bit 0: page, set or kind of reset
+# marks the vendor commands of this chip family; older chips have 0 there. Bit 0: the page, the set or the kind of reset
 ASM246X = 0x50
-SECOND_PART = 0x80  # of an image, in FLASH_READ and FLASH_WRITE
-DETACH = ASM246X | 1  # RESET: go off the bus until the cable's power goes
+# in FLASH_READ and FLASH_WRITE: the second part of an image
+SECOND_PART = 0x80
+# in RESET: leave the bus until the power is switched off
+DETACH = ASM246X | 1
 SENSE_BYTES, INQUIRY_BYTES, CONFIG_BYTES = 18, 36, 128
-MAX_XDATA_BYTES = 255  # of one command: its length has one byte
+# of one command: its length field has one byte
+MAX_XDATA_BYTES = 255
 GOOD, CHECK_CONDITION, BUSY, TASK_SET_FULL, TASK_ABORTED = 0x00, 0x02, 0x08, 0x28, 0x40
 STATUS = {
     BUSY: "busy",
@@ -43,7 +47,8 @@ STATUS = {
     TASK_ABORTED: "aborted",
     0x18: "reservation conflict",
 }
-KEYS = (  # SPC-4, table 43
+# SPC-4, table 43
+KEYS = (
     *(
         "no sense",
         "recovered error",
@@ -64,7 +69,8 @@ KEYS = (  # SPC-4, table 43
     ),
     *("miscompare", "completed"),
 )
-REASONS = {  # (additional sense code, qualifier): SPC-4, annex D; those that this firmware and storage bridges send
+# (additional sense code, qualifier): SPC-4, annex D; those that this firmware and storage bridges send
+REASONS = {
     (0x00, 0x00): "no reason given",
     (0x03, 0x00): "the flash could not be written",
     (0x0C, 0x00): "write error",
@@ -83,13 +89,14 @@ REASONS = {  # (additional sense code, qualifier): SPC-4, annex D; those that th
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: what to send, and how much comes back. Only one of `read_bytes` and `data`."""
+    """One command. `data`: the bytes to send; `read_bytes`: how many to receive. Only one of them may be set."""
 
     cdb: bytes
     read_bytes: int = 0
     data: bytes | memoryview = b""
     timeout_ms: int = TIMEOUT_MS
-    short_ok: bool = False  # fewer bytes than asked are an answer too
+    # the device may send fewer bytes than `read_bytes`
+    short_ok: bool = False
 
     def __str__(self) -> str:
         return f"{NAMES.get(self.cdb[0], 'command')} ({self.cdb.rstrip(bytes(1)).hex(' ') or '00'})"
@@ -125,7 +132,7 @@ class Sense:
 
 
 class Refused(TransportError):
-    """The bridge carried a command out and says that it failed; `sense` tells why, None where it did not."""
+    """The bridge executed a command and reports that it failed. `sense`: the reason; None if the bridge gave none."""
 
     def __init__(self, text: str, sense: Sense | None) -> None:
         super().__init__(text)
@@ -133,36 +140,34 @@ class Refused(TransportError):
 
 
 class Scsi(Protocol):
-    """A way for commands over USB."""
+    """A transport for SCSI commands over USB."""
 
     port: Port
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the transport."""
         ...
 
     def execute(self, commands: Sequence[Command]) -> list[bytes]:
-        """Do commands in order, as many at once as go, and return what came back.
+        """Do commands in order, as many at the same time as possible, and return the bytes that each received.
 
-        Raises `Refused` for the first that failed; those behind it may have been done. `DeviceLost`, `DeviceTimeout`,
-        `TransportError`.
+        Raises `Refused` for the first command that failed; later ones may have been done. Also raises `DeviceLost`,
+        `DeviceTimeout`, `TransportError`.
         """
         ...
 
     def post(self, commands: Sequence[Command]) -> None:
-        """Begin commands that bring nothing back, behind all that were begun; what befalls them comes out of a later
-        call.
-        """
+        """Begin commands that receive nothing, in order after all earlier ones. A later call raises their errors."""
         ...
 
     def settle(self) -> None:
-        """Wait for all that was posted."""
+        """Wait for all posted commands."""
         ...
 
 
 def parse_sense(data: bytes) -> Sense | None:
-    """Read sense data of fixed or descriptor format; None for what is neither or too short to tell."""
+    """Read sense data of fixed or descriptor format. Return None for other data, and for data that is too short."""
     kind = data[0] & 0x7F if data else 0
     if kind in (0x70, 0x71) and len(data) >= 14:
         return Sense(data[2] & 0xF, data[12], data[13])
@@ -172,14 +177,14 @@ def parse_sense(data: bytes) -> Sense | None:
 
 
 def refusal(name: str, command: Command, status: int, sense: Sense | None) -> Refused:
-    """Say that a command ended with a status other than good."""
+    """Make the error for a command that ended with a status other than good."""
     what = str(sense) if sense else STATUS.get(status, f"status {status:#04x}")
     return Refused(f"{name}: {command}: the bridge refused it: {what}", sense)
 
 
 # --- command blocks -------------------------------------------------------------------------------------------------
 def inquiry() -> Command:
-    """Ask what the device calls itself."""
+    """Ask for the device's names: maker, product and revision."""
     return Command(bytes([INQUIRY, 0, 0, 0, INQUIRY_BYTES, 0]), INQUIRY_BYTES, short_ok=True)
 
 
@@ -224,7 +229,7 @@ def flash_read(part: int, count: int, copy: int = 0) -> Command:
 
 
 def flash_write(part: int, data: bytes) -> Command:
-    """Write part 0 or 1 of the first set's image, from the part's start; the firmware erases what it needs."""
+    """Write part 0 or 1 of the first set's image, from the part's start. The cells must be erased."""
     return Command(_flash(FLASH_WRITE, part, len(data), 0), data=data, timeout_ms=FLASH_TIMEOUT_MS)
 
 
@@ -233,7 +238,7 @@ def _flash(opcode: int, part: int, count: int, copy: int) -> bytes:
 
 
 def detach() -> Command:
-    """Take the bridge off the bus until its power goes: the end of flashing, nothing else."""
+    """Take the bridge off the bus until its power is switched off. Only for the end of flashing."""
     return Command(bytes([RESET, DETACH]).ljust(15, b"\0"))
 
 
@@ -244,7 +249,8 @@ def write_16(data: bytes | memoryview, timeout_ms: int) -> Command:
 
 # --- which transport ------------------------------------------------------------------------------------------------
 MASS_STORAGE, SCSI_COMMANDS, BULK_ONLY, ATTACHED = 0x08, 0x06, 0x50, 0x62
-INTERFACE, ENDPOINT, PIPE_USAGE, COMPANION = 0x04, 0x05, 0x24, 0x30  # descriptor types
+# types of descriptors
+INTERFACE, ENDPOINT, PIPE_USAGE, COMPANION = 0x04, 0x05, 0x24, 0x30
 COMMAND_PIPE, STATUS_PIPE, DATA_IN_PIPE, DATA_OUT_PIPE = 1, 2, 3, 4
 PIPES = (COMMAND_PIPE, STATUS_PIPE, DATA_IN_PIPE, DATA_OUT_PIPE)
 BULK_TYPE, DIRECTION_IN = 2, 0x80
@@ -252,7 +258,9 @@ BULK_TYPE, DIRECTION_IN = 2, 0x80
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One alternate setting that speaks SCSI. `pipes`: endpoint by use; `streams` of each endpoint, 0 for none."""
+    """One alternate setting with SCSI. `pipes`: the endpoint of each use. `streams`: how many streams an endpoint
+    has.
+    """
 
     number: int
     protocol: int
@@ -261,8 +269,8 @@ class Setting:
 
 
 def settings(configuration: bytes) -> list[Setting]:
-    """Find the settings of interface 0 that speak SCSI in a configuration descriptor. What is cut short or contradicts
-    itself is left out.
+    """Find the settings of interface 0 with SCSI in a configuration descriptor. Settings whose descriptors are
+    truncated or contradict each other are left out.
     """
     found: list[Setting] = []
     pipes: dict[int, int] = {}
@@ -291,7 +299,7 @@ def _needed(protocol: int) -> tuple[int, ...]:
 
 
 def descriptors(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give type and body of each descriptor, up to one whose length is wrong."""
+    """Yield the type and body of each descriptor, up to one with a wrong length."""
     at = 0
     while at + 2 <= len(data):
         length = data[at]
@@ -302,12 +310,12 @@ def descriptors(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def connect(port: Port, *, bulk_only: bool = False) -> Scsi:
-    """Choose and set up a transport by the device's descriptors: Attached SCSI where its pipes have streams, else
+    """Choose a transport by the device's descriptors and set it up: Attached SCSI if its pipes have streams, else
     Bulk-Only.
 
-    Without streams (USB 2) Attached SCSI does one command after another too, and the chip was seen to answer there with
-    a status where it should ask for data; so it is taken only when there is nothing else. `bulk_only`: for work that
-    the mask ROM does too. Raises `NotSupported`.
+    Without streams (USB 2), Attached SCSI also does one command after another, and the chip was seen to send a status
+    where it should ask for data. So it is used then only if there is nothing else. `bulk_only`: never choose Attached
+    SCSI, for commands that the mask ROM knows too. Raises `NotSupported`.
     """
     from ringup.drivers.usb4.bot import Bot
     from ringup.drivers.usb4.uas import Uas
@@ -321,5 +329,6 @@ def connect(port: Port, *, bulk_only: bool = False) -> Scsi:
     if plain:
         return Bot(port, plain)
     raise NotSupported(
-        f"{port.name}: interface 0 speaks no SCSI over USB: no stock firmware of an ASM2464PD; `ringup bridge info` tells what it is"
+        f"{port.name}: interface 0 speaks no SCSI over USB: no stock firmware of an ASM2464PD;"
+        " `ringup bridge info` tells what it is"
     )

@@ -1,8 +1,8 @@
-"""Memory of the bridge that USB and the card reach, under the vendor's firmware: a page by single bytes, or the buffer
-by writes to a drive.
+"""The bridge's memory that both USB and the card reach, under the vendor's firmware. The host writes one page byte by
+byte, or the SRAM by writes to a drive.
 
-Patched firmware acts as if it had an NVMe drive: bytes written to the drive go into the buffer, slot after slot, and
-stay there for the card to read. Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware;
+Patched firmware acts as if it had an NVMe drive. Bytes that are written to the drive go into the SRAM, slot after slot,
+and stay there for the card to read. Source: tinygrad, tinygrad/runtime/support/usb.py before it dropped this firmware;
 docs/asm2464pd.md, "Bulk write path".
 """
 
@@ -17,23 +17,29 @@ from ringup.drivers.usb4.scsi import Command, Scsi, write_16, xdata_write
 from ringup.errors import NotSupported
 
 PAGE_BYTES = 4096
-WINDOW = 0xF000  # XDATA: the first page of the buffer
+# XDATA: the first page of the SRAM
+WINDOW = 0xF000
 # XDATA and PCI Express address of the page that would hold a drive's submission queue
 QUEUE_PAGE, QUEUE_BUS_ADDR = 0xA000, 0x82_0000
 SECTOR_BYTES, SLOT_BYTES = 512, 0x4000
-CHUNK_BYTES = 4 * SLOT_BYTES  # of one write; a group of slots
-WRITE_TIMEOUT_MS = 5_000  # TIMEOUT: a chunk takes 2 ms at USB 2 speed
-POKES = (  # a drive that is ready, in the variables of version 240417; once after the bridge was switched on
+# of one write: a group of slots
+CHUNK_BYTES = 4 * SLOT_BYTES
+# TIMEOUT: a chunk takes 2 ms at USB 2 speed
+WRITE_TIMEOUT_MS = 5_000
+# the variables of version 240417 that describe a drive that is ready; written once after the bridge was switched on
+POKES = (
     (0x054B, 0x20),  # sectors of a slot
     (0x054E, 0x04),  # slots of a group
-    (0x05A8, 0x02),  # which entry of the port table unit 0 is
+    (0x05A8, 0x02),  # unit 0's entry in the port table
     (0x05F8, 0x04),  # that entry's state: ready
     (0x07EC, 0x01),
     (0x07ED, 0x00),
     (0x07EE, 0x00),
-    (0x07EF, 0x00),  # not zero: every write is refused
+    # if it is not zero, every write is refused
+    (0x07EF, 0x00),
     (0xC422, 0x02),  # sector size, high byte
-    (0x0000, 0x33),  # UNKNOWN: what this byte says
+    # UNKNOWN: the meaning of this byte
+    (0x0000, 0x33),
 )
 MARKERS = (0x0171, 0x0172, 0x0173)
 FREE = 0xFF
@@ -42,7 +48,7 @@ COUNTERS = (0xCE40, 0xCE41, 0xCE42, 0xCE43)
 
 
 class Chip(Protocol):
-    """The parts of `StockFirmware` that are used here."""
+    """The methods of `StockFirmware` that this module uses."""
 
     port: Port
 
@@ -54,14 +60,15 @@ class Chip(Protocol):
 
 
 class PageBulk:
-    """The common part: bytes come back by a page of the chip's memory, once the card's work is known to be done."""
+    """The common part: the host reads bytes from a page of the chip's memory when the card's work is done."""
 
     size_bytes: int
     progress_bus_addr: int | None = None
     release_bus_addr: int | None = None
     go_bus_addr: int | None = None
     drain_bytes = PAGE_BYTES
-    min_fill_bytes = 1 << 10  # a dword through a window takes several commands
+    # a dword through a window takes several commands
+    min_fill_bytes = 1 << 10
     page = WINDOW
 
     def __init__(self, chip: Chip) -> None:
@@ -70,24 +77,24 @@ class PageBulk:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes that may be filled: all that are accessible."""
+        """All bytes of the memory: every one may be filled."""
         return self.size_bytes
 
     @property
     def windows(self) -> tuple[range, ...]:
-        """All of the memory: the card reads one fill before the next begins."""
+        """One window with all of the memory: the card reads one fill before the next begins."""
         return (range(self.size_bytes),)
 
     def progress(self) -> int:
-        """Raise `NotSupported`: there is no such word."""
+        """Raise `NotSupported`: this firmware has no progress word."""
         raise NotSupported("this firmware shows no word that the card could store")
 
     def tell(self, value: int) -> None:
-        """Raise `NotSupported`: drains do not wait for the card here, so there is no word for it."""
+        """Raise `NotSupported`: with this firmware, drains do not wait for the card, so there is no word to tell it."""
         raise NotSupported("this firmware's drains are not released by the card")
 
     def arm(self, offset: int, size_bytes: int) -> None:
-        """Remember how much to read; nothing is sent."""
+        """Store how many bytes to read. Nothing is sent."""
         if offset or not 0 < size_bytes <= self.drain_bytes:
             raise ValueError(
                 f"1 to {self.drain_bytes} bytes at the start can be drained, not {size_bytes} at {offset:#x}"
@@ -95,19 +102,19 @@ class PageBulk:
         self._armed = size_bytes
 
     def settle(self, under_way: int) -> None:
-        """Wait for fills: all posted commands are waited for together."""
+        """Wait for all posted commands if `under_way` is 0, else for none: commands are not waited for one by one."""
         if not under_way:
             self._chip.settle()
 
     def land(self) -> None:
-        """Wait for fills: a byte has arrived once it was written."""
+        """Wait until the bytes of all fills have arrived: until all posted commands are done."""
         self._chip.settle()
 
     def give_up(self) -> None:
         """Do nothing: no engine of this firmware waits for bytes."""
 
     def drain(self) -> bytes:
-        """Read the bytes."""
+        """Read the bytes of the armed drain."""
         size, self._armed = self._armed, 0
         if not size:
             raise ValueError("nothing was armed to be drained")
@@ -115,10 +122,10 @@ class PageBulk:
 
 
 class StockBulk(PageBulk):
-    """A `Bulk` of one page, which unpatched firmware lets the host write a byte per command. The drive is not written:
+    """A `Bulk` of one page. Unpatched firmware lets the host write it with one command a byte. The drive is not used:
     the firmware would wait for a real one for ever.
 
-    Reading a page takes 17 commands, where requests for its dwords take 9,000. Filling it is no faster than writing to
+    Reading a page takes 17 commands; requests for its dwords would take 9,000. Filling it is no faster than writing to
     the card.
     """
 
@@ -134,10 +141,10 @@ class StockBulk(PageBulk):
 
 
 class PatchedBulk(PageBulk):
-    """A `Bulk` of 28 slots. The firmware counts where bytes go, from the first slot on; the block number has no effect.
+    """A `Bulk` of 28 slots. The firmware fills slots in order, from the first one on; the block number has no effect.
 
-    So a fill of a later slot sends the bytes before it once more, unchanged: a concurrent reader sees no difference.
-    More than a slot is sent in whole chunks of four slots; the last chunk is not used since it ends in the last slot.
+    So a fill of a later slot sends the bytes before it again, unchanged: a concurrent reader sees no difference. More
+    than a slot is sent in whole chunks of four slots. The last chunk is not used, because it contains the last slot.
     """
 
     bus_addr, size_bytes = SRAM_BUS_ADDR, 7 * CHUNK_BYTES
@@ -147,7 +154,8 @@ class PatchedBulk(PageBulk):
         self._scsi = scsi
         self._ready = False
         self._landing = Landing(chip.port, chip.xdata_read)
-        self._image = bytearray(self.size_bytes)  # what was sent, by place
+        # the present contents of the memory
+        self._image = bytearray(self.size_bytes)
 
     def fill(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write bytes at a slot's start, and the old bytes after them up to the end of the sector or chunk."""
@@ -156,7 +164,8 @@ class PatchedBulk(PageBulk):
             raise ValueError(f"{len(data)} bytes at {offset:#x}: whole slots up to {self.size_bytes:#x} can be filled")
         if not self._ready:
             self._run(*(xdata_write(address, value) for address, value in POKES))
-            self._free()  # a program that died may have left slots taken
+            # a program that died may have left slots marked as taken
+            self._free()
             self._rewind()
             self._ready = True
         self._image[offset:end] = data
@@ -167,18 +176,19 @@ class PatchedBulk(PageBulk):
                 self._free(write_16(sent[at : at + CHUNK_BYTES], WRITE_TIMEOUT_MS))
             self._rewind()
         except BaseException:
-            self._ready = False  # the next one begins with everything set up anew
+            # the next fill sets everything up again
+            self._ready = False
             raise
 
     def land(self) -> None:
         """Wait until the bytes of all fills have arrived."""
         self._landing.wait(lambda mark: self.fill(0, mark))
 
-    def _free(self, *behind: Command) -> None:
-        """Do a write, and free the slots that it took. ORDER: their markers directly after it, or the next write is
-        never accepted; then the counts.
+    def _free(self, *write: Command) -> None:
+        """Do a write, if one is given, then free the slots that it took. ORDER: the markers of the slots directly after
+        the write, or the next write is never accepted; then the counts.
         """
-        self._run(*behind, *(xdata_write(address, FREE) for address in MARKERS))
+        self._run(*write, *(xdata_write(address, FREE) for address in MARKERS))
         self._run(*(xdata_write(address, 0) for address in TAKEN))
 
     def _rewind(self) -> None:

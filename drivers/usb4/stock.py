@@ -1,8 +1,8 @@
-"""The vendor's firmware, unchanged or with one byte patched: SCSI commands that read and write the chip's memory; all
-else is built on them.
+"""The vendor's firmware, unchanged or with one byte patched: SCSI commands that read and write the chip's memory.
+Everything else is built on them.
 
-PCI Express requests are assembled in registers of the chip, a byte per command, and a command starts them. Bytes that
-are there already are not sent again; registers whose write has an effect are always written. Source: tinygrad,
+PCI Express requests are assembled in registers of the chip, one byte a command, and a command starts them. Bytes that
+the registers hold already are not sent again. Registers whose write has an effect are always written. Source: tinygrad,
 tinygrad/runtime/support/usb.py before it dropped this firmware (order of writes, fast path); cyrozap/usb-to-pcie-re,
 asm2x6x_tool.py (completion); docs/asm2464pd.md, "Stock firmware".
 """
@@ -25,44 +25,53 @@ from ringup.firmware.asm2464pd import PATCHED_VERSION, VERSION_BYTES, version_te
 
 VERSION = 0x07F0
 XDATA_BYTES = 0x1_0000
-KIND, COUNT, ENABLES, LOW, HIGH, DATA = 0xB210, 0xB213, 0xB217, 0xB218, 0xB21C, 0xB220  # one request; big-endian
-FIELDS = range(KIND, DATA + 4)  # what these hold only counts when a request is fired
-HEADER = 0xB22A  # completion: status in bits 15:13, byte count in 11:0
+# one request; big-endian
+KIND, COUNT, ENABLES, LOW, HIGH, DATA = 0xB210, 0xB213, 0xB217, 0xB218, 0xB21C, 0xB220
+# registers whose contents have an effect only when a request is started
+FIELDS = range(KIND, DATA + 4)
+# completion: status in bits 15:13, byte count in 11:0
+HEADER = 0xB22A
 FIRE, CARRIED, STATE = 0xB254, 0xB284, 0xB296
 FIRE_ALL = 0x0F
-GARBLED, DONE, SEND = 0x01, 0x02, 0x04  # of `STATE`; the first two go when written as one
-ANSWER = struct.Struct(">I6xH")  # `DATA` to the end of `HEADER`
-CONFIG = 0x04  # format and type: a configuration request, whichever way
-TRIES, PAUSE_US = 10, 1_000  # TIMEOUT: of a request that the link garbled
+# bits of `STATE`; writing one to the first two clears them
+GARBLED, DONE, SEND = 0x01, 0x02, 0x04
+# `DATA` to the end of `HEADER`
+ANSWER = struct.Struct(">I6xH")
+# of format and type: set in configuration requests, reads and writes
+CONFIG = 0x04
+# TIMEOUT: how often a request that the link garbled is repeated, and the pause before
+TRIES, PAUSE_US = 10, 1_000
 # TIMEOUT: twice the longest completion timeout that a PCI Express 4.0 port has by default
 ANSWER_US, POLL_US = 100_000, 500
 # TIMEOUT: the firmware trains the link by itself, about 2 s after it was switched on
 TRAIN_US, TRAIN_POLL_US = 3_000_000, 20_000
-GROUP = 32  # requests sent ahead of the first answer: what may have to be done again
+# requests that are sent before the first answer is read; they may have to be repeated
+GROUP = 32
 
 
 class StockFirmware:
-    """A `Bridge`. The slot has power whenever the enclosure has, and the firmware trains its link."""
+    """A `Bridge`. The slot has power whenever the enclosure has. The firmware trains the link by itself."""
 
     def __init__(self, port: Port, *, patched: bool = False) -> None:
-        """`patched`: by its identity it finishes writes without a drive. Raises `NotSupported` for a chip of another
-        family.
+        """`patched`: by its identity, the firmware finishes writes without a drive. Raises `NotSupported` for a chip of
+        another family.
         """
         self.port = port
         self.lent: set[int] = set()
         self._scsi = scsi.connect(port)
-        self._known: dict[int, int] = {}  # bytes of `FIELDS` as we left them
+        # the present contents of `FIELDS`, as far as they are known
+        self._known: dict[int, int] = {}
         self.version = self._version()
-        # the fast path's addresses are those of one version; another one that says it is patched is treated as if it
-        # were not
+        # the addresses of the fast path are those of one version. Other versions are treated as unpatched
         fast = patched and self.version.startswith(PATCHED_VERSION)
         self.kind = "patched" if fast else "stock"
         self.bulk: Bulk | None = PatchedBulk(self, self._scsi) if fast else None
-        self.page = StockBulk(self)  # the same with and without the patch; it has no slots, so it is nobody's `bulk`
+        # works with and without the patch. It is not used as `bulk`, because it has no slots
+        self.page = StockBulk(self)
 
     @property
     def transport(self) -> str:
-        """How commands go."""
+        """The name of the transport for commands."""
         return self._scsi.name
 
     def _version(self) -> str:
@@ -84,28 +93,30 @@ class StockFirmware:
         return b"".join(self._execute(commands))
 
     def xdata_write(self, address: int, data: bytes, page: int = 0) -> None:
-        """Write it, a byte per command, without waiting."""
+        """Write the chip's own address space, one byte a command, without waiting."""
         _check(address, len(data))
         self._forget(range(address, address + len(data)))
         self._post([xdata_write(address + at, value, page) for at, value in enumerate(data)])
 
     def link(self) -> Link:
-        """Read the state of the link to the card. This firmware shows width and generation in no documented place."""
+        """Read the state of the link to the card. No document says where this firmware shows width and generation."""
         return Link(self.xdata_read(LTSSM, 1)[0])
 
     def power(self, on: bool) -> None:
-        """Wait for the link, for `on`. Raises `NotSupported` for off: no way is documented."""
+        """With `on`, wait for the link. Raises `NotSupported` for off: no document says how."""
         if not on:
             raise NotSupported(
-                f"{self.port.name}: the vendor's firmware does not let the slot be switched off; use the enclosure's switch or plug"
+                f"{self.port.name}: the vendor's firmware does not let the slot be switched off;"
+                " use the enclosure's switch or plug"
             )
         poll(self.link, lambda link: link.up, clock=self.port.clock, timeout_us=TRAIN_US, poll_us=TRAIN_POLL_US)
 
     # --- requests ---------------------------------------------------------------------------------------------------
     def request(self, requests: Sequence[Request], *, replay: bool = False, absent: bool = False) -> list[Completion]:
-        """Do requests in order, several ahead of the first answer; see `Bridge`.
+        """Do requests in order. Several are sent before the first answer is read; see `Bridge`.
 
-        A request that the link garbles is repeated, and so are all those sent after it: reads, and with `replay` any.
+        A request that the link garbles is repeated, and so are all requests that were sent after it. Those are reads,
+        or, with `replay`, any requests.
         """
         done: list[Completion] = []
         tries = TRIES
@@ -135,26 +146,26 @@ class StockFirmware:
         self._post([command for request in requests for command in self._prepare(request)])
 
     def write_block(self, address: int, data: bytes | memoryview) -> None:
-        """Write whole dwords, a request each."""
+        """Write whole dwords, one request each."""
         values = struct.unpack(f"<{len(data) // 4}I", data)
         self.post([tlp.memory_write(address + 4 * at, value) for at, value in enumerate(values)])
 
     def read_block(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords, a request each; all ones where nothing answers."""
+        """Read whole dwords, one request each. Without an answer, a dword is all ones."""
         answers = self.request([tlp.memory_read(address + at) for at in range(0, size_bytes, 4)])
         return struct.pack(f"<{len(answers)}I", *(answer.value for answer in answers))
 
     def poll(self, address: int, size_bytes: int) -> bytes:
-        """Read whole dwords; this firmware has no cheaper way."""
+        """Read whole dwords, as `read_block` does: this firmware has no faster way."""
         return self.read_block(address, size_bytes)
 
     def push(self, address: int) -> None:
-        """Read a dword only to push posted writes."""
+        """Read a dword only so that earlier posted writes arrive."""
         self.request([tlp.memory_read(address)])
 
     def _prepare(self, request: Request) -> Iterator[Command]:
-        """Return the commands that assemble and start a request. ORDER: all fields, then the two registers that start
-        it.
+        """Yield the commands that assemble and start a request. ORDER: first all fields, then the two registers that
+        start it.
         """
         fields = [
             (COUNT, b"\x01"),
@@ -170,7 +181,8 @@ class StockFirmware:
                 if self._known.get(at) != value:
                     self._known[at] = value
                     yield xdata_write(at, value)
-        if not request.posted:  # what an earlier request left would be taken for this one's answer
+        # otherwise the state of an earlier request would be taken for this one's answer
+        if not request.posted:
             yield xdata_write(STATE, GARBLED)
             yield xdata_write(STATE, DONE)
         yield xdata_write(FIRE, FIRE_ALL)
@@ -181,13 +193,15 @@ class StockFirmware:
         or missing.
         """
         commands: list[Command] = []
-        looks: list[int] = []  # where each request's own answers begin among the commands'
+        # the index of the command that reads a request's state
+        looks: list[int] = []
         for request in group:
             commands += self._prepare(request)
             looks.append(len(commands))
             if not request.posted:
                 commands += _look()
-                self._forget(range(DATA, DATA + 4))  # the card's answer comes there
+                # the card's answer overwrites these
+                self._forget(range(DATA, DATA + 4))
         results = self._execute(commands)
         last = max((at for at, request in zip(looks, group, strict=True) if not request.posted), default=-1)
         done: list[Completion] = []
@@ -203,7 +217,7 @@ class StockFirmware:
         return done
 
     def _completion(self, request: Request, look: Sequence[bytes]) -> Completion | None:
-        """Decode an answer; None for one that is garbled, missing, or another request's."""
+        """Decode an answer. Return None if it is garbled, missing, or belongs to another request."""
         state, answer, carried = look
         if state[0] & GARBLED or not state[0] & DONE:
             return None
@@ -219,7 +233,7 @@ class StockFirmware:
         return Completion(tlp.SUCCESS, value)
 
     def _late(self, request: Request) -> Completion | None:
-        """Wait for the answer of the last request that was sent; None for a garbled one."""
+        """Wait for the answer to the last request that was sent. Return None for a garbled one."""
         look = poll(
             lambda: self._execute(_look()),
             lambda look: bool(look[0][0] & (GARBLED | DONE)),
@@ -230,7 +244,9 @@ class StockFirmware:
         return self._completion(request, look)
 
     def _rest(self, state: int) -> None:
-        """Let the last request of a group end before one is repeated, so that its answer is not taken for another's."""
+        """Wait for the end of a group's last request before a request is repeated. Otherwise its answer would be taken
+        for that of the repeated request.
+        """
         clock = self.port.clock
         end_us = clock.now_us + ANSWER_US
         while not state & (GARBLED | DONE) and clock.now_us < end_us:
@@ -242,7 +258,8 @@ class StockFirmware:
         try:
             return self._scsi.execute(commands)
         except BaseException:
-            self._known.clear()  # who knows how far it came
+            # some of the commands may have been done
+            self._known.clear()
             raise
 
     def _post(self, commands: Sequence[Command]) -> None:
@@ -266,18 +283,18 @@ class StockFirmware:
 
     @property
     def unsettled(self) -> bool:
-        """Return False: this firmware leaves no engine waiting."""
+        """Return False: no engine of this firmware waits for bytes."""
         return False
 
     def close(self) -> None:
-        """Wait for commands in flight. Twice is harmless."""
+        """Wait for commands in flight. May be called twice."""
         self.settle()
         self.port.settle()
 
 
 def _look() -> list[Command]:
-    """Look at the engine's state, then at the answer. Reading that early is harmless: a state of not done makes the
-    rest worthless.
+    """Return the commands that read the engine's state, then the answer. An early read does no harm: if the state is
+    not done, the answer is ignored.
     """
     return [scsi.xdata_read(STATE, 1), scsi.xdata_read(DATA, ANSWER.size), scsi.xdata_read(CARRIED, 1)]
 

@@ -1,4 +1,4 @@
-"""Requests on PCI Express as the bridge's engine takes them, one dword each, and what comes back.
+"""Requests on PCI Express in the form of the bridge's engine, one dword each, and their completions.
 
 Source: PCI Express base specification 4.0, 2.2.1 (format and type), 2.2.9 (completion status); the engine's limits:
 docs/asm2464pd.md.
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from ringup.errors import TransportError
 
 MEMORY_READ, MEMORY_WRITE = 0x00, 0x40
-WIDE = 0x20  # the header has four dwords: 64 bits of address
+# the header has four dwords, with an address of 64 bits
+WIDE = 0x20
 CONFIG_READ, CONFIG_WRITE = 0x04, 0x44
-TYPE_1 = 0x01  # for a bus behind the next port
+# a configuration request for a bus behind the next port
+TYPE_1 = 0x01
 HAS_DATA = 0x40
 FOUR_GIB = 1 << 32
 SUCCESS, UNSUPPORTED, RETRY, ABORT = 0, 1, 2, 4
@@ -25,23 +27,24 @@ CONFIG_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of at most a dword. `address`: of the dword; `enables`: bit i for its byte i; `value`: in the bytes'
-    own lanes.
+    """One request for a dword or some of its bytes. `address`: of the dword. `enables`: bit i enables byte i. `value`:
+    each byte in its own lane.
     """
 
-    kind: int  # format and type, as the first byte of the header
+    # format and type, as in the first byte of the header
+    kind: int
     address: int
     enables: int = 0xF
     value: int = 0
 
     @property
     def posted(self) -> bool:
-        """Whether nothing comes back."""
+        """Whether the request has no completion."""
         return self.kind & ~WIDE == MEMORY_WRITE
 
     @property
     def writes(self) -> bool:
-        """Whether it carries data."""
+        """Whether the request carries data."""
         return bool(self.kind & HAS_DATA)
 
     def __str__(self) -> str:
@@ -54,14 +57,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer: status and the dword, all ones where there is none."""
+    """The answer to a request: its status and its dword. Without data, the dword is all ones."""
 
     status: int
     value: int = ONES
 
 
 def lanes(offset: int, size_bytes: int) -> int:
-    """Return the byte enables of 1, 2 or 4 bytes inside a dword. A `ValueError` for what no single request does."""
+    """Return the byte enables of 1, 2 or 4 bytes inside a dword. Raises a `ValueError` for an access that one request
+    cannot do.
+    """
     if size_bytes not in (1, 2, 4) or offset % size_bytes:
         raise ValueError(f"a request moves 1, 2 or 4 bytes at a multiple of that, not {size_bytes} at {offset:#x}")
     return ((1 << size_bytes) - 1) << (offset & 3)
@@ -80,7 +85,8 @@ def memory_write(address: int, value: int, enables: int = 0xF) -> Request:
 def _memory(kind: int, address: int) -> int:
     if address & 3:
         raise ValueError(f"memory requests are of whole dwords, not at {address:#x}")
-    return kind | WIDE if address >= FOUR_GIB else kind  # 2.2.4.1: below 4 GiB the short header, and only that
+    # 2.2.4.1: below 4 GiB, only the short header is allowed
+    return kind | WIDE if address >= FOUR_GIB else kind
 
 
 def config_read(bus: int, device: int, function: int, offset: int) -> Request:
@@ -97,13 +103,13 @@ def config_write(bus: int, device: int, function: int, offset: int, value: int, 
 
 def _config(bus: int, device: int, function: int, offset: int) -> int:
     if not 0 <= offset < CONFIG_BYTES:
-        raise ValueError(f"configuration space ends at {CONFIG_BYTES:#x}, {offset:#x} lies beyond")
+        raise ValueError(f"configuration space ends at {CONFIG_BYTES:#x}: {offset:#x} is outside")
     return bus << 24 | device << 19 | function << 16 | offset & ~3
 
 
 def answered_at_once(requests: Sequence[Request]) -> int:
-    """Return how many of `requests` may go before the first answer is in: nothing that writes goes behind something
-    unanswered.
+    """Return how many of `requests` may be sent before the first is answered: up to the first write after a request
+    that needs an answer.
     """
     asked = False
     for at, request in enumerate(requests):
@@ -114,7 +120,7 @@ def answered_at_once(requests: Sequence[Request]) -> int:
 
 
 def expect(requests: Iterable[Request], completions: Iterable[Completion], doing: str) -> None:
-    """Raise `TransportError` for the first request that was not done."""
+    """Raise `TransportError` for the first request without success."""
     for request, completion in zip(requests, completions, strict=True):
         if completion.status != SUCCESS:
             what = STATUS.get(completion.status, f"status {completion.status}, which no specification has")

@@ -1,7 +1,7 @@
-"""What hangs behind the bridge: buses numbered, the card's memory given addresses, the ports on the way opened. Done
-anew at every open.
+"""Enumeration behind the bridge: number the buses, assign addresses to the card's memory, open the ports on the way to
+the card. It is done at every open.
 
-Only the way to one function is opened: the others of the board keep decoding off and need no addresses.
+Only the way to one function is opened. The other functions of the board keep decoding off and get no addresses.
 Source: PCI Express base specification 4.0, 7.3 and 7.5.1; PCI-to-PCI bridge architecture 1.2, 3.2.5.
 """
 
@@ -19,22 +19,26 @@ from ringup.errors import LinkDown, NotSupported, TransportError
 LOG = logging.getLogger(__name__)
 BARS = 6
 MIB = 1 << 20
-DEEPEST = 8  # ports above one another: more is no board, but nonsense read as one
+# ports one below another. No board has more: then the answers are nonsense
+DEEPEST = 8
 DEVICES, FUNCTIONS = 32, 8
 LAST_BUS = 0xFF
-DISPLAY = 0x03  # base class
-# Where the card's memory goes. The low window stays clear of what the bridge itself claims, 0x20_0000 to 0x82_FFFF
+# base class
+DISPLAY = 0x03
+# the addresses for the card's memory. The low window does not overlap the bridge's own range, 0x20_0000 to 0x82_FFFF
 LOW_START, LOW_END = 0x1000_0000, 0xE000_0000
 HIGH_START, HIGH_END = 0x8_0000_0000, 1 << 44
-CLOSED = 0x0000_FFF0  # a window of a port whose limit lies below its base
+# a port's window whose limit is below its base: no address is in it
+CLOSED = 0x0000_FFF0
 # TIMEOUT: PCI Express base specification 4.0, 6.6.1: between the end of a reset and the first request
 SETTLE_US = 100_000
-PULSE_US = 2_000  # PCI-to-PCI bridge architecture 1.2: a secondary bus reset lasts at least a millisecond
+# PCI-to-PCI bridge architecture 1.2: a secondary bus reset lasts at least a millisecond
+PULSE_US = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One memory BAR with its place. `index` of the first of its registers."""
+    """One memory BAR with its address. `index`: of its first register."""
 
     index: int
     size_bytes: int
@@ -45,7 +49,7 @@ class Bar:
 
 @dataclass(slots=True)
 class Found:
-    """A function behind the bridge, and what lies below it if it is a port."""
+    """A function behind the bridge. If it is a port, `below` holds the functions below it."""
 
     place: Place
     ids: int  # first dword: device and vendor id
@@ -56,7 +60,7 @@ class Found:
 
     @property
     def is_port(self) -> bool:
-        """Whether buses lie behind it."""
+        """Whether the function is a port, with a bus behind it."""
         return self.header & pci.PCI_HEADER_TYPE_MASK == pci.PCI_HEADER_TYPE_BRIDGE
 
     @property
@@ -65,7 +69,7 @@ class Found:
         return f"{self.ids & 0xFFFF:04x}:{self.ids >> 16:04x}"
 
     def walk(self, way: tuple[Found, ...] = ()) -> Iterator[tuple[Found, tuple[Found, ...]]]:
-        """Yield every function from here down, with the ports above it."""
+        """Yield this function and every function below it, each with the ports above it."""
         yield self, way
         for child in self.below:
             yield from child.walk((*way, self))
@@ -83,9 +87,9 @@ class Board:
 
 
 def find_board(fabric: Fabric) -> Board:
-    """Number what is behind the bridge, find the display function and open the way to its memory.
+    """Number the buses behind the bridge, find the display function, and open the way to its memory.
 
-    Raises `LinkDown` when nothing answers behind the bridge, `NotSupported` when no GPU is there.
+    Raises `LinkDown` if nothing answers behind the bridge, `NotSupported` if there is no GPU.
     """
     root = _number(fabric)
     functions = list(root.walk())
@@ -95,7 +99,8 @@ def find_board(fabric: Fabric) -> Board:
         ends = [found for found, _ in functions if not found.is_port]
         if not ends:
             raise LinkDown(
-                f"looking for the card behind the bridge: only ports answer ({seen}); check the card's seat and its power"
+                f"looking for the card behind the bridge: only ports answer ({seen});"
+                " check the card's seat and its power"
             )
         raise NotSupported(f"looking for the card behind the bridge: there is no GPU among {seen}")
     found, way = gpu
@@ -118,13 +123,14 @@ def _number(fabric: Fabric) -> Found:
 
 
 def _look(fabric: Fabric, *places: Place) -> list[Found]:
-    """Read what functions are; of ports also which kind."""
+    """Read the ids and classes of functions, and the type of ports."""
     wanted = [
         (place, at) for place in places for at in (pci.PCI_VENDOR_ID, pci.PCI_CLASS_REVISION, pci.PCI_CACHE_LINE_SIZE)
     ]
     values = fabric.read(*wanted)
     for (place, _), value in zip(wanted, values, strict=True):
-        if value == tlp.ONES:  # no function has one of these: it answered a moment ago
+        # these registers of a function are never all ones, and the function answered before
+        if value == tlp.ONES:
             raise _gone(place, "looking for the card behind the bridge")
     each = iter(values)
     found = [Found(place, next(each), next(each) >> 8, next(each) >> 16 & 0xFF) for place in places]
@@ -137,24 +143,25 @@ def _look(fabric: Fabric, *places: Place) -> list[Found]:
 
 
 def _gone(place: Place, doing: str) -> LinkDown:
-    """Make the error of a function that stopped answering while it was looked at."""
+    """Make the error for a function that stopped answering during the enumeration."""
     return LinkDown(
-        f"{doing}: the function {place} reads as ones now and answered before; check the card's seat and its power, then open it again"
+        f"{doing}: the function {place} reads as ones now and answered before;"
+        " check the card's seat and its power, then open it again"
     )
 
 
 def _descend(fabric: Fabric, port: Found, last: int, depth: int) -> int:
-    """Number the bus below a port and what follows; return the highest number used."""
+    """Number the bus below a port and all buses below that one. Return the highest number used."""
     if not port.is_port:
         return last
     if depth == DEEPEST or last == LAST_BUS:
         raise TransportError(
-            f"numbering buses: {depth} ports lie above one another; the bridge answers nonsense: switch it off and on"
+            f"numbering buses: {depth} ports one below another; the bridge answers nonsense: switch it off and on"
         )
     secondary = last + 1
-    # one write of all three: the byte writes were found unreliable by others, and half a range routes requests astray
+    # one write of all three numbers: others found byte writes unreliable, and with half a range requests go astray
     fabric.write((port.place, pci.PCI_PRIMARY_BUS, port.place.bus | secondary << 8 | LAST_BUS << 16, 4))
-    # a link has one device at its other end; only the bus inside a switch, behind its upstream port, has more
+    # a link has one device at its other end. Only the bus inside a switch, below its upstream port, has more
     inside = port.port_type == pci.PCI_EXP_TYPE_UPSTREAM
     heads = [Place(secondary, device, 0) for device in range(DEVICES if inside else 1)]
     if not inside and fabric.first_answer(heads[0]) is None:
@@ -169,7 +176,7 @@ def _descend(fabric: Fabric, port: Found, last: int, depth: int) -> int:
 
 
 def _functions(fabric: Fabric, heads: list[Place]) -> list[Found]:
-    """Look at the first functions of devices, and at what else they have."""
+    """Return the functions of devices. `heads`: the first function of each."""
     found = _look(fabric, *heads)
     more = [head.place for head in found if head.header & pci.PCI_HEADER_TYPE_MFD]
     others = [place._replace(function=number) for place in more for number in range(1, FUNCTIONS)]
@@ -179,7 +186,9 @@ def _functions(fabric: Fabric, heads: list[Place]) -> list[Found]:
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
-    """Make resizable BARs as large as they go, then write ones and see which bits hold."""
+    """Choose the largest size of resizable BARs, then write ones to all BARs and read which bits are writable. Return
+    the BARs and the ROM, without addresses.
+    """
     place = found.place
     fabric.write((place, pci.PCI_COMMAND, 0, 2))
     _grow(fabric, place)
@@ -192,7 +201,7 @@ def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
     answers = fabric.exchange([*probes, *asked])[len(probes) :]
     values = [answer.value if answer.status == tlp.SUCCESS else 0 for answer in answers]
     fabric.write(*((place, at, 0, 4) for at in registers))
-    # the high half of a wide BAR may be all ones; a low half and the ROM have bits that hold no address
+    # the high half of a wide BAR may be all ones. A low half and the ROM may not: some of their bits hold no address
     if values[BARS] == tlp.ONES:
         raise _gone(place, "measuring the card's BARs")
     bars, index = [], 0
@@ -213,13 +222,14 @@ def _measure(fabric: Fabric, found: Found) -> tuple[list[Bar], Bar | None]:
 
 
 def _size(mask: int, bits: int, what: str) -> int:
-    """Return the size that a BAR's writable bits tell: all of them above a power of two. Raises `NotSupported` for
+    """Return the size of a BAR from its writable bits: all bits from that of the size on. Raises `NotSupported` for
     other bits.
     """
     size = -mask & ((1 << bits) - 1)
     if not mask or size & (size - 1):
         raise NotSupported(
-            f"measuring {what}: of all ones {mask:#x} was kept, which is no size; the card or its link is bad"
+            f"measuring {what}: all ones were written and {mask:#x} was read, which is no size;"
+            " the card or its link is bad"
         )
     return size
 
@@ -251,7 +261,7 @@ def _has_wide_window(fabric: Fabric, port: Found) -> bool:
 
 
 def _place(bars: list[Bar], rom: Bar | None, wide: bool) -> tuple[tuple[Bar, ...], Bar | None]:
-    """Give addresses: wide prefetchable BARs above 4 GiB where every port passes that, all else below."""
+    """Assign addresses: above 4 GiB to wide prefetchable BARs if every port has a window there, below to all others."""
     high = [bar for bar in bars if bar.wide and bar.prefetchable and wide]
     low = [bar for bar in bars if bar not in high] + ([rom] if rom else [])
     placed = _lay(high, HIGH_START, HIGH_END) | _lay(low, LOW_START, LOW_END)
@@ -259,7 +269,7 @@ def _place(bars: list[Bar], rom: Bar | None, wide: bool) -> tuple[tuple[Bar, ...
 
 
 def _lay(bars: list[Bar], start: int, end: int) -> dict[int, Bar]:
-    """Lay BARs one behind the other, the largest first: each begins at a multiple of its size."""
+    """Assign addresses to BARs one after another, the largest first. Each address is a multiple of the BAR's size."""
     placed, at = {}, start
     for bar in sorted(bars, key=lambda bar: -bar.size_bytes):
         at = -(-at // bar.size_bytes) * bar.size_bytes
@@ -273,8 +283,8 @@ def _lay(bars: list[Bar], start: int, end: int) -> dict[int, Bar]:
 
 
 def open_way(fabric: Fabric, board: Board) -> None:
-    """Write the addresses, open every port's windows for them, let requests through both ways. The function masters
-    nothing yet.
+    """Write the addresses, open the windows of every port for them, and let ports pass requests both ways. Bus
+    mastering of the function stays off.
     """
     regions = [*board.bars, *([board.rom] if board.rom else [])]
     low = _span([bar for bar in regions if bar.address < tlp.FOUR_GIB])
@@ -304,7 +314,7 @@ def open_way(fabric: Fabric, board: Board) -> None:
 
 
 def _span(bars: list[Bar]) -> tuple[int, int] | None:
-    """Return the first and last MiB that hold all of them, as ports' windows count."""
+    """Return the addresses of the first and the last MiB that contain BARs: the windows of ports count in MiB."""
     if not bars:
         return None
     first = min(bar.address for bar in bars) // MIB * MIB
@@ -313,10 +323,11 @@ def _span(bars: list[Bar]) -> tuple[int, int] | None:
 
 # --- resets -----------------------------------------------------------------------------------------------------------
 def reset_slot(fabric: Fabric, board: Board) -> None:
-    """Reset the whole board through the last of the bridge's own ports, number its buses and open the way again."""
+    """Reset the whole board through the last of the bridge's own ports. Number its buses and open the way again."""
     port = slot_port(board)
     (dword,) = fabric.read((port.place, pci.PCI_INTERRUPT_LINE))
-    if dword == tlp.ONES:  # written back it would set every bit of the bridge control register
+    # writing all ones back would set every bit of the bridge control register
+    if dword == tlp.ONES:
         raise LinkDown(
             f"resetting the slot: the bridge's port {port.place} does not answer; switch the enclosure off and on"
         )
@@ -334,8 +345,8 @@ def reset_slot(fabric: Fabric, board: Board) -> None:
 
 
 def slot_port(board: Board) -> Found:
-    """Return the port that the board hangs on: the last on the way of the bridge's own maker; the board may have a
-    switch of its own.
+    """Return the port to which the board is connected: the last port on the way with the bridge's own vendor id. The
+    board may have a switch of its own.
     """
     maker = board.way[0].ids & 0xFFFF
     return next(port for port in reversed(board.way) if port.ids & 0xFFFF == maker)

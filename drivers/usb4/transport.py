@@ -1,5 +1,5 @@
-"""The transport `usb`: GPUs in enclosures with an ASM2464PD bridge, `usb:2-1`: bus and ports as the host counts
-them.
+"""The transport `usb`: GPUs in enclosures with an ASM2464PD bridge. A card's name is `usb:2-1`: the bus and the ports,
+in the host's numbers.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from ringup.errors import CardBusy, LinkDown, NoSuchCard, NotSupported, Permissi
 
 LOG = logging.getLogger(__name__)
 SLOW_MBPS = 480
-# What an enclosure in USB4 mode shows on USB, and a bridge in its ROM too. Source: docs/asm2464pd.md, "Identity"
+# the ids on USB of an enclosure in USB4 mode, and also of a bridge in its ROM. Source: docs/asm2464pd.md, "Identity"
 IDS_IN_USB4_MODE = (0x174C, 0x2463)
-READY_US, READY_POLL_US = 2_000_000, 50_000  # TIMEOUT: ours, for udev's rule
+# TIMEOUT: ours, until udev has applied its rule
+READY_US, READY_POLL_US = 2_000_000, 50_000
 NO_GPU = {
-    Firmware.ROM: "it runs the loader in its ROM, since its firmware is damaged or was never written: `ringup bridge flash` writes one",
+    Firmware.ROM: (
+        "it runs the loader in its ROM, since its firmware is damaged or was never written:"
+        " `ringup bridge flash` writes one"
+    ),
     Firmware.BOOT_STUB: "it waits in its loader for firmware: flash it with the program that its firmware came with",
 }
 
 
 def find(backend: Any = None, kernel: Kernel | None = None) -> Iterable[Found]:
-    """List enclosures by their ids. None is opened, so firmware that shares its ids with another is recognised only by
-    `open`.
-    """
+    """List enclosures by their ids. None is opened. So only `open` can distinguish firmwares that have the same ids."""
     on_pci = usb4_bridges(kernel or Kernel())
     return [_found(place, on_pci) for place, _ in places(backend or system_backend()) if known(place)]
 
@@ -67,12 +69,13 @@ def open(
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> BridgeDevice:
-    """Lock the enclosure at `rest`, switch its slot on, assign addresses behind it and return the card, memory decoding
-    on, bus mastering off.
+    """Lock the enclosure at `rest`, switch its slot on, assign addresses behind it, and return the card. Its memory
+    decoding is on, its bus mastering off.
 
-    `backend`: a pyusb backend of this process alone, by default the system's libusb; `clock`: its time; `name`: the
-    card's name. `firmware`, `witness`: of a virtual card. `wait_s`: seconds to wait for another process that runs
-    ringup. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`, each with what to do.
+    `backend`: a pyusb backend of this process alone; the default is the system's libusb. `clock`: the backend's clock.
+    `name`: the card's name. `firmware`, `witness`: of a virtual card. `wait_s`: how many seconds to wait for another
+    process that runs ringup. Raises `NoSuchCard`, `CardBusy`, `PermissionNeeded`, `NotSupported`, `LinkDown`; each says
+    what to do.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     with undone_on_error(hold.release):
@@ -86,8 +89,8 @@ def open(
 
 
 class _Hold:
-    """An enclosure that this process holds: the device found there, and its lock; no lock for a backend of this process
-    alone.
+    """An enclosure that this process holds: its USB device and its lock. With a backend of this process alone, there is
+    no lock.
     """
 
     def __init__(
@@ -103,12 +106,12 @@ class _Hold:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the previous holder died without releasing the lock."""
+        """Whether the previous holder ended without releasing the lock."""
         return self.lock is not None and self.lock.previous is not None
 
     def release(self) -> None:
-        """Release the lock. If the previous holder died without releasing it, and this process did not repair what it
-        left, the next one must.
+        """Release the lock. If the previous holder ended without releasing it, and this process did not repair the
+        bridge, the lock tells the next holder.
         """
         if self.lock is not None:
             (self.lock.leave if self.abandoned and not self.settled else self.lock.release)()
@@ -124,8 +127,8 @@ def holding(
     wait_s: float = 0,
     kernel: Kernel | None = None,
 ) -> Iterator[tuple[Port, Row]]:
-    """Lock the enclosure at `rest` and claim only its USB side, whatever firmware it runs; no request is sent to the
-    firmware. Options are those of `open`.
+    """Lock the enclosure at `rest` and claim only its USB device, whatever firmware it runs. No request is sent to the
+    firmware. The options are those of `open`.
     """
     hold = _Hold(rest, backend, clock, name, wait_s, kernel)
     try:
@@ -158,7 +161,7 @@ def _look_up(backend: Any, rest: str) -> tuple[Place, Any]:
 
 
 def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> Bridge:
-    """Claim a device and return the bridge for its firmware; its slot is not touched. Raises `NotSupported` for a
+    """Claim a device and return the bridge for its firmware. The slot is not switched. Raises `NotSupported` for a
     device that is no bridge.
     """
     port = _claim(backend, place, device, clock, name)
@@ -167,13 +170,14 @@ def open_bridge(backend: Any, place: Place, device: Any, clock: Clock, name: str
 
 
 def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
-    """Restart a bridge whose engine a killed program may have left armed: it would send old bytes, or take new bytes as
-    those of the old transfer.
+    """Restart a bridge, because a killed program may have left its engine armed. The engine would send old bytes, or
+    take new bytes for those of the old transfer.
     """
     try:
         bridge.restart()
     except TransportError:
-        # raised once: the next process has done what the error says, or another try would not help
+        # raised only once. If the user has done what the error says, the next process needs no restart. If not, another
+        # try would fail too
         hold.settled = True
         raise
     finally:
@@ -187,7 +191,7 @@ def _restarted(bridge: OpenFirmware, hold: _Hold) -> Bridge:
             return open_bridge(*hold.found, hold.clock, hold.name)
         except (NoSuchCard, PermissionNeeded, CardBusy) as error:
             if hold.clock.now_us > end_us:
-                error.add_note("the bridge was restarted just before, since the program that had it was killed")
+                error.add_note("the bridge was restarted just before, because the program that had it was killed")
                 raise
         hold.clock.sleep_us(READY_POLL_US)
 
@@ -196,7 +200,8 @@ def _claim(backend: Any, place: Place, device: Any, clock: Clock, name: str) -> 
     """Open a device whose ids are those of a bridge."""
     if not known(place):
         raise NotSupported(
-            f"opening {name}: the device {place.ids} is no enclosure that ringup knows; `ringup list` shows those it does"
+            f"opening {name}: the device {place.ids} is no enclosure that ringup knows;"
+            " `ringup list` shows those that it knows"
         )
     return Port(backend, device, place, clock, name)
 
@@ -219,10 +224,8 @@ def _bridge(port: Port, name: str) -> Bridge:
         )
     if row.firmware == Firmware.OPEN:
         return OpenFirmware(port)
-    # SCSI and its transports, which the open firmware has no use for
-    from ringup.drivers.usb4.stock import (
-        StockFirmware,
-    )
+    # imported here: the open firmware does not need SCSI and its transports
+    from ringup.drivers.usb4.stock import StockFirmware
 
     return StockFirmware(port, patched=row.firmware == Firmware.PATCHED)
 

@@ -1,9 +1,9 @@
-"""USB Attached SCSI: up to 31 commands in flight on streams at SuperSpeed; one after another, asked for each data
-stage, without streams.
+"""USB Attached SCSI. At SuperSpeed, up to 31 commands are in flight on streams. Without streams, commands run one after
+another, and the device asks for each data stage.
 
-Four pipes: commands out, statuses in, data each way. A command's tag is its stream. The status is an information unit
-that is always read: that its transfer ended says nothing. Source: T10 USB Attached SCSI (UAS), section 6, the
-information units; Linux include/linux/usb/uas.h, their layout.
+There are four pipes: commands out, statuses in, data in, data out. The tag of a command is the number of its stream.
+The status is an information unit and is always parsed: a transfer that ended says nothing about the command. Source:
+T10 USB Attached SCSI (UAS), section 6, for the information units; Linux include/linux/usb/uas.h for their layout.
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ from ringup.drivers.usb4.scsi import (
 )
 from ringup.errors import DeviceLost, DeviceTimeout, RingupError, TransportError
 
-COMMAND_IU = struct.Struct(">BxHBxBx8s16s")  # identifier, tag, priority and attribute, additional length, unit, command
-TASK_IU = struct.Struct(">BxHBxH8s")  # identifier, tag, function, tag of the task, unit
-SENSE_HEAD = struct.Struct(">BxHHB7xH")  # identifier, tag, qualifier, status, length of the sense data
-RESPONSE_IU = struct.Struct(">BxH3xB")  # identifier, tag, code
+# identifier, tag, priority and attribute, additional length, unit, command
+COMMAND_IU = struct.Struct(">BxHBxBx8s16s")
+# identifier, tag, function, tag of the task, unit
+TASK_IU = struct.Struct(">BxHBxH8s")
+# identifier, tag, qualifier, status, length of the sense data
+SENSE_HEAD = struct.Struct(">BxHHB7xH")
+# identifier, tag, code
+RESPONSE_IU = struct.Struct(">BxH3xB")
 COMMAND, SENSE, RESPONSE, TASK, READ_READY, WRITE_READY = 0x01, 0x03, 0x04, 0x05, 0x06, 0x07
 ABORT_TASK_SET = 0x02
 TASK_DONE = (0x00, 0x08)  # complete, succeeded
@@ -46,10 +50,14 @@ RESPONSES = {
 }
 UNIT = bytes(8)
 MAX_CDB_BYTES = 16
-STATUS_BYTES = 1024  # a whole SuperSpeed packet, so that nothing overflows; what comes is 16 bytes and the sense data
-MAX_COMMANDS = 31  # in flight; what the bridge's other drivers use of its 32 streams
-STATUSES_BEFORE_ABORT = 2  # that may come ahead of its answer
-MAX_TRIES = 3  # of a command that was answered with good status where its data should have been asked for
+# a whole SuperSpeed packet, so that nothing overflows. A status has 16 bytes and the sense data
+STATUS_BYTES = 1024
+# in flight: the bridge's other drivers use as many of its 32 streams
+MAX_COMMANDS = 31
+# how many statuses may come before the response to an abort
+STATUSES_BEFORE_ABORT = 2
+# of a command for which the device sent a good status instead of asking for its data
+MAX_TRIES = 3
 
 
 @dataclass(slots=True)
@@ -76,7 +84,8 @@ class Uas:
         most = min((setting.streams.get(endpoint, 0) for endpoint in streamed), default=0)
         self.depth = min(port.alloc_streams(min(most, MAX_COMMANDS), streamed), MAX_COMMANDS) if most else 0
         self._free = deque(range(1, self.depth + 1))
-        self._tag = 0  # of the last command without streams
+        # the tag of the last command without streams
+        self._tag = 0
         self._flights: deque[Flight] = deque()
         self._broken = ""
 
@@ -86,7 +95,7 @@ class Uas:
         return f"Attached SCSI, {self.depth} streams" if self.depth else "Attached SCSI without streams"
 
     def execute(self, commands: Sequence[Command]) -> list[bytes]:
-        """Do commands in order; see `Scsi`. The firmware takes commands in the order they come."""
+        """Do commands in order; see `Scsi`. The firmware runs commands in the order in which they arrive."""
         self._usable()
         if not self.depth:
             return [self._serial(command) for command in commands]
@@ -122,7 +131,7 @@ class Uas:
 
     # --- with streams -----------------------------------------------------------------------------------------------
     def _begin(self, command: Command) -> None:
-        """Send a command. ORDER: its status and data have buffers before the device knows of it."""
+        """Send a command. ORDER: the buffers for its status and data are submitted before the command."""
         port, tag, bound_ms, doing = self.port, self._free.popleft(), command.timeout_ms, str(command)
         begun: list[Pending] = []
         try:
@@ -167,7 +176,7 @@ class Uas:
                 self._abort(error)
                 raise
         except BaseException as error:
-            # ctrl-C: what the device still wants to send would be taken for a later command's
+            # also ctrl-C: otherwise a later command would receive what the device still wants to send
             self._abort(error)
             raise
         for flight in flights:
@@ -182,7 +191,7 @@ class Uas:
         return results
 
     def _end(self, flight: Flight) -> bytes:
-        """Read a status, and check that the data came."""
+        """Check the status and the number of data bytes of a command that has ended; return its data."""
         command = flight.command
         begun = [one for one in (flight.sent, flight.data) if one]
         try:
@@ -221,8 +230,8 @@ class Uas:
 
     # --- without streams --------------------------------------------------------------------------------------------
     def _serial(self, command: Command) -> bytes:
-        """Do one command. QUIRK: the chip may send a good status where it should ask for data; nothing moved then, and
-        it is sent anew.
+        """Do one command. QUIRK: the chip may send a good status where it should ask for data. No data moved then, and
+        the command is sent again.
         """
         for _ in range(MAX_TRIES):
             self._tag = self._tag % 0xFFFF + 1
@@ -243,13 +252,16 @@ class Uas:
         )
 
     def _converse(self, command: Command, sent: Pending) -> bytes | None:
-        """Move the data that the device asks for until the status comes; return None if that came before the data."""
+        """Move the data that the device asks for until the status comes. Return None if the status came before the
+        data.
+        """
         data: Pending | None = None
         for unit in self._units(command, sent):
             wanted = READ_READY if command.read_bytes else WRITE_READY
             if unit and unit[0] == wanted and data is None and (command.read_bytes or command.data):
                 data = self._begin_data(command, 0)
-                assert data is not None  # the line above asks
+                # the command has data: the condition above checks it
+                assert data is not None
                 self.port.wait(data)
                 continue
             self._check_status(command, self._tag, unit)
@@ -267,8 +279,8 @@ class Uas:
 
     # --- when one is stuck ------------------------------------------------------------------------------------------
     def _abort(self, cause: BaseException) -> None:
-        """Abort all commands, here and in the device. If that fails, the transport is unusable until it is opened
-        again.
+        """Abort all commands, in the host and in the device. If that fails, the transport is unusable until it is
+        opened again.
         """
         port = self.port
         flights, self._flights = list(self._flights), deque()
@@ -277,7 +289,7 @@ class Uas:
         self._free = deque(range(1, self.depth + 1))
         if isinstance(cause, DeviceLost):
             return
-        # a tag that no command had, if there is one: on another's stream that one's own status may still come first
+        # a tag that no command had, if there is one: on the stream of a command, that command's status may come first
         tag = next((tag for tag in self._free if tag not in taken), 1) if self.depth else self._tag % 0xFFFF + 1
         doing = "aborting the commands that are under way"
         try:
@@ -291,7 +303,7 @@ class Uas:
             cause.add_note(self._broken)
 
     def _await_abort(self, stream: int, doing: str) -> None:
-        """Wait for the answer to an abort, past a status that was on its way."""
+        """Wait for the response to an abort. Statuses that were on their way are skipped."""
         units: list[bytes] = []
         for _ in range(STATUSES_BEFORE_ABORT + 1):
             status = self.port.start_bulk_in(self._status, STATUS_BYTES, TIMEOUT_MS, stream, doing)

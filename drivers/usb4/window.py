@@ -1,5 +1,5 @@
-"""A BAR of a card behind the bridge: the seam's `Mmio`, dword by dword or in streams. When the card is gone, reads
-return all ones and writes have no effect.
+"""A BAR of a card behind the bridge: the seam's `Mmio`, by single dwords or streams. If the card is gone, reads return
+all ones and writes have no effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Answer:
         return self._value
 
     def put(self, value: int) -> None:
-        """Set the value, as the batch does at its end."""
+        """Set the value. The batch calls it at its end."""
         self._value = value
 
 
@@ -67,14 +67,14 @@ class Batch:
 
 
 class BridgeWindow:
-    """`size_bytes` of memory space at `address`. `lost()` is called when the card turns out to be gone."""
+    """`size_bytes` of memory space at `address`. It calls `lost()` when it finds that the card is gone."""
 
     def __init__(self, name: str, bridge: Bridge, address: int, size_bytes: int, lost: Callable[[], None]) -> None:
         self.name, self.size_bytes = name, size_bytes
         self._bridge, self._address, self._lost = bridge, address, lost
 
     def place(self, offset: int, size_bytes: int) -> int:
-        """Return the bus address of an access. Raises a `ValueError` for an impossible one."""
+        """Return the bus address of an access. Raises a `ValueError` if the access is not aligned or outside."""
         if offset % size_bytes or not 0 <= offset <= self.size_bytes - size_bytes:
             raise ValueError(f"{self.name} has no {size_bytes} bytes at {offset:#x}")
         return self._address + offset
@@ -84,7 +84,7 @@ class BridgeWindow:
         return self._read(self.place(offset, 4), 1)
 
     def read64(self, offset: int) -> int:
-        """Read a quadword: two requests, low half first; the bridge has none of eight bytes."""
+        """Read a quadword as two requests, the low half first: the bridge has no request of eight bytes."""
         return self._read(self.place(offset, 8), 2)
 
     def _read(self, address: int, dwords: int) -> int:
@@ -100,7 +100,7 @@ class BridgeWindow:
         self._post([tlp.memory_write(self.place(offset, 4), value)])
 
     def write64(self, offset: int, value: int) -> None:
-        """Write a quadword: two requests, the high half first, so that a doorbell rings with the low one. Posted."""
+        """Write a quadword as two posted requests, the high half first. So a doorbell rings at the low half."""
         at = self.place(offset, 8)
         self._post([tlp.memory_write(at + 4, value >> 32), tlp.memory_write(at, value & tlp.ONES)])
 
@@ -111,7 +111,7 @@ class BridgeWindow:
             self._lost()
 
     def read_block(self, offset: int, size_bytes: int) -> bytes:
-        """Read many bytes, whole dwords of them underneath."""
+        """Read many bytes. The requests read whole dwords."""
         first, end = self._block(offset, size_bytes)
         if first == end:
             return b""
@@ -123,7 +123,7 @@ class BridgeWindow:
         return data[offset - first :][:size_bytes]
 
     def poll(self, offset: int, size_bytes: int) -> bytes:
-        """Read whole dwords as cheaply as the bridge can. Without an answer, older bytes may be returned."""
+        """Read whole dwords as fast as the bridge can. Without an answer, the result may be older bytes."""
         address = self.place(offset, 4)
         self.place(offset + size_bytes - 4, 4)
         try:
@@ -133,14 +133,14 @@ class BridgeWindow:
             return b"\xff" * size_bytes
 
     def push(self, offset: int) -> None:
-        """Read a dword only to push posted writes, without waiting if possible."""
+        """Read a dword only so that earlier posted writes arrive. Does not wait if possible."""
         try:
             self._bridge.push(self.place(offset, 4))
         except DeviceLost:
             self._lost()
 
     def write_block(self, offset: int, data: bytes | memoryview) -> None:
-        """Write many bytes. A dword at an edge is written by its bytes alone, the others as a stream."""
+        """Write many bytes: whole dwords as a stream, partial dwords at the edges with byte enables."""
         size = len(data)
         first, end = self._block(offset, size)
         if first == end:
@@ -170,13 +170,13 @@ class BridgeWindow:
         return offset & ~3, offset + size_bytes + -(offset + size_bytes) % 4
 
     def map(self) -> memoryview:
-        """Raise `NotSupported`: USB maps nothing."""
+        """Raise `NotSupported`: a BAR cannot be mapped over USB."""
         raise NotSupported(f"{self.name} lies behind a USB bridge: use its read and write methods")
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Group accesses: they go out when the `with` ends, runs of dwords as streams, reads that follow one another in
-        one round trip.
+        """Collect accesses and send them when the `with` block ends. Writes of consecutive dwords become a stream;
+        consecutive reads take one round trip.
         """
         batch = Batch(self)
         try:
@@ -200,7 +200,8 @@ class BridgeWindow:
                     while end < len(requests) and not requests[end].posted:
                         end += 1
                     for answer, completion in zip(answers[at:end], self._bridge.request(requests[at:end]), strict=True):
-                        assert answer is not None  # reads have one
+                        # every read has one
+                        assert answer is not None
                         answer.put(completion.value)
                 at = end
         except DeviceLost:
@@ -211,5 +212,5 @@ class BridgeWindow:
 
 
 def _follows(first: tlp.Request, request: tlp.Request, distance: int) -> bool:
-    """Return whether a write goes to the dword that many dwords after another's."""
+    """Return whether `request` writes the dword `distance` dwords after that of `first`."""
     return request.posted and request.address == first.address + 4 * distance

@@ -325,9 +325,7 @@ def test_a_copy_of_something_else_is_refused_before_anything_is_written(desk, ba
     other = parse(firmware(seed=2), "other.bin")
     with bench.flash() as flash:
         (found,) = Flashing(flash, other, backup).objections()
-        assert (
-            found.seen == f"{backup} is there already and is no copy of what the flash holds now, which would be lost"
-        )
+        assert found.seen == f"{backup} exists already and is no copy of what the flash holds now, which would be lost"
         with pytest.raises(NotSupported, match="name a file that is not there yet"):
             write(flash, backup, other)
     assert bench.cells == before

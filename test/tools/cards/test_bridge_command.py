@@ -305,4 +305,4 @@ def test_a_failure_half_way_says_what_to_do(bench, image, tmp_path, capsys):
         bench("flash", "usb:1-1", str(image), "--backup", str(tmp_path / "b.bin"), "--yes")
     err = capsys.readouterr().err
     assert "its flash may be half written. What to do:" in err
-    assert f"to go back to what was there: the same command with {tmp_path / 'b.bin'} as the image" in err
+    assert f"to go back to the old contents: the same command with {tmp_path / 'b.bin'} as the image" in err
