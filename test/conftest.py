@@ -32,7 +32,7 @@ def _plugin(name):
 
 
 def pytest_addoption(parser, pluginmanager):
-    for name in ("cost", "fuzz", "metal", "quick", "unjudged"):
+    for name in ("competitor", "cost", "fuzz", "metal", "quick", "unjudged"):
         pluginmanager.register(_plugin(name), f"ringup-{name}")
     parser.addoption(
         "--tree",

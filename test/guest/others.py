@@ -19,7 +19,7 @@ import boot_files
 import numpy as np
 from machine import TRIXIE, Guest
 
-from ringup.tools.bench.environment import FOLDER, PINS, find_or_make
+from ringup.tools.competitor.environment import FOLDER, PINS, SCRIPTS, find_or_make
 
 TESTS_S, ONE_S = 420, 120  # TIMEOUT: some 90 and 25 s on an idle machine
 FIRMWARE = f"{TRIXIE}/usr/lib/firmware/amdgpu"
@@ -79,10 +79,11 @@ def tinygrad_by_itself(guest: Guest, python: Path, folder: Path) -> list[str]:
     for name, data in (("a", a), ("b", b)):
         (folder / name).write_bytes(data.tobytes())
     job = {"firmware": FIRMWARE, "fault": False, "work": {"matmul": ["matmul", 64, 64, f"{folder}/a", f"{folder}/b"]}}
+    variables = f"{VARIABLES} PYTHONPATH={SCRIPTS} DEV=PCI+AMD:LLVM"
     before = (
         "ulimit -l unlimited; echo 64 > /proc/sys/vm/nr_hugepages; echo 0 > /proc/sys/vm/compact_unevictable_allowed"
     )
-    command = f"{before}; echo {shlex.quote(json.dumps(job))} | env {VARIABLES} DEV=PCI+AMD:LLVM {python} {PEER}"
+    command = f"{before}; echo {shlex.quote(json.dumps(job))} | env {variables} {python} {PEER}"
     done = guest.run(command, ONE_S)
     answers = [line for line in done.output.splitlines() if line.startswith("{")]
     if done.status or not answers:

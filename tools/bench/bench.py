@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ringup.autogen.generate.manifest import MANIFEST
 from ringup.autogen.generate.sources import Sources
-from ringup.tools.bench.environment import Peer
 from ringup.tools.bench.figure import Figure
 from ringup.tools.bench.plot import Plot
 from ringup.tools.bench.timing import Interpreter
+from ringup.tools.competitor.environment import Peer
 
 
 @dataclass(frozen=True)

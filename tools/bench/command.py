@@ -14,7 +14,6 @@ from ringup.autogen.structs import near
 from ringup.errors import NoSuchCard, NotSupported
 from ringup.silicon import transport
 from ringup.tools.bench.bench import Bench, Measure
-from ringup.tools.bench.environment import FOLDER, find_or_make, without
 from ringup.tools.bench.figure import Figure, table
 from ringup.tools.bench.on_card import VIRTUAL, is_virtual
 from ringup.tools.bench.page import Section, page
@@ -25,6 +24,7 @@ from ringup.tools.common import files
 from ringup.tools.common.json_text import json_text
 from ringup.tools.common.paths import add_firmware_argument, add_source_arguments, cache_folder, sources_of
 from ringup.tools.common.progress import Progress
+from ringup.tools.competitor.environment import FOLDER, find_or_make, without
 
 BENCHES = {  # name: (module with `measure`, what it measures); the order they run in
     "import": ("ringup.tools.bench.benches.imports", "importing ringup and each generated module"),

@@ -1,23 +1,16 @@
 """The bench command: what a figure says, and what happens without a peer. No figure is compared with a clock here."""
 
 import json
-import subprocess
 
 import pytest
 
-from ringup.tools.bench import command, environment, sample
+from ringup.tools.bench import command, sample
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches import fields, imports, registers, shader
-from ringup.tools.bench.environment import Peer, find_or_make
 from ringup.tools.bench.figure import Figure, Goal, number, table
 from ringup.tools.bench.timing import loop_ns
 from ringup.tools.command_line import cli
-
-
-def refuse(command, **options):
-    raise subprocess.CalledProcessError(
-        1, command, stderr="Looking in indexes\nERROR: No matching distribution found\n"
-    )
+from ringup.tools.competitor.environment import Peer
 
 
 class FreshStub:
@@ -137,30 +130,6 @@ def test_the_list_names_every_bench_and_measures_nothing(capsys):
     ]
 
 
-def test_a_peer_that_cannot_be_installed_is_one_line_with_the_reason(tmp_path, capsys):
-    peer = find_or_make(tmp_path / "peer", run=refuse)
-    assert peer.python is None
-    making, reason = capsys.readouterr().err.splitlines()
-    assert "tinygrad==0.14.0, libclang==18.1.1" in making
-    assert reason.startswith("ringup bench: tinygrad is not measured: ")
-    assert reason.endswith(": ERROR: No matching distribution found")
-
-
-def test_an_environment_that_was_cut_short_is_made_again(tmp_path):
-    folder, ran = tmp_path / "peer", []
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "python").touch()  # there, and nothing says that the packages are
-
-    def note(command, **options):
-        ran.append(command)
-        folder.mkdir(exist_ok=True)
-
-    assert find_or_make(folder, run=note).python == folder / "bin" / "python"
-    assert [command[2] for command in ran] == ["venv", "pip"]
-    find_or_make(folder, run=note)
-    assert len(ran) == 2
-
-
 def test_figures_without_a_peer_still_come_with_ours(lonely):
     rows = [json.loads(figure.as_json()) for figure in registers.measure(lonely)]
     assert [(row["ours"], row["peer"], row["ratio"]) for row in rows] == [
@@ -174,35 +143,6 @@ def test_every_generated_module_is_imported_by_the_import_bench(lonely):
     assert not [name for name in names if "generate" in name or name.endswith("__init__")]
     figures = {figure.name: figure for figure in imports.measure(lonely)}
     assert figures["one block's module, median"].ours == 4.0
-
-
-def test_a_peer_that_fails_says_its_last_line_once(tmp_path, capsys):
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text("#!/bin/sh\necho 'Traceback' >&2\necho 'ModuleNotFoundError: no tinygrad' >&2\nexit 1\n")
-    python.chmod(0o755)
-    peer = Peer(python)
-    assert peer.call("registers", {}) is None
-    assert peer.call("registers", {}) is None
-    assert capsys.readouterr().err.splitlines() == [
-        "ringup bench: no figure of tinygrad: registers: ModuleNotFoundError: no tinygrad"
-    ]
-
-
-def test_every_script_that_a_bench_asks_for_ships_and_imports_nothing_of_ours():
-    scripts = {path.stem: path.read_text(encoding="utf-8") for path in environment.SCRIPTS.glob("*.py")}
-    assert set(scripts) == {
-        "bridge",
-        "bringup",
-        "fields",
-        "generate",
-        "graphs",
-        "memory",
-        "queues",
-        "registers",
-        "shader",
-    }
-    assert not [name for name, text in scripts.items() if "ringup." in text or "import ringup" in text]
 
 
 def test_the_sides_of_the_field_bench_write_the_same_bytes():

@@ -4,24 +4,19 @@ compared with a clock here.
 
 import json
 import random
-import socket
 from html import escape
 from html.parser import HTMLParser
 
 import pytest
 
-from ringup.errors import NoSuchCard, NotSupported, RingupError
+from ringup.errors import NoSuchCard, NotSupported
 from ringup.silicon import card
-from ringup.silicon.amd.board import images
-from ringup.silicon.amd.board.chips import CHIPS
 from ringup.tools.bench.benches import queues
-from ringup.tools.bench.door import READ_BAR, REQUEST, Door
-from ringup.tools.bench.environment import FOLDER, find_or_make
 from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.page import Section, page
 from ringup.tools.bench.plot import Bars, Curves, Distribution, size_text, svg
 from ringup.tools.command_line import cli
-from ringup.tools.common.paths import cache_folder
+from ringup.tools.competitor.pci_door import PciDoor
 
 KEYS = {"name", "unit", "ours", "peer", "ratio", "better", "beside"}
 
@@ -118,31 +113,19 @@ def test_the_memory_bench_runs(bench):
     check(figures, html, plots=0)
 
 
-def test_the_peers_sides_run_and_give_every_figure(tmp_path):
-    peer = find_or_make(cache_folder() / FOLDER)
-    assert peer.python is not None, "the peer cannot be installed"
+def test_the_peers_sides_run_and_give_every_figure(competitor, made_firmware):
     job = {"times": 10, "grid": queues.GRID, "block": queues.BLOCK, "group": 10, "long": queues.LONG}
-    answer = peer.call("queues", job)
+    answer = competitor.call("queues", job)
     assert {row.peer_key or row.key for row in queues.ROWS} <= set(answer)
-    for name, data in images.build(CHIPS["navi31"]).items():
-        (tmp_path / name).write_bytes(data)
     radeon = card("navi31", vram_bytes=1 << 30, bar0_bytes=1 << 30)
-    with Door(radeon) as door:
+    with PciDoor(radeon) as door:
         variables = {"DEV": "PCI+AMD:LLVM", "REMOTE": door.address, "REMOTE_TIMEOUT": "60"}
-        starts = [peer.call("bringup", {"variables": variables, "firmware": [str(tmp_path)]}) for _ in range(2)]
+        starts = [
+            competitor.call("bringup", {"variables": variables, "firmware": [str(made_firmware)]}) for _ in range(2)
+        ]
     assert [(start["warm"], start["chip"]) for start in starts] == [(False, "gfx1100"), (True, "gfx1100")]
     assert all(start["reads"] > 100 < start["writes"] for start in starts)
     assert not radeon.violations
-
-
-def test_a_door_that_broke_is_told():
-    door = Door(card("navi31", vram_bytes=64 << 20))
-    host, port = door.address.split(":")
-    with socket.create_connection((host, int(port))) as line:
-        line.sendall(REQUEST.pack(READ_BAR, 0, 5, 1 << 40, 4, 0))  # far outside of the BAR
-        assert line.recv(1) == b""
-    with pytest.raises(RingupError, match="the card's server broke"):
-        door.close()
 
 
 DRAW = random.Random(3)

@@ -25,9 +25,9 @@ from ringup.silicon.shader.program import load
 from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches import code
-from ringup.tools.bench.environment import Peer
 from ringup.tools.bench.listing import listing, traces
 from ringup.tools.bench.llvm import back_end, ir
+from ringup.tools.competitor.environment import Peer
 
 TARGET = "gfx1100"
 

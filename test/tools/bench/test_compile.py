@@ -13,7 +13,7 @@ from ringup.tools.bench import models, ours
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches import compile as compiling
 from ringup.tools.bench.benches import schedule
-from ringup.tools.bench.environment import SCRIPTS, Peer
+from ringup.tools.competitor.environment import SCRIPTS, Peer
 
 SHAPES = {
     "matmul 1024": (1024, 1024),

@@ -13,11 +13,11 @@ from typing import Any
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.benches.imports import timed
 from ringup.tools.bench.benches.shader import CHECKOUT
-from ringup.tools.bench.door import Door
 from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.on_card import VIRTUAL, is_virtual, note
 from ringup.tools.bench.plot import Bars, Plot
 from ringup.tools.bench.timing import median
+from ringup.tools.competitor.pci_door import PciDoor
 
 MIB = 1 << 20
 VRAM_BYTES = 1024 * MIB
@@ -119,7 +119,7 @@ def _peer(bench: Bench, bar0_bytes: int) -> Sequence[Answer] | None:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ringup-bench-"))
         for file, data in images.build(CHIPS[name]).items():
             Path(folder, file).write_bytes(data)
-        door = stack.enter_context(Door(card(name, vram_bytes=VRAM_BYTES, bar0_bytes=bar0_bytes)))
+        door = stack.enter_context(PciDoor(card(name, vram_bytes=VRAM_BYTES, bar0_bytes=bar0_bytes)))
         job = {"variables": {**REMOTE, "REMOTE": door.address}, "firmware": [folder]}
         answers = [bench.peer.call("bringup", job) for _ in KINDS]
     return None if None in answers else answers

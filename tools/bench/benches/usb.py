@@ -6,7 +6,6 @@ once.
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -24,11 +23,12 @@ from ringup.tools.bench.figure import Figure, Goal
 from ringup.tools.bench.on_card import VIRTUAL
 from ringup.tools.bench.plot import Bars, Curves, Plot, size_text
 from ringup.tools.bench.timing import median
+from ringup.tools.competitor.environment import find_clang
 
 if TYPE_CHECKING:
     from ringup.silicon.asm2464pd import Enclosure
     from ringup.silicon.asm2464pd.hardware.timing import Speed
-    from ringup.tools.bench.usb_door import Cost
+    from ringup.tools.competitor.usb_door import Cost
 
 KIB, MIB = 1 << 10, 1 << 20
 VRAM_BYTES = 1024 * MIB
@@ -45,7 +45,6 @@ WARM_ROUNDS = 5
 COLD, FIRST, WARM = "cold boot", "first kernel", "warm kernel"
 SIDES = ("ringup", "tinygrad")
 REMOTE = {"DEV": "USB+AMD:LLVM"}
-CLANGS = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
 SOURCE = """
 __kernel __attribute__((reqd_work_group_size(4, 1, 1)))
 void add(__global float *out, __global const float *a, __global const float *b)
@@ -240,7 +239,7 @@ def _work(
     """Start the card, compute and copy; return the cost of each piece. `turns` counts the host's turns. Raises
     `RingupError` for a wrong result.
     """
-    from ringup.tools.bench.usb_door import Cost
+    from ringup.tools.competitor.usb_door import Cost
 
     costs: dict[str, Cost] = {}
     begin_us, begin = clock.now_us, turns()
@@ -273,7 +272,7 @@ def _work(
 
 
 def _compute(card: Any, cost: Callable[[str, Callable[[], Any]], Any], costs: dict[str, Cost]) -> None:
-    from ringup.tools.bench.usb_door import Cost
+    from ringup.tools.competitor.usb_door import Cost
 
     code = compiled(SOURCE, card.info.target)
     floats = [memoryview(bytearray(4 * ITEMS)).cast("f") for _ in range(2)]
@@ -318,12 +317,12 @@ def _peer(bench: Bench, speed: str, firmware: Sequence[Path], sizes: Sequence[in
     """Let tinygrad work on such an enclosure; None without tinygrad. Raises `RingupError` if the model broke or
     tinygrad made a mistake.
     """
-    clang = next(filter(None, map(shutil.which, CLANGS)), None)
+    clang = find_clang()
     if bench.peer.python is not None and clang is None:
         bench.peer.say("no figure of tinygrad: it makes code with clang, and there is none")
     if bench.peer.python is None or clang is None:
         return None
-    from ringup.tools.bench.usb_door import UsbDoor
+    from ringup.tools.competitor.usb_door import UsbDoor
 
     # tinygrad fills windows to their end, and works on real hardware. So of the two reports of what happens then, use
     # the one that allows it

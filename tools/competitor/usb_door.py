@@ -1,29 +1,34 @@
 """A virtual USB host behind a socket for tinygrad, which runs in its own interpreter with its libusb calls sent here.
 It counts the cost of tinygrad's work on the cable.
+
+`scripts/virtual_libusb.py` is the other end.
 """
 
 from __future__ import annotations
 
-import threading
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection, Listener
-from types import TracebackType
+from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 from usb.core import USBError
 
-from ringup.errors import RingupError
 from ringup.silicon.asm2464pd import VirtualUsbHost
+from ringup.tools.competitor.door import Door
 
-KEY = b"ringup bench"  # the key of a loopback socket for one process
-EVENTS_MS = 60_000  # TIMEOUT: in virtual time; tinygrad's own bounds are shorter
+# the key of a loopback socket for one process
+KEY = b"ringup"
+# TIMEOUT: in virtual time; tinygrad's own bounds are shorter
+EVENTS_MS = 60_000
 FIELDS = ("idVendor", "idProduct", "iProduct", "iSerialNumber")
 ENGLISH, STRING, GET_DESCRIPTOR, STRING_BYTES, STRING_MS = 0x0409, 3, 6, 255, 1_000
-FAILED = {"stall": -9, "no_device": -4, "overflow": -8, "cancelled": -10}  # libusb's codes for the results of transfers
-TIMED_OUT = -7
-STATUS = {"completed": 0, "cancelled": 3, "stall": 4, "no_device": 5, "overflow": 6}  # enum libusb_transfer_status
-STATUS_TIMED_OUT = 2
+COMPLETED = "completed"
+# libusb's error code and enum libusb_transfer_status, by the status of a transfer. Source: libusb.h
+RESULTS = {
+    COMPLETED: (0, 0), "error": (-1, 1), "timed_out": (-7, 2), "cancelled": (-10, 3), "stall": (-9, 4), "no_device": (-4, 5),
+    "overflow": (-8, 6),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Cost:
         )
 
 
-class UsbDoor:
+class UsbDoor(Door):
     """The server of one libusb: one session, one device. `costs` has the names that tinygrad gave to its pieces of
     work.
 
@@ -62,8 +67,6 @@ class UsbDoor:
         self._transfers = self._waits = 0
         self._handle: Any = None
         self._pending: dict[int, Any] = {}
-        self._failed: Exception | None = None
-        self._came = False
         self._answers: dict[str, Callable[..., Any]] = {
             "list": self._list, "open": self._open, "product": self._product, "held_by_kernel": self._held_by_kernel,
             "configure": self._configure, "claim": self._claim, "alternate": self._alternate, "control": self._control, "bulk": self._bulk,
@@ -71,46 +74,45 @@ class UsbDoor:
         }  # fmt: skip
         self._last = self._now()
         self._listener = Listener(("127.0.0.1", 0), authkey=KEY)
-        self.address = "{}:{}".format(*self._listener.address)
-        self._thread = threading.Thread(target=self._serve, name="usb door", daemon=True)
-        self._thread.start()
+        super().__init__("the server of the virtual host", self._listener.address)
 
-    def __enter__(self) -> UsbDoor:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop serving. Raises `RingupError` if the service broke, because measurements are invalid then."""
-        if not self._came:  # no client came, so the thread still waits
-            address, _, port = self.address.partition(":")
-            Client((address, int(port)), authkey=KEY).close()
+    def _stop(self) -> None:
+        # Without a client the thread still waits for one.
+        if self._thread.is_alive():
+            socket.create_connection(self._listener.address).close()
         self._thread.join()
         self._listener.close()
-        if self._failed is not None:
-            raise RingupError(f"bench usb: the server of the virtual host broke: {self._failed}") from self._failed
 
     def _serve(self) -> None:
-        with self._listener.accept() as line:
-            self._came = True
-            try:
-                self._converse(line)
-            except (EOFError, ConnectionError):
-                pass  # its process has ended
-            except Exception as error:  # noqa: BLE001 - raised by `close`, in the thread that asks
-                self._failed = error
+        try:
+            if (line := self._accept()) is not None:
+                with line:
+                    self._converse(line)
+        except Exception as error:  # noqa: BLE001 - raised by `close`, in the thread that asks
+            self.errors.append(error)
+
+    def _accept(self) -> Connection[Any, Any] | None:
+        """Return the line to tinygrad, None if whoever came has left at once, as `_stop` does."""
+        try:
+            return self._listener.accept()
+        except (EOFError, ConnectionError):
+            return None
 
     def _converse(self, line: Connection[Any, Any]) -> None:
+        """Answer until tinygrad's process has ended."""
         while True:
-            name, arguments = line.recv()
+            try:
+                name, arguments = line.recv()
+            except (EOFError, ConnectionError):
+                return
             try:
                 answer = self._answers[name](*arguments)
             except USBError as error:
                 answer = (error.backend_error_code, b"")
-            line.send(answer)
+            try:
+                line.send(answer)
+            except ConnectionError:
+                return
 
     def _now(self) -> Cost:
         return Cost(self._transfers, self._waits, self._host.waits, self._clock.now_us)
@@ -165,9 +167,9 @@ class UsbDoor:
         self._waits += 1
         while not transfer.done:
             self._host.handle_events(EVENTS_MS)
-        if transfer.status == "completed":
+        if transfer.status == COMPLETED:
             return transfer.actual, transfer.data
-        return FAILED.get(transfer.status, TIMED_OUT), b""
+        return RESULTS[transfer.status][0], b""
 
     def _submit(
         self, tag: int, endpoint: int, setup: bytes, payload: bytes | int, timeout_ms: int
@@ -185,7 +187,7 @@ class UsbDoor:
         ended = [(tag, transfer) for tag, transfer in self._pending.items() if transfer.done]
         for tag, _ in ended:
             del self._pending[tag]
-        return [(tag, STATUS.get(one.status, STATUS_TIMED_OUT), one.actual, one.data) for tag, one in ended]
+        return [(tag, RESULTS[one.status][1], one.actual, one.data) for tag, one in ended]
 
     # --- replacements for tinygrad's environment ----------------------------------------------------------------------
     def _sleep(self, seconds: float) -> tuple[int, bytes]:

@@ -14,8 +14,10 @@ from typing import Any
 
 PINS = ("tinygrad==0.14.0", "libclang==18.1.1", "numpy==2.4.6")  # NumPy: for `Tensor.numpy`
 FOLDER = ".venv-peer"
+# it makes its own host code with one of them
+CLANGS = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
 STAMP = "ringup-pins"  # contains PINS once everything is installed
-SCRIPTS = Path(__file__).with_name("peer")
+SCRIPTS = Path(__file__).with_name("scripts")
 INSTALL_TIMEOUT_S = 600  # TIMEOUT: two wheels of 30 MB over a slow line
 CALL_TIMEOUT_S = 900  # TIMEOUT: tinygrad's NVIDIA set takes 75 s of an idle core, here several times that
 
@@ -30,7 +32,7 @@ class Peer:
     said: set[str] = field(default_factory=set)
 
     def call(self, script: str, job: Mapping[str, Any]) -> Any:
-        """Run `peer/<script>.py` in a fresh interpreter with `job` on its standard input. Return its answer, or
+        """Run `scripts/<script>.py` in a fresh interpreter with `job` on its standard input. Return its answer, or
         None.
         """
         if self.python is None:
@@ -86,6 +88,11 @@ def find_or_make(folder: Path, run: Run | None = None) -> Peer:
         peer.say(f"tinygrad is not measured: making its environment in {folder}: {_last_line(error)}")
         return peer
     return Peer(python)
+
+
+def find_clang() -> str | None:
+    """Return the C compiler with which tinygrad makes its own host code, None if there is none."""
+    return next(filter(None, map(shutil.which, CLANGS)), None)
 
 
 def without(reason: str) -> Peer:

@@ -1,25 +1,34 @@
-"""Runs inside tinygrad's environment: its driver brings up a card behind a USB bridge, computes, copies. Job on stdin,
-answer on stdout, JSON.
+"""A libusb for tinygrad, inside its environment: each call goes to a virtual USB host over a socket.
 
-Its libusb is replaced by calls to a virtual USB host behind a socket. Nothing above libusb is changed. Its sleeps pass
-on that host's clock. It names each piece of work there.
+`usb_door.py` is the other end.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-import json
-import os
-import random
-import sys
 import time
 from multiprocessing.connection import Client
-from pathlib import Path
 from typing import Any
 
-KEY = b"ringup bench"
-LEFT, RIGHT, SUMS = [1.0, 2.0, 3.0, 4.0], [10.0, 20.0, 30.0, 40.0], [11.0, 22.0, 33.0, 44.0]
+KEY = b"ringup"
+
+
+class VirtualHost:
+    """The virtual USB host at an address: one request and one answer at a time."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.split(":")
+        self._line = Client((host, int(port)), authkey=KEY)
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        """Ask the host; its server knows the names."""
+        self._line.send((name, arguments))
+        return self._line.recv()
+
+    def close(self) -> None:
+        """End the session."""
+        self._line.close()
 
 
 class Libusb:
@@ -146,83 +155,13 @@ class Libusb:
         return 0
 
 
-def replace_libusb(ask: Any) -> None:
-    """Put the virtual host in the place of the library's functions."""
+def replace_libusb(address: str) -> VirtualHost:
+    """Put the virtual host at `address` in the place of the library's functions, and of `time.sleep`."""
+    host = VirtualHost(address)
     names: Any = importlib.import_module("tinygrad.runtime.autogen.libusb")
-    library = Libusb(ask, names)
+    library = Libusb(host, names)
     for name in vars(Libusb):
         if not name.startswith("_"):
             setattr(names, f"libusb_{name}", getattr(library, name))
-
-
-def replace_firmware(folders: list[str]) -> None:
-    """Let it take firmware from folders; two modules hold the function by its name."""
-
-    def fetch(path: str, name: str, sha256: str) -> bytes:
-        return next(Path(folder, name) for folder in folders if Path(folder, name).is_file()).read_bytes()
-
-    for name in ("amdev", "ip"):
-        module: Any = importlib.import_module(f"tinygrad.runtime.support.am.{name}")
-        if hasattr(module, "fetch_fw"):
-            module.fetch_fw = fetch
-
-
-def compute(tinygrad: Any, device: Any, ask: Any, warm: int) -> bool:
-    """Add two vectors of four numbers, repeatedly; return whether the sums are right."""
-    left, right = (tinygrad.Tensor(values, device="AMD").realize() for values in (LEFT, RIGHT))
-    device.synchronize()
-    ask("mark", "")
-    right_ones = True
-    for name in ("first kernel", *(f"warm kernel {number}" for number in range(warm))):
-        total = (left + right).realize()
-        device.synchronize()
-        ask("mark", name)
-        right_ones &= total.tolist() == SUMS
-        del total  # its memory serves the next one, without new page tables
-        ask("mark", "")
-    return right_ones
-
-
-def copy(device: Any, ask: Any, size: int) -> bool:
-    """Copy bytes into the card's memory and back; return whether they are equal."""
-    data, back = random.Random(size).randbytes(size), bytearray(size)
-    options = importlib.import_module("tinygrad.device").BufferSpec()
-    memory = device.allocator.alloc(size, options)
-    ask("mark", "")
-    device.allocator._copyin(memory, memoryview(bytearray(data)))
-    device.synchronize()
-    ask("mark", f"in {size}")
-    device.allocator._copyout(memoryview(back), memory)
-    ask("mark", f"out {size}")
-    device.allocator.free(memory, size, options)
-    ask("mark", "")
-    return back == data
-
-
-def main() -> None:
-    job = json.load(sys.stdin)
-    host, port = job["address"].split(":")
-    line = Client((host, int(port)), authkey=KEY)
-
-    def ask(name: str, *arguments: Any) -> Any:
-        line.send((name, arguments))
-        return line.recv()
-
-    os.environ.update(job["variables"])
-    replace_libusb(ask)
-    replace_firmware(job["firmware"])
-    time.sleep = lambda seconds: ask("sleep", seconds)
-    tinygrad: Any = importlib.import_module("tinygrad")
-    ask("mark", "")
-    device = tinygrad.Device["AMD"]
-    ask("mark", "cold boot")
-    right = compute(tinygrad, device, ask, job["warm"]) if job["warm"] else True
-    same = all(copy(device, ask, size) for size in job["sizes"])
-    sys.stdout.write(f"\n{json.dumps({'right': right, 'same': same, 'chip': device.arch})}\n")
-    sys.stdout.flush()
-    line.close()
-    os._exit(0)  # at exit it would talk to the host again
-
-
-if __name__ == "__main__":
-    main()
+    time.sleep = lambda seconds: host("sleep", seconds)
+    return host

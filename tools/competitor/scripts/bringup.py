@@ -11,9 +11,10 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from firmware_folders import replace_firmware
 
 COUNTED = {"rreg": "reads", "wreg": "writes"}
 
@@ -35,10 +36,6 @@ def main() -> None:
     runtime = importlib.import_module("tinygrad.runtime.ops_amd")
     amdev: Any = importlib.import_module("tinygrad.runtime.support.am.amdev")
     answer: dict[str, Any] = {"import_s": time.process_time() - start, "reads": 0, "writes": 0}
-    firmware = [Path(folder) for folder in job["firmware"]]
-
-    def fetch(path: str, name: str, sha256: str) -> bytes:
-        return next(folder / name for folder in firmware if (folder / name).is_file()).read_bytes()
 
     def counted(function: Any, key: str) -> Any:
         def call(*given: Any) -> Any:
@@ -47,7 +44,7 @@ def main() -> None:
 
         return call
 
-    amdev.fetch_fw = fetch
+    replace_firmware(job["firmware"])
     for name, key in COUNTED.items():
         setattr(amdev.AMDev, name, counted(getattr(amdev.AMDev, name), key))
     cpu, wall = time.process_time(), time.perf_counter()

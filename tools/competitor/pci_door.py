@@ -1,5 +1,4 @@
-"""A virtual card behind tinygrad's protocol for cards on other machines, over loopback: so that its driver and ours
-start the same card.
+"""A virtual card behind tinygrad's protocol for cards on other machines, over loopback.
 
 Source of the protocol: the client in its `runtime/support/system.py`, class RemotePCIDevice.
 """
@@ -8,13 +7,11 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
-from ringup.errors import RingupError
+from ringup.tools.competitor.door import Door
 
 if TYPE_CHECKING:
     from ringup.silicon.amd.card import VirtualRadeon
@@ -27,42 +24,28 @@ PAGE_BYTES = 4096
 SINGLE = (4, 8)  # bytes in one request
 
 
-class Door:
+class PciDoor(Door):
     """The server of one card. It serves one driver after another in its own thread. The card's clock follows the wall
     clock.
     """
 
     def __init__(self, radeon: VirtualRadeon) -> None:
-        self._radeon = radeon
+        self.radeon = radeon
         self._host: list[Any] = []
-        self._failed: Exception | None = None
         self._closing = False
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "{}:{}".format(*self._listener.getsockname())
         self._answers: dict[int, Callable[[IO[bytes], int, int, int, int], bytes]] = {
             PROBE: self._probe, MAP_BAR: self._map_bar, READ_CONFIG: self._read_config, WRITE_CONFIG: self._write_config,
             READ_BAR: self._read_bar, WRITE_BAR: self._write_bar, ALLOCATE: self._allocate, READ_HOST: self._read_host,
             WRITE_HOST: self._write_host,
         }  # fmt: skip
-        self._thread = threading.Thread(target=self._serve, name="door", daemon=True)
-        self._thread.start()
+        super().__init__("the card's server", self._listener.getsockname())
 
-    def __enter__(self) -> Door:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop serving. Raises `RingupError` if the service broke, because measurements are invalid then."""
+    def _stop(self) -> None:
         self._closing = True
         socket.create_connection(self._listener.getsockname()).close()
         self._thread.join()
         self._listener.close()
-        if self._failed is not None:
-            raise RingupError(f"bench bringup: the card's server broke: {self._failed}") from self._failed
 
     def _serve(self) -> None:
         while True:
@@ -76,7 +59,7 @@ class Door:
                 except ConnectionError:
                     pass  # the driver's process has ended
                 except Exception as error:  # noqa: BLE001 - raised by `close`, in the thread that asks
-                    self._failed = error
+                    self.errors.append(error)
             for memory in self._host:
                 memory.free()
             self._host.clear()
@@ -86,7 +69,7 @@ class Door:
         while len(head := incoming.read(REQUEST.size)) == REQUEST.size:
             number, _, which, *operands = REQUEST.unpack(head)
             now = time.monotonic_ns()
-            self._radeon.clock.advance_ns(now - last)
+            self.radeon.clock.advance_ns(now - last)
             last = now
             answer = self._answers.get(number, _refuse)(incoming, which, *operands)
             if answer:
@@ -97,23 +80,23 @@ class Door:
         return ANSWER.pack(0, 1, 0) + b"0"
 
     def _map_bar(self, incoming: IO[bytes], which: int, *_: int) -> bytes:
-        return ANSWER.pack(0, self._radeon.gpu.bar_address(which), self._radeon.bars[which].size_bytes)
+        return ANSWER.pack(0, self.radeon.gpu.bar_address(which), self.radeon.bars[which].size_bytes)
 
     def _read_config(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, _: int) -> bytes:
-        return ANSWER.pack(0, self._radeon.config.read(offset, size_bytes), 0)
+        return ANSWER.pack(0, self.radeon.config.read(offset, size_bytes), 0)
 
     def _write_config(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, value: int) -> bytes:
-        self._radeon.config.write(offset, value, size_bytes)
+        self.radeon.config.write(offset, value, size_bytes)
         return ANSWER.pack(0, 0, 0)
 
     def _read_bar(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, _: int) -> bytes:
-        bar = self._radeon.bars[which]
+        bar = self.radeon.bars[which]
         if size_bytes in SINGLE:
             return ANSWER.pack(0, 0, 0) + bar.read(offset, size_bytes).to_bytes(size_bytes, "little")
         return ANSWER.pack(0, 0, 0) + bar.read_block(offset, size_bytes)
 
     def _write_bar(self, incoming: IO[bytes], which: int, offset: int, size_bytes: int, _: int) -> bytes:
-        bar, data = self._radeon.bars[which], incoming.read(size_bytes)
+        bar, data = self.radeon.bars[which], incoming.read(size_bytes)
         if size_bytes in SINGLE:
             bar.write(offset, int.from_bytes(data, "little"), size_bytes)
         else:
@@ -121,7 +104,7 @@ class Door:
         return b""
 
     def _allocate(self, incoming: IO[bytes], which: int, size_bytes: int, *_: int) -> bytes:
-        memory = self._radeon.alloc_host(size_bytes)
+        memory = self.radeon.alloc_host(size_bytes)
         self._host.append(memory)
         pages = [memory.bus_addr(at) for at in range(0, size_bytes, PAGE_BYTES)]
         return ANSWER.pack(0, 8 * len(pages), len(self._host) - 1) + struct.pack(f"<{len(pages)}Q", *pages)
