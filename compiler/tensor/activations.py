@@ -3,143 +3,159 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import TYPE_CHECKING
 
-from ringup.compiler.tensor.functions import Functions
+from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.functions import erfc_tail, upper_bits
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 GELU_FORMS = ("none", "tanh")
 
 
-class Activations(Functions):
-    """The functions between the layers of a network."""
-
-    __slots__ = ()
-
-    def relu(self) -> Self:
-        """Return max(x, 0); its slope at 0 is 0."""
-        return self.maximum(0)._with_rule(_relu_rule, self)
-
-    def relu6(self) -> Self:
-        """Return x held between 0 and 6."""
-        return self.clip(0, 6)
-
-    def leaky_relu(self, slope: float = 0.01) -> Self:
-        """Return x above 0, `slope` x below."""
-        return (self > 0).where(self, self * slope)
-
-    def elu(self, alpha: float = 1.0) -> Self:
-        """Return x above 0, alpha (exp(x) - 1) below."""
-        x = self._wide()
-        return (x > 0).where(x, x.minimum(0).expm1() * alpha)._narrow(self)
-
-    def celu(self, alpha: float = 1.0) -> Self:
-        """Return x above 0, alpha (exp(x / alpha) - 1) below."""
-        x = self._wide()
-        return (x > 0).where(x, (x.minimum(0) / alpha).expm1() * alpha)._narrow(self)
-
-    def selu(self) -> Self:
-        """Return the self-normalising elu (Klambauer and others, 2017)."""
-        x = self._wide()
-        return (x.elu(1.6732632423543772) * 1.0507009873554805)._narrow(self)
-
-    def sigmoid(self) -> Self:
-        """Return 1 / (1 + exp(-x)), within 4 ulp in both tails."""
-        x = self._wide()
-        raised = (-x.abs())._exp()
-        below = 1 / (raised + 1)
-        return (x >= 0).where(below, raised * below)._with_rule(_sigmoid_rule, x)._narrow(self)
-
-    def logsigmoid(self) -> Self:
-        """Return log(sigmoid(x))."""
-        return -(-self).softplus()
-
-    def hardsigmoid(self) -> Self:
-        """Return x / 6 + 1/2 held between 0 and 1."""
-        return (self / 6 + 0.5).clip(0, 1)
-
-    def hardtanh(self, low: float = -1.0, high: float = 1.0) -> Self:
-        """Return x held between `low` and `high`."""
-        return self.clip(low, high)
-
-    def silu(self) -> Self:
-        """Return x sigmoid(x)."""
-        x = self._wide()
-        return (x * x.sigmoid())._narrow(self)
-
-    swish = silu
-
-    def hardswish(self) -> Self:
-        """Return x relu6(x + 3) / 6."""
-        return self * (self + 3).relu6() / 6
-
-    def softplus(self, beta: float = 1.0) -> Self:
-        """Return log(1 + exp(beta x)) / beta."""
-        x = self._wide()
-        x = x * beta if beta != 1 else x
-        made = (x.maximum(0) + (-x.abs())._exp()._log1p())._with_rule(_softplus_rule, x)
-        return (made / beta if beta != 1 else made)._narrow(self)
-
-    def softsign(self) -> Self:
-        """Return `x / (1 + |x|)`."""
-        return self / (self.abs() + 1)
-
-    def mish(self) -> Self:
-        """Return x tanh(softplus(x)), by exp alone: n / (n + 2) with n = e (e + 2)."""
-        x = self._wide()
-        raised = x.minimum(40.0)._exp()
-        weight = raised * (raised + 2)
-        return (x * (weight / (weight + 2)))._narrow(self)
-
-    def gelu(self, approximate: str = "none") -> Self:
-        """Return x times the normal distribution's probability below x; `approximate` "tanh" for the tanh form. Tails
-        are stable.
-        """
-        if approximate not in GELU_FORMS:
-            raise ValueError(f"gelu has no form {approximate!r}; there are {', '.join(GELU_FORMS)}")
-        x = self._wide()
-        if approximate == "tanh":
-            inner = (x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi))  # (1 + tanh(u)) / 2 is sigmoid(2 u)
-            return (x * inner.sigmoid())._narrow(self)
-        return (x * x._normal_below())._narrow(self)
-
-    quick_gelu_factor = 1.702
-
-    def quick_gelu(self) -> Self:
-        """Return x sigmoid(1.702 x)."""
-        x = self._wide()
-        return (x * (x * self.quick_gelu_factor).sigmoid())._narrow(self)
-
-    def _normal_below(self) -> Self:
-        """Return erfc(-x / sqrt 2) / 2, the square in its exponent taken from x itself."""
-        size = self.abs().minimum(1e3)
-        head = size._head()
-        tail = (size * math.sqrt(0.5))._erfc_tail(head * head * 0.5, (size - head) * (size + head) * 0.5) * 0.5
-        return (self < 0).where(tail, 1 - tail)._with_rule(_normal_rule, self)
-
-    def tanhshrink(self) -> Self:
-        """Return x - tanh(x)."""
-        return self - self.tanh()
-
-    def hardshrink(self, width: float = 0.5) -> Self:
-        """Return x where `|x|` is above `width`, else 0."""
-        return (self.abs() > width).where(self, 0)
-
-    def softshrink(self, width: float = 0.5) -> Self:
-        """Return x moved toward 0 by `width`, 0 within it."""
-        return (self > width).where(self - width, (self < -width).where(self + width, 0))
+def relu(tensor: Tensor) -> Tensor:
+    """Return max(x, 0); its slope at 0 is 0."""
+    return tensor.maximum(0)._with_rule(_relu_rule, tensor)
 
 
-def _relu_rule(gradient: Activations, result: Activations, x: Activations) -> tuple[Activations]:
+def relu6(tensor: Tensor) -> Tensor:
+    """Return x held between 0 and 6."""
+    return tensor.clip(0, 6)
+
+
+def leaky_relu(tensor: Tensor, slope: float = 0.01) -> Tensor:
+    """Return x above 0, `slope` x below."""
+    return (tensor > 0).where(tensor, tensor * slope)
+
+
+def elu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return x above 0, alpha (exp(x) - 1) below."""
+    x = widened(tensor)
+    return narrowed((x > 0).where(x, x.minimum(0).expm1() * alpha), tensor)
+
+
+def celu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return x above 0, alpha (exp(x / alpha) - 1) below."""
+    x = widened(tensor)
+    return narrowed((x > 0).where(x, (x.minimum(0) / alpha).expm1() * alpha), tensor)
+
+
+def selu(tensor: Tensor) -> Tensor:
+    """Return the self-normalising elu (Klambauer and others, 2017)."""
+    x = widened(tensor)
+    return narrowed(x.elu(1.6732632423543772) * 1.0507009873554805, tensor)
+
+
+def sigmoid(tensor: Tensor) -> Tensor:
+    """Return 1 / (1 + exp(-x)), within 4 ulp in both tails."""
+    x = widened(tensor)
+    raised = (-x.abs()).exp()
+    below = 1 / (raised + 1)
+    return narrowed((x >= 0).where(below, raised * below)._with_rule(_sigmoid_rule, x), tensor)
+
+
+def logsigmoid(tensor: Tensor) -> Tensor:
+    """Return log(sigmoid(x))."""
+    return -(-tensor).softplus()
+
+
+def hardsigmoid(tensor: Tensor) -> Tensor:
+    """Return x / 6 + 1/2 held between 0 and 1."""
+    return (tensor / 6 + 0.5).clip(0, 1)
+
+
+def hardtanh(tensor: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
+    """Return x held between `low` and `high`."""
+    return tensor.clip(low, high)
+
+
+def silu(tensor: Tensor) -> Tensor:
+    """Return x sigmoid(x)."""
+    x = widened(tensor)
+    return narrowed(x * x.sigmoid(), tensor)
+
+
+def hardswish(tensor: Tensor) -> Tensor:
+    """Return x relu6(x + 3) / 6."""
+    return tensor * (tensor + 3).relu6() / 6
+
+
+def softplus(tensor: Tensor, beta: float = 1.0) -> Tensor:
+    """Return log(1 + exp(beta x)) / beta."""
+    x = widened(tensor)
+    x = x * beta if beta != 1 else x
+    made = (x.maximum(0) + (-x.abs()).exp().log1p())._with_rule(_softplus_rule, x)
+    return narrowed(made / beta if beta != 1 else made, tensor)
+
+
+def softsign(tensor: Tensor) -> Tensor:
+    """Return `x / (1 + |x|)`."""
+    return tensor / (tensor.abs() + 1)
+
+
+def mish(tensor: Tensor) -> Tensor:
+    """Return x tanh(softplus(x)), by exp alone: n / (n + 2) with n = e (e + 2)."""
+    x = widened(tensor)
+    raised = x.minimum(40.0).exp()
+    weight = raised * (raised + 2)
+    return narrowed(x * (weight / (weight + 2)), tensor)
+
+
+def gelu(tensor: Tensor, approximate: str = "none") -> Tensor:
+    """Return x times the normal distribution's probability below x; `approximate` "tanh" for the tanh form. Tails
+    are stable.
+    """
+    if approximate not in GELU_FORMS:
+        raise ValueError(f"gelu has no form {approximate!r}; there are {', '.join(GELU_FORMS)}")
+    x = widened(tensor)
+    if approximate == "tanh":
+        # (1 + tanh(u)) / 2 is sigmoid(2 u)
+        inner = (x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi))
+        return narrowed(x * inner.sigmoid(), tensor)
+    return narrowed(x * _normal_below(x), tensor)
+
+
+def quick_gelu(tensor: Tensor) -> Tensor:
+    """Return x sigmoid(1.702 x)."""
+    x = widened(tensor)
+    return narrowed(x * (x * 1.702).sigmoid(), tensor)
+
+
+def _normal_below(x: Tensor) -> Tensor:
+    """Return erfc(-x / sqrt 2) / 2, the square in its exponent taken from x itself."""
+    size = x.abs().minimum(1e3)
+    upper = upper_bits(size)
+    tail = erfc_tail(size * math.sqrt(0.5), upper * upper * 0.5, (size - upper) * (size + upper) * 0.5) * 0.5
+    return (x < 0).where(tail, 1 - tail)._with_rule(_normal_rule, x)
+
+
+def tanhshrink(tensor: Tensor) -> Tensor:
+    """Return x - tanh(x)."""
+    return tensor - tensor.tanh()
+
+
+def hardshrink(tensor: Tensor, width: float = 0.5) -> Tensor:
+    """Return x where `|x|` is above `width`, else 0."""
+    return (tensor.abs() > width).where(tensor, 0)
+
+
+def softshrink(tensor: Tensor, width: float = 0.5) -> Tensor:
+    """Return x moved toward 0 by `width`, 0 within it."""
+    return (tensor > width).where(tensor - width, (tensor < -width).where(tensor + width, 0))
+
+
+def _relu_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
     return ((x > 0).where(gradient, 0),)
 
 
-def _sigmoid_rule(gradient: Activations, result: Activations, x: Activations) -> tuple[Activations]:
+def _sigmoid_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
     return (gradient * result * (1 - result),)
 
 
-def _softplus_rule(gradient: Activations, result: Activations, x: Activations) -> tuple[Activations]:
+def _softplus_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
     return (gradient * x.sigmoid(),)
 
 
-def _normal_rule(gradient: Activations, result: Activations, x: Activations) -> tuple[Activations]:
-    return (gradient * (x * x * -0.5)._exp() * (1 / math.sqrt(2 * math.pi)),)
+def _normal_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return (gradient * (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi)),)

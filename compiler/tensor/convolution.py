@@ -1,6 +1,6 @@
 """Convolutions and pooling: windows of the padded input as views, then a contraction or a reduction over them.
 
-A window's index is output * stride + tap * dilation along each axis (`Movement._windows`), so a convolution is the
+A window's index is output * stride + tap * dilation along each axis (`movement.windows_along`), so a convolution is the
 contraction of the matrix product with such indices. Layouts are (N, C, …) and (outputs, inputs / groups, …).
 """
 
@@ -9,312 +9,327 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import Scalar
 from ringup.compiler.graph.index import Int
-from ringup.compiler.tensor.core import Core, is_list, number_of, whole_number
-from ringup.compiler.tensor.linear import Linear
+from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.core import is_list, number_of, whole_number
+from ringup.compiler.tensor.indexing import gathered
+from ringup.compiler.tensor.linear import contract
+from ringup.compiler.tensor.movement import add_edges, cut, every_nth, windows_along
+from ringup.compiler.tensor.reductions import over_count
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 PerAxis: TypeAlias = int | Sequence[int]
 Widths: TypeAlias = "list[tuple[int, int]]"
 INTERPOLATIONS = ("nearest", "linear")
 
 
-class Convolution(Linear):
-    """Convolutions, pooling, interpolation."""
+def conv(
+    tensor: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: PerAxis = 1,
+    padding: PerAxis | str | Sequence[tuple[int, int]] = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the convolution (cross-correlation) of (N, C, …) with weight (outputs, C / groups, …), as many axes as
+    the weight has.
 
-    __slots__ = ()
+    `padding`: zeros on both sides, a pair for each axis, "same" (for a stride of 1) or "valid".
+    """
+    n = weight.ndim - 2
+    _check_conv(tensor, weight, groups, n)
+    steps, taps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
+    kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
+    sides = widths(padding, kernel, steps, taps)
+    kind = dtypes.promote(tensor.dtype, weight.dtype)
+    made = _conv(tensor.cast(kind), weight.cast(kind), steps, sides, taps, groups)
+    return made if bias is None else made + bias.reshape((-1, *[1] * n))
 
-    def conv(
-        self,
-        weight: Core,
-        bias: Core | None = None,
-        *,
-        stride: PerAxis = 1,
-        padding: PerAxis | str | Sequence[tuple[int, int]] = 0,
-        dilation: PerAxis = 1,
-        groups: int = 1,
-    ) -> Self:
-        """Return the convolution (cross-correlation) of (N, C, …) with weight (outputs, C / groups, …), as many axes as
-        the weight has.
 
-        `padding`: zeros on both sides, a pair for each axis, "same" (for a stride of 1) or "valid".
-        """
-        n = weight.ndim - 2
-        self._check_conv(weight, groups, n)
-        steps, taps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
-        kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
-        sides = widths(padding, kernel, steps, taps)
-        kind = dtypes.promote(self.dtype, weight.dtype)
-        made = self.cast(kind)._conv(weight.cast(kind), steps, sides, taps, groups)
-        return made if bias is None else made + self._of(bias._node).reshape((-1, *[1] * n))
-
-    def _check_conv(self, weight: Core, groups: int, n: int) -> None:
-        if n < 1 or self.ndim != n + 2:
-            raise ValueError(
-                f"conv of {list(self.shape)} with weight {list(weight.shape)}: (N, C, …) and (outputs, C / groups, …) of equal rank"
-            )
-        if (
-            whole_number(groups, "a count of groups") < 1
-            or weight.shape[0] % groups != 0
-            or weight.shape[1] * groups != self.shape[1]
-        ):
-            raise ValueError(
-                f"conv of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: it takes {weight.shape[1] * groups} channels"
-            )
-
-    def _conv(self, weight: Core, steps: list[int], sides: Widths, taps: list[int], groups: int) -> Self:
-        kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
-        padded = self._pad([(0, 0), (0, 0), *sides])
-        x = padded._window_view(kernel, steps, taps)  # (N, C, outputs…, taps…)
-        n = len(kernel)
-        outputs = x.shape[2 : 2 + n]
-        batch, channels = self.shape[0], self.shape[1]
-        each = number_of(weight.shape[0], "conv") // groups
-        x = x.reshape((batch, groups, 1, channels // groups, *outputs, *kernel))
-        w = self._of(weight._node).reshape((1, groups, each, channels // groups, *[1] * n, *kernel))
-        made = x._contract(w, [3, *range(4 + n, 4 + 2 * n)])
-        made = made.reshape((batch, weight.shape[0], *outputs))
-        rule = partial(_conv_rule, steps, sides, taps, groups)
-        return made._with_rule(rule, self, weight) if made.dtype.is_float else made
-
-    def _window_view(self, kernel: Sequence[int], steps: Sequence[int], taps: Sequence[int]) -> Self:
-        """Return (N, C, outputs…, taps…) of the last axes."""
-        n, lead = len(kernel), self.ndim - len(kernel)
-        for i, (size, length) in enumerate(zip(kernel, self.shape[lead:], strict=True)):
-            if number_of(length, "a window") < taps[i] * (size - 1) + 1:
-                raise ValueError(
-                    f"windows of {list(kernel)} (dilation {list(taps)}) over {list(self.shape)}: larger than axis {lead + i}"
-                )
-        made = self
-        for i in range(n):
-            made = made._windows(lead + 2 * i, kernel[i], steps[i], taps[i])
-        return made.permute([*range(lead), *(lead + 2 * i for i in range(n)), *(lead + 2 * i + 1 for i in range(n))])
-
-    def conv1d(self, weight: Core, bias: Core | None = None, **how: Any) -> Self:
-        """Return the convolution of (N, C, L); see `conv`."""
-        return self._of_rank(weight, 3).conv(weight, bias, **how)
-
-    def conv2d(self, weight: Core, bias: Core | None = None, **how: Any) -> Self:
-        """Return the convolution of (N, C, H, W); see `conv`."""
-        return self._of_rank(weight, 4).conv(weight, bias, **how)
-
-    def conv3d(self, weight: Core, bias: Core | None = None, **how: Any) -> Self:
-        """Return the convolution of (N, C, D, H, W); see `conv`."""
-        return self._of_rank(weight, 5).conv(weight, bias, **how)
-
-    def _of_rank(self, weight: Core, rank: int) -> Self:
-        if weight.ndim != rank:
-            raise ValueError(f"conv{rank - 2}d with a weight of {list(weight.shape)}: {rank} axes")
-        return self
-
-    def conv_transpose(
-        self,
-        weight: Core,
-        bias: Core | None = None,
-        *,
-        stride: PerAxis = 1,
-        padding: PerAxis | Sequence[tuple[int, int]] = 0,
-        output_padding: PerAxis = 0,
-        dilation: PerAxis = 1,
-        groups: int = 1,
-    ) -> Self:
-        """Return the transposed convolution of (N, C, …) with weight (C, outputs / groups, …): the gradient of `conv`
-        by its input.
-        """
-        n = weight.ndim - 2
-        if n < 1 or self.ndim != n + 2 or weight.shape[0] != self.shape[1] or groups < 1 or self.shape[1] % groups != 0:
-            raise ValueError(
-                f"conv_transpose of {list(self.shape)} with weight {list(weight.shape)} in {groups} groups: they do not fit"
-            )
-        steps, taps, more = (
-            per_axis(stride, n, "stride"),
-            per_axis(dilation, n, "dilation"),
-            per_axis(output_padding, n, "output_padding"),
+def _check_conv(tensor: Tensor, weight: Tensor, groups: int, n: int) -> None:
+    """Refuse a weight that does not fit over `n` axes."""
+    if n < 1 or tensor.ndim != n + 2:
+        raise ValueError(
+            f"conv of {list(tensor.shape)} with weight {list(weight.shape)}: (N, C, …) and (outputs, C / groups, …) of equal rank"
         )
-        kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
-        sides = widths(padding, kernel, steps, taps)
-        lengths = [number_of(size, "conv_transpose") for size in self.shape[2:]]
-        whole = [(length - 1) * step + tap * (size - 1) + 1 - a - b + extra
-                 for length, step, tap, size, (a, b), extra in zip(lengths, steps, taps, kernel, sides, more, strict=True)]  # fmt: skip
-        kind = dtypes.promote(self.dtype, weight.dtype)
-        made = self.cast(kind)._conv_back(self._of(weight._node).cast(kind), whole, steps, sides, taps, groups)
-        return made if bias is None else made + self._of(bias._node).reshape((-1, *[1] * n))
-
-    conv_transpose1d = conv_transpose2d = conv_transpose3d = conv_transpose
-
-    def _conv_back(
-        self, weight: Self, whole: Sequence[Int], steps: list[int], sides: Widths, taps: list[int], groups: int
-    ) -> Self:
-        """Return a convolution's gradient by its input of sizes `whole`: zeros put between, then the convolution with
-        the mirrored weight.
-        """
-        n = len(steps)
-        spaced = self
-        for i in range(n):
-            spaced = spaced._spaced(2 + i, steps[i])
-        kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
-        edges: Widths = []
-        for i in range(n):
-            reach = taps[i] * (kernel[i] - 1)
-            before = reach - sides[i][0]
-            after = number_of(whole[i], "conv") + reach - number_of(spaced.shape[2 + i], "conv") - before
-            edges.append((before, after))
-        outputs, each = weight.shape[0], weight.shape[1]
-        grouped = (
-            weight.flip(tuple(range(2, 2 + n))).reshape((groups, outputs // groups, each, *kernel)).transpose(1, 2)
+    if (
+        whole_number(groups, "a count of groups") < 1
+        or weight.shape[0] % groups != 0
+        or weight.shape[1] * groups != tensor.shape[1]
+    ):
+        raise ValueError(
+            f"conv of {list(tensor.shape)} with weight {list(weight.shape)} in {groups} groups: it takes {weight.shape[1] * groups} channels"
         )
-        mirrored = grouped.reshape((each * groups, outputs // groups, *kernel))
-        padded = spaced.pad([(0, 0), (0, 0), *edges])
-        return padded._conv(mirrored, [1] * n, [(0, 0)] * n, taps, groups)
 
-    def _spaced(self, axis: int, step: int) -> Self:
-        """Return it with step - 1 zeros between neighbours along an axis."""
-        if step == 1 or self.shape[axis] == 0:
-            return self
-        size = number_of(self.shape[axis], "zeros between")
-        made = self.unsqueeze(axis + 1)._pad([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(self.ndim + 1)])
-        return made.flatten(axis, axis + 1)._cut(axis, 0, (size - 1) * step + 1)
 
-    # pooling
+def _conv(tensor: Tensor, weight: Tensor, steps: list[int], sides: Widths, taps: list[int], groups: int) -> Tensor:
+    """Return the convolution of two tensors of one dtype that have been checked."""
+    kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
+    padded = add_edges(tensor, [(0, 0), (0, 0), *sides])
+    x = _window_view(padded, kernel, steps, taps)
+    n = len(kernel)
+    outputs = x.shape[2 : 2 + n]
+    batch, channels = tensor.shape[0], tensor.shape[1]
+    each = number_of(weight.shape[0], "conv") // groups
+    x = x.reshape((batch, groups, 1, channels // groups, *outputs, *kernel))
+    w = weight.reshape((1, groups, each, channels // groups, *[1] * n, *kernel))
+    made = contract(x, w, [3, *range(4 + n, 4 + 2 * n)])
+    made = made.reshape((batch, weight.shape[0], *outputs))
+    rule = partial(_conv_rule, steps, sides, taps, groups)
+    return made._with_rule(rule, tensor, weight) if made.dtype.is_float else made
 
-    def _pooled(
-        self,
-        kernel: PerAxis,
-        stride: PerAxis | None,
-        padding: PerAxis,
-        dilation: PerAxis,
-        *,
-        ceil: bool,
-        value: Scalar,
-        beyond: Scalar,
-    ) -> tuple[Self, list[int]]:
-        """Return (…, outputs…, taps…) of the last axes, edges filled with `value`, what `ceil` adds with `beyond`; and
-        the axes of the taps.
-        """
-        n = len(kernel) if is_list(kernel) else 2
-        sizes = per_axis(kernel, n, "kernel")
-        steps = sizes if stride is None else per_axis(stride, n, "stride")
-        taps = per_axis(dilation, n, "dilation")
-        if self.ndim < n:
-            raise ValueError(f"pooling of {list(self.shape)} by {sizes}: {n} axes at least")
-        sides, lead = widths(padding, sizes, steps, taps), [(0, 0)] * (self.ndim - n)
-        padded = self._pad([*lead, *sides], value)
-        if ceil:
-            more = [(0, self._ceil_extra(number_of(length, "pooling"), after, size, step, tap))
-                    for (_, after), length, size, step, tap in zip(sides, padded.shape[-n:], sizes, steps, taps, strict=True)]  # fmt: skip
-            padded = padded._pad([*lead, *more], beyond)
-        made = padded._window_view(sizes, steps, taps)
-        return made, list(range(made.ndim - n, made.ndim))
 
-    @staticmethod
-    def _ceil_extra(length: int, after: int, size: int, step: int, tap: int) -> int:
-        """Return how much to add for one more, partly filled window; none that would start in the edge behind the
-        input.
-        """
-        reach = tap * (size - 1) + 1
-        count = -(-(length - reach) // step) + 1
-        if (count - 1) * step >= length - after:
-            count -= 1
-        return max((count - 1) * step + reach - length, 0)
-
-    def max_pool(
-        self,
-        kernel: PerAxis = 2,
-        stride: PerAxis | None = None,
-        padding: PerAxis = 0,
-        dilation: PerAxis = 1,
-        *,
-        ceil: bool = False,
-    ) -> Self:
-        """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel
-        unless said.
-        """
-        made, axes = self._pooled(
-            kernel, stride, padding, dilation, ceil=ceil, value=self.dtype.least, beyond=self.dtype.least
-        )
-        return made.max(axes)
-
-    def avg_pool(
-        self,
-        kernel: PerAxis = 2,
-        stride: PerAxis | None = None,
-        padding: PerAxis = 0,
-        *,
-        ceil: bool = False,
-        count_padding: bool = True,
-    ) -> Self:
-        """Return the mean of each window; without `count_padding` over what is not padding only."""
-        made, axes = self._wide()._pooled(kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
-        summed = made.sum(axes)
-        if count_padding and not ceil:
-            return summed._over(summed, math.prod(number_of(made.shape[axis], "pooling") for axis in axes))._narrow(
-                self
-            )
-        n = len(axes)
-        ones = self._constant(1.0, summed.dtype, (1,) * (self.ndim - n) + self.shape[-n:])
-        counted, axes = ones._pooled(kernel, stride, padding, 1, ceil=ceil, value=float(count_padding), beyond=0.0)
-        return (summed / counted.sum(axes))._narrow(self)
-
-    def lp_pool(self, order: float, kernel: PerAxis = 2, stride: PerAxis | None = None, *, ceil: bool = False) -> Self:
-        """Return the norm of that order of each window."""
-        made, axes = self._wide().abs().pow(order)._pooled(kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
-        return made.sum(axes).pow(1 / order)._narrow(self)
-
-    max_pool1d = max_pool2d = max_pool3d = max_pool
-    avg_pool1d = avg_pool2d = avg_pool3d = avg_pool
-
-    def interpolate(self, sizes: Sequence[int], mode: str = "nearest", *, align_corners: bool = False) -> Self:
-        """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours
-        (half-pixel centres or corners).
-        """
-        if mode not in INTERPOLATIONS:
-            raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(INTERPOLATIONS)}")
-        sizes = [whole_number(one, "a size") for one in sizes]
-        if not 0 < len(sizes) <= self.ndim or min(sizes) < 1:
+def _window_view(tensor: Tensor, kernel: Sequence[int], steps: Sequence[int], taps: Sequence[int]) -> Tensor:
+    """Return the windows over the last axes: (N, C, outputs…, taps…)."""
+    n, lead = len(kernel), tensor.ndim - len(kernel)
+    for i, (size, length) in enumerate(zip(kernel, tensor.shape[lead:], strict=True)):
+        if number_of(length, "a window") < taps[i] * (size - 1) + 1:
             raise ValueError(
-                f"interpolate of {list(self.shape)} to {list(sizes)}: a size of 1 or more for some of the last axes"
+                f"windows of {list(kernel)} (dilation {list(taps)}) over {list(tensor.shape)}: larger than axis {lead + i}"
             )
-        made = self if mode == "nearest" else self._wide()
-        for place, size in enumerate(sizes):
-            axis = self.ndim - len(sizes) + place
-            length = number_of(self.shape[axis], "interpolate")
-            if size == length:
-                continue
-            if mode == "nearest":
-                made = made._picked(axis, [i * length // size for i in range(size)])
-                continue
-            at = [
-                i * (length - 1) / max(size - 1, 1) if align_corners else max((i + 0.5) * length / size - 0.5, 0.0)
-                for i in range(size)
-            ]
-            low = [min(math.floor(x), length - 1) for x in at]
-            weight = self._from_list([x - i for x, i in zip(at, low, strict=True)], made.dtype)
-            weight = weight.reshape(tuple(size if i == axis else 1 for i in range(self.ndim)))
-            first, second = made._picked(axis, low), made._picked(axis, [min(i + 1, length - 1) for i in low])
-            made = first + (second - first) * weight
-        return made if mode == "nearest" else made._narrow(self)
+    made = tensor
+    for i in range(n):
+        made = windows_along(made, lead + 2 * i, kernel[i], steps[i], taps[i])
+    return made.permute([*range(lead), *(lead + 2 * i for i in range(n)), *(lead + 2 * i + 1 for i in range(n))])
 
-    def _picked(self, axis: int, places: Sequence[int]) -> Self:
-        """Return the elements at `places` along an axis: by a view where they are evenly spread, else gathered."""
-        count, length = len(places), number_of(self.shape[axis], "a pick")
-        if count % length == 0 and list(places) == [i // (count // length) for i in range(count)]:
-            return self.repeat_interleave(count // length, axis)
-        if length % count == 0 and list(places) == [i * (length // count) for i in range(count)]:
-            return self._every(axis, length // count)
-        return self._gathered(axis, self._from_list(places, dtypes.int32))
 
-    def _gathered(self, axis: int, places: Self) -> Self:
-        """Return the elements at a 1-d tensor of places along an axis."""
-        raise NotImplementedError
+def conv1d(tensor: Tensor, weight: Tensor, bias: Tensor | None = None, **how: Any) -> Tensor:
+    """Return the convolution of (N, C, L); see `conv`."""
+    _check_rank(weight, 3)
+    return tensor.conv(weight, bias, **how)
 
-    def _from_list(self, values: Sequence[float], dtype: dtypes.DType) -> Self:
-        """Return a small constant table."""
-        raise NotImplementedError
+
+def conv2d(tensor: Tensor, weight: Tensor, bias: Tensor | None = None, **how: Any) -> Tensor:
+    """Return the convolution of (N, C, H, W); see `conv`."""
+    _check_rank(weight, 4)
+    return tensor.conv(weight, bias, **how)
+
+
+def conv3d(tensor: Tensor, weight: Tensor, bias: Tensor | None = None, **how: Any) -> Tensor:
+    """Return the convolution of (N, C, D, H, W); see `conv`."""
+    _check_rank(weight, 5)
+    return tensor.conv(weight, bias, **how)
+
+
+def _check_rank(weight: Tensor, rank: int) -> None:
+    """Refuse a weight of another number of axes."""
+    if weight.ndim != rank:
+        raise ValueError(f"conv{rank - 2}d with a weight of {list(weight.shape)}: {rank} axes")
+
+
+def conv_transpose(
+    tensor: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: PerAxis = 1,
+    padding: PerAxis | Sequence[tuple[int, int]] = 0,
+    output_padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the transposed convolution of (N, C, …) with weight (C, outputs / groups, …): the gradient of `conv`
+    by its input.
+    """
+    n = weight.ndim - 2
+    if (
+        n < 1
+        or tensor.ndim != n + 2
+        or weight.shape[0] != tensor.shape[1]
+        or groups < 1
+        or tensor.shape[1] % groups != 0
+    ):
+        raise ValueError(
+            f"conv_transpose of {list(tensor.shape)} with weight {list(weight.shape)} in {groups} groups: they do not fit"
+        )
+    steps, taps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
+    more = per_axis(output_padding, n, "output_padding")
+    kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
+    sides = widths(padding, kernel, steps, taps)
+    lengths = [number_of(size, "conv_transpose") for size in tensor.shape[2:]]
+    whole = [(length - 1) * step + tap * (size - 1) + 1 - a - b + extra
+             for length, step, tap, size, (a, b), extra in zip(lengths, steps, taps, kernel, sides, more, strict=True)]  # fmt: skip
+    kind = dtypes.promote(tensor.dtype, weight.dtype)
+    made = _conv_back(tensor.cast(kind), weight.cast(kind), whole, steps, sides, taps, groups)
+    return made if bias is None else made + bias.reshape((-1, *[1] * n))
+
+
+def _conv_back(
+    tensor: Tensor, weight: Tensor, whole: Sequence[Int], steps: list[int], sides: Widths, taps: list[int], groups: int
+) -> Tensor:
+    """Return a convolution's gradient by its input of sizes `whole`: zeros put between, then the convolution with
+    the mirrored weight.
+    """
+    n = len(steps)
+    spaced = tensor
+    for i in range(n):
+        spaced = _spaced(spaced, 2 + i, steps[i])
+    kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
+    edges: Widths = []
+    for i in range(n):
+        reach = taps[i] * (kernel[i] - 1)
+        before = reach - sides[i][0]
+        after = number_of(whole[i], "conv") + reach - number_of(spaced.shape[2 + i], "conv") - before
+        edges.append((before, after))
+    outputs, each = weight.shape[0], weight.shape[1]
+    grouped = weight.flip(tuple(range(2, 2 + n))).reshape((groups, outputs // groups, each, *kernel)).transpose(1, 2)
+    mirrored = grouped.reshape((each * groups, outputs // groups, *kernel))
+    padded = spaced.pad([(0, 0), (0, 0), *edges])
+    return _conv(padded, mirrored, [1] * n, [(0, 0)] * n, taps, groups)
+
+
+def _spaced(tensor: Tensor, axis: int, step: int) -> Tensor:
+    """Return it with step - 1 zeros between neighbours along an axis."""
+    if step == 1 or tensor.shape[axis] == 0:
+        return tensor
+    size = number_of(tensor.shape[axis], "zeros between")
+    edges = [(0, step - 1) if i == axis + 1 else (0, 0) for i in range(tensor.ndim + 1)]
+    made = add_edges(tensor.unsqueeze(axis + 1), edges)
+    return cut(made.flatten(axis, axis + 1), axis, 0, (size - 1) * step + 1)
+
+
+# pooling
+
+
+def _pooled(
+    tensor: Tensor,
+    kernel: PerAxis,
+    stride: PerAxis | None,
+    padding: PerAxis,
+    dilation: PerAxis,
+    *,
+    ceil: bool,
+    value: Scalar,
+    beyond: Scalar,
+) -> tuple[Tensor, list[int]]:
+    """Return (…, outputs…, taps…) of the last axes, edges filled with `value`, what `ceil` adds with `beyond`; and
+    the axes of the taps.
+    """
+    n = len(kernel) if is_list(kernel) else 2
+    sizes = per_axis(kernel, n, "kernel")
+    steps = sizes if stride is None else per_axis(stride, n, "stride")
+    taps = per_axis(dilation, n, "dilation")
+    if tensor.ndim < n:
+        raise ValueError(f"pooling of {list(tensor.shape)} by {sizes}: {n} axes at least")
+    sides, lead = widths(padding, sizes, steps, taps), [(0, 0)] * (tensor.ndim - n)
+    padded = add_edges(tensor, [*lead, *sides], value)
+    if ceil:
+        more = [(0, _ceil_extra(number_of(length, "pooling"), after, size, step, tap))
+                for (_, after), length, size, step, tap in zip(sides, padded.shape[-n:], sizes, steps, taps, strict=True)]  # fmt: skip
+        padded = add_edges(padded, [*lead, *more], beyond)
+    made = _window_view(padded, sizes, steps, taps)
+    return made, list(range(made.ndim - n, made.ndim))
+
+
+def _ceil_extra(length: int, after: int, size: int, step: int, tap: int) -> int:
+    """Return how much to add for one more, partly filled window; none that would start in the edge behind the
+    input.
+    """
+    reach = tap * (size - 1) + 1
+    count = -(-(length - reach) // step) + 1
+    if (count - 1) * step >= length - after:
+        count -= 1
+    return max((count - 1) * step + reach - length, 0)
+
+
+def max_pool(
+    tensor: Tensor,
+    kernel: PerAxis = 2,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    *,
+    ceil: bool = False,
+) -> Tensor:
+    """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel
+    unless said.
+    """
+    made, axes = _pooled(
+        tensor, kernel, stride, padding, dilation, ceil=ceil, value=tensor.dtype.least, beyond=tensor.dtype.least
+    )
+    return made.max(axes)
+
+
+def avg_pool(
+    tensor: Tensor,
+    kernel: PerAxis = 2,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    *,
+    ceil: bool = False,
+    count_padding: bool = True,
+) -> Tensor:
+    """Return the mean of each window; without `count_padding` over what is not padding only."""
+    made, axes = _pooled(widened(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
+    summed = made.sum(axes)
+    if count_padding and not ceil:
+        count = math.prod(number_of(made.shape[axis], "pooling") for axis in axes)
+        return narrowed(over_count(summed, count), tensor)
+    n = len(axes)
+    ones = tensor._constant(1.0, summed.dtype, (1,) * (tensor.ndim - n) + tensor.shape[-n:])
+    counted, axes = _pooled(ones, kernel, stride, padding, 1, ceil=ceil, value=float(count_padding), beyond=0.0)
+    return narrowed(summed / counted.sum(axes), tensor)
+
+
+def lp_pool(
+    tensor: Tensor, order: float, kernel: PerAxis = 2, stride: PerAxis | None = None, *, ceil: bool = False
+) -> Tensor:
+    """Return the norm of that order of each window."""
+    powers = widened(tensor).abs().pow(order)
+    made, axes = _pooled(powers, kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
+    return narrowed(made.sum(axes).pow(1 / order), tensor)
+
+
+def interpolate(tensor: Tensor, sizes: Sequence[int], mode: str = "nearest", *, align_corners: bool = False) -> Tensor:
+    """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours
+    (half-pixel centres or corners).
+    """
+    if mode not in INTERPOLATIONS:
+        raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(INTERPOLATIONS)}")
+    sizes = [whole_number(one, "a size") for one in sizes]
+    if not 0 < len(sizes) <= tensor.ndim or min(sizes) < 1:
+        raise ValueError(
+            f"interpolate of {list(tensor.shape)} to {list(sizes)}: a size of 1 or more for some of the last axes"
+        )
+    made = tensor if mode == "nearest" else widened(tensor)
+    for place, size in enumerate(sizes):
+        axis = tensor.ndim - len(sizes) + place
+        length = number_of(tensor.shape[axis], "interpolate")
+        if size == length:
+            continue
+        if mode == "nearest":
+            made = _picked(made, axis, [i * length // size for i in range(size)])
+            continue
+        at = [
+            i * (length - 1) / max(size - 1, 1) if align_corners else max((i + 0.5) * length / size - 0.5, 0.0)
+            for i in range(size)
+        ]
+        low = [min(math.floor(x), length - 1) for x in at]
+        weight = tensor._from_array(np.array([x - i for x, i in zip(at, low, strict=True)], made.dtype.numpy))
+        weight = weight.reshape(tuple(size if i == axis else 1 for i in range(tensor.ndim)))
+        first, second = _picked(made, axis, low), _picked(made, axis, [min(i + 1, length - 1) for i in low])
+        made = first + (second - first) * weight
+    return made if mode == "nearest" else narrowed(made, tensor)
+
+
+def _picked(tensor: Tensor, axis: int, places: Sequence[int]) -> Tensor:
+    """Return the elements at `places` along an axis: by a view where they are evenly spread, else gathered."""
+    count, length = len(places), number_of(tensor.shape[axis], "a pick")
+    if count % length == 0 and list(places) == [i // (count // length) for i in range(count)]:
+        return tensor.repeat_interleave(count // length, axis)
+    if length % count == 0 and list(places) == [i * (length // count) for i in range(count)]:
+        return every_nth(tensor, axis, length // count)
+    return gathered(tensor, axis, tensor._from_array(np.array(places, np.int32)))
 
 
 def per_axis(value: PerAxis, n: int, what: str) -> list[int]:
@@ -361,18 +376,18 @@ def _conv_rule(
     sides: Widths,
     taps: list[int],
     groups: int,
-    gradient: Convolution,
-    _result: Convolution,
-    x: Convolution,
-    weight: Convolution,
-) -> tuple[Convolution, Convolution]:
-    by_input = gradient._conv_back(weight, x.shape[2:], steps, sides, taps, groups)
+    gradient: Tensor,
+    _result: Tensor,
+    x: Tensor,
+    weight: Tensor,
+) -> tuple[Tensor, Tensor]:
+    by_input = _conv_back(gradient, weight, x.shape[2:], steps, sides, taps, groups)
     n = len(steps)
     kernel = [number_of(size, "conv") for size in weight.shape[2:]]
-    windows = x._pad([(0, 0), (0, 0), *sides])._window_view(kernel, steps, taps)
+    windows = _window_view(add_edges(x, [(0, 0), (0, 0), *sides]), kernel, steps, taps)
     batch, channels, outputs = x.shape[0], x.shape[1], windows.shape[2 : 2 + n]
     each = number_of(weight.shape[0], "conv") // groups
     left = gradient.reshape((batch, groups, each, 1, *outputs, *[1] * n))
     right = windows.reshape((batch, groups, 1, channels // groups, *outputs, *kernel))
-    by_weight = left._contract(right, [0, *range(4, 4 + n)], weight.dtype)
+    by_weight = contract(left, right, [0, *range(4, 4 + n)], weight.dtype)
     return by_input, by_weight.reshape(weight.shape)

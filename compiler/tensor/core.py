@@ -1,5 +1,5 @@
-"""What every tensor is underneath: a lazy graph node, numbers beside it made tensors, shapes made equal. Methods are in
-the modules above.
+"""The state of a tensor: a lazy graph node, and where assignments to it are written. Also what every operation needs:
+operands made tensors, shapes made equal, axes checked. The operations themselves are functions in the modules above.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.dtypes import DType, Scalar
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op, Shape
+from ringup.compiler.tensor.arrays import as_array, memory_of
 
 DTypeLike: TypeAlias = DType | str
 Axes: TypeAlias = int | Sequence[int] | None
 Steps: TypeAlias = tuple[Callable[[Node], Node], ...]
 
-# every tensor there is, by identity: what an assignment must not change under another tensor's feet, and where
-# backward() looks for leaves
+# every live tensor, by identity: `realize` finds here the tensors that still read what an assignment overwrites
 LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
 
 # gradients of whole functions, by their result: (rule, operands); the rule gets (gradient, result, *operands) and
@@ -30,8 +30,8 @@ LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
 Rule: TypeAlias = "Callable[..., Sequence[Core | None]]"
 RULES: WeakKeyDictionary[Node, tuple[Rule, tuple[Node, ...]]] = WeakKeyDictionary()
 
-
-LARGEST_FLOAT = int(sys.float_info.max)  # of Python's, which constants are kept in
+# constants are kept as Python's floats
+LARGEST_FLOAT = int(sys.float_info.max)
 
 
 def Size(name: str, lo: int, hi: int) -> Int:
@@ -97,20 +97,20 @@ def number_of(size: Int, why: str) -> int:
 
 
 class Core:
-    """A lazy tensor. Two are never equal by value in Python's sense: `==` is elementwise, and hashing goes by
-    identity.
-    """
+    """The state of a lazy tensor. Tensors hash by identity, because `==` compares elements."""
 
     __slots__ = ("__weakref__", "_base", "_node", "_owns", "grad", "requires_grad")
 
-    __array_ufunc__: ClassVar[None] = None  # NumPy leaves `array * tensor` to us
+    # NumPy leaves `array * tensor` to us
+    __array_ufunc__: ClassVar[None] = None
     __hash__ = object.__hash__
 
     _node: Node
     # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), and the steps that make the
     # view of that one's node
     _base: tuple[ref[Core] | None, Steps] | None
-    _owns: bool  # whether the node is a state of memory that is this tensor's alone
+    # whether the node is a state of memory that is this tensor's alone
+    _owns: bool
     grad: Self | None
     requires_grad: bool
 
@@ -173,7 +173,9 @@ class Core:
     @classmethod
     def _from_array(cls, array: object, name: str = "") -> Self:
         """Return a tensor of the bytes of an array, or of a list of numbers in their default types."""
-        raise NotImplementedError
+        made = cls._of(memory_of(as_array(array, None), name))
+        made._owns = True
+        return made
 
     def _lift(self, other: object, *, weak: bool = True) -> Self:
         """Return an operand as a tensor; a Python number takes this tensor's type where it can."""
@@ -195,6 +197,7 @@ class Core:
         return cls._of(graph.node(Op.IOTA, dtype, as_shape((count,))))
 
     def _scalar_dtype(self, value: Scalar) -> DType:
+        """Return the type of a Python number beside this tensor; a ValueError where it does not fit."""
         kind = dtypes.of_scalar(value, self.dtype)
         if kind.is_integer and not isinstance(value, float) and not int(kind.least) <= value <= int(kind.greatest):
             raise ValueError(
@@ -214,20 +217,15 @@ class Core:
         return [self._of(spread(graph.cast(one._node, kind), shape)) for one in lifted]
 
     def _apply(self, op: Op, *others: Core) -> Self:
-        """Return an elementwise node over operands that fit already."""
+        """Return the elementwise operation on operands of one dtype and one shape."""
         return self._of(graph.elementwise(op, self._node, *(one._node for one in others)))
 
     def _with_rule(self, rule: Rule, *operands: Core) -> Self:
         """Give this result a gradient of its own instead of that of the nodes it is made of."""
-        if all(one._node is not self._node for one in operands):  # a function wins over those it is made of
+        # a function wins over those it is made of
+        if all(one._node is not self._node for one in operands):
             RULES[self._node] = (rule, tuple(one._node for one in operands))
         return self
-
-    def cast(self, dtype: DTypeLike) -> Self:
-        """Return the elements converted: floats round to nearest even, float to integer cuts off and saturates (NaN is
-        0), to bool is x != 0.
-        """
-        return self._of(graph.cast(self._node, as_dtype(dtype)))
 
     def _axis(self, axis: int, extra: int = 0) -> int:
         """Return an axis counted from the front, checked; `extra` for places between axes."""
@@ -274,11 +272,6 @@ def spread(source: Node, shape: Shape) -> Node:
     if len(source.shape) != len(shape):
         source = graph.reshape(source, (1,) * (len(shape) - len(source.shape)) + source.shape)
     return graph.expand(source, shape)
-
-
-def detached(source: Node) -> Node:
-    """Return a node that no gradient passes: a BITCAST to its own dtype, which evaluation drops (`order.prepared`)."""
-    return graph.node(Op.BITCAST, source.dtype, source.shape, (source,))
 
 
 def total(sizes: Iterable[Int]) -> Int:

@@ -20,6 +20,7 @@ from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor import gguf_layout
 from ringup.compiler.tensor.gguf_layout import Blocks
+from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.compiler.tensor.whole_file import write_whole
 from ringup.errors import CompileError
@@ -170,7 +171,7 @@ def dequantised(blocks: Tensor, kind: str) -> Tensor:
 
 
 def _half(blocks: Tensor, at: int) -> Tensor:
-    return blocks._cut(1, at, at + 2).view(dtypes.float16).float()
+    return cut(blocks, 1, at, at + 2).view(dtypes.float16).float()
 
 
 def _nibbles(bytes_: Tensor) -> Tensor:
@@ -179,38 +180,38 @@ def _nibbles(bytes_: Tensor) -> Tensor:
 
 
 def _fifth_bits(blocks: Tensor, at: int) -> Tensor:
-    bits = blocks._cut(1, at, at + 4).view(dtypes.uint32)
+    bits = cut(blocks, 1, at, at + 4).view(dtypes.uint32)
     return ((bits >> Tensor.arange(32, dtype=dtypes.uint32)) & 1).int() << 4
 
 
 def _q4_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * (_nibbles(blocks._cut(1, 2, 18)) - 8).float()
+    return _half(blocks, 0) * (_nibbles(cut(blocks, 1, 2, 18)) - 8).float()
 
 
 def _q4_1(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * _nibbles(blocks._cut(1, 4, 20)).float() + _half(blocks, 2)
+    return _half(blocks, 0) * _nibbles(cut(blocks, 1, 4, 20)).float() + _half(blocks, 2)
 
 
 def _q5_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * ((_nibbles(blocks._cut(1, 6, 22)) | _fifth_bits(blocks, 2)) - 16).float()
+    return _half(blocks, 0) * ((_nibbles(cut(blocks, 1, 6, 22)) | _fifth_bits(blocks, 2)) - 16).float()
 
 
 def _q5_1(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * (_nibbles(blocks._cut(1, 8, 24)) | _fifth_bits(blocks, 4)).float() + _half(blocks, 2)
+    return _half(blocks, 0) * (_nibbles(cut(blocks, 1, 8, 24)) | _fifth_bits(blocks, 4)).float() + _half(blocks, 2)
 
 
 def _q8_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * blocks._cut(1, 2, 34).view(dtypes.int8).float()
+    return _half(blocks, 0) * cut(blocks, 1, 2, 34).view(dtypes.int8).float()
 
 
 def _q4_k(blocks: Tensor) -> Tensor:
     """Return eight groups of 32, each with a scale and a least value of 6 bits: four whole in low bits, four whose top
     2 bits lie above them.
     """
-    first, second, third = (blocks._cut(1, 4 + 4 * i, 8 + 4 * i) for i in range(3))
+    first, second, third = (cut(blocks, 1, 4 + 4 * i, 8 + 4 * i) for i in range(3))
     scales = (first & 63).cat((third & 15) | ((first >> 6) << 4), axis=1).int().float()
     least = (second & 63).cat((third >> 4) | ((second >> 6) << 4), axis=1).int().float()
-    numbers = _nibbles(blocks._cut(1, 16, 144).reshape((-1, 4, 32))).reshape((-1, 8, 32)).float()
+    numbers = _nibbles(cut(blocks, 1, 16, 144).reshape((-1, 4, 32))).reshape((-1, 8, 32)).float()
     made = (_half(blocks, 0) * scales).unsqueeze(2) * numbers - (_half(blocks, 2) * least).unsqueeze(2)
     return made.reshape((-1, 256))
 
@@ -219,10 +220,10 @@ def _q6_k(blocks: Tensor) -> Tensor:
     """Return two halves of 128: four rows of 32 with 4 bits from one half of two rows of bytes, 2 bits from a third; a
     scale for every 16.
     """
-    low = _nibbles(blocks._cut(1, 0, 128).reshape((-1, 2, 64))).reshape((-1, 2, 4, 32))
+    low = _nibbles(cut(blocks, 1, 0, 128).reshape((-1, 2, 64))).reshape((-1, 2, 4, 32))
     shifts = Tensor.arange(0, 8, 2, dtype=dtypes.uint8).reshape((1, 1, 4, 1))
-    high = ((blocks._cut(1, 128, 192).reshape((-1, 2, 1, 32)) >> shifts) & 3).int() << 4
-    scales = _half(blocks, 208) * blocks._cut(1, 192, 208).view(dtypes.int8).float()
+    high = ((cut(blocks, 1, 128, 192).reshape((-1, 2, 1, 32)) >> shifts) & 3).int() << 4
+    scales = _half(blocks, 208) * cut(blocks, 1, 192, 208).view(dtypes.int8).float()
     numbers = ((low | high) - 32).float().reshape((-1, 16, 16))
     return (scales.unsqueeze(2) * numbers).reshape((-1, 256))
 

@@ -17,7 +17,10 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor import order
 from ringup.compiler.tensor.core import RULES
+from ringup.compiler.tensor.indexing import scattered
+from ringup.compiler.tensor.movement import add_edges, cut, cut_axes
 from ringup.compiler.tensor.realize import HISTORY, LEAVES
+from ringup.compiler.tensor.reductions import reduce_axes
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -96,7 +99,7 @@ def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> dict[Node
             raise ValueError(
                 f"a gradient of a tensor of shape {list(loss.shape)} needs the gradient of the tensor itself; a loss is one number"
             )
-        seed = loss._like(1)
+        seed = loss.full_like(1)
     elif seed.shape != loss.shape:
         raise ValueError(f"a gradient of shape {list(seed.shape)} for a tensor of shape {list(loss.shape)}")
     nodes = _ordered(loss.node)
@@ -155,14 +158,14 @@ def _expand(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -
 
 def _pad(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
     widths: tuple[tuple[Int, Int], ...] = node.arg[0]
-    return [
-        given._shrink([(before, before + size) for (before, _), size in zip(widths, sources[0].shape, strict=True)])
-    ]
+    inside = zip(widths, sources[0].shape, strict=True)
+    return [cut_axes(given, [(before, before + size) for (before, _), size in inside])]
 
 
 def _shrink(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
     bounds: tuple[tuple[Int, Int], ...] = node.arg
-    return [given._pad([(start, size - stop) for (start, stop), size in zip(bounds, sources[0].shape, strict=True)])]
+    around = zip(bounds, sources[0].shape, strict=True)
+    return [add_edges(given, [(start, size - stop) for (start, stop), size in around])]
 
 
 def _permute(given: Tensor, _result: Tensor, _sources: list[Tensor], node: Node) -> list[Tensor]:
@@ -175,7 +178,7 @@ def _cat(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> l
     made, start = [], 0
     for one in sources:
         stop: Any = start + one.shape[axis]
-        made.append(given._cut(axis, start, stop))
+        made.append(cut(given, axis, start, stop))
         start = stop
     return made
 
@@ -190,7 +193,7 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
         zero = x == 0
         full = zero.where(1, x)
         zeros = zero.cast(dtypes.int32).sum(axes, keepdims=True)
-        others = full._reduce(Op.MUL, axes, keepdims=True)
+        others = reduce_axes(full, Op.MUL, axes, keepdims=True)
         kept = (zeros == 0).where(others / full, zero.logical_and(zeros == 1).where(others, 0))
         return [given * kept]
     if op is Op.LOGADDEXP:
@@ -251,9 +254,9 @@ def _scanned_logarithm(given: Tensor, result: Tensor, x: Tensor, axis: int) -> T
 def _scanned_extreme(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
     """Return a running extreme's gradient: each element of the result shares among the equals that it is by then."""
     size = x.shape[axis]
-    now, before = result._cut(axis, 1, size), result._cut(axis, 0, size - 1)
+    now, before = cut(result, axis, 1, size), cut(result, axis, 0, size - 1)
     edges = [(1, 0) if i == axis else (0, 0) for i in range(x.ndim)]
-    runs = (now != before).cast(dtypes.int32)._pad(edges, 0).cumsum(axis)
+    runs = add_edges((now != before).cast(dtypes.int32), edges, 0).cumsum(axis)
     hit = (x == result).cast(given.dtype)
     count = hit._of(graph.scan(Op.ADD, hit.node, axis, keys=runs.node))
     share = (given / count).flip(axis)
@@ -263,14 +266,8 @@ def _scanned_extreme(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Ten
 def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
     x, places = sources
     axis: int = node.arg
-    return [
-        x._of(
-            graph.node(
-                Op.SCATTER, x.dtype, x.shape, (x._like(0).node, places.node, given.cast(x.dtype).node), (axis, Op.ADD)
-            )
-        ),
-        None,
-    ]
+    nodes = (x.full_like(0).node, places.node, given.cast(x.dtype).node)
+    return [x._of(graph.node(Op.SCATTER, x.dtype, x.shape, nodes, (axis, Op.ADD))), None]
 
 
 def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
@@ -279,13 +276,9 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
     op: Op | None = node.arg[1]
 
     def gathered(one: Tensor) -> Tensor:
-        cut = one._shrink(
-            [
-                (0, size if i == axis else part)
-                for i, (size, part) in enumerate(zip(one.shape, places.shape, strict=True))
-            ]
-        )
-        return one._of(graph.node(Op.GATHER, one.dtype, places.shape, (cut.node, places.node), axis))
+        sizes = enumerate(zip(one.shape, places.shape, strict=True))
+        part = cut_axes(one, [(0, size if i == axis else wanted) for i, (size, wanted) in sizes])
+        return one._of(graph.node(Op.GATHER, one.dtype, places.shape, (part.node, places.node), axis))
 
     if op is Op.ADD:
         return [given, None, gathered(given)]
@@ -293,12 +286,12 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
         return [given * result / x, None, gathered(given * result) / y]
     if op is None:
         number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.size,))).reshape(y.shape)
-        winner = x._like(-1).cast(dtypes.int32)._scattered(axis, places, number, None)
+        winner = scattered(x.full_like(-1).cast(dtypes.int32), axis, places, number, None)
         last = gathered(winner) == number  # of several at one place the last one stayed
         return [(winner < 0).where(given, 0), None, last.where(gathered(given), 0)]
     mine = (x == result).cast(given.dtype)
     theirs = (y == gathered(result)).cast(given.dtype)
-    share = given / mine._scattered(axis, places, theirs, Op.ADD)
+    share = given / scattered(mine, axis, places, theirs, Op.ADD)
     return [share * mine, None, gathered(share) * theirs]
 
 
@@ -307,7 +300,7 @@ def _after(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) ->
     for store in node.sources[1:]:
         view = store.sources[0]
         made.append(given._of(_through(view, given.node)))
-        written = _back(given._like(0)._of(graph.const(1, given.dtype, view.shape)), view, given)
+        written = _back(given._of(graph.const(1, given.dtype, view.shape)), view, given)
         before = (written != 0).where(0, before)
     return [before, *made]
 
@@ -327,39 +320,44 @@ def _back(given: Tensor, view: Node, like: Tensor) -> Tensor:
     return given
 
 
-OP_RULES: dict[Op, OpRule] = {
-    Op.NEG: lambda g, y, s, n: [-g],
-    Op.ABS: lambda g, y, s, n: [g * (s[0] > 0).where(1.0, (s[0] < 0).where(-1.0, 0.0)).cast(g.dtype)],
-    Op.SQRT: lambda g, y, s, n: [g * 0.5 / y],
-    Op.RECIP: lambda g, y, s, n: [-(g * y * y)],
-    Op.RSQRT: lambda g, y, s, n: [g * -0.5 * y * y * y],
-    Op.EXP2: lambda g, y, s, n: [g * y * math.log(2)],
-    Op.LOG2: lambda g, y, s, n: [g / (s[0] * math.log(2))],
-    Op.SIN: lambda g, y, s, n: [g * s[0].cos()],
-    Op.CAST: lambda g, y, s, n: [g.cast(s[0].dtype) if s[0].dtype.is_float else None],
-    Op.CONTIGUOUS: lambda g, y, s, n: [g],
-    Op.ADD: lambda g, y, s, n: [g, g],
-    Op.SUB: lambda g, y, s, n: [g, -g],
-    Op.MUL: lambda g, y, s, n: [g * s[1], g * s[0]],
-    Op.DIV: lambda g, y, s, n: [g / s[1], -(g * y / s[1])],
-    Op.MOD: lambda g, y, s, n: [g, -(g * (s[0] / s[1]).floor())],
-    Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
-    Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],
-    Op.POW: _pow,
-    Op.LOGADDEXP: lambda g, y, s, n: [g * (s[0] - y).exp(), g * (s[1] - y).exp()],
-    Op.WHERE: lambda g, y, s, n: [None, s[0].where(g, 0), s[0].where(0, g)],
-    Op.RESHAPE: lambda g, y, s, n: [g.reshape(s[0].shape)],
-    Op.PERMUTE: _permute,
-    Op.EXPAND: _expand,
-    Op.PAD: _pad,
-    Op.SHRINK: _shrink,
-    Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],
-    Op.CAT: _cat,
-    Op.REDUCE: _reduce,
-    Op.SCAN: _scan,
-    Op.GATHER: _gather,
-    Op.SCATTER: _scatter,
-    Op.AFTER: _after,
-    Op.STORE: lambda g, y, s, n: [None, g],
-    Op.BUFFER: lambda g, y, s, n: [],
-}
+def _op_rules() -> dict[Op, OpRule]:
+    """Return the table. It stands in a function because mypy reads the module's own statements before `Tensor`."""
+    return {
+        Op.NEG: lambda g, y, s, n: [-g],
+        Op.ABS: lambda g, y, s, n: [g * (s[0] > 0).where(1.0, (s[0] < 0).where(-1.0, 0.0)).cast(g.dtype)],
+        Op.SQRT: lambda g, y, s, n: [g * 0.5 / y],
+        Op.RECIP: lambda g, y, s, n: [-(g * y * y)],
+        Op.RSQRT: lambda g, y, s, n: [g * -0.5 * y * y * y],
+        Op.EXP2: lambda g, y, s, n: [g * y * math.log(2)],
+        Op.LOG2: lambda g, y, s, n: [g / (s[0] * math.log(2))],
+        Op.SIN: lambda g, y, s, n: [g * s[0].cos()],
+        Op.CAST: lambda g, y, s, n: [g.cast(s[0].dtype) if s[0].dtype.is_float else None],
+        Op.CONTIGUOUS: lambda g, y, s, n: [g],
+        Op.ADD: lambda g, y, s, n: [g, g],
+        Op.SUB: lambda g, y, s, n: [g, -g],
+        Op.MUL: lambda g, y, s, n: [g * s[1], g * s[0]],
+        Op.DIV: lambda g, y, s, n: [g / s[1], -(g * y / s[1])],
+        Op.MOD: lambda g, y, s, n: [g, -(g * (s[0] / s[1]).floor())],
+        Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
+        Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],
+        Op.POW: _pow,
+        Op.LOGADDEXP: lambda g, y, s, n: [g * (s[0] - y).exp(), g * (s[1] - y).exp()],
+        Op.WHERE: lambda g, y, s, n: [None, s[0].where(g, 0), s[0].where(0, g)],
+        Op.RESHAPE: lambda g, y, s, n: [g.reshape(s[0].shape)],
+        Op.PERMUTE: _permute,
+        Op.EXPAND: _expand,
+        Op.PAD: _pad,
+        Op.SHRINK: _shrink,
+        Op.FLIP: lambda g, y, s, n: [g.flip(n.arg)],
+        Op.CAT: _cat,
+        Op.REDUCE: _reduce,
+        Op.SCAN: _scan,
+        Op.GATHER: _gather,
+        Op.SCATTER: _scatter,
+        Op.AFTER: _after,
+        Op.STORE: lambda g, y, s, n: [None, g],
+        Op.BUFFER: lambda g, y, s, n: [],
+    }
+
+
+OP_RULES = _op_rules()

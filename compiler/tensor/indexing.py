@@ -8,7 +8,7 @@ outside reads 0 and is not written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from ringup.compiler.graph import dtypes, index
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.convolution import Convolution
 from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
+from ringup.compiler.tensor.movement import base_of, cut_axes, every_nth, is_view_of
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 SCATTERS = {
     "add": Op.ADD,
@@ -31,311 +34,333 @@ SCATTERS = {
 }
 
 
-class Indexing(Convolution):
-    """Gathering, scattering, indexing."""
+def getitem(tensor: Tensor, key: Any) -> Tensor:
+    """Return the elements at `key`: a view where numbers and slices of step 1 alone name them, else a copy."""
+    made, advanced = basic_part(tensor, key)
+    made = _advanced(made, advanced) if advanced else made
+    if made is not tensor and not is_view_of(made, base_of(tensor)):
+        made._base = (None, ())
+    return made
 
-    __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Self:
-        made, advanced = self._basic(key)
-        made = made._advanced(advanced) if advanced else made
-        if made is not self and not made._is_view_of(self._viewed()):
-            made._base = (None, ())
-        return made
+def iterate(tensor: Tensor) -> Any:
+    """Return an iterator over the parts along the first axis."""
+    return (tensor[i] for i in range(len(tensor)))
 
-    def __iter__(self) -> Any:
-        return (self[i] for i in range(len(self)))
 
-    def _basic(self, key: Any) -> tuple[Self, dict[int, Self]]:
-        """Return the part that numbers, slices, None and ... leave, and index tensors by axis of that part."""
-        keys = self._expanded_keys(key)
-        made, shape, axis = self, cast("list[Int]", []), 0
-        bounds: list[tuple[Int, Int]] = []
-        steps: list[int] = []
-        advanced: dict[int, Self] = {}
-        for one in keys:
-            if one is None:
-                shape.append(1)
-                continue
-            if isinstance(one, (Core, np.ndarray)):
-                many = 1 if isinstance(one, Core) or one.dtype != np.bool_ else one.ndim
-                for part in self._index_tensors(one, axis, len(shape)):
-                    advanced[part[0]] = part[1]
-                for size in self.shape[axis : axis + many]:
-                    bounds.append((0, size))
-                    steps.append(1)
-                    shape.append(size)
-                axis += many
-                continue
-            size = self.shape[axis]
-            if isinstance(one, slice):
-                start, stop, step = self._slice(one, axis)
-                bounds.append((start, stop))
-                steps.append(step)
-                shape.append((stop - start + abs(step) - 1) // abs(step))
-            else:
-                place = self._place(one, axis)
-                bounds.append((place, place + 1))
+def basic_part(tensor: Tensor, key: Any) -> tuple[Tensor, dict[int, Tensor]]:
+    """Return the part that numbers, slices, None and ... leave, and index tensors by axis of that part."""
+    keys = _expanded_keys(tensor, key)
+    made, shape, axis = tensor, cast("list[Int]", []), 0
+    bounds: list[tuple[Int, Int]] = []
+    steps: list[int] = []
+    advanced: dict[int, Tensor] = {}
+    for one in keys:
+        if one is None:
+            shape.append(1)
+            continue
+        if isinstance(one, (Core, np.ndarray)):
+            many = 1 if isinstance(one, Core) or one.dtype != np.bool_ else one.ndim
+            for part in _index_tensors(tensor, one, axis, len(shape)):
+                advanced[part[0]] = part[1]
+            for size in tensor.shape[axis : axis + many]:
+                bounds.append((0, size))
                 steps.append(1)
-            axis += 1
-        made = made._shrink(bounds)
-        flipped = [i for i, step in enumerate(steps) if step < 0]
-        made = made.flip(flipped) if flipped else made
-        for i, step in enumerate(steps):
-            made = made._every(i, abs(step))
-        return made.reshape(shape), advanced
+                shape.append(size)
+            axis += many
+            continue
+        size = tensor.shape[axis]
+        if isinstance(one, slice):
+            start, stop, step = _slice(tensor, one, axis)
+            bounds.append((start, stop))
+            steps.append(step)
+            shape.append((stop - start + abs(step) - 1) // abs(step))
+        else:
+            place = _place(tensor, one, axis)
+            bounds.append((place, place + 1))
+            steps.append(1)
+        axis += 1
+    made = cut_axes(made, bounds)
+    flipped = [i for i, step in enumerate(steps) if step < 0]
+    made = made.flip(flipped) if flipped else made
+    for i, step in enumerate(steps):
+        made = every_nth(made, i, abs(step))
+    return made.reshape(shape), advanced
 
-    def _expanded_keys(self, key: Any) -> list[Any]:
-        keys = [self._as_key(one) for one in (key if isinstance(key, tuple) else (key,))]
-        used = sum(
-            one.ndim
-            if isinstance(one, np.ndarray) and one.dtype == np.bool_
-            else one is not None and one is not Ellipsis
-            for one in keys
-        )
-        if used > self.ndim:
-            raise IndexError(f"{used} indices for a tensor of shape {list(self.shape)}")
-        dots = [i for i, one in enumerate(keys) if one is Ellipsis]
-        if len(dots) > 1:
-            raise IndexError("an index holds one ... at most")
-        at = dots[0] if dots else len(keys)
-        full = [*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :]]
-        arrays = [isinstance(one, (Core, np.ndarray)) for one in full]
-        if any(arrays):  # beside arrays, numbers are arrays too where that decides where the axes of the result go
-            placed = [i for i, one in enumerate(full) if arrays[i] or is_size(one)]
-            if placed[-1] - placed[0] + 1 != len(placed):
-                return [
-                    self._lift(one) if isinstance(one, index.Expr) else np.asarray(one) if is_size(one) else one
-                    for one in full
-                ]
-        return full
 
-    def _as_key(self, one: Any) -> Any:
-        if isinstance(one, (bool, np.bool_)):
-            raise IndexError("a lone True or False is no index here: use reshape, or where()")
-        if isinstance(one, np.integer):
-            return int(one)
-        if one is None or one is Ellipsis or isinstance(one, slice) or is_size(one):
-            return one
-        if isinstance(one, Core):
-            if one.dtype.kind == "bool":
-                raise IndexError(
-                    "a bool tensor as an index gives a shape that only the card knows: use where(), masked_fill(), or a NumPy mask"
-                )
-            if one.dtype.is_float:
-                raise IndexError(f"an index of {one.dtype}: integers only")
-            return one
-        array = np.asarray(one)
-        if array.size == 0 and array.dtype.kind == "f":
-            array = array.astype(np.int64)
-        if array.dtype.kind not in "biu":
+def _expanded_keys(tensor: Tensor, key: Any) -> list[Any]:
+    """Return the parts of an index, every axis named."""
+    keys = [_as_key(one) for one in (key if isinstance(key, tuple) else (key,))]
+    used = sum(
+        one.ndim if isinstance(one, np.ndarray) and one.dtype == np.bool_ else one is not None and one is not Ellipsis
+        for one in keys
+    )
+    if used > tensor.ndim:
+        raise IndexError(f"{used} indices for a tensor of shape {list(tensor.shape)}")
+    dots = [i for i, one in enumerate(keys) if one is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index holds one ... at most")
+    at = dots[0] if dots else len(keys)
+    full = [*keys[:at], *[slice(None)] * (tensor.ndim - used), *keys[at + 1 :]]
+    arrays = [isinstance(one, (Core, np.ndarray)) for one in full]
+    # beside arrays, numbers are arrays too where that decides where the axes of the result go
+    if any(arrays):
+        placed = [i for i, one in enumerate(full) if arrays[i] or is_size(one)]
+        if placed[-1] - placed[0] + 1 != len(placed):
+            return [
+                tensor._lift(one) if isinstance(one, index.Expr) else np.asarray(one) if is_size(one) else one
+                for one in full
+            ]
+    return full
+
+
+def _as_key(one: Any) -> Any:
+    """Return one part of an index as a number, a slice, None, ..., an array of the host or a tensor."""
+    if isinstance(one, (bool, np.bool_)):
+        raise IndexError("a lone True or False is no index here: use reshape, or where()")
+    if isinstance(one, np.integer):
+        return int(one)
+    if one is None or one is Ellipsis or isinstance(one, slice) or is_size(one):
+        return one
+    if isinstance(one, Core):
+        if one.dtype.kind == "bool":
             raise IndexError(
-                f"{one!r} is no index: numbers, slices, None, ..., lists or arrays of integers or bools, integer tensors"
+                "a bool tensor as an index gives a shape that only the card knows: use where(), masked_fill(), or a NumPy mask"
             )
-        return array
+        if one.dtype.is_float:
+            raise IndexError(f"an index of {one.dtype}: integers only")
+        return one
+    array = np.asarray(one)
+    if array.size == 0 and array.dtype.kind == "f":
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "biu":
+        raise IndexError(
+            f"{one!r} is no index: numbers, slices, None, ..., lists or arrays of integers or bools, integer tensors"
+        )
+    return array
 
-    def _place(self, place: Int, axis: int) -> Int:
-        size = self.shape[axis]
-        low, high = index.bounds(place)
-        most = index.bounds(size)[1]
-        if high < -most or low >= most:
-            raise IndexError(f"index {place} of axis {axis} of a tensor of shape {list(self.shape)}")
-        return place + size if isinstance(place, int) and place < 0 else place
 
-    def _slice(self, one: slice, axis: int) -> tuple[Int, Int, int]:
-        """Return (start, stop, step) of a slice, with start below stop also for a negative step."""
-        size = self.shape[axis]
-        step = 1 if one.step is None else one.step
-        if not isinstance(step, int) or step == 0:
-            raise IndexError(f"a slice with a step of {one.step!r}: a whole number other than 0")
-        if all(part is None or isinstance(part, (int, np.integer)) for part in (one.start, one.stop)) and isinstance(
-            size, int
-        ):
-            start, stop, step = one.indices(size)
-            count = len(range(start, stop, step))
-            if step > 0:
-                return start, start + ((count - 1) * step + 1 if count else 0), step
-            return (start + (count - 1) * step, start + 1, step) if count else (0, 0, step)
-        if step != 1:
-            raise IndexError(f"a slice of symbolic bounds with a step of {step}: only 1")
-        ends = [edge if part is None else part + size if isinstance(part, int) and part < 0 else part
-                for part, edge in ((one.start, 0), (one.stop, size))]  # fmt: skip
-        if (
-            index.bounds(ends[1] - ends[0])[1] < 0
-            or index.bounds(size - ends[1])[1] < 0
-            or index.bounds(ends[0])[0] < 0
-        ):
+def _place(tensor: Tensor, place: Int, axis: int) -> Int:
+    """Return a place along an axis counted from its start, checked."""
+    size = tensor.shape[axis]
+    low, high = index.bounds(place)
+    most = index.bounds(size)[1]
+    if high < -most or low >= most:
+        raise IndexError(f"index {place} of axis {axis} of a tensor of shape {list(tensor.shape)}")
+    return place + size if isinstance(place, int) and place < 0 else place
+
+
+def _slice(tensor: Tensor, one: slice, axis: int) -> tuple[Int, Int, int]:
+    """Return (start, stop, step) of a slice, with start below stop also for a negative step."""
+    size = tensor.shape[axis]
+    step = 1 if one.step is None else one.step
+    if not isinstance(step, int) or step == 0:
+        raise IndexError(f"a slice with a step of {one.step!r}: a whole number other than 0")
+    if all(part is None or isinstance(part, (int, np.integer)) for part in (one.start, one.stop)) and isinstance(
+        size, int
+    ):
+        start, stop, step = one.indices(size)
+        count = len(range(start, stop, step))
+        if step > 0:
+            return start, start + ((count - 1) * step + 1 if count else 0), step
+        return (start + (count - 1) * step, start + 1, step) if count else (0, 0, step)
+    if step != 1:
+        raise IndexError(f"a slice of symbolic bounds with a step of {step}: only 1")
+    ends = [edge if part is None else part + size if isinstance(part, int) and part < 0 else part
+            for part, edge in ((one.start, 0), (one.stop, size))]  # fmt: skip
+    if index.bounds(ends[1] - ends[0])[1] < 0 or index.bounds(size - ends[1])[1] < 0 or index.bounds(ends[0])[0] < 0:
+        raise IndexError(
+            f"slice {ends[0]}:{ends[1]} of axis {axis} of a tensor of shape {list(tensor.shape)}: outside of it"
+        )
+    return ends[0], ends[1], 1
+
+
+def _index_tensors(tensor: Tensor, one: Any, axis: int, place: int) -> list[tuple[int, Tensor]]:
+    """Return index tensors by axis of the result of the basic part, host arrays checked and made positive."""
+    if isinstance(one, Core):
+        found = tensor._of(one._node)
+        if one.dtype.kind != "int":
+            return [(place, found)]
+        wide = found if found.dtype.bits >= 32 else found.int()
+        return [(place, (wide < 0).where(wide + tensor.shape[axis], wide))]
+    if one.dtype == np.bool_:
+        if one.shape != tensor.shape[axis : axis + one.ndim]:
             raise IndexError(
-                f"slice {ends[0]}:{ends[1]} of axis {axis} of a tensor of shape {list(self.shape)}: outside of it"
+                f"a mask of shape {list(one.shape)} at axis {axis} of a tensor of shape {list(tensor.shape)}"
             )
-        return ends[0], ends[1], 1
+        return [(place + i, tensor._from_array(places)) for i, places in enumerate(np.nonzero(one))]
+    size = number_of(tensor.shape[axis], "an index array")
+    if one.size and (one.max() >= size or one.min() < -size):
+        worst = int(one.max() if one.max() >= size else one.min())
+        raise IndexError(f"index {worst} of axis {axis} of a tensor of shape {list(tensor.shape)}")
+    kind = np.int32 if size < 1 << 31 else np.int64
+    return [(place, tensor._from_array(np.where(one < 0, one.astype(np.int64) + size, one).astype(kind)))]
 
-    def _index_tensors(self, one: Any, axis: int, place: int) -> list[tuple[int, Self]]:
-        """Return index tensors by axis of the result of the basic part, host arrays checked and made positive."""
-        if isinstance(one, Core):
-            found = self._of(one._node)
-            if one.dtype.kind != "int":
-                return [(place, found)]
-            wide = found if found.dtype.bits >= 32 else found.int()
-            return [(place, (wide < 0).where(wide + self.shape[axis], wide))]
-        if one.dtype == np.bool_:
-            if one.shape != self.shape[axis : axis + one.ndim]:
-                raise IndexError(
-                    f"a mask of shape {list(one.shape)} at axis {axis} of a tensor of shape {list(self.shape)}"
-                )
-            return [(place + i, self._from_array(places)) for i, places in enumerate(np.nonzero(one))]
-        size = number_of(self.shape[axis], "an index array")
-        if one.size and (one.max() >= size or one.min() < -size):
-            worst = int(one.max() if one.max() >= size else one.min())
-            raise IndexError(f"index {worst} of axis {axis} of a tensor of shape {list(self.shape)}")
-        kind = np.int32 if size < 1 << 31 else np.int64
-        return [(place, self._from_array(np.where(one < 0, one.astype(np.int64) + size, one).astype(kind)))]
 
-    def _flat_places(self, advanced: dict[int, Self]) -> tuple[Self, list[int], list[int]]:
-        """Return places in the indexed axes made one (outside: -1), those axes, and the others."""
-        axes = sorted(advanced)
-        shape = broadcast_shapes(*(one.shape for one in advanced.values()))
-        wide = dtypes.int64 if index.bounds(total(self.shape[axis] for axis in axes))[1] >= 1 << 31 else dtypes.int32
-        if len(axes) == 1:
-            return advanced[axes[0]], axes, [i for i in range(self.ndim) if i not in axes]
-        flat, inside = None, None
-        for axis in axes:
-            place = advanced[axis].cast(wide).expand(shape)
-            fine = (place >= 0) & (place < self.shape[axis])
-            flat = place if flat is None else flat * self.shape[axis] + place
-            inside = fine if inside is None else inside & fine
-        assert flat is not None
-        assert inside is not None
-        return inside.where(flat, -1), axes, [i for i in range(self.ndim) if i not in axes]
+def _flat_places(tensor: Tensor, advanced: dict[int, Tensor]) -> tuple[Tensor, list[int], list[int]]:
+    """Return places in the indexed axes made one (outside: -1), those axes, and the others."""
+    axes = sorted(advanced)
+    shape = broadcast_shapes(*(one.shape for one in advanced.values()))
+    wide = dtypes.int64 if index.bounds(total(tensor.shape[axis] for axis in axes))[1] >= 1 << 31 else dtypes.int32
+    if len(axes) == 1:
+        return advanced[axes[0]], axes, [i for i in range(tensor.ndim) if i not in axes]
+    flat, inside = None, None
+    for axis in axes:
+        place = advanced[axis].cast(wide).expand(shape)
+        fine = (place >= 0) & (place < tensor.shape[axis])
+        flat = place if flat is None else flat * tensor.shape[axis] + place
+        inside = fine if inside is None else inside & fine
+    assert flat is not None
+    assert inside is not None
+    return inside.where(flat, -1), axes, [i for i in range(tensor.ndim) if i not in axes]
 
-    def _advanced(self, advanced: dict[int, Self]) -> Self:
-        places, axes, others = self._flat_places(advanced)
-        front = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
-        moved = self.permute([*axes, *others]).reshape(
-            (total(self.shape[i] for i in axes), *(self.shape[i] for i in others))
+
+def _advanced(tensor: Tensor, advanced: dict[int, Tensor]) -> Tensor:
+    """Return the elements at index tensors, given by axis."""
+    places, axes, others = _flat_places(tensor, advanced)
+    front = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    moved = tensor.permute([*axes, *others]).reshape(
+        (total(tensor.shape[i] for i in axes), *(tensor.shape[i] for i in others))
+    )
+    made = gathered(moved, 0, places.flatten()).reshape((*places.shape, *moved.shape[1:]))
+    n = places.ndim
+    return made.permute([*range(n, n + front), *range(n), *range(n + front, made.ndim)])
+
+
+def gathered(tensor: Tensor, axis: int, places: Tensor) -> Tensor:
+    """Return the elements at a 1-d tensor of places along an axis."""
+    count = places.shape[0]
+    shape = tuple(count if i == axis else size for i, size in enumerate(tensor.shape))
+    spread_out = places.reshape(tuple(count if i == axis else 1 for i in range(tensor.ndim)))
+    return tensor._of(graph.node(Op.GATHER, tensor.dtype, shape, (tensor._node, spread(spread_out._node, shape)), axis))
+
+
+# by name
+
+
+def _checked_places(tensor: Tensor, axis: int, places: Any) -> Tensor:
+    """Return places as an integer tensor; those the host knows are checked."""
+    if not isinstance(places, Core):
+        array = np.asarray(places)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"places of {array.dtype}: integers only")
+        return _index_tensors(tensor, array, axis, 0)[0][1]
+    if not places.dtype.is_integer:
+        raise TypeError(f"places of {places.dtype}: integers only")
+    return tensor._of(places._node)
+
+
+def gather(tensor: Tensor, axis: int, places: Any) -> Tensor:
+    """Return x[p with p[axis] replaced by places[p]]; places has this rank and no larger other axes."""
+    at = tensor._axis(axis)
+    where = _checked_places(tensor, at, places)
+    source = _cut_to(tensor, where, at, "gather")
+    return tensor._of(graph.node(Op.GATHER, tensor.dtype, where.shape, (source._node, where._node), at))
+
+
+def _cut_to(tensor: Tensor, where: Tensor, axis: int, what: str) -> Tensor:
+    """Return it cut to the sizes of `where` along the axes other than `axis`; a ValueError where they do not fit."""
+    if where.ndim != tensor.ndim or any(
+        index.bounds(size - one)[0] < 0
+        for i, (one, size) in enumerate(zip(where.shape, tensor.shape, strict=True))
+        if i != axis
+    ):
+        raise ValueError(
+            f"{what} along axis {axis} of {list(tensor.shape)} by places {list(where.shape)}: the same rank, no larger other axes"
         )
-        made = moved._gathered(0, places.flatten()).reshape((*places.shape, *moved.shape[1:]))
-        n = places.ndim
-        return made.permute([*range(n, n + front), *range(n), *range(n + front, made.ndim)])
+    sizes = enumerate(zip(where.shape, tensor.shape, strict=True))
+    return cut_axes(tensor, [(0, size if i == axis else one) for i, (one, size) in sizes])
 
-    def _gathered(self, axis: int, places: Self) -> Self:
-        """Return the elements at a 1-d tensor of places along an axis."""
-        count = places.shape[0]
-        shape = tuple(count if i == axis else size for i, size in enumerate(self.shape))
-        spread_out = places.reshape(tuple(count if i == axis else 1 for i in range(self.ndim)))
-        return self._of(graph.node(Op.GATHER, self.dtype, shape, (self._node, spread(spread_out._node, shape)), axis))
 
-    # by name
+def take_along_axis(tensor: Tensor, places: Any, axis: int | None) -> Tensor:
+    """Return NumPy's take_along_axis: `gather` with the other axes broadcast; of the flattened tensor for None."""
+    if axis is None:
+        return tensor.flatten().take_along_axis(places, 0)
+    at = tensor._axis(axis)
+    where = _checked_places(tensor, at, places)
+    if where.ndim != tensor.ndim:
+        raise ValueError(f"take_along_axis of {list(tensor.shape)} by {list(where.shape)}: the same rank")
+    around = broadcast_shapes(tuple(1 if i == at else size for i, size in enumerate(tensor.shape)),
+                              tuple(1 if i == at else size for i, size in enumerate(where.shape)))  # fmt: skip
+    x = tensor.expand(tuple(tensor.shape[i] if i == at else size for i, size in enumerate(around)))
+    return x.gather(at, where.expand(tuple(where.shape[i] if i == at else size for i, size in enumerate(around))))
 
-    def _checked_places(self, axis: int, places: Any) -> Self:
-        """Return places as an integer tensor; those the host knows are checked."""
-        if not isinstance(places, Core):
-            array = np.asarray(places)
-            if array.dtype.kind not in "iu":
-                raise TypeError(f"places of {array.dtype}: integers only")
-            return self._index_tensors(array, axis, 0)[0][1]
-        if not places.dtype.is_integer:
-            raise TypeError(f"places of {places.dtype}: integers only")
-        return self._of(places._node)
 
-    def gather(self, axis: int, places: Any) -> Self:
-        """Return x[p with p[axis] replaced by places[p]]; places has this rank and no larger other axes."""
-        at = self._axis(axis)
-        where = self._checked_places(at, places)
-        source = self._cut_to(where, at, "gather")
-        return self._of(graph.node(Op.GATHER, self.dtype, where.shape, (source._node, where._node), at))
+def take(tensor: Tensor, places: Any, axis: int | None = None) -> Tensor:
+    """Return the elements (of the flattened tensor for None) at places along an axis, which becomes the axes of
+    places.
+    """
+    if axis is None:
+        return tensor.flatten().take(places, 0)
+    at = tensor._axis(axis)
+    where = _checked_places(tensor, at, places)
+    made = gathered(tensor, at, where.flatten())
+    return made.reshape((*tensor.shape[:at], *where.shape, *tensor.shape[at + 1 :]))
 
-    def _cut_to(self, where: Core, axis: int, what: str) -> Self:
-        if where.ndim != self.ndim or any(
-            index.bounds(size - one)[0] < 0
-            for i, (one, size) in enumerate(zip(where.shape, self.shape, strict=True))
-            if i != axis
-        ):
-            raise ValueError(
-                f"{what} along axis {axis} of {list(self.shape)} by places {list(where.shape)}: the same rank, no larger other axes"
-            )
-        return self._shrink(
-            [(0, size if i == axis else one) for i, (one, size) in enumerate(zip(where.shape, self.shape, strict=True))]
-        )
 
-    def take_along_axis(self, places: Any, axis: int | None) -> Self:
-        """Return NumPy's take_along_axis: `gather` with the other axes broadcast; of the flattened tensor for None."""
-        if axis is None:
-            return self.flatten().take_along_axis(places, 0)
-        at = self._axis(axis)
-        where = self._checked_places(at, places)
-        if where.ndim != self.ndim:
-            raise ValueError(f"take_along_axis of {list(self.shape)} by {list(where.shape)}: the same rank")
-        around = broadcast_shapes(tuple(1 if i == at else size for i, size in enumerate(self.shape)),
-                                  tuple(1 if i == at else size for i, size in enumerate(where.shape)))  # fmt: skip
-        x = self.expand(tuple(self.shape[i] if i == at else size for i, size in enumerate(around)))
-        return x.gather(at, where.expand(tuple(where.shape[i] if i == at else size for i, size in enumerate(around))))
+def index_select(tensor: Tensor, axis: int, places: Any) -> Tensor:
+    """Return the parts at a 1-d tensor of places along an axis."""
+    where = _checked_places(tensor, tensor._axis(axis), places)
+    if where.ndim != 1:
+        raise ValueError(f"index_select by places of {list(where.shape)}: one axis; take() allows more")
+    return tensor.take(where, axis)
 
-    def take(self, places: Any, axis: int | None = None) -> Self:
-        """Return the elements (of the flattened tensor for None) at places along an axis, which becomes the axes of
-        places.
-        """
-        if axis is None:
-            return self.flatten().take(places, 0)
-        at = self._axis(axis)
-        where = self._checked_places(at, places)
-        made = self._gathered(at, where.flatten())
-        return made.reshape((*self.shape[:at], *where.shape, *self.shape[at + 1 :]))
 
-    def index_select(self, axis: int, places: Any) -> Self:
-        """Return the parts at a 1-d tensor of places along an axis."""
-        where = self._checked_places(self._axis(axis), places)
-        if where.ndim != 1:
-            raise ValueError(f"index_select by places of {list(where.shape)}: one axis; take() allows more")
-        return self.take(where, axis)
+def scatter(tensor: Tensor, axis: int, places: Any, values: Any) -> Tensor:
+    """Return it with `values` put at places along an axis; where two meet, the last one stays."""
+    return scattered(tensor, axis, places, values, None)
 
-    def scatter(self, axis: int, places: Any, values: Any) -> Self:
-        """Return it with `values` put at places along an axis; where two meet, the last one stays."""
-        return self._scattered(axis, places, values, None)
 
-    def scatter_add(self, axis: int, places: Any, values: Any) -> Self:
-        """Return it with `values` added at places along an axis."""
-        return self._scattered(axis, places, values, Op.ADD)
+def scatter_add(tensor: Tensor, axis: int, places: Any, values: Any) -> Tensor:
+    """Return it with `values` added at places along an axis."""
+    return scattered(tensor, axis, places, values, Op.ADD)
 
-    def scatter_reduce(self, axis: int, places: Any, values: Any, reduce: str) -> Self:
-        """Return it with `values` combined at places along an axis: add, mul, max or min."""
-        if reduce not in SCATTERS:
-            raise ValueError(f"scatter_reduce by {reduce!r}; there are {', '.join(SCATTERS)}")
-        return self._scattered(axis, places, values, SCATTERS[reduce])
 
-    def _scattered(self, axis: int, places: Any, values: Any, op: Op | None) -> Self:
-        at = self._axis(axis)
-        where = self._checked_places(at, places)
-        y = (self._of(values._node) if isinstance(values, Core) else self._lift(values)).cast(self.dtype)
-        y = y.expand(where.shape) if not y.shape else y
-        self._cut_to(where, at, "scatter")
-        if y.ndim != where.ndim or any(index.bounds(a - b)[0] < 0 for a, b in zip(y.shape, where.shape, strict=True)):
-            raise ValueError(f"scatter of values {list(y.shape)} by places {list(where.shape)}: values no smaller")
-        y = y._shrink([(0, size) for size in where.shape])
-        return self._of(graph.node(Op.SCATTER, self.dtype, self.shape, (self._node, where._node, y._node), (at, op)))
+def scatter_reduce(tensor: Tensor, axis: int, places: Any, values: Any, reduce: str) -> Tensor:
+    """Return it with `values` combined at places along an axis: add, mul, max or min."""
+    if reduce not in SCATTERS:
+        raise ValueError(f"scatter_reduce by {reduce!r}; there are {', '.join(SCATTERS)}")
+    return scattered(tensor, axis, places, values, SCATTERS[reduce])
 
-    def one_hot(self, classes: int) -> Self:
-        """Return int32 1 where the class is this integer, 0 elsewhere, along a new last axis of `classes`."""
-        if not self.dtype.is_integer:
-            raise TypeError(f"one_hot of {self.dtype}: integers only")
-        return self.unsqueeze(-1).eq(self._counted(classes)).cast(dtypes.int32)
 
-    def _with_part(self, key: Any, value: Any) -> Self:
-        """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one
-        SCATTER.
-        """
-        every = self._of(
-            graph.node(Op.IOTA, dtypes.int64 if index.bounds(self.size)[1] >= 1 << 31 else dtypes.int32, (self.size,))
-        ).reshape(self.shape)
-        part, advanced = every._basic(key)
-        if advanced:
-            outside = part._like(1)._advanced(advanced).eq(0)  # what lies outside reads 0
-            part = outside.where(-1, part._advanced(advanced))
-        y = self._lift(value).cast(self.dtype)
-        if y.ndim > part.ndim:
-            y = y.reshape(without_leading_ones(y.shape, part.ndim))
-        y = y.expand(part.shape).flatten()
-        return self.flatten()._scattered(0, part.flatten(), y, None).reshape(self.shape)
+def scattered(tensor: Tensor, axis: int, places: Any, values: Any, op: Op | None) -> Tensor:
+    """Return it with `values` at places along an axis: combined by an operation, or put there for None."""
+    at = tensor._axis(axis)
+    where = _checked_places(tensor, at, places)
+    y = (tensor._of(values._node) if isinstance(values, Core) else tensor._lift(values)).cast(tensor.dtype)
+    y = y.expand(where.shape) if not y.shape else y
+    _cut_to(tensor, where, at, "scatter")
+    if y.ndim != where.ndim or any(index.bounds(a - b)[0] < 0 for a, b in zip(y.shape, where.shape, strict=True)):
+        raise ValueError(f"scatter of values {list(y.shape)} by places {list(where.shape)}: values no smaller")
+    y = cut_axes(y, [(0, size) for size in where.shape])
+    return tensor._of(
+        graph.node(Op.SCATTER, tensor.dtype, tensor.shape, (tensor._node, where._node, y._node), (at, op))
+    )
+
+
+def one_hot(tensor: Tensor, classes: int) -> Tensor:
+    """Return int32 1 where the class is this integer, 0 elsewhere, along a new last axis of `classes`."""
+    if not tensor.dtype.is_integer:
+        raise TypeError(f"one_hot of {tensor.dtype}: integers only")
+    return tensor.unsqueeze(-1).eq(tensor._counted(classes)).cast(dtypes.int32)
+
+
+def with_part(tensor: Tensor, key: Any, value: Any) -> Tensor:
+    """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one
+    SCATTER.
+    """
+    kind = dtypes.int64 if index.bounds(tensor.size)[1] >= 1 << 31 else dtypes.int32
+    every = tensor._of(graph.node(Op.IOTA, kind, (tensor.size,))).reshape(tensor.shape)
+    part, advanced = basic_part(every, key)
+    if advanced:
+        # what lies outside reads 0
+        outside = _advanced(part.full_like(1), advanced).eq(0)
+        part = outside.where(-1, _advanced(part, advanced))
+    y = tensor._lift(value).cast(tensor.dtype)
+    if y.ndim > part.ndim:
+        y = y.reshape(without_leading_ones(y.shape, part.ndim))
+    y = y.expand(part.shape).flatten()
+    return scattered(tensor.flatten(), 0, part.flatten(), y, None).reshape(tensor.shape)
 
 
 def without_leading_ones(shape: Sequence[Int], ndim: int) -> Sequence[Int]:

@@ -8,272 +8,323 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
-from ringup.compiler.graph import dtypes, index
+import numpy as np
+
+from ringup.compiler.graph import index
 from ringup.compiler.graph.index import Int
-from ringup.compiler.tensor.core import Core, number_of
-from ringup.compiler.tensor.sorting import Sorting
+from ringup.compiler.tensor.conversions import compute_dtype, narrowed, widened
+from ringup.compiler.tensor.core import number_of
+from ringup.compiler.tensor.functions import exp_negative
+from ringup.compiler.tensor.movement import cut
+from ringup.compiler.tensor.random import Source
+from ringup.compiler.tensor.reductions import places_along
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
-class Layers(Sorting):
-    """Normalisation, attention, losses."""
+# normalisation
 
-    __slots__ = ()
 
-    # normalisation
+def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """Return it less its mean, over its standard deviation, along axes."""
+    apart = x - x.mean(axes, keepdims=True)
+    return apart * ((apart * apart).mean(axes, keepdims=True) + eps).rsqrt()
 
-    def _normal(self, axes: Sequence[int], eps: float) -> Self:
-        apart = self - self.mean(axes, keepdims=True)
-        return apart * ((apart * apart).mean(axes, keepdims=True) + eps).rsqrt()
 
-    def layer_norm(
-        self, weight: Core | None = None, bias: Core | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-5
-    ) -> Self:
-        """Return it less its mean, over its standard deviation, along axes; times `weight`, plus `bias`, which
-        broadcast.
-        """
-        x = self._wide()
-        made = x._normal(x._axes(axes), eps)
-        return made._scaled(weight, bias)._narrow(self)
+def layer_norm(
+    tensor: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    axes: int | Sequence[int] = -1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return it less its mean, over its standard deviation, along axes; times `weight`, plus `bias`, which
+    broadcast.
+    """
+    x = widened(tensor)
+    made = _normal(x, x._axes(axes), eps)
+    return narrowed(_scaled(made, weight, bias), tensor)
 
-    def _scaled(self, weight: Core | None, bias: Core | None) -> Self:
-        made = self if weight is None else self * self._of(weight._node)._wide()
-        return made if bias is None else made + self._of(bias._node)._wide()
 
-    def rms_norm(self, weight: Core | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-6) -> Self:
-        """Return it over the root of its mean square along axes, times `weight`."""
-        x = self._wide()
-        made = x * ((x * x).mean(axes, keepdims=True) + eps).rsqrt()
-        return made._scaled(weight, None)._narrow(self)
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return it times a weight, plus a bias."""
+    made = x if weight is None else x * widened(weight)
+    return made if bias is None else made + widened(bias)
 
-    def _by_channel(self, value: Core | None, ndim: int) -> Self | None:
-        return None if value is None else self._of(value._node).reshape((1, -1, *[1] * (ndim - 2)))
 
-    def group_norm(
-        self, groups: int, weight: Core | None = None, bias: Core | None = None, *, eps: float = 1e-5
-    ) -> Self:
-        """Return (N, C, …) normalised over each of `groups` groups of channels; weight and bias (C)."""
-        if self.ndim < 2 or groups < 1 or self.shape[1] % groups != 0:
-            raise ValueError(
-                f"group_norm of {list(self.shape)} in {groups} groups: (N, C, …) with C a multiple of them"
-            )
-        x = self._wide()
-        grouped = x.reshape((x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-        made = grouped._normal(range(2, grouped.ndim), eps).reshape(self.shape)
-        return made._scaled(self._by_channel(weight, self.ndim), self._by_channel(bias, self.ndim))._narrow(self)
+def rms_norm(
+    tensor: Tensor, weight: Tensor | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-6
+) -> Tensor:
+    """Return it over the root of its mean square along axes, times `weight`."""
+    x = widened(tensor)
+    made = x * ((x * x).mean(axes, keepdims=True) + eps).rsqrt()
+    return narrowed(_scaled(made, weight, None), tensor)
 
-    def instance_norm(self, weight: Core | None = None, bias: Core | None = None, *, eps: float = 1e-5) -> Self:
-        """Return (N, C, …) normalised over each channel of each sample."""
-        return self.group_norm(number_of(self.shape[1], "instance_norm"), weight, bias, eps=eps)
 
-    def batch_norm(
-        self,
-        mean: Core | None = None,
-        variance: Core | None = None,
-        weight: Core | None = None,
-        bias: Core | None = None,
-        *,
-        eps: float = 1e-5,
-    ) -> Self:
-        """Return (N, C, …) normalised by a channel's `mean` and `variance`, or by the batch's own where they are None
-        (training).
-        """
-        x = self._wide()
-        axes = [i for i in range(self.ndim) if i != 1]
-        if mean is None or variance is None:
-            made = x._normal(axes, eps)
-        else:
-            middle, wide = self._by_channel(mean, self.ndim), self._by_channel(variance, self.ndim)
-            assert middle is not None
-            assert wide is not None
-            made = (x - middle._wide()) * (wide._wide() + eps).rsqrt()
-        return made._scaled(self._by_channel(weight, self.ndim), self._by_channel(bias, self.ndim))._narrow(self)
+def _by_channel(value: Tensor, ndim: int) -> Tensor:
+    """Return a value of each channel, (C), as it goes with (N, C, …) of `ndim` axes."""
+    return value.reshape((1, -1, *[1] * (ndim - 2)))
 
-    # attention
 
-    def scaled_dot_product_attention(
-        self,
-        key: Core,
-        value: Core,
-        mask: Core | None = None,
-        *,
-        causal: bool = False,
-        scale: float | None = None,
-        start: Int | None = None,
-        grouped: bool = False,
-    ) -> Self:
-        """Return softmax(q k^T * scale + mask) v for (…, heads, queries, width) with (…, heads, keys, width).
+def _scaled_by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return (N, C, …) times a weight of each channel, plus a bias."""
+    by, plus = (None if one is None else _by_channel(one, x.ndim) for one in (weight, bias))
+    return _scaled(x, by, plus)
 
-        `mask` is added, or keeps where a bool one is true. `causal`: query i sees keys up to i + `start` (keys -
-        queries unless said: the last query sees all). `grouped`: fewer heads of keys and values, each for as many heads
-        of queries. `scale` is 1 / sqrt(width) unless said. Rows that see nothing are 0.
-        """
-        q, k, v = self, self._of(key._node), self._of(value._node)
-        if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-            raise ValueError(
-                f"attention of q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: (…, queries, width), (…, keys, width), (…, keys, out)"
-            )
-        heads = q.shape
-        if grouped and min(q.ndim, k.ndim) > 2 and q.shape[-3] != k.shape[-3]:
-            q, k, v, mask = q._split_heads(k, v, mask)
-        factor = 1 / math.sqrt(number_of(q.shape[-1], "attention")) if scale is None else scale
-        scores = q.matmul(k.transpose(), q._compute_dtype()) * factor
-        seen, whole = None, mask is None  # whole: every row sees something
-        if causal:
-            last = k.shape[-2] - q.shape[-2] if start is None else start
-            here, there = scores._places(scores.ndim - 2), scores._places(scores.ndim - 1)
-            seen = there <= (here if isinstance(last, int) and last == 0 else here + here._lift(last))
-            whole = whole and index.bounds(last)[0] >= 0
-        if mask is not None:
-            if mask.dtype.kind == "bool":
-                seen = self._of(mask._node) if seen is None else seen & self._of(mask._node)
-            else:
-                scores = scores + self._of(mask._node)._wide()
-        if seen is not None:
-            scores = seen.where(scores, float("-inf"))
-        weights = scores.softmax() if whole else scores._softmax_seen()
-        made = weights.cast(v.dtype if v.dtype.is_float else weights.dtype).matmul(v)
-        return made.cast(self.dtype).reshape((*heads[:-1], v.shape[-1]))
 
-    def _softmax_seen(self) -> Self:
-        """Return softmax of the last axis, 0 in rows that are all minus infinity."""
-        top = self.max(-1, keepdims=True).detach()
-        powers = (self - top.eq(float("-inf")).where(0.0, top))._exp_negative()
-        below = powers.sum(-1, keepdims=True)
-        return powers / below.eq(0).where(1.0, below)
+def group_norm(
+    tensor: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
+) -> Tensor:
+    """Return (N, C, …) normalised over each of `groups` groups of channels; weight and bias (C)."""
+    if tensor.ndim < 2 or groups < 1 or tensor.shape[1] % groups != 0:
+        raise ValueError(f"group_norm of {list(tensor.shape)} in {groups} groups: (N, C, …) with C a multiple of them")
+    x = widened(tensor)
+    grouped = x.reshape((x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    made = _normal(grouped, range(2, grouped.ndim), eps).reshape(tensor.shape)
+    return narrowed(_scaled_by_channel(made, weight, bias), tensor)
 
-    def _split_heads(self, k: Self, v: Self, mask: Core | None) -> tuple[Self, Self, Self, Core | None]:
-        """Return q as (…, kv heads, heads each, queries, width), the others with an axis of 1 there."""
-        heads, shared = self.shape[-3], k.shape[-3]
-        if heads % shared != 0:
-            raise ValueError(f"attention with {heads} heads of queries and {shared} of keys: no multiple")
-        q = self.unflatten(-3, (shared, heads // shared))
-        if mask is not None and mask.ndim > 2:
-            m = self._of(mask._node)
-            mask = m.unsqueeze(-3) if m.shape[-3] == 1 else m.unflatten(-3, (shared, heads // shared))
-        return q, k.unsqueeze(-3), v.unsqueeze(-3), mask
 
-    def rotary(self, cosines: Core, sines: Core, *, interleaved: bool = False) -> Self:
-        """Return (…, positions, width) turned by the angles whose cosines and sines are (positions, width / 2), which
-        broadcast (RoPE).
+def instance_norm(
+    tensor: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
+) -> Tensor:
+    """Return (N, C, …) normalised over each channel of each sample."""
+    return tensor.group_norm(number_of(tensor.shape[1], "instance_norm"), weight, bias, eps=eps)
 
-        Pairs are (i, i + width / 2), or neighbours when `interleaved`.
-        """
-        width = number_of(self.shape[-1], "rotary")
-        if width % 2 or cosines.shape[-1] * 2 != width or sines.shape != cosines.shape:
-            raise ValueError(
-                f"rotary of {list(self.shape)} by {list(cosines.shape)}: an even width, and half of it for both tables"
-            )
-        x, c, s = self._wide(), self._of(cosines._node)._wide(), self._of(sines._node)._wide()
-        if interleaved:
-            pairs = x.unflatten(-1, (width // 2, 2))
-            a, b = (pairs._cut(pairs.ndim - 1, i, i + 1).reshape(pairs.shape[:-1]) for i in (0, 1))
-            return (a * c - b * s).stack(b * c + a * s, axis=-1).flatten(-2)._narrow(self)
-        a, b = (x._cut(x.ndim - 1, i * width // 2, (i + 1) * width // 2) for i in (0, 1))
-        return (a * c - b * s).cat(b * c + a * s, axis=-1)._narrow(self)
 
-    def embedding(self, places: Any) -> Self:
-        """Return rows of this table (entries, width) at integer places: shape of places, then the width. Places outside
-        read 0.
-        """
-        if self.ndim != 2:
-            raise ValueError(f"embedding in a table of {list(self.shape)}: (entries, width)")
-        return self.take(places, 0)
+def batch_norm(
+    tensor: Tensor,
+    mean: Tensor | None = None,
+    variance: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (N, C, …) normalised by a channel's `mean` and `variance`, or by the batch's own where they are None
+    (training).
+    """
+    x = widened(tensor)
+    axes = [i for i in range(tensor.ndim) if i != 1]
+    if mean is None or variance is None:
+        made = _normal(x, axes, eps)
+    else:
+        middle, spread = (widened(_by_channel(one, x.ndim)) for one in (mean, variance))
+        made = (x - middle) * (spread + eps).rsqrt()
+    return narrowed(_scaled_by_channel(made, weight, bias), tensor)
 
-    # losses
 
-    def _summarised(self, how: str) -> Self:
-        if how not in REDUCTIONS:
-            raise ValueError(f"a loss is not reduced by {how!r}; there are {', '.join(REDUCTIONS)}")
-        return self.mean() if how == "mean" else self.sum() if how == "sum" else self
+# attention
 
-    def cross_entropy(
-        self,
-        target: Core,
-        *,
-        axis: int = -1,
-        ignore: int | None = None,
-        smoothing: float = 0.0,
-        reduction: str = "mean",
-    ) -> Self:
-        """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or
-        probabilities with it.
 
-        `ignore` is a class that counts nothing; the mean is over the others.
-        """
-        at = self._axis(axis)
-        logs = self._wide().log_softmax(at)
-        classes = number_of(self.shape[at], "cross_entropy")
-        if target.dtype.is_float:
-            if target.shape != self.shape:
-                raise ValueError(
-                    f"cross_entropy of {list(self.shape)} with probabilities {list(target.shape)}: shapes differ"
-                )
-            wanted = self._of(target._node)._wide() * (1 - smoothing) + smoothing / classes
-            return (-(wanted * logs).sum(at))._summarised(reduction)._narrow(self)
-        if target.shape != tuple(size for i, size in enumerate(self.shape) if i != at):
-            raise ValueError(
-                f"cross_entropy of {list(self.shape)} along axis {axis} with classes {list(target.shape)}: that axis less"
-            )
-        places = self._of(target._node).unsqueeze(at)
-        hit = places.eq(logs._places(at))
-        picked = hit.where(logs, 0).sum(at)
-        lost = -(picked * (1 - smoothing) + logs.sum(at) * (smoothing / classes)) if smoothing else -picked
-        if ignore is None:
-            return lost._summarised(reduction)._narrow(self)
-        counts = self._of(target._node).ne(ignore)
-        lost = counts.where(lost, 0)
-        made = lost.sum() / counts.cast(lost.dtype).sum() if reduction == "mean" else lost._summarised(reduction)
-        return made._narrow(self)
+def scaled_dot_product_attention(
+    tensor: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    start: Int | None = None,
+    grouped: bool = False,
+) -> Tensor:
+    """Return softmax(q k^T * scale + mask) v for (…, heads, queries, width) with (…, heads, keys, width).
 
-    def nll_loss(self, target: Core, *, axis: int = -1, reduction: str = "mean") -> Self:
-        """Return minus this log-probability of the target class along `axis`."""
-        at = self._axis(axis)
-        hit = self._of(target._node).unsqueeze(at).eq(self._places(at))
-        return (-hit.where(self, 0).sum(at))._summarised(reduction)
-
-    def mse_loss(self, target: Any, *, reduction: str = "mean") -> Self:
-        """Return the squared difference."""
-        return self.sub(target).square()._summarised(reduction)
-
-    def l1_loss(self, target: Any, *, reduction: str = "mean") -> Self:
-        """Return the absolute difference."""
-        return self.sub(target).abs()._summarised(reduction)
-
-    def huber_loss(self, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Self:
-        """Return half the squared difference up to `delta`, a line beyond."""
-        apart = self.sub(target).abs()
-        near: Self = apart <= delta
-        return near.where(apart * apart * 0.5, (apart - 0.5 * delta) * delta)._summarised(reduction)
-
-    def bce_loss(self, target: Any, *, reduction: str = "mean") -> Self:
-        """Return the cross entropy of probabilities, their logarithms held above -100."""
-        x = self._wide()
-        y = x._lift(target)
-        return (
-            (-(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0)))
-            ._summarised(reduction)
-            ._narrow(self)
+    `mask` is added, or keeps where a bool one is true. `causal`: query i sees keys up to i + `start` (keys -
+    queries unless said: the last query sees all). `grouped`: fewer heads of keys and values, each for as many heads
+    of queries. `scale` is 1 / sqrt(width) unless said. Rows that see nothing are 0.
+    """
+    q, k, v = tensor, key, value
+    if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"attention of q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: (…, queries, width), (…, keys, width), (…, keys, out)"
         )
+    heads = q.shape
+    if grouped and min(q.ndim, k.ndim) > 2 and q.shape[-3] != k.shape[-3]:
+        q, k, v, mask = _split_heads(q, k, v, mask)
+    factor = 1 / math.sqrt(number_of(q.shape[-1], "attention")) if scale is None else scale
+    scores = q.matmul(k.transpose(), compute_dtype(q)) * factor
+    # whole: every row sees something
+    seen, whole = None, mask is None
+    if causal:
+        last = k.shape[-2] - q.shape[-2] if start is None else start
+        here, there = places_along(scores, scores.ndim - 2), places_along(scores, scores.ndim - 1)
+        seen = there <= (here if isinstance(last, int) and last == 0 else here + here._lift(last))
+        whole = whole and index.bounds(last)[0] >= 0
+    if mask is not None:
+        if mask.dtype.kind == "bool":
+            seen = tensor._of(mask._node) if seen is None else seen & tensor._of(mask._node)
+        else:
+            scores = scores + widened(mask)
+    if seen is not None:
+        scores = seen.where(scores, float("-inf"))
+    weights = scores.softmax() if whole else _softmax_seen(scores)
+    made = weights.cast(v.dtype if v.dtype.is_float else weights.dtype).matmul(v)
+    return made.cast(tensor.dtype).reshape((*heads[:-1], v.shape[-1]))
 
-    def bce_with_logits_loss(self, target: Any, *, reduction: str = "mean") -> Self:
-        """Return the cross entropy of sigmoid(x), stable for large x."""
-        x = self._wide()
-        return (x.softplus() - x * x._lift(target))._summarised(reduction)._narrow(self)
 
-    def kl_div(self, target: Any, *, reduction: str = "mean") -> Self:
-        """Return target (log target - x), x being log-probabilities; 0 where the target is 0."""
-        y = self._lift(target)
-        return (y > 0).where(y * ((y > 0).where(y, 1).log() - self), 0)._summarised(reduction)
+def _softmax_seen(scores: Tensor) -> Tensor:
+    """Return softmax of the last axis, 0 in rows that are all minus infinity."""
+    top = scores.max(-1, keepdims=True).detach()
+    powers = exp_negative(scores - top.eq(float("-inf")).where(0.0, top))
+    below = powers.sum(-1, keepdims=True)
+    return powers / below.eq(0).where(1.0, below)
 
 
-def rotary_angles(positions: Layers, width: int, base: float = 10000.0) -> tuple[Layers, Layers]:
+def _split_heads(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return q as (…, kv heads, heads each, queries, width), the others with an axis of 1 there."""
+    heads, shared = q.shape[-3], k.shape[-3]
+    if heads % shared != 0:
+        raise ValueError(f"attention with {heads} heads of queries and {shared} of keys: no multiple")
+    groups = (shared, heads // shared)
+    if mask is not None and mask.ndim > 2:
+        mask = mask.unsqueeze(-3) if mask.shape[-3] == 1 else mask.unflatten(-3, groups)
+    return q.unflatten(-3, groups), k.unsqueeze(-3), v.unsqueeze(-3), mask
+
+
+def rotary(tensor: Tensor, cosines: Tensor, sines: Tensor, *, interleaved: bool = False) -> Tensor:
+    """Return (…, positions, width) turned by the angles whose cosines and sines are (positions, width / 2), which
+    broadcast (RoPE).
+
+    Pairs are (i, i + width / 2), or neighbours when `interleaved`.
+    """
+    width = number_of(tensor.shape[-1], "rotary")
+    if width % 2 or cosines.shape[-1] * 2 != width or sines.shape != cosines.shape:
+        raise ValueError(
+            f"rotary of {list(tensor.shape)} by {list(cosines.shape)}: an even width, and half of it for both tables"
+        )
+    x, c, s = widened(tensor), widened(cosines), widened(sines)
+    if interleaved:
+        pairs = x.unflatten(-1, (width // 2, 2))
+        a, b = (cut(pairs, pairs.ndim - 1, i, i + 1).reshape(pairs.shape[:-1]) for i in (0, 1))
+        return narrowed((a * c - b * s).stack(b * c + a * s, axis=-1).flatten(-2), tensor)
+    a, b = (cut(x, x.ndim - 1, i * width // 2, (i + 1) * width // 2) for i in (0, 1))
+    return narrowed((a * c - b * s).cat(b * c + a * s, axis=-1), tensor)
+
+
+def embedding(tensor: Tensor, places: Any) -> Tensor:
+    """Return rows of this table (entries, width) at integer places: shape of places, then the width. Places outside
+    read 0.
+    """
+    if tensor.ndim != 2:
+        raise ValueError(f"embedding in a table of {list(tensor.shape)}: (entries, width)")
+    return tensor.take(places, 0)
+
+
+def dropout(tensor: Tensor, rate: float = 0.5, *, training: bool = True, source: Source | None = None) -> Tensor:
+    """Return it with elements put to 0 at that rate and the others made larger for it; as it is outside of training."""
+    if not 0 <= rate <= 1:
+        raise ValueError(f"dropout at a rate of {rate}: 0 to 1")
+    if not training or rate == 0:
+        return tensor
+    if rate == 1:
+        return tensor * 0
+    return (tensor.rand(tensor.shape, source=source) >= rate).where(tensor * (1 / (1 - rate)), 0)
+
+
+# losses
+
+
+def _summarised(lost: Tensor, how: str) -> Tensor:
+    """Return the losses of all elements as one, or as they are."""
+    if how not in REDUCTIONS:
+        raise ValueError(f"a loss is not reduced by {how!r}; there are {', '.join(REDUCTIONS)}")
+    return lost.mean() if how == "mean" else lost.sum() if how == "sum" else lost
+
+
+def cross_entropy(
+    tensor: Tensor,
+    target: Tensor,
+    *,
+    axis: int = -1,
+    ignore: int | None = None,
+    smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or
+    probabilities with it.
+
+    `ignore` is a class that counts nothing; the mean is over the others.
+    """
+    at = tensor._axis(axis)
+    logs = widened(tensor).log_softmax(at)
+    classes = number_of(tensor.shape[at], "cross_entropy")
+    if target.dtype.is_float:
+        if target.shape != tensor.shape:
+            raise ValueError(
+                f"cross_entropy of {list(tensor.shape)} with probabilities {list(target.shape)}: shapes differ"
+            )
+        wanted = widened(tensor._of(target._node)) * (1 - smoothing) + smoothing / classes
+        return narrowed(_summarised(-(wanted * logs).sum(at), reduction), tensor)
+    if target.shape != tuple(size for i, size in enumerate(tensor.shape) if i != at):
+        raise ValueError(
+            f"cross_entropy of {list(tensor.shape)} along axis {axis} with classes {list(target.shape)}: that axis less"
+        )
+    places = tensor._of(target._node).unsqueeze(at)
+    hit = places.eq(places_along(logs, at))
+    picked = hit.where(logs, 0).sum(at)
+    lost = -(picked * (1 - smoothing) + logs.sum(at) * (smoothing / classes)) if smoothing else -picked
+    if ignore is None:
+        return narrowed(_summarised(lost, reduction), tensor)
+    counts = tensor._of(target._node).ne(ignore)
+    lost = counts.where(lost, 0)
+    made = lost.sum() / counts.cast(lost.dtype).sum() if reduction == "mean" else _summarised(lost, reduction)
+    return narrowed(made, tensor)
+
+
+def nll_loss(tensor: Tensor, target: Tensor, *, axis: int = -1, reduction: str = "mean") -> Tensor:
+    """Return minus this log-probability of the target class along `axis`."""
+    at = tensor._axis(axis)
+    hit = tensor._of(target._node).unsqueeze(at).eq(places_along(tensor, at))
+    return _summarised(-hit.where(tensor, 0).sum(at), reduction)
+
+
+def mse_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
+    """Return the squared difference."""
+    return _summarised(tensor.sub(target).square(), reduction)
+
+
+def l1_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
+    """Return the absolute difference."""
+    return _summarised(tensor.sub(target).abs(), reduction)
+
+
+def huber_loss(tensor: Tensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return half the squared difference up to `delta`, a line beyond."""
+    apart = tensor.sub(target).abs()
+    near: Tensor = apart <= delta
+    return _summarised(near.where(apart * apart * 0.5, (apart - 0.5 * delta) * delta), reduction)
+
+
+def bce_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
+    """Return the cross entropy of probabilities, their logarithms held above -100."""
+    x = widened(tensor)
+    y = x._lift(target)
+    lost = -(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0))
+    return narrowed(_summarised(lost, reduction), tensor)
+
+
+def bce_with_logits_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
+    """Return the cross entropy of sigmoid(x), stable for large x."""
+    x = widened(tensor)
+    return narrowed(_summarised(x.softplus() - x * x._lift(target), reduction), tensor)
+
+
+def kl_div(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
+    """Return target (log target - x), x being log-probabilities; 0 where the target is 0."""
+    y = tensor._lift(target)
+    return _summarised((y > 0).where(y * ((y > 0).where(y, 1).log() - tensor), 0), reduction)
+
+
+def rotary_angles(positions: Tensor, width: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
     """Return cosines and sines (positions, width / 2) of positions times base^(-2 i / width)."""
     if width % 2:
         raise ValueError(f"rotary angles for a width of {width}: even")
-    steps = positions._from_list([base ** (-2 * i / width) for i in range(width // 2)], dtypes.float32)
+    steps = positions._from_array(np.array([base ** (-2 * i / width) for i in range(width // 2)], np.float32))
     angles = positions.float().unsqueeze(-1) * steps
     return angles.cos(), angles.sin()

@@ -9,164 +9,176 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, broadcast_shapes, spread, total
-from ringup.compiler.tensor.reductions import Reductions
+from ringup.compiler.tensor.core import DTypeLike, as_dtype, broadcast_shapes, spread, total
+from ringup.compiler.tensor.reductions import drop_axes, sum_dtype
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 
-class Linear(Reductions):
-    """Matrix products and their relatives."""
+def _accumulator(tensor: Tensor) -> DType:
+    """Return the type that products are summed in."""
+    if tensor.dtype.is_float:
+        return dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32
+    return sum_dtype(tensor)
 
-    __slots__ = ()
 
-    def _accumulator(self) -> DType:
-        if self.dtype.is_float:
-            return dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-        return self._sum_dtype()
+def contract(tensor: Tensor, other: Tensor, axes: Sequence[int], dtype: DType | None = None) -> Tensor:
+    """Return the products of two tensors of equal rank that broadcast, summed along `axes`, which become 1.
 
-    def _contract(self, other: Core, axes: Sequence[int], dtype: DType | None = None) -> Self:
-        """Return the products of two tensors of equal rank that broadcast, summed along `axes`, which become 1.
+    The sum is kept in f32 (f64, int32, …), the result has the promoted type of the two or `dtype`. Its gradients
+    are contractions too.
+    """
+    kind = dtypes.promote(tensor.dtype, other.dtype)
+    x, y = tensor.cast(kind), tensor._of(nodes.cast(other._node, kind))
+    shape = broadcast_shapes(x.shape, y.shape)
+    wide = _accumulator(x)
+    product = nodes.elementwise(Op.MUL, *(nodes.cast(spread(one._node, shape), wide) for one in (x, y)))
+    made = x._of(nodes.cast(nodes.reduce(Op.ADD, product, axes), dtype or (kind if kind.is_float else wide)))
+    return made._with_rule(partial(_contraction_rule, tuple(axes)), x, y) if made.dtype.is_float else made
 
-        The sum is kept in f32 (f64, int32, …), the result has the promoted type of the two or `dtype`. Its gradients
-        are contractions too.
-        """
-        kind = dtypes.promote(self.dtype, other.dtype)
-        x, y = self.cast(kind), self._of(nodes.cast(other._node, kind))
-        shape = broadcast_shapes(x.shape, y.shape)
-        wide = x._accumulator()
-        product = nodes.elementwise(Op.MUL, *(nodes.cast(spread(one._node, shape), wide) for one in (x, y)))
-        made = x._of(nodes.cast(nodes.reduce(Op.ADD, product, axes), dtype or (kind if kind.is_float else wide)))
-        return made._with_rule(partial(_contraction_rule, tuple(axes)), x, y) if made.dtype.is_float else made
 
-    def matmul(self, other: Any, dtype: DTypeLike | None = None) -> Self:
-        """Return the matrix product as NumPy has it: (…, M, K) @ (…, K, N), vectors as one row or column, batches
-        broadcast.
+def matmul(tensor: Tensor, other: Any, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the matrix product as NumPy has it: (…, M, K) @ (…, K, N), vectors as one row or column, batches
+    broadcast.
 
-        f16, bf16 and float8 are summed in f32, integers in int32 or wider; `dtype` of the result, the promoted one
-        unless said.
-        """
-        y = self._lift(other, weak=False)
-        if not self.shape or not y.shape:
-            raise ValueError(
-                f"matmul of {list(self.shape)} and {list(y.shape)}: at least one axis each; use * for a number"
-            )
-        if self.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
-            raise ValueError(
-                f"matmul of {list(self.shape)} and {list(y.shape)}: {self.shape[-1]} columns meet {y.shape[-2 if y.ndim > 1 else 0]} rows"
-            )
-        left = self if self.ndim > 1 else self.unsqueeze(0)
-        right = y if y.ndim > 1 else y.unsqueeze(1)
-        ndim = max(left.ndim, right.ndim)
-        left = left.reshape((*[1] * (ndim - left.ndim), *left.shape, 1))  # (…, M, K, 1)
-        right = right.reshape((*[1] * (ndim - right.ndim), *right.shape[:-2], 1, *right.shape[-2:]))  # (…, 1, K, N)
-        made = left._contract(right, [ndim - 1], None if dtype is None else as_dtype(dtype))
-        shape = [*made.shape[: ndim - 1], made.shape[ndim]]
-        if y.ndim == 1:
-            shape.pop()
-        if self.ndim == 1:
-            shape.pop(-1 if y.ndim == 1 else -2)
-        return made.reshape(shape)
-
-    def __matmul__(self, other: Any) -> Self:
-        return self.matmul(other)
-
-    def __rmatmul__(self, other: Any) -> Self:
-        return self._lift(other, weak=False).matmul(self)
-
-    def dot(self, other: Any) -> Self:
-        """Return NumPy's dot: the last axis of this against the last but one (the only one) of the other, no batches;
-        numbers multiply.
-        """
-        y = self._lift(other, weak=False)
-        if not self.shape or not y.shape:
-            return self * y
-        if y.ndim <= 2:
-            return self.matmul(y)
-        return self.tensordot(y, ([-1], [-2]))
-
-    def tensordot(self, other: Any, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Self:
-        """Return the sum over pairs of axes: the last of this with the first of the other for a number, or those
-        listed.
-        """
-        y = self._lift(other, weak=False)
-        if isinstance(axes, int):
-            axes = (range(self.ndim - axes, self.ndim), range(axes))
-        mine, theirs = [self._axis(one) for one in axes[0]], [y._axis(one) for one in axes[1]]
-        if len(mine) != len(theirs) or any(self.shape[a] != y.shape[b] for a, b in zip(mine, theirs, strict=True)):
-            raise ValueError(
-                f"tensordot of {list(self.shape)} and {list(y.shape)} over axes {mine} and {theirs}: sizes differ"
-            )
-        keep, other_keep = [i for i in range(self.ndim) if i not in mine], [i for i in range(y.ndim) if i not in theirs]
-        shape = [*(self.shape[i] for i in keep), *(y.shape[i] for i in other_keep)]
-        inner = total(self.shape[i] for i in mine)
-        left = self.permute([*keep, *mine]).reshape((total(self.shape[i] for i in keep), inner))
-        right = y.permute([*theirs, *other_keep]).reshape((inner, total(y.shape[i] for i in other_keep)))
-        return left.matmul(right).reshape(shape)
-
-    def outer(self, other: Any) -> Self:
-        """Return the products of each element of this with each of the other, both flattened: (m, n)."""
-        return self.flatten().unsqueeze(1) * self._lift(other, weak=False).flatten().unsqueeze(0)
-
-    def inner(self, other: Any) -> Self:
-        """Return the sums of products over the last axes of both."""
-        y = self._lift(other, weak=False)
-        return self * y if not self.shape or not y.shape else self.tensordot(y, ([-1], [-1]))
-
-    def linear(self, weight: Core, bias: Core | None = None) -> Self:
-        """Return x @ weight.T + bias; weight (outputs, inputs)."""
-        made = self.matmul(self._of(weight._node).transpose() if weight.ndim > 1 else weight)
-        return made if bias is None else made + bias
-
-    def einsum(self, formula: str, *others: Any) -> Self:
-        """Return the sum that an Einstein formula such as `ij,jk->ik` names, this the first operand; `...` stands for
-        axes that broadcast.
-        """
-        operands = [self, *(self._lift(one, weak=False) for one in others)]
-        terms, result = _parsed(formula, [one.ndim for one in operands])
-        made, letters = operands[0]._diagonals(terms[0])
-        for place, (operand, term) in enumerate(zip(operands[1:], terms[1:], strict=True), 1):
-            needed = set(result).union(*terms[place + 1 :])
-            made, letters = made._einsum_step(letters, *operand._diagonals(term), needed)
-        gone = [i for i, letter in enumerate(letters) if letter not in result]
-        made = made.sum(gone) if gone else made
-        letters = [letter for letter in letters if letter in result]
-        missing = [letter for letter in result if letter not in letters]
-        if missing:
-            raise ValueError(f"einsum {formula!r}: {missing[0]} of the result is in no operand")
-        return made.permute([letters.index(letter) for letter in result])
-
-    def _diagonals(self, term: list[str]) -> tuple[Self, list[str]]:
-        """Return an operand with each letter once: letters that come twice take the diagonal."""
-        made, letters = self, list(term)
-        for letter in list(dict.fromkeys(term)):
-            while letters.count(letter) > 1:
-                first = letters.index(letter)
-                second = letters.index(letter, first + 1)
-                if made.shape[first] != made.shape[second]:
-                    raise ValueError(f"einsum: {letter} is {made.shape[first]} and {made.shape[second]} in one operand")
-                made = made.diagonal(0, first, second)
-                letters = [one for i, one in enumerate(letters) if i not in (first, second)] + [letter]
-        return made, letters
-
-    def _einsum_step(self, mine: list[str], other: Self, theirs: list[str], needed: set[str]) -> tuple[Self, list[str]]:
-        letters = [*mine, *(letter for letter in theirs if letter not in mine)]
-        x = self.reshape((*self.shape, *[1] * (len(letters) - len(mine))))
-        order = [theirs.index(letter) for letter in letters if letter in theirs]
-        moved = other.permute(order)
-        y = moved.reshape(
-            tuple(
-                moved.shape[[one for one in letters if one in theirs].index(letter)] if letter in theirs else 1
-                for letter in letters
-            )
+    f16, bf16 and float8 are summed in f32, integers in int32 or wider; `dtype` of the result, the promoted one
+    unless said.
+    """
+    y = tensor._lift(other, weak=False)
+    if not tensor.shape or not y.shape:
+        raise ValueError(
+            f"matmul of {list(tensor.shape)} and {list(y.shape)}: at least one axis each; use * for a number"
         )
-        gone = [i for i, letter in enumerate(letters) if letter not in needed]
-        made = x._contract(y, gone) if gone else x * y
-        return made._dropped(tuple(gone)), [letter for letter in letters if letter in needed]
+    if tensor.shape[-1] != y.shape[-2 if y.ndim > 1 else 0]:
+        raise ValueError(
+            f"matmul of {list(tensor.shape)} and {list(y.shape)}: {tensor.shape[-1]} columns meet {y.shape[-2 if y.ndim > 1 else 0]} rows"
+        )
+    left = tensor if tensor.ndim > 1 else tensor.unsqueeze(0)
+    right = y if y.ndim > 1 else y.unsqueeze(1)
+    ndim = max(left.ndim, right.ndim)
+    # (…, M, K, 1) and (…, 1, K, N)
+    left = left.reshape((*[1] * (ndim - left.ndim), *left.shape, 1))
+    right = right.reshape((*[1] * (ndim - right.ndim), *right.shape[:-2], 1, *right.shape[-2:]))
+    made = contract(left, right, [ndim - 1], None if dtype is None else as_dtype(dtype))
+    shape = [*made.shape[: ndim - 1], made.shape[ndim]]
+    if y.ndim == 1:
+        shape.pop()
+    if tensor.ndim == 1:
+        shape.pop(-1 if y.ndim == 1 else -2)
+    return made.reshape(shape)
+
+
+def reverse_matmul(tensor: Tensor, other: Any) -> Tensor:
+    """Return the matrix product `other @ tensor`, for an array to the left of a tensor."""
+    return tensor._lift(other, weak=False).matmul(tensor)
+
+
+def dot(tensor: Tensor, other: Any) -> Tensor:
+    """Return NumPy's dot: the last axis of this against the last but one (the only one) of the other, no batches;
+    numbers multiply.
+    """
+    y = tensor._lift(other, weak=False)
+    if not tensor.shape or not y.shape:
+        return tensor * y
+    if y.ndim <= 2:
+        return tensor.matmul(y)
+    return tensor.tensordot(y, ([-1], [-2]))
+
+
+def tensordot(tensor: Tensor, other: Any, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """Return the sum over pairs of axes: the last of this with the first of the other for a number, or those
+    listed.
+    """
+    y = tensor._lift(other, weak=False)
+    if isinstance(axes, int):
+        axes = (range(tensor.ndim - axes, tensor.ndim), range(axes))
+    mine, theirs = [tensor._axis(one) for one in axes[0]], [y._axis(one) for one in axes[1]]
+    if len(mine) != len(theirs) or any(tensor.shape[a] != y.shape[b] for a, b in zip(mine, theirs, strict=True)):
+        raise ValueError(
+            f"tensordot of {list(tensor.shape)} and {list(y.shape)} over axes {mine} and {theirs}: sizes differ"
+        )
+    keep, other_keep = [i for i in range(tensor.ndim) if i not in mine], [i for i in range(y.ndim) if i not in theirs]
+    shape = [*(tensor.shape[i] for i in keep), *(y.shape[i] for i in other_keep)]
+    inner = total(tensor.shape[i] for i in mine)
+    left = tensor.permute([*keep, *mine]).reshape((total(tensor.shape[i] for i in keep), inner))
+    right = y.permute([*theirs, *other_keep]).reshape((inner, total(y.shape[i] for i in other_keep)))
+    return left.matmul(right).reshape(shape)
+
+
+def outer(tensor: Tensor, other: Any) -> Tensor:
+    """Return the products of each element of this with each of the other, both flattened: (m, n)."""
+    return tensor.flatten().unsqueeze(1) * tensor._lift(other, weak=False).flatten().unsqueeze(0)
+
+
+def inner(tensor: Tensor, other: Any) -> Tensor:
+    """Return the sums of products over the last axes of both."""
+    y = tensor._lift(other, weak=False)
+    return tensor * y if not tensor.shape or not y.shape else tensor.tensordot(y, ([-1], [-1]))
+
+
+def linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x @ weight.T + bias; weight (outputs, inputs)."""
+    made = tensor.matmul(weight.transpose() if weight.ndim > 1 else weight)
+    return made if bias is None else made + bias
+
+
+def einsum(tensor: Tensor, formula: str, *others: Any) -> Tensor:
+    """Return the sum that an Einstein formula such as `ij,jk->ik` names, this the first operand; `...` stands for
+    axes that broadcast.
+    """
+    operands = [tensor, *(tensor._lift(one, weak=False) for one in others)]
+    terms, result = _parsed(formula, [one.ndim for one in operands])
+    made, letters = _diagonals(operands[0], terms[0])
+    for place, (operand, term) in enumerate(zip(operands[1:], terms[1:], strict=True), 1):
+        needed = set(result).union(*terms[place + 1 :])
+        made, letters = _einsum_step(made, letters, *_diagonals(operand, term), needed)
+    gone = [i for i, letter in enumerate(letters) if letter not in result]
+    made = made.sum(gone) if gone else made
+    letters = [letter for letter in letters if letter in result]
+    missing = [letter for letter in result if letter not in letters]
+    if missing:
+        raise ValueError(f"einsum {formula!r}: {missing[0]} of the result is in no operand")
+    return made.permute([letters.index(letter) for letter in result])
+
+
+def _diagonals(tensor: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
+    """Return an operand with each letter once: letters that come twice take the diagonal."""
+    made, letters = tensor, list(term)
+    for letter in list(dict.fromkeys(term)):
+        while letters.count(letter) > 1:
+            first = letters.index(letter)
+            second = letters.index(letter, first + 1)
+            if made.shape[first] != made.shape[second]:
+                raise ValueError(f"einsum: {letter} is {made.shape[first]} and {made.shape[second]} in one operand")
+            made = made.diagonal(0, first, second)
+            letters = [one for i, one in enumerate(letters) if i not in (first, second)] + [letter]
+    return made, letters
+
+
+def _einsum_step(
+    tensor: Tensor, mine: list[str], other: Tensor, theirs: list[str], needed: set[str]
+) -> tuple[Tensor, list[str]]:
+    """Return the product of two operands, summed over the letters that nothing later needs, and its letters."""
+    letters = [*mine, *(letter for letter in theirs if letter not in mine)]
+    x = tensor.reshape((*tensor.shape, *[1] * (len(letters) - len(mine))))
+    order = [theirs.index(letter) for letter in letters if letter in theirs]
+    moved = other.permute(order)
+    y = moved.reshape(
+        tuple(
+            moved.shape[[one for one in letters if one in theirs].index(letter)] if letter in theirs else 1
+            for letter in letters
+        )
+    )
+    gone = [i for i, letter in enumerate(letters) if letter not in needed]
+    made = contract(x, y, gone) if gone else x * y
+    return drop_axes(made, tuple(gone)), [letter for letter in letters if letter in needed]
 
 
 def _parsed(formula: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
@@ -201,15 +213,15 @@ def _parsed(formula: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]
 
 
 def _contraction_rule(
-    axes: tuple[int, ...], gradient: Linear, _result: Linear, x: Linear, y: Linear
-) -> tuple[Linear, Linear]:
+    axes: tuple[int, ...], gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
     return _one_side(gradient, y, x), _one_side(gradient, x, y)
 
 
-def _one_side(gradient: Linear, other: Linear, to: Linear) -> Linear:
+def _one_side(gradient: Tensor, other: Tensor, to: Tensor) -> Tensor:
     """Return the gradient of one operand: that of the result times the other operand, summed over the axes that the
     operand spread along.
     """
     full: tuple[Int, ...] = broadcast_shapes(other.shape, to.shape)
     axes = [i for i, (one, many) in enumerate(zip(to.shape, full, strict=True)) if one != many]
-    return gradient.expand(full)._contract(other, axes, to.dtype)
+    return contract(gradient.expand(full), other, axes, to.dtype)

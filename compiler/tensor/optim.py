@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import realize
+from ringup.compiler.tensor.memory import adopt
 from ringup.compiler.tensor.tensor import Tensor
 
 
@@ -29,7 +30,7 @@ class Optimiser:
     @staticmethod
     def _memory(value: float) -> Tensor:
         made = Tensor(value, dtypes.float32)
-        made._adopt()
+        adopt(made)
         return made
 
     def set_rate(self, rate: float) -> None:
@@ -61,7 +62,7 @@ class Optimiser:
     def _zeros(self) -> list[Tensor]:
         made = [Tensor.zeros(one.shape, dtype=_kept(one)) for one in self.parameters]
         for one in made:
-            one._adopt()
+            adopt(one)
         return made
 
 

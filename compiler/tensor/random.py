@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.index import bounds, product
 from ringup.compiler.graph.nodes import Op, Shape
-from ringup.compiler.tensor.memory import Memory
+from ringup.compiler.tensor.movement import cut
 
-Tensor = TypeVar("Tensor", bound=Memory)
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
@@ -100,8 +101,8 @@ def words(cls: type[Tensor], shape: Shape, source: Source | None = None) -> tupl
     wide = bounds(size)[1] >= 1 << 31
     counted = cls._of(nodes.node(Op.IOTA, dtypes.int64 if wide else dtypes.int32, (size,)))
     low = counted.cast(dtypes.uint32) if not wide else (counted & MASK).cast(dtypes.uint32)
-    high = (counted >> 32).cast(dtypes.uint32) if wide else low._like(0)
-    keys = (key._cut(0, 0, 1).expand((size,)), key._cut(0, 1, 2).expand((size,)))
+    high = (counted >> 32).cast(dtypes.uint32) if wide else low.full_like(0)
+    keys = (cut(key, 0, 0, 1).expand((size,)), cut(key, 0, 1, 2).expand((size,)))
     first, second = threefry(keys, (low, high), lambda word, count: (word << count) | (word >> 32 - count))
     return first.reshape(shape), second.reshape(shape)
 

@@ -7,204 +7,240 @@ uint32.
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.activations import Activations
-from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, detached, total
+from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, total
+from ringup.compiler.tensor.functions import exp_negative
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
 
 
-class Reductions(Activations):
-    """Sums, extremes, statistics, softmax."""
+def reduce_axes(tensor: Tensor, op: Op, axes: Axes, *, keepdims: bool) -> Tensor:
+    """Return it folded along axes by an operation; they become 1 or disappear."""
+    folded = tensor._axes(axes)
+    made = tensor._of(nodes.reduce(op, tensor._node, folded))
+    return made if keepdims else drop_axes(made, folded)
 
-    __slots__ = ()
 
-    def _reduce(self, op: Op, axes: Axes, *, keepdims: bool) -> Self:
-        folded = self._axes(axes)
-        made = self._of(nodes.reduce(op, self._node, folded))
-        return made if keepdims else made._dropped(folded)
+def drop_axes(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return it without axes of size 1."""
+    return tensor._of(nodes.reshape(tensor._node, tuple(size for i, size in enumerate(tensor.shape) if i not in axes)))
 
-    def _dropped(self, axes: tuple[int, ...]) -> Self:
-        return self._of(nodes.reshape(self._node, tuple(size for i, size in enumerate(self.shape) if i not in axes)))
 
-    def _sum_dtype(self) -> DType:
-        if self.dtype.kind == "bool" or (self.dtype.kind == "int" and self.dtype.bits < 32):
-            return dtypes.int32
-        return dtypes.uint32 if self.dtype.kind == "uint" and self.dtype.bits < 32 else self.dtype
+def sum_dtype(tensor: Tensor) -> DType:
+    """Return the type that sums and products are kept in."""
+    if tensor.dtype.kind == "bool" or (tensor.dtype.kind == "int" and tensor.dtype.bits < 32):
+        return dtypes.int32
+    return dtypes.uint32 if tensor.dtype.kind == "uint" and tensor.dtype.bits < 32 else tensor.dtype
 
-    def sum(self, axis: Axes = None, *, keepdims: bool = False, dtype: DTypeLike | None = None) -> Self:
-        """Return the sum along axes (all for None, none for ()); 0 of nothing."""
-        kind = self._sum_dtype() if dtype is None else as_dtype(dtype)
-        return self.cast(kind)._reduce(Op.ADD, axis, keepdims=keepdims)
 
-    def prod(self, axis: Axes = None, *, keepdims: bool = False, dtype: DTypeLike | None = None) -> Self:
-        """Return the product along axes; 1 of nothing."""
-        kind = self._sum_dtype() if dtype is None else as_dtype(dtype)
-        return self.cast(kind)._reduce(Op.MUL, axis, keepdims=keepdims)
+def sum_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the sum along axes (all for None, none for ()); 0 of nothing."""
+    kind = sum_dtype(tensor) if dtype is None else as_dtype(dtype)
+    return reduce_axes(tensor.cast(kind), Op.ADD, axis, keepdims=keepdims)
 
-    def _extreme(self, op: Op, axis: Axes, *, keepdims: bool) -> Self:
-        for one in self._axes(axis):
-            if self.shape[one] == 0:
-                raise ValueError(f"{op.value} of {list(self.shape)} along axis {one}: nothing there has no {op.value}")
-        if self.dtype.kind == "bool":
-            op = Op.OR if op is Op.MAX else Op.AND
-        return self._reduce(op, axis, keepdims=keepdims)
 
-    def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the greatest along axes, NaN if there is one."""
-        return self._extreme(Op.MAX, axis, keepdims=keepdims)
+def prod(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the product along axes; 1 of nothing."""
+    kind = sum_dtype(tensor) if dtype is None else as_dtype(dtype)
+    return reduce_axes(tensor.cast(kind), Op.MUL, axis, keepdims=keepdims)
 
-    def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the least along axes, NaN if there is one."""
-        return self._extreme(Op.MIN, axis, keepdims=keepdims)
 
-    amax, amin = max, min
+def _extreme(tensor: Tensor, op: Op, axis: Axes, *, keepdims: bool) -> Tensor:
+    """Return the greatest (MAX) or the least (MIN) along axes."""
+    for one in tensor._axes(axis):
+        if tensor.shape[one] == 0:
+            raise ValueError(f"{op.value} of {list(tensor.shape)} along axis {one}: nothing there has no {op.value}")
+    if tensor.dtype.kind == "bool":
+        op = Op.OR if op is Op.MAX else Op.AND
+    return reduce_axes(tensor, op, axis, keepdims=keepdims)
 
-    def any(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return whether one along axes is not zero."""
-        return self.bool()._reduce(Op.OR, axis, keepdims=keepdims)
 
-    def all(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return whether none along axes is zero."""
-        return self.bool()._reduce(Op.AND, axis, keepdims=keepdims)
+def amax(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the greatest along axes, NaN if there is one."""
+    return _extreme(tensor, Op.MAX, axis, keepdims=keepdims)
 
-    def count_nonzero(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return how many along axes are not zero, as int32."""
-        return self.bool().sum(axis, keepdims=keepdims)
 
-    def _best(self, op: Op, axis: int | None, *, keepdims: bool) -> Self:
-        if axis is None:
-            found = self.flatten()._best(op, 0, keepdims=False)
-            return found.reshape((1,) * self.ndim) if keepdims else found
-        at = self._axis(axis)
-        size = self.shape[at]
-        best = self._extreme(op, at, keepdims=True)
-        hit = self.eq(best).logical_or(self.isnan()) if self.dtype.is_float else self.eq(best)
-        places = self._places(at)
-        return hit.where(places, places._lift(size))._reduce(Op.MIN, at, keepdims=keepdims)
+def amin(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the least along axes, NaN if there is one."""
+    return _extreme(tensor, Op.MIN, axis, keepdims=keepdims)
 
-    def _places(self, axis: int) -> Self:
-        """Return 0, 1, … along an axis, 1 wide along the others; int32, int64 where that is too narrow."""
-        size = self.shape[axis]
-        kind = dtypes.int32 if (size if isinstance(size, int) else size.hi) < 1 << 31 else dtypes.int64
-        counted = nodes.node(Op.IOTA, kind, (size,))
-        return self._of(nodes.reshape(counted, tuple(size if i == axis else 1 for i in range(self.ndim))))
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """Return the place of the greatest along an axis (of the flattened tensor for None), the first of equals; NaN
-        counts as greatest.
-        """
-        return self._best(Op.MAX, axis, keepdims=keepdims)
+def any_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return whether one along axes is not zero."""
+    return reduce_axes(tensor.bool(), Op.OR, axis, keepdims=keepdims)
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Self:
-        """Return the place of the least along an axis, the first of equals; NaN counts as least."""
-        return self._best(Op.MIN, axis, keepdims=keepdims)
 
-    # statistics
+def all_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return whether none along axes is zero."""
+    return reduce_axes(tensor.bool(), Op.AND, axis, keepdims=keepdims)
 
-    def _count(self, axes: Axes) -> Int:
-        return total(self.shape[axis] for axis in self._axes(axes))
 
-    def mean(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the mean along axes; of integers as f32, of nothing NaN."""
-        x = self._wide()
-        return x._over(x.sum(axis, keepdims=keepdims), self._count(axis))._narrow(self)
+def count_nonzero(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return how many along axes are not zero, as int32."""
+    return tensor.bool().sum(axis, keepdims=keepdims)
 
-    def _over(self, value: Self, count: Int) -> Self:
-        return (
-            value * (1 / count)
-            if isinstance(count, int) and count and not count & (count - 1)
-            else value / value._lift(count)
-        )
 
-    def var(self, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Self:
-        """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless said)."""
-        x = self._wide()
-        apart = x - x.mean(axis, keepdims=True)
-        count = self._count(axis)
-        below = max(count - correction, 0) if isinstance(count, int) else count - correction
-        return x._over((apart * apart).sum(axis, keepdims=keepdims), below)._narrow(self)
+def _best(tensor: Tensor, op: Op, axis: int | None, *, keepdims: bool) -> Tensor:
+    """Return the place of the greatest (MAX) or the least (MIN) along an axis, the first of equals."""
+    if axis is None:
+        found = _best(tensor.flatten(), op, 0, keepdims=False)
+        return found.reshape((1,) * tensor.ndim) if keepdims else found
+    at = tensor._axis(axis)
+    size = tensor.shape[at]
+    best = _extreme(tensor, op, at, keepdims=True)
+    hit = tensor.eq(best).logical_or(tensor.isnan()) if tensor.dtype.is_float else tensor.eq(best)
+    places = places_along(tensor, at)
+    return reduce_axes(hit.where(places, places._lift(size)), Op.MIN, at, keepdims=keepdims)
 
-    def std(self, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Self:
-        """Return the square root of the variance."""
-        return self._wide().var(axis, correction=correction, keepdims=keepdims).sqrt()._narrow(self)
 
-    def norm(self, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
-        least.
-        """
-        x = self._wide().abs()
-        if order == 0:
-            made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
-        elif math.isinf(order):
-            made = x.max(axis, keepdims=keepdims) if order > 0 else x.min(axis, keepdims=keepdims)
-        elif order == 1:
-            made = x.sum(axis, keepdims=keepdims)
-        elif order == 2:
-            made = (x * x).sum(axis, keepdims=keepdims).sqrt()
-        else:
-            made = x.pow(order).sum(axis, keepdims=keepdims).pow(1 / order)
-        return made._narrow(self)
+def places_along(tensor: Tensor, axis: int) -> Tensor:
+    """Return 0, 1, … along an axis, 1 wide along the others; int32, int64 where that is too narrow."""
+    size = tensor.shape[axis]
+    kind = dtypes.int32 if (size if isinstance(size, int) else size.hi) < 1 << 31 else dtypes.int64
+    counted = nodes.node(Op.IOTA, kind, (size,))
+    return tensor._of(nodes.reshape(counted, tuple(size if i == axis else 1 for i in range(tensor.ndim))))
 
-    # softmax
 
-    def _softmax_parts(self, axis: int) -> tuple[Self, Self, Self]:
-        """Return (x less its greatest, the powers of it, their sum), in f32 or f64. The greatest is held constant: it
-        cancels out.
-        """
-        x = self._wide()
-        less = x - x._of(detached(x.max(axis, keepdims=True)._node))
-        powers = less._exp_negative()
-        return less, powers, powers.sum(axis, keepdims=True)
+def argmax(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    """Return the place of the greatest along an axis (of the flattened tensor for None), the first of equals; NaN
+    counts as greatest.
+    """
+    return _best(tensor, Op.MAX, axis, keepdims=keepdims)
 
-    def softmax(self, axis: int = -1) -> Self:
-        """Return the powers of e along an axis, divided by their sum."""
-        self._nonempty(axis, "softmax")
-        _, powers, below = self._softmax_parts(axis)
-        return (powers / below)._narrow(self)
 
-    def log_softmax(self, axis: int = -1) -> Self:
-        """Return the logarithm of softmax."""
-        self._nonempty(axis, "log_softmax")
-        less, _, below = self._softmax_parts(axis)
-        return (less - below.log())._narrow(self)
+def argmin(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    """Return the place of the least along an axis, the first of equals; NaN counts as least."""
+    return _best(tensor, Op.MIN, axis, keepdims=keepdims)
 
-    def _nonempty(self, axis: int, what: str) -> None:
-        if self.shape[self._axis(axis)] == 0:
-            raise ValueError(f"{what} of {list(self.shape)} along axis {axis}: nothing is there")
 
-    def logsumexp(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return log(sum(exp(x))) along axes without overflow."""
-        x = self._wide()
-        top = x._of(detached(x.max(axis, keepdims=True)._node))
-        top = top.isfinite().where(top, 0)
-        made = (x - top).exp().sum(axis, keepdims=True).log() + top
-        return (made if keepdims else made._dropped(self._axes(axis)))._narrow(self)
+# statistics
 
-    # triangles
 
-    def _triangle(self, diagonal: int) -> Self:
-        """Return where column - row is at most `diagonal`, over the last two axes."""
-        if self.ndim < 2:
-            raise ValueError(f"a triangle of {list(self.shape)}: two axes at least")
-        return self._places(self.ndim - 1) <= self._places(self.ndim - 2) + diagonal
+def _count(tensor: Tensor, axes: Axes) -> Int:
+    """Return how many elements lie along axes."""
+    return total(tensor.shape[axis] for axis in tensor._axes(axes))
 
-    def tril(self, diagonal: int = 0) -> Self:
-        """Return it with 0 above the diagonal of the last two axes."""
-        return self._triangle(diagonal).where(self, self._like(0))
 
-    def triu(self, diagonal: int = 0) -> Self:
-        """Return it with 0 below the diagonal of the last two axes."""
-        return self._triangle(diagonal - 1).where(self._like(0), self)
+def mean(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the mean along axes; of integers as f32, of nothing NaN."""
+    x = widened(tensor)
+    return narrowed(over_count(x.sum(axis, keepdims=keepdims), _count(tensor, axis)), tensor)
 
-    def trace(self) -> Self:
-        """Return the sum of the diagonal of a matrix."""
-        return self.diagonal().sum(-1)
 
-    def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Self:
-        """Return whether all elements are within `atol + rtol |other|` of another's, as a bool tensor."""
-        x, y = self._fit(other)
-        return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()
+def over_count(tensor: Tensor, count: Int) -> Tensor:
+    """Return it divided by a count: multiplied by the reciprocal where that is exact, for powers of 2."""
+    if isinstance(count, int) and count and not count & (count - 1):
+        return tensor * (1 / count)
+    return tensor / tensor._lift(count)
+
+
+def var(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
+    """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless said)."""
+    x = widened(tensor)
+    apart = x - x.mean(axis, keepdims=True)
+    count = _count(tensor, axis)
+    below = max(count - correction, 0) if isinstance(count, int) else count - correction
+    return narrowed(over_count((apart * apart).sum(axis, keepdims=keepdims), below), tensor)
+
+
+def std(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
+    """Return the square root of the variance."""
+    return narrowed(widened(tensor).var(axis, correction=correction, keepdims=keepdims).sqrt(), tensor)
+
+
+def norm(tensor: Tensor, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
+    least.
+    """
+    x = widened(tensor).abs()
+    if order == 0:
+        made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
+    elif math.isinf(order):
+        made = x.max(axis, keepdims=keepdims) if order > 0 else x.min(axis, keepdims=keepdims)
+    elif order == 1:
+        made = x.sum(axis, keepdims=keepdims)
+    elif order == 2:
+        made = (x * x).sum(axis, keepdims=keepdims).sqrt()
+    else:
+        made = x.pow(order).sum(axis, keepdims=keepdims).pow(1 / order)
+    return narrowed(made, tensor)
+
+
+# softmax
+
+
+def _softmax_parts(tensor: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (x less its greatest, e to the power of that, the sum of the powers), in f32 or f64. No gradient passes
+    the greatest: it cancels out.
+    """
+    x = widened(tensor)
+    less = x - x.max(axis, keepdims=True).detach()
+    powers = exp_negative(less)
+    return less, powers, powers.sum(axis, keepdims=True)
+
+
+def softmax(tensor: Tensor, axis: int = -1) -> Tensor:
+    """Return the powers of e along an axis, divided by their sum."""
+    _check_nonempty(tensor, axis, "softmax")
+    _, powers, below = _softmax_parts(tensor, axis)
+    return narrowed(powers / below, tensor)
+
+
+def log_softmax(tensor: Tensor, axis: int = -1) -> Tensor:
+    """Return the logarithm of softmax."""
+    _check_nonempty(tensor, axis, "log_softmax")
+    less, _, below = _softmax_parts(tensor, axis)
+    return narrowed(less - below.log(), tensor)
+
+
+def _check_nonempty(tensor: Tensor, axis: int, what: str) -> None:
+    """Refuse an axis without elements."""
+    if tensor.shape[tensor._axis(axis)] == 0:
+        raise ValueError(f"{what} of {list(tensor.shape)} along axis {axis}: nothing is there")
+
+
+def logsumexp(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return log(sum(exp(x))) along axes without overflow."""
+    x = widened(tensor)
+    top = x.max(axis, keepdims=True).detach()
+    top = top.isfinite().where(top, 0)
+    made = (x - top).exp().sum(axis, keepdims=True).log() + top
+    return narrowed(made if keepdims else drop_axes(made, tensor._axes(axis)), tensor)
+
+
+# triangles
+
+
+def _triangle(tensor: Tensor, diagonal: int) -> Tensor:
+    """Return where column - row is at most `diagonal`, over the last two axes."""
+    if tensor.ndim < 2:
+        raise ValueError(f"a triangle of {list(tensor.shape)}: two axes at least")
+    return places_along(tensor, tensor.ndim - 1) <= places_along(tensor, tensor.ndim - 2) + diagonal
+
+
+def tril(tensor: Tensor, diagonal: int = 0) -> Tensor:
+    """Return it with 0 above the diagonal of the last two axes."""
+    return _triangle(tensor, diagonal).where(tensor, tensor.full_like(0))
+
+
+def triu(tensor: Tensor, diagonal: int = 0) -> Tensor:
+    """Return it with 0 below the diagonal of the last two axes."""
+    return _triangle(tensor, diagonal - 1).where(tensor.full_like(0), tensor)
+
+
+def trace(tensor: Tensor) -> Tensor:
+    """Return the sum of the diagonal of a matrix."""
+    return tensor.diagonal().sum(-1)
+
+
+def allclose(tensor: Tensor, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
+    """Return whether all elements are within `atol + rtol |other|` of another's, as a bool tensor."""
+    x, y = tensor._fit(other)
+    return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()

@@ -1,30 +1,37 @@
 """`Tensor`: a lazy array of numbers with NumPy's manners. Everything is a graph until `realize`, `numpy`, `item` or
-`tolist` asks for bytes.
+`tolist` asks for bytes. Most of its methods are functions of the modules below, one module for each topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 
 from ringup.compiler.graph import dtypes, index, nodes
-from ringup.compiler.graph.dtypes import DType
-from ringup.compiler.tensor import order, realize
+from ringup.compiler.tensor import (
+    activations,
+    conversions,
+    convolution,
+    creation,
+    elementwise,
+    functions,
+    indexing,
+    layers,
+    linear,
+    memory,
+    movement,
+    order,
+    realize,
+    reductions,
+    sorting,
+)
+from ringup.compiler.tensor.arrays import PLAIN, Array, as_array, memory_of, numpy_dtype
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
-from ringup.compiler.tensor.creation import Creation
 from ringup.compiler.tensor.gradients import backward
-from ringup.errors import CompileError
-
-Array = np.ndarray[Any, Any]
-BY_NUMPY = {one.numpy: one for one in dtypes.ALL}
-PLAIN = tuple(
-    one for one in dtypes.ALL if one not in (dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2)
-)  # types that NumPy itself has
 
 
-class Tensor(Creation):
+class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
     Python integers make int32 (int64 where they need it), floats f32, arrays keep their type; `dtype` converts.
@@ -42,8 +49,7 @@ class Tensor(Creation):
         elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
             self._setup(nodes.const(data, kind or dtypes.of_scalar(data)))
         else:
-            array = _array(data, kind)
-            self._setup(_leaf(array, name), owns=True)
+            self._setup(memory_of(as_array(data, kind), name), owns=True)
             if kind is not None and kind is not self.dtype:
                 self._node, self._owns = nodes.cast(self._node, kind), False
         if requires_grad:
@@ -53,66 +59,49 @@ class Tensor(Creation):
         state = "computed" if realize.is_data(self._node) else self._node.op.value
         return f"<Tensor {list(self.shape)} {self.dtype}, {state}>"
 
-    @classmethod
-    def _from_array(cls, array: object, name: str = "") -> Self:
-        made = cls._of(_leaf(_array(array, None), name))
-        made._owns = True
-        return made
+    @property
+    def name(self) -> str:
+        """Return what its memory is called in messages, empty for a value that has none."""
+        arg = self._node.arg
+        return arg.name if isinstance(arg, nodes.Storage) else ""
 
-    def _from_list(self, values: Sequence[float], dtype: DType) -> Self:
-        return self._from_array(np.array(values, dtype.numpy))
+    @property
+    def T(self) -> Tensor:
+        """Return it with the order of its axes reversed."""
+        return self.permute(tuple(range(self.ndim))[::-1])
 
-    @classmethod
-    def from_dlpack(cls, source: Any) -> Self:
-        """Return a tensor of the bytes of a DLPack object on the host, copied."""
-        if not hasattr(source, "__dlpack__"):
-            raise TypeError(f"{type(source).__name__} is no DLPack object: it has no __dlpack__")
-        return cls._from_array(np.from_dlpack(source))
+    @property
+    def mT(self) -> Tensor:
+        """Return it with its last two axes swapped."""
+        return self.transpose(-2, -1)
 
-    # realizing
+    # to bytes and back
 
-    def realize(self, *others: Core, sizes: dict[str, int] | None = None) -> Self:
+    def realize(self, *others: Core, sizes: dict[str, int] | None = None) -> Tensor:
         """Compute it (and others in the same go); `sizes` binds symbolic sizes by name. It stands for its bytes
         afterwards.
         """
         realize.realize([self, *others], sizes or {})
         return self
 
-    def _data(self, sizes: dict[str, int]) -> tuple[memoryview, tuple[int, ...]]:
-        """Return its bytes and shape. A graph over symbolic sizes is not used up: it can be asked again with others."""
-        if realize.is_data(self._node):
-            order.given_sizes([self._node], sizes)
-        elif sizes and realize.is_symbolic([self._node]) and not realize.assigns([self._node]):
-            sizes = order.given_sizes([self._node], sizes)
-            (data,) = realize.evaluate([self._node], sizes)
-            return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in self.shape)
-        else:
-            realize.realize([self], sizes)
-        return realize.bytes_of(self._node.arg.data), cast("tuple[int, ...]", self.shape)
-
     def numpy(self, **sizes: int) -> Array:
         """Return a NumPy array of its own; `numpy(n=17)` binds symbolic sizes. bf16 and float8 need the ml_dtypes
         package.
         """
-        kind = _numpy_dtype(self.dtype)
-        data, shape = self._data(sizes)
+        kind = numpy_dtype(self.dtype)
+        data, shape = _data(self, sizes)
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(data, kind, count).reshape(shape).copy() if count else np.zeros(shape, kind)
 
-    def _plain(self) -> Self:
-        return self if self.dtype in PLAIN else self.cast(dtypes.float32)
-
     def tolist(self, **sizes: int) -> Any:
         """Return nested lists of Python numbers, or one number."""
-        return self._plain().numpy(**sizes).tolist()
+        return _plain(self).numpy(**sizes).tolist()
 
     def item(self, **sizes: int) -> Any:
         """Return its only element as a Python number."""
         if self.size != 1:
             raise ValueError(f"item of a tensor of shape {list(self.shape)}: it has to hold one element")
-        if self.dtype in PLAIN:
-            return self.numpy(**sizes).reshape(()).item()
-        return self._plain().numpy(**sizes).reshape(()).item()
+        return _plain(self).numpy(**sizes).reshape(()).item()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -126,11 +115,19 @@ class Tensor(Creation):
         return self.numpy().__dlpack__(**how)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # kDLCPU of dlpack.h: what is handed out is a copy on the host
+        # kDLCPU of dlpack.h: what is handed out is a copy on the host
+        return (1, 0)
+
+    @classmethod
+    def from_dlpack(cls, source: Any) -> Tensor:
+        """Return a tensor of the bytes of a DLPack object on the host, copied."""
+        if not hasattr(source, "__dlpack__"):
+            raise TypeError(f"{type(source).__name__} is no DLPack object: it has no __dlpack__")
+        return cls._from_array(np.from_dlpack(source))
 
     # gradients
 
-    def requires_grad_(self, wanted: bool = True) -> Self:
+    def requires_grad_(self, wanted: bool = True) -> Tensor:
         """Count it among the tensors that `backward` gives a gradient, or no longer. Its value gets memory of its
         own.
         """
@@ -139,78 +136,324 @@ class Tensor(Creation):
         self.requires_grad = wanted
         if wanted:
             self._base = None
-            self._adopt()
+            memory.adopt(self)
             realize.LEAVES[id(self)] = self
         else:
             realize.LEAVES.pop(id(self), None)
         return self
 
-    def backward(self, seed: Tensor | None = None) -> Self:
+    def backward(self, seed: Tensor | None = None) -> Tensor:
         """Add this loss's gradients to `grad` of the tensors that asked for them; `seed` is the gradient of the loss
         unless it is one number.
         """
         backward(self, seed)
         return self
 
-    def clone(self) -> Self:
+    def clone(self) -> Tensor:
         """Return the same value, to be assigned to apart from this one."""
         return self._of(self._node)
 
-    @property
-    def name(self) -> str:
-        """Return what its memory is called in messages, empty for a value that has none."""
-        arg = self._node.arg
-        return arg.name if isinstance(arg, nodes.Storage) else ""
+    # constants, ranges, random numbers, initial weights
+    full = classmethod(creation.full)
+    zeros = classmethod(creation.zeros)
+    ones = classmethod(creation.ones)
+    empty = classmethod(creation.empty)
+    full_like = creation.full_like
+    zeros_like = creation.zeros_like
+    ones_like = creation.ones_like
+    arange = classmethod(creation.arange)
+    linspace = classmethod(creation.linspace)
+    eye = classmethod(creation.eye)
+    rand = classmethod(creation.rand)
+    uniform = classmethod(creation.uniform)
+    randn = classmethod(creation.randn)
+    normal = classmethod(creation.normal)
+    randint = classmethod(creation.randint)
+    randperm = permutation = classmethod(creation.randperm)
+    bernoulli = creation.bernoulli
+    kaiming_uniform = classmethod(creation.kaiming_uniform)
+    kaiming_normal = classmethod(creation.kaiming_normal)
+    xavier_uniform = classmethod(creation.xavier_uniform)
+    xavier_normal = classmethod(creation.xavier_normal)
+
+    # shapes, axes, edges, parts
+    reshape = movement.reshape
+    view_as = movement.view_as
+    flatten = movement.flatten
+    unflatten = movement.unflatten
+    squeeze = movement.squeeze
+    unsqueeze = movement.unsqueeze
+    permute = movement.permute
+    transpose = movement.transpose
+    movedim = movement.movedim
+    broadcast_to = expand = movement.expand
+    expand_as = movement.expand_as
+    shrink = movement.shrink
+    flip = movement.flip
+    pad = movement.pad
+    cat = movement.cat
+    stack = movement.stack
+    split = movement.split
+    chunk = movement.chunk
+    repeat = movement.repeat
+    tile = movement.tile
+    repeat_interleave = movement.repeat_interleave
+    roll = movement.roll
+    unfold = movement.unfold
+    diagonal = movement.diagonal
+
+    # elements by place
+    __getitem__ = indexing.getitem
+    __iter__ = indexing.iterate
+    gather = indexing.gather
+    take_along_axis = indexing.take_along_axis
+    take = indexing.take
+    index_select = indexing.index_select
+    scatter = indexing.scatter
+    scatter_add = indexing.scatter_add
+    scatter_reduce = indexing.scatter_reduce
+    one_hot = indexing.one_hot
+
+    # arithmetic
+    __add__ = add = elementwise.add
+    __radd__ = elementwise.reverse_add
+    __sub__ = sub = elementwise.sub
+    __rsub__ = elementwise.reverse_sub
+    __mul__ = mul = elementwise.mul
+    __rmul__ = elementwise.reverse_mul
+    __truediv__ = div = elementwise.div
+    __rtruediv__ = elementwise.reverse_div
+    __floordiv__ = floordiv = elementwise.floordiv
+    __rfloordiv__ = elementwise.reverse_floordiv
+    __mod__ = mod = elementwise.mod
+    __rmod__ = elementwise.reverse_mod
+    fmod = elementwise.fmod
+    __pow__ = pow = elementwise.power
+    __rpow__ = elementwise.reverse_power
+    __neg__ = neg = elementwise.neg
+    __pos__ = elementwise.pos
+    __abs__ = abs = elementwise.absolute
+    lerp = elementwise.lerp
+    square = elementwise.square
+
+    # bits
+    __invert__ = elementwise.invert
+    __and__ = elementwise.bits_and
+    __rand__ = elementwise.reverse_bits_and
+    __or__ = elementwise.bits_or
+    __ror__ = elementwise.reverse_bits_or
+    __xor__ = elementwise.bits_xor
+    __rxor__ = elementwise.reverse_bits_xor
+    __lshift__ = elementwise.shift_left
+    __rlshift__ = elementwise.reverse_shift_left
+    __rshift__ = elementwise.shift_right
+    __rrshift__ = elementwise.reverse_shift_right
+
+    # comparison and choice
+    __lt__ = elementwise.less
+    __gt__ = elementwise.greater
+    __le__ = elementwise.less_equal
+    __ge__ = elementwise.greater_equal
+    __eq__ = elementwise.eq  # type: ignore[assignment]
+    __ne__ = elementwise.ne  # type: ignore[assignment]
+    eq = elementwise.eq
+    ne = elementwise.ne
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    clamp = clip = elementwise.clip
+    where = elementwise.where
+    masked_fill = elementwise.masked_fill
+
+    # a class that defines __eq__ loses its __hash__ unless it names it
+    __hash__ = Core.__hash__
+
+    # predicates, rounding, signs
+    isnan = elementwise.isnan
+    isinf = elementwise.isinf
+    isfinite = elementwise.isfinite
+    signbit = elementwise.signbit
+    logical_not = elementwise.logical_not
+    logical_and = elementwise.logical_and
+    logical_or = elementwise.logical_or
+    logical_xor = elementwise.logical_xor
+    floor = elementwise.floor
+    ceil = elementwise.ceil
+    trunc = elementwise.trunc
+    round = elementwise.round_to
+    sign = elementwise.sign
+    copysign = elementwise.copysign
+
+    # mathematical functions
+    sqrt = functions.sqrt
+    rsqrt = functions.rsqrt
+    reciprocal = functions.reciprocal
+    cbrt = functions.cbrt
+    exp2 = functions.exp2
+    log2 = functions.log2
+    exp = functions.exp
+    expm1 = functions.expm1
+    log = functions.log
+    log10 = functions.log10
+    log1p = functions.log1p
+    logaddexp = functions.logaddexp
+    sin = functions.sin
+    cos = functions.cos
+    tan = functions.tan
+    atan = functions.atan
+    atan2 = functions.atan2
+    asin = functions.asin
+    acos = functions.acos
+    sinh = functions.sinh
+    cosh = functions.cosh
+    tanh = functions.tanh
+    asinh = functions.asinh
+    acosh = functions.acosh
+    atanh = functions.atanh
+    erf = functions.erf
+    erfc = functions.erfc
+
+    # activation functions
+    relu = activations.relu
+    relu6 = activations.relu6
+    leaky_relu = activations.leaky_relu
+    elu = activations.elu
+    celu = activations.celu
+    selu = activations.selu
+    sigmoid = activations.sigmoid
+    logsigmoid = activations.logsigmoid
+    hardsigmoid = activations.hardsigmoid
+    hardtanh = activations.hardtanh
+    swish = silu = activations.silu
+    hardswish = activations.hardswish
+    softplus = activations.softplus
+    softsign = activations.softsign
+    mish = activations.mish
+    gelu = activations.gelu
+    quick_gelu = activations.quick_gelu
+    tanhshrink = activations.tanhshrink
+    hardshrink = activations.hardshrink
+    softshrink = activations.softshrink
+
+    # sums, extremes, statistics, softmax, triangles
+    sum = reductions.sum_along
+    prod = reductions.prod
+    max = amax = reductions.amax
+    min = amin = reductions.amin
+    any = reductions.any_along
+    all = reductions.all_along
+    count_nonzero = reductions.count_nonzero
+    argmax = reductions.argmax
+    argmin = reductions.argmin
+    mean = reductions.mean
+    var = reductions.var
+    std = reductions.std
+    norm = reductions.norm
+    softmax = reductions.softmax
+    log_softmax = reductions.log_softmax
+    logsumexp = reductions.logsumexp
+    tril = reductions.tril
+    triu = reductions.triu
+    trace = reductions.trace
+    allclose = reductions.allclose
+
+    # running sums and order
+    cumsum = sorting.cumsum
+    cumprod = sorting.cumprod
+    cummax = sorting.cummax
+    cummin = sorting.cummin
+    logcumsumexp = sorting.logcumsumexp
+    diff = sorting.diff
+    argsort = sorting.argsort
+    sort = sorting.sort
+    topk = sorting.topk
+    median = sorting.median
+
+    # matrix products
+    __matmul__ = matmul = linear.matmul
+    __rmatmul__ = linear.reverse_matmul
+    dot = linear.dot
+    tensordot = linear.tensordot
+    outer = linear.outer
+    inner = linear.inner
+    einsum = linear.einsum
+    linear = linear.linear
+
+    # convolutions, pooling, resampling
+    conv = convolution.conv
+    conv1d = convolution.conv1d
+    conv2d = convolution.conv2d
+    conv3d = convolution.conv3d
+    conv_transpose1d = conv_transpose2d = conv_transpose3d = conv_transpose = convolution.conv_transpose
+    max_pool1d = max_pool2d = max_pool3d = max_pool = convolution.max_pool
+    avg_pool1d = avg_pool2d = avg_pool3d = avg_pool = convolution.avg_pool
+    lp_pool = convolution.lp_pool
+    interpolate = convolution.interpolate
+
+    # normalisation, attention, embedding, dropout, losses
+    layer_norm = layers.layer_norm
+    rms_norm = layers.rms_norm
+    group_norm = layers.group_norm
+    instance_norm = layers.instance_norm
+    batch_norm = layers.batch_norm
+    scaled_dot_product_attention = layers.scaled_dot_product_attention
+    rotary = layers.rotary
+    embedding = layers.embedding
+    dropout = layers.dropout
+    cross_entropy = layers.cross_entropy
+    nll_loss = layers.nll_loss
+    mse_loss = layers.mse_loss
+    l1_loss = layers.l1_loss
+    huber_loss = layers.huber_loss
+    bce_loss = layers.bce_loss
+    bce_with_logits_loss = layers.bce_with_logits_loss
+    kl_div = layers.kl_div
+
+    # assignment
+    assign = memory.assign
+    __setitem__ = memory.setitem
+    __iadd__ = memory.add_in_place
+    __isub__ = memory.sub_in_place
+    __imul__ = memory.mul_in_place
+    __itruediv__ = memory.div_in_place
+    __ifloordiv__ = memory.floordiv_in_place
+    __imod__ = memory.mod_in_place
+    __ipow__ = memory.power_in_place
+    __iand__ = memory.bits_and_in_place
+    __ior__ = memory.bits_or_in_place
+    __ixor__ = memory.bits_xor_in_place
+    __ilshift__ = memory.shift_left_in_place
+    __irshift__ = memory.shift_right_in_place
+
+    # conversions; they stand last because `bool`, `float` and `int` mean Python's types above
+    cast = conversions.cast
+    astype = conversions.astype
+    bitcast = conversions.bitcast
+    view = conversions.view
+    detach = conversions.detach
+    contiguous = conversions.contiguous
+    half = conversions.to_half
+    long = conversions.to_long
+    bool = conversions.to_bool
+    float = conversions.to_float
+    int = conversions.to_int
 
 
-def _array(data: object, kind: DType | None) -> Array:
-    """Return anything array-like as a contiguous NumPy array of a type we have; lists of Python numbers in their
-    default types.
+def _data(tensor: Tensor, sizes: dict[str, int]) -> tuple[memoryview, tuple[int, ...]]:
+    """Return a tensor's bytes and shape. A graph over symbolic sizes is kept, so that it can be asked again with other
+    sizes.
     """
-    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
-        array = np.asarray(data)
-    elif hasattr(data, "__dlpack__"):
-        array = np.from_dlpack(cast("Any", data))
+    node = tensor.node
+    if realize.is_data(node):
+        order.given_sizes([node], sizes)
+    elif sizes and realize.is_symbolic([node]) and not realize.assigns([node]):
+        sizes = order.given_sizes([node], sizes)
+        (data,) = realize.evaluate([node], sizes)
+        return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in tensor.shape)
     else:
-        array = _listed(data, kind)
-    if array.dtype.name not in BY_NUMPY:
-        raise TypeError(f"elements of {array.dtype} have no type here; there are {', '.join(BY_NUMPY)}")
-    if array.dtype.byteorder == ">":
-        array = array.astype(array.dtype.newbyteorder("<"))
-    return np.ascontiguousarray(array).reshape(array.shape)
+        realize.realize([tensor], sizes)
+    return realize.bytes_of(tensor.node.arg.data), cast("tuple[int, ...]", tensor.shape)
 
 
-def _listed(data: object, kind: DType | None) -> Array:
-    try:
-        array: Array = np.asarray(data)
-    except ValueError as error:
-        raise ValueError(f"the nested lists make no array: {error}") from error
-    if array.dtype.kind not in "fiu":
-        return array
-    exact = kind is not None and kind in PLAIN and (kind.is_float or array.dtype.kind != "f")
-    return array.astype(np.dtype(kind.numpy) if exact and kind is not None else _default(array))
-
-
-def _default(array: Array) -> np.dtype[Any]:
-    if array.dtype.kind == "f":
-        return np.dtype(np.float32)
-    if array.dtype == np.uint64:
-        return np.dtype(np.uint64)
-    small = not array.size or (array.max() < 1 << 31 and array.min() >= -1 << 31)
-    return np.dtype(np.int32 if small else np.int64)
-
-
-def _leaf(array: Array, name: str) -> nodes.Node:
-    data = array.reshape(-1).view(np.uint8).tobytes() if array.dtype != np.bool_ else array.tobytes()
-    return nodes.buffer(BY_NUMPY[array.dtype.name], array.shape, name, data)
-
-
-def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    if dtype in PLAIN:
-        return np.dtype(dtype.numpy)
-    try:
-        import ml_dtypes  # optional: NumPy has no such types of its own
-    except ImportError as error:
-        raise CompileError(f"NumPy has no {dtype}: install ml_dtypes, or cast to float32 first") from error
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))
-    return found
+def _plain(tensor: Tensor) -> Tensor:
+    """Return it in a type that NumPy has: f32 for bf16 and float8."""
+    return tensor if tensor.dtype in PLAIN else tensor.cast(dtypes.float32)

@@ -18,7 +18,7 @@ from ringup.errors import CompileError
 from ringup.tools.embedder.files import Files
 
 if TYPE_CHECKING:
-    from ringup.compiler.tensor.tensor import Array
+    from ringup.compiler.tensor.arrays import Array
 
 STEP = 16  # tokens: sentences are padded to a multiple of this, so that few shapes are compiled
 WANTED = ("num_hidden_layers", "num_attention_heads", "layer_norm_eps", "max_position_embeddings")

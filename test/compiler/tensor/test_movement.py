@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ringup.compiler.graph import index
 from ringup.compiler.graph.nodes import MOVEMENT, Op
 from ringup.compiler.tensor import Tensor, meshgrid
+from ringup.compiler.tensor.movement import windows_along
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 T = Tensor(X)
@@ -121,9 +122,9 @@ def test_windows_are_output_times_stride_plus_tap_times_dilation(length, size, s
     x = np.arange(length * 2).reshape(2, length)
     count = (length - dilation * (size - 1) - 1) // step + 1
     expected = np.stack([x[:, o * step : o * step + dilation * (size - 1) + 1 : dilation] for o in range(count)], 1)
-    made = Tensor(x)._windows(1, size, step, dilation)
+    made = windows_along(Tensor(x), 1, size, step, dilation)
     same(made, expected)
-    same(Tensor(x.T)._windows(0, size, step, dilation), expected.transpose(1, 2, 0))
+    same(windows_along(Tensor(x.T), 0, size, step, dilation), expected.transpose(1, 2, 0))
 
 
 def through(node, place):
@@ -154,7 +155,7 @@ def test_the_index_of_a_window_simplifies_to_that_very_sum(length, size, step, d
     count = (length - dilation * (size - 1) - 1) // step + 1
     if count < 1:
         return
-    made = Tensor(np.zeros((3, length)))._windows(1, size, step, dilation)
+    made = windows_along(Tensor(np.zeros((3, length))), 1, size, step, dilation)
     if any(node.op is Op.PAD for node in made.node.ordered()):
         return  # a stride over one tap that does not divide the length: padding, then the first of each
     row, o, k = index.variable("row", 0, 2), index.variable("o", 0, count - 1), index.variable("k", 0, size - 1)

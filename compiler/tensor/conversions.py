@@ -1,0 +1,121 @@
+"""Conversions: the same numbers as another type, and the same bits as another type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.graph.nodes import Op
+from ringup.compiler.tensor.core import DTypeLike, as_dtype
+from ringup.compiler.tensor.movement import cut
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
+
+UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+SIGNED = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+
+
+def cast(tensor: Tensor, dtype: DTypeLike) -> Tensor:
+    """Return the elements converted: floats round to nearest even, float to integer cuts off and saturates (NaN is
+    0), to bool is x != 0.
+    """
+    return tensor._of(graph.cast(tensor._node, as_dtype(dtype)))
+
+
+def astype(tensor: Tensor, dtype: DTypeLike) -> Tensor:
+    """Return the elements converted, as `cast` does."""
+    return tensor.cast(dtype)
+
+
+def to_bool(tensor: Tensor) -> Tensor:
+    """Return where it is not zero."""
+    if tensor.dtype.kind == "bool":
+        return tensor
+    return tensor._of(graph.elementwise(Op.NE, tensor._node, graph.const(0, tensor.dtype, tensor.shape)))
+
+
+def to_float(tensor: Tensor) -> Tensor:
+    """Return it as f32."""
+    return tensor.cast(dtypes.float32)
+
+
+def to_half(tensor: Tensor) -> Tensor:
+    """Return it as f16."""
+    return tensor.cast(dtypes.float16)
+
+
+def to_int(tensor: Tensor) -> Tensor:
+    """Return it as int32."""
+    return tensor.cast(dtypes.int32)
+
+
+def to_long(tensor: Tensor) -> Tensor:
+    """Return it as int64."""
+    return tensor.cast(dtypes.int64)
+
+
+def bitcast(tensor: Tensor, dtype: DTypeLike) -> Tensor:
+    """Return the same bits as another type of the same width. No gradient passes."""
+    kind = as_dtype(dtype)
+    if kind.bits != tensor.dtype.bits or "bool" in (kind.kind, tensor.dtype.kind):
+        raise TypeError(
+            f"bitcast of {tensor.dtype} to {kind}: widths differ or one is bool; view() changes the last axis too"
+        )
+    return tensor if kind is tensor.dtype else tensor._of(graph.node(Op.BITCAST, kind, tensor.shape, (tensor._node,)))
+
+
+def view(tensor: Tensor, dtype: DTypeLike) -> Tensor:
+    """Return the same bytes as another type, little-endian; the last axis shrinks or grows with the width, as
+    NumPy's view.
+    """
+    kind = as_dtype(dtype)
+    have, want = tensor.dtype.bits, kind.bits
+    if have == want:
+        return tensor.bitcast(kind)
+    if "bool" in (kind.kind, tensor.dtype.kind) or not tensor.shape:
+        raise TypeError(
+            f"view of {tensor.dtype}{list(tensor.shape)} as {kind}: bools and tensors without axes cannot change width"
+        )
+    bits, last = tensor.bitcast(UNSIGNED[have]), tensor.shape[-1]
+    if want > have:
+        if last % (want // have) != 0:
+            raise ValueError(
+                f"view of {tensor.dtype}{list(tensor.shape)} as {kind}: the last axis is no multiple of {want // have}"
+            )
+        parts = bits.reshape((*tensor.shape[:-1], last // (want // have), want // have)).cast(UNSIGNED[want])
+        joined = cut(parts, parts.ndim - 1, 0, 1)
+        for place in range(1, want // have):
+            joined = joined | cut(parts, parts.ndim - 1, place, place + 1) << place * have
+        return joined.reshape(joined.shape[:-1]).bitcast(kind)
+    steps = [(bits >> place * want).cast(UNSIGNED[have]) & ((1 << want) - 1) for place in range(have // want)]
+    pieces = [one.cast(UNSIGNED[want]) for one in steps]
+    return pieces[0].stack(*pieces[1:], axis=-1).reshape((*tensor.shape[:-1], last * (have // want))).bitcast(kind)
+
+
+def detach(tensor: Tensor) -> Tensor:
+    """Return the same value, which no gradient passes."""
+    # a BITCAST to its own dtype, which evaluation drops (`order.prepared`)
+    return tensor._of(graph.node(Op.BITCAST, tensor.dtype, tensor.shape, (tensor._node,)))
+
+
+def contiguous(tensor: Tensor) -> Tensor:
+    """Return it asked to lie in memory of its own."""
+    return tensor._of(graph.node(Op.CONTIGUOUS, tensor.dtype, tensor.shape, (tensor._node,)))
+
+
+def compute_dtype(tensor: Tensor) -> DType:
+    """Return the type that functions are computed in: f32, or f64 for f64."""
+    return tensor.dtype if tensor.dtype is dtypes.float64 else dtypes.float32
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """Return it in the type that functions are computed in."""
+    return tensor.cast(compute_dtype(tensor))
+
+
+def narrowed(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return a result of `widened` in the type that a function of `like` gives: its own, f32 for integers."""
+    return tensor.cast(like.dtype) if like.dtype.is_float else tensor
