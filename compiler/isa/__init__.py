@@ -1,1 +1,3 @@
-"""Instruction sets as text and as machine code: a folder a vendor, and what assembly texts of all vendors share."""
+"""Instruction sets as text and as machine code: a folder for each vendor, and the parts of assembly text that all
+vendors have in common.
+"""

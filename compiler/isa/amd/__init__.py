@@ -1,6 +1,7 @@
-"""Instruction sets of AMD's shader cores: encoder, decoder, assembler and disassembler from the same rows of facts.
+"""Instruction sets of AMD's shader cores: encoder, decoder, assembler and disassembler, all from the same rows of
+facts.
 
-`processor("gfx1100")` is one of them; operands are `v[5]`, `v[4:7]`, `s[2:3]`, `VCC`, integers and floats.
+`processor("gfx1100")` returns one of them. Operands are `v[5]`, `v[4:7]`, `s[2:3]`, `VCC`, integers and floats.
 """
 
 from ringup.compiler.isa.amd.encoding.decode import Instruction

@@ -1,4 +1,4 @@
-"""What assembly text has in common whatever the instruction set: tokens, expressions, macros, source lines.
+"""The parts of assembly text that do not depend on the instruction set: tokens, expressions, macros, source lines.
 
-Imported by the vendors' folders; imports none of them.
+The vendors' folders import it. It imports none of them.
 """

@@ -1,4 +1,4 @@
-"""Expressions of assembly text: numbers, symbols and labels, evaluated when the places of labels are known."""
+"""Expressions of assembly text: numbers, symbols and labels. They are evaluated when the places of labels are known."""
 
 from __future__ import annotations
 
@@ -19,38 +19,41 @@ _PRECEDENCE = (
     ("*", "/", "%"),
 )
 RELOCATIONS = ("rel32", "rel64", "abs32", "abs64", "gotpcrel32")
-MAX_DEPTH = 100  # of brackets
+# Of nested brackets.
+MAX_DEPTH = 100
 
 
 class Value(NamedTuple):
-    """A number, or a distance into a section (`section` is its name)."""
+    """A number, or an offset in a section (`section` is its name)."""
 
     number: int
     section: str = ""
 
 
-Lookup = Callable[[str], Value]  # raises KeyError for a symbol that has no value yet
+# Raises KeyError for a symbol that has no value yet.
+Lookup = Callable[[str], Value]
 
 
 class Expression:
-    """A parsed expression. `value` evaluates it; `symbols` names what it needs."""
+    """A parsed expression. `value` evaluates it. `symbols`: the symbols that it needs."""
 
     __slots__ = ("_run", "at", "relative", "symbols")
 
     def __init__(self, run: Callable[[Lookup], Value], symbols: frozenset[str], at: int, relative: str = "") -> None:
         self._run, self.symbols, self.at = run, symbols, at
-        self.relative = relative  # such as rel32@lo
+        # Such as rel32@lo.
+        self.relative = relative
 
     def value(self, lookup: Lookup) -> Value:
-        """Evaluate; a `Complaint` names a symbol that has no value."""
+        """Evaluate the expression. Raises `Complaint` for a symbol that has no value."""
         try:
             return self._run(lookup)
         except KeyError as error:
-            raise Complaint(f"{error.args[0]} is defined nowhere", self.at) from None
+            raise Complaint(f"{error.args[0]} is not defined", self.at) from None
 
 
 def parse(reader: Reader, level: int = 0, depth: int = 0) -> Expression:
-    """Parse an expression of operators from `level` of the precedence table on."""
+    """Parse an expression with the operators from `level` of the precedence table on."""
     if depth > MAX_DEPTH:
         raise Complaint("brackets are nested too deeply", reader.token.at)
     if level == len(_PRECEDENCE):
@@ -162,7 +165,7 @@ def _arithmetic(mark: str, a: int, b: int, at: int) -> int:
 
 
 def integer(text: str, at: int) -> int:
-    """Return the integer of a number's text: hexadecimal, binary, octal or decimal."""
+    """Return the integer that a text denotes: hexadecimal, binary, octal or decimal."""
     try:
         if text[:2].lower() == "0b":
             return int(text[2:], 2)
@@ -170,4 +173,4 @@ def integer(text: str, at: int) -> int:
             return int(text, 8)
         return int(text, 0)
     except ValueError:
-        raise Complaint(f"{text} is no integer", at) from None
+        raise Complaint(f"{text} is not an integer", at) from None

@@ -37,7 +37,7 @@ class AssemblyError(CompileError):
 
 
 class Complaint(Exception):
-    """What is wrong at a column (from 0) of the statement that is being read; the assembler adds where it stands."""
+    """An error at a column (from 0) of the current statement. The assembler adds file and line."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -45,7 +45,9 @@ class Complaint(Exception):
 
 
 def strip_comments(source: str) -> str:
-    """Return the source with comments (`;`, `//`, `/* */`) blanked out, every other character in its place."""
+    """Return the source with comments (`;`, `//`, `/* */`) replaced by spaces. All other characters
+    keep their places.
+    """
 
     def blank(match: re.Match[str]) -> str:
         text = match[0]
@@ -55,7 +57,7 @@ def strip_comments(source: str) -> str:
 
 
 def tokens(line: str, start: int = 0) -> list[Token]:
-    """Return the tokens of a line from a column on, closed by an end token."""
+    """Return the tokens of a line from a column on, with an end token after them."""
     found = []
     at, match = start, _TOKEN.match
     while True:
@@ -66,14 +68,14 @@ def tokens(line: str, start: int = 0) -> list[Token]:
             if gap == len(rest):
                 found.append(Token("end", "", len(line.rstrip())))
                 return found
-            raise Complaint(f"{line[at + gap]!r} begins nothing known here", at + gap)
+            raise Complaint(f"unexpected {line[at + gap]!r}", at + gap)
         kind = one.lastgroup or ""
         found.append(Token(kind, one[kind], one.start(kind)))
         at = one.end()
 
 
 class Reader:
-    """Walks through the tokens of one statement."""
+    """Reads the tokens of one statement."""
 
     __slots__ = ("_all", "_i", "token")
 
@@ -82,11 +84,11 @@ class Reader:
         self.token = all_tokens[0]
 
     def peek(self, ahead: int = 1) -> Token:
-        """Return a token further on; the end token past the end."""
+        """Return a later token, or the end token."""
         return self._all[min(self._i + ahead, len(self._all) - 1)]
 
     def next(self) -> Token:
-        """Return this token and go to the next one."""
+        """Return the current token and advance."""
         token = self.token
         if self._i < len(self._all) - 1:
             self._i += 1
@@ -94,25 +96,25 @@ class Reader:
         return token
 
     def at(self, text: str) -> bool:
-        """Tell whether this token is that mark."""
+        """Return whether the current token is that mark."""
         return self.token.kind == "mark" and self.token.text == text
 
     def take(self, text: str) -> bool:
-        """Pass over a mark if it is here."""
+        """Skip a mark if it is the current token. Return whether it was."""
         if self.at(text):
             self.next()
             return True
         return False
 
     def expect(self, text: str, what: str = "") -> Token:
-        """Pass over a mark that must be here."""
+        """Skip a mark, which must be the current token."""
         if not self.at(text):
             seen = self.token.text or "the end of the line"
             raise Complaint(f"expected {text!r}{' ' + what if what else ''}, not {seen!r}", self.token.at)
         return self.next()
 
     def name(self, what: str) -> Token:
-        """Return the name that must be here."""
+        """Return the current token, which must be a name, and advance."""
         if self.token.kind != "name":
             seen = self.token.text or "the end of the line"
             raise Complaint(f"expected {what}, not {seen!r}", self.token.at)
@@ -120,5 +122,5 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Tell whether nothing is left."""
+        """Return whether all tokens are read."""
         return self.token.kind == "end"

@@ -1,4 +1,4 @@
-"""Lines of assembly text after macros, repetitions and conditions: `.macro`, `.rept`, `.if` and what closes them."""
+"""Expands macros, repetitions and conditions of assembly text: `.macro`, `.rept`, `.if` and their ends."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import NamedTuple
 from ringup.compiler.isa.common.expression import Value, parse
 from ringup.compiler.isa.common.lexer import Complaint, Reader, tokens
 
-MAX_LINES = 1_000_000  # what macros may grow a text to
-MAX_DEPTH = 100  # of macros that use macros
+# The number of lines to which macros may expand a text.
+MAX_LINES = 1_000_000
+# Of macros that use macros.
+MAX_DEPTH = 100
 _OPENING = {".macro": ".endm", ".rept": ".endr", ".if": ".endif", ".ifdef": ".endif", ".ifndef": ".endif"}
 
 
 class Line(NamedTuple):
-    """One line of the source, numbered from 1; of a macro, the line that used it."""
+    """One line of the source, numbered from 1. A line from a macro has the number of the line that uses the macro."""
 
     number: int
     text: str
@@ -32,9 +34,7 @@ Report = Callable[[str, Line, int], None]
 
 
 def expand(source: str, report: Report) -> Iterator[Line]:
-    """Yield the lines of a text with macros, repetitions and conditions carried out; what is wrong with them goes to
-    `report`.
-    """
+    """Yield the lines of a text with macros, repetitions and conditions expanded. Errors go to `report`."""
     lines = [Line(number, text) for number, text in enumerate(source.splitlines(), 1)]
     if not re.search(r"\.(macro|rept|if)", source):
         yield from lines
@@ -55,7 +55,7 @@ class _Expander:
         self.line = Line(1, "")
 
     def run(self, lines: list[Line], depth: int) -> Iterator[Line]:
-        """Yield a block's lines."""
+        """Yield the expanded lines of a block."""
         if depth > MAX_DEPTH:
             raise Complaint("macros are nested too deeply", 0)
         i = 0
@@ -84,7 +84,7 @@ class _Expander:
             yield line
 
     def _tick(self) -> None:
-        """Count a line or a repetition; there is a bound to both together."""
+        """Count a line or a repetition. The limit applies to both together."""
         self._count += 1
         if self._count > MAX_LINES:
             raise Complaint(f"macros grow the text above {MAX_LINES} lines", 0)
@@ -153,7 +153,7 @@ class _Expander:
                 self._symbols.pop(match[1], None)
 
     def _chosen(self, line: Line, word: str, body: list[Line]) -> list[Line]:
-        """Return the part of a condition's body that holds."""
+        """Return the part of a condition's body that is taken."""
         if word == ".if":
             holds = bool(parse(Reader(tokens(line.text, line.text.find(word) + 3))).value(self._lookup).number)
         else:

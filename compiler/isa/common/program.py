@@ -1,4 +1,4 @@
-"""What an assembler makes: bytes of sections, symbols, kernels. A code object is written from it (`elf`)."""
+"""The result of an assembler: bytes of sections, symbols, kernels. `elf_write` makes a code object of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from ringup.compiler.isa.common.expression import Value
 
 TEXT, RODATA = ".text", ".rodata"
-FILL = {TEXT: bytes.fromhex("000080bf")}  # s_nop 0 fills gaps between code; zeros elsewhere
+# s_nop 0 fills gaps between code. Other sections are filled with zeros.
+FILL = {TEXT: bytes.fromhex("000080bf")}
 
 
 @dataclass
 class Symbol:
-    """A named place or number; `kind` is func, object or empty, `binding` local, global or weak."""
+    """A named place or number. `kind` is func, object or empty; `binding` is local, global or weak."""
 
     name: str
     value: Value | None = None
@@ -25,7 +26,7 @@ class Symbol:
 
 @dataclass
 class Kernel:
-    """One kernel: its entry's symbol, and what the directives of its descriptor say (`descriptor.DIRECTIVES`)."""
+    """One kernel: the symbol of its entry, and the directives of its descriptor (`descriptor.DIRECTIVES`)."""
 
     name: str
     directives: dict[str, int] = field(default_factory=dict)
@@ -33,7 +34,7 @@ class Kernel:
 
 @dataclass
 class Program:
-    """Assembled text, for one processor and waves of one size."""
+    """Assembled text for one processor and one wave size."""
 
     processor: str
     wave_size: int
@@ -49,5 +50,5 @@ class Program:
         return bytes(self.sections.get(TEXT, b""))
 
     def symbol(self, name: str) -> Symbol:
-        """Return the symbol of a name, made if there is none."""
+        """Return the symbol of a name; create it if there is none."""
         return self.symbols.setdefault(name, Symbol(name))

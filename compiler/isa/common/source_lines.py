@@ -1,4 +1,4 @@
-"""Source lines of machine code: the line table of DWARF, versions 2 to 5, as far as file and line by address go.
+"""Source lines of machine code: reads file and line by address from DWARF's line table, versions 2 to 5.
 
 Source: DWARF 5, chapter 6.2 "Line Number Information"; DWARF 4, the same; relocations: LLVM AMDGPUUsage, "Relocation
 Records".
@@ -10,16 +10,8 @@ import struct
 from collections.abc import Mapping
 
 MAX_ROWS = 1_000_000
-_DW_FORM_SIZES = {
-    0x0B: 1,
-    0x05: 2,
-    0x06: 4,
-    0x07: 8,
-    0x1E: 16,
-    0x1F: 4,
-    0x0E: 4,
-    0x17: 4,
-}  # data1, 2, 4, 8, 16; line_strp, strp, sec_offset
+# data1, 2, 4, 8, 16; line_strp, strp, sec_offset.
+_DW_FORM_SIZES = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x1E: 16, 0x1F: 4, 0x0E: 4, 0x17: 4}
 _LINE_STRP, _STRP, _STRING, _UDATA, _BLOCK = 0x1F, 0x0E, 0x08, 0x0F, 0x09
 _PATH = 1
 
@@ -31,7 +23,7 @@ class _Reader:
     def number(self, size: int) -> int:
         """Return an unsigned number of `size` bytes."""
         if self.at + size > self.end:
-            raise IndexError("the line table ends in a number")
+            raise IndexError("the line table ends inside a number")
         value = int.from_bytes(self.data[self.at : self.at + size], "little")
         self.at += size
         return value
@@ -57,7 +49,9 @@ class _Reader:
 
 
 def line_table(sections: Mapping[str, bytes]) -> dict[int, str]:
-    """Return {address: "file:line"} where a line begins; empty where there is no table, or one that cannot be read."""
+    """Return {address: "file:line"} for the starts of lines. Return an empty dictionary if there is no table, or if it
+    cannot be read.
+    """
     found: dict[int, str] = {}
     data = sections.get(".debug_line", b"")
     at = 0
@@ -79,13 +73,16 @@ def _unit(reader: _Reader, sections: Mapping[str, bytes], found: dict[int, str])
     if not 2 <= version <= 5:
         return
     if version == 5:
-        reader.number(2)  # sizes of an address and of a segment selector
+        # Sizes of an address and of a segment selector.
+        reader.number(2)
     program = reader.number(4)
     start = reader.at + program
     shortest = reader.number(1)
     if version >= 4:
-        reader.number(1)  # operations in one instruction
-    reader.number(1)  # whether rows begin as statements
+        # Operations in one instruction.
+        reader.number(1)
+    # Whether rows start as statements.
+    reader.number(1)
     base = reader.number(1)
     base -= (base & 0x80) << 1
     spread, first_special = reader.number(1), reader.number(1)
@@ -151,7 +148,7 @@ def _run(
     names: Mapping[int, str],
     found: dict[int, str],
 ) -> None:
-    """Run a line program; every row's address gets its line."""
+    """Run a line program. Each row adds the line of its address."""
     address, file, line = 0, 1, 1
     while reader.at < reader.end:
         code = reader.number(1)

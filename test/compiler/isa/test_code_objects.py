@@ -353,9 +353,9 @@ def test_spoiled_bytes_never_make_a_traceback(image):
 
 @pytest.mark.parametrize(("document", "message"), [
     ({"a": b"\1\2"}, r"metadata holds b'\\x01\\x02', neither text nor number"),
-    ({"a": [{"b": {b"c": 4}}]}, r"metadata has the key b'c', which is no text"),
+    ({"a": [{"b": {b"c": 4}}]}, r"metadata has the key b'c', which is not text"),
     ({"a": msgpack.ExtType(3, b"x")}, r"metadata holds ExtType"),
-    ([1, 2], r"metadata is no map"),
+    ([1, 2], r"metadata is not a map"),
 ], ids=["bytes", "key", "extension", "list"])  # fmt: skip
 def test_metadata_of_strange_kinds_is_refused(document, message):
     with pytest.raises(CompileError, match=message):

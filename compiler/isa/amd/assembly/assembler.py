@@ -1,8 +1,8 @@
-"""The text assembler: LLVM's syntax of AMD's shader instructions, labels, expressions and directives; a `Program` comes
-out.
+"""The text assembler. It reads LLVM's syntax of AMD's shader instructions, with labels, expressions and directives, and
+returns a `Program`.
 
-Two passes over statements that are parsed once: sizes and places first, then what needed a label's place. Every error
-says file, line and column, shows the line, and the first twenty are reported together.
+Statements are parsed once and processed in two passes: the first determines sizes and places, the second what depends
+on a label's place. Every error gives file, line and column, and shows the line. The first twenty are reported together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BRANCH_UNIT, BRANCH_MIN, BRANCH_MAX = 4, -0x8000, 0x7FFF
 
 
 class Fixup(NamedTuple):
-    """An instruction or number whose value waits for places of labels."""
+    """An instruction or number whose value depends on the places of labels."""
 
     section: str
     offset: int
@@ -48,12 +48,13 @@ class Assembler:
         self.parser = InstructionParser(machine.limits.generation, self.aliases, self.constants)
         self.fixups: list[Fixup] = []
         self.errors: list[AssemblyError] = []
-        self.unused_sources = 0  # what source fields hold that an instruction has no operand for
+        # The value of source fields that an instruction has no operand for.
+        self.unused_sources = 0
         self._numbered: dict[str, int] = {}
         self._directives = Directives(self)
 
     def run(self, text: str) -> Program:
-        """Assemble a whole text; a `CompileError` lists what is wrong with it."""
+        """Assemble a whole text. Raises `CompileError` with a list of the errors."""
         lines = expand(strip_comments(text), self._error)
         block: list[Line] | None = None
         for line in lines:
@@ -102,7 +103,7 @@ class Assembler:
 
     @property
     def data(self) -> bytearray:
-        """The bytes of the section that is being filled."""
+        """Return the bytes of the current section."""
         return self.program.sections.setdefault(self.section, bytearray())
 
     def here(self) -> Value:
@@ -110,7 +111,7 @@ class Assembler:
         return Value(len(self.data), self.section)
 
     def lookup(self, name: str) -> Value:
-        """Return a symbol's value; KeyError where it has none yet."""
+        """Return a symbol's value. Raises KeyError if it has none yet."""
         if name == ".":
             return self.here()
         found = self.program.symbols.get(name)
@@ -144,7 +145,7 @@ class Assembler:
             self._instruction(reader, line)
 
     def _local_labels(self, found: list[Token]) -> list[Token]:
-        """Turn `1b` and `2f` into the names of the numbered labels they mean."""
+        """Replace `1b` and `2f` by the names of the numbered labels that they refer to."""
         made = []
         i = 0
         while i < len(found):
@@ -165,14 +166,14 @@ class Assembler:
         return made
 
     def define(self, name: str, value: Value, at: int) -> None:
-        """Give a label its place."""
+        """Set the place of a label."""
         symbol = self.program.symbol(name)
         if symbol.value is not None:
             raise Complaint(f"{name} is defined twice", at)
         symbol.value = value
 
     def assign(self, name: str, reader: Reader) -> None:
-        """Set a symbol to an expression's value, or make it a register's name."""
+        """Set a symbol to the value of an expression, or make it an alias of a register."""
         register = self.parser._register(reader) if reader.token.kind == "name" else None
         if register is not None:
             self.aliases[name] = register
@@ -195,7 +196,7 @@ class Assembler:
         self.data.extend(code)
 
     def _encode(self, halves: list[Parsed], place: tuple[str, int] | None) -> bytes:
-        """Encode an instruction; without a place, labels count as zero."""
+        """Encode an instruction. Without a place, labels count as zero."""
         if len(halves) == 2:
             x, y = halves
             for half in halves:
@@ -236,7 +237,7 @@ class Assembler:
 
     @staticmethod
     def _modifier_column(half: Parsed, message: str, at: int) -> int:
-        """Return where the modifier stands that a message is about, else `at`."""
+        """Return the column of the modifier that a message is about, else `at`."""
         if at != half.at:
             return at
         for name, column in half.modifier_columns.items():
@@ -282,8 +283,8 @@ class Assembler:
         return units
 
     def _relative(self, operand: Expression, value: Value, section: str, offset: int, half: Parsed) -> int:
-        """Return the value of `label@rel32@lo+4`: the distance from the literal's own place, as the loader's relocation
-        would have it.
+        """Return the value of `label@rel32@lo+4`: the distance from the literal itself, as the loader's relocation
+        computes it.
         """
         if value.section != section or not operand.relative.startswith("rel"):
             raise Complaint(f"@{operand.relative} of a label outside this section needs a linker", operand.at)
@@ -329,7 +330,7 @@ class Assembler:
 
     @staticmethod
     def number_bytes(number: int, size_bytes: int, at: int) -> bytes:
-        """Return a number's bytes; a `Complaint` for one that does not fit."""
+        """Return a number's bytes. Raises `Complaint` if it does not fit."""
         bits = 8 * size_bytes
         if not -(1 << bits - 1) <= number < 1 << bits:
             raise Complaint(f"{number:#x} does not fit {bits} bits", at)
@@ -337,7 +338,7 @@ class Assembler:
 
 
 def assemble(text: str, machine: Processor, source: str = "<text>") -> Program:
-    """Assemble a text for a processor; `source` names it in errors."""
+    """Assemble a text for a processor. `source` is its name in errors."""
     return Assembler(machine, source).run(text)
 
 

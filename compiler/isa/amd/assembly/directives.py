@@ -21,16 +21,18 @@ NUMBERS = {
     ".byte": 1, ".short": 2, ".2byte": 2, ".hword": 2, ".half": 2, ".long": 4, ".4byte": 4, ".int": 4, ".word": 4, ".quad": 8, ".8byte": 8,
 }  # fmt: skip
 FLOATS = {".float": "<f", ".single": "<f", ".double": "<d"}
-IGNORED = frozenset((  # say nothing that the code object keeps
+# Directives without effect on the code object.
+IGNORED = frozenset((
     ".ident", ".file", ".loc", ".cfi_startproc", ".cfi_endproc", ".cfi_sections", ".addrsig", ".addrsig_sym", ".amdgpu_hsa_kernel",
     ".build_version", ".previous", ".popsection", ".end",
 ))  # fmt: skip
-MAX_SOURCE = 511  # nine bits
+# Nine bits.
+MAX_SOURCE = 511
 MAX_ALIGN, MAX_FILL = 1 << 16, 1 << 28
 
 
 class Directives:
-    """Carries directives out for an assembler. `kernel` is the one whose descriptor is open."""
+    """Executes directives for an assembler. `kernel` is the one whose descriptor is open."""
 
     def __init__(self, assembler: Assembler) -> None:
         self._asm = assembler
@@ -49,7 +51,7 @@ class Directives:
         }  # fmt: skip
 
     def run(self, reader: Reader, line: Line) -> None:
-        """Carry one directive out."""
+        """Execute one directive."""
         token = reader.next()
         name = token.text
         if self.kernel is not None and name != ".end_amdhsa_kernel":
@@ -75,7 +77,7 @@ class Directives:
             raise Complaint(f"expected the end of the line, not {reader.token.text!r}", reader.token.at)
 
     def close(self) -> None:
-        """Report what is still open at the end of the text."""
+        """Report a kernel that is still open at the end of the text."""
         if self.kernel is not None:
             self._asm._error(".amdhsa_kernel is never closed by .end_amdhsa_kernel", self._kernel_line, 0)
 
@@ -169,7 +171,7 @@ class Directives:
             try:
                 self._asm.data.extend(struct.pack(layout, sign * float(token.text)))
             except (ValueError, OverflowError):
-                raise Complaint(f"{token.text!r} is no number of this size", token.at) from None
+                raise Complaint(f"{token.text!r} is not a number of this size", token.at) from None
             if not reader.take(","):
                 return
 
@@ -188,7 +190,7 @@ class Directives:
 
     def _pad(self, count: int, unit: bytes) -> None:
         if not 0 <= count <= MAX_FILL:
-            raise Complaint(f"{count} bytes: up to {MAX_FILL} are filled", 0)
+            raise Complaint(f"{count} bytes of fill: at most {MAX_FILL}", 0)
         self._asm.data.extend((unit * (count // len(unit) + 1))[:count])
 
     def _align(self, reader: Reader, power: bool = False) -> None:
@@ -231,7 +233,7 @@ class Directives:
         value = expression.parse(reader).value(self._asm.lookup)
         gap = value.number - len(self._asm.data)
         if gap < 0:
-            raise Complaint(f".org {value.number:#x} lies {-gap} bytes back", at)
+            raise Complaint(f".org {value.number:#x} is {-gap} bytes before the current place", at)
         self._pad(gap, b"\0")
 
     def _target(self, reader: Reader) -> None:
@@ -242,13 +244,13 @@ class Directives:
             raise Complaint(f"the text is for {name}; it is assembled for {self._asm.machine.name}", token.at)
 
     def _unused_sources(self, reader: Reader) -> None:
-        """Say what the source fields hold from here on that instructions have no operand for: 0, or 128 as newer
-        compilers have it.
+        """Set the value of source fields that instructions have no operand for, from here on: 0, or 128 as newer
+        compilers write.
         """
         at = reader.token.at
         code = self._number(reader)
         if not 0 <= code <= MAX_SOURCE:
-            raise Complaint(f"{code} is no code of a source: 0 to {MAX_SOURCE}", at)
+            raise Complaint(f"{code} is not a code of a source operand: 0 to {MAX_SOURCE}", at)
         self._asm.unused_sources = code
 
     def _version(self, reader: Reader) -> None:
@@ -270,7 +272,7 @@ class Directives:
         missing = [name for name in ("next_free_vgpr", "next_free_sgpr") if name not in self.kernel.directives]
         self.kernel = None
         if missing and not self._asm.errors:
-            raise Complaint(f"a kernel must say .amdhsa_{' and .amdhsa_'.join(missing)}", 0)
+            raise Complaint(f"a kernel needs .amdhsa_{' and .amdhsa_'.join(missing)}", 0)
 
     def _kernel_directive(self, name: str, reader: Reader, at: int) -> None:
         assert self.kernel is not None

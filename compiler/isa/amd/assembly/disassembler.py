@@ -1,5 +1,5 @@
-"""Whole programs back to text that assembles to the same bytes: labels at branch targets, symbols, descriptors as
-directives, metadata.
+"""Turns whole programs back into text that assembles to the same bytes: labels at branch targets, symbols, descriptors
+as directives, metadata.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from ringup.compiler.isa.common.lexer import AssemblyError
 from ringup.compiler.isa.common.program import TEXT
 from ringup.errors import CompileError
 
-FILL_FROM = 4  # equal dwords in a row that become one .fill
-COLUMN = 56  # where comments begin
+# From this many equal dwords in a row on, they become one .fill.
+FILL_FROM = 4
+# The column of comments.
+COLUMN = 56
 GLOBAL = (1, 2)
-FUNCTION = 2  # STT_FUNC
+# STT_FUNC.
+FUNCTION = 2
 
 
 class Row(NamedTuple):
-    """One line of code: where it lies, its bytes, what assembles to them, a remark."""
+    """One line of code: its offset, its bytes, the text that assembles to them, and a remark."""
 
     offset: int
     data: bytes
@@ -35,7 +38,7 @@ class Row(NamedTuple):
 
 
 class Listing:
-    """The code of one section, taken apart. `labels` maps byte offsets to names."""
+    """The disassembled code of one section. `labels` maps byte offsets to names."""
 
     def __init__(
         self,
@@ -88,7 +91,9 @@ class Listing:
         return self._checked[text]
 
     def _fills(self, rows: list[Row]) -> Iterator[Row]:
-        """Yield rows with long repetitions of one dword made a `.fill`; what a label points at stays."""
+        """Yield the rows, with long repetitions of one dword replaced by a `.fill`. A row with a label is not merged
+        into the one before.
+        """
         i = 0
         while i < len(rows):
             j = i
@@ -131,9 +136,9 @@ class Listing:
 
 
 def _unused_sources(code: bytes, found: Sequence[tuple[int, Instruction | None]]) -> int:
-    """Return what most source fields hold that instructions have no operand for.
+    """Return the most frequent value of source fields that instructions have no operand for.
 
-    Compilers newer than LLVM 22 leave the code of the constant 0 there for gfx11 and gfx12, older ones leave zeros.
+    Compilers newer than LLVM 22 write the code of the constant 0 there for gfx11 and gfx12; older ones write zeros.
     """
     counts: Counter[int] = Counter()
     for offset, instruction in found:
@@ -144,7 +149,7 @@ def _unused_sources(code: bytes, found: Sequence[tuple[int, Instruction | None]]
 
 
 def branch_target(offset: int, instruction: Instruction | None) -> int | None:
-    """Return the byte that a branch or call at `offset` goes to; None for other instructions."""
+    """Return the byte that a branch or call at `offset` goes to, None for other instructions."""
     if instruction is None or instruction.second is not None:
         return None
     for slot, operand in zip(instruction.form.slots, instruction.operands, strict=False):
@@ -154,8 +159,8 @@ def branch_target(offset: int, instruction: Instruction | None) -> int | None:
 
 
 def of_object(found: Object, kernel: str = "") -> tuple[Processor, Listing]:
-    """Return the code of a code object, or that of one of its kernels alone: waves as wide as that kernel's, or as its
-    first one's.
+    """Return the code of a code object, or of one of its kernels. The wave size is that kernel's, or the first
+    kernel's.
     """
     limits = LIMITS[found.processor]
     wave = limits.wave_sizes[0]
@@ -180,7 +185,9 @@ def of_object(found: Object, kernel: str = "") -> tuple[Processor, Listing]:
 
 
 def _extent(found: Object, kernel: str, end: int) -> tuple[int, int]:
-    """Return where a kernel's code begins and ends: as long as its symbol says, else up to the next function."""
+    """Return the start and the end of a kernel's code. The end comes from its symbol's size, else from the next
+    function.
+    """
     functions = [symbol for symbol in found.symbols if symbol.section == TEXT and symbol.kind in (0, FUNCTION)]
     own = next((symbol for symbol in functions if symbol.name == kernel), None)
     if own is None:

@@ -25,9 +25,10 @@ from ringup.compiler.isa.common.expression import Value
 from ringup.compiler.isa.common.program import FILL, TEXT, Kernel, Program
 from ringup.errors import CompileError
 
-Image = bytes  # the name of a method below hides the type
+# A method below hides the type under its own name.
+Image = bytes
 BRANCH_MIN, BRANCH_MAX = -0x8000, 0x7FFF
-# type of an argument: size in bytes, kind in the metadata
+# For each type of argument: size in bytes, kind in the metadata.
 ARGUMENT_TYPES = {
     "ptr": (8, "global_buffer"), "i8": (1, "by_value"), "u8": (1, "by_value"), "i16": (2, "by_value"), "u16": (2, "by_value"),
     "f16": (2, "by_value"), "i32": (4, "by_value"), "u32": (4, "by_value"), "f32": (4, "by_value"), "i64": (8, "by_value"),
@@ -36,7 +37,7 @@ ARGUMENT_TYPES = {
 
 
 class Label:
-    """A place in code; its `name` is for people."""
+    """A place in code. Its `name` is for people."""
 
     __slots__ = ("name", "place")
 
@@ -56,8 +57,8 @@ class _Branch(NamedTuple):
 
 
 class Code:
-    """A piece of shader code in the making. With `waits`, each instruction is preceded by the waits its operands
-    need.
+    """Shader code under construction. With `waits`, the waits that an instruction's operands need are inserted before
+    it.
     """
 
     def __init__(self, target: str | Processor = "gfx1100", *, wave_size: int = 0, waits: bool = False) -> None:
@@ -91,7 +92,7 @@ class Code:
         return len(self._bytes)
 
     def emit(self, mnemonic: str, *operands: Operand | Label, **modifiers: Any) -> None:
-        """Append one instruction. A `CompileError` names the operand that the encoding cannot hold."""
+        """Append one instruction. Raises `CompileError` with the operand that the encoding cannot hold."""
         labels = [operand for operand in operands if isinstance(operand, Label)]
         plain: list[Any] = [0 if isinstance(operand, Label) else operand for operand in operands]
         code = self.machine.encode(mnemonic, plain, **modifiers)
@@ -107,7 +108,7 @@ class Code:
         self._bytes += code
 
     def dual(self, first: Sequence[Any], second: Sequence[Any]) -> None:
-        """Append a dual instruction: two sequences of a mnemonic and its operands."""
+        """Append a dual instruction: two sequences, each a mnemonic and its operands."""
         if self._waits is not None:
             for half in (first, second):
                 form = self.machine.forms(half[0])[0]
@@ -124,7 +125,7 @@ class Code:
         return self.place(Label(name))
 
     def place(self, label: Label) -> Label:
-        """Give a label this place; branches to it may stand before and after."""
+        """Place a label here. Branches to it may come before and after."""
         if label.place is not None:
             raise CompileError(f"{label} has its place at byte {label.place} already")
         if self._waits is not None:
@@ -135,16 +136,18 @@ class Code:
         return label
 
     def align(self, size_bytes: int) -> None:
-        """Fill up with s_nop to a multiple of `size_bytes`."""
+        """Pad with s_nop to a multiple of `size_bytes`."""
         gap = -len(self._bytes) % size_bytes
         self._bytes += FILL[TEXT] * (gap // 4)
 
     def bytes(self) -> bytes:
-        """Return the machine code, branches resolved."""
+        """Return the machine code with branches resolved."""
         made = bytearray(self._bytes)
         for branch in self._branches:
             if branch.label.place is None:
-                raise CompileError(f"{branch.mnemonic} at byte {branch.at:#x}: {branch.label} is placed nowhere")
+                raise CompileError(
+                    f"{branch.mnemonic} at byte {branch.at:#x}: {branch.label} has no place; call place()"
+                )
             units = (branch.label.place - branch.at - 4) // 4
             if not BRANCH_MIN <= units <= BRANCH_MAX:
                 raise CompileError(
@@ -158,7 +161,7 @@ class Code:
         return bytes(made)
 
     def used(self, file: str) -> int:
-        """Return how many registers of a file (v, a, s) the code names: one more than the highest number."""
+        """Return how many registers of a file (v, a, s) the code uses: one more than the highest number."""
         return self._highest.get(file, -1) + 1
 
     def kernel(
@@ -173,11 +176,11 @@ class Code:
         dimensions: int = 1,
         directives: Mapping[str, int] | None = None,
     ) -> Image:
-        """Return a code object with this code as its one kernel.
+        """Return a code object with this code as its only kernel.
 
-        `args` are (name, type) of `ARGUMENT_TYPES`; their segment's address is in s[0:1]. `dimensions` says how many
-        workgroup ids and work-item ids it takes (x; x, y; x, y, z). `directives` are more of `.amdhsa_*`, without that
-        prefix.
+        `args` are pairs of name and type (`ARGUMENT_TYPES`); the address of their segment is in s[0:1]. `dimensions`:
+        how many workgroup ids and work-item ids the kernel uses (x; x, y; x, y, z). `directives` are further
+        `.amdhsa_*` directives, without that prefix.
         """
         rows, offset = [], 0
         for argument, type_ in args:

@@ -1,4 +1,4 @@
-"""One instruction's text, taken apart: mnemonic, operands and modifiers with the columns they stand at."""
+"""Parses the text of one instruction: mnemonic, operands and modifiers, with their columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ringup.errors import CompileError
 
 _REGISTER = re.compile(r"(v|s|a|acc|ttmp)(\d+)(?:\.([lh]))?")
 _FILES = {"v": v, "s": s, "a": a, "acc": a, "ttmp": ttmp}
-_CHAINS = {  # mnemonics whose operand is a chain of calls
+# Mnemonics whose operand is a chain of calls.
+_CHAINS = {
     "s_waitcnt": "wait", "s_waitcnt_depctr": "depctr", "s_wait_alu": "depctr", "s_delay_alu": "delay",
 }  # fmt: skip
 _TARGETS = {name: code for code, name in EXPORT_TARGETS.items()}
@@ -29,14 +30,16 @@ FLAG_MODIFIERS = frozenset((
 _OPERATORS = frozenset(
     ("+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "||", "<", ">", "<=", ">=", "==", "!=", "&&", "||")
 )
-_VALUED = (  # modifiers that need a value
-    r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
+# Modifiers that need a value.
+_VALUED = (
+    r"wait_\w+|offset[01]?|dmask|dim|op_sel(_hi)?|neg_(lo|hi)|mul|div|quad_perm|dpp8"
+    r"|row_\w+|bank_mask|bound_ctrl|fi|th|scope|format|byte_sel"
 )
 _VERSIONS = {name: code for code, name in immediates.VERSIONS.items()} | immediates.VERSION_BITS
 
 
 class Parsed(NamedTuple):
-    """One instruction (or one half): `operands` may hold `Expression`s; `columns` are where operands begin."""
+    """One instruction, or one half. `operands` may contain `Expression`s. `columns` are the columns of the operands."""
 
     mnemonic: str
     operands: list[Any]
@@ -47,13 +50,14 @@ class Parsed(NamedTuple):
 
 
 class InstructionParser:
-    """Parses instructions of one generation; `aliases` are register names that the program set, `constants` its
+    """Parses instructions of one generation. `aliases`: register names that the program has set. `constants`: its
     absolute symbols.
     """
 
     def __init__(self, generation: int, aliases: dict[str, Register], constants: dict[str, int]) -> None:
         self._generation, self._aliases, self._constants = generation, aliases, constants
-        self._flags = FLAG_MODIFIERS - {"a16"} if generation == 9 else FLAG_MODIFIERS  # an accumulation register there
+        # On generation 9, a16 is an accumulation register.
+        self._flags = FLAG_MODIFIERS - {"a16"} if generation == 9 else FLAG_MODIFIERS
         self._in_bars = False
 
     def parse(self, reader: Reader) -> list[Parsed]:
@@ -211,7 +215,8 @@ class InstructionParser:
         token = reader.token
         if token.kind == "number" and reader.peek().text not in _OPERATORS:
             return expression.integer(reader.next().text, token.at)
-        found = expression.parse(reader, 4 if self._in_bars else 0)  # `|` closes an absolute value
+        # `|` closes an absolute value.
+        found = expression.parse(reader, 4 if self._in_bars else 0)
         if found.symbols <= self._constants.keys():
             return found.value(lambda name: expression.Value(self._constants[name])).number
         return found
@@ -405,7 +410,7 @@ class InstructionParser:
 
 
 def _joined(found: list[Register], at: int) -> Register:
-    """Return the range that a list of consecutive registers is."""
+    """Return the range that a list of consecutive registers forms."""
     first = found[0]
     if any(one.kind != first.kind or one.count != 1 or one.code != first.code + i for i, one in enumerate(found)):
         names = ", ".join(map(str, found))

@@ -1,8 +1,8 @@
-"""Waits for hand-written code: before a register is used that memory has yet to deliver, the counter is waited for.
+"""Inserts waits into hand-written code: before an instruction uses a register that memory has yet to write, it waits
+for the counter.
 
-Straight code waits as late and as little as the counters allow; labels, branches, barriers and calls wait for
-everything, so loops are right whichever way they are entered. Overwriting a register whose load is under way waits,
-too.
+Straight-line code waits as late and as little as the counters allow. Labels, branches, barriers and calls wait for
+everything, so loops are correct however they are entered. Overwriting the register of an outstanding load waits too.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from ringup.compiler.isa.amd.encoding.immediates import waitcnt
 from ringup.compiler.isa.amd.encoding.registers import NULL, Operand
 from ringup.compiler.isa.amd.encoding.usage import IN_ORDER, MAX_COUNTS, Key, counters_of, kind_of, reads_and_writes
 
-Wait = tuple[str, list[Operand]]  # mnemonic and operands
+# A mnemonic and its operands.
+Wait = tuple[str, list[Operand]]
 _BARRIERS = ("s_branch", "s_cbranch", "s_barrier", "s_setpc", "s_swappc", "s_call", "s_rfe")
 
 
 class Waits:
-    """Follows what is under way on one path and says which waits an instruction needs before it."""
+    """Tracks the outstanding accesses of one path, and returns the waits that an instruction needs before it."""
 
     def __init__(self, generation: int) -> None:
         self._generation = generation
-        self._issued: dict[str, int] = {}  # counter: instructions so far that raise it
-        self._pending: dict[
-            Key, dict[str, tuple[int, bool]]
-        ] = {}  # register: counter -> (number of its instruction, in order)
-        self._open: dict[str, list[bool]] = {}  # counter: of what is under way, whether it comes in order
+        # For each counter, the number of instructions so far that increment it.
+        self._issued: dict[str, int] = {}
+        # Register: counter -> (number of its instruction, whether it returns in order).
+        self._pending: dict[Key, dict[str, tuple[int, bool]]] = {}
+        # For each counter, whether each of its outstanding instructions returns in order.
+        self._open: dict[str, list[bool]] = {}
 
     def before(self, form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> list[Wait]:
-        """Return the waits that must stand before an instruction, and note what it starts."""
+        """Return the waits that an instruction needs before it, and record what it starts."""
         kind = kind_of(form, modifiers)
         reads, writes = reads_and_writes(form, operands, modifiers)
         stops = form.name.startswith(_BARRIERS)
@@ -46,7 +48,7 @@ class Waits:
         return made
 
     def everything(self) -> list[Wait]:
-        """Return waits after which nothing is under way."""
+        """Return the waits after which nothing is outstanding."""
         needed = {counter: 0 for counter, under_way in self._open.items() if under_way}
         self._pending.clear()
         self._open = {}
@@ -65,7 +67,7 @@ class Waits:
         return self._waits(needed)
 
     def _settle(self, counter: str, count: int) -> None:
-        """Note that at most `count` of a counter's instructions are still under way."""
+        """Record that at most `count` of a counter's instructions are still outstanding."""
         done = self._issued[counter] - count
         self._open[counter] = self._open.get(counter, [])[-count:] if count else []
         for key in list(self._pending):

@@ -1,4 +1,4 @@
-"""Instructions to bits and back, and to text, from one row of facts an opcode.
+"""Converts instructions to bits, back, and to text, all from one row of facts for each opcode.
 
-Imported by the assembly and the object files beside it.
+The assembly package and the object files import it.
 """

@@ -1,4 +1,4 @@
-"""Rules about what a vector instruction may read at once: scalar values over the constant bus, banks of a dual
+"""Rules for what a vector instruction may read at once: scalar values over the constant bus, and banks of a dual
 instruction.
 
 Source: RDNA3 ISA, "Constant Bus" ("at most two"), "VOPD" (restrictions); CDNA3 ISA, "VOP operands" (one).
@@ -15,7 +15,8 @@ from ringup.compiler.isa.amd.encoding.slots import Slot
 from ringup.compiler.isa.amd.encoding.target import Limits
 from ringup.errors import CompileError
 
-ONE_SCALAR = frozenset(("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64"))  # 64-bit shifts read one on every processor
+# 64-bit shifts read one scalar value on every processor.
+ONE_SCALAR = frozenset(("v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64"))
 BUS_KINDS = frozenset("stcxmpkFXPd")
 Check = Callable[[Sequence[Operand]], None]
 
@@ -28,10 +29,11 @@ def bus_limit(form: Form, limits: Limits) -> int:
 def bus_check(
     form: Form, placed: Sequence[tuple[Slot, int, int]], operands: Sequence[Operand], limits: Limits
 ) -> Check | None:
-    """Return a check of the register numbers, None when the shapes alone keep within the limit."""
+    """Return a check of the register numbers, None if the kinds of operands alone stay within the limit."""
     readers = []
     fixed = set()
-    wide = set()  # sizes of operands that are the literal: each counts
+    # Sizes of operands that are the literal. Each size counts.
+    wide = set()
     if form.implicit_reads or any(slot.codec == "implied" and slot.direction == "use" for slot in form.slots):
         fixed.add(("vcc", 106))
     for slot, _, i in placed:
@@ -39,7 +41,8 @@ def bus_check(
         if slot.direction == "def" or slot.codec == "implied":
             continue
         if form.name.startswith("v_writelane") and slot.field == "src1" and getattr(operand, "kind", "") == "m":
-            continue  # M0 chooses a lane besides. Source: llvm-mc 22, gfx942
+            # M0 additionally selects a lane. Source: llvm-mc 22, gfx942.
+            continue
         if isinstance(operand, Register) and operand.kind in BUS_KINDS and slot.codec in ("src", "vgpr"):
             readers.append(i)
         elif slot.codec == "literal" or (slot.codec == "src" and _is_literal(operand, slot)):

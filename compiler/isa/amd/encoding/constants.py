@@ -1,4 +1,4 @@
-"""Constants in instructions: which values the encoding holds by itself, and the dword that follows for all others.
+"""Constants in instructions: the values that the encoding can hold, and the dword that follows for all others.
 
 Source: ISA documents, "Inline Constants" and "Literal Constants"; LLVM AMDGPUOperandSyntax, "Constants" and
 "Conversion".
@@ -11,7 +11,7 @@ import struct
 
 from ringup.errors import CompileError
 
-LAST_INLINE_INT = 208  # -16
+LAST_INLINE_INT = 208  # the code of -16
 LITERAL_CODE = 255
 INLINE_INTS = {**{value: 128 + value for value in range(65)}, **{-value: 192 + value for value in range(1, 17)}}
 INLINE_FLOATS = {0.5: 240, -0.5: 241, 1.0: 242, -1.0: 243, 2.0: 244, -2.0: 245, 4.0: 246, -4.0: 247}
@@ -22,8 +22,8 @@ _FORMATS = {"f16": "e", "f32": "f", "f64": "d"}
 
 
 def float_bits(value: float, kind: str) -> int:
-    """Return the bits of a float rounded to `kind` (f16, bf16, f32, f64); a `CompileError` for a value beyond its
-    numbers.
+    """Return the bits of a float rounded to `kind` (f16, bf16, f32, f64). Raises `CompileError` for a value out of its
+    range.
     """
     if kind == "bf16":
         bits = float_bits(value, "f32")
@@ -45,7 +45,7 @@ def _patterns(kind: str) -> dict[int, int]:
     return table | {_INVERSE_TWO_PI_BITS[kind]: INVERSE_TWO_PI_CODE}
 
 
-# bits of a float that the encoding holds: its code, by float format
+# For each float format: bits of a float that the encoding can hold, and its code.
 PATTERNS = {kind: _patterns(kind) for kind in _INVERSE_TWO_PI_BITS}
 ALL_PATTERNS = frozenset(bits for table in PATTERNS.values() for bits in table)
 _TEXTS = {code: f"{value:.1f}" for value, code in INLINE_FLOATS.items()}
@@ -54,7 +54,7 @@ CODE_VALUES |= {code: value for value, code in INLINE_FLOATS.items()} | {INVERSE
 
 
 def float_kind(type_: str, size_bits: int) -> str:
-    """Return the float format in which an operand reads an inline float: by its type, else by its size; empty for
+    """Return the float format in which an operand reads an inline float, by its type, else by its size. Empty for
     16-bit integers.
     """
     if type_ in ("f16", "bf16", "f32", "f64"):
@@ -67,7 +67,7 @@ def float_kind(type_: str, size_bits: int) -> str:
 
 
 def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
-    """Return the code of a value that an operand of that type and size reads without a literal, None if it needs
+    """Return the code of a value that an operand of that type and size can read without a literal, None if it needs
     one.
     """
     if isinstance(value, float):
@@ -80,7 +80,8 @@ def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
         bits = float_bits(value, kind)
         return INVERSE_TWO_PI_CODE if bits == _INVERSE_TWO_PI_BITS[kind] else None
     if value >> 63 == 1:
-        value -= 1 << 64  # two's complement of 64 bits
+        # Two's complement of 64 bits.
+        value -= 1 << 64
     code = INLINE_INTS.get(value)
     if code is not None:
         return code
@@ -94,7 +95,8 @@ def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
     if size_bits == 64:
         found = PATTERNS["f64"].get(value)
         if found is None and type_ == "f64" and 0 < value >> 16 <= 0xFFFF:
-            return PATTERNS["f64"].get(value << 32)  # a 32-bit integer is the upper half of a double
+            # A 32-bit integer is the upper half of a double.
+            return PATTERNS["f64"].get(value << 32)
         return found
     if 0xFFFF_FFF0 <= value <= 0xFFFF_FFFF:
         return INLINE_INTS[value - (1 << 32)]
@@ -102,15 +104,18 @@ def inline_code(value: int | float, type_: str, size_bits: int) -> int | None:
 
 
 def operand_code(mnemonic: str, value: int | float, type_: str, size_bits: int, generation: int) -> int | None:
-    """Return `inline_code` as that instruction's encoding chooses it."""
+    """Return `inline_code` in the way that the instruction's encoding chooses it."""
     code = inline_code(value, type_, size_bits)
+    # As LLVM does: the documents do not say what an inline float is in both halves.
     if mnemonic == "v_pk_fmac_f16" and code is not None and code > LAST_INLINE_INT and generation > 9:
-        return None  # as LLVM does: what an inline float is in both halves is not said here
+        return None
     return code
 
 
 def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
-    """Return the literal dword that makes an operand read `value`; a `CompileError` for what 32 bits cannot say."""
+    """Return the literal dword that makes an operand read `value`. Raises `CompileError` for values that 32 bits cannot
+    express.
+    """
     if isinstance(value, float):
         kind = float_kind(type_, size_bits) or "f16"
         bits = float_bits(value, kind)
@@ -129,7 +134,8 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
         raise CompileError(f"{value:#x} is wider than the 16 bits of this operand")
     if not -0x8000_0000 <= value <= 0xFFFF_FFFF:
         raise CompileError(f"{value:#x} is wider than the 32 bits of a literal; move it in two halves")
-    half = size_bits == 16 and type_ in HALF_FLOATS  # of an integer the upper half holds the sign. Source: llvm-mc 22
+    # Of an integer, the upper half holds the sign. Source: llvm-mc 22.
+    half = size_bits == 16 and type_ in HALF_FLOATS
     return value & (0xFFFF if half else 0xFFFF_FFFF)
 
 

@@ -1,4 +1,4 @@
-"""From bytes to instructions: the form by the identifying bits, then each slot and modifier read back."""
+"""Decodes bytes into instructions: the identifying bits give the form, then each slot and modifier is read."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ for _name, (_kind, _code, _dwords) in NAMED.items():
 
 
 class Illegal(Exception):
-    """A field holds what no instruction has."""
+    """A field has a value that no instruction has."""
 
 
 class Instruction:
-    """One decoded instruction; `second` is the other half of a dual one. Encoding its parts again gives its bytes."""
+    """One decoded instruction. `second` is the other half of a dual one. Encoding its parts again gives its bytes."""
 
     __slots__ = ("form", "modifiers", "operands", "second", "size_bytes")
 
@@ -51,7 +51,7 @@ class Instruction:
 
     @property
     def mnemonic(self) -> str:
-        """Return the mnemonic with the suffix that chooses this encoding again."""
+        """Return the mnemonic with the suffix that selects this encoding again."""
         return self.form.mnemonic
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class Instruction:
 
 
 def choose(forms: tuple[Form, ...], word: int) -> Form | None:
-    """Return the form whose extension the first source asks for."""
+    """Return the form whose extension the first source requires."""
     plain = forms[0]
     if "src0" in plain.format.fields and len(forms) > 1:
         lo, width = plain.place("src0")
@@ -70,8 +70,8 @@ def choose(forms: tuple[Form, ...], word: int) -> Form | None:
 
 
 def read(form: Form, word: int, available: int, limits: Limits, wave_size: int) -> Instruction | None:
-    """Read one instruction of a known form from `word`, of which `available` bytes exist; None for what is no legal
-    instruction.
+    """Read one instruction of a known form from `word`, of which `available` bytes exist. Return None if it is not a
+    legal instruction.
     """
     size = form.width // 8
     if available < size:
@@ -97,7 +97,7 @@ class _Reader:
         self._literal_end = form.width // 8 + 4
 
     def operands(self, modifiers: dict[str, Any]) -> list[Operand]:
-        """Return the operands in the text's order; modifiers that the text shows as operands are taken out."""
+        """Return the operands in the text's order. Modifiers that the text shows as operands are removed."""
         form, name = self.form, self.form.format.name
         if name in memory.IMAGE:
             return self._image(modifiers)
@@ -151,7 +151,7 @@ class _Reader:
         return self._source(slot, code << slot.scale, count)
 
     def _offset(self, slot: Slot, code: int) -> Operand:
-        """Read gfx9's offset of a scalar load: a number, a register, or a register beside a number."""
+        """Read gfx9's offset of a scalar load: a number, a register, or a register with a number."""
         immediate, register = self._field("imm"), self._field("soe")
         if register:
             return self._register(slot, self._field("soffset"), 1)
@@ -184,7 +184,7 @@ class _Reader:
         )
 
     def _register(self, slot: Slot, code: int, count: int) -> Register:
-        """Return the scalar register of a code; `count` in dwords, as the operand wants it."""
+        """Return the scalar register of a code. `count` is the operand's size in dwords."""
         limits = self.limits
         if code < limits.sgprs:
             kind, register = "s", s.span(code, count)
@@ -227,7 +227,8 @@ class _Reader:
                 and slot.short_half is False
                 and self.word >> slot.half_bit & 1
             ):
-                pass  # op_sel of a scalar: the op_sel modifier says it
+                # The op_sel modifier holds the op_sel of a scalar.
+                pass
             return self._marked(slot, register)
         negated = slot.neg_bit >= 0 and bool(self.word >> slot.neg_bit & 1)
         absolute = slot.abs_bit >= 0 and bool(self.word >> slot.abs_bit & 1)

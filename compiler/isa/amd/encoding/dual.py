@@ -1,8 +1,8 @@
-"""Dual instructions (VOPD): two vector operations in one word, and the rules that let them run together.
+"""Dual instructions (VOPD): two vector operations in one word, and the rules for pairs.
 
-Source: RDNA3 ISA, "VOPD: Dual-Issue"; RDNA4 ISA, the same. The rules: different destinations' parity, each pair of
-sources from different register banks (or, on RDNA4, the same register), at most two scalar values and one literal
-shared by both.
+Source: RDNA3 ISA, "VOPD: Dual-Issue"; RDNA4 ISA, the same. The rules: destinations of different parity, each pair of
+sources from different register banks (or, on RDNA4, the same register), at most two scalar values and one literal for
+both together.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ if TYPE_CHECKING:
 Half = tuple[str, Sequence[Operand]]
 READS_RESULT = ("v_dual_fmac_f32", "v_dual_dot2acc_f32_f16", "v_dual_dot2acc_f32_bf16")
 SCALARS = 2
-PORTS = {
-    "first source": 3,
-    "second source": 3,
-    "third source": 1,
-}  # and the bits of register numbers of which one must differ
+# For each port: the bits of register numbers of which at least one must differ.
+PORTS = {"first source": 3, "second source": 3, "third source": 1}
 
 
 class _Pair(NamedTuple):
-    """The plans of two halves, the bits below the literal, the bytes of both, and what `_meetings` says of their
+    """The plans of two halves, the bits below the literal, the bytes of both, and the result of `_conflicts` for their
     operands.
     """
 
@@ -40,7 +37,7 @@ class _Pair(NamedTuple):
     y: Plan
     low: int
     nbytes: int
-    meetings: tuple[tuple[int, int, int], ...] | None
+    conflicts: tuple[tuple[int, int, int], ...] | None
 
 
 class DualEncoder:
@@ -52,7 +49,7 @@ class DualEncoder:
         self._plans: dict[object, _Pair] = {}
 
     def form(self, mnemonic: str, side: str) -> Form:
-        """Return the form of a mnemonic on side X or Y; a `CompileError` where it has none there."""
+        """Return the form of a mnemonic on side X or Y. Raises `CompileError` if it has none there."""
         name = mnemonic if mnemonic.startswith("v_dual_") else mnemonic.replace("v_", "v_dual_", 1).removesuffix("_e32")
         found = self._forms.get((name, side))
         if found is None:
@@ -82,10 +79,10 @@ class DualEncoder:
             x.check = y.check = None
             if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
-            meetings = _meetings(x.form, first[1], y.form, second[1])
-            plans = self._plans[key] = _Pair(x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes), meetings)
-        x, y, low, nbytes, meetings = plans
-        if meetings is None or _meet(first[1], second[1], meetings):
+            conflicts = _conflicts(x.form, first[1], y.form, second[1])
+            plans = self._plans[key] = _Pair(x, y, (1 << x.form.width) - 1, max(x.nbytes, y.nbytes), conflicts)
+        x, y, low, nbytes, conflicts = plans
+        if conflicts is None or _has_conflict(first[1], second[1], conflicts):
             check_pair(x.form, first[1], y.form, second[1], self._machine.limits.generation)
         word_x, word_y = x.word(first[1], {}), y.word(second[1], {})
         literal_x, literal_y = word_x >> x.form.width, word_y >> y.form.width
@@ -97,7 +94,7 @@ class DualEncoder:
         return ((word_x | word_y) & low | literal << x.form.width).to_bytes(nbytes, "little")
 
     def decode(self, word: int, available: int) -> Instruction | None:
-        """Return the dual instruction that `word` begins with; None where it is none."""
+        """Return the dual instruction at the start of `word`, None if there is none."""
         machine = self._machine
         fmt = machine.facts.formats["VOPD"]
         halves = []
@@ -129,11 +126,11 @@ def _shapes(operands: Sequence[Operand]) -> list[object]:
     return found
 
 
-def _meetings(
+def _conflicts(
     x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand]
 ) -> tuple[tuple[int, int, int], ...] | None:
-    """Return which operands of both halves must differ in which bits of their numbers, where no more than that can be
-    wrong; None otherwise.
+    """Return (operand of x, operand of y, mask) for register numbers that must differ in a bit of the mask, if nothing
+    else can be wrong. Return None otherwise.
     """
     for form, operands in ((x, x_operands), (y, y_operands)):
         if form.implicit_reads or not all(isinstance(one, Register) and one.kind == "v" for one in operands):
@@ -147,16 +144,16 @@ def _meetings(
     return ((0, 0, 1), *both)
 
 
-def _meet(first: Sequence[Operand], second: Sequence[Operand], meetings: Sequence[tuple[int, int, int]]) -> bool:
-    """Return whether registers that must differ do not, by what `_meetings` says of operands of these shapes: all are
-    registers.
-    """
+def _has_conflict(
+    first: Sequence[Operand], second: Sequence[Operand], conflicts: Sequence[tuple[int, int, int]]
+) -> bool:
+    """Return whether registers that must differ do not, by the result of `_conflicts`. All operands are registers."""
     one, two = cast("Sequence[Register]", first), cast("Sequence[Register]", second)
-    return any((one[i].code ^ two[j].code) & mask == 0 for i, j, mask in meetings)
+    return any((one[i].code ^ two[j].code) & mask == 0 for i, j, mask in conflicts)
 
 
 def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequence[Operand], generation: int) -> None:
-    """Raise a `CompileError` where two operations cannot be one dual instruction."""
+    """Raise a `CompileError` if two operations cannot be one dual instruction."""
     name = f"{x.mnemonic} :: {y.mnemonic}"
     x_results, y_results = x_operands[0], y_operands[0]
     if (
@@ -172,7 +169,8 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
     sides = (_sources(x, x_operands), _sources(y, y_operands))
     for form, operands in ((x, x_operands), (y, y_operands)):
         if form.implicit_reads:
-            scalars.add(-106)  # VCC as a whole, not the register vcc_lo
+            # VCC as a whole, not the register vcc_lo.
+            scalars.add(-106)
         for operand in operands:
             if isinstance(operand, Register):
                 if operand.kind in BUS_KINDS:
@@ -182,11 +180,12 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
     if len(scalars) + literals > SCALARS:
         raise CompileError(f"{name} reads {len(scalars) + literals} scalar values; both halves together read {SCALARS}")
     if generation == 12 and x.name == y.name == "v_dual_mov_b32":
-        return  # the second move reads through a port of its own
+        # The second move reads through its own port.
+        return
     for place, mask in PORTS.items():
         one, two = sides[0].get(place), sides[1].get(place)
         if one is None or two is None or (generation == 12 and one == two and mask == 3):
-            # RDNA4 reads one register for both. QUIRK: LLVM 22 refuses that; AMD's compiler of ROCm 7.14 makes it
+            # RDNA4 reads one register for both. QUIRK: LLVM 22 refuses that; the compiler of AMD's ROCm 7.14 emits it.
             continue
         if (one.code ^ two.code) & mask == 0:
             banks = "banks (register number modulo 4)" if mask == 3 else "parities"
@@ -194,12 +193,12 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
 
 
 def _sources(form: Form, operands: Sequence[Operand]) -> dict[str, Register]:
-    """Return the vector registers that a half reads, by the port they are read through."""
+    """Return the vector registers that a half reads, by port."""
     return {place: cast("Register", operands[i]) for place, i in _ports(form, operands).items()}
 
 
 def _ports(form: Form, operands: Sequence[Operand]) -> dict[str, int]:
-    """Return the numbers of the operands that are vector registers, by the port they are read through."""
+    """Return the numbers of the operands that are vector registers, by port."""
     ports: dict[str, int] = {}
     for i, (slot, operand) in enumerate(zip(form.slots, operands, strict=False)):
         if not isinstance(operand, Register) or operand.kind != "v":

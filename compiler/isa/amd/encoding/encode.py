@@ -1,4 +1,6 @@
-"""From a mnemonic's form, operands and modifiers to a plan: chosen and checked once per shape of operands."""
+"""Creates a plan from a mnemonic's form, operands and modifiers: the form is chosen and checked once for each
+combination of operand shapes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ EXTENSION_CODES = {"DPP16": DPP16_CODE, "DPP": DPP16_CODE, "DPP8": DPP8_CODE, "S
 
 
 def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits, wave_size: int) -> Plan:
-    """Return the plan of a form for operands of these shapes; `Refused` says why it cannot hold them."""
+    """Return the plan of a form for operands of these shapes. Raises `Refused` with the reason if
+    it cannot hold them.
+    """
     plan = Plan(form)
     name = form.format.name
     try:
@@ -62,14 +66,16 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
             and len(operands) == len(placed) - 1
             and placed[0][0].codec in ("implied", "compare")
         ):
-            placed = [(slot, count, i - 1) for slot, count, i in placed[1:]]  # VCC may be left out
+            # VCC may be omitted.
+            placed = [(slot, count, i - 1) for slot, count, i in placed[1:]]
         if (
             name == "SMEM"
             and "offset" in form.modifiers
             and placed[-1][0].field == "soffset"
             and len(operands) == len(placed) - 1
         ):
-            plan.base |= (limits.null or 0) << placed.pop()[0].shift  # no offset is zero
+            # No offset means zero.
+            plan.base |= (limits.null or 0) << placed.pop()[0].shift
         if len(operands) != len(placed):
             raise Refused(f"{form.name} takes {len(placed)} operands, not {len(operands)}", 0)
     for slot, count, i in placed:
@@ -91,7 +97,8 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
         raise Refused(f"{form.name}: 16-bit registers with and without .l or .h in one instruction", 20)
     if form.name.startswith("s_waitcnt_") and form.row.format == "SOPK" and getattr(operands[0], "kind", "") != "n":
         raise Refused(f"{form.name}, operand 1: it is always null, not {operands[0]}", 10, 0)
-    if form.name.startswith("v_cmpx") and name == "VOP3":  # gfx9 names its destination
+    # gfx9 encodes its destination.
+    if form.name.startswith("v_cmpx") and name == "VOP3":
         plan.base |= 126 << form.place("vdst")[0]
     if plan.nbytes * 8 == form.width and form.tail:
         plan.nbytes += 4
@@ -105,7 +112,7 @@ def bind(form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any], 
 def _check_op_sel(
     form: Form, placed: Sequence[tuple[Slot, int, int]], operands: Sequence[Operand], modifiers: Mapping[str, Any]
 ) -> None:
-    """Raise `Refused` where op_sel says another half of a register than its name."""
+    """Raise `Refused` if op_sel and the name of a register mean different halves."""
     given = modifiers.get("op_sel")
     if given is None or "op_sel" not in form.modifiers:
         return
@@ -115,4 +122,4 @@ def _check_op_sel(
         if slot.half_bit in places and isinstance(operand, Register) and operand.half:
             at = places.index(slot.half_bit)
             if at < len(given) and bool(given[at]) != (operand.half == "h"):
-                raise Refused(f"{form.name}: op_sel:{list(given)} and {operand} say different halves", 20, i)
+                raise Refused(f"{form.name}: op_sel:{list(given)} and {operand} mean different halves", 20, i)

@@ -1,4 +1,4 @@
-"""Operands of memory instructions into a plan: those that may be off, and image addresses that lie in several
+"""Adds the operands of memory instructions to a plan: operands that may be off, and image addresses in several
 registers.
 """
 
@@ -44,7 +44,7 @@ def place_flat(
     scalar = False
     if "saddr" in where and operands:
         last = operands[-1]
-        # null says there is no address in these, in others only off does
+        # In these instructions null means that there is no address; in others only off does.
         null = form.format.name in memory.SCRATCH or "_addtid_" in form.name
         scalar = not (
             isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and null and limits.null is not None))
@@ -101,7 +101,7 @@ def place_export(plan: Plan, operands: Sequence[Operand]) -> list[tuple[Slot, in
 def place_image(
     plan: Plan, operands: Sequence[Operand], modifiers: Mapping[str, Any], limits: Limits
 ) -> list[tuple[Slot, int, int]]:
-    """Place an image's operands; the addresses are put into the word here, since they may lie in several registers."""
+    """Place an image's operands. The addresses are put into the word here, since they may be in several registers."""
     form = plan.form
     plain = plain_modifiers(form, modifiers)
     slots = [slot for slot in form.slots if not slot.field.startswith("vaddr")]
@@ -126,7 +126,8 @@ def place_image(
     if form.format.name == "MIMG":
         places += [64, 72, 80, 88]
     spread = _spread(sizes, len(places), partial=form.format.name != "VIMAGE" and form.name not in memory.BITS_OF_RAY)
-    oversized = given == (8,) and 5 <= total <= 7  # older programs round ranges up
+    # Older programs round ranges up.
+    oversized = given == (8,) and 5 <= total <= 7
     contiguous = (given == (total,) or oversized) and form.format.name == "MIMG"
     if given != spread and not contiguous:
         raise Refused(
@@ -159,7 +160,7 @@ def plain_modifiers(form: Form, modifiers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spread(sizes: tuple[int, ...], places: int, *, partial: bool) -> tuple[int, ...]:
-    """Return the sizes of scattered addresses: what does not fit in single places is one range in the last."""
+    """Return the sizes of scattered addresses. What does not fit in single places is one range in the last place."""
     if len(sizes) <= places or not partial:
         return sizes
     return (*sizes[: places - 1], sum(sizes[places - 1 :]))

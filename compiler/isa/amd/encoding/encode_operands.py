@@ -1,4 +1,4 @@
-"""One operand into a plan: which bits it sets, and what it must be to stand there."""
+"""Adds one operand to a plan: the bits that it sets, and the conditions that it must meet."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ KIND_NAMES = {
     "n": "null", "i": "an inline constant", "f": "an inline float", "l": "a literal", "k": "scc", "p": "an aperture", "o": "off",
     "d": "lds_direct",
 }  # fmt: skip
-ATTRIBUTES = 33  # that a pixel shader can have
+# Attributes of a pixel shader.
+ATTRIBUTES = 33
 
 
 def modifier_range(form: Form, modifier: Modifier) -> tuple[int, int]:
-    """Return the least and greatest number that a modifier's field holds."""
+    """Return the minimum and maximum that a modifier's field can hold."""
     if modifier.name == "offset" and "_buffer" in form.name and form.format.name == "SMEM" and modifier.width == 21:
-        return 0, (1 << 20) - 1  # a buffer's offset is not negative. Source: RDNA3 ISA, "Scalar Memory Addressing"
+        # A buffer's offset is not negative. Source: RDNA3 ISA, "Scalar Memory Addressing".
+        return 0, (1 << 20) - 1
     if form.format.name == "FLAT" and modifier.name == "offset":
-        return 0, (1 << modifier.width - 1) - 1  # the top bit is a sign elsewhere. Source: RDNA3 ISA, "FLAT Offset"
+        # The top bit is a sign elsewhere. Source: RDNA3 ISA, "FLAT Offset".
+        return 0, (1 << modifier.width - 1) - 1
     if modifier.signed:
         return -(1 << modifier.width - 1), (1 << modifier.width - 1) - 1
     return 0, (1 << modifier.width) - 1
 
 
 def describe(slot: Slot) -> str:
-    """Say what an operand's encoding can hold."""
+    """Describe what an operand's encoding can hold."""
     if slot.codec == "imm":
         return "a number" if slot.field != "simm16" else "a number of 16 bits"
     if slot.codec == "literal":
@@ -64,9 +67,9 @@ def put_operand(
         if codec == "compare":
             _put_result(plan, slot, operand, i, limits)
             return
-        raise CompileError(f"{operand} is a register; here stands {describe(slot)}")
+        raise CompileError(f"{operand} is a register; expected {describe(slot)}")
     if isinstance(operand, tuple):
-        raise CompileError(f"a list of registers; here stands {describe(slot)}")
+        raise CompileError(f"a list of registers; expected {describe(slot)}")
     if codec == "imm":
         _put_number(plan, slot, operand, i)
     elif codec == "literal":
@@ -79,7 +82,7 @@ def put_operand(
     elif codec == "src":
         _put_constant(plan, slot, operand, i, limits)
     else:
-        raise CompileError(f"{operand!r}: here stands {describe(slot)}")
+        raise CompileError(f"{operand!r}: expected {describe(slot)}")
 
 
 def _immediate_offset(given: Any) -> int:
@@ -98,11 +101,11 @@ def _buffer_offset(given: Any) -> int:
 
 
 def _put_offset_register(plan: Plan, slot: Slot, register: Register, i: int, limits: Limits) -> None:
-    """Put gfx9's offset of a scalar load: a register alone lies in the offset field, one beside an immediate in its
-    own.
+    """Put gfx9's offset of a scalar load. A register alone goes into the offset field; a register with an immediate has
+    its own field.
     """
     if register.kind not in slot.kinds or register.count != 1 or register.neg or register.abs:
-        raise CompileError(f"{register}: here stands {describe(slot)}")
+        raise CompileError(f"{register}: expected {describe(slot)}")
     place = slot.shift
     if any(name == "offset" for name, *_ in plan.offsets):
         plan.base |= 1 << plan.form.place("imm")[0] | 1 << plan.form.place("soe")[0]
@@ -114,7 +117,7 @@ def _put_offset_register(plan: Plan, slot: Slot, register: Register, i: int, lim
 
 
 def _put_result(plan: Plan, slot: Slot, register: Register, i: int, limits: Limits) -> None:
-    """Put the result of a compare in SDWA: VCC is in no bits. Source: CDNA3 ISA, "SDWAB", SD and SDST."""
+    """Put the result of a compare in SDWA. VCC has no bits. Source: CDNA3 ISA, "SDWAB", SD and SDST."""
     if register.text() == "vcc":
         return
     if (
@@ -122,7 +125,7 @@ def _put_result(plan: Plan, slot: Slot, register: Register, i: int, limits: Limi
         or register.count != 2
         or (register.kind == "s" and register.code + 2 > limits.sgprs)
     ):
-        raise CompileError(f"{register}: here stands vcc, or {describe(slot)}")
+        raise CompileError(f"{register}: expected vcc, or {describe(slot)}")
     plan.base |= 1 << slot.scalar_bit
     plan.registers.append((i, 0, (1 << slot.width) - 1, slot.shift))
 
@@ -135,18 +138,18 @@ def _implied(text: str, wave_size: int) -> tuple[str, ...]:
 def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int, limits: Limits) -> None:
     kind = register.kind
     if kind not in slot.kinds:
-        raise CompileError(f"{register}: here stands {describe(slot)}")
+        raise CompileError(f"{register}: expected {describe(slot)}")
     if kind == "z" and limits.generation > 9:
         raise CompileError(f"{limits.name} has no {register}")
     if kind == "o":
-        raise CompileError(f"off: here stands {describe(slot)}")
+        raise CompileError(f"off: expected {describe(slot)}")
     if count != register.count and not _any_size(register, count):
         if count == 0:
             raise CompileError(
                 f"{register}: without an index or an offset in a register (idxen, offen) the address is off"
             )
         raise CompileError(
-            f"{register} has {32 * register.count} bits; here stand {32 * count}"
+            f"{register} has {32 * register.count} bits; this operand has {32 * count}"
             + f" ({describe(slot)})" * bool(slot.size)
         )
     _put_marks(plan, slot, register)
@@ -173,7 +176,7 @@ def _put_register(plan: Plan, slot: Slot, count: int, register: Register, i: int
 
 
 def _any_size(register: Register, count: int) -> bool:
-    """Tell whether a special register stands for operands of any size it meets."""
+    """Return whether a special register fits operands of any size."""
     if register.kind in "nk":
         return True
     return register.kind == "p" and count in (1, 2)
@@ -205,7 +208,7 @@ def _put_marks(plan: Plan, slot: Slot, operand: Register | Marked) -> None:
 def _put_number(plan: Plan, slot: Slot, operand: Scalar, i: int) -> None:
     number = operand.value if isinstance(operand, Literal) else operand
     if not isinstance(number, int):
-        raise CompileError(f"{operand!r}: here stands {describe(slot)}")
+        raise CompileError(f"{operand!r}: expected {describe(slot)}")
     width, mask = slot.width, (1 << slot.width) - 1
     low = (
         -(1 << width - 1)
@@ -239,13 +242,13 @@ def _put_literal(plan: Plan, slot: Slot, i: int) -> None:
         plain = given.value if type(given) is Literal else given
         if isinstance(plain, int | float):
             return constants.literal_bits(plain, _tail_type(type_, plain), size)
-        raise CompileError(f"{given!r}: here stands a literal of 32 bits")
+        raise CompileError(f"{given!r}: expected a literal of 32 bits")
 
     plan.literals.append((i, value))
 
 
 def _tail_type(type_: str, value: int | float) -> str:
-    """Return the type as which a literal that always follows is written: an integer keeps its sign above a half.
+    """Return the type in which a literal that always follows is written. An integer keeps its sign above a half.
     Source: llvm-mc 22.
     """
     return "i16" if isinstance(value, int) and type_ == "f16" else type_
@@ -276,11 +279,11 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
             plan.others.append((i, constants.INLINE_INTS.__getitem__, slot.shift))
         return
     if code is not None and "l" not in slot.kinds:
-        raise CompileError(f"{operand!r}: here stands {describe(slot)}")
+        raise CompileError(f"{operand!r}: expected {describe(slot)}")
     if "l" not in slot.kinds and not (form.tail and "i" in slot.kinds):
         if "i" in slot.kinds:
             raise CompileError(f"{operand!r} would need a literal, which this operand cannot have")
-        raise CompileError(f"{operand!r}: here stands {describe(slot)}")
+        raise CompileError(f"{operand!r}: expected {describe(slot)}")
     type_ = _tail_type(type_, plain) if form.tail else type_
     bits = constants.literal_bits(plain, type_, size)
     form_width = form.width
@@ -298,14 +301,14 @@ def _put_constant(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limit
 
 
 def operand_is_open(value: int | float) -> bool:
-    """Tell whether a constant's shape holds its value: the plan is for it alone."""
+    """Return whether a constant's shape contains its value, so that the plan is for this value only."""
     return not isinstance(value, int) or value not in constants.INLINE_INTS
 
 
 def _put_scalar_offset(plan: Plan, slot: Slot, operand: Scalar, i: int, limits: Limits) -> None:
-    """An integer in place of the offset register of a scalar load is the immediate offset."""
+    """Put an integer in the place of a scalar load's offset register: it is the immediate offset."""
     if "offset" not in plan.form.modifiers or any(name == "offset" for name, *_ in plan.offsets):
-        raise CompileError(f"{operand!r}: here stands a scalar register")
+        raise CompileError(f"{operand!r}: expected a scalar register")
     modifier = plan.form.modifiers["offset"]
     least, most = modifier_range(plan.form, modifier)
     mask = (1 << modifier.width) - 1

@@ -1,4 +1,4 @@
-"""Modifiers of one encoding: the bits of each and how its value is spelled.
+"""Modifiers of one encoding: the bits and the spelling of each.
 
 Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats"; LLVM AMDGPUOperandSyntax, "Modifiers".
 """
@@ -13,7 +13,7 @@ from ringup.autogen.isa import FormatFacts
 if TYPE_CHECKING:
     from ringup.compiler.isa.amd.encoding.forms import Form
 
-# order in which texts name modifiers
+# The order of modifiers in texts.
 MODIFIER_ORDER = (
     "format", "idxen", "offen", "offset0", "offset1", "offset", "dmask", "dim", "unorm", "glc", "sc0", "nt", "sc1", "slc", "dlc", "th",
     "scope", "nv", "gds", "r128", "a16", "lds", "tfe", "lwe", "d16", "wait_vdst", "wait_va_vdst", "wait_vm_vsrc", "done", "row_en",
@@ -29,8 +29,8 @@ VECTORS = frozenset(("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "neg"))
 
 
 class Modifier:
-    """One modifier: `kind` is flag, number, vector (one bit an operand) or the name of a spelling of its own; `bits`
-    are positions.
+    """One modifier. `kind` is flag, number, vector (one bit for each operand), or the name of a special spelling.
+    `bits` are positions.
     """
 
     __slots__ = ("bits", "default", "kind", "name", "shift", "signed", "width")
@@ -76,9 +76,8 @@ def modifiers_of(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifie
             yield Modifier(effect, "flag", lo)
         elif effect in ("byte_sel", "index_key"):
             low = (facts.bits & -facts.bits).bit_length() - 1
-            swapped = (
-                effect == "byte_sel" and low == 0
-            )  # QUIRK: here the first op_sel bit is the upper one of the number
+            # QUIRK: here the first op_sel bit is the upper one of the number.
+            swapped = effect == "byte_sel" and low == 0
             yield Modifier(effect, "swapped" if swapped else "number", lo + low, (facts.bits >> low).bit_length())
         elif effect in ("omod", "dim", "th", "scope", "format"):
             yield Modifier(effect, effect, lo, facts.bits.bit_length(), default={"format": 1, "dim": -1}.get(effect, 0))
@@ -101,7 +100,7 @@ def modifiers_of(form: Form, ext_format: FormatFacts | None) -> Iterator[Modifie
 
 
 def _bitop3_bits(fmt: FormatFacts) -> tuple[int, ...]:
-    """Return the bits of the truth table of v_bitop3, lowest first: it takes the places of neg, abs and omod."""
+    """Return the bits of v_bitop3's truth table, lowest first. They occupy the places of neg, abs and omod."""
     neg, abs_, omod = (fmt.fields[name][1] for name in ("neg", "abs", "omod"))
     return (neg, neg + 1, neg + 2, abs_, abs_ + 1, abs_ + 2, omod, omod + 1)
 
@@ -115,17 +114,20 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
         lo = fmt.fields[facts.field][1]
         halves = any(m.effect == "half" for m in row.modifiers)
         if row.mnemonic.startswith(("v_cvt_sr_fp8", "v_cvt_sr_bf8", "v_cvt_scalef32_pk_fp4_")) and count == 2:
-            count = 3  # the text has a place for a third source that is not there
+            # The text has a place for a third source, which does not exist.
+            count = 3
         compare = row.mnemonic.startswith("v_cmp")
         if facts.bits & 8 or (halves and not compare):
             places = [lo + i for i in range(count)] + [lo + 3]
         else:
             places = [lo + i for i in range(facts.bits.bit_length())]
         if row.mnemonic == "v_fmac_f16":
-            places.insert(2, -1)  # the text counts the register that is added to as a third source
+            # The text counts the register that is added to as a third source.
+            places.insert(2, -1)
         if row.format == "VOP3PX2":
             places.append(-1)
-        if facts.bits & ~3 == 12:  # the first sources have no halves to choose: their places in the text stay zero
+        # The first sources have no selectable halves: their places in the text stay zero.
+        if facts.bits & ~3 == 12:
             places = [place if facts.bits >> i & 1 else -1 for i, place in enumerate(places)]
         if compare and not form.ext and not row.mnemonic.startswith("v_cmpx"):
             places.append(-1)
@@ -139,7 +141,8 @@ def _vector(form: Form, effect: str, effects: dict[tuple[str, str], object]) -> 
                 lo = fmt.fields[field][1]
                 places += [lo + i for i in range(masks[field].bit_length())]
         if row.format == "VOP3PX2":
-            places.append(-1)  # the text has a third element, which means nothing
+            # The text has a third element without meaning.
+            places.append(-1)
         return Modifier(effect, "vector", bits=tuple(places), default=0 if mixed else 1)
     field = {"neg_lo": "neg", "neg_hi": "neg_hi", "neg": "blgp"}[effect]
     bits = next(m.bits for m in row.modifiers if m.effect == effect)

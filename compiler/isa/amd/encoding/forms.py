@@ -1,7 +1,7 @@
 """Encodings of one instruction, built from its row of facts.
 
-A row gives one form for its own format and one for every extension dword it takes (DPP16, DPP8, SDWA). Encoder, decoder
-and text work from forms alone. Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats".
+A row gives one form for its own format, and one for every extension dword that it accepts (DPP16, DPP8, SDWA). Encoder,
+decoder and text use forms only. Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats".
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from ringup.compiler.isa.amd.encoding.form_modifiers import ORDER, modifiers_of
 from ringup.compiler.isa.amd.encoding.slots import Slot, slots_of
 
 SHORT = {"VOP1": "e32", "VOP2": "e32", "VOPC": "e32"}
-NO_OPERANDS = ("v_nop", "v_pipeflush", "v_clrexcp")  # of these only the long encoding has a suffix in texts
+# Of these, only the long encoding has a suffix in texts.
+NO_OPERANDS = ("v_nop", "v_pipeflush", "v_clrexcp")
 LONG = ("VOP3", "VOP3SD", "VOP3A", "VOP3B")
-UNUSED_IN = ("VOP3", "VOP3SD", "VOP3P")  # formats whose source fields compilers fill where no operand does
+# Formats in which compilers fill the source fields that no operand uses.
+UNUSED_IN = ("VOP3", "VOP3SD", "VOP3P")
 
 
-_OTHER_ORDER: dict[str, dict[str, float]] = {
-    "VINTERP": {"clamp": -1},
-    "VOP3A": {"bitop3": ORDER["op_sel"] - 0.5},
-}  # gfx9 names bitop3 first
+# gfx9 writes bitop3 first.
+_OTHER_ORDER: dict[str, dict[str, float]] = {"VINTERP": {"clamp": -1}, "VOP3A": {"bitop3": ORDER["op_sel"] - 0.5}}
 
 
 class Form:
-    """One encoding of one instruction. `base` holds its opcode and identifying bits, `mask` the bits that tell it
-    apart.
-    """
+    """One encoding of one instruction. `base` holds its opcode and identifying bits. `mask` selects these bits."""
 
     __slots__ = (
         "base", "ext", "format", "implicit_reads", "mask", "mnemonic", "modifiers", "name", "needs", "row", "slots", "sources",
@@ -60,17 +58,20 @@ class Form:
             and "opsel_hi2" in fmt.fields
             and not any(m.field == "opsel_hi2" for m in row.modifiers)
         ):
-            self.base |= 1 << fmt.fields["opsel_hi2"][1]  # set where it has no meaning, as the assembler leaves it
+            # Set where it has no meaning, as the assembler writes it.
+            self.base |= 1 << fmt.fields["opsel_hi2"][1]
             if not any(m.field == "opsel_hi" for m in row.modifiers):
                 self.base |= 3 << fmt.fields["opsel_hi"][1]
         if row.mnemonic in ("v_accvgpr_write_b32", "v_accvgpr_read_b32"):
-            self.base |= 1 << 14 | 3 << 59  # as packed arithmetic has them: op_sel_hi of all sources
+            # As in packed arithmetic: op_sel_hi of all sources.
+            self.base |= 1 << 14 | 3 << 59
         elif row.mnemonic == "v_mfma_ld_scale_b32":
             self.base |= 1 << 14
         elif row.format == "VOP3PX2":
             self.base |= 1 << fmt.fields["abid"][1]
         if ext == "SDWA" and row.mnemonic.startswith(("v_cvt_f32_", "v_cvt_pk_f32_")) and row.mnemonic.endswith("8"):
-            self.base |= 6 << fmt.width_bits + 8  # dst_sel: the whole register
+            # dst_sel: the whole register.
+            self.base |= 6 << fmt.width_bits + 8
         self.needs: tuple[tuple[str, int], ...] = tuple(
             (name, int(value)) for name, value in (f[6:].split("=") for f in row.flags if f.startswith("needs-"))
         )
@@ -80,7 +81,8 @@ class Form:
             self.base |= value << fmt.fields[name][1]
         self.slots: tuple[Slot, ...] = tuple(slots_of(row, fmt, ext, ext_format, signed))
         self.sources = tuple(slot for slot in self.slots if slot.field.startswith(("src", "vsrc", "ssrc")))
-        self.unused_sources = tuple(  # lowest bits of source fields that no operand fills
+        # The lowest bits of source fields that no operand uses.
+        self.unused_sources = tuple(
             fmt.fields[name][1]
             for name in ("src1", "src2")
             if row.format in UNUSED_IN and name in fmt.fields and all(slot.field != name for slot in self.slots)
@@ -101,10 +103,13 @@ class Form:
 
 
 def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFacts]) -> tuple[Form, ...]:
-    """Return all forms of a row: the plain one first. `rows` are all of its mnemonic, in short and long encodings."""
+    """Return all forms of a row, the plain one first. `rows` are all rows of its mnemonic, in short
+    and long encodings.
+    """
     in_both = any(each.format in SHORT for each in rows) and any(each.format in LONG for each in rows)
     signed = next((m.bits for each in rows if each.format in LONG for m in each.modifiers if m.effect == "neg"), -1)
-    if signed < 0:  # no long encoding tells which sources take a sign: of floats all do
+    # There is no long encoding that shows which sources take a sign: all floats do.
+    if signed < 0:
         signed = 3 if row.mnemonic.startswith("v_dot2") and "_f32_" in row.mnemonic else 0
     fmt = facts.formats["VOPD" if row.format in ("VOPDX", "VOPDY") else row.format]
     short, long = row.format in SHORT, row.format in LONG
@@ -116,6 +121,7 @@ def forms_of(facts: Target, row: InstructionFacts, rows: Sequence[InstructionFac
         if name.lower() in row.flags or (name == "DPP" and "dpp-newbcast" in row.flags):
             suffix = "_sdwa" if name.startswith("SDWA") else "_dpp" if short else "_e64_dpp"
             if row.mnemonic in NO_OPERANDS or (row.format == "VOPC" and name != "SDWAB"):
-                suffix = ""  # of compares only the short DPP encoding has a text without suffix
+                # Of compares, only the short DPP encoding has a text without suffix.
+                suffix = ""
             made.append(Form(row, fmt, name, facts.formats[name], suffix, signed))
     return tuple(made)

@@ -1,8 +1,8 @@
 """Immediates of scalar instructions that texts spell with names: waits, hardware registers, messages, delays.
 
-Every kind has `text(value, ...)` and a reader that takes (name, numbers) calls as the parser found them. Where the
-names cannot say all bits of a value the text is the plain number: LLVM drops such bits, and a text must give its word
-back. Source: LLVM AMDGPUOperandSyntax, "waitcnt", "hwreg", "sendmsg"; RDNA3 ISA, "S_DELAY_ALU", "S_WAITCNT_DEPCTR".
+Each kind has `text(value, ...)`, and a reader that takes the (name, numbers) calls from the parser. If the names cannot
+express all bits of a value, the text is the plain number: LLVM drops such bits, but a text must give the same word
+again. Source: LLVM AMDGPUOperandSyntax, "waitcnt", "hwreg", "sendmsg"; RDNA3 ISA, "S_DELAY_ALU", "S_WAITCNT_DEPCTR".
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from collections.abc import Sequence
 from ringup.compiler.isa.amd.encoding.names import HWREG_ALIASES, HWREGS, MESSAGE_OPERATIONS, MESSAGES
 from ringup.errors import CompileError
 
-Call = tuple[str, tuple[int | str, ...]]  # a name and what stands in its brackets
-COUNTERS: dict[
-    int, dict[str, tuple[tuple[int, int, int], ...]]
-] = {  # generation: counter, ((lowest bit of the value, width, lowest bit in the word), ...)
+# A name, and the arguments in its brackets.
+Call = tuple[str, tuple[int | str, ...]]
+# Generation: counter: ((lowest bit of the value, width, lowest bit in the word), ...).
+COUNTERS: dict[int, dict[str, tuple[tuple[int, int, int], ...]]] = {
     11: {"vmcnt": ((0, 6, 10),), "expcnt": ((0, 3, 0),), "lgkmcnt": ((0, 6, 4),)},
     12: {"vmcnt": ((0, 6, 10),), "expcnt": ((0, 3, 0),), "lgkmcnt": ((0, 6, 4),)},
     9: {"vmcnt": ((0, 4, 0), (4, 2, 14)), "expcnt": ((0, 3, 4),), "lgkmcnt": ((0, 4, 8),)},
 }
-DEPCTR = {  # name: (lowest bit, width), in the order of the text
+# Name: (lowest bit, width), in the order of the text.
+DEPCTR = {
     "depctr_hold_cnt": (7, 1), "depctr_sa_sdst": (0, 1), "depctr_va_vdst": (12, 4), "depctr_va_sdst": (9, 3), "depctr_va_ssrc": (8, 1),
     "depctr_va_vcc": (1, 1), "depctr_vm_vsrc": (2, 3),
 }  # fmt: skip
-DEPCTR_DEFAULT = 0xFF9F  # all waits off, and the unused bits as the assembler leaves them
-VERSIONS = {  # llvm-mc 22, every value
+# All waits off, and the unused bits as the assembler writes them.
+DEPCTR_DEFAULT = 0xFF9F
+# Every value that llvm-mc 22 knows.
+VERSIONS = {
     0: "UC_VERSION_GFX7", 4: "UC_VERSION_GFX10", 6: "UC_VERSION_GFX11", 9: "UC_VERSION_GFX12",
 }  # fmt: skip
 VERSION_BITS = {"UC_VERSION_W64_BIT": 0x2000, "UC_VERSION_W32_BIT": 0x4000, "UC_VERSION_MDP_BIT": 0x8000}
 _NO_VERSION_BITS = 0x1F00
-INDEX_MODES = ("SRC0", "SRC1", "SRC2", "DST")  # bit by bit. Source: LLVM AMDGPUOperandSyntax, "gpr_idx"
+# One name for each bit. Source: LLVM AMDGPUOperandSyntax, "gpr_idx".
+INDEX_MODES = ("SRC0", "SRC1", "SRC2", "DST")
 DELAYS = (
     "NO_DEP", "VALU_DEP_1", "VALU_DEP_2", "VALU_DEP_3", "VALU_DEP_4", "TRANS32_DEP_1", "TRANS32_DEP_2", "TRANS32_DEP_3",
     "FMA_ACCUM_CYCLE_1", "SALU_CYCLE_1", "SALU_CYCLE_2", "SALU_CYCLE_3",
@@ -40,8 +44,8 @@ _DELAY_FIELDS = (("instid0", 0, 4, DELAYS), ("instskip", 4, 3, SKIPS), ("instid1
 
 
 def waitcnt(generation: int, **counts: int) -> int:
-    """Return the immediate of `s_waitcnt` that waits for `vmcnt`, `expcnt`, `lgkmcnt` to be at most the given; others
-    are not waited for.
+    """Return the immediate of `s_waitcnt` that waits until `vmcnt`, `expcnt` and `lgkmcnt` are at most the given
+    values. Other counters are not waited for.
     """
     word = 0
     for name, parts in COUNTERS[generation].items():
@@ -74,7 +78,7 @@ def read_waitcnt(calls: Sequence[Call], generation: int) -> int:
     for name, arguments in calls:
         plain = name.removesuffix("_sat")
         if plain not in COUNTERS[generation]:
-            raise CompileError(f"{name}: s_waitcnt knows {', '.join(COUNTERS[generation])}")
+            raise CompileError(f"{name}: s_waitcnt has {', '.join(COUNTERS[generation])}")
         if plain in counts:
             raise CompileError(f"{name} is given twice")
         value = _number(name, arguments)
@@ -99,7 +103,7 @@ def read_depctr(calls: Sequence[Call]) -> int:
     word, seen = DEPCTR_DEFAULT, set()
     for name, arguments in calls:
         if name not in DEPCTR:
-            raise CompileError(f"{name}: it knows {', '.join(DEPCTR)}")
+            raise CompileError(f"{name}: this operand has {', '.join(DEPCTR)}")
         low, width = DEPCTR[name]
         value = _number(name, arguments)
         if not 0 <= value < 1 << width or name in seen:
@@ -146,7 +150,7 @@ def hwreg_text(value: int, generation: int) -> str:
 
 
 def read_hwreg(arguments: Sequence[int | str], generation: int) -> int:
-    """Return the immediate of `hwreg(HW_REG_MODE, 0, 4)`; the last two are all 32 bits by default."""
+    """Return the immediate of `hwreg(HW_REG_MODE, 0, 4)`. The default of the last two is all 32 bits."""
     if len(arguments) not in (1, 3):
         raise CompileError("hwreg takes a register, or a register, its first bit and the number of bits")
     number = arguments[0]
@@ -164,7 +168,7 @@ def read_hwreg(arguments: Sequence[int | str], generation: int) -> int:
 
 
 def message_text(value: int, generation: int) -> str:
-    """Return the text of a message operand: its name, for gfx9 its operation and stream."""
+    """Return the text of a message operand: its name, and on gfx9 its operation and stream."""
     if generation > 9:
         name = MESSAGES[generation].get(value & 0xFF)
         if name and value < 0x100:
@@ -221,8 +225,8 @@ def read_message(arguments: Sequence[int | str], generation: int) -> int:
 
 
 def version_text(value: int) -> str:
-    """Return the text of `s_version`'s operand: the instruction set's name and the wave sizes it may have, bracketed as
-    LLVM does.
+    """Return the text of `s_version`'s operand: the name of the instruction set and its possible wave sizes, with
+    brackets as LLVM writes them.
     """
     if value & _NO_VERSION_BITS:
         return f"{value:#x}"

@@ -1,7 +1,7 @@
-"""Rules of gfx942 and gfx950 that no field of the encoding says: matrices that overlap, files of registers, halves of
-dot products.
+"""Rules of gfx942 and gfx950 that the fields of the encoding do not express: overlapping matrices, register files,
+halves of dot products.
 
-Source: CDNA3 ISA, "Dependency Resolution: Required Independent Instructions", "LDS"; what is refused was checked with
+Source: CDNA3 ISA, "Dependency Resolution: Required Independent Instructions", "LDS". The refusals were checked with
 llvm-mc 22.
 """
 
@@ -18,11 +18,12 @@ from ringup.compiler.isa.amd.encoding.target import Limits
 from ringup.errors import CompileError
 
 GLOBAL_WAVE_SYNC = "ds_gws_"
-WHOLE = 128  # bits of a result up to which it is read before it is written
+# Bits of a result up to which the addend is read before the result is written.
+WHOLE = 128
 
 
 def check_dot(form: Form, modifiers: Mapping[str, Any], limits: Limits) -> None:
-    """Raise a `CompileError` for halves that a dot product cannot choose on gfx942 and gfx950, though they decode."""
+    """Raise a `CompileError` for halves that a dot product cannot select on gfx942 and gfx950, although they decode."""
     if limits.generation == 9 and form.name.startswith("v_dot2_") and form.row.format == "VOP3P":
         chosen = [*modifiers.get("op_sel", ()), *(1 - one for one in modifiers.get("op_sel_hi", ()))]
         if any(chosen):
@@ -32,8 +33,8 @@ def check_dot(form: Form, modifiers: Mapping[str, Any], limits: Limits) -> None:
 
 
 def check_accumulation(form: Form, placed: Sequence[tuple[Slot, int, int]], operands: Sequence[Operand]) -> None:
-    """Raise a `CompileError` where operands that one bit puts into accumulation registers are not all there or all
-    elsewhere.
+    """Raise a `CompileError` if some of the operands that one bit puts into accumulation registers
+    are in another file.
     """
     seen: dict[int, Register] = {}
     for slot, _, i in placed:
@@ -48,7 +49,7 @@ def check_accumulation(form: Form, placed: Sequence[tuple[Slot, int, int]], oper
 
 
 def registers_check(form: Form) -> Check | None:
-    """Return a check of register numbers, None where a form has no such rule."""
+    """Return a check of register numbers, None if a form has no such rule."""
     fields = [slot.field for slot in form.slots]
     if form.name.startswith(GLOBAL_WAVE_SYNC) and fields and form.format.name == "DS":
         return _check_even
@@ -64,7 +65,7 @@ def _check_even(operands: Sequence[Operand]) -> None:
 
 
 def _overlap_check(name: str, third: int) -> Check:
-    """Return a check that a matrix is added to is the result's own registers or none of them."""
+    """Return a check that the addend of a matrix is in the result's own registers or in none of them."""
 
     def check(operands: Sequence[Operand]) -> None:
         result, added = operands[0], operands[third]

@@ -1,5 +1,5 @@
-"""What operands a memory instruction has, which its modifiers decide: addresses that may be absent, data as wide as a
-mask, image coordinates.
+"""The operands of memory instructions, which depend on modifiers: addresses that may be absent, data as wide as a mask,
+image coordinates.
 
 Source: ISA documents, "Vector Memory Buffer Instructions", "Vector Memory Image Instructions", "Flat, Scratch, Global";
 LLVM AMDGPUOperandSyntax, "vaddr", "vdata".
@@ -21,20 +21,23 @@ SCRATCH = frozenset(("SCRATCH", "VSCRATCH"))
 IMAGE = frozenset(("MIMG", "VIMAGE", "VSAMPLE"))
 EXPORT = frozenset(("EXP", "VEXPORT"))
 NO_SADDR = {9: 0x7F, 11: 0x7C, 12: 0x7C}
-COORDINATES = (1, 2, 3, 3, 2, 3, 3, 4)  # by `names.DIMENSIONS`
+# By `names.DIMENSIONS`.
+COORDINATES = (1, 2, 3, 3, 2, 3, 3, 4)
 GRADIENTS = (2, 4, 6, 4, 2, 4, 0, 0)
 MULTISAMPLED = (6, 7)
-BITS_OF_RAY = {  # dwords of each address of a ray intersection: plain, with 16-bit vectors (a16)
+# Dwords of each address of a ray intersection: plain, and with 16-bit vectors (a16).
+BITS_OF_RAY = {
     "image_bvh_intersect_ray": ((1, 1, 3, 3, 3), (1, 1, 3, 3)),
     "image_bvh64_intersect_ray": ((2, 1, 3, 3, 3), (2, 1, 3, 3)),
     "image_bvh_dual_intersect_ray": ((2, 2, 3, 3, 2), (2, 2, 3, 3, 2)),
     "image_bvh8_intersect_ray": ((2, 2, 3, 3, 1), (2, 2, 3, 3, 1)),
 }  # fmt: skip
-Placed = tuple[Slot, int]  # an operand's slot and how many registers it takes; 0: no register, the text says off
+# An operand's slot and its number of registers. 0: no register, and the text says off.
+Placed = tuple[Slot, int]
 
 
 def returns(form: Form, modifiers: Mapping[str, Any]) -> bool:
-    """Tell whether an atomic gives back what it found."""
+    """Return whether an atomic returns the old value."""
     th = modifiers.get("th", 0)
     if isinstance(th, str):
         th = int("RETURN" in th)
@@ -42,7 +45,7 @@ def returns(form: Form, modifiers: Mapping[str, Any]) -> bool:
 
 
 def check_modifiers(form: Form, modifiers: Mapping[str, Any]) -> None:
-    """Raise a `CompileError` for modifiers that an instruction of memory cannot have together."""
+    """Raise a `CompileError` for modifiers that a memory instruction cannot have together."""
     name = form.name
     if form.format.name in BUFFER and "store" in name and modifiers.get("tfe"):
         raise CompileError(f"tfe:1 of {name}: only loads report faults in a register")
@@ -70,7 +73,9 @@ def check_modifiers(form: Form, modifiers: Mapping[str, Any]) -> None:
 
 
 def fixed_bits(form: Form, generation: int) -> int:
-    """Return bits of a memory format that no operand of the instruction says: no scalar address, say."""
+    """Return bits of a memory format that no operand of the instruction determines, such as the one for no scalar
+    address.
+    """
     fields = form.format.fields
     if form.format.name == "VBUFFER" and "format" not in form.modifiers:
         return 1 << fields["format"][1]
@@ -83,17 +88,12 @@ def fixed_bits(form: Form, generation: int) -> int:
     return 0
 
 
-MATRIX_REGISTERS = {
-    0: 8,
-    1: 8,
-    2: 6,
-    3: 6,
-    4: 4,
-}  # gfx950: of a matrix by its number format (cbsz, blgp): fp8, bf8, fp6, bf6, fp4
+# gfx950: registers of a matrix by its number format (cbsz, blgp): fp8, bf8, fp6, bf6, fp4.
+MATRIX_REGISTERS = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}
 
 
 def matrix_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int) -> list[Placed]:
-    """Return the operands of an instruction, those of mixed matrices as wide as their formats."""
+    """Return the operands of an instruction. Those of mixed matrices are as wide as their formats."""
     if "f8f6f4" not in form.name:
         return [(slot, slot.registers(wave_size)) for slot in form.slots]
     formats = {"src0": modifiers.get("cbsz", 0), "src1": modifiers.get("blgp", 0)}
@@ -119,7 +119,7 @@ def buffer_slots(form: Form, modifiers: Mapping[str, Any]) -> list[Placed]:
 
 
 def flat_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int, *, scalar: bool) -> list[Placed]:
-    """Return the operands of a flat, global or scratch instruction; `scalar`: its address has a scalar part."""
+    """Return the operands of a flat, global or scratch instruction. `scalar`: its address has a scalar part."""
     placed = []
     for slot in form.slots:
         if slot.field == "vdst" and "returns" in form.row.flags and not returns(form, modifiers):
@@ -130,7 +130,7 @@ def flat_slots(form: Form, modifiers: Mapping[str, Any], wave_size: int, *, scal
 
 
 def image_data(form: Form, modifiers: Mapping[str, Any], generation: int) -> int:
-    """Return how many registers the data of an image instruction takes."""
+    """Return the number of registers of an image instruction's data."""
     slot = next(slot for slot in form.slots if slot.field == "vdata")
     if form.name in BITS_OF_RAY:
         return slot.count
@@ -144,7 +144,7 @@ def image_data(form: Form, modifiers: Mapping[str, Any], generation: int) -> int
 
 
 def image_address(form: Form, modifiers: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the dwords of each address an image instruction takes: one a coordinate, but for rays."""
+    """Return the dwords of each address of an image instruction: one for each coordinate, except for rays."""
     short = bool(modifiers.get("a16"))
     if form.name in BITS_OF_RAY:
         return BITS_OF_RAY[form.name][short]

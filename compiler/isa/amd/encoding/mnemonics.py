@@ -1,6 +1,6 @@
-"""Spellings of mnemonics: suffixes that choose an encoding, and older names that assemblers still take.
+"""Spellings of mnemonics: suffixes that select an encoding, and older names that assemblers still accept.
 
-Source: LLVM AMDGPUOperandSyntax, "Instruction mnemonics"; names that differ between generations were checked with
+Source: LLVM AMDGPUOperandSyntax, "Instruction mnemonics". Names that differ between generations were checked with
 llvm-mc 22.
 """
 
@@ -23,7 +23,7 @@ _ATOMICS = {
 
 
 def split_suffix(mnemonic: str) -> tuple[str, tuple[str, ...] | None]:
-    """Return the mnemonic without its encoding's suffix, and the suffixes that are then meant; None: any."""
+    """Return the mnemonic without its encoding suffix, and the suffixes that are meant; None: any."""
     for suffix in ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa"):
         if mnemonic.endswith(suffix):
             return mnemonic[: -len(suffix)], _SUFFIXES[suffix]
@@ -31,7 +31,7 @@ def split_suffix(mnemonic: str) -> tuple[str, tuple[str, ...] | None]:
 
 
 def aliases_of(name: str, generation: int) -> list[str]:
-    """Return names of today for a name of an earlier generation."""
+    """Return the present names for a name of an earlier generation."""
     found: list[str] = []
     if generation >= 11:
         match = re.fullmatch(r"((?:s_buffer|s|buffer|global|flat|scratch)_(?:load|store))_(\w+)", name)

@@ -1,4 +1,4 @@
-"""Modifiers of instructions: values as callers and texts give them, to bits and back.
+"""Modifiers of instructions: converts values as callers and texts give them to bits, and back.
 
 Source: LLVM AMDGPUOperandSyntax, "Modifiers"; ISA documents, "DPP", "SDWA", "Cache Controls".
 """
@@ -15,7 +15,7 @@ from ringup.errors import CompileError
 
 OMOD = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}
 _OMOD_NAMES = {code: name for name, code in OMOD.items()}
-# name: (first code, first number, numbers, generations); quad_perm apart
+# Name: (first code, first number, count of numbers, generations). quad_perm is separate.
 DPP_CONTROLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "row_shl": (0x101, 1, 15, (9, 11, 12)), "row_shr": (0x111, 1, 15, (9, 11, 12)), "row_ror": (0x121, 1, 15, (9, 11, 12)),
     "wave_shl": (0x130, 1, 1, (9,)), "wave_rol": (0x134, 1, 1, (9,)), "wave_shr": (0x138, 1, 1, (9,)), "wave_ror": (0x13C, 1, 1, (9,)),
@@ -23,24 +23,21 @@ DPP_CONTROLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "row_newbcast": (0x150, 0, 16, (9,)), "row_share": (0x150, 0, 16, (11, 12)), "row_xmask": (0x160, 0, 16, (11, 12)),
 }  # fmt: skip
 ROW_BROADCASTS = {15: 0x142, 31: 0x143}  # gfx9
-NEWBCAST = "dpp-newbcast"  # gfx9: DPP for 64 bits. Source: CDNA3 ISA, "DPP", DPP_ROW_NEWBCAST
+# gfx9: DPP for 64 bits. Source: CDNA3 ISA, "DPP", DPP_ROW_NEWBCAST.
+NEWBCAST = "dpp-newbcast"
 DPP_NAMES = frozenset((*DPP_CONTROLS, "quad_perm", "row_bcast"))
 DPP16_NAMES = DPP_NAMES | {"row_mask", "bank_mask", "bound_ctrl"}
 SELECTS = ("BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3", "WORD_0", "WORD_1", "DWORD")
 UNUSED = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE")
-_MAY_BE_ZERO = FLAGS | {
-    "offset",
-    "mul",
-    "div",
-    "th",
-    "scope",
-}  # a zero says nothing of an instruction that has no such modifier
+# A zero is allowed for an instruction that does not have such a modifier.
+_MAY_BE_ZERO = FLAGS | {"offset", "mul", "div", "th", "scope"}
 SDWA_NAMES = frozenset(("dst_sel", "dst_unused", "src0_sel", "src1_sel"))
-_PARTS = {"omod": ("mul", "div"), "dpp_ctrl": tuple(sorted(DPP_NAMES))}  # modifier: the names callers give it by
+# Modifier: the names by which callers give it.
+_PARTS = {"omod": ("mul", "div"), "dpp_ctrl": tuple(sorted(DPP_NAMES))}
 
 
 def th_kind(form: Form) -> str:
-    """Return what a memory instruction does for its temporal hint: load, store or atomic."""
+    """Return the kind of a memory instruction for its temporal hint: load, store or atomic."""
     name = form.name
     if "atomic" in name:
         return "atomic"
@@ -48,12 +45,12 @@ def th_kind(form: Form) -> str:
 
 
 def accepted(form: Form) -> list[str]:
-    """Return the names of modifiers that a form takes, as callers give them."""
+    """Return the names of modifiers that a form accepts, as callers give them."""
     return [part for name in form.modifiers for part in _PARTS.get(name, (name,))]
 
 
 def encode_modifiers(form: Form, given: Mapping[str, Any], generation: int) -> tuple[int, list[tuple[str, Modifier]]]:
-    """Return the bits of all modifiers but plain offsets, and those offsets, which are put in at each use."""
+    """Return the bits of all modifiers except plain offsets, and these offsets, which are inserted at each use."""
     word = 0
     left = dict(given)
     offsets: list[tuple[str, Modifier]] = []
@@ -77,7 +74,7 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
         if not values and not {"row_mask", "bank_mask", "bound_ctrl"} & given.keys():
             raise CompileError(f"{form.name}: DPP needs a lane permutation such as quad_perm:[0,1,2,3]")
         if NEWBCAST in form.row.flags and "row_newbcast" not in values:
-            raise CompileError(f"{form.name}: DPP of 64-bit operands knows row_newbcast:0 to row_newbcast:15 alone")
+            raise CompileError(f"{form.name}: DPP of 64-bit operands has only row_newbcast:0 to row_newbcast:15")
         return dpp_code(values, generation) << shift
     if kind == "omod":
         return _omod(values) << shift
@@ -96,7 +93,7 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
         return sum(1 << bit for i, bit in enumerate(modifier.bits) if (value or 0) >> i & 1)
     if value is None or value is False:
         if kind == "flag" and any(name == need for need, _ in form.needs):
-            raise CompileError(f"{form.name} works on {name} alone: write {name}")
+            raise CompileError(f"{form.name} needs the modifier {name}")
         return _default(modifier) << shift
     if kind == "flag":
         if value not in (True, 1, 0):
@@ -111,7 +108,8 @@ def _bits(form: Form, modifier: Modifier, values: Mapping[str, Any], given: Mapp
     if not isinstance(number, int) or not low <= number <= high:
         raise CompileError(f"{name}:{value} of {form.name}: {low} to {high}")
     if name == "bound_ctrl" and generation < 11:
-        number = 1  # QUIRK: up to gfx10 texts say bound_ctrl:0 for the bit set
+        # QUIRK: up to gfx10, texts write bound_ctrl:0 for a set bit.
+        number = 1
     if kind == "swapped":
         number = number >> 1 | (number & 1) << 1
     return (number & (1 << modifier.width) - 1) << shift
@@ -128,7 +126,7 @@ def _default(modifier: Modifier) -> int:
 
 
 def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any], generation: int) -> int:
-    """Return the number that a value stands for where the modifier has names."""
+    """Return the number that a value stands for, if the modifier has names."""
     kind = modifier.kind
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -163,8 +161,8 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
 
 
 def _unified_format(value: Any) -> int | None:
-    """Return the code of a buffer format given by its name, or by the names of its data and number formats as older
-    texts have them.
+    """Return the code of a buffer format from its name, or from the names of its data and number formats, as in older
+    texts.
     """
     name = str(value)
     if isinstance(value, tuple):
@@ -174,7 +172,7 @@ def _unified_format(value: Any) -> int | None:
 
 
 def _split_format(value: Any) -> int:
-    """Return dfmt and nfmt of gfx9 in the order of their fields; `value` holds the names, in either order."""
+    """Return dfmt and nfmt of gfx9 in the order of their fields. `value` holds the names in either order."""
     data, number = 1, 0
     for part in value if isinstance(value, tuple) else (value,):
         text = str(part)
@@ -216,7 +214,7 @@ def _dpp8(value: Any) -> int:
 
 
 def dpp_code(values: Mapping[str, Any], generation: int) -> int:
-    """Return the code of a DPP16 control such as {"row_shl": 1}; the identity where there is none."""
+    """Return the code of a DPP16 control such as {"row_shl": 1}, the identity if there is none."""
     if not values:
         return 0xE4
     if len(values) > 1:
@@ -241,7 +239,7 @@ def dpp_code(values: Mapping[str, Any], generation: int) -> int:
 
 
 def dpp_control(code: int, generation: int) -> tuple[str, Any] | None:
-    """Return the name and value of a DPP16 control's code; None for a code that means nothing."""
+    """Return the name and value of a DPP16 control's code, None for a code without meaning."""
     if code < 0x100:
         return "quad_perm", tuple(code >> 2 * i & 3 for i in range(4))
     for name, (first, start, count, generations) in DPP_CONTROLS.items():
@@ -254,8 +252,8 @@ def dpp_control(code: int, generation: int) -> tuple[str, Any] | None:
 
 
 def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] | None:
-    """Return the modifiers that a word says, without those at their default; None where a field holds what means
-    nothing.
+    """Return the modifiers of a word, without those at their default. Return None if a field has a value without
+    meaning.
     """
     found: dict[str, Any] = {}
     for name, modifier in form.modifiers.items():
@@ -308,7 +306,7 @@ def decode_modifiers(form: Form, word: int, generation: int) -> dict[str, Any] |
 
 
 def modifier_texts(form: Form, found: Mapping[str, Any], generation: int) -> list[str]:
-    """Return the texts of modifiers, in the order LLVM prints them."""
+    """Return the texts of modifiers, in the order in which LLVM prints them."""
     texts = []
     for name, modifier in form.modifiers.items():
         kind = modifier.kind

@@ -1,8 +1,8 @@
 """Names that instruction texts use for numbers: hardware registers, messages, buffer formats, export targets, image
 dimensions, cache policies.
 
-Source: LLVM AMDGPUUsage and AMDGPUOperandSyntax ("hwreg", "msg", "fmt", "tgt", "dim", "th", "scope"), ISA documents;
-the numbers of each processor were read off llvm-mc 22, one value at a time.
+Source: LLVM AMDGPUUsage and AMDGPUOperandSyntax ("hwreg", "msg", "fmt", "tgt", "dim", "th", "scope"), ISA documents.
+The numbers of each processor come from llvm-mc 22, one value at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _HWREGS_9 = {
     23: "HW_REG_SQ_PERF_SNAPSHOT_PC_LO", 24: "HW_REG_SQ_PERF_SNAPSHOT_PC_HI",
 }  # fmt: skip
 HWREGS: Final = {11: _HWREGS_11, 12: _HWREGS_12, 9: _HWREGS_9}
-HWREG_ALIASES: Final = {  # gfx11's names, which the assembler takes for gfx12 too
+# gfx11's names, which the assembler accepts for gfx12 too.
+HWREG_ALIASES: Final = {
     12: {"HW_REG_MODE": 1, "HW_REG_STATUS": 2, "HW_REG_STATE_PRIV": 4, "HW_REG_GPR_ALLOC": 5, "HW_REG_LDS_ALLOC": 6, "HW_REG_HW_ID1": 23,
          "HW_REG_HW_ID2": 24, "HW_REG_EXCP_FLAG_PRIV": 17, "HW_REG_EXCP_FLAG_USER": 18, "HW_REG_TRAP_CTRL": 19,
          "HW_REG_SCRATCH_BASE_LO": 20, "HW_REG_SCRATCH_BASE_HI": 21, "HW_REG_SHADER_CYCLES": 29},
@@ -50,22 +51,25 @@ MESSAGES: Final = {
     9: {1: "MSG_INTERRUPT", 2: "MSG_GS", 3: "MSG_GS_DONE", 4: "MSG_SAVEWAVE", 5: "MSG_STALL_WAVE_GEN", 6: "MSG_HALT_WAVES",
         7: "MSG_ORDERED_PS_DONE", 8: "MSG_EARLY_PRIM_DEALLOC", 9: "MSG_GS_ALLOC_REQ", 10: "MSG_GET_DOORBELL", 15: "MSG_SYSMSG"},
 }  # fmt: skip
-MESSAGE_OPERATIONS: Final = {  # gfx9: of a message, by number
+# gfx9: the operations of a message, by number.
+MESSAGE_OPERATIONS: Final = {
     "MSG_GS": {1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_OP_EMIT_CUT"},
     "MSG_GS_DONE": {0: "GS_OP_NOP", 1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_OP_EMIT_CUT"},
     "MSG_SYSMSG": {1: "SYSMSG_OP_ECC_ERR_INTERRUPT", 2: "SYSMSG_OP_REG_RD", 4: "SYSMSG_OP_TTRACE_PC"},
 }  # fmt: skip
 
 _N, _I, _F = ("UNORM", "SNORM", "USCALED", "SSCALED", "UINT", "SINT"), ("UINT", "SINT", "FLOAT"), ("FLOAT",)
-_UNIFIED = (  # layout, number formats, in the order of the codes from 1 on
+# Layout and number formats, in the order of the codes from 1 on.
+_UNIFIED = (
     ("8", _N), ("16", (*_N, "FLOAT")), ("8_8", _N), ("32", _I), ("16_16", (*_N, "FLOAT")), ("10_11_11", _F), ("11_11_10", _F),
     ("10_10_10_2", ("UNORM", "SNORM", "UINT", "SINT")), ("2_10_10_10", _N), ("8_8_8_8", _N), ("32_32", _I),
     ("16_16_16_16", (*_N, "FLOAT")), ("32_32_32", _I), ("32_32_32_32", _I),
 )  # fmt: skip
+# By code.
 BUFFER_FORMATS: Final = (
     "BUF_FMT_INVALID",
     *(f"BUF_FMT_{layout}_{kind}" for layout, kinds in _UNIFIED for kind in kinds),
-)  # by code
+)
 DEFAULT_FORMAT: Final = 1  # not printed
 DATA_FORMATS: Final = (  # gfx9: dfmt
     "INVALID", "8", "16", "8_8", "32", "16_16", "10_11_11", "11_11_10", "10_10_10_2", "2_10_10_10", "8_8_8_8", "32_32",
@@ -85,14 +89,17 @@ SCOPES: Final = ("SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
 SYSTEM_SCOPE: Final = 3
 _LOADS = ("RT", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT")
 _STORES = ("RT", "NT", "HT", "WB", "NT_RT", "RT_NT", "NT_HT", "NT_WB")
-TEMPORAL_HINTS: Final = {  # gfx12: by what the instruction does, th's names; 0 is not printed
+# gfx12: th's names by the kind of instruction. 0 is not printed.
+TEMPORAL_HINTS: Final = {
     "load": {f"TH_LOAD_{name}": code for code, name in enumerate(_LOADS)},
     "store": {f"TH_STORE_{name}": code for code, name in enumerate(_STORES)},
     "atomic": {"TH_ATOMIC_RT": 0, "TH_ATOMIC_RETURN": 1, "TH_ATOMIC_RT_RETURN": 1, "TH_ATOMIC_NT": 2, "TH_ATOMIC_NT_RETURN": 3,
                "TH_ATOMIC_CASCADE_RT": 4, "TH_ATOMIC_CASCADE_NT": 6},
 }  # fmt: skip
-BYPASS: Final = {"load": "TH_LOAD_BYPASS", "store": "TH_STORE_BYPASS"}  # code 3 at system scope only
-CASCADE_BIT: Final = 4  # of an atomic's th; named at device scope and above
+# Code 3 at system scope only.
+BYPASS: Final = {"load": "TH_LOAD_BYPASS", "store": "TH_STORE_BYPASS"}
+# A bit of an atomic's th. It has a name at device scope and above.
+CASCADE_BIT: Final = 4
 
 
 def th_text(kind: str, th: int, scope: int) -> str:
@@ -106,7 +113,7 @@ def th_text(kind: str, th: int, scope: int) -> str:
 
 
 def th_code(kind: str, name: str) -> int | None:
-    """Return the code of a temporal hint's name for an instruction of that kind; None for a name it does not have."""
+    """Return the code of a temporal hint's name for an instruction of that kind, None if the kind does not have it."""
     if name == BYPASS.get(kind):
         return 3
     found = TEMPORAL_HINTS[kind].get(name)

@@ -1,4 +1,6 @@
-"""What remains of an instruction when only register numbers and values may still change, and why a form is refused."""
+"""A plan is an instruction in which only register numbers and values can still change. `Refused` is the reason why a
+form cannot hold an instruction.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,14 @@ from ringup.compiler.isa.amd.encoding.registers import Operand
 from ringup.errors import CompileError
 
 Value = Callable[[Any], int]
-MAX_PLANS = (
-    1 << 14
-)  # that are kept: each float and literal in an instruction has a plan of its own, so there is no end of them
+# Plans that are kept. Each float and literal in an instruction needs its own plan, so their number has no limit.
+MAX_PLANS = 1 << 14
 
 
 class Refused(CompileError):
-    """A form that cannot hold the operands; `depth` tells how far it got, so that the best reason is reported."""
+    """A form cannot hold the operands. `depth` says how far the check came; the reason with the greatest depth is
+    reported.
+    """
 
     def __init__(self, message: str, depth: int, operand: int | None = None) -> None:
         super().__init__(message)
@@ -32,14 +35,14 @@ class Plan:
         self.form = form
         self.base = form.base
         self.nbytes = form.width // 8
-        self.registers: list[tuple[int, int, int, int]] = []  # operand, shift down, mask, shift up
-        self.others: list[tuple[int, Value, int]] = []  # operand, its value's bits, shift up
+        self.registers: list[tuple[int, int, int, int]] = []  # (operand, shift down, mask, shift up)
+        self.others: list[tuple[int, Value, int]] = []  # (operand, function that returns its bits, shift up)
         self.literals: list[tuple[int, Value]] = []  # operands that are the literal dword
-        self.offsets: list[tuple[str, int, int, int, int]] = []  # modifier, least, most, mask, shift
+        self.offsets: list[tuple[str, int, int, int, int]] = []  # (modifier, minimum, maximum, mask, shift)
         self.check: Callable[[Sequence[Operand]], None] | None = None
 
     def word(self, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> int:
-        """Return the instruction as an integer, its first byte lowest."""
+        """Return the instruction as an integer, with the first byte lowest."""
         word = self.base
         for i, down, mask, up in self.registers:
             word |= (operands[i].code >> down & mask) << up  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
-"""One processor's instruction set: `processor("gfx1100")` encodes, decodes and prints its instructions.
+"""The instruction set of one processor: `processor("gfx1100")` encodes, decodes and prints its instructions.
 
-`encode` finds its way once for each mnemonic and shape of operands (register or constant, how many dwords, halves,
-signs) and keeps the plan; the same instruction with other registers takes a few microseconds.
+`encode` searches the form once for each mnemonic and combination of operand shapes (register or constant, number of
+dwords, halves, signs), and keeps the plan. The same instruction with other registers then takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from ringup.compiler.isa.amd.encoding.target import LIMITS
 from ringup.errors import CompileError
 
 _OFFSETS = frozenset(("offset", "offset0", "offset1"))
-MAX_BYTES = 24  # of one instruction with everything that may follow it
+# Of one instruction with everything that may follow it.
+MAX_BYTES = 24
 
 
 class _ListGiven(Exception):
-    """Addresses of an image came as a list, which no key can hold."""
+    """Addresses of an image came as a list, which cannot be part of a key."""
 
 
 class Processor:
-    """The instruction set of one processor for waves of one size."""
+    """The instruction set of one processor for one wave size."""
 
     def __init__(self, name: str, wave_size: int) -> None:
         self.name, self.wave_size = name, wave_size
@@ -48,10 +49,10 @@ class Processor:
         return f"processor({self.name!r}, wave_size={self.wave_size})"
 
     def encode(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> bytes:
-        """Return the bytes of one instruction; operands in the order of the text, modifiers by LLVM's names
+        """Return the bytes of one instruction. Operands are in the order of the text, modifiers have LLVM's names
         (`offset=16`, `op_sel=(0, 1)`).
 
-        Raises `CompileError` naming the mnemonic, the operand and what the encoding can hold.
+        Raises `CompileError` with the mnemonic, the operand and what the encoding can hold.
         """
         try:
             plan = self._lookup(mnemonic, operands, modifiers)
@@ -66,7 +67,9 @@ class Processor:
         return word.to_bytes(plan.nbytes, "little")
 
     def encode_dual(self, first: tuple[str, Sequence[Operand]], second: tuple[str, Sequence[Operand]]) -> bytes:
-        """Return the bytes of a dual instruction (VOPD): two (mnemonic, operands), the first done by the X unit."""
+        """Return the bytes of a dual instruction (VOPD): two pairs of mnemonic and operands. The X unit executes the
+        first.
+        """
         return self._dual.encode(first, second)
 
     def form(self, mnemonic: str, operands: Sequence[Operand] = (), **modifiers: Any) -> Form:
@@ -74,7 +77,7 @@ class Processor:
         return self._lookup(mnemonic, _tuples(operands), modifiers).form
 
     def _lookup(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
-        """Return the plan for operands of these shapes, made when they are met first."""
+        """Return the plan for operands of these shapes; create it on first use."""
         shapes: list[object] = [mnemonic]
         for operand in operands:
             if type(operand) is Register:
@@ -82,10 +85,12 @@ class Processor:
             elif type(operand) is int:
                 if -16 <= operand <= 64:
                     shapes.append("i")
-                else:  # one that may be the bits of an inline float has a plan of its own
+                else:
+                    # A number that may be the bits of an inline float has its own plan.
                     shapes.append(operand if operand >= 0xFFF0 or operand in constants.ALL_PATTERNS else "l")
             elif type(operand) is float:
-                shapes.append(f"float {operand!r}")  # as text: 1.0 is not 1, and -0.0 not 0.0
+                # As text, since 1.0 equals 1 and -0.0 equals 0.0.
+                shapes.append(f"float {operand!r}")
             elif isinstance(operand, tuple):
                 shapes.append(tuple([register.shape for register in operand]))
             elif isinstance(operand, list):
@@ -95,7 +100,7 @@ class Processor:
                     shapes.append(operand.shape)  # type: ignore[union-attr]
                 except AttributeError:
                     raise TypeError(
-                        f"{mnemonic}: {operand!r} is no operand; registers, integers and floats are"
+                        f"{mnemonic}: {operand!r} is not an operand; expected a register, an integer or a float"
                     ) from None
         if modifiers:
             for name, value in modifiers.items():
@@ -106,12 +111,13 @@ class Processor:
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= MAX_PLANS:
-                self._plans.clear()  # those in use are made again in microseconds
+                # Plans in use are created again within microseconds.
+                self._plans.clear()
             plan = self._plans[key] = self._plan(mnemonic, operands, modifiers)
         return plan
 
     def forms(self, mnemonic: str) -> tuple[Form, ...]:
-        """Return every form of a mnemonic without suffix, the shortest first; none is an empty tuple."""
+        """Return every form of a mnemonic without suffix, the shortest first; an empty tuple if there is none."""
         found = self._forms.get(mnemonic)
         if found is None:
             rows = self.facts.by_mnemonic(mnemonic)
@@ -120,8 +126,8 @@ class Processor:
         return found
 
     def _restricted(self, forms: tuple[Form, ...]) -> tuple[Form, ...]:
-        """Take from DPP forms what their sources cannot be. Source: RDNA3 ISA, "DPP"; RDNA3.5 lets the second be
-        scalar.
+        """Remove kinds of operands that sources of DPP forms cannot have. Source: RDNA3 ISA, "DPP"; RDNA3.5 allows the
+        second one to be scalar.
         """
         for form in forms:
             if form.ext.startswith("DPP") and form.format.width_bits == 64:
@@ -137,11 +143,11 @@ class Processor:
 
     @cached_property
     def mnemonics(self) -> tuple[str, ...]:
-        """Every mnemonic, without suffixes, sorted."""
+        """Return every mnemonic, without suffixes, sorted."""
         return tuple(sorted({row.mnemonic for row in self.facts.instructions}))
 
     def suggestions(self, mnemonic: str) -> list[str]:
-        """Return mnemonics that look like one that does not exist."""
+        """Return mnemonics similar to one that does not exist."""
         return _close(mnemonic, self.mnemonics)
 
     def _plan(self, mnemonic: str, operands: Sequence[Operand], modifiers: dict[str, Any]) -> Plan:
@@ -183,7 +189,8 @@ class Processor:
                 )
             raise best
         finally:
-            # an error knows its frame: kept there it would keep all that the callers hold until the collector comes
+            # An error refers to its frame. Kept in a variable there, it would keep all objects of the callers alive
+            # until the garbage collector runs.
             best = None
 
     def _did_you_mean(self, name: str) -> str:
@@ -191,7 +198,7 @@ class Processor:
         return f"; did you mean {', '.join(close)}?" if close else ""
 
     def decode(self, data: bytes | memoryview, offset: int = 0) -> Instruction | None:
-        """Return the instruction that begins at `offset`; None where none does, or where bytes are missing."""
+        """Return the instruction at `offset`, None if there is none or if bytes are missing."""
         piece = bytes(data[offset : offset + MAX_BYTES])
         word = int.from_bytes(piece, "little")
         if len(piece) < 4:
@@ -233,7 +240,7 @@ class Processor:
         return found
 
     def text(self, instruction: Instruction) -> str:
-        """Return an instruction's text, as LLVM writes it."""
+        """Return an instruction's text in LLVM's form."""
         return text.text(instruction, self.limits)
 
     def encode_again(self, instruction: Instruction) -> bytes:
@@ -244,7 +251,7 @@ class Processor:
         return self.encode(instruction.mnemonic, instruction.operands, **instruction.modifiers)
 
     def walk(self, data: bytes) -> Iterator[tuple[int, Instruction | None]]:
-        """Yield (byte offset, instruction or None) through code; where none begins, one dword is passed over."""
+        """Yield (byte offset, instruction or None) through code. Where no instruction starts, one dword is skipped."""
         offset = 0
         while offset < len(data):
             found = self.decode(data, offset)
@@ -253,7 +260,7 @@ class Processor:
 
 
 def _tuples(operands: Sequence[Any]) -> list[Operand]:
-    """Return operands with lists of addresses made tuples."""
+    """Return operands with lists of addresses converted to tuples."""
     return [tuple(one) if isinstance(one, list) else one for one in operands]
 
 
@@ -271,8 +278,8 @@ def _own_suffix(form: Form) -> tuple[str, ...]:
 
 @cache
 def processor(name: str, wave_size: int = 0) -> Processor:
-    """Return the instruction set of a processor such as gfx1100; waves of 32 lanes where it has them, unless
-    `wave_size` is 64.
+    """Return the instruction set of a processor such as gfx1100. Waves have 32 lanes if the processor supports them,
+    unless `wave_size` is 64.
     """
     limits = LIMITS.get(name)
     if limits is None:

@@ -1,9 +1,8 @@
-"""Operands of AMD's shader instructions as Python objects: register ranges, registers with a name, halves, signs,
-literals.
+"""Operands of AMD's shader instructions as Python objects: register ranges, named registers, halves, signs, literals.
 
-`v[5]`, `v[4:7]` (both ends included, as the assembly text has it), `s[2:3]`, `v[1].h`, `neg(v[1])`, `VCC`. Integers and
-floats stand for themselves; `lit(1)` insists on a literal dword. Source: LLVM AMDGPUOperandSyntax, "Operands"; ISA
-documents, "Scalar Source Operands".
+`v[5]`, `v[4:7]` (both ends included, as in assembly text), `s[2:3]`, `v[1].h`, `neg(v[1])`, `VCC`. Integers and floats
+stand for themselves; `lit(1)` requires a literal dword. Source: LLVM AMDGPUOperandSyntax, "Operands"; ISA documents,
+"Scalar Source Operands".
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import Final
 from ringup.errors import CompileError
 
 VGPRS, SGPRS, TTMPS = 256, 106, 16
-TARGET_CODE = -1  # the code of a register that has another one on another processor; `target.CODES` has it
-# name: kind letter of the instruction facts, code in the 9-bit source space, dwords
+# The code of a register whose code differs between processors; `target.LIMITS` has it.
+TARGET_CODE = -1
+# Name: kind letter of the instruction facts, code in the 9-bit source space, dwords.
 NAMED: Final = {
     "vcc": ("c", 106, 2), "vcc_lo": ("c", 106, 1), "vcc_hi": ("c", 107, 1),
     "exec": ("x", 126, 2), "exec_lo": ("x", 126, 1), "exec_hi": ("x", 127, 1),
@@ -33,8 +33,8 @@ ALIASES: Final = {
 
 
 class Register:
-    """One register operand. `code` is its number in the 9-bit source space; `shape` is all that decides which encodings
-    can hold it.
+    """One register operand. `code` is its number in the 9-bit source space. `shape` contains everything that determines
+    which encodings can hold it.
     """
 
     __slots__ = ("_hash", "abs", "code", "count", "half", "kind", "name", "neg", "sext", "shape")
@@ -103,7 +103,7 @@ class Register:
         return Register(self.kind, self.code, self.count, self.name, self.half)
 
     def marked(self, *, neg: bool = False, abs_: bool = False, sext: bool = False) -> Register:
-        """Return the register with marks set besides those it has."""
+        """Return the register with additional marks."""
         if not (neg or abs_ or sext):
             return self
         return Register(
@@ -118,7 +118,7 @@ class Register:
         )
 
     def text(self) -> str:
-        """Return the operand as the assembly text writes it."""
+        """Return the operand as assembly text."""
         if self.name:
             plain = self.name
         else:
@@ -133,7 +133,7 @@ class Register:
 
 
 class Literal:
-    """A value that shall be a literal dword even where the encoding has an inline constant for it."""
+    """A value that must be a literal dword even if the encoding has an inline constant for it."""
 
     __slots__ = ("value",)
     shape = "literal"
@@ -152,7 +152,7 @@ class Literal:
 
 
 class Marked:
-    """A constant with a sign or an absolute value around it: `-|1.0|`, which the encoding applies at run time."""
+    """A constant with a sign or an absolute value, such as `-|1.0|`, which the instruction applies at run time."""
 
     __slots__ = ("abs", "neg", "sext", "shape", "value")
 
@@ -175,7 +175,8 @@ class Marked:
 
 Constant = int | float
 Scalar = Register | Literal | Marked | Constant
-Operand = Scalar | tuple[Register, ...]  # a tuple: addresses of an image that lie in registers far apart
+# A tuple: image addresses in registers that are not adjacent.
+Operand = Scalar | tuple[Register, ...]
 
 
 class Bank:
@@ -194,7 +195,7 @@ class Bank:
         raise CompileError(f"{self._kind}{which}: this file has registers 0 to {self._size - 1}")
 
     def span(self, first: int, count: int) -> Register:
-        """Return `count` registers from `first` on. Scalar pairs begin at even numbers, larger scalar ranges at
+        """Return `count` registers from `first` on. Scalar pairs start at even numbers, larger scalar ranges at
         multiples of four.
         """
         found = self._ranges.get((first, count))
@@ -218,7 +219,7 @@ _NAMED = {name: Register(kind, code, count, name) for name, (kind, code, count) 
 
 
 def special(name: str) -> Register:
-    """Return a register that has a name, such as `vcc_lo` or `m0`; a `CompileError` where there is none."""
+    """Return a named register, such as `vcc_lo` or `m0`. Raises `CompileError` if there is none."""
     found = _NAMED.get(ALIASES.get(name, name))
     if found is None:
         raise CompileError(f"no register is called {name}; these are: {', '.join(NAMED)}")
@@ -231,7 +232,7 @@ M0, NULL, OFF, SCC = special("m0"), special("null"), special("off"), special("sr
 
 
 def neg(operand: Scalar) -> Scalar:
-    """Return the operand with its sign turned by the instruction."""
+    """Return the operand with its sign inverted by the instruction."""
     if isinstance(operand, Register):
         return operand.marked(neg=True)
     if isinstance(operand, Marked):
@@ -240,7 +241,7 @@ def neg(operand: Scalar) -> Scalar:
 
 
 def abs_(operand: Scalar) -> Scalar:
-    """Return the operand with its sign dropped by the instruction."""
+    """Return the operand with its sign cleared by the instruction."""
     if isinstance(operand, Register):
         return operand.marked(abs_=True)
     if isinstance(operand, Marked):

@@ -1,4 +1,4 @@
-"""Operands of one encoding: the bits that hold each, and the kinds of operand that may stand there.
+"""Operands of one encoding: the bits of each, and the kinds of operand that it can be.
 
 Sources: the rows (`autogen/isa`); ISA documents, "Microcode Formats", "DPP", "SDWA".
 """
@@ -12,7 +12,8 @@ from ringup.autogen.isa import FormatFacts, InstructionFacts, OperandFacts
 SDWA_CODE, DPP16_CODE, DPP8_CODE, DPP8_FI_CODE = 249, 250, 233, 234
 GFX9_ARITHMETIC = ("VOP1", "VOP2", "VOPC", "VOP3A")
 HALVES = ("f16", "i16", "u16", "b16")
-SDWA_KINDS = "vstcxmkzFXpPif"  # of a second source
+# Of a second source.
+SDWA_KINDS = "vstcxmkzFXpPif"
 LETTERS = {
     "vgpr": "v", "agpr": "a", "sgpr": "s", "ttmp": "t", "vcc": "c", "exec": "x", "m0": "m", "null": "n", "scc": "k", "aperture": "p",
     "lds_direct": "d", "off": "o", "flat_scratch": "F", "xnack_mask": "X", "pops": "P", "imm": "i", "float": "f", "literal": "l",
@@ -21,11 +22,12 @@ LETTERS = {
 
 
 class Slot:
-    """One operand of the text: the bits that hold it and the kinds of operand they can hold.
+    """One operand of the text: the bits that hold it, and the kinds of operand that they can hold.
 
-    `codec` is how: `src` (a code of the 9-bit source space), `vgpr` (8 bits), `imm` (a number), `literal`, `implied`
-    (in no bits), `compare` (a compare's result in SDWA: VCC, or a register where a bit says so), `attr`, `target`,
-    `address` (an image's, several registers). `scale` is log2 of the registers one unit of the field counts.
+    `codec` is the form of the bits: `src` (a code of the 9-bit source space), `vgpr` (8 bits), `imm` (a number),
+    `literal`, `implied` (no bits), `compare` (a compare's result in SDWA: VCC, or a register if a bit says so), `attr`,
+    `target`, `address` (an image's, several registers). `scale`: log2 of the number of registers in one unit of the
+    field.
     """
 
     __slots__ = (
@@ -55,8 +57,10 @@ class Slot:
         self.size, self.type, self.text = facts.size_bits, facts.type, facts.text
         self.shift, self.width, self.scale, self.index = shift, width, 0, 0
         self.half_bit = self.neg_bit = self.abs_bit = self.sext_bit = self.acc_bit = self.scalar_bit = -1
-        self.spread = False  # a matrix: in waves of 64 lanes half the registers
-        self.short_half = False  # the half's bit is the top one of the register's own field
+        # A matrix: in waves of 64 lanes, it has half as many registers.
+        self.spread = False
+        # The half's bit is the top one of the register's own field.
+        self.short_half = False
 
     @property
     def count(self) -> int:
@@ -64,8 +68,8 @@ class Slot:
         return max(1, self.size // 32)
 
     def registers(self, wave_size: int) -> int:
-        """Return the dword registers in waves of that size: lane masks widen with it, matrices spread over its
-        lanes.
+        """Return the number of dword registers in waves of that size. Lane masks are wider in larger waves; matrices
+        are spread over more lanes.
         """
         if self.type == "mask":
             return wave_size // 32
@@ -84,7 +88,8 @@ def slots_of(
         slot = Slot(facts, _all_kinds(facts, kinds, row), codec, lo, hi - lo + 1)
         slot.index = i
         if slot.type == "f16" and row.format == "SOP2":
-            slot.size = 16  # constants of scalar halves; of one source and of compares, those of integers
+            # Constants are those of scalar halves. With one source and in compares, they are those of integers.
+            slot.size = 16
         elif slot.type == "f16" and row.format in ("SOP1", "SOPC"):
             slot.size, slot.type = 16, "i16"
         elif (
@@ -93,7 +98,8 @@ def slots_of(
             and slot.type in HALVES
             and not row.mnemonic.startswith(("v_pk_", "v_sat_pk_", "v_dot"))
         ):
-            slot.size = 16  # registers are whole there, constants are those of halves
+            # Registers are whole there; constants are those of halves.
+            slot.size = 16
         elif row.mnemonic.startswith("v_fma_mix"):
             slot.size, slot.type = 16, "f16"
         elif row.mnemonic.startswith("v_s_") and slot.type == "f16":
@@ -102,7 +108,8 @@ def slots_of(
         if facts.field in ("sbase", "srsrc", "ssamp"):
             slot.scale = 1 if facts.field == "sbase" else 2
         if facts.field == "vdsty":
-            slot.scale = 1  # its lowest bit is the opposite of vdstx's
+            # Its lowest bit is the opposite of vdstx's.
+            slot.scale = 1
         acc = _accumulation_field(facts.field, fmt, row.mnemonic)
         if acc >= 0 and codec in ("src", "vgpr") and "v" in slot.kinds:
             slot.acc_bit = acc
@@ -122,20 +129,21 @@ def slots_of(
 
 
 def _is_spread(row: InstructionFacts, fmt: FormatFacts, field: str) -> bool:
-    """Tell whether an operand is a matrix that waves of 64 lanes hold in half the registers. Source: RDNA3, RDNA4 ISA,
-    "WMMA".
+    """Return whether an operand is a matrix that waves of 64 lanes hold in half as many registers. Source: RDNA3, RDNA4
+    ISA, "WMMA".
     """
     if row.mnemonic.startswith("global_load_tr"):
         return field == "vdst"
     if not row.mnemonic.startswith(("v_wmma", "v_swmmac")):
         return False
-    if "cm" in fmt.fields:  # RDNA4 spreads all matrices, RDNA3 the result only
+    # RDNA4 spreads all matrices, RDNA3 only the result.
+    if "cm" in fmt.fields:
         return field in ("vdst", "src0", "src1") or (field == "src2" and row.mnemonic.startswith("v_wmma"))
     return field in ("vdst", "src2")
 
 
 def _accumulation_field(field: str, fmt: FormatFacts, mnemonic: str) -> int:
-    """Return the bit that makes a vector operand an accumulation register, -1 where there is none. Source: CDNA3 ISA,
+    """Return the bit that makes a vector operand an accumulation register, -1 if there is none. Source: CDNA3 ISA,
     "ACC".
     """
     if mnemonic == "v_mfma_ld_scale_b32" or mnemonic.startswith("v_accvgpr"):
@@ -163,13 +171,14 @@ def _codec(facts: OperandFacts, kinds: str, width: int) -> str:
 
 
 def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
-    """Add kinds that the enumeration does not show because the disassembler prints another operand of the same kind
+    """Add kinds that the enumeration does not show, since the disassembler prints another operand of the same kind
     first.
     """
     if facts.field in ("implied", "literal"):
         return kinds
     if facts.field == "ssrc0" and "s" not in kinds and "m" in kinds:
-        return "mi"  # a barrier's number, or M0
+        # A barrier's number, or M0.
+        return "mi"
     if "i" in kinds and "s" in kinds and facts.field.startswith(("src", "ssrc", "vsrc")):
         kinds += "kz" + "p" * ("p" not in kinds)
     if kinds == "s" and facts.field in ("vdst", "sdst"):
@@ -196,7 +205,7 @@ def _all_kinds(facts: OperandFacts, kinds: str, row: InstructionFacts) -> str:
 
 
 def _vector_bits(slot: Slot, fmt: FormatFacts, effects: dict[tuple[str, str], int], ext: str) -> None:
-    """Find the bits of sign, absolute value and half of a vector instruction's operand."""
+    """Find the bits for sign, absolute value and half of a vector instruction's operand."""
     number = int(slot.field[-1]) if slot.field[-1:].isdigit() else -1
     if "opsel" in fmt.fields:
         half = effects.get(("opsel", "half"), 0)
@@ -237,8 +246,8 @@ def _extend(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFacts, sig
 
 
 def _let_be_scalar(slot: Slot, bit: int, kinds: str) -> None:
-    """Let an operand of SDWA be a scalar register or a constant, which `bit` says; no literal. Source: CDNA3 ISA,
-    "SDWA", S0 and S1.
+    """Allow an operand of SDWA to be a scalar register or a constant, which `bit` selects, but not a literal. Source:
+    CDNA3 ISA, "SDWA", S0 and S1.
     """
     if slot.type in HALVES[1:]:
         kinds = kinds.replace("f", "")

@@ -1,4 +1,5 @@
-"""The offset of `ds_swizzle_b32`: a permutation of lanes, spelled `swizzle(BROADCAST,8,7)`, as the 16 bits that say it.
+"""The offset of `ds_swizzle_b32`: converts a permutation of lanes, spelled `swizzle(BROADCAST,8,7)`, to 16 bits and
+back.
 
 Source: ISA documents, "DS_SWIZZLE_B32"; LLVM AMDGPUOperandSyntax, "swizzle pattern".
 """
@@ -14,7 +15,7 @@ MODES = ("QUAD_PERM", "BITMASK_PERM", "BROADCAST", "SWAP", "REVERSE", "ROTATE", 
 
 
 def swizzle_text(value: int) -> str:
-    """Return the text of a non-zero offset of `ds_swizzle_b32`; the plain number where no permutation says all its
+    """Return the text of a non-zero offset of `ds_swizzle_b32`: the plain number if no permutation expresses all its
     bits.
     """
     text = _describe(value)
@@ -53,7 +54,7 @@ def _describe(value: int) -> str | None:
 
 
 def read_swizzle(mode: str, numbers: Sequence[int | str]) -> int:
-    """Return the offset that a swizzle of that mode and those numbers is."""
+    """Return the offset for a swizzle of that mode and those numbers."""
     if mode == "BITMASK_PERM":
         return _bitmask(numbers)
     if mode not in MODES or not all(isinstance(number, int) for number in numbers):

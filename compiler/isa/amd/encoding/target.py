@@ -1,4 +1,5 @@
-"""What differs between processors and is no instruction: codes of registers, sizes, limits. One row a processor.
+"""The differences between processors apart from instructions: codes of registers, sizes, limits. One row for each
+processor.
 
 Source: LLVM AMDGPUUsage, "Processors", "Kernel Descriptor" (granules); ISA documents, "Kernel State", "Scalar Source
 Operands".
@@ -13,20 +14,23 @@ from ringup.compiler.isa.amd.encoding.names import GENERATIONS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One processor. Register counts are of one wave; granules are what allocation is rounded up to, for waves of 32
-    and 64 lanes.
+    """One processor. Register counts are per wave. Granules are the units of allocation, for waves
+    of 32 and 64 lanes.
     """
 
     name: str
-    instructions: str  # the processor of `autogen.isa` that has the same ones
+    # The processor of `autogen.isa` with the same instructions.
+    instructions: str
     generation: int
-    elf_machine: int  # EF_AMDGPU_MACH of the ELF header's flags
+    # EF_AMDGPU_MACH of the ELF header's flags.
+    elf_machine: int
     wave_sizes: tuple[int, ...]
     vgprs: int
     agprs: int
     sgprs: int
     vgpr_granule: tuple[int, int]
-    vgprs_in_file: tuple[int, int]  # of one SIMD and lane: what all its waves share
+    # Of one SIMD and lane: all its waves together.
+    vgprs_in_file: tuple[int, int]
     waves_of_simd: int
     simds_of_unit: int
     lds_bytes: int
@@ -35,13 +39,16 @@ class Limits:
     scratch_granule: int
     m0: int
     null: int | None
-    constant_bus: int  # scalar values that one vector instruction may read
+    # Scalar values that one vector instruction may read.
+    constant_bus: int
     vop3_literal: bool
-    even_vgprs: bool  # ranges of vector registers begin at even numbers
+    # Ranges of vector registers start at even numbers.
+    even_vgprs: bool
     inst_cache_line: int
 
 
-LARGE, SMALL = ((1536, 768), (24, 12)), ((1024, 512), (16, 8))  # register files of RDNA's SIMDs, with their granules
+# Register files of RDNA's SIMDs, with their granules.
+LARGE, SMALL = ((1536, 768), (24, 12)), ((1024, 512), (16, 8))
 
 
 def _row(name: str, mach: int, file: tuple[tuple[int, int], tuple[int, int]], instructions: str = "") -> Limits:

@@ -1,4 +1,4 @@
-"""The text of instructions, as LLVM 22 writes it."""
+"""The text of instructions in the form of LLVM 22."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from ringup.compiler.isa.amd.encoding.registers import Literal, Marked, Operand,
 from ringup.compiler.isa.amd.encoding.slots import Slot
 from ringup.compiler.isa.amd.encoding.target import Limits
 
-# immediates: printed as decimal numbers, as hexadecimal ones; others are decimal up to 64, as inline constants are
+# Immediates that are printed as decimal numbers, and those printed as hexadecimal ones. Others are decimal up to 64,
+# like inline constants.
 DECIMAL = frozenset(("s_endpgm", "s_inst_prefetch"))
 HEXADECIMAL = frozenset((
     "s_clause", "s_round_mode", "s_set_inst_prefetch_distance", "s_wait_event", "s_ttracedata_imm", "s_wait_loadcnt", "s_wait_storecnt",
     "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt", "s_wait_dscnt", "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt",
 ))  # fmt: skip
-NEGATIVE_HALVES = 0xFFFF_8000  # literals from here on are numbers of 16 bits below zero
+# Literals from here on are negative numbers of 16 bits.
+NEGATIVE_HALVES = 0xFFFF_8000
 
 
 def text(instruction: Instruction, limits: Limits) -> str:
@@ -101,12 +103,13 @@ def operand_text(form: Form, slot: Slot, operand: Operand, limits: Limits) -> st
 
 
 def literal_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
-    """Return the text of a literal that gives the same dword again: what alone would become an inline constant, or be
-    too wide, is said so.
+    """Return the text of a literal that gives the same dword again. A value that would become an inline constant, or
+    would be too wide, is marked.
     """
     half = slot.size == 16 and slot.type not in constants.HALF_FLOATS
     if value >= NEGATIVE_HALVES and (half or (slot.codec == "literal" and slot.type == "f16")):
-        return f"-{(1 << 32) - value:#x}"  # compilers fill the upper half with the sign
+        # Compilers fill the upper half with the sign.
+        return f"-{(1 << 32) - value:#x}"
     code = constants.operand_code(form.name, value, slot.type, slot.size, limits.generation)
     inline = slot.codec == "src" and code is not None and not {"i", "f"}.isdisjoint(slot.kinds)
     return f"lit({value:#x})" if inline else f"{value:#x}"
@@ -117,7 +120,7 @@ def _float_code(value: float) -> int:
 
 
 def immediate_text(form: Form, slot: Slot, value: int, limits: Limits) -> str:
-    """Return the text of an immediate: names where its kind has them."""
+    """Return the text of an immediate, with names if its kind has them."""
     kinds, generation = slot.kinds, limits.generation
     if "L" in kinds:
         return str(value)

@@ -1,5 +1,5 @@
-"""Which registers an instruction reads and writes, and which counters it raises: what waits and register counts are
-worked out from.
+"""The registers that an instruction reads and writes, and the counters that it increments. Waits and register counts
+depend on them.
 
 Source: the rows' directions; RDNA3 ISA, "Data Dependency Resolution" (VMCNT, LGKMCNT, EXPCNT, VSCNT); RDNA4 ISA, the
 same chapter (LOADCNT, SAMPLECNT, BVHCNT, DSCNT, KMCNT, STORECNT); CDNA3 ISA, "Manually Inserted Wait States".
@@ -17,7 +17,7 @@ from ringup.compiler.isa.amd.encoding.text import iter_slots
 
 Key = tuple[str, int]  # register file and number
 FILES = {"v": "v", "a": "a", "s": "s", "t": "t", "c": "s", "x": "x", "m": "m"}
-# counters by generation and kind of instruction; the first is the one that a result waits for
+# Counters by generation and kind of instruction. The first one is the counter that a result waits for.
 COUNTERS: dict[int, dict[str, tuple[str, ...]]] = {
     9: {"load": ("vmcnt",), "store": ("vmcnt",), "sample": ("vmcnt",), "ray": ("vmcnt",), "lds": ("lgkmcnt",), "scalar": ("lgkmcnt",),
         "flat": ("vmcnt", "lgkmcnt"), "export": ("expcnt",), "message": ("lgkmcnt",)},
@@ -26,9 +26,8 @@ COUNTERS: dict[int, dict[str, tuple[str, ...]]] = {
     12: {"load": ("loadcnt",), "store": ("storecnt",), "sample": ("samplecnt",), "ray": ("bvhcnt",), "lds": ("dscnt",), "scalar": ("kmcnt",),
          "flat": ("loadcnt", "dscnt"), "flat_store": ("storecnt", "dscnt"), "export": ("expcnt",), "message": ("kmcnt",)},
 }  # fmt: skip
-IN_ORDER = frozenset(
-    ("vmcnt", "loadcnt", "samplecnt", "vscnt", "storecnt", "dscnt")
-)  # results come in the order asked for
+# Results return in the order of issue.
+IN_ORDER = frozenset(("vmcnt", "loadcnt", "samplecnt", "vscnt", "storecnt", "dscnt"))
 MAX_COUNTS = {
     "vmcnt": 63,
     "loadcnt": 63,
@@ -44,7 +43,7 @@ MAX_COUNTS = {
 
 
 def kind_of(form: Form, modifiers: Mapping[str, Any]) -> str:
-    """Return what kind of memory instruction a form is: a key of `COUNTERS`, empty for one that raises no counter."""
+    """Return the kind of a memory instruction: a key of `COUNTERS`, empty if it increments no counter."""
     name, fmt = form.name, form.format.name
     if fmt == "SMEM":
         return "scalar" if "_load" in name or "atomic" in name or "store" in name else ""
@@ -68,7 +67,7 @@ def kind_of(form: Form, modifiers: Mapping[str, Any]) -> str:
 
 
 def counters_of(kind: str, generation: int) -> tuple[str, ...]:
-    """Return the counters that a kind of instruction raises."""
+    """Return the counters that a kind of instruction increments."""
     table = COUNTERS[generation]
     return table.get(kind, table["flat"] if kind == "flat_store" else ()) if kind else ()
 
@@ -90,7 +89,7 @@ def registers_of(operand: Operand) -> Iterator[Key]:
 def reads_and_writes(
     form: Form, operands: Sequence[Operand], modifiers: Mapping[str, Any]
 ) -> tuple[set[Key], set[Key]]:
-    """Return the registers that an instruction reads and writes, VCC and EXEC of its row included."""
+    """Return the registers that an instruction reads and writes, including VCC and EXEC of its row."""
     reads: set[Key] = set()
     writes: set[Key] = set()
     for slot, operand in zip(iter_slots(form, tuple(operands), modifiers), operands, strict=False):

@@ -1,4 +1,4 @@
-"""Code objects: ELF files, kernel descriptors and metadata, written and read.
+"""Reads and writes code objects: ELF files, kernel descriptors and metadata.
 
-Imported by the assembly beside it and by the back end.
+The assembly package and the back end import it.
 """

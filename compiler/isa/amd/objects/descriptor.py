@@ -1,4 +1,5 @@
-"""Kernel descriptors: the 64 bytes that tell a dispatcher how a kernel starts, from `.amdhsa_` directives and back.
+"""Kernel descriptors: converts `.amdhsa_` directives to the 64 bytes that tell a dispatcher how to start a kernel, and
+back.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor", "AMDHSA Kernel Assembler Directives", "compute_pgm_rsrc1/2/3".
 """
@@ -15,7 +16,8 @@ from ringup.queues.amd.objects import kernel_descriptor
 from ringup.queues.amd.objects.kernel_descriptor import KERNEL_CODE_PROPERTIES, KERNEL_DESCRIPTOR
 
 BYTES, ALIGN = kernel_descriptor.DESCRIPTOR_BYTES, kernel_descriptor.DESCRIPTOR_ALIGN
-WORDS = {  # what directives fill
+# The words that directives set.
+WORDS = {
     "group": KERNEL_DESCRIPTOR.group_segment_fixed_size,
     "private": KERNEL_DESCRIPTOR.private_segment_fixed_size,
     "kernarg": KERNEL_DESCRIPTOR.kernarg_size,
@@ -25,16 +27,15 @@ WORDS = {  # what directives fill
     "rsrc2": KERNEL_DESCRIPTOR.compute_pgm_rsrc2,
     "properties": KERNEL_DESCRIPTOR.kernel_code_properties,
 }
-VGPR_UNIT = {32: 8, 64: 4}  # of the count in rsrc1, gfx11 and gfx12; gfx90a on: 8 whatever the wave
+# The unit of the count in rsrc1, by wave size, on gfx11 and gfx12. From gfx90a on it is 8 for every wave size.
+VGPR_UNIT = {32: 8, 64: 4}
 
-SGPR_UNIT, HIDDEN_SGPRS = (
-    8,
-    6,
-)  # gfx9: of the count in rsrc1; VCC, FLAT_SCRATCH and XNACK_MASK lie behind a kernel's own
+# gfx9: the unit of the count in rsrc1. VCC, FLAT_SCRATCH and XNACK_MASK follow a kernel's own SGPRs.
+SGPR_UNIT, HIDDEN_SGPRS = 8, 6
 
 
 class Directive(NamedTuple):
-    """One directive: the word and bits it sets, its default, the generations that have it."""
+    """One directive: the word and bits that it sets, its default, and the generations that have it."""
 
     word: str
     shift: int
@@ -91,12 +92,14 @@ DIRECTIVES: dict[str, Directive] = {
     "exception_int_div_zero": Directive("rsrc2", 30, 1),
 }  # fmt: skip
 _WIDER = {12: {"inst_pref_size": Directive("rsrc3", 4, 8, 0, (12,))}}
-USER_SGPRS = {  # directive: SGPRs it takes
+# Directive: the number of SGPRs it takes.
+USER_SGPRS = {
     f"user_sgpr_{name}": count
     for name, count in kernel_descriptor.USER_SGPRS.items()
     if f"user_sgpr_{name}" in DIRECTIVES
 }
-COUNTS = {  # directive: greatest value; they set fields by a rule of their own
+# Directive: its maximum. These directives set fields by special rules.
+COUNTS = {
     "next_free_vgpr": 512, "next_free_sgpr": 106, "user_sgpr_count": 32, "reserve_vcc": 1, "reserve_xnack_mask": 1,
 }  # fmt: skip
 MAX_USER_SGPRS = 16
@@ -109,7 +112,7 @@ def directives_of(limits: Limits) -> dict[str, Directive]:
 
 
 def check_directive(name: str, value: int, limits: Limits) -> None:
-    """Raise a `CompileError` for a directive that the processor has not, or whose field cannot hold the value."""
+    """Raise a `CompileError` for a directive that the processor does not have, or whose field cannot hold the value."""
     table = directives_of(limits)
     if name in COUNTS:
         most = min(COUNTS[name], 512 if limits.agprs else 256) if name == "next_free_vgpr" else COUNTS[name]
@@ -134,8 +137,8 @@ def check_directive(name: str, value: int, limits: Limits) -> None:
 
 
 def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size: int) -> bytes:
-    """Return the descriptor that directives describe; `entry_offset` is the distance in bytes from it to the kernel's
-    entry.
+    """Return the descriptor for some directives. `entry_offset`: the distance in bytes from it to
+    the kernel's entry.
     """
     words = dict.fromkeys(WORDS, 0)
     words["entry"] = entry_offset & (1 << KERNEL_DESCRIPTOR.kernel_code_entry_byte_offset.width) - 1
@@ -157,9 +160,7 @@ def build(given: Mapping[str, int], limits: Limits, entry_offset: int, wave_size
     )
     count = given.get("user_sgpr_count", users)
     if count < users or count > MAX_USER_SGPRS:
-        raise CompileError(
-            f"{count} user SGPRs: the ones that are asked for take {users}, and there are {MAX_USER_SGPRS}"
-        )
+        raise CompileError(f"{count} user SGPRs: the directives need {users}, and there are at most {MAX_USER_SGPRS}")
     words["rsrc2"] |= count << 1
     words["rsrc1"] |= _vgprs(given, limits, wave) | _sgprs(given, limits)
     made = 0
@@ -181,10 +182,10 @@ def _sgprs(given: Mapping[str, int], limits: Limits) -> int:
 
 
 def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
-    """Return the directives that a descriptor's bytes say and its entry's offset; counts are the greatest that give the
-    same field.
+    """Return the directives for a descriptor's bytes, and the offset of its entry. Counts are the greatest that give
+    the same field.
 
-    Raises `CompileError` where bits are set that no directive says.
+    Raises `CompileError` if bits are set that no directive sets.
     """
     if len(data) != BYTES:
         raise CompileError(f"a kernel descriptor has {BYTES} bytes, not {len(data)}")
@@ -207,12 +208,12 @@ def read(data: bytes, limits: Limits) -> tuple[dict[str, int], int]:
     found["user_sgpr_count"] = words["rsrc2"] >> 1 & 0x1F
     again = build(found, limits, entry, wave)
     if again != data:
-        raise CompileError("its bytes have bits set that no directive says")
+        raise CompileError("its bytes have bits set that no directive sets")
     return found, entry
 
 
 def lines(name: str, found: Mapping[str, int], limits: Limits) -> list[str]:
-    """Return the directives of a kernel as text; those at their default are left out."""
+    """Return the directives of a kernel as text, without those at their default."""
     table = directives_of(limits)
     shown = [f".amdhsa_kernel {name}"]
     users = sum(count for each, count in USER_SGPRS.items() if found.get(each)) + found.get(

@@ -1,5 +1,5 @@
-"""What a disassembler needs of an ELF file: code, symbols, kernel descriptors, metadata. Bytes in, a frozen row out;
-damage is a `CompileError`.
+"""Reads the parts of an ELF file that a disassembler needs: code, symbols, kernel descriptors, metadata. Damage raises
+`CompileError`.
 
 Source: the System V ABI (gABI), "Object Files"; LLVM AMDGPUUsage, "ELF Code Object".
 """
@@ -36,7 +36,7 @@ class ElfSection:
 
 @dataclass(frozen=True)
 class ElfSymbol:
-    """One symbol: where it lies within its section, and how visible it is."""
+    """One symbol: its place within its section, and its visibility."""
 
     name: str
     section: str
@@ -48,18 +48,19 @@ class ElfSymbol:
 
 @dataclass(frozen=True)
 class Object:
-    """A code object: its processor and what is in it. `descriptors` are the 64 bytes of each kernel, by its name."""
+    """A code object: its processor and its contents. `descriptors`: the 64 bytes of each kernel, by its name."""
 
     processor: str
     sections: dict[str, ElfSection]
     symbols: tuple[ElfSymbol, ...]
     descriptors: dict[str, bytes] = field(default_factory=dict)
     metadata: dict[str, Any] | None = None
-    lines: dict[int, str] = field(default_factory=dict)  # source lines by byte offset in the text
+    # Source lines by byte offset in the text.
+    lines: dict[int, str] = field(default_factory=dict)
 
 
 def read(data: bytes, what: str) -> Object:
-    """Read a code object; `what` names it in errors."""
+    """Read a code object. `what` is its name in errors."""
     try:
         return _read(data, what)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -91,7 +92,7 @@ def _read(data: bytes, what: str) -> Object:
 
 
 def _source_lines(listed: list[ElfSection], found: dict[str, ElfSection]) -> dict[int, str]:
-    """Return where source lines begin in the text, by DWARF's line table with its relocations applied."""
+    """Return the start of each source line in the text, from DWARF's line table with its relocations applied."""
     if ".debug_line" not in found or ".text" not in found:
         return {}
     data = {name: section.data for name, section in found.items() if name.startswith(".debug_")}
@@ -117,7 +118,7 @@ def _contents(file: elf.Bytes[bytes], row: elf.Shdr) -> bytes:
 
 
 def _string(table: bytes, at: int) -> str:
-    """Return a name; an empty one where it leaves its table."""
+    """Return a name; an empty one if it is outside its table."""
     return (elf.name_at(table, at) or b"").decode("utf-8", "replace")
 
 
@@ -131,7 +132,7 @@ def _symbols(sections: list[ElfSection], file: elf.Bytes[bytes]) -> tuple[ElfSym
             raise CompileError(f"{file.what}: {count} symbols")
         strings = sections[section.link].data
         rows = elf.SYM.iter_unpack(section.data[: count * elf.SYM.size])
-        # the first row is of no symbol
+        # The first row stands for no symbol.
         next(rows, None)
         for name_at, info, _, index, value, size in rows:
             if 0 < index < len(sections):

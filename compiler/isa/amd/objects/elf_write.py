@@ -1,4 +1,4 @@
-"""Code objects: programs as the AMDHSA loader takes them, an ELF shared object of version 5.
+"""Writes code objects: programs in the form of the AMDHSA loader, an ELF shared object of version 5.
 
 Source: LLVM AMDGPUUsage, "ELF Code Object", "Note Records"; the System V ABI (gABI), "Object Files" and "Dynamic
 Linking".
@@ -17,7 +17,8 @@ from ringup.queues.amd.objects import elf, hsa_metadata
 from ringup.queues.amd.objects.kernel_descriptor import DESCRIPTOR_SUFFIX, ENTRY_ALIGN
 from ringup.queues.amd.objects.processors import E_FLAGS, SETTINGS
 
-ABI_VERSION = 3  # code object v5
+# Code object v5.
+ABI_VERSION = 3
 _BINDINGS = {"local": elf.STB_LOCAL, "global": elf.STB_GLOBAL, "weak": elf.STB_WEAK}
 _VISIBILITIES = {
     "default": elf.STV_DEFAULT,
@@ -28,7 +29,9 @@ _VISIBILITIES = {
 
 
 class Piece(NamedTuple):
-    """One section: contents and where they lie; addresses and offsets are equal up to the loaded end."""
+    """One section: its contents and attributes. Addresses equal file offsets up to the end of the
+    read-only sections.
+    """
 
     name: str
     kind: int
@@ -41,9 +44,9 @@ class Piece(NamedTuple):
 
 
 def write(program: Program) -> bytes:
-    """Return a program as a linked code object; every kernel gets its descriptor and metadata.
+    """Return a program as a linked code object. Every kernel gets its descriptor and metadata.
 
-    Raises `CompileError` for a kernel whose label or descriptor is not right.
+    Raises `CompileError` for a kernel with a wrong label or descriptor.
     """
     limits = LIMITS[program.processor]
     extra = [name for name, data in program.sections.items() if name not in (TEXT, RODATA) and data]
@@ -77,7 +80,7 @@ class _Strings:
         self._known: dict[str, int] = {"": 0}
 
     def add(self, text: str) -> int:
-        """Return where a string lies, adding it if it is new."""
+        """Return the place of a string; add it if it is new."""
         if text not in self._known:
             self._known[text] = len(self.data)
             self.data += text.encode() + b"\0"
@@ -85,8 +88,8 @@ class _Strings:
 
 
 class _Layout:
-    """Places sections one after another and fills in what depends on places: symbols, descriptors, the dynamic
-    section.
+    """Places the sections one after another, and fills in what depends on their places: symbols, descriptors, the
+    dynamic section.
     """
 
     def __init__(self, program: Program, note: bytes) -> None:
@@ -224,8 +227,8 @@ class _Layout:
         return made
 
     def _all_symbols(self, pieces: list[Piece], places: dict[str, tuple[int, int]]) -> tuple[bytes, bytes, int]:
-        """Return the symbol table with local labels in front of the public symbols, its strings, and the number of the
-        first public one.
+        """Return the symbol table with local labels before the public symbols, its strings, and the number of the first
+        public one.
         """
         order = [piece.name for piece in pieces]
         strings = _Strings()
@@ -253,7 +256,7 @@ class _Layout:
         return bytes(data)
 
     def _hash(self) -> bytes:
-        """Return the System V hash table of the dynamic symbols: one bucket a symbol."""
+        """Return the System V hash table of the dynamic symbols, with one bucket for each symbol."""
         count = len(self._names) + 1
         buckets, chains = [0] * max(1, len(self._names)), [0] * count
         for i, name in enumerate(self._names, 1):

@@ -1,7 +1,7 @@
-"""Metadata of code objects: kernels, their arguments and sizes; as MessagePack in the object's note, as YAML in
+"""Metadata of code objects: kernels, their arguments and sizes. It is MessagePack in the object's note, and YAML in
 assembly text.
 
-Source: LLVM AMDGPUUsage, "Code Object Metadata"; only the YAML that compilers print there is read: maps, lists, plain
+Source: LLVM AMDGPUUsage, "Code Object Metadata". Of YAML, only what compilers print there is read: maps, lists, plain
 scalars.
 """
 
@@ -15,36 +15,38 @@ from ringup.compiler.isa.common.program import Kernel
 from ringup.errors import CompileError
 from ringup.queues.amd.objects import hsa_metadata
 
-VERSION = [hsa_metadata.MAJOR, 2]  # of the metadata of code object v5
+# The version of the metadata of code object v5.
+VERSION = [hsa_metadata.MAJOR, 2]
 MAX_DEPTH = 16
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
     """Return a metadata document as the bytes of its note."""
-    import msgpack  # assembly text is written and read without it
+    # Imported here, since assembly text is read and written without it.
+    import msgpack
 
     return bytes(msgpack.packb(document))
 
 
 def unpack(data: bytes, what: str) -> dict[str, Any]:
-    """Return the document in a note of the object `what`; a `CompileError` for damage."""
+    """Return the document in a note of the object `what`. Raises `CompileError` for damage."""
     found = hsa_metadata.unpack(data, what)
     if not isinstance(found, dict):
-        raise CompileError("metadata is no map; build the object again")
+        raise CompileError("metadata is not a map; build the object again")
     _check_plain(found, 0)
     return found
 
 
 def _check_plain(value: Any, depth: int) -> None:
-    """Raise a `CompileError` for what metadata has no place for: keys that are no text, byte strings, other kinds, maps
-    in maps without end.
+    """Raise a `CompileError` for values that metadata cannot have: keys other than text, byte strings, other kinds,
+    maps nested too deeply.
     """
     if depth > MAX_DEPTH:
         raise CompileError(f"metadata is nested more than {MAX_DEPTH} deep; build the object again")
     if isinstance(value, dict):
         strange = next((key for key in value if not isinstance(key, str)), None)
         if strange is not None:
-            raise CompileError(f"metadata has the key {strange!r}, which is no text; build the object again")
+            raise CompileError(f"metadata has the key {strange!r}, which is not text; build the object again")
     elif not isinstance(value, list):
         if not isinstance(value, str | int | float | None):
             raise CompileError(f"metadata holds {value!r:.80}, neither text nor number; build the object again")
@@ -56,8 +58,8 @@ def _check_plain(value: Any, depth: int) -> None:
 def complete(
     document: Mapping[str, Any] | None, kernels: Sequence[Kernel], limits: Limits, wave_size: int
 ) -> dict[str, Any]:
-    """Return metadata that names the target and describes every kernel, adding what directives know and the document
-    lacks.
+    """Return metadata that names the target and describes every kernel. Facts that the document lacks come from the
+    directives.
     """
     made = dict(document or {})
     described = {str(one.get(".name")): dict(one) for one in made.get("amdhsa.kernels", ()) if isinstance(one, dict)}
@@ -115,7 +117,9 @@ def _scalar(value: Any) -> str:
 
 
 def read_yaml(lines: Sequence[str]) -> dict[str, Any]:
-    """Return the document that lines of YAML say; a `CompileError` names a line it cannot read (counted from 1)."""
+    """Return the document of lines of YAML. Raises `CompileError` with the number of a line that it cannot read,
+    counted from 1.
+    """
     rows = []
     for number, line in enumerate(lines, 1):
         text = line.rstrip()
@@ -131,7 +135,7 @@ def read_yaml(lines: Sequence[str]) -> dict[str, Any]:
     if reader.at < len(rows):
         raise CompileError(f"metadata, line {rows[reader.at][2]}: indented less than the block it stands in")
     if not isinstance(found, dict):
-        raise CompileError("metadata is a map at its top")
+        raise CompileError("the top level of metadata must be a map")
     return found
 
 
@@ -140,7 +144,7 @@ class _Yaml:
         self._rows, self.at = rows, 0
 
     def block(self, indent: int, depth: int) -> Any:
-        """Read the map or list whose entries begin at `indent`."""
+        """Read the map or list whose entries have this indentation."""
         if depth > MAX_DEPTH:
             raise CompileError(f"metadata, line {self._rows[self.at][2]}: nested too deeply")
         is_list = self._rows[self.at][1].startswith("- ") or self._rows[self.at][1] == "-"
@@ -180,7 +184,7 @@ class _Yaml:
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    """Split `key: value` at the colon outside quotes; None for a plain scalar."""
+    """Split `key: value` at the colon outside quotes. Return None for a plain scalar."""
     if text[:1] in "'\"":
         end = text.find(text[0], 1)
         if end > 0 and text[end + 1 :].lstrip().startswith(":"):
