@@ -155,7 +155,8 @@ class Chip:
             if tags[slot] and block in (None, place.block):
                 if file is None:
                     file = self._intact(place)
-                    tags = b"\0" if file is None else file.hash_tag  # a damaged block matches no name
+                    # a damaged block matches no name
+                    tags = b"\0" if file is None else file.hash_tag
                     self._tables[at] = (tags, len(tags) - 1, file, place)
                     if file is None:
                         continue

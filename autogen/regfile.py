@@ -122,7 +122,8 @@ def open_frame(path: Path, magic: bytes) -> memoryview:
     try:
         with path.open("rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+    except (OSError, ValueError) as error:
+        # ValueError: an empty file cannot be mapped
         raise HeaderError(f"register database {path.name} cannot be opened: {error}") from error
     if len(data) < FRAME.size:
         raise HeaderError(f"register database {path.name} is cut short: {len(data)} bytes; make it again")
@@ -150,7 +151,8 @@ class BlockFile:
         except _DAMAGE as error:
             raise self._contradiction(error) from error
         self._columns = dict(zip(COLUMNS, columns, strict=True))
-        self._known: dict[int, RegisterField] = {}  # fields that have been read, by row
+        # fields that have been read, by row
+        self._known: dict[int, RegisterField] = {}
         self._name_start, self._name_words = self._columns["name_start"], self._columns["name_words"]
         self._register_name = self._columns["register_name"]
         self.hash_tag: Sequence[int] = self._columns["hash_tag"]
@@ -244,7 +246,8 @@ class BlockFile:
         try:
             layout = column["register_layout"][index]
             start = column["layout_start"]
-            known = self._known  # the layouts of many registers share rows
+            # the layouts of many registers share rows
+            known = self._known
             rows = column["layout_fields"][start[layout] : start[layout + 1]]
             return tuple([known.get(row) or self._field(row) for row in rows])
         except _DAMAGE as error:

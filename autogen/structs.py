@@ -170,7 +170,8 @@ class Struct:
         A struct without differences is the same in every release. Raises `NotSupported` for a release that lacks the
         struct, or that the module has no facts about.
         """
-        from ringup.autogen.releases import struct_at  # needed only for facts of released drivers
+        # needed only for facts of released drivers
+        from ringup.autogen.releases import struct_at
 
         return struct_at(cls, release)  # type: ignore[return-value]
 
@@ -186,7 +187,8 @@ class Plan:
     def __init__(self, owner: type[Struct]) -> None:
         import _cffi_backend
 
-        self._backend: Any = _cffi_backend  # loaded here: code that only reads LAYOUT does not need it
+        # loaded here: code that only reads LAYOUT does not need it
+        self._backend: Any = _cffi_backend
         self._struct = owner
         self.rows = tuple(owner.members().values())
         nested = [_plan(nested_type(owner, row.base)) for row in self.rows if row.base not in SCALARS]
@@ -206,7 +208,8 @@ class Plan:
     @property
     def bulk(self) -> Bulk:
         if self._bulk is None:
-            from ringup.autogen.bulk import Bulk  # needed only to pack or unpack
+            # needed only to pack or unpack
+            from ringup.autogen.bulk import Bulk
 
             self._bulk = Bulk(self._struct)
         return self._bulk

@@ -186,7 +186,8 @@ def _plain(data: bytes, path: Path) -> bytes:
 
 def _xz(data: bytes, path: Path) -> bytes:
     """Unpack `.xz`. The kernel's own decoder supports CRC32 only; this one supports any check."""
-    import lzma  # few machines pack their firmware this way
+    # few machines pack their firmware this way
+    import lzma
 
     decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
     try:

@@ -35,7 +35,8 @@ def _packages(doing: str) -> Iterator[None]:
 @_packages("listing virtual cards")
 def find() -> Iterable[Found]:
     """List the virtual cards, both in a slot and in enclosures."""
-    from ringup.silicon.amd.board.chips import CHIPS  # a listing must not cost the models
+    # a listing must not cost the models
+    from ringup.silicon.amd.board.chips import CHIPS
 
     return [
         *(Found(f"virtual:{name}", f"{row.product}, a device model") for name, row in CHIPS.items()),

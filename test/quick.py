@@ -60,7 +60,8 @@ def _of_one(name: str, sources: dict[Path, str]) -> Iterator[tuple[int, Path]]:
     path = ROOT / name
     if path in sources:
         yield 0, path
-    elif name.startswith("test/"):  # a conftest, a helper, data: the tests beside and below it
+    elif name.startswith("test/"):
+        # a conftest, a helper, data: the tests beside and below it
         yield from ((1, one) for one in sources if path.parent in one.parents)
     elif name in EVERYTHING:
         yield from ((3, one) for one in sources)

@@ -36,7 +36,8 @@ def test_the_tree_is_the_one_of_the_design():
 def test_each_error_has_an_exit_code_of_its_own():
     codes = [cls.exit_code for cls in (RingupError, *RingupError.__subclasses__())]
     assert len(set(codes)) == len(codes)
-    assert all(0 < code < 126 and code != 2 for code in codes)  # 2 is wrong usage, shells use 126 and up
+    # 2 is wrong usage, shells use 126 and up
+    assert all(0 < code < 126 and code != 2 for code in codes)
 
 
 def test_the_module_imports_nothing():

@@ -112,7 +112,8 @@ def _optional(sources: Sources, labels: Iterable[str]) -> dict[str, Path]:
 @contextmanager
 def _timed(out: Output, name: str, say: Say) -> Iterator[None]:
     say(name)
-    start = sum(os.times()[:4])  # includes programs that a reader runs
+    # includes programs that a reader runs
+    start = sum(os.times()[:4])
     yield
     out.cpu_s[name] = sum(os.times()[:4]) - start
 

@@ -204,7 +204,8 @@ def _format(rest: str, is_extension: bool) -> FormatFacts:
 
 @cache
 def _word(name: str, width_bits: int, fields: tuple[tuple[str, int, int], ...]) -> type[Word]:
-    from ringup.autogen.layout import Field, Word  # on first use: facts open without it
+    # on first use: facts open without it
+    from ringup.autogen.layout import Field, Word
 
     body: dict[str, object] = {"__slots__": (), "__module__": __name__}
     body |= {field: Field(hi, lo) for field, hi, lo in fields}

@@ -108,7 +108,8 @@ class Radeon:
         self._stalled: dict[CardQueue, tuple[int, int]] = {}
         ids = (ask(device.config, at, 2, f"opening {device.name}") for at in (pci.PCI_VENDOR_ID, pci.PCI_DEVICE_ID))
         self._pci_id = ":".join(f"{one:04x}" for one in ids)
-        self._reported = 0  # mistakes that the caller was given
+        # mistakes that the caller was given
+        self._reported = 0
         self._late: DeviceTimeout | None = None  # the last wait that ran out
         self._mistakes = Mistakes(device, self._locate)
         self._tensors = Tensors(self)
@@ -261,7 +262,8 @@ class Radeon:
         inside.
         """
         self._check()
-        from ringup.drivers.amd.profiling import CardProfile  # few cards are profiled, so it is imported on use
+        # few cards are profiled, so it is imported on use
+        from ringup.drivers.amd.profiling import CardProfile
 
         return CardProfile(self)
 
@@ -289,7 +291,8 @@ class Radeon:
         Of a fat binary, such as a library that HIP's compiler made, the object for this card is taken; of several, the
         one with `kernel`. Raises `WrongTarget` for another chip's, `CompileError` for a damaged one, `OutOfMemory`.
         """
-        from ringup.queues.amd.objects.code_object import CodeObject, parse  # only a card that runs programs needs them
+        # only a card that runs programs needs them
+        from ringup.queues.amd.objects.code_object import CodeObject, parse
 
         self._check()
         if not isinstance(code, (bytes, bytearray, memoryview, CodeObject)):

@@ -46,7 +46,8 @@ class CardProfile:
             self._memory.gpu_va, PLACES, lambda byte: int.from_bytes(access[byte : byte + STAMP_BYTES], "little")
         )
         self._spans: list[Span] = []
-        self._hooked: list[tuple[CardQueue, Hooks | None]] = []  # queues, and the hooks they had before
+        # queues, and the hooks they had before
+        self._hooked: list[tuple[CardQueue, Hooks | None]] = []
         self._clock: Correlation | None = None
 
     def __enter__(self) -> CardProfile:

@@ -160,7 +160,8 @@ def expansion_rom(
             },
         ),
     )
-    blocks = len(body) // vbios.ROM_BLOCK_BYTES + 1  # at least one byte is left for the sum
+    # at least one byte is left for the sum
+    blocks = len(body) // vbios.ROM_BLOCK_BYTES + 1
     body.extend(b"\0" * (blocks * vbios.ROM_BLOCK_BYTES - len(body)))
     body[: vbios.ROM.sizeof()] = build(
         vbios.ROM,

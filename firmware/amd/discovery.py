@@ -302,6 +302,7 @@ def _harvest(blob: bytes, start: int, stated: int, name: str) -> tuple[tuple[int
     for index in range(facts.harvest_table.members()["list"].dims[0]):
         hw_id = integer(table, f"list[{index}].hw_id")
         if not hw_id:
-            break  # the first empty row ends the list
+            # the first empty row ends the list
+            break
         found.append((hw_id, integer(table, f"list[{index}].number_instance")))
     return tuple(found)

@@ -196,7 +196,8 @@ def boot_parts(image: Image, *, aux: bool = False) -> dict[int, Part]:
     if image.kind != "sos":
         raise ValueError(f"{image.name} is a {image.kind} image; the boot loader takes parts of a sos image")
     second = aux and any(section.name.endswith(AUX) for section in image.sections)
-    shared = image.header_version[0] == 1  # such images take what the second set lacks from the first
+    # such images take what the second set lacks from the first
+    shared = image.header_version[0] == 1
     found = {}
     for number, name in PACKED["sos"].items():
         section = image.section(name + AUX) if second else None

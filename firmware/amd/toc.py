@@ -129,7 +129,8 @@ def parse(data: bytes, gc: tuple[int, int, int], name: str = "toc") -> tuple[Ent
     for at in range(0, len(data) + 1, described.sizeof()):
         row = read(described, data, at, name, "the next entry of the table of contents")
         number, offset, size = (row[key] for key in ("place.id", "place.offset", "load.size"))
-        assert isinstance(number, int)  # the layout says so, for all three
+        # the layout says so, for all three
+        assert isinstance(number, int)
         assert isinstance(offset, int)
         assert isinstance(size, int)
         if number == 0:

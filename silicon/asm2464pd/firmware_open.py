@@ -111,7 +111,8 @@ class OpenFirmware:
         self.profile = PROFILES[profile]
         self.boots_linked = self.profile.boots_linked if boots_linked is None else boots_linked
         self._chip, self._serial = chip, serial
-        self._left = 0  # dwords left of the current stream
+        # dwords left of the current stream
+        self._left = 0
         self._vendor = {
             (0xC0, 0xE4): self._read_xdata,
             (0x40, 0xE5): self._write_xdata,

@@ -66,7 +66,8 @@ class Attached:
         self.configuration = 0
         self.alternates: dict[int, int] = {}
         self.claims: dict[int, Handle] = {}
-        self.drivers: dict[int, str] = {}  # the kernel's drivers, by interface
+        # the kernel's drivers, by interface
+        self.drivers: dict[int, str] = {}
         self.streams: dict[int, int] = {}
 
     @property

@@ -36,7 +36,8 @@ class Transfer:
         self.ended = ""
         self.ended_ns = 0
         self.incoming = bytearray()
-        self.fault = ""  # the injected fault that affects it
+        # the injected fault that affects it
+        self.fault = ""
         self.begun = False
         self.timer: Timer | None = None
         self.bus: Bus | None = None

@@ -183,7 +183,8 @@ class Cells:
     def __init__(self, chip: str, block: str, instance: int = 0, rows: Rows | None = None) -> None:
         self.chip, self.block, self.instance = chip, block, instance
         self.map = block_map(chip, block, instance)
-        self.note: Note | None = None  # the log, set by `RegisterSpace.attach`
+        # the log, set by `RegisterSpace.attach`
+        self.note: Note | None = None
         self._table = table(chip, block, instance, rows or rows_of(chip, block))
         # by address: bits that may be written without checking the row; registers whose reads have been logged
         self._checked: dict[int, int] = {}

@@ -65,7 +65,8 @@ class VirtualClock:
         due_ns = self.now_ns + round(delay_us * 1_000)
         timer, timers = Timer(due_ns, action, owner), self._timers
         heappush(timers, (due_ns, order, timer))
-        if len(timers) > self._prune_above:  # time-outs of operations that ended in time
+        # time-outs of operations that ended in time
+        if len(timers) > self._prune_above:
             timers[:] = [entry for entry in timers if not entry[2].cancelled]
             heapify(timers)
             self._prune_above = max(PRUNE_ABOVE, 2 * len(timers))

@@ -43,7 +43,8 @@ def express(
     """
     payload = 1  # 256 bytes
     link = generation | lanes << 4 | regs.PCI_EXP_LNKCAP_ASPM_L1
-    reporting = 1 << 22 | regs.PCI_EXP_LNKCAP_DLLLARC if bridge else 1 << 22  # ASPM optionality; link active reporting
+    # ASPM optionality; link active reporting
+    reporting = 1 << 22 | regs.PCI_EXP_LNKCAP_DLLLARC if bridge else 1 << 22
     status = generation | lanes << 4 | regs.PCI_EXP_LNKSTA_SLC | (regs.PCI_EXP_LNKSTA_DLLLA if bridge else 0)
     # a downstream port may disable and retrain its link
     link_control = 0x0FFB if bridge else 0x03C3 | 0xC00
@@ -123,7 +124,8 @@ def resizable_bars(offset: int, bars: Iterable[Bar]) -> Capability:
     words: list[Bits] = []
     for number, bar in enumerate(rows):
         supported = sum(1 << size.bit_length() - 1 + 4 for size in bar.sizes_mib)
-        count = len(rows) << 5 if number == 0 else 0  # only the first one has their number
+        # only the first one has their number
+        count = len(rows) << 5 if number == 0 else 0
         now = (bar.size_bytes >> 20).bit_length() - 1
         words += Bits(4 + 8 * number, supported), Bits(8 + 8 * number, bar.index | count | now << 8, 0x3F00)
     return extended("resizable bar", regs.PCI_EXT_CAP_ID_REBAR, offset, words)

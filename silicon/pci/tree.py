@@ -112,7 +112,8 @@ class Tree:
                 self._below(port, present=not new & regs.PCI_EXP_LNKCTL_LD)
 
         config = port.function.config
-        config.on_write(regs.PCI_INTERRUPT_LINE, bridge_control)  # the dword with the bridge control register
+        # the dword with the bridge control register
+        config.on_write(regs.PCI_INTERRUPT_LINE, bridge_control)
         if (place := port.function.places.get("express")) is not None:
             config.on_write(place + regs.PCI_EXP_LNKCTL, link_control)
 

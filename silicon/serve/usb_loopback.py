@@ -193,7 +193,8 @@ class LoopbackHost(IBackend):  # type: ignore[misc]  # pyusb has no types
 
     def _hold(self, transfer: LoopbackTransfer) -> None:
         if sum(map(len, self._held)) + transfer.size_bytes > HELD_BYTES and self._held:
-            return  # full: retried when data has been fetched
+            # full: retried when data has been fetched
+            return
         pieces = range(0, max(transfer.size_bytes, 1), self._packet)
         self._held += (transfer.payload[at : at + self._packet] for at in pieces)
         self._finish(transfer)

@@ -214,7 +214,8 @@ class Session:
 
     def _bulk(self, command: Submit, payload: bytes) -> None:
         packet = self._packet_bytes.get(command.endpoint)
-        if packet is None:  # as on a bus: no endpoint answers
+        # as on a bus: no endpoint answers
+        if packet is None:
             self._send(wire.ret_submit(command, Status.EPROTO, 0))
             return
         empty_last = (

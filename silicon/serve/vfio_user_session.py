@@ -30,7 +30,8 @@ class Session:
 
     def __init__(self, function: ServedFunction, peer: Peer) -> None:
         self.function, self._peer = function, peer
-        self.agreed = False  # whether a version has been agreed on
+        # whether a version has been agreed on
+        self.agreed = False
         self.max_bytes = wire.MAX_DATA_BYTES
         self.takes_descriptors, self.takes_twin = True, False
         self.irqs = Irqs(function.irq_counts)

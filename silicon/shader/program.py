@@ -158,7 +158,8 @@ def _load(elf: bytes) -> CodeObject:
             for type_, rights, offset, address, _, size, memory, _ in headers
             if type_ == PT_LOAD
         )
-        places = [0] * len(sections)  # symbols of a linked object hold addresses
+        # symbols of a linked object hold addresses
+        places = [0] * len(sections)
         notes = [_cut(elf, one[2], one[5]) for one in headers if one[0] == PT_NOTE]
     elif kind == ET_REL:
         places, segments = _laid_out(elf, sections)
@@ -239,7 +240,8 @@ def _symbol(elf: bytes, table: tuple[Any, ...], at: int, places: list[int]) -> t
 def _relocations(elf: bytes, sections: list[tuple[Any, ...]], places: list[int]) -> Iterator[tuple[int, int, int, int]]:
     """Yield the relocations of loaded sections. Raises `GuestError` for one against an undefined symbol."""
     for section in sections:
-        is_linked = section[7] == 0  # of a dynamic object: not of a section
+        # of a dynamic object: not of a section
+        is_linked = section[7] == 0
         if section[1] != SHT_RELA or not (is_linked or sections[section[7]][2] & SHF_ALLOC):
             continue
         table, moved = sections[section[6]], 0 if is_linked else places[section[7]]

@@ -356,7 +356,8 @@ def test_a_release_chosen_twice_starts_from_the_base():
     pool = uvm.UVM_ALLOC_SEMAPHORE_POOL_PARAMS
     assert pool.at("595.45.04").at("545.29.06") is pool.at("545.29.06")
     assert (pool.at("595.45.04").at("545.29.06").SIZE, pool.at("545.29.06").at("595.45.04").SIZE) == (1184, 9248)
-    assert fsp.GSP_FMC_BOOT_PARAMS.at("580.142")() is not None  # its inner structs are of that very release
+    # its inner structs are of that very release
+    assert fsp.GSP_FMC_BOOT_PARAMS.at("580.142")() is not None
     small, large = rm_alloc.NV00DE_ALLOC_PARAMETERS, rm_alloc.NV00DE_ALLOC_PARAMETERS.at("545.29.06")
     small.pack_into(bytearray(16), 0, *[1] * len(small.leaves()))
     buffer = bytearray(b"\xee" * 16)

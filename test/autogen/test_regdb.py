@@ -159,7 +159,8 @@ def test_a_file_with_a_right_checksum_and_wrong_contents_is_an_error(folder):
             damaged[chance.randrange(16, len(damaged))] = chance.randrange(256)
         damaged[12:16] = zlib.crc32(damaged[16:]).to_bytes(4, "little")
         (folder / "one.bin").write_bytes(damaged)
-        with suppress(HeaderError):  # any other exception fails the test; contents that are sound may be read
+        # any other exception fails the test; contents that are sound may be read
+        with suppress(HeaderError):
             read_all(folder)
 
 

@@ -55,7 +55,8 @@ def test_a_bias_a_mask_and_rows_that_see_nothing(draw, numpy, computed):
     numpy.assert_close(found, numpy.attended(*arrays, bias=bias, scale=0.3), "float32")
     seen = draw.random((2, 1, 4, 90)) < 0.5
     seen[0, 0, 3] = False
-    seen[1, 0, :, :80] = False  # waves that see nothing, beside some that do
+    # waves that see nothing, beside some that do
+    seen[1, 0, :, :80] = False
     found = computed("float32", *arrays, mask=Tensor(seen))
     numpy.assert_close(found, numpy.attended(*arrays, seen), "float32")
     assert not found[0, 0, 3].any()
@@ -119,7 +120,8 @@ def test_every_key_is_moved_once_and_waves_share_them():
     assert explained.bytes_moved == 2 * 2 * (32 * 128 + 8 * 4096 * 128)
     assert kernel.cost.bound == "memory"
     roles = {(axis.name, axis.role): axis.size for axis in kernel.step.lowered.axes}
-    assert roles["part", "reduce"] == 16  # lanes of 16 bytes for a key of 256
+    # lanes of 16 bytes for a key of 256
+    assert roles["part", "reduce"] == 16
     assert roles["slice", "loop"] * roles["k", "unroll"] == 4096
     assert roles["k", "unroll"] % roles["keys", "reduce"] == 0
 

@@ -113,7 +113,8 @@ def test_every_candidate_computes_the_same(name, sample):
         names.add(binary.name)
         scale = np.abs(expected).max()
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale, err_msg=str(choice))
-    assert len(names) == tried  # programs are kept by name: another shape is another one
+    # programs are kept by name: another shape is another one
+    assert len(names) == tried
 
 
 BESIDE = {  # name: tensors that are roots of one kernel, what NumPy says they are

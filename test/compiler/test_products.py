@@ -36,7 +36,8 @@ def test_narrow_factors_go_through_matrix_instructions(kind, rows, columns, deep
     rounding = 0 if np.issubdtype(kind, np.integer) else 2.0**-8 if kind is ml_dtypes.bfloat16 else 2.0**-11
     assert np.abs(found.astype(np.float64) - exact).max() <= rounding * np.abs(exact).max()
     (binary,) = graph.binaries
-    assert b"\xcc" in binary.code  # VOP3P, where the matrix instructions are
+    # VOP3P, where the matrix instructions are
+    assert b"\xcc" in binary.code
     from ringup.compiler.isa.amd import processor
 
     names = [one.form.name for _, one in processor("gfx1100").walk(binary.code) if one is not None]

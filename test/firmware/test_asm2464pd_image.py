@@ -66,7 +66,8 @@ def test_the_frame_is_length_body_marker_sum_and_crc():
 
 def test_a_stock_image_has_the_published_size_and_is_cut_where_the_flash_cuts_it(image):
     parsed = parse(image, "x.bin")
-    assert len(image) == 98016  # AS_USB4_231204_85_00_00.bin and 240417 alike
+    # AS_USB4_231204_85_00_00.bin and 240417 alike
+    assert len(image) == 98016
     assert [len(part) for part in parsed.parts] == [0xFF00, 98016 - 0xFF00]
     assert b"".join(parsed.parts) == image
 
@@ -74,17 +75,20 @@ def test_a_stock_image_has_the_published_size_and_is_cut_where_the_flash_cuts_it
 def test_the_version_is_written_as_files_are_named(image):
     assert parse(image, "x.bin").version == "240417_85_00_00"
     assert parse(build(body("231204850000")), "x.bin").version == "231204_85_00_00"
-    assert parse(build(body(size=0x4000)), "open.bin").version == ""  # not stock's length: the bytes are code
+    # not stock's length: the bytes are code
+    assert parse(build(body(size=0x4000)), "open.bin").version == ""
     assert version_text(bytes.fromhex("0000ed540660")) == ""
 
 
 @pytest.mark.parametrize(("exit_code", "flavour"), [(0x0A, "stock"), (0x05, "patched"), (0x0B, "modified")])
 def test_the_byte_that_the_patch_changes_tells_patched_from_stock(exit_code, flavour):
     content = bytearray(body())
-    content[0x2A0E] = exit_code  # patch.py: file 0x2a12, 0a to 05
+    # patch.py: file 0x2a12, 0a to 05
+    content[0x2A0E] = exit_code
     assert parse(build(bytes(content)), "x.bin").flavour == flavour
     content[0x200:0x203] = bytes.fromhex("241129")
-    assert parse(build(bytes(content)), "x.bin").flavour == "stock"  # the place means nothing in another version
+    # the place means nothing in another version
+    assert parse(build(bytes(content)), "x.bin").flavour == "stock"
 
 
 @pytest.mark.parametrize(

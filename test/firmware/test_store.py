@@ -209,7 +209,8 @@ def test_a_folder_that_may_not_be_looked_into_is_named(tmp_path, monkeypatch):
     def refuse(path, **_):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    monkeypatch.setattr("pathlib.Path.stat", refuse)  # the tests may run as root, whom no mode stops
+    # the tests may run as root, whom no mode stops
+    monkeypatch.setattr("pathlib.Path.stat", refuse)
     with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin cannot be accessed: Permission denied"):
         Store([tmp_path]).load(NAME)
 

@@ -80,7 +80,8 @@ def main() -> int:
     args = parser.parse_args()
     kernel_root = boot_files.set_up("setup.sh", boot_files.cache_folder() / "guest-kernel")
     image, modules = boot_files.packaged(kernel_root) if args.kernel is None else (args.kernel, [])
-    every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)  # a kernel without modules has no USB
+    # a kernel without modules has no USB
+    every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)
     files = (args.only,) if args.only else every
     work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
     try:

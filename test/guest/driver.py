@@ -98,7 +98,8 @@ def test_over_vfio_behind_the_iommu(story):
     assert bound.status == 0, bound.output
     said = story.up()
     assert said["card"]["chip"] == "navi31"
-    assert found(said) == found(story.up()) == "cold"  # the kernel resets what is opened and closed
+    # the kernel resets what is opened and closed
+    assert found(said) == found(story.up()) == "cold"
     info = story.ringup(f"info {story.name}")
     assert "24560 MiB" in info.output
     assert "vfio" in story.ringup("doctor").output
@@ -262,9 +263,8 @@ def test_a_card_that_is_asked_to_leave_while_it_copies(story):
     wait_for(story, f"grep -q -e ENDED -e Traceback {log}")
     assert "ENDED DeviceLost" in story.guest.check(f"tail -n 3 {log}")
     story.address = story.guest.plug(story.served.sockets[0], 1)
-    assert all(
-        "DMA" in event and "bus address" in event for event in story.served.violations()
-    )  # the kernel took its memory back
+    # the kernel took its memory back
+    assert all("DMA" in event and "bus address" in event for event in story.served.violations())
 
 
 def test_over_sysfs_with_huge_pages(story):
@@ -279,7 +279,8 @@ with contextlib.closing(pci.open("{story.address}", path="sysfs")) as device:
 """
     )
     assert done.status == 0, done.output
-    assert len(done.output.split()) <= 3, done.output  # two pages of 2 MiB, or one piece where they are neighbours
+    # two pages of 2 MiB, or one piece where they are neighbours
+    assert len(done.output.split()) <= 3, done.output
 
 
 def test_taken_from_amdgpu_and_given_back(story):

@@ -140,7 +140,8 @@ def test_sysfs_memory_is_where_the_card_is_told(edu, size):
         assert bytes(memory.view) == bytes(size)
         assert sum(length for _, length in memory.runs()) == size
         assert all(start % 4096 == 0 for start, _ in memory.runs())
-        if size > 4096:  # of the eight 2 MiB pages that the kernel was told to keep
+        # of the eight 2 MiB pages that the kernel was told to keep
+        if size > 4096:
             assert len(list(memory.runs())) <= -(-size // (2 << 20))
         round_trip(device, memory, 0)
         round_trip(device, memory, size - 4096 + 256)
@@ -168,7 +169,8 @@ def test_pinned_pages_stay_where_they_are_while_the_kernel_compacts_memory(edu):
     try:
         held = [device.alloc_host(4096) for _ in range(256)]
         for memory in held[::2]:
-            memory.free()  # holes, for the kernel to close
+            # holes, for the kernel to close
+            memory.free()
         kept = held[1::2]
         for memory in kept:
             memory.view[:8] = memory.bus_addr().to_bytes(8, "little")
@@ -229,7 +231,8 @@ def test_a_card_that_lost_its_addresses_is_given_them_anew(edu):
     with (edu.path / "config").open("r+b", buffering=0) as config:
         os.pwrite(config.fileno(), bytes(4), regs.PCI_BASE_ADDRESS_0)
     assert stale(edu)
-    with contextlib.suppress(NotSupported):  # looked for anew, its group may be a new one, which translates again
+    # looked for anew, its group may be a new one, which translates again
+    with contextlib.suppress(NotSupported):
         pci.open(edu.address).close()
     assert not stale(edu)
     KERNEL.write(edu.path / "iommu_group/type", "identity", "letting physical addresses through")
@@ -282,7 +285,8 @@ def test_bind_shows_its_plan_and_takes_the_whole_group(crowded, shared, capsys):
     assert (crowded.driver, shared.driver) == ("vfio-pci", "vfio-pci")
     device = pci.open(crowded.address)
     try:
-        assert device.resets() == ("slot",)  # both functions of the slot are in the group that is held
+        # both functions of the slot are in the group that is held
+        assert device.resets() == ("slot",)
         device.bars[0].write64(DMA_COUNT, 0x123)
         device.reset("slot")
         assert device.bars[0].read32(ID) == EDU_ID
@@ -393,9 +397,8 @@ def test_a_card_with_a_kernel_driver_goes_there_and_back(rng, capsys):
         assert device.resets() == ("function", "slot")
         device.reset("function")
         assert device.config.read(regs.PCI_COMMAND, 2) & regs.PCI_COMMAND_MEMORY
-        with pytest.raises(
-            LinkDown, match="link"
-        ):  # the emulated port shows no active link behind a reset for a PCI Express card
+        # the emulated port shows no active link behind a reset for a PCI Express card
+        with pytest.raises(LinkDown, match="link"):
             device.reset("slot")
         assert device.interrupts.vectors >= 2
         assert device.interrupts.wait(1000) == ()

@@ -127,7 +127,8 @@ def test_rung_03_memory(story):
     story.sees(r"RAM width 384bits GDDR6")
     story.sees(r"PCIE GART of 512M enabled")
     total = int(story.read(f"{DEVICE}/mem_info_vram_total"))
-    assert 0 <= (vram_mib << 20) - total <= 64 << 20  # what the kernel keeps for itself
+    # what the kernel keeps for itself
+    assert 0 <= (vram_mib << 20) - total <= 64 << 20
     hub = story.served.call(lambda: story.served.cards[0].mmhub.cells["MMVM_CONTEXT0_CNTL"])
     assert hub & 1
 
@@ -149,7 +150,8 @@ def test_rung_04_psp_takes_the_distributions_firmware(story):
     }
     for name, file in files.items():
         image = next(folder.rglob(f"{file}.bin")).read_bytes()
-        assert versions[name] == int.from_bytes(image[16:20], "little"), name  # common_firmware_header.ucode_version
+        # common_firmware_header.ucode_version
+        assert versions[name] == int.from_bytes(image[16:20], "little"), name
     psp = story.served.cards[0].psp
     assert story.served.call(lambda: psp.alive)
     assert "psp gfx command" not in story.log
@@ -210,7 +212,8 @@ def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path)
     found = order_beside_linux.differences(
         order_beside_linux.tables(), order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()
     )
-    assert [one for one in found if one.kind != "neither"] == []  # those steps are our driver's alone
+    # those steps are our driver's alone
+    assert [one for one in found if one.kind != "neither"] == []
 
 
 SENSORS = {
@@ -293,7 +296,8 @@ def test_drivers_take_turns_without_a_restart(story, tmp_path):
     QUIRK: before rung 14, whose bad packet has the kernel leak a reference to its process
     (kfd_dqm_suspend_bad_queue_mes), and so to the module.
     """
-    dumps = "/sys/class/devcoredump/devcd*/data"  # of the jobs that failed; they hold the module
+    # of the jobs that failed; they hold the module
+    dumps = "/sys/class/devcoredump/devcd*/data"
     story.guest.check(f"for dump in {dumps}; do echo 1 > $dump; done 2>/dev/null; true")
     wait_for(story, f"! ls {dumps} 2>/dev/null")
     holders = story.guest.run(
@@ -336,7 +340,8 @@ def test_rung_14_tinygrad_over_kfd(story):
 
 def test_rung_14_rocm_runtime(story, programs):
     assert others.rocr(story.guest, programs, story.served.cards[0].chip.gc.core.compute_units) == []
-    seen = story.served.violations()  # of the packet whose error the program wants back, with and without interrupts
+    # of the packet whose error the program wants back, with and without interrupts
+    seen = story.served.violations()
     assert len(seen) == 2
     assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
 

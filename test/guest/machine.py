@@ -132,7 +132,8 @@ class Guest:
         self._channel: socket.socket | None = None
         self._monitor: Qmp | None = None
         self._unread = b""
-        self._answers: dict[str, Result] = {}  # of commands that nobody waits for any more, too
+        # of commands that nobody waits for any more, too
+        self._answers: dict[str, Result] = {}
         self._log = ""
 
     def __enter__(self) -> Self:
@@ -333,7 +334,8 @@ class Guest:
             ["intel-iommu,intremap=on,caching-mode=on"] if self._iommu else []
         )  # ORDER: before the devices that it translates for
         for slot in range(1, SLOTS + 1):
-            reserved = "pref64-reserve=64G,mem-reserve=64M"  # a card that comes later needs room behind its port
+            # a card that comes later needs room behind its port
+            reserved = "pref64-reserve=64G,mem-reserve=64M"
             place = f"addr={port_number(slot):#x}"
             devices.append(f"pcie-root-port,id=slot{slot},chassis={slot},{place},{reserved}")
         return devices + [json.dumps(card(path, slot)) for slot, path in enumerate(self._cards, 1)]

@@ -25,7 +25,8 @@ class Qmp:
         """Take over the `connection`, which the emulator greets on first."""
         self._connection = connection
         self._unread = b""
-        self.events: list[dict[str, Any]] = []  # all that have come, oldest first
+        # all that have come, oldest first
+        self.events: list[dict[str, Any]] = []
         self._greeted = False
 
     def command(self, name: str, /, **arguments: object) -> Any:  # whatever the command's answer is

@@ -264,7 +264,8 @@ def test_what_the_kernel_will_not_take_is_an_error_and_leaves_nothing(opened):
     assert caught.value.errno == errno.ENOMEM
     with pytest.raises(usb.core.USBError):
         opened.submit(0x85, 64)
-    assert opened.host.alloc_streams(opened.handle, 4, (0x81,)) == 0  # vhci has none, and says so politely
+    # vhci has none, and says so politely
+    assert opened.host.alloc_streams(opened.handle, 4, (0x81,)) == 0
     assert opened.host.in_flight == 0
 
 

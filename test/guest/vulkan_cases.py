@@ -494,9 +494,8 @@ def matrix16(wave: int) -> Case:
     random = _random("matrix16")
     a, b = random.integers(-30, 30, (M, K)).astype("f2"), random.integers(-30, 30, (K, N_)).astype("f2")
     c = random.integers(-1000, 1000, (M, N_)).astype("f4")
-    answer = (a.astype("i8") @ b.astype("i8") + c.astype("i8")).astype(
-        "f4"
-    )  # whole numbers: no order of the sum rounds
+    # whole numbers: no order of the sum rounds
+    answer = (a.astype("i8") @ b.astype("i8") + c.astype("i8")).astype("f4")
     options = (f"groups={N_ // 16},{M // 16},1", f"spec=0:{wave},1:{K}")
     return Case([a, b, c], {2: ("f4", equal(answer))}, options)
 

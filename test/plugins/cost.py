@@ -55,7 +55,8 @@ class Speed:
 
     def __init__(self, measure=measure_ms):
         self._measure = measure
-        measure()  # the first time is slower: memory and the interpreter's caches are cold
+        # the first time is slower: memory and the interpreter's caches are cold
+        measure()
         self._recent = deque(maxlen=KEPT)
         self._measured_at = None
         self.factors = []

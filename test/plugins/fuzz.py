@@ -105,7 +105,8 @@ class Run:
         self.share = self.seconds
         self.begun = {}
         self.spent = {}
-        self.counts = [0, 0]  # cases that ran, cases left out
+        # cases that ran, cases left out
+        self.counts = [0, 0]
 
     def share_out(self, items):
         functions = {}

@@ -54,7 +54,8 @@ def test_explicit_arguments_lie_where_the_compiler_put_them(program):
     packed = Packer(program.kernel("scale")).pack(
         [Memory(0x1_2345_6000), 0xFFFF_0000_1000, 2, -5], Launch.of(4, (64, 2))
     )
-    assert packed == struct.pack("<QQfi", 0x1_2345_6000, 0xFFFF_0000_1000, 2.0, -5)  # an int for a float becomes one
+    # an int for a float becomes one
+    assert packed == struct.pack("<QQfi", 0x1_2345_6000, 0xFFFF_0000_1000, 2.0, -5)
 
 
 def test_hidden_arguments_say_what_the_launch_is(program):
@@ -73,7 +74,8 @@ def test_hidden_arguments_say_what_the_launch_is(program):
         each = hidden[f"hidden_{kind}"]
         return int.from_bytes(packed[each.offset : each.offset + each.size_bytes], "little")
 
-    assert [seen(f"block_count_{axis}") for axis in "xyz"] == [15, 17, 1]  # 1000 = 15 * 64 + 40, 70 = 17 * 4 + 2
+    # 1000 = 15 * 64 + 40, 70 = 17 * 4 + 2
+    assert [seen(f"block_count_{axis}") for axis in "xyz"] == [15, 17, 1]
     assert [seen(f"group_size_{axis}") for axis in "xyz"] == [64, 4, 1]
     assert [seen(f"remainder_{axis}") for axis in "xyz"] == [40, 2, 0]
     assert [seen(f"global_offset_{axis}") for axis in "xyz"] == [0, 0, 0]
@@ -92,7 +94,8 @@ def test_the_next_launch_has_its_own_hidden_arguments(program):
 def test_dynamic_lds_is_counted_and_must_be_there(program):
     packer = Packer(program.kernel("many"))
     args = [bytes(16), 0, 0, 0.0, 0, 256, 0, 32]
-    assert packer.dynamic_lds_bytes(args) == 292  # 132 + 256 = 388, aligned to 392, + 32, less 132
+    # 132 + 256 = 388, aligned to 392, + 32, less 132
+    assert packer.dynamic_lds_bytes(args) == 292
     packer.pack(args, Launch.of(1, 64, 292))
     with pytest.raises(ValueError, match="its arrays in LDS need 292 dynamic bytes, the launch brings 291"):
         packer.pack(args, Launch.of(1, 64, 291))

@@ -138,13 +138,13 @@ def test_an_object_without_metadata_is_known_by_its_descriptor(llvm_tool, wave32
     ]
     assert kernel.system_sgprs == ("workgroup_id_x", "workgroup_id_z", "workgroup_info")
     assert (kernel.wave_size, kernel.kernarg_bytes, kernel.dynamic_stack) == (64 >> wave32, 24, True)
-    assert kernel.rsrc1 & 0x3F == (1 if wave32 else 2)  # 9 VGPRs: blocks of 8 or of 4, less one
+    # 9 VGPRs: blocks of 8 or of 4, less one
+    assert kernel.rsrc1 & 0x3F == (1 if wave32 else 2)
     assert kernel.rsrc2 & 0x3F == 13 << 1 | 1  # user_sgpr, scratch_en
     assert kernel.rsrc3 == 3 << 4
     assert kernel.arguments is None
-    assert (
-        parse(data, stack_bytes=4096).kernel("k").scratch_bytes_per_item == 4096
-    )  # no fixed ones, a stack of unknown depth
+    # no fixed ones, a stack of unknown depth
+    assert parse(data, stack_bytes=4096).kernel("k").scratch_bytes_per_item == 4096
     assert kernel.rsrc2_with_lds(0) >> 15 & 0x1FF == 3  # 1040 bytes in units of 512
     assert kernel.rsrc2_with_lds(512) >> 15 & 0x1FF == 4
 
@@ -272,7 +272,8 @@ def test_relocations_that_do_not_fit_are_told():
 
 def test_every_processor_has_the_number_that_llvm_gives_it(llvm_tool):
     for mach, name in processors.PROCESSORS.items():
-        if name in ("gfx940", "gfx941"):  # LLVM dropped them; AMDGPUUsage lists 0x40 and 0x4b
+        # LLVM dropped them; AMDGPUUsage lists 0x40 and 0x4b
+        if name in ("gfx940", "gfx941"):
             continue
         data = assembled(llvm_tool, "s_endpgm", name)
         assert struct.unpack_from("<B", data, 48) == (mach,), name

@@ -105,7 +105,8 @@ def test_the_object_for_a_chip_is_chosen(compile_cl):
         "hipv4-amdgcn-amd-amdhsa--gfx1201",
         "hipv4-amdgcn-amd-amdhsa--gfx11-generic",
     )
-    generic = bytes(48) + bytes((0x54, 0, 0, 1))  # of an ELF header: gfx11-generic, version 1
+    # of an ELF header: gfx11-generic, version 1
+    generic = bytes(48) + bytes((0x54, 0, 0, 1))
     data = host(packed(bundle((one, other, generic), ids)).ljust(1 << 16, b"\0") + bundle((two, b"", b""), ids))
     assert list(parse(data, chip="gfx1100", kernel="first").kernels) == ["first"]
     assert list(parse(data, chip="gfx1100", kernel="seco").kernels) == ["second"]

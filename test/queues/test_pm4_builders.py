@@ -186,9 +186,8 @@ def test_a_word_of_another_version_goes_to_the_register_it_was_made_from():
 
 
 def test_large_copies_of_the_processor_wait_once_at_the_end():
-    packets = Pm4(NAVI31).copy_memory(
-        VA, 0x1000, 0x8000
-    )  # radv_cp_dma.c: at most 32767 bytes, down to a multiple of 32
+    # radv_cp_dma.c: at most 32767 bytes, down to a multiple of 32
+    packets = Pm4(NAVI31).copy_memory(VA, 0x1000, 0x8000)
     assert packets[:7] == [0xC005_5000, 0x6030_0000, 0x1000, 0, 0x2345_6780, 1, 0x7FE0]
     assert packets[7:] == [0xC005_5000, 0xE030_0000, 0x8FE0, 0, 0x2345_E760, 1, 0x20]
 

@@ -122,15 +122,15 @@ def test_a_barrier_waits_and_forgets_what_shaders_read_through():
 def test_an_indirect_buffer_of_a_users_queue_names_no_address_space():
     # ROCr amd_gpu_pm4.h, PM4_INDIRECT_BUFFER_DW3: IB_SIZE 19:0, IB_VALID 23
     assert Pm4Commands(NAVI31).call(0x1_2345_6780, 64, 0) == to_bytes([0xC002_3F00, 0x2345_6780, 1, 0x0080_0010])
-    for bits, select in ((64, 2), (32, 1)):  # soc21d.h, PACKET3_RELEASE_MEM_DATA_SEL: send 64 bits, send 32
+    # soc21d.h, PACKET3_RELEASE_MEM_DATA_SEL: send 64 bits, send 32
+    for bits, select in ((64, 2), (32, 1)):
         commands = Pm4Commands(NAVI31, interrupts=False, word_bits=bits)
         ((at, form, _),) = commands.signal_places
         signal = commands.signal(0x9_0000, 5)
         assert struct.unpack_from("<I", signal, 8)[0] >> 29 == select
         assert (8 * form.size, form.unpack_from(signal, at)) == (bits, (5,))
-    assert Pm4Commands(NAVI31).pad == to_bytes(
-        [0xFFFF_1000]
-    )  # gfx_v11_0_ring_funcs_compute: PACKET3(PACKET3_NOP, 0x3FFF)
+    # gfx_v11_0_ring_funcs_compute: PACKET3(PACKET3_NOP, 0x3FFF)
+    assert Pm4Commands(NAVI31).pad == to_bytes([0xFFFF_1000])
 
 
 def test_padding_is_one_packet():
@@ -183,7 +183,8 @@ def test_a_filled_template_is_the_stream_built_with_those_values(version):
     template.patch(patched, 8, **values)
     assert patched == b"\xaa" * 8 + to_bytes(built)
     filled = bytearray(b"\xaa" * (len(template.data) + 16))
-    names = sorted(values)  # in another order than they lie
+    # in another order than they lie
+    names = sorted(values)
     stored = [template.holes[name].stored(values[name], name) for name in names]
     template.filler(*names)(filled, 8, *stored)
     assert filled == b"\xaa" * 8 + to_bytes(built) + b"\xaa" * 8

@@ -94,7 +94,8 @@ def test_commands_can_be_put_into_the_ring_by_the_queue_itself(machine, wptr):
         toy.queue.submit(toy.stream(*notes), put=put).wait()
         expected += notes
     assert toy.notes == expected
-    assert 30 < len(puts) < 40  # twice where the commands run over the ring's end
+    # twice where the commands run over the ring's end
+    assert 30 < len(puts) < 40
 
 
 def test_who_puts_commands_may_not_submit_more_than_was_left_for_that(machine):
@@ -155,7 +156,8 @@ def test_a_queue_waits_for_another_before_it_goes_on(machine):
     stream.wait_for(slow)
     after = second.queue.submit(stream)
     while not after.done:
-        for engine in (second, first):  # the waiting engine gets the first turn
+        # the waiting engine gets the first turn
+        for engine in (second, first):
             engine.step()
         assert not second.notes or len(first.notes) == 20
     assert second.notes == [1]
@@ -303,7 +305,8 @@ def keep(toy, stream, copies=2):
 def test_a_kept_stream_runs_with_the_values_it_had_when_submitted(machine, copies, padded):
     toy = machine.queue(padded=padded)
     kept, freed = keep(toy, toy.stream(1, 2), copies)
-    place = PACKET_BYTES + 8  # behind `begin`: the first note's number
+    # behind `begin`: the first note's number
+    place = PACKET_BYTES + 8
     wanted = []
     for n in range(30):
         kept.patch(place, 1000 + n)

@@ -28,9 +28,8 @@ def test_lost_work_stays_lost_and_later_work_is_done(machine, word_bits, start):
     lost = [toy.queue.submit(toy.stream(number)) for number in (2, 3)]
     reset(toy)
     machine.stuck = False
-    later = [
-        toy.queue.submit(toy.stream(number)) for number in range(10, 40)
-    ]  # round the ring, over the places of the lost
+    # round the ring, over the places of the lost
+    later = [toy.queue.submit(toy.stream(number)) for number in range(10, 40)]
     later[-1].wait()
     assert toy.notes == [1, *range(10, 40)]
     assert later[0].value == lost[-1].value + 1
@@ -69,7 +68,8 @@ def test_arguments_and_kept_streams_of_lost_work_come_back(machine):
     reset(toy)
     machine.stuck = False
     assert toy.queue._args.take(2048, 0) == 0
-    kept.patch(24 + 8, 6)  # the note's number, behind the packet that begins a stream
+    # the note's number, behind the packet that begins a stream
+    kept.patch(24 + 8, 6)
     kept.submit().wait()
     assert toy.notes == [6]
     kept.free()

@@ -17,7 +17,8 @@ def execute(memory, dwords, version):
     """Run COPY_LINEAR, its sub-window, CONSTANT_FILL and NOP. All copies since the last NOP may be under way at
     once.
     """
-    busy = []  # ranges that copies since the last NOP write
+    # ranges that copies since the last NOP write
+    busy = []
     at = 0
     while at < len(dwords):
         head, *rest = dwords[at : at + 13]
@@ -95,7 +96,8 @@ def test_overlapping_copies_go_in_the_safe_direction_each_behind_the_one_before(
     s = Sdma((6, 0, 0))
     up = copy_all(s, 0x1100, 0x1000, 0x280)
     assert copies(up) == [(0x1200, 0x1300, 0x80), (0x1100, 0x1200, 0x100), (0x1000, 0x1100, 0x100)]
-    assert up[7] == up[15] == 0  # NOP: the engine waits for its copies
+    # NOP: the engine waits for its copies
+    assert up[7] == up[15] == 0
     assert copies(copy_all(s, 0x1000, 0x1100, 0x280)) == [
         (0x1100, 0x1000, 0x100),
         (0x1200, 0x1100, 0x100),
@@ -157,7 +159,8 @@ def test_large_rectangles_are_cut_into_tiles(version):
     assert memory == expected
     tall = copy_rect_all(Sdma(version), 1 << 32, 64, 0, 32, 16, 20000)
     assert [tall[at + 11] >> 16 for at in range(0, len(tall), 13)] == [16383, 3615]
-    assert (tall[13 + 6], tall[13 + 7]) == (16384 * 64, 1)  # the second tile's target, low and high
+    # the second tile's target, low and high
+    assert (tall[13 + 6], tall[13 + 7]) == (16384 * 64, 1)
 
 
 def test_rows_closer_than_they_are_wide_are_refused():

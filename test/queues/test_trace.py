@@ -47,7 +47,8 @@ class Read:
         self.tracks, self.slices, self.instants, self.points, self.flows = {}, [], [], [], {}
         began = {}
         packets = [dict(fields(packet)) for number, packet in fields(data) if number == 1]
-        assert packets[0] == {10: 1, 13: 1}  # trusted_packet_sequence_id; SEQ_INCREMENTAL_STATE_CLEARED
+        # trusted_packet_sequence_id; SEQ_INCREMENTAL_STATE_CLEARED
+        assert packets[0] == {10: 1, 13: 1}
         assert {packet[10] for packet in packets} == {1}
         for packet in packets[1:]:
             if 60 in packet:

@@ -65,7 +65,8 @@ def test_workers_add_up(clock):
     counter = counter_on(3.0)
     counter.pytest_testnodedown(node)
     counter.pytest_testnodedown(node)
-    assert counter.files == {"a.py": 40.0}  # a file may be shared by workers
+    # a file may be shared by workers
+    assert counter.files == {"a.py": 40.0}
     assert counter.slowness() == 3.0
 
 

@@ -201,9 +201,8 @@ class Ram(threading.Thread):
         self.asked = []
         self.others = b""  # what else came
         self._ends, self._end = socket.socketpair()
-        self._poll = (
-            select.poll()
-        )  # takes descriptors of any number, of which a worker with many tests behind it has some
+        # takes descriptors of any number, of which a worker with many tests behind it has some
+        self._poll = select.poll()
         for one in (sock, self._ends):
             self._poll.register(one, select.POLLIN)
         sock.setblocking(True)

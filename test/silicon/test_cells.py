@@ -45,7 +45,8 @@ def test_hooks_answer_reads_and_hear_writes(gc):
     gc.on_write("CP_MQD_BASE_ADDR", heard.append)
     gc.on_read("CP_STAT", lambda: 0x8000_0000)
     gc.write(MQD_BASE, 3)
-    gc["CP_MQD_BASE_ADDR"] = 4  # the block's own hand rings no bell
+    # the block's own hand rings no bell
+    gc["CP_MQD_BASE_ADDR"] = 4
     assert heard == [3]
     assert gc.read(gc.address("CP_STAT")) == 0x8000_0000
 
@@ -63,7 +64,8 @@ def test_a_written_one_clears_and_the_hook_hears_what_was_written(gc):
     gc.on_write("CP_MQD_BASE_ADDR", heard.append)
     gc["CP_MQD_BASE_ADDR"] = 0xFF
     gc.write(MQD_BASE, 0x35)
-    assert gc["CP_MQD_BASE_ADDR"] == 0x3A  # bits 3:0: 1111 less 0101; the others are stored
+    # bits 3:0: 1111 less 0101; the others are stored
+    assert gc["CP_MQD_BASE_ADDR"] == 0x3A
     assert heard == [0x35]
 
 
@@ -81,7 +83,8 @@ def test_each_bank_has_its_value(gc):
 
 
 def test_fields_are_named_as_in_the_header(gc):
-    gc.put("CP_HQD_PQ_CONTROL", QUEUE_SIZE=9, PRIV_STATE=1)  # QUEUE_SIZE 5:0, PRIV_STATE 30: gc_11_0_0_sh_mask.h
+    # QUEUE_SIZE 5:0, PRIV_STATE 30: gc_11_0_0_sh_mask.h
+    gc.put("CP_HQD_PQ_CONTROL", QUEUE_SIZE=9, PRIV_STATE=1)
     assert gc["CP_HQD_PQ_CONTROL"] == 0x4000_0009
     assert gc.get("CP_HQD_PQ_CONTROL", "queue_size") == 9
     with pytest.raises(ValueError, match="cannot hold 0x40"):
@@ -153,7 +156,8 @@ def test_what_is_not_modelled_is_kept_and_noted_once_each_way(tabled):
 
 def test_what_starts_something_that_is_lacking_raises_and_is_not_stored(tabled):
     gc, told = tabled
-    for value in (1, 1 << 4):  # PERFMON_STATE 3:0, SPM_PERFMON_STATE 7:4: gc_11_0_0_sh_mask.h
+    # PERFMON_STATE 3:0, SPM_PERFMON_STATE 7:4: gc_11_0_0_sh_mask.h
+    for value in (1, 1 << 4):
         with pytest.raises(
             Unmodelled, match=r"gc\.CP_PERFMON_CNTL\.(SPM_)?PERFMON_STATE was set to 0x1: performance counters"
         ):
@@ -169,11 +173,13 @@ def test_what_starts_something_that_is_lacking_raises_and_is_not_stored(tabled):
 
 def test_reserved_bits_are_noted_once_unless_the_row_knows_them(tabled):
     gc, told = tabled
-    gc.write(gc.address("CP_HQD_VMID"), 0xF)  # VMID 3:0, IB_VMID 11:8, VQID 25:16
+    # VMID 3:0, IB_VMID 11:8, VQID 25:16
+    gc.write(gc.address("CP_HQD_VMID"), 0xF)
     assert told == []
     gc.write(gc.address("CP_HQD_VMID"), 0x8000_0001)
     gc.write(gc.address("CP_HQD_VMID"), 0x8000_0002)
-    gc.write(MQD_BASE, 0x1003)  # BASE_ADDR 31:2, and two spare bits
+    # BASE_ADDR 31:2, and two spare bits
+    gc.write(MQD_BASE, 0x1003)
     assert told == [
         (
             "gc",

@@ -133,7 +133,8 @@ def test_d3hot_costs_the_state_of_a_function_that_does_not_keep_it(keeps_state, 
     gpu = make(keeps_state=keeps_state)
     gpu.write(COMMAND, MEMORY, 2)
     gpu.write(0x54, 3, 2)
-    assert gpu.read(COMMAND, 2) == MEMORY  # configuration space stays readable
+    # configuration space stays readable
+    assert gpu.read(COMMAND, 2) == MEMORY
     gpu.write(0x54, 0, 2)
     assert gpu.read(COMMAND, 2) == left
     assert gpu.resets == ([] if keeps_state else ["d3hot"])
@@ -142,7 +143,8 @@ def test_d3hot_costs_the_state_of_a_function_that_does_not_keep_it(keeps_state, 
 def test_a_function_level_reset_clears_all_but_what_is_sticky():
     gpu = make(flr=True)
     gpu.write(COMMAND, MEMORY, 2)
-    gpu.write(0x158, 0x0010_0000)  # AER: mask unsupported requests
+    # AER: mask unsupported requests
+    gpu.write(0x158, 0x0010_0000)
     gpu.write(0x6C, 0xA910, 2)  # Initiate FLR
     assert gpu.resets == ["flr"]
     assert gpu.read(COMMAND, 2) == 0
@@ -175,8 +177,10 @@ def test_an_unsupported_request_is_logged_until_it_is_cleared(gpu):
 
 
 def test_a_resizable_bar_offers_sizes_and_takes_one(gpu):
-    assert gpu.read(0x204) == 0x0000_7000  # 256, 512 and 1024 MiB: bits 12 to 14
-    assert gpu.read(0x208) & 0x3FE7 == 0x0820  # one such BAR, number 0, 2**8 MiB
+    # 256, 512 and 1024 MiB: bits 12 to 14
+    assert gpu.read(0x204) == 0x0000_7000
+    # one such BAR, number 0, 2**8 MiB
+    assert gpu.read(0x208) & 0x3FE7 == 0x0820
     gpu.write(0x208, 10 << 8)
     assert gpu.sizes[0] == 1 << 30
     gpu.write(0x10, 0xFFFF_FFFF)
@@ -234,7 +238,8 @@ def test_without_msi_the_level_of_intx_is_shown_and_signalled(gpu):
 def test_a_masked_vector_stays_pending_until_it_is_unmasked():
     gpu = make(maskable=True, vectors_log2=2)
     gpu.write(COMMAND, MASTER, 2)
-    gpu.write(0xA2, 0x21, 2)  # enabled, four vectors granted
+    # enabled, four vectors granted
+    gpu.write(0xA2, 0x21, 2)
     gpu.write(0xB0, 0b0100)
     gpu.interrupt(2)
     gpu.interrupt(1)

@@ -47,7 +47,8 @@ def test_nothing_below_a_port_is_reached_before_its_buses_are_numbered(tree):
 
 def test_buses_numbered_by_hand_lead_to_the_functions(tree):
     tree.bus = 5
-    tree.write(5, 0, 0, 0x18, 0x0020_1005)  # primary 5, secondary 0x10, subordinate 0x20
+    # primary 5, secondary 0x10, subordinate 0x20
+    tree.write(5, 0, 0, 0x18, 0x0020_1005)
     assert tree.read(0x10, 0, 0, 0x0) == 0x1478_1002
     tree.write(0x10, 0, 0, 0x18, 0x0020_1110)
     assert tree.read(0x11, 0, 0, 2, 2) == 0x744C

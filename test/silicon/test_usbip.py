@@ -211,7 +211,8 @@ def test_an_asked_for_empty_packet_ends_a_full_one(peer):
     out = peer.submit(0x02, bytes(1024), flags=0x40)
     assert peer.answer(into_host=False)[:4] == (3, out, 0, 1024)
     number = peer.submit(0x81, 4096)
-    assert peer.answer()[:4] == (3, number, 0, 1024)  # without the empty packet it would wait for more
+    # without the empty packet it would wait for more
+    assert peer.answer()[:4] == (3, number, 0, 1024)
 
 
 def test_a_stalled_endpoint_stays_so_until_its_halt_is_cleared(peer):

@@ -75,7 +75,8 @@ def far(host, enclosure):
 
 def test_its_descriptors_and_registers(far):
     status, descriptor = far.control(0x80, 6, 0x0100, 0, 18)
-    assert (status, descriptor[8:12]) == (0, bytes.fromhex("d1ad0100"))  # ADD1:0001, as the open firmware says
+    # ADD1:0001, as the open firmware says
+    assert (status, descriptor[8:12]) == (0, bytes.fromhex("d1ad0100"))
     status, text = far.control(0x80, 6, 0x0302, 0x0409, 255)
     assert text[2:].decode("utf-16-le").startswith("custom")
     assert far.control(0x40, 0xE5, 0x5000, 0x005A, b"") == (0, 0)

@@ -360,7 +360,8 @@ def test_many_writes_come_as_one(bench, peer, card):
 def test_no_answer_comes_where_none_is_wanted(peer, card):
     peer.send(peer.message(WRITE, struct.pack("=QII", SCRATCH, 5, 4) + b"abcd", NO_REPLY))
     peer.send(peer.message(READ, struct.pack("=QII", 1 << 40, 5, 4), NO_REPLY))  # not even an error
-    assert peer.get(5, SCRATCH, 4) == b"abcd"  # and they were done before this
+    # and they were done before this
+    assert peer.get(5, SCRATCH, 4) == b"abcd"
 
 
 def test_pipelined_commands_are_answered_in_order(peer):

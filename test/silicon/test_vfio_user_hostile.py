@@ -143,7 +143,8 @@ def test_anything_is_survived_and_nothing_is_kept(bench, card, monkeypatch, seed
                 send(bench, sock, bytes(data[cut:]))
             if not rng.randrange(4):
                 with contextlib.suppress(OSError):
-                    while sock.recv(1 << 20):  # descriptors that come with it are the kernel's to close
+                    # descriptors that come with it are the kernel's to close
+                    while sock.recv(1 << 20):
                         pass
             card.host.read(rng.randrange(64) << 12, 8)
         leave(bench, sock)

@@ -131,7 +131,8 @@ def test_an_eventfd_whose_owner_waits_again_keeps_nobody_else_waiting(bench, pee
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     os.set_blocking(event, True)
     os.eventfd_write(event, 0xFFFF_FFFF_FFFF_FFFE)
-    rescue = threading.Timer(5, os.eventfd_read, [event])  # of a server that waits: it took no part of this
+    # of a server that waits: it took no part of this
+    rescue = threading.Timer(5, os.eventfd_read, [event])
     rescue.start()
     card.gpu.interrupt(0)
     rescue.cancel()
@@ -300,7 +301,8 @@ def test_a_mask_is_of_one_interrupt(peer, event):
 def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
     for count, fds in ((1, [event] * 2), (0, [event]), (1, [event] * 16)):
         assert peer.irqs(MSI, ARM, count=count, fds=fds) == errno.EINVAL
-    assert peer.irqs(INTX, NONE | TRIGGER, count=0, fds=[event]) == 0  # one that nothing asked for is closed
+    # one that nothing asked for is closed
+    assert peer.irqs(INTX, NONE | TRIGGER, count=0, fds=[event]) == 0
     before = bench.descriptors()
     peer.settle()
     assert bench.descriptors() == before
@@ -309,7 +311,8 @@ def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
 def test_only_an_eventfd_is_told(bench, peer, card, event, tmp_path):
     """A write to anything else could wait for its reader, or for a disk."""
     bench.closing += [*os.pipe(), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT), os.open("/dev/zero", os.O_RDWR)]
-    bench.closing.append(os.open(f"/proc/self/fd/{event}", os.O_PATH))  # the eventfd's name, which takes no writes
+    # the eventfd's name, which takes no writes
+    bench.closing.append(os.open(f"/proc/self/fd/{event}", os.O_PATH))
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     for fd in [one for one in bench.closing if one != event]:
         assert peer.irqs(MSI, ARM, fds=[fd]) == errno.EINVAL

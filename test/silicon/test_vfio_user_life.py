@@ -48,7 +48,8 @@ def test_a_reconnecting_peer_finds_the_card_as_it_left_it_without_memory_and_int
     peer.put(0, 0x1000, b"kept")
     peer.close()
     bench.until(lambda: bench.server._slots[0].peer is None)
-    assert bench.descriptors() == before + 2 + 1  # this side's: the file, its mapping, the eventfd
+    # this side's: the file, its mapping, the eventfd
+    assert bench.descriptors() == before + 2 + 1
     again = bench.peer()
     assert again.get32(5, SCRATCH) == 77
     assert again.get(0, 0x1000, 4) == b"kept"

@@ -107,7 +107,8 @@ def test_a_descriptor_for_reading_maps_for_reading(bench, peer, card):
     assert card.host.read(AT, 4) == b"read"
     card.host.write(AT, b"x")
     assert unreachable(card)
-    assert peer.map(AT + PAGE, PAGE, fd) == 0  # the same file, by the other descriptor
+    # the same file, by the other descriptor
+    assert peer.map(AT + PAGE, PAGE, fd) == 0
     card.host.write(AT + PAGE, b"both")
     assert card.host.read(AT, 4) == b"both"
 
@@ -275,7 +276,8 @@ def test_a_file_that_grows_is_mapped_again_and_its_pieces_stay(bench, peer, card
 def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, monkeypatch):
     monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MAX_MAPPINGS", 3)
     fd, _ = bench.memfd(PAGE)
-    for number in range(3):  # one file that grows is as many
+    # one file that grows is as many
+    for number in range(3):
         os.ftruncate(fd, (number + 1) * PAGE)
         assert peer.map(AT + number * PAGE, PAGE, fd, number * PAGE) == 0
     other = bench.memfd(PAGE)[0]
@@ -326,7 +328,8 @@ def copy(peer, card, source, target, count):
     )
     fence = struct.pack("<4I", 5, (FB + 0x20_0000) & 0xFFFF_FFFF, FB + 0x20_0000 >> 32, 0xFEED)
     peer.put(0, 0x10_0000, packet + fence)
-    peer.put32(5, 0x385C, 0)  # HDP_MEM_COHERENCY_FLUSH_CNTL: nbio_v4_3.c
+    # HDP_MEM_COHERENCY_FLUSH_CNTL: nbio_v4_3.c
+    peer.put32(5, 0x385C, 0)
     put("SDMA0_QUEUE0_RB_CNTL", 0)
     for name in ("RB_RPTR", "RB_RPTR_HI", "RB_WPTR", "RB_WPTR_HI"):
         put(f"SDMA0_QUEUE0_{name}", 0)
@@ -526,7 +529,8 @@ def test_a_wrong_answer_is_a_bus_error_and_the_next_question_is_asked(bench, pee
     with bench.ram(peer, base=AT, spoil=spoil) as ram:
         assert card.host.read(AT, 4) == b"\xff" * 4
         assert unreachable(card)
-        if spoil is not header:  # QEMU's whole answer to a write
+        # QEMU's whole answer to a write
+        if spoil is not header:
             card.host.write(AT, b"card")
             assert unreachable(card) == (spoil is not short)
         ram.spoil = None

@@ -14,12 +14,13 @@ class Decoder:
         """`most`: letters that are read at once."""
         self.weights = {name: Tensor(one, requires_grad=True, name=name) for name, one in weights.items()}
         self.room, self.at, self.count = room, Size("at", 0, room - 1), Size("count", 1, most)
+        # at + count goes beyond the room for the two sizes' greatest values
         shape = (
             1,
             HEADS,
             room + most,
             WIDTH // HEADS,
-        )  # at + count goes beyond the room for the two sizes' greatest values
+        )
         self.cache = [[Tensor(np.zeros(shape, np.float32), name=f"{i}.{what}") for what in "kv"] for i in range(LAYERS)]
 
     def loss(self, tokens):

@@ -88,9 +88,8 @@ def unary(op, x, dtype):
         return np.logical_not(x) if dtype.kind == "bool" else np.invert(x)
     if not dtype.is_float:
         return np.asarray(x if dtype.kind in ("bool", "uint") and op is Op.ABS else INTEGER_UNARY[op](x)).astype(kind)
-    wide = x.astype(
-        np.float64 if dtype.bits >= 32 else np.float32
-    )  # f32 of f64: rounded once, exact for all but the transcendental
+    # f32 of f64: rounded once, exact for all but the transcendental
+    wide = x.astype(np.float64 if dtype.bits >= 32 else np.float32)
     return np.asarray(FLOAT_UNARY[op](wide)).astype(kind)
 
 
@@ -223,7 +222,8 @@ def cast(x, kind):
 
 def _odd_f32(x):
     """Return f32 rounded to odd, so that a second rounding to a narrower type is as if there were only one."""
-    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:  # keep what f64 would lose as a sticky bit
+    # keep what f64 would lose as a sticky bit
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         half = x >> 11 << 11
         wide = np.where(
             np.abs(x.astype(np.float64)) < 2.0**52, x, half | np.where(x != half, 1 << 11, 0).astype(x.dtype)
@@ -326,7 +326,8 @@ def scatter(node, sources, _shape, _sizes):
 
 def buffer(node, _sources, shape, _sizes):
     kind, data = numpy_dtype(node.dtype), node.arg.data
-    if data is None:  # memory nobody has written: what lies there is no value to count on
+    # memory nobody has written: what lies there is no value to count on
+    if data is None:
         return (
             np.full(int(np.prod(shape, dtype=np.int64)) * kind.itemsize, 0x55 if kind != np.bool_ else 1, np.uint8)
             .view(kind)

@@ -139,7 +139,8 @@ def bringup(entries: Iterable[Entry]) -> Bringup:
             index = value
         if name == "nbio.BIF_BX_PF0_RSMU_DATA":
             name = f"smn.{index:#010x}"
-        elif _BY_QUEUE.match(name):  # GRBM_GFX_CNTL: pipe [1:0], me [3:2], vmid [7:4], queue [10:8]
+        elif _BY_QUEUE.match(name):
+            # GRBM_GFX_CNTL: pipe [1:0], me [3:2], vmid [7:4], queue [10:8]
             name += f"@{select >> 2 & 3}.{select & 3}.{select >> 8 & 7}"
         elif _BY_VMID.match(name):
             name += f"@{select >> 4 & 15}"

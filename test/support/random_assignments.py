@@ -102,7 +102,8 @@ class Maker:
             if other is None:
                 return
             tensor, value = other.tensor * 2, other.values * np.array(2, self.kind)
-        if isinstance(key[0], list):  # of places that come twice the last one counts, in NumPy too
+        # of places that come twice the last one counts, in NumPy too
+        if isinstance(key[0], list):
             value = np.array(np.broadcast_to(value, part.shape))
         one.tensor[key] = tensor
         one.put(key, value)

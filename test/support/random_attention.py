@@ -130,7 +130,8 @@ def _followed(make, tensor, wanted):
         return tensor.relu(), np.maximum(wanted, 0)
     if what == "cast":
         return tensor.cast("float32") * 2, wanted * 2
-    if what == "merged":  # heads beside each other, as the next layer wants them
+    # heads beside each other, as the next layer wants them
+    if what == "merged":
         batch, heads, queries, wide = wanted.shape
         merged = wanted.transpose(0, 2, 1, 3).reshape(batch, queries, heads * wide)
         return tensor.permute(0, 2, 1, 3).reshape(batch, tensor.shape[2], heads * wide), merged

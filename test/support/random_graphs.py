@@ -175,7 +175,8 @@ def multiplied(maker, x):
 
 def chosen(maker, x):
     other = maker.leaf(x.array.shape, x.kind)
-    if x.kind in ULP:  # a condition that rounding cannot turn
+    # a condition that rounding cannot turn
+    if x.kind in ULP:
         where = other.array > 0.25
         return Pair((other.tensor > 0.25).where(x.tensor, other.tensor), np.where(where, x.array, other.array), x.error)
     return Pair((x.tensor > 2).where(x.tensor, other.tensor), np.where(x.array > 2, x.array, other.array))

@@ -69,7 +69,8 @@ class Maker:
         self.at = b.add(b.mul(self.group_id, group), self.thread)
         self.pool: dict[Type, list[Value]] = {one: [] for one in (I1, I16, I32, I64, F16, F32, F64)}
         self.slot = self.depth = 0
-        self.uniform_flow = True  # no condition that varies by lane around
+        # no condition that varies by lane around
+        self.uniform_flow = True
         for one in (self.thread, self.group_id, self.at, b.param(3), b.op("lane_id", I32), b.op("wave_id", I32)):
             self.pool[I32].append(one)
         self.pool[I64].append(b.param(5))

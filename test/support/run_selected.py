@@ -108,20 +108,21 @@ def text_of(code):
                 )
             half, modifiers = halves[name], dict(instr.modifiers)
             upper = [0] * len(instr.operands)
-            if any(half) and "op_sel" in modifiers:  # where registers have halves it is their names that say which
+            # where registers have halves it is their names that say which
+            if any(half) and "op_sel" in modifiers:
                 *sources, result = modifiers.pop("op_sel")
                 upper = [result, *sources]
             operands = [
                 _spelled(one, places, ("", (".l", ".h")[upper[i]])[i < len(half) and half[i]])
                 for i, one in enumerate(instr.operands)
             ]
-            if name.startswith("v_permlane") and not code.target.startswith(
-                "gfx12"
-            ):  # it may not stand right behind v_cmpx
+            # it may not stand right behind v_cmpx
+            if name.startswith("v_permlane") and not code.target.startswith("gfx12"):
                 moved = operands[1].removesuffix(".l")
                 lines.append(f"  v_mov_b32 {moved}, {moved}")
             lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in modifiers.items())}")
-            if name.startswith(_TRANSCENDENTAL):  # va_vdst(0): their results come late
+            # va_vdst(0): their results come late
+            if name.startswith(_TRANSCENDENTAL):
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
             if name.startswith(_ACCESSES):
                 if code.target.startswith("gfx12"):

@@ -88,7 +88,8 @@ class AccessLog:
         try:
             self._stream.write(f"{line}\n")
             if at_once:
-                self._stream.flush()  # the caller of `mark` may read up to this line
+                # the caller of `mark` may read up to this line
+                self._stream.flush()
         except OSError as error:
             self._error = error
             LOG.warning("the access log ends here: %s", error.strerror)

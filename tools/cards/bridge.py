@@ -110,7 +110,8 @@ def _held(name: str, given: Mapping[str, Any]) -> Iterator[tuple[Port, Row]]:
     prefix, _, rest = name.partition(":")
     options = dict(given)
     if prefix == "virtual":
-        from ringup.silicon import transport  # the models are loaded only for a virtual card
+        # the models are loaded only for a virtual card
+        from ringup.silicon import transport
 
         way = transport.open(rest)
         prefix, rest, options = (way.prefix, way.rest, dict(way.options)) if isinstance(way, Via) else ("", rest, {})

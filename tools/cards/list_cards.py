@@ -21,7 +21,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    with redirect_stdout(sys.stderr):  # a transport of another package may print; the list must stay clean
+    # a transport of another package may print; the list must stay clean
+    with redirect_stdout(sys.stderr):
         found = cards()
     if args.json:
         print(json_text([asdict(card) for card in found], indent=1))

@@ -54,7 +54,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Answer the query on standard output. Raises `WrongUsage` for a value that the register cannot hold."""
     if card := _card(args):
-        from ringup.tools.cards import read_registers  # a look-up must not import the drivers
+        # a look-up must not import the drivers
+        from ringup.tools.cards import read_registers
 
         return read_registers.run(args, *card)
     if args.write:
@@ -110,7 +111,8 @@ def _hits(chip: Chip, query: str, block: str | None, *, exactly: bool) -> tuple[
     spellings = _spellings(query)
     try:
         exact = _named(chip, spellings, block)
-    except HeaderError:  # a damaged block may contain it; a part of a name is searched in the others
+    except HeaderError:
+        # a damaged block may contain it; a part of a name is searched in the others
         if exactly:
             raise
         exact = []
@@ -161,7 +163,8 @@ def _advice(chip: Chip, query: str, spellings: list[str], block: str | None, *, 
             elsewhere, say = _named(chip, spellings, None), "it is"
             if not elsewhere and not exactly and query:
                 elsewhere, say = chip.find(query), "there are some"
-        except HeaderError:  # damage in other blocks does not matter
+        except HeaderError:
+            # damage in other blocks does not matter
             elsewhere, say = [], ""
         if elsewhere:
             return f"{say} in {', '.join(dict.fromkeys(one.place.block for one in elsewhere))}"

@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
         if args.html:
             print(f"written to {args.html}")
     lost = shown.get("lost") or (shown.get("unreachable") and shown.get("cause", "").removeprefix("DeviceLost: "))
-    if lost:  # what is known was printed; the exit status says that the card is gone
+    # what is known was printed; the exit status says that the card is gone
+    if lost:
         error = DeviceLost(lost)
         error.in_result = True
         raise error

@@ -213,7 +213,8 @@ def _host(name: str) -> Any:
 
 def _plug_in(server: UsbipServer, vhci: Vhci, record: Record) -> int:
     ours, kernels = socket.socketpair()
-    with kernels:  # the kernel takes its own reference
+    # the kernel takes its own reference
+    with kernels:
         server.adopt(ours, record.bus_id)
         return vhci.attach(kernels, record)
 

@@ -112,7 +112,8 @@ def _guarded(path: Path, work: Callable[[], Any]) -> Any:
     except SyntaxError as error:
         line = f":{error.lineno}" if error.lineno else ""
         raise CompileError(f"{error.filename or path}{line}: {type(error).__name__}: {error.msg}") from error
-    except SystemExit as error:  # a file of graphs must not end the command
+    except SystemExit as error:
+        # a file of graphs must not end the command
         raise CompileError(f"{_place(path, error)}: it exits Python ({type(error).__name__}: {error.code})") from error
     except Exception as error:
         place = _place(path, error)

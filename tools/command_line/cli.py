@@ -104,7 +104,8 @@ def _run(words: list[str], command: str | None, title: str) -> int:
         return parser.run(words, command)
     except KeyboardInterrupt:
         raise
-    except SystemExit:  # argparse has printed help, or what is wrong with the words
+    except SystemExit:
+        # argparse has printed help, or what is wrong with the words
         raise
     except BaseException as error:  # noqa: BLE001  every failure is one line
         return _tell(error, words, title)
@@ -141,7 +142,8 @@ def say_interrupted(title: str, words: list[str], interrupt: KeyboardInterrupt) 
         if sys.stderr is not None:
             print(f"{title}: {text}", file=sys.stderr)
         print(end="", flush=True)
-    except (OSError, ValueError):  # standard output or standard error is closed
+    except (OSError, ValueError):
+        # standard output or standard error is closed
         drop()
         drop(errors=True)
     return status
@@ -188,7 +190,8 @@ def _end_quietly() -> None:
 
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-    except (ValueError, KeyboardInterrupt):  # not the main thread; one more ctrl-C
+    except (ValueError, KeyboardInterrupt):
+        # not the main thread; one more ctrl-C
         return
 
 

@@ -19,7 +19,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from ringup.tools.command_line.parser import build_parser  # the parser of every command, this one included
+    # the parser of every command, this one included
+    from ringup.tools.command_line.parser import build_parser
 
     print(shtab.complete(build_parser("*"), args.shell))
     return 0

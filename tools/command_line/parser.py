@@ -181,7 +181,8 @@ def run(words: Sequence[str], command: str | None) -> int:
     try:
         with ending.heard():
             status: int = import_module(COMMANDS[args.command][0]).run(args)
-    except SystemExit as end:  # only the parser may raise SystemExit: its message is printed
+    except SystemExit as end:
+        # only the parser may raise SystemExit: its message is printed
         if isinstance(end.__context__, BrokenPipeError):
             # QUIRK: rich raises SystemExit if the reader of its output is gone, and discards the rest
             return FINE

@@ -179,7 +179,8 @@ def _draft(place: Path) -> Path | None:
         return None
     with suppress(FileNotFoundError):
         before = place.stat()
-        with suppress(PermissionError):  # root keeps the owner of a user's file
+        # root keeps the owner of a user's file
+        with suppress(PermissionError):
             os.fchown(node, before.st_uid, before.st_gid)
         os.fchmod(node, stat.S_IMODE(before.st_mode))
     os.close(node)

@@ -82,7 +82,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from ringup.tools.demo.show import Show  # this imports rich, which other commands do not need
+    # this imports rich, which other commands do not need
+    from ringup.tools.demo.show import Show
 
     name = card_name(args) if args.card or args.card_option else DEFAULT
     show = Show(quiet=args.json, picture=args.svg)
@@ -335,7 +336,8 @@ class Demo:
         size = COPY_BYTES if up.fast else SLOW_BYTES
         buffer = up.card.alloc(size, name="half a copy")
         self._desk.enclosure.faults.inject("disconnect_after_bytes", size // 2)
-        logging.disable(logging.WARNING)  # the loss of the card is reported here
+        # the loss of the card is reported here
+        logging.disable(logging.WARNING)
         began = up.now_us
         try:
             up.card.copy.upload(buffer, bytes(size)).wait()
@@ -415,7 +417,8 @@ def _there_and_back(up: Up, size: int) -> Iterator[tuple[str, float, Counts]]:
 def _rates(up: Up) -> Iterator[tuple[str, int, float]]:
     """Copy every size to the card, then from it; yield MB/s."""
     with up.card.alloc(SWEEP[-1], name="copies") as buffer:
-        _upload(up.card, buffer, bytes(SWEEP[0]))  # the first copy also makes its staging memory
+        # the first copy also makes its staging memory
+        _upload(up.card, buffer, bytes(SWEEP[0]))
         for size in SWEEP:
             rate, _, _ = _timed(up, size, partial(_upload, up.card, buffer, bytes(size)))
             yield TO, size, rate

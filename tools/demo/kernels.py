@@ -141,7 +141,8 @@ def tasks(*, small: bool = False) -> list[Task]:
 
     x, y, a, b = some(elements), some(elements), some(side, side), some(side, side)
     total = np.zeros((side, side), np.float32)
-    for k in range(side):  # in the order of the kernel's loop: a sum of floats depends on it
+    # in the order of the kernel's loop: a sum of floats depends on it
+    for k in range(side):
         total += a[:, k, None] * b[k]
     place = (width, STEPS, LEFT, TOP, ACROSS / width)
     return [

@@ -84,7 +84,8 @@ def _png_url(image: Any) -> str:
     """Return the steps of each pixel as a picture in a data URL."""
     height, width = image.shape
     index = [bytes(bisect_right(BOUNDS, int(n)) for n in row) for row in image]
-    data = zlib.compress(b"".join(b"\0" + row for row in index), 9)  # a filter byte before each row: none
+    # a filter byte before each row: none
+    data = zlib.compress(b"".join(b"\0" + row for row in index), 9)
     head = struct.pack(">IIBBBBB", width, height, EIGHT_BITS, PALETTE, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"PLTE", RGB), (b"IDAT", data), (b"IEND", b""))
     return "data:image/png;base64," + b64encode(MAGIC + b"".join(_chunk(*one) for one in chunks)).decode()

@@ -57,7 +57,8 @@ class Files:
             made = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise CompileError(f"the model's tokens cannot be read: {error}; {REMEDY}") from error
-        except Exception as error:  # the library has no exception class
+        except Exception as error:
+            # the library has no exception class
             raise CompileError(f"{path} is not a complete token file: {error}; {REMEDY}") from error
         made.no_padding()
         made.enable_truncation(longest)

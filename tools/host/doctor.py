@@ -103,7 +103,8 @@ def _libraries() -> Iterator[Line]:
     for requirement in requires("ringup") or ():
         name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
         extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
-        if name in seen:  # if a package is in two extras, the first is named
+        # if a package is in two extras, the first is named
+        if name in seen:
             continue
         seen.add(name)
         wanted = requirement.split(";")[0].strip()
@@ -159,7 +160,8 @@ def _permissions(root: Path, *, linux: bool) -> Iterator[Line]:
         "" if enough else f"buffers that a card reads must stay in memory: {advice.raise_limit(kernel)}",
     )
     if not linux:
-        return  # that system has no device nodes for cards
+        # that system has no device nodes for cards
+        return
     for node, purpose in (
         ("dev/vfio/vfio", "VFIO"),
         ("dev/kfd", "the kernel's compute node"),

@@ -24,7 +24,8 @@ def examine(kernel: Kernel) -> Iterator[Line]:
     for function in gpus_of(kernel):
         reason = unsupported(function.vendor, function.device)
         yield _card(function, reason)
-        if not reason:  # the conditions for opening it do not matter if ringup cannot drive it
+        # the conditions for opening it do not matter if ringup cannot drive it
+        if not reason:
             yield from _looks(function)
 
 
@@ -43,6 +44,7 @@ def _looks(function: Function) -> Iterator[Line]:
     taken = any(one.state == preflight.REFUSE and one.what in IN_USE for one in found)
     for one in found:
         if taken and one.what not in (*IN_USE, *ALWAYS):
-            continue  # the conditions for opening it, which the user has not asked for
+            # the conditions for opening it, which the user has not asked for
+            continue
         state = OPTIONAL if one.what in IN_USE and one.state == preflight.REFUSE else STATES[one.state]
         yield Line("cards", f"pci:{function.address} {one.what}", state, one.seen, one.remedy)

@@ -99,7 +99,8 @@ def _bridges(kernel: Kernel) -> Iterator[tuple[Place, Path]]:
 
 
 def _mbps(kernel: Kernel, folder: Path) -> int:
-    text = kernel.text(folder / "speed")  # "1.5" is a low-speed device, such as a mouse
+    # "1.5" is a low-speed device, such as a mouse
+    text = kernel.text(folder / "speed")
     return int(text) if text.isdigit() else 0
 
 

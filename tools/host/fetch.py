@@ -90,7 +90,8 @@ def _download_and_unpack(package: Package, work: Path, out: Path, say: Say) -> s
         command = [*_apt(options), "source", "--download-only", package.name]
         error = _try(command, work)
         tars = sorted(work.glob(f"{package.name}_*.orig.tar.*z"))
-        if not tars:  # the mirror may lack the packaging files; only the tar is needed
+        # the mirror may lack the packaging files; only the tar is needed
+        if not tars:
             raise HeaderError(f"downloading the source of {package.name}: no upstream tar came: {error}")
         say(f"{package.label}: unpacking {tars[0].name}")
         _untar(tars[0], out, package.take)

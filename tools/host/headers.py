@@ -56,7 +56,8 @@ def _fetch(args: argparse.Namespace, sources: Sources) -> int:
     packages = sources.manifest.packages
     names = args.package or [label for label, package in packages.items() if package.kind != "tree"]
     for name in names:
-        sources.find(name)  # an unknown package is an error before anything is downloaded
+        # an unknown package is an error before anything is downloaded
+        sources.find(name)
     with Progress("fetching", len(names)) as progress:
         for name in names:
             fetch(packages[name], sources.cache, progress.say)
@@ -70,7 +71,8 @@ def _generate(args: argparse.Namespace, sources: Sources) -> int:
     total = len(sources.manifest.modules) + len(sources.manifest.sets)
     with Progress("generating", total) as progress:
         made = generator.generate(sources, args.only, progress.step)
-    whole = output.REJECTED in made.files  # only a complete run has the table of all refusals
+    # only a complete run has the table of all refusals
+    whole = output.REJECTED in made.files
     changed = output.write(made.files, args.output, whole)
     refused = sum(map(len, made.rejected.values()))
     print(

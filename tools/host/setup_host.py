@@ -136,7 +136,8 @@ def apply(root: Path, plan: Plan, do: Run) -> None:
         return
     kept = _kept(root)
     for file, now in plan.changes:
-        kept["files"].setdefault(file.path, now)  # the files before the first run
+        # the files before the first run
+        kept["files"].setdefault(file.path, now)
     kept["memberships"] += [list(pair) for pair in plan.memberships if list(pair) not in kept["memberships"]]
     # ORDER: the record for --undo is written before anything changes
     _write(root / NOTES, json.dumps(kept, indent=1) + "\n")
@@ -221,7 +222,8 @@ def _groups(root: Path) -> dict[str, set[str]]:
 
 def _is_known(user: str) -> bool:
     """Whether the running system knows a user, by its name service, because not all users are in the file."""
-    import pwd  # only on systems with such rules
+    # only on systems with such rules
+    import pwd
 
     try:
         pwd.getpwnam(user)

@@ -182,7 +182,8 @@ def word_parts(sources: Pm4Sources, spec: Mapping[str, Any], generation: str) ->
     """Return what the sources of a word's manifest entry give for a generation."""
     own = {**spec, **spec.get(generation, {})}
     if "gfx9" in spec and generation == "gfx9" and "kfd" in spec["gfx9"]:
-        own.pop("pkt3", None)  # the struct describes the whole dword
+        # the struct describes the whole dword
+        own.pop("pkt3", None)
     parts = []
     if own.get("kfd"):
         parts.append(from_struct(sources, own["kfd"]))
@@ -240,7 +241,8 @@ def _candidates(
             row = of.get(name)
             if row is None or HEADERS[generation] != header:
                 continue
-            for key in (*keys, *(f"{key}a" for key in keys)):  # `.._EN` in soc15d.h is `.._ena` in the struct
+            # `.._EN` in soc15d.h is `.._ena` in the struct
+            for key in (*keys, *(f"{key}a" for key in keys)):
                 if key in row.fields:
                     rows[f"{name}.{key}"] = row.fields[key].lo
     return rows

@@ -52,7 +52,8 @@ def read_header(path: Path) -> SdmaHeader:
     if len(data) > MAX_BYTES:
         raise HeaderError(f"{path.name}: {len(data)} bytes, an SDMA packet header has at most {MAX_BYTES}")
     numbers: dict[str, int] = {}
-    places: dict[str, tuple[str, str]] = {}  # macro stem to packet and dword group
+    # macro stem to packet and dword group
+    places: dict[str, tuple[str, str]] = {}
     rejected: list[Rejected] = []
     packet = group = ""
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):

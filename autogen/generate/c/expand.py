@@ -108,7 +108,8 @@ class Expansion:
         if macro.variadic:
             fixed = len(params) - 1
             if len(given) == fixed:
-                given = [*given, []]  # GNU and C23: the rest may be missing, with its comma
+                # GNU and C23: the rest may be missing, with its comma
+                given = [*given, []]
             if len(given) > fixed:
                 rest = list(given[fixed])
                 for more in given[fixed + 1 :]:
@@ -172,7 +173,8 @@ class Expansion:
         """Join the last token of `out` with the first of `right`, as `##` does."""
         left = out.pop()
         if left.text == "," and left.kind == PUNCTUATOR and macro.variadic and parameter.text == macro.variadic:
-            out += [left, *right] if right else []  # GNU: an empty rest removes the comma
+            # GNU: an empty rest removes the comma
+            out += [left, *right] if right else []
             return
         if not right:
             right = [_EMPTY]

@@ -57,7 +57,8 @@ class Macros:
         self.names: Names = names or NoNames()
         self._definitions: dict[str, Definition] = {}
         self._known: dict[str, Result | Unreadable] = {}
-        self._made = 0  # tokens of all expansions so far
+        # tokens of all expansions so far
+        self._made = 0
 
     def __contains__(self, name: object) -> bool:
         return name in self._definitions

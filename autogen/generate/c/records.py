@@ -155,7 +155,8 @@ class Records:
         If a record's name turns out to be taken, records that contain it are rejected too.
         """
         standing: dict[str, StructFacts] = {}
-        for name, facts in self.facts.items():  # inner records come before outer ones
+        # inner records come before outer ones
+        for name, facts in self.facts.items():
             lost = next((m for m in facts.members if m.type.is_struct and m.type.base in self.rejected), None)
             if lost is not None and name not in self.rejected:
                 why = f"member {lost.name}: {lost.type.base} is not readable: {self.rejected[lost.type.base].reason}"
@@ -163,7 +164,8 @@ class Records:
             if name not in self.rejected:
                 standing[name] = facts
         held: set[str] = set()
-        for facts in reversed(standing.values()):  # outer records come before inner ones
+        # outer records come before inner ones
+        for facts in reversed(standing.values()):
             if facts.c_name or facts.name in held:
                 held.update(member.type.base for member in facts.members if member.type.is_struct)
         return {name: facts for name, facts in standing.items() if facts.c_name or name in held}

@@ -48,7 +48,8 @@ class _Visitor:
             raised.append(error)
 
         self._raised, self._null = raised, ffi.NULL
-        self._always_true = library.lib.clang_Type_visitFields  # QUIRK: in libclang 18, despite its documentation
+        # QUIRK: in libclang 18, despite its documentation
+        self._always_true = library.lib.clang_Type_visitFields
         self._callback = ffi.callback(signature, function, error=0, onerror=keep)
 
     def __call__(self, visit: Callable[..., int], start: Any) -> None:
@@ -113,7 +114,8 @@ class Translation:
         ffi = self.ffi
         self._file, self._line = ffi.new("CXFile *"), ffi.new("unsigned *")
         self._start, self._end = ffi.new("unsigned *"), ffi.new("unsigned *")
-        found, keep = self._found, self.library.keep  # no reference to self: a cycle would delay freeing
+        # no reference to self: a cycle would delay freeing
+        found, keep = self._found, self.library.keep
 
         def collect(cursor: Cursor, _parent: Cursor, _data: Any) -> int:
             found.append(keep(cursor))
@@ -180,7 +182,8 @@ class Translation:
         For an error noticed only after the header's end it is the place of its first note (`to match this '{'`).
         """
         place = self._place(self.lib.clang_getDiagnosticLocation(diagnostic))
-        notes = self.lib.clang_getChildDiagnostics(diagnostic)  # belongs to the diagnostic; not disposed
+        # belongs to the diagnostic; not disposed
+        notes = self.lib.clang_getChildDiagnostics(diagnostic)
         if place.startswith(UMBRELLA) and self.lib.clang_getNumDiagnosticsInSet(notes):
             note = self.lib.clang_getDiagnosticInSet(notes, 0)
             place = self._place(self.lib.clang_getDiagnosticLocation(note))

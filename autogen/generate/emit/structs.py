@@ -45,8 +45,10 @@ def layout_rows(facts: StructFacts) -> dict[str, str]:
         kind = member.type
         if kind.dims and 0 in kind.dims:
             if kind.dims[0] != 0 or byte != facts.size_bytes:
-                continue  # an array of length 0 inside a struct holds no data
-            kind = TypeRef(kind.base, (None, *kind.dims[1:]), kind.is_struct)  # the old form of a flexible array
+                # an array of length 0 inside a struct holds no data
+                continue
+            # the old form of a flexible array
+            kind = TypeRef(kind.base, (None, *kind.dims[1:]), kind.is_struct)
         place = f"{byte}.{bit}+{member.width_bits}" if member.width_bits is not None else str(byte)
         rows[member_name(member.name)] = f"{type_text(kind)}@{place}"
     return rows

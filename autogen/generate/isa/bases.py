@@ -41,7 +41,8 @@ def default(fmt: Format, target: str) -> dict[str, int]:
     if fmt.name.startswith("VOP3P"):
         base |= {name: 3 if name == "opsel_hi" else 1 for name in ("opsel_hi", "opsel_hi2") if name in base}
     if fmt.name == "VOP3PX2":
-        base["abid"] = 1  # set in every scaled matrix instruction
+        # set in every scaled matrix instruction
+        base["abid"] = 1
     if fmt.name == "VOPD":
         base |= {"opx": 4, "opy": 4}  # v_dual_add_f32
     return base

@@ -202,7 +202,8 @@ class Format:
 
 def formats(target: str) -> dict[str, Format]:
     """Return the formats of `target`, in the documents' order."""
-    lines = re.sub(r"\n +", " ", _TABLES[target]).splitlines()  # an indented line continues the previous row
+    # an indented line continues the previous row
+    lines = re.sub(r"\n +", " ", _TABLES[target]).splitlines()
     return {row.name: row for row in map(_format, filter(None, lines))}
 
 

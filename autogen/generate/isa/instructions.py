@@ -63,7 +63,8 @@ def survey(disassembler: Disassembler, target: str) -> Survey:
 
 def _legal(disassembler: Disassembler, fmt: Format, name: str, op_field: str, target: str) -> list[Case]:
     """Return a case for each opcode of this format that is legal with some variation of the base."""
-    hi, lo = fmt.fields.get(op_field, (-1, 0))  # exports have no opcode: one instruction, number 0
+    # exports have no opcode: one instruction, number 0
+    hi, lo = fmt.fields.get(op_field, (-1, 0))
     start = bases.default(fmt, target)
     tries = bases.variations(fmt, target)
     ops = range(1 << hi - lo + 1)

@@ -96,7 +96,8 @@ class Disassembler:
                 continue
             first, second = _mark_numbers(len(found))
             if _is_nop(pending[-1], second) and _is_nop(pending[-2], first):
-                whole = len(pending) == 3 and 2 * len(found) + 1 not in bad  # a complaint: bytes were left over
+                # a complaint: bytes were left over
+                whole = len(pending) == 3 and 2 * len(found) + 1 not in bad
                 found.append(_decoded(pending[0]) if whole else None)
                 pending = []
         # LLVM crashes on a few words: find which one, and continue after it.
@@ -201,7 +202,8 @@ def parse(text: str) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, str], .
     for chunk in chunks:
         for i, part in enumerate(chunk):
             name, colon, value = _cut(part)
-            register = part == "a16" and i == 0  # the accumulation register; the modifier comes after an operand
+            # the accumulation register; the modifier comes after an operand
+            register = part == "a16" and i == 0
             if (part in _PLAIN_MODIFIERS and not register) or colon or (i > 0 and re.match(r"[a-z_]+\d*\(", part)):
                 modifiers.append((name, value))
             # Scattered image addresses.

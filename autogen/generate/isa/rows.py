@@ -55,8 +55,10 @@ class Case:
 def row_of(case: Case, stray: Counter[tuple[str, int]]) -> Row:
     """Turn the answers of one case into a row."""
     base = case.decoded
-    feeds: dict[int, Counter[str]] = {}  # operand -> fields that change it
-    sole: dict[int, Counter[str]] = {}  # the same, if nothing else changed
+    # operand -> fields that change it
+    feeds: dict[int, Counter[str]] = {}
+    # the same, if nothing else changed
+    sole: dict[int, Counter[str]] = {}
     effects: dict[tuple[str, str], int] = {}  # (field, effect) -> bits
     kinds: dict[tuple[str, int], set[str]] = {}
     texts: dict[tuple[str, int], list[str]] = {}

@@ -76,7 +76,8 @@ class Published:
         found: dict[str, tuple[BitRange, str]] = {}
         for name in self.chips.folders[chip]:
             for range_name, bits in self.folder(name).apertures.items():
-                if range_name not in owned:  # else a nearer folder publishes its register
+                # else a nearer folder publishes its register
+                if range_name not in owned:
                     found.setdefault(range_name, (bits, name))
         return found
 

@@ -89,7 +89,8 @@ def read_defines(path: Path) -> list[Define]:
         note = _NOTE.search(rest)
         if "/" in rest:
             rest = _COMMENT.sub(" ", rest)
-            rest = rest.split("/*", 1)[0]  # a comment that continues on the next line
+            # a comment that continues on the next line
+            rest = rest.split("/*", 1)[0]
         names = tuple(word.strip() for word in params.split(",")) if call and params.strip() else ()
         found.append(Define(name, names, rest.strip(), note[1] if note else "", f"{path.name}:{line}"))
     return found

@@ -316,7 +316,8 @@ def _words(values: Mapping[str, Constant], stems: Sequence[str]) -> list[str]:
     """Return a `Word` for each stem, with the ranges whose longest stem it is as fields; the numbers remain
     constants.
     """
-    called = dict(stem.partition("=")[::2] for stem in stems)  # "STEM=NAME" if the stem itself names a struct
+    # "STEM=NAME" if the stem itself names a struct
+    called = dict(stem.partition("=")[::2] for stem in stems)
     fields: dict[str, list[tuple[str, str, BitRange]]] = {stem: [] for stem in called}
     longest_first = sorted(called, key=len, reverse=True)
     for name, constant in values.items():

@@ -136,7 +136,8 @@ def _as_bytes(member: Member, unit: Unit, names: Sequence[str]) -> Member:
     if member.type.base not in names:
         return member
     dims = member.type.dims
-    if dims != (None,):  # a flexible array remains one, of bytes
+    # a flexible array remains one, of bytes
+    if dims != (None,):
         dims = (*dims, unit.structs[member.type.base].size_bytes)
     return replace(member, type=TypeRef("u8", dims))
 

@@ -152,7 +152,8 @@ def places_of(places: Iterable[Place], limit: int) -> dict[str, tuple[int, ...] 
             count = place.counts[0] or _until_next(place.offset, stride, starts, limit)
             out[place.name] = (place.offset, stride, count)
         else:
-            out[place.name] = (place.offset, place.strides[0], 0)  # a second index or an unknown length: count 0
+            # a second index or an unknown length: count 0
+            out[place.name] = (place.offset, place.strides[0], 0)
     return out
 
 
@@ -227,7 +228,8 @@ class _Merged:
     def changes(self) -> Iterator[tuple[Key, str]]:
         for key, facts in self.by_key.items():
             if not facts.fields or facts.fields == self.first.fields:
-                continue  # a header that names a word but none of its bits contradicts nothing
+                # a header that names a word but none of its bits contradicts nothing
+                continue
             gone = [f'"{name}": None' for name in self.first.fields if name not in facts.fields]
             moved = [
                 f'"{name}": {bits!r}' for name, bits in facts.fields.items() if self.first.fields.get(name) != bits

@@ -289,7 +289,8 @@ def _bits(node: Node, width: int, varset: str, whole: bool = False, limit: int =
     if not lo <= hi < (limit or width):
         node.refuse(f"bits {hi}:{lo} of {node.text('name')} do not lie within {limit or width}, high bit first")
     shr, radix = node.number("shr", 0), node.number("radix", 0)
-    condition = None if whole else _condition(node, varset)  # a register's own variants are its condition
+    # a register's own variants are its condition
+    condition = None if whole else _condition(node, varset)
     return Bits("" if whole else _name(node), hi, lo, node.attributes.get("type", ""), shr, radix, condition)
 
 

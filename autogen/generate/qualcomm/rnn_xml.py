@@ -150,5 +150,6 @@ def _load(root: Path, name: str, wanted_by: str, order: dict[str, Node | None]) 
     order[name] = None
     for child in tree.each("import"):
         _load(root, child.text("file"), tree.where.partition(":")[0], order)
-    del order[name]  # so that the dict has imported files first
+    # so that the dict has imported files first
+    del order[name]
     order[name] = tree

@@ -63,7 +63,8 @@ def wire(device: Device, store: Store) -> Blocks:
 
     Raises `NotSupported` for a chip or a block without a row, `FirmwareError` for files.
     """
-    from ringup.drivers.amd.psp.firmware import firmware_set  # as all that reads images, when there is a card
+    # as all that reads images, when there is a card
+    from ringup.drivers.amd.psp.firmware import firmware_set
 
     registers = Registers(device)
     ips, window = discover(device, registers)

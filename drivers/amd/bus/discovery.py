@@ -285,7 +285,8 @@ def _read(window: VramWindow) -> bytes:
     blob = bytearray(window.read(at, facts.binary_header.SIZE))
     head = facts.binary_header.view(blob)
     if head.binary_signature != facts.BINARY_SIGNATURE or not len(blob) <= head.binary_size <= binary.SIZE_BYTES:
-        return bytes(blob)  # the parser says what is wrong
+        # the parser says what is wrong
+        return bytes(blob)
     size, places = head.binary_size, [row.offset for row in head.table_list]
     blob = blob.ljust(size, b"\0")
     for table in TABLES:
@@ -314,4 +315,5 @@ def _read_table(window: VramWindow, at: int, table: int, start: int, blob: bytea
     for place in range(start + seen, start + min(facts.harvest_table.SIZE, room) - row + 1, row):
         blob[place : place + row] = window.read(at + place, row)
         if not any(blob[place : place + row]):
-            return  # the first empty row ends the list; were there anything behind it, the table's sum would be wrong
+            # the first empty row ends the list; were there anything behind it, the table's sum would be wrong
+            return

@@ -32,7 +32,8 @@ class Hdp:
             (BIF_BX0_REMAP_HDP_MEM_FLUSH_CNTL, KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL),
             (BIF_BX0_REMAP_HDP_REG_FLUSH_CNTL, KFD_MMIO_REMAP_HDP_REG_FLUSH_CNTL),
         ):
-            self._nbio.write(word.at(self._nbio.version)(HOLE + at))  # the address field holds bits 18:2 in place
+            # the address field holds bits 18:2 in place
+            self._nbio.write(word.at(self._nbio.version)(HOLE + at))
 
     def request(self) -> None:
         """Request a flush before a doorbell: posted writes stay in order, so the flush reaches the card first."""

@@ -15,7 +15,8 @@ class Heard:
     def __init__(self, name: str, clock: Clock) -> None:
         self.name, self._clock = name, clock
         self.last_us: int | None = None  # of the last answer
-        self._since_us: int | None = None  # of the first question of those that have no answer
+        # of the first question of those that have no answer
+        self._since_us: int | None = None
         self._what = ""
 
     @contextmanager

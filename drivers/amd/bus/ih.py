@@ -176,7 +176,8 @@ class Ih:
         """
         stored = self._stored()
         if stored.rb_overflow:
-            now = self._block.read(osssys.IH_RB_WPTR)  # the stored one keeps the bit until the next entry
+            # the stored one keeps the bit until the next entry
+            now = self._block.read(osssys.IH_RB_WPTR)
             if now.rb_overflow:
                 self.overflows += 1
                 self._rptr = int(now.offset) * 4 + ENTRY_BYTES & self._mask & -ENTRY_BYTES

@@ -194,7 +194,8 @@ class Gfx:
         ):
             gc.write(low.at(gc.version)(doorbell_range_lower=first))
             gc.write(high.at(gc.version)(doorbell_range_upper=last))
-        gc.update(gc_hqd.CP_PQ_WPTR_POLL_CNTL, en=0)  # queues are told by doorbells alone
+        # queues are told by doorbells alone
+        gc.update(gc_hqd.CP_PQ_WPTR_POLL_CNTL, en=0)
         gc.update(gc_hqd.CP_PQ_STATUS, doorbell_enable=1)
 
     def _set_interrupts(self, on: bool) -> None:
@@ -268,7 +269,8 @@ class Gfx:
         high = int(block.read(smuio.GOLDEN_TSC_COUNT_UPPER))
         low = int(block.read(smuio.GOLDEN_TSC_COUNT_LOWER))
         again = int(block.read(smuio.GOLDEN_TSC_COUNT_UPPER))
-        if again != high:  # the low half wrapped in between
+        # the low half wrapped in between
+        if again != high:
             low = int(block.read(smuio.GOLDEN_TSC_COUNT_LOWER))
         return again << 32 | low
 

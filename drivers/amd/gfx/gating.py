@@ -54,7 +54,8 @@ def set_gating(gfx: Gfx, mmhub: Block, engines: tuple[SdmaEngine, ...], on: bool
             cgls_en=on,
         )
         gc.update(CP_RB_WPTR_POLL_CNTL, poll_frequency=POLL_FREQUENCY, idle_poll_count=IDLE_POLLS)
-        for word in (gc_cp.CP_INT_CNTL, gc_cp.CP_INT_CNTL_RING0):  # the RLC learns from them that the core is idle
+        # the RLC learns from them that the core is idle
+        for word in (gc_cp.CP_INT_CNTL, gc_cp.CP_INT_CNTL_RING0):
             gc.update(word, **dict.fromkeys(_IDLE_INTERRUPTS, int(on)))
         for engine in engines:
             control = (sdma.SDMA0_RLC_CGCG_CTRL, sdma.SDMA1_RLC_CGCG_CTRL)[engine.index]

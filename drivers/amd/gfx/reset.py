@@ -33,10 +33,12 @@ def reset_command_processor(gfx: Gfx) -> None:
     gc = gfx.block
     if gc.version[0] > 11:
         return
-    with gfx.safe_mode():  # the clocks of a predecessor that died may still be gated
+    # the clocks of a predecessor that died may still be gated
+    with gfx.safe_mode():
         for asserted in (1, 0):
             gc.write(gc.make(GRBM_SOFT_RESET, soft_reset_cp=asserted, soft_reset_cpc=asserted))
-            gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+            # the write has arrived when the read returns
+            gc.read(GRBM_SOFT_RESET)
             gc.registers.clock.sleep_us(CP_RESET_US)
 
 
@@ -69,7 +71,8 @@ def _kill_queues(gfx: Gfx) -> None:
                 gc_cp.CP_VMID_RESET, reset_request=EVERY_VMID_BUT_0, pipe0_queues=EVERY_PIPE, pipe1_queues=EVERY_PIPE
             )
         )
-        for _ in range(3):  # the reads give the queues time to let go. Source: gfx_v11_0_soft_reset
+        # the reads give the queues time to let go. Source: gfx_v11_0_soft_reset
+        for _ in range(3):
             gc.read(gc_cp.CP_VMID_RESET)
     for place in places:
         with selected(gc, place):
@@ -81,7 +84,8 @@ def _pulse(gc: Block) -> None:
     """Hold the reset lines for a moment, clear the queues' registers and wait until the killed VMIDs are done."""
     for asserted in (1, 0):
         gc.update(GRBM_SOFT_RESET, **dict.fromkeys(_RESET, asserted))
-        gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+        # the write has arrived when the read returns
+        gc.read(GRBM_SOFT_RESET)
     gc.update(gc_cp.CP_SOFT_RESET_CNTL, cmp_hqd_reg_reset=1)
     gc.write(gc.make(gc_cp.CP_MEC_RS64_CNTL))
     gc.wait(gc_cp.CP_VMID_RESET, lambda word: not int(word), TIMEOUT_US, "waiting for the reset of all VMIDs")

@@ -151,7 +151,8 @@ class SdmaEngine:
         clock.sleep_us(RESET_STEP_US)
         for asserted in (1, 0):
             self._gc.write(self._gc.make(GRBM_SOFT_RESET, **{f"soft_reset_sdma{self.index}": asserted}))
-            self._gc.read(GRBM_SOFT_RESET)  # the write has arrived when the read returns
+            # the write has arrived when the read returns
+            self._gc.read(GRBM_SOFT_RESET)
             clock.sleep_us(RESET_STEP_US)
         self.start()
         try:

@@ -77,7 +77,8 @@ def _of_simd(gc: Block, engine: int, array: int, wgp: int, simd: int) -> Iterato
 
 def _one(gc: Block, engine: int, array: int, wgp: int, simd: int, slot: int) -> Wave:
     owner = gc_sq.SQ_WAVE_HW_ID2.at(gc.version)(int(_read(gc, slot, gc_sq.SQ_WAVE_HW_ID2)))
-    traps = gc.version[0] < 12  # exceptions are in other words since
+    # exceptions are in other words since
+    traps = gc.version[0] < 12
     return Wave(
         engine=engine,
         array=array,

@@ -187,7 +187,8 @@ class Bringup:
         signed = power_table_is_signed(self.blocks.window)
         board = None
         if smu.row.writes_power_table and not signed:
-            from ringup.drivers.amd.psp import vbios  # cards whose tables are signed need none of it
+            # cards whose tables are signed need none of it
+            from ringup.drivers.amd.psp import vbios
 
             try:
                 board = vbios.board_table(vbios.read(self._device, self.blocks.ips))

@@ -90,7 +90,8 @@ class Bare:
         now = link_of(self.device)
         assert at is not None  # link_of has found it
         able = ask(self.device.config, at + pci.PCI_EXP_LNKCAP, 4, f"reading the link of {self.device.name}")
-        lanes = (able & pci.PCI_EXP_LNKCAP_MLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT  # the width lies alike in both words
+        # the width lies alike in both words
+        lanes = (able & pci.PCI_EXP_LNKCAP_MLW) >> pci.PCI_EXP_LNKSTA_NLW_SHIFT
         return now, Link(able & pci.PCI_EXP_LNKCAP_SLS, lanes)
 
     @property

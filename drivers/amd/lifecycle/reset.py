@@ -81,7 +81,8 @@ class Reset:
         if name == "queue":
             _take_off(chosen)
         for hub in (GFXHUB, MMHUB):
-            self._blocks.gmc.read_fault(hub)  # the hub keeps the first fault only, until it is read
+            # the hub keeps the first fault only, until it is read
+            self._blocks.gmc.read_fault(hub)
         self._calm()
         for queue in hit:
             self._queues.map_again(queue, self._cause)

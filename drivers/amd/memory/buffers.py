@@ -450,7 +450,8 @@ def _anybody() -> None:
 
 def _release_view(buffer: Buffer) -> None:
     if buffer.view is not None:
-        with suppress(BufferError):  # lent to a call that is under way, which ends by itself
+        # lent to a call that is under way, which ends by itself
+        with suppress(BufferError):
             buffer.view.release()
 
 

@@ -45,8 +45,10 @@ class Ranges:
             raise ValueError(f"{name}: whole 4 KiB are handed out, not {size_bytes:#x} bytes from {start:#x}")
         self.start, self.size_bytes, self.name = start, size_bytes, name
         self.free_bytes = size_bytes
-        self._free: dict[int, int] = {}  # start of a free piece: its size
-        self._ends: dict[int, int] = {}  # end of a free piece: its start
+        # start of a free piece: its size
+        self._free: dict[int, int] = {}
+        # end of a free piece: its start
+        self._ends: dict[int, int] = {}
         classes = _class_of(max(size_bytes, GRANULE_BYTES)) + 1
         # heaps of starts; some no longer mean a piece of the class
         self._bins: list[list[int]] = [[] for _ in range(classes)]
@@ -192,7 +194,8 @@ class Ranges:
         heappush(pieces, start)
         self._counts[number] = count
         self._filled |= 1 << number
-        if len(pieces) > 2 * count + MAX_TRIED:  # more than half of them mean nothing
+        # more than half of them mean nothing
+        if len(pieces) > 2 * count + MAX_TRIED:
             free = self._free
             pieces[:] = {start for start in pieces if start in free and _class_of(free[start]) == number}
             heapify(pieces)

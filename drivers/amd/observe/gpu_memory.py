@@ -33,7 +33,8 @@ class GpuMemory:
             raise ValueError(f"a vmid is 0 to {CONTEXTS - 1}, not {vmid}")
         self.vmid, self._window = vmid, bare.window
         self.chip = bare.ips.chip
-        self._format = FORMATS[bare.ips.version("gc")[0]]  # every chip that is known has a row
+        # every chip that is known has a row
+        self._format = FORMATS[bare.ips.version("gc")[0]]
         hub = _hub(bare)
         self._fb_base, self._fb_offset = hub.fb_base, hub.fb_offset
         control, root = hub.context(vmid)
@@ -51,7 +52,8 @@ class GpuMemory:
     def find(self, gpu_va: int) -> Leaf | None:
         """Return the page that holds an address; None where nothing is mapped."""
         start = gpu_va - self._fb_base
-        if self.vmid == SYSTEM_VMID and 0 <= start < self._window.size_bytes:  # the frame buffer aperture has no tables
+        # the frame buffer aperture has no tables
+        if self.vmid == SYSTEM_VMID and 0 <= start < self._window.size_bytes:
             return Leaf(self._fb_base, 0, self._window.size_bytes, PAGE_BYTES, "vram", True, True)
         if not self._tables or not 0 <= gpu_va < VA_END:
             return None

@@ -208,7 +208,8 @@ def brief(queues: list[CardQueue], blocks: Blocks, spaces: Spaces) -> list[str]:
             continue
         try:
             packets = _pending(queue, blocks, spaces)
-        except RingupError:  # the ring lies in memory of a card that is gone
+        except RingupError:
+            # the ring lies in memory of a card that is gone
             packets = []
         names = ", ".join(f"{name} x{len(list(same))}" for name, same in groupby(one.name for one in packets[:PACKETS]))
         found.append(f"{queue.name}: {done} of {timeline.last} done; not done: {names}")

@@ -150,7 +150,8 @@ class Psp:
         self.ring = PspRing(block, window, hdp, buffers, fb_base)
         self.steps: list[Step] = []
         self.tmr_bytes = 0
-        self._stale = False  # the secure OS was not started by us
+        # the secure OS was not started by us
+        self._stale = False
         self._in_message = b""
 
     @property
@@ -172,7 +173,8 @@ class Psp:
     def boot(self, parts: Mapping[int, Part]) -> None:
         """Make the boot loader start the secure OS. Does nothing when one runs."""
         self.steps.clear()
-        self._in_message = b""  # a reset may have taken the memory
+        # a reset may have taken the memory
+        self._in_message = b""
         if self._door is not None:
             self._door.shut()
         self._stale = self.alive
@@ -260,8 +262,10 @@ class Psp:
             raise FirmwareError(f"{part.name}: a part has 1 to {MIB} bytes, not {len(part.data)}")
         if self._door is not None and self._door.takes(len(part.data)):
             return self._door.put(part.data)
-        if part.data != self._in_message:  # an engine's pipes get the same stack one after another
-            self._window.write(self._buffers.message, part.data)  # whoever tells the card of it flushes
+        # an engine's pipes get the same stack one after another
+        if part.data != self._in_message:
+            # whoever tells the card of it flushes
+            self._window.write(self._buffers.message, part.data)
             self._in_message = part.data
         return self._fb_base + self._buffers.message
 
@@ -286,7 +290,8 @@ class Psp:
         cmd = psp.psp_gfx_cmd_resp(cmd_id=psp.GFX_CMD_ID_SETUP_TMR)
         tmr, at, behind = cmd.cmd.cmd_setup_tmr, self._fb_base + vram_pa, self._fb_offset + vram_pa
         tmr.buf_phy_addr_lo, tmr.buf_phy_addr_hi, tmr.buf_size = at & LOW, at >> 32, self.tmr_bytes
-        tmr.bitfield.virt_phy_addr = 1  # both addresses are given: as the aperture has it, and as the memory has it
+        # both addresses are given: as the aperture has it, and as the memory has it
+        tmr.bitfield.virt_phy_addr = 1
         tmr.system_phy_addr_lo, tmr.system_phy_addr_hi = behind & LOW, behind >> 32
         self._submit(cmd, "the trusted memory region")
 
@@ -301,7 +306,8 @@ class Psp:
     def _load_register_list(self, part: Part) -> None:
         """Load the list of registers that may be programmed through the secure OS; nothing here does."""
         response = self.ring.submit(self._load_ip(part), f"loading {part.name}")
-        if response.status:  # QUIRK: amdgpu goes on as well, and other drivers of these chips leave the list out
+        # QUIRK: amdgpu goes on as well, and other drivers of these chips leave the list out
+        if response.status:
             LOG.warning("the security processor answered %s with status %#x", part.name, response.status)
 
     def _load_ip(self, part: Part) -> psp.psp_gfx_cmd_resp:

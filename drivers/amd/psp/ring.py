@@ -134,7 +134,8 @@ class PspRing:
         self._block, self._window, self._hdp = block, window, hdp
         self._buffers, self._fb_base = buffers, fb_base
         self._fence = self._wptr_dwords = 0
-        self._laid = 0  # the fence of the last frame that lies in the ring
+        # the fence of the last frame that lies in the ring
+        self._laid = 0
         self._up = False
         self.heard = Heard("the security processor (PSP, MP0)", block.registers.clock)
 
@@ -217,7 +218,8 @@ class PspRing:
         clock = self._block.registers.clock
         end_us = clock.now_us + COMMAND_TIMEOUT_US
         while True:
-            clock.sleep_us(COMMAND_POLL_US)  # no command is done at once, and over USB a look is a round trip
+            # no command is done at once, and over USB a look is a round trip
+            clock.sleep_us(COMMAND_POLL_US)
             late = clock.now_us >= end_us
             seen = self._window.read(self._buffers.fence, FENCE_BEFORE + psp.psp_gfx_resp.SIZE)
             value = int.from_bytes(seen[:4], "little")

@@ -79,7 +79,8 @@ class Smu:
         self.row = row(version)
         self.mailbox = SmuMailbox(block)
         self.firmware_version = self.interface = 0  # 0: not asked for yet
-        self.doubts: tuple[str, ...] = ()  # what the tables state and cannot be
+        # what the tables state and cannot be
+        self.doubts: tuple[str, ...] = ()
         self.features = 0
         self._block, self._window, self._hdp = block, window, hdp
         self._table_pa, self._fb_base = table_pa, fb_base
@@ -285,7 +286,8 @@ class Smu:
         mask = 1 << self._workload_bit(profile)
         since = self.row.power_saving_since
         if profile == "compute" and since and (self.firmware_version in since or self.firmware_version >= since[-1]):
-            mask |= 1 << self._workload_bit("power saving")  # smu_v13_0_0_ppt.c, smu_v13_0_0_set_power_profile_mode
+            # smu_v13_0_0_ppt.c, smu_v13_0_0_set_power_profile_mode
+            mask |= 1 << self._workload_bit("power saving")
         self._optional("SetWorkloadMask", mask)
 
     def tell_mode1_reset(self) -> int:

@@ -40,7 +40,8 @@ class SmuMailbox:
     def __init__(self, block: Block) -> None:
         self._block = block
         self.heard = Heard("the power controller (SMU, MP1)", block.registers.clock)
-        self._pending = ""  # a message whose response never came
+        # a message whose response never came
+        self._pending = ""
 
     def ask(self, message: int, argument: int = 0, *, name: str, timeout_us: int = TIMEOUT_US) -> int:
         """Send one message as `send` does and return the argument register afterwards."""

@@ -32,7 +32,8 @@ def mode1_reset(device: Device, nbio: Nbio, psp: Psp, smu: Smu) -> None:
     kept = save(device.config)
     nbio.mark_hung(True)
     away_us = smu.tell_mode1_reset()
-    device.clock.sleep_us(away_us)  # no access in between: a card in reset answers none, and some hosts take that badly
+    # no access in between: a card in reset answers none, and some hosts take that badly
+    device.clock.sleep_us(away_us)
     wait_for_answer(device.config, device.clock, "waiting for the card behind a mode-1 reset")
     restore(device.config, kept)
     if not poll(lambda: nbio.answers, bool, clock=device.clock, timeout_us=BACK_TIMEOUT_US, poll_us=BACK_POLL_US):

@@ -105,7 +105,8 @@ def decode_metrics(row: SmuRow, data: bytes) -> Metrics:
     """Read a table of metrics."""
     module = row.module
     raw = bytearray(data)
-    table = module.SmuMetricsExternal_t.view(raw)  # kept: the view below refers to its memory
+    # kept: the view below refers to its memory
+    table = module.SmuMetricsExternal_t.view(raw)
     seen = table.SmuMetrics
     temperature, clock = seen.AvgTemperature, seen.CurrClock
     gfx_busy, memory_busy = seen.AverageGfxActivity > BUSY_PERCENT, seen.AverageUclkActivity > BUSY_PERCENT
@@ -140,7 +141,8 @@ def decode_limits(row: SmuRow, data: bytes) -> Limits:
     """Read a combined power table. The range of power is what the controller takes without overclocking."""
     module = row.module
     raw = bytearray(data)
-    table = power_table(row).view(raw)  # kept: the views below refer to its memory
+    # kept: the views below refer to its memory
+    table = power_table(row).view(raw)
     sku = table.smc_pptable.SkuTable
     # 14 moved what a vendor sets
     board = table.smc_pptable.CustomSkuTable if hasattr(module, "CustomSkuTable_t") else sku

@@ -140,14 +140,17 @@ class Bounce:
         self._go = 0  # the value of the word `go`
         if go_va is not None:
             bulk.tell(self._go)
-        self.broken: RingupError | None = None  # why nothing is moved any more
-        self._moving = False  # an engine has begun a copy that has not ended
+        # why nothing is moved any more
+        self.broken: RingupError | None = None
+        # an engine has begun a copy that has not ended
+        self._moving = False
         self._tag = clock.now_us * SPREAD & LOW
         # what the memory holds, as far as the host knows: a new mark must differ from it
         self._shadow = bytearray(bulk.total_bytes)
         # fills that were sent, and fills known to be copied out; the word counts on from where another process left it
         self._fills = self._emptied = self._seen()
-        self._last: Point | None = None  # reached when all of them are copied out
+        # reached when all of them are copied out
+        self._last: Point | None = None
 
     @contextmanager
     def _whole(self) -> Iterator[None]:

@@ -180,7 +180,8 @@ class CardQueue(Queue, ABC):
         if self.closed:
             return True
         if patient:
-            with suppress(RingupError):  # the points themselves raise it
+            # the points themselves raise it
+            with suppress(RingupError):
                 self.idle(CLOSE_S)
         done = self.timeline.idle
         ended = self.hardware.unmap() and done
@@ -286,7 +287,8 @@ class CopyQueue(CardQueue):
 
     def download_array(self, source: Buffer, dtype: Any, shape: int | tuple[int, ...], offset_bytes: int = 0) -> Any:
         """Return a NumPy array of that type and shape from the buffer's bytes. The array supports DLPack."""
-        import numpy as np  # imported only by callers with arrays
+        # imported only by callers with arrays
+        import numpy as np
 
         array = np.empty(shape, dtype)
         if array.nbytes:

@@ -31,7 +31,8 @@ class QueueMemory:
 
         user = spaces.user
         self._spaces, self._where, self._name = spaces, where, name
-        self._word: TimelineWord | None = None  # of its timeline, once it was taken
+        # of its timeline, once it was taken
+        self._word: TimelineWord | None = None
         self.buffers: list[tuple[Memory, Buffer]] = []
         with undone_on_error(self.free):
             self.ring = self._keep(user, take(RING_BYTES, "ring"))

@@ -23,7 +23,8 @@ def host_bytes(data: Any) -> memoryview:
     contiguous.
     """
     if not isinstance(data, (bytes, bytearray, memoryview)) and hasattr(data, "__dlpack__"):
-        import numpy as np  # only callers with arrays pay for it
+        # only callers with arrays pay for it
+        import numpy as np
 
         data = np.from_dlpack(data)
     view = memoryview(data)
@@ -91,7 +92,8 @@ class Staging:
     def download(self, queue: Copies, source_va: int, out: memoryview) -> None:
         """Copy from `source_va` into `out` and wait until all is there."""
         places = len(self.down) // CHUNK_BYTES
-        pending: deque[tuple[Point, int, int]] = deque()  # when, where in staging, where in `out`
+        # when, where in staging, where in `out`
+        pending: deque[tuple[Point, int, int]] = deque()
 
         def take_oldest() -> None:
             point, place, at = pending.popleft()

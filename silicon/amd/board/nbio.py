@@ -96,7 +96,8 @@ class Nbio:
         board.space.attach(self.cells)
         board.space.door(unnamed.BASE_ZERO, 4, lambda address: 0, lambda address, value: None)
         for name, offset, function in CONFIG_ALIASES:
-            if function in functions:  # a board may lack some of them
+            # a board may lack some of them
+            if function in functions:
                 self._alias(self.cells.address(name) - offset, functions[function])
         self._remap_all()
 

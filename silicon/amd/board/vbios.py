@@ -57,7 +57,8 @@ def build(chip: ChipRow) -> bytes:
     rom = _Rom()
     gpu = next(row for row in chip.functions if row.name == "gpu")
     rom.put(0, bytes(FIRST_TABLE))
-    rom.put(0, SIGNATURE + bytes([ROM_BYTES // BLOCK, 0xCB]))  # the entry point returns at once
+    # the entry point returns at once
+    rom.put(0, SIGNATURE + bytes([ROM_BYTES // BLOCK, 0xCB]))
     rom.put(ATI_MAGIC_OFFSET, ATI_MAGIC)
     rom.put(atom.OFFSET_TO_VBIOS_DATE, chip.vbios_date.encode() + b"\0")
     _strings(rom, chip)

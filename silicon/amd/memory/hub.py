@@ -462,7 +462,8 @@ class VmHub:
         control = f"VM_CONTEXT{vmid}_CNTL"
         if self.interrupts and self._get(control, f"{NAMES[error.kind]}_PROTECTION_FAULT_ENABLE_INTERRUPT"):
             retry = self._get(control, "RETRY_PERMISSION_OR_INVALID_PAGE_FAULT")
-            data = (page & 0xFFFF_FFFF, page >> 32 | bool(write) << 5 | retry << 7)  # gmc_v11_0.c, process_interrupt
+            # gmc_v11_0.c, process_interrupt
+            data = (page & 0xFFFF_FFFF, page >> 32 | bool(write) << 5 | retry << 7)
             self.interrupts.interrupt(self.row.interrupt_client, 0, vmid=vmid, data=data)
 
     def _status(self, vmid: int, write: bool, client: str, kind: Kind) -> int:

@@ -112,7 +112,8 @@ def walk(fetch: Fetch, context: Context, gpu_va: int, form: EntryFormat) -> Leaf
     index = page - context.start_page
     block_bits = INDEX_BITS + context.block_size
     entry = context.base
-    fragment_block = 0  # from the directory entry above
+    # from the directory entry above
+    fragment_block = 0
     for level in range(context.depth, -1, -1):
         shift = 0 if level == 0 else block_bits + (level - 1) * INDEX_BITS
         count_bits = block_bits if level == 0 else INDEX_BITS

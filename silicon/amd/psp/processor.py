@@ -117,7 +117,8 @@ class Psp:
         self._answer = 0
         # number of control commands; one is read at a time
         self._commands = 0
-        self._version = 0  # of the secure OS, from its image
+        # of the secure OS, from its image
+        self._version = 0
         board.faults.know(*FAULTS)
         self.ring = Ring(board, hub, targets, tmr_bytes, on_autoload, waiting)
         cells.on_write(self._name(35), self._boot_command)

@@ -92,7 +92,8 @@ def fill(engine: Engine, queue: Queue, packet: Any) -> Work:
     """Fill with a byte, a word or a dword, as `fillsize` says; `count` is the number of bytes minus one."""
     unit = 1 << packet.fillsize
     if unit > 4:
-        unit = 4  # UNKNOWN: no source describes size 3
+        # UNKNOWN: no source describes size 3
+        unit = 4
     address, size = _join(packet, "dst_addr"), packet.count + 1
     pattern = packet.src_data_31_0.to_bytes(4, "little")[:unit]
     done = 0

@@ -74,7 +74,8 @@ class Sdma(Engine):
         self.name, self.client = f"sdma{index}", f"SDMA{index}"
         self.queues = [Queue(number) for number in range(QUEUES)]
         self._loaded: set[int] = set()
-        self._at_work: Generator[float, None, None] | None = None  # the queue whose packet runs right now
+        # the queue whose packet runs right now
+        self._at_work: Generator[float, None, None] | None = None
         board.faults.know(*FAULTS)
         self._set_up()
 
@@ -274,7 +275,8 @@ class Sdma(Engine):
 
     def _report_read_pointer(self, queue: Queue) -> None:
         """Report the read pointer to the host: in the registers, and in memory if enabled."""
-        assert queue.ring is not None  # its packet has just been done
+        # its packet has just been done
+        assert queue.ring is not None
         queue.done = queue.ring.position
         self._save_read_pointer(queue)
         if self._field(queue, "RB_CNTL", "RPTR_WRITEBACK_ENABLE"):
@@ -314,7 +316,8 @@ class Sdma(Engine):
             raise
         else:
             if queue.work is not work:
-                work.close()  # the packet dropped its own queue
+                # the packet dropped its own queue
+                work.close()
             elif not queue.waiting and queue.timer is None:
                 queue.timer = self.board.clock.after(delay, partial(self._resume, queue))
         finally:

@@ -195,10 +195,12 @@ def combo(row: PowerRow, table: bytes) -> bytes:
     struct.pack_into("<HBB", data, 0, COMBO_BYTES, 15, 0)
     struct.pack_into("<BBH", data, 4, 2, 0, COMBO_PPTABLE_AT)
     struct.pack_into("<H", data, 16, 0x80)  # format_id
-    data[22] = 28  # SMU_13_0_0_PP_THERMALCONTROLLER_NAVI21
+    # SMU_13_0_0_PP_THERMALCONTROLLER_NAVI21
+    data[22] = 28
     struct.pack_into("<H", data, 29, row.hotspot_limit + 8)
     below, above = row.power_limit_percent
-    data[COMBO_OVERDRIVE_AT] = 0x83  # SMU_13_0_0_PP_OVERDRIVE_VERSION
+    # SMU_13_0_0_PP_OVERDRIVE_VERSION
+    data[COMBO_OVERDRIVE_AT] = 0x83
     data[COMBO_OVERDRIVE_AT + OVERDRIVE_CAPS_AT + CAP_POWER_LIMIT] = 1
     struct.pack_into("<I", data, COMBO_OVERDRIVE_AT + OVERDRIVE_MAX_AT + 4 * SETTING_POWER_PERCENTAGE, above)
     struct.pack_into("<I", data, COMBO_OVERDRIVE_AT + OVERDRIVE_MIN_AT + 4 * SETTING_POWER_PERCENTAGE, below)

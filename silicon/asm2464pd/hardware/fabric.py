@@ -79,8 +79,10 @@ class Fabric:
         self.upstream = _port("ASM2461 upstream", regs.PCI_EXP_TYPE_UPSTREAM)
         self.downstream = _port("ASM2461 downstream", regs.PCI_EXP_TYPE_DOWNSTREAM)
         self.on_change: Callable[[], None] = lambda: None
-        self.on_lost: Callable[[], None] = lambda: None  # called when the card's link goes down
-        self._claims: dict[int, Claim] = {}  # by 64 KiB, until something changes
+        # called when the card's link goes down
+        self.on_lost: Callable[[], None] = lambda: None
+        # by 64 KiB, until something changes
+        self._claims: dict[int, Claim] = {}
         self._retry_until_ns = 0
         slot = [] if card is None else [card.tree.root]
         self._below = Node(self.downstream, below=slot)
@@ -189,7 +191,8 @@ class Fabric:
 
     def _function(self, kind: int, bus: int, device: int, number: int) -> tuple[Function | None, bool]:
         """Return the function that a request addresses, and whether it is in the slot."""
-        if kind == 0:  # QUIRK: the port ignores the device number
+        # QUIRK: the port ignores the device number
+        if kind == 0:
             if bus:
                 self._log.note("pci", "violation", "a type 0 request for bus {} reached the port of bus 0", bus)
             return (self.upstream if number == 0 else None), False

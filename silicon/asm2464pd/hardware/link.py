@@ -40,11 +40,13 @@ class Link:
         self.training_us = timing.TRAINING_US
         self.training_codes: tuple[int, ...] = (KEEP_TRYING,)
         self.generation, self.lanes = 3, 2
-        self.slot_powered = True  # the enclosure's power supply is on
+        # the enclosure's power supply is on
+        self.slot_powered = True
         self.on_change: Callable[[], None] = lambda: None
         self._rail_since_ns: int | None = None
         self._timer: Timer | None = None
-        self._active = False  # whether detection shows active, not quiet
+        # whether detection shows active, not quiet
+        self._active = False
         self._trained = False
         fabric.on_lost = self._card_lost
         for register in SWITCHES:
@@ -106,7 +108,8 @@ class Link:
     def _detect(self) -> None:
         assert self._rail_since_ns is not None
         if self._fabric.card is None or not self.slot_powered or self._faults.get("link_never_trains") is not None:
-            self._timer = self._clock.after(EVENT_US, self._retry_detect)  # nothing detected: keep trying
+            # nothing detected: keep trying
+            self._timer = self._clock.after(EVENT_US, self._retry_detect)
             return
         waited_us = (self._clock.now_ns - self._rail_since_ns) / 1_000
         self._timer = self._clock.after(max(0.0, timing.DETECT_US - waited_us), self._poll)

@@ -85,7 +85,8 @@ class TlpEngine:
     def _execute_written(self, value: int) -> None:
         if value == GO:
             self._arm(EXECUTE)
-            if self._armed:  # ready, waits for the bit to send
+            # ready, waits for the bit to send
+            if self._armed:
                 self._xdata.put(STATUS, self._xdata.get(STATUS) | SEND)
 
     def _arm(self, register: int) -> None:

@@ -70,7 +70,8 @@ def _inquiry(device: Device, request: Request) -> Job[Plan]:
 
 def _mode_sense_6(device: Device, request: Request) -> Job[Plan]:
     control = request.cdb[2] >> 6
-    cache = control in (1, 2) or bool(device.xdata.read(WRITE_CACHE))  # changeable and default values
+    # changeable and default values
+    cache = control in (1, 2) or bool(device.xdata.read(WRITE_CACHE))
     data = pages.mode_sense_6(request.cdb[2] & 0x3F, request.cdb[3], cache)
     return Plan(BAD_FIELD) if data is None else (yield from device.reply(data, request.asked))
 

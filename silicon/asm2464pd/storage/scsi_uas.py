@@ -180,7 +180,8 @@ class AttachedScsi:
         if ending is not NEVER:
             del self._tasks[task.tag]
             if isinstance(ending, Sense):
-                self._commands.device.take_sense()  # the host has it with the status
+                # the host has it with the status
+                self._commands.device.take_sense()
                 self._send_sense(task.tag, CHECK_CONDITION, ending.fixed())
             else:
                 self._send_sense(task.tag, GOOD, b"", plan.after)

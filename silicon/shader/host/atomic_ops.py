@@ -142,7 +142,8 @@ def _add_float(code: Code, old: Value, data: Value, second: Value, flush: Flush)
     left, right = (_flushed(code, one, on=flush.inputs) for one in (data, old))
     total = code.op("fadd", code.cast("bitcast", left, kind), code.cast("bitcast", right, kind))
     whole = _flushed(code, code.cast("bitcast", total, old.type), on=flush.results)
-    default = code.const(_sign(old) | _infinity(old) | _quiet_bit(old), old.type)  # result of infinities of both signs
+    # result of infinities of both signs
+    default = code.const(_sign(old) | _infinity(old) | _quiet_bit(old), old.type)
     whole = code.select(_is_nan(code, whole), default, whole)
     whole = code.select(_is_nan(code, old), _quieted(code, old), whole)
     return code.select(_is_nan(code, data), _quieted(code, data), whole)

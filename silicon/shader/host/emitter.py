@@ -67,8 +67,10 @@ class Code:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.declarations: dict[str, str] = {}  # by name; helper functions are whole definitions
-        self.label = "entry"  # the block that lines go to now
+        # by name; helper functions are whole definitions
+        self.declarations: dict[str, str] = {}
+        # the block that lines go to now
+        self.label = "entry"
         self._count = 0
 
     # values -----------------------------------------------------------------------------------------------------------

@@ -195,7 +195,8 @@ def each_lane(code: Code, mask: Value, body: Callable[[Value], None]) -> None:
     code.jump(head)
     code.block(head)
     at = len(code.lines)
-    code.line("")  # replaced by the phi, once the end of the body is known
+    # replaced by the phi, once the end of the body is known
+    code.line("")
     left = code.emit(f"add {mask.type} {rest}, 0", mask.type)
     code.branch(code.icmp("eq", left, code.const(0, mask.type)), done, inside)
     code.block(inside)

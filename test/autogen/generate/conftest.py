@@ -179,7 +179,8 @@ def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         asked: list[str] = []
         expected: list[tuple[str, int]] = []
         for name, constant in unit.constants.items():
-            if isinstance(constant.value, BitRange):  # `31:0` is no expression, `1 ? 31:0` is
+            # `31:0` is no expression, `1 ? 31:0` is
+            if isinstance(constant.value, BitRange):
                 asked += [f"(1 ? {name})", f"(0 ? {name})"]
                 expected += [(f"{name} high", constant.value.hi), (f"{name} low", constant.value.lo)]
             elif isinstance(constant.value, int):

@@ -101,7 +101,8 @@ def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, g
     assert not judged.differences, judged.differences[:5]
     assert judged.structs == len(classes)
 
-    for key, facts in inside.items():  # and the class says what the facts say
+    # and the class says what the facts say
+    for key, facts in inside.items():
         rows = classes[python_name(key)].members()
         assert (
             facts.size_bytes,
@@ -150,7 +151,8 @@ def test_every_committed_constant_has_the_value_gcc_gives_it(name, sources, gcc_
             continue
         seen.add(key)
         value = values[key]
-        if isinstance(value, tuple):  # a helper: its last argument all ones, the others zero
+        # a helper: its last argument all ones, the others zero
+        if isinstance(value, tuple):
             high, low = value
             flags = "0, " * (len(unit.helpers[c_name].params) - 1)
             c_name, value = f"{c_name}({flags}~0ull)", (2 << high) - (1 << low)
@@ -180,7 +182,10 @@ def test_layouts_named_in_public_documents():
     from ringup.autogen.linux import pci, vfio
 
     assert (mqd.v11_compute_mqd.SIZE, mqd.v11_sdma_mqd.SIZE, mqd.v9_mqd.SIZE) == (2048, 512, 2048)
-    assert psp.psp_gfx_cmd_resp.SIZE == 1024  # psp_gfx_if.h: "total size of the structure is 1024 bytes"
-    assert kfd.AMDKFD_IOC_GET_VERSION == 0x80084B01  # strace of a process that opens the node
+    # psp_gfx_if.h: "total size of the structure is 1024 bytes"
+    assert psp.psp_gfx_cmd_resp.SIZE == 1024
+    # strace of a process that opens the node
+    assert kfd.AMDKFD_IOC_GET_VERSION == 0x80084B01
     assert vfio.VFIO_GET_API_VERSION == 0x3B64
-    assert pci.PCI_EXT_CAP_ID_REBAR == 0x15  # PCI Express base specification, resizable BAR capability
+    # PCI Express base specification, resizable BAR capability
+    assert pci.PCI_EXT_CAP_ID_REBAR == 0x15

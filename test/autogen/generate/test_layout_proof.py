@@ -114,7 +114,8 @@ class Writer:
             return f"int (*{name})(struct {{name}} *, int);", [name]
         dims = "".join(f"[{self.draw(st.integers(0, 3))}]" for _ in range(shape - 7 if shape > 7 else 0))
         if kind in ("wide_pair", "over_int"):
-            dims = ""  # C has no arrays of elements whose alignment is above their size
+            # C has no arrays of elements whose alignment is above their size
+            dims = ""
         return f"{kind} {name}{dims}{self.attributes()};", [name]
 
     def nested(self, depth: int) -> tuple[str, list[str]]:
@@ -160,7 +161,8 @@ def shapes(draw: st.DrawFn) -> Shape:
         name = writer.name()
         body += f" {writer.pick(('int', 'char', 'long', 'pair'))} {name}[];"
         members.append(name)
-    tail = "" if "aligned" in head else writer.attributes()  # C gives no rule for two alignments of one type
+    # C gives no rule for two alignments of one type
+    tail = "" if "aligned" in head else writer.attributes()
     text = f"{head} {{name}} {{ {body} }}{tail};"
     if draw(st.integers(0, 3)) == 0:
         text = f"#pragma pack(push, {draw(st.sampled_from((1, 2, 4, 8, 16)))})\n{text}\n#pragma pack(pop)"
@@ -182,7 +184,8 @@ def collect(count: int, number: int) -> list[Shape]:
     def gather(shape: Shape) -> None:
         found[shape.text] = shape
 
-    while len(found) < count:  # hypothesis repeats itself now and then
+    # hypothesis repeats itself now and then
+    while len(found) < count:
         seeded(number)(gather)()
         number += 1_000_000
     return list(found.values())[:count]
@@ -290,7 +293,8 @@ def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
             program.append(f"{{ static unsigned char memory[sizeof({tag})]; {tag} *p = ({tag} *)memory;")
             for path, c_path, row in settable(cls):
                 if re.search(rf"(long double|_Complex|__int128) {row.name}\b", named[name].text):
-                    continue  # an array of halves to us, a scalar to C
+                    # an array of halves to us, a scalar to C
+                    continue
                 bits = row.width or SCALARS[row.base][0] * 8
                 value = dice.getrandbits(1 if row.base == "bool" else bits)
                 literal = f"{value}ull"
@@ -302,9 +306,8 @@ def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
                 store(view, path, row, value)
                 cast = "(void *)" if row.base == "ptr" else ""
                 program.append(f"p->{c_path} = {cast}{literal};")
-            if all(
-                row.base != "bool" for row in cls.members().values()
-            ):  # a byte of many bits reads as True and is written as 1
+            # a byte of many bits reads as True and is written as 1
+            if all(row.base != "bool" for row in cls.members().values()):
                 assert cls.pack(*cls.unpack(buffer)) == masked(cls, buffer), f"{name} {named[name].text}"
             program.append("fwrite(memory, sizeof memory, 1, stdout); }")
             ours += buffer

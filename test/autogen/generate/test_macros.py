@@ -339,7 +339,8 @@ def test_ioctl_encoders_work_without_their_header():
     macros = Macros()
     macros.define("MINE", None, "_IOWR('F', 0x2a, long)", "h:1")
     macros.define("PLAIN", None, "_IO('K', 3)", "h:2")
-    assert [macros.value("MINE"), macros.value("PLAIN")] == [0xC008462A, 0x4B03]  # asm-generic/ioctl.h: 3<<30 | 8<<16
+    # asm-generic/ioctl.h: 3<<30 | 8<<16
+    assert [macros.value("MINE"), macros.value("PLAIN")] == [0xC008462A, 0x4B03]
 
 
 BOMBS = {

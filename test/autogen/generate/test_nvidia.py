@@ -352,7 +352,8 @@ def test_every_field_of_a_launch_descriptor_is_what_gcc_reads(header, documents,
     for name, macro in ranges.items():
         class_id, version, field = re.fullmatch(r"NV(\w{4})_(QMDV\d\d_\d\d)_(\w+)", name).groups()
         if len(macro.strides) == 2:
-            continue  # listed as refused; the next test sees that its elements are there
+            # listed as refused; the next test sees that its elements are there
+            continue
         word = getattr(module(version.lower()), version)
         found = fields_of(word.at(int(class_id, 16)))[field.lower()]
         assert found == (macro.hi, macro.lo, macro.strides[0] if macro.strides else 0), name
@@ -451,7 +452,8 @@ def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree
                 assert (place if isinstance(place, int) else place[0]) == macro.hi, name
         for name, macro in ranges.items():
             owner = longest(name, by_name)
-            if name in by_name:  # a format in memory, an aperture, or bits of a register nobody publishes
+            # a format in memory, an aperture, or bits of a register nobody publishes
+            if name in by_name:
                 row = by_name[name].row
                 if row.kind == "aperture":
                     assert (by_name[name].offset, f"up to {macro.hi:#x}") == (macro.lo, row.note.partition(";")[0]), (
@@ -475,7 +477,8 @@ def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree
     assert compared > 10
     if branch == WANTED_ROWS.chips.release:
         assert not unknown
-    assert len(unknown) < compared // 5, unknown  # headers of other releases name some registers differently
+    # headers of other releases name some registers differently
+    assert len(unknown) < compared // 5, unknown
 
 
 def fields_in(register):

@@ -103,9 +103,8 @@ def test_a_run_of_everything_takes_away_what_is_generated_no_more_and_nothing_el
     }
     output.write(old, tmp_path)
     assert output.leftovers(tmp_path, ["amd/kept.py"]) == ["amd/gone.py", "isa/gone.tsv", "regs/gone.bin"]
-    assert (
-        output.write({"amd/kept.py": GENERATED}, tmp_path) == []
-    )  # a part of the manifest says nothing about the rest
+    # a part of the manifest says nothing about the rest
+    assert output.write({"amd/kept.py": GENERATED}, tmp_path) == []
     assert output.write({"amd/kept.py": GENERATED}, tmp_path, whole=True) == [
         "amd/gone.py",
         "isa/gone.tsv",

@@ -239,7 +239,8 @@ def decode(text: str) -> list[tuple[str, dict[str, int]]]:
         header = pm4.HEADER.at(NAVI31)(dwords[at])
         assert header.type == 3
         packet = pm4.OPCODES[NAVI31][header.opcode]
-        size = 1 if header.count == 0x3FFF else header.count + 2  # a NOP of one dword says 0x3FFF
+        # a NOP of one dword says 0x3FFF
+        size = 1 if header.count == 0x3FFF else header.count + 2
         fields = {"shader_type": 1} if header.shader_type else {}
         unknown(header)
         for word, (dword,) in words.items():

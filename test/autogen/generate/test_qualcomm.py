@@ -109,9 +109,11 @@ def test_a_word_has_the_bits_of_its_generation(word, version, fields, value):
 def test_opcodes_are_those_of_the_generation():
     assert adreno_pm4.CP_EXEC_CS == 0x33
     assert adreno_pm4.CP_EVENT_WRITE == 0x46
-    assert adreno_pm4.OPCODES[7,][0x46] == "CP_EVENT_WRITE7"  # adreno_pm4.xml: variants="A7XX-"
+    # adreno_pm4.xml: variants="A7XX-"
+    assert adreno_pm4.OPCODES[7,][0x46] == "CP_EVENT_WRITE7"
     assert adreno_pm4.OPCODES[6,][0x46] == "CP_EVENT_WRITE"
-    assert 0x3A not in adreno_pm4.OPCODES[6,]  # CP_COND_INDIRECT_BUFFER_PFE ends with a5xx
+    # CP_COND_INDIRECT_BUFFER_PFE ends with a5xx
+    assert 0x3A not in adreno_pm4.OPCODES[6,]
     assert adreno_pm4.OPCODES[7,][0x3A] == "CP_CCHE_INVALIDATE"
 
 

@@ -157,7 +157,8 @@ def test_every_register_and_field_of_the_committed_databases_is_as_gcc_computes_
     paths = [root / f"{name}_{ending}.h" for ending in ("offset", "sh_mask")]
     macros = {k: v for path in paths if path.exists() for k, v in macros_by_gcc(path, tmp_path).items()}
     database = FOLDER / "amd" / f"{'dcn_3_5_0' if name == 'dcn_3_5_1' else name}.bin"
-    file = BlockFile(database)  # dcn_3_5_1 says what dcn_3_5_0 says and shares its file
+    # dcn_3_5_1 says what dcn_3_5_0 says and shares its file
+    file = BlockFile(database)
     wrong, seen = [], set()
     for index in range(len(file)):
         row = file.row(index)

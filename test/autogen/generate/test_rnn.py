@@ -120,10 +120,12 @@ def test_every_field_has_the_bits_that_gen_header_prints_and_no_other_is_printed
         owners = c_names(register) + ([register.bitset] if register.bitset else [])
         for bits in register.fields:
             if not bits.name and not bits.type:
-                untyped += 1  # gen_header prints a register's own bits only when it has a type
+                # gen_header prints a register's own bits only when it has a type
+                untyped += 1
                 continue
             if not bits.name and bits.lo == 0 and bits.shr == 0 and bits.type not in ("float", "fixed", "ufixed"):
-                continue  # the whole register: gen_header prints nothing
+                # the whole register: gen_header prints nothing
+                continue
             place = ((1 << bits.hi + 1) - (1 << bits.lo), bits.lo)
             macros = [f"{owner}_{bits.name}" if bits.name else owner for owner in owners]
             if name == "a6xx" and register.name in HIGH_ALONE:
@@ -132,7 +134,8 @@ def test_every_field_has_the_bits_that_gen_header_prints_and_no_other_is_printed
                 continue
             hits = [macro for macro in macros if place in printed.get(macro, ())]
             if not hits and register.bitset and not header_has(header, register.bitset):
-                continue  # a bitset of an imported file is printed with that file
+                # a bitset of an imported file is printed with that file
+                continue
             assert hits, f"{register.where}: {macros} not printed as {place}: {[printed.get(m) for m in macros]}"
             for macro in hits:
                 met[macro].add(place)

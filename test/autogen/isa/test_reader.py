@@ -47,7 +47,8 @@ def test_facts_of_another_target_are_refused(facts):
 
 def test_a_format_becomes_a_word_class():
     vop2 = isa.target("gfx1100").formats["VOP2"].word()
-    word = vop2(0x06000501)  # llvm-mc, gfx1100: v_add_f32_e32 v0, v1, v2
+    # llvm-mc, gfx1100: v_add_f32_e32 v0, v1, v2
+    word = vop2(0x06000501)
     assert (word.op, word.vdst, word.src0, word.vsrc1) == (3, 0, 257, 2)
 
 

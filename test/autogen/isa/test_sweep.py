@@ -110,7 +110,8 @@ def test_each_bit_of_an_extension_dword_changes_what_its_field_says(
 
 def test_scattered_image_addresses_lie_in_the_nsa_dword_in_order(disassembler):
     table = formats("gfx1100")
-    base = default(table["MIMG"], "gfx1100") | {"op": 0x1C, "nsa": 1}  # image_sample_d, 2D: six address registers
+    # image_sample_d, 2D: six address registers
+    base = default(table["MIMG"], "gfx1100") | {"op": 0x1C, "nsa": 1}
     nsa = table["NSA"].put({"addr1": 20, "addr2": 30, "addr3": 40, "addr4": 50})
     (found,) = disassembler("gfx1100").decode([(table["MIMG"].put(base) | nsa << 64).to_bytes(12, "little")])
     assert [operand.core for operand in found.operands[1:6]] == ["v16", "v20", "v30", "v40", "v[50:51]"]

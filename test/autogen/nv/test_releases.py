@@ -184,7 +184,8 @@ def test_a_constant_nobody_has_is_an_attribute_error():
 
 def test_flags_are_words_made_of_the_headers_ranges():
     flags = rm.NVOS33_FLAGS(access=rm.NVOS33_FLAGS_ACCESS_READ_ONLY, caching_type=2)
-    assert int(flags) == 0x1000001  # nvos.h: ACCESS 1:0, CACHING_TYPE 25:23
+    # nvos.h: ACCESS 1:0, CACHING_TYPE 25:23
+    assert int(flags) == 0x1000001
     assert int(rm_alloc.NVOS04_FLAGS(channel_type=1)) == 1
 
 
@@ -251,7 +252,8 @@ def test_registers_lie_where_the_chip_has_them():
 
 def test_a_queue_element_ends_where_its_message_begins():
     element = gsp_queue.GSP_MSG_QUEUE_ELEMENT.at("535.261.03")
-    assert element.offset_of("rpc") == 48  # two 16-byte buffers, three words, aligned to 8
+    # two 16-byte buffers, three words, aligned to 8
+    assert element.offset_of("rpc") == 48
     view = element.view(bytearray(element.SIZE + 64))
     view.rpc.function = 76
     assert view.rpc.function == 76
@@ -278,4 +280,5 @@ def test_every_struct_of_every_release_can_be_laid_over_memory(name):
             laid += 1
             memory = bytearray(chosen.SIZE)
             chosen.view(memory)
-    assert laid >= len(structs)  # each has its place in some release at least
+    # each has its place in some release at least
+    assert laid >= len(structs)

@@ -53,7 +53,8 @@ class Llvm:
         """Return {bytes: text} of all that decode to exactly one instruction."""
         done = self._run([f"[{','.join(map(hex, word))}]" for word in words], "-disassemble")
         found = {_bytes(code): " ".join(text.split()) for text, code in _ENCODING.findall(done.stdout.decode())}
-        if done.returncode < 0 and len(words) > 1:  # LLVM crashes on a few words: go on around them
+        # LLVM crashes on a few words: go on around them
+        if done.returncode < 0 and len(words) > 1:
             middle = len(words) // 2
             return self.disassemble(words[:middle]) | self.disassemble(words[middle:])
         return found

@@ -204,9 +204,8 @@ def test_descriptors_are_llvms(target, headers, tmp_path):
         )
         right = elf_read.read(path.read_bytes(), "k").sections[".rodata"].data
         ours = descriptor.build(given, limits, 0, wave)
-        assert (ours[:16], ours[24:]) == (right[:16], right[24:]), (
-            given
-        )  # between them: the entry, which a linker fills in
+        # between them: the entry, which a linker fills in
+        assert (ours[:16], ours[24:]) == (right[:16], right[24:]), given
         assert descriptor.build(descriptor.read(ours, limits)[0], limits, 0, wave) == ours
 
 
@@ -265,9 +264,8 @@ def test_the_address_of_a_line_table_may_come_in_two_halves(with_lines):
 def test_sources_without_an_operand_read_back_as_compilers_fill_them():
     """AMD's compilers of ROCm 7.14 and later put the constant 0 there, others nothing."""
     machine = processor("gfx1100")
-    words = bytes.fromhex(
-        "010000d70006020203003cd782020202"
-    )  # v_add_co_u32 v1, s0, s0, v3; v_lshlrev_b64 v[3:4], 2, v[1:2]
+    # v_add_co_u32 v1, s0, s0, v3; v_lshlrev_b64 v[3:4], 2, v[1:2]
+    words = bytes.fromhex("010000d70006020203003cd782020202")
     lines = list(disassembler.Listing(machine, words).lines(places=False))
     assert lines == ["  .unused_sources 128", "  v_add_co_u32 v1, s0, s0, v3", "  v_lshlrev_b64 v[3:4], 2, v[1:2]"]
     assert assemble("\n".join(lines), machine).sections[".text"] == words

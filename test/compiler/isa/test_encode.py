@@ -43,9 +43,8 @@ def test_words_are_llvms(mnemonic, operands, modifiers, code, llvm):
     machine = processor("gfx1100")
     word = machine.encode(mnemonic, operands, **modifiers)
     assert word.hex() == code
-    if not any(
-        isinstance(operand, Literal) for operand in operands
-    ):  # of which the text does not tell that it was insisted on
+    # of which the text does not tell that it was insisted on
+    if not any(isinstance(operand, Literal) for operand in operands):
         assert llvm("gfx1100").assemble([machine.text(machine.decode(word))]) == [word]
 
 

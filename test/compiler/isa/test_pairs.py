@@ -55,7 +55,8 @@ def test_every_text_assembles_to_the_same_bytes(target, llvm, mc_pairs):
             else:
                 same += found in right
                 wrong += [] if found in right else [(text, wave, found, right)]
-            break  # the other wave size is told apart by texts that only it takes
+            # the other wave size is told apart by texts that only it takes
+            break
     assert wrong == []
     assert refused == list(NOT_TAKEN.get(target, ()))
     assert (len(texts), same) == ASSEMBLED[target]

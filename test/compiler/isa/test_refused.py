@@ -49,7 +49,8 @@ def test_texts_of_llvms_tests_of_refusals_are_refused(target, llvm):
     count, known = REFUSED[target]
     assert len(texts) == count
     assert [text for text in texts if answer(assembler, text) is not None] == list(known)
-    sample = texts[::50]  # the list was made with LLVM 22; it still says so
+    # the list was made with LLVM 22; it still says so
+    sample = texts[::50]
     assert [code for code in llvm(target).assemble(sample) if isinstance(code, bytes)] == []
 
 

@@ -104,9 +104,8 @@ def test_random_instructions_pass_through_llvm_both_ways(target, wave, llvm, mak
             rows += made
             never += [] if made else [form.mnemonic]
     assert seen == forms
-    assert [
-        name for name in never if not name.startswith("s_waitcnt_")
-    ] == []  # those want null, one in six of what is tried
+    # those want null, one in six of what is tried
+    assert [name for name in never if not name.startswith("s_waitcnt_")] == []
     assert changed == []
     texts = [machine.text(machine.decode(word)) for word in rows]
     tool = llvm(target, wave)
@@ -156,9 +155,8 @@ def test_random_dual_instructions_are_taken_or_refused_as_by_llvm(target, llvm, 
     told = llvm(target).assemble(texts)
     rows = zip(texts, found, told, strict=True)
     others = [(t, f, c) for t, f, c in rows if f != (c if isinstance(c, bytes) else None)]
-    if (
-        target == "gfx1201"
-    ):  # RDNA4 ISA, "VOPD: Dual-Issue": "or be the same VGPR"; AMD's compiler of ROCm 7.14 makes such pairs
+    # RDNA4 ISA, "VOPD: Dual-Issue": "or be the same VGPR"; AMD's compiler of ROCm 7.14 makes such pairs
+    if target == "gfx1201":
         assert all(f and "different VGPR banks" in c and share_a_source(t) for t, f, c in others), others
         assert len(others) == 5
     else:

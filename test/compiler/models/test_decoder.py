@@ -78,7 +78,8 @@ def check_losses(found, wanted):
 
 def check_graphs(graphs):
     """A step with other data is a kept graph."""
-    assert graphs[2:] == [graphs[1]] * (STEPS - 2)  # the first step makes the optimiser's memory, too
+    # the first step makes the optimiser's memory, too
+    assert graphs[2:] == [graphs[1]] * (STEPS - 2)
 
 
 def told(model):

@@ -39,7 +39,8 @@ def judge(found, minilm, files, texts):
 def test_sentences_one_by_one(sentences, minilm, model_files, on_card):
     found = [sentences.embed([text])[0] for text in SENTENCES]
     judge(found, minilm, model_files, SENTENCES)
-    assert nearest(found[0], found[1:])[0][0] == 0  # a kitten is nearer to a cat than taxes
+    # a kitten is nearer to a cat than taxes
+    assert nearest(found[0], found[1:])[0][0] == 0
     assert len(on_card.graphs) == 1
 
 
@@ -58,6 +59,7 @@ def test_what_fills_a_sentence_up_does_not_matter(sentences):
 
 def test_tokens_are_the_words_of_the_model(sentences):
     places, mask = sentences.tokens(["A cat sleeps on the mat."])
+    # lines of its vocab.txt, from 0
     assert places[0, :9].tolist() == [
         101,
         1037,
@@ -68,10 +70,11 @@ def test_tokens_are_the_words_of_the_model(sentences):
         13523,
         1012,
         102,
-    ]  # lines of its vocab.txt, from 0
+    ]
     assert places.shape == mask.shape == (1, STEP)
     assert mask.sum() == 9
-    assert sentences.tokens(["word " * 1000])[0].shape == (1, 512)  # cut at the model's greatest length
+    # cut at the model's greatest length
+    assert sentences.tokens(["word " * 1000])[0].shape == (1, 512)
     with pytest.raises(ValueError, match="no sentence"):
         sentences.tokens([])
 

@@ -78,5 +78,6 @@ def test_targets_have_their_own_figures(target, units, resident):
     cost = modelled(step)
     assert (step.binary.occupancy, step.binary.group_size) == (7, 64)
     assert (cost.rounds, cost.resident) == (1, resident)
-    peak = units * 2 * 32 * 2 * 2  # two SIMDs of 32 lanes, dual issue, two operations
+    # two SIMDs of 32 lanes, dual issue, two operations
+    peak = units * 2 * 32 * 2 * 2
     assert cost.flops / cost.cycles < peak

@@ -75,7 +75,8 @@ def test_whole_quotients(same, type_, op):
 def test_long_integers_round_once_to_floats(same, signed):
     rng = np.random.default_rng(6)
     x = rng.integers(0, 1 << 64, 4096, np.uint64, endpoint=False) >> rng.integers(0, 64, 4096, np.uint64)
-    top = np.uint64(1) << rng.integers(25, 64, 2048, np.uint64)  # ties of f32 and their neighbours
+    # ties of f32 and their neighbours
+    top = np.uint64(1) << rng.integers(25, 64, 2048, np.uint64)
     x[:2048] = (
         top
         + (top >> np.uint64(24)) * rng.integers(0, 8, 2048, np.uint64)

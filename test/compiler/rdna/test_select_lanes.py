@@ -113,7 +113,8 @@ def test_packed_and_dot_products(same):
         b.vector([b.extract(halves[0], 1), b.extract(halves[1], 0)]),
     ]
     square = b.op("packed", F16.of(2), halves[0], halves[0], imm="fmul")
-    made += [b.op("dot2", F32, square, half, b.const(1.0, F32))]  # of one sign: others are a unit off on cards
+    # of one sign: others are a unit off on cards
+    made += [b.op("dot2", F32, square, half, b.const(1.0, F32))]
     made += [b.op(op, I32, words[0], words[1], words[2]) for op in ("dot4_s", "dot4_u")]
     made += [b.op("fconvert", F32, b.extract(halves[2], 1)), b.op("fma", F32, b.op("fconvert", F32, b.extract(halves[1], 1)),
              b.op("fconvert", F32, b.extract(halves[2], 0)), b.op("to_float_s", F32, thread))]  # fmt: skip

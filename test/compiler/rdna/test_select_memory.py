@@ -35,7 +35,8 @@ def test_every_width_is_copied(same, form):
         if form.startswith("local"):
             made = b.load(type_, source, at, constant=first)
             masks = [mask] if mask else []
-            b.barrier()  # elements of different threads share bytes from type to type
+            # elements of different threads share bytes from type to type
+            b.barrier()
             b.op("lds_store", VOID, at, made, *masks, imm=0)
             made = b.op("lds_load", type_, at, *masks, imm=0)
         else:
@@ -126,7 +127,8 @@ def test_scalar_loads_only_of_what_is_never_written():
     )
     names = mnemonics(b.function)
     assert names.count("global_load_b32") == 1
-    assert sum(one.startswith("s_load") for one in names) == 3  # two runs of arguments, one value
+    # two runs of arguments, one value
+    assert sum(one.startswith("s_load") for one in names) == 3
 
 
 @pytest.mark.parametrize("local", [True, False])

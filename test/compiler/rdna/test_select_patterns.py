@@ -93,7 +93,8 @@ def test_what_lies_together_is_not_copied(same):
     b.store(b.param(1), at, b.vector(parts[1:3]), constant=24)
     same(b.function, [np.arange(256, dtype=np.float32), np.zeros(256, np.float32)])
     lines = [one.mnemonic for block in select(b.function, "gfx1100").blocks for one in block.instrs]
-    assert lines.count("v_mov_b32") == 3  # the thread's number, and two parts that lie across
+    # the thread's number, and two parts that lie across
+    assert lines.count("v_mov_b32") == 3
 
 
 @pytest.mark.parametrize("count", [2, 8])

@@ -58,10 +58,11 @@ def test_a_graph_run_again_is_neither_compiled_nor_are_weights_sent_again(on_car
     assert len(on_card.graphs) == graphs
     assert weights.node.arg.data.gpu_va == place
     sizes = sorted(int(span.name.split()[1]) for span in profile.spans())
+    # of copies: the input there, the result back; a kept stream has no spans of its own
     assert sizes == [
         found.nbytes,
         Y.nbytes,
-    ]  # of copies: the input there, the result back; a kept stream has no spans of its own
+    ]
 
 
 def test_a_stream_is_kept_over_runs(on_card):
@@ -103,11 +104,12 @@ def test_kernels_go_with_the_last_graph_that_needs_them(card, monkeypatch):
     sums = [X[:count] for count in (2, 3, 4)]
     run(Tensor(sums[0]).sum(0), sums[0].sum(0))
     run(Tensor(sums[0]).sum(0) * 2, sums[0].sum(0) * 2)
-    run((Tensor(X) + 1).contiguous() * 2, (X + 1) * 2)  # the first graph's kernel goes
-    run((Tensor(X) + 1).contiguous().sum(0), (X + 1).sum(0))  # one of its kernels is there already
-    run(
-        Tensor(sums[1]).sum(0), sums[1].sum(0)
-    )  # the graph goes that loaded the shared kernel; its program stays for the other
+    # the first graph's kernel goes
+    run((Tensor(X) + 1).contiguous() * 2, (X + 1) * 2)
+    # one of its kernels is there already
+    run((Tensor(X) + 1).contiguous().sum(0), (X + 1).sum(0))
+    # the graph goes that loaded the shared kernel; its program stays for the other
+    run(Tensor(sums[1]).sum(0), sums[1].sum(0))
     assert loaded == [1, 2, 3, 3, 4]
     run((Tensor(Y) + 1).contiguous().sum(0), (Y + 1).sum(0))  # it still runs
     programs = {id(one.program) for one in evaluator._programs._held.values()}
@@ -150,7 +152,8 @@ def test_nothing_that_is_compiled_keeps_a_tensors_memory(on_card):
     gc.collect()
     assert kept() is None
     on_card.pool.trim()
-    assert on_card.pool.held_bytes <= used + (64 << 10)  # intermediates of the largest graph, which are kept once
+    # intermediates of the largest graph, which are kept once
+    assert on_card.pool.held_bytes <= used + (64 << 10)
 
 
 def test_two_tensors_share_a_buffer(on_card):
@@ -233,9 +236,11 @@ def test_no_memory_left_is_one_error_and_the_card_goes_on(own_card):
         with pytest.raises(OutOfMemory, match=r"1 GiB asked for tensor") as caught:
             Tensor.ones(1 << 28).contiguous().realize()
         assert caught.value.__context__ is None
-        assert evaluator.pool.idle_bytes == 0  # idle memory went back before it gave up
+        # idle memory went back before it gave up
+        assert evaluator.pool.idle_bytes == 0
         assert (Tensor([1.0, 2.0]) + 1).tolist() == [2, 3]
-        large = Tensor.ones(75 << 20).contiguous().realize()  # 300 MiB, which did not fit beside what lay idle
+        # 300 MiB, which did not fit beside what lay idle
+        large = Tensor.ones(75 << 20).contiguous().realize()
         assert large[-1].item() == 1
 
 
@@ -245,7 +250,8 @@ def test_a_card_that_is_lost_in_a_run_is_told_and_is_no_hang(own_card):
         x = Tensor(X)
         for _ in range(3):
             x = (x @ Tensor(WEIGHTS) @ Tensor(WEIGHTS).T).tanh()
-        x.realize()  # compiled and translated before
+        # compiled and translated before
+        x.realize()
         again = Tensor(Y)
         for _ in range(3):
             again = (again @ Tensor(WEIGHTS) @ Tensor(WEIGHTS).T).tanh()

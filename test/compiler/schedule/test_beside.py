@@ -83,8 +83,10 @@ def test_a_step_of_an_optimiser_is_one_kernel_a_parameter(made):
         found = planned(*parameters, *optimiser.state())
     kept = [one for one in found.kernels if one.shape != ()]
     assert [len(one.roots) for one in kept] == ([2, 2] if isinstance(optimiser, SGD) else [3, 3])
-    assert len(found.kernels) - len(kept) == (0 if isinstance(optimiser, SGD) else 1)  # what the running means sum to
-    for one in kept:  # each memory is read once, as it was before
+    # what the running means sum to
+    assert len(found.kernels) - len(kept) == (0 if isinstance(optimiser, SGD) else 1)
+    # each memory is read once, as it was before
+    for one in kept:
         assert len({memory_of(node) for node in one.inputs}) == len(one.inputs)
 
 

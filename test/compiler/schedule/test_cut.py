@@ -158,7 +158,8 @@ def test_a_value_of_before_that_a_later_one_needs_too_is_refused():
     memory = nodes.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
     store = nodes.node(Op.STORE, dtypes.float32, (8,), (memory, nodes.const(1.0, dtypes.float32, (8,))))
     after = nodes.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
-    both = nodes.elementwise(Op.ADD, memory, after)  # one kernel would read both states
+    # one kernel would read both states
+    both = nodes.elementwise(Op.ADD, memory, after)
     with pytest.raises(CompileError, match=r"copy the value first \(contiguous\(\)\)"):
         plan([both])
 

@@ -61,7 +61,8 @@ class Hands:
 
     def __init__(self, radeon):
         self.radeon = radeon
-        radeon.config.write(4, 6, 2)  # memory decoding and bus mastering
+        # memory decoding and bus mastering
+        radeon.config.write(4, 6, 2)
         self.registers = Registers(radeon)
         self.places = {place.block: place for place in regdb.open_chip(radeon.chip.name).row.places}
         self.hdp = Hdp(self.block("nbio"))
@@ -82,7 +83,8 @@ class Hands:
         self.design = Design(core.shader_engines, core.arrays_per_engine, core.wgps_per_array * 2)
         self.gfx = Gfx(self.gc, self.block("smuio"), self.design, MEC_START)
         self.user = radeon.alloc_host(self.USER_BYTES)
-        self.next_table = self.TABLES_PA + 16 * 4096  # behind a root directory for every VMID
+        # behind a root directory for every VMID
+        self.next_table = self.TABLES_PA + 16 * 4096
 
     def block(self, name):
         place = self.places[name]
@@ -184,7 +186,8 @@ class Boot:
 
     def __init__(self, radeon):
         self.radeon = radeon
-        radeon.config.write(4, 6, 2)  # memory decoding and bus mastering
+        # memory decoding and bus mastering
+        radeon.config.write(4, 6, 2)
         self.registers = Registers(radeon)
         self.ips, self.window = discover(radeon, self.registers)
         self.nbio = Nbio(self.ips.block("nbio"), self.ips.version("nbio"))

@@ -73,7 +73,8 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def navi31():
-    radeon = card("navi31", vram_bytes=2 << 30)  # scratch of every wave that could run is taken from it
+    # scratch of every wave that could run is taken from it
+    radeon = card("navi31", vram_bytes=2 << 30)
     with select.start(radeon) as started:
         yield started
     assert radeon.violations == []
@@ -101,9 +102,8 @@ def test_every_kind_of_object_runs(navi31, build, cpu, version, flags):
     out = navi31.alloc(4096)
     run(navi31, program["pointers"], 1, 1, [out, 6])
     assert navi31.copy.download_array(out, np.int32, 2).tolist() == [7 + 30, 8]
-    run(
-        navi31, program["pointers"], 1, 1, [out, 0]
-    )  # the first run moved the pointer: data is the program's own and is written
+    # the first run moved the pointer: data is the program's own and is written
+    run(navi31, program["pointers"], 1, 1, [out, 0])
     assert navi31.copy.download_array(out, np.int32, 2).tolist() == [5 + 10, 6]
     structure = struct.pack("<if5s3x", -7, 2.5, b"abcd\x7f")
     run(
@@ -113,7 +113,8 @@ def test_every_kind_of_object_runs(navi31, build, cpu, version, flags):
     got = navi31.copy.download_array(out, np.uint64, 10).tolist()
     assert got[0] == (1 << 64) - 7
     assert got[1:8] == [250, 0x7F, 231, (1 << 64) - 3, 4, (1 << 63) + 5, 32]
-    assert got[8:] == [33 * 4, 31 * 4]  # behind the fixed ints; 132 + 124 is a multiple of 8 already
+    # behind the fixed ints; 132 + 124 is a multiple of 8 already
+    assert got[8:] == [33 * 4, 31 * 4]
     out.free()
     program.free()
 

@@ -71,7 +71,8 @@ def test_requests_that_go_nowhere_are_named_with_address_mastering_and_mask(rade
     )
     assert "its bus mastering is on; it addresses 44 bits" in text
     assert "iommu=pt" in text
-    assert "report()" not in text  # a card that never opened has none
+    # a card that never opened has none
+    assert "report()" not in text
     assert caught.value.exit_code == TransportError.exit_code
     assert not radeon.gpu.masters_bus  # and it is left quiet
     assert [stage.name for stage in stages if not isinstance(stage, str)].count(

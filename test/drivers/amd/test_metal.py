@@ -48,7 +48,8 @@ def test_it_comes_up_and_again_after_it_was_closed(card_name, open_metal):
     first, second = seen
     assert first == second
     chip, vram_bytes, units = first
-    assert units <= {"navi31": 96, "navi32": 60, "navi33": 32}[chip]  # amdgpu's own tables: 6 x 8, 3 x 10, 2 x 8 WGPs
+    # amdgpu's own tables: 6 x 8, 3 x 10, 2 x 8 WGPs
+    assert units <= {"navi31": 96, "navi32": 60, "navi33": 32}[chip]
     assert vram_bytes >= 1 << 30
 
 
@@ -70,7 +71,8 @@ def test_points_count_on_and_order_queues(metal_card):
             stream.append(stream.pm4.write_data(buffer.gpu_va, value))
             point = queue.submit(stream)
         point.wait(1)
-        assert card.copy.download_array(buffer, np.uint32, 1)[0] == 50  # each behind the one before, on either queue
+        # each behind the one before, on either queue
+        assert card.copy.download_array(buffer, np.uint32, 1)[0] == 50
         assert card.compute.timeline.completed == card.compute.timeline.last == before + 25
     other.close()
 

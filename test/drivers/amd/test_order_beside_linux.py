@@ -59,7 +59,8 @@ def test_a_step_in_another_place_is_found(known, kernel):
     on = next(at for at, act in enumerate(moved.acts) if act == "gc write gc.CP_MEC_RS64_CNTL = 0x3c000000")
     moved.acts.insert(0, moved.acts.pop(on))
     found = order.differences(known, kernel, moved)
-    assert {row.kind for row in found} == {"neither", "swapped"}  # in neither are the steps that only ours has
+    # in neither are the steps that only ours has
+    assert {row.kind for row in found} == {"neither", "swapped"}
     pairs = {row.names for row in found if row.kind == "swapped"}
     assert ("GC hub: context 0 on", "MEC: runs") in pairs
 
@@ -134,7 +135,8 @@ def test_a_log_reads_as_one_of_a_served_card(path):
 def test_the_logs_are_one_story():
     rungs = {path.stem: {entry.time_us for entry in access_log.read(path)[0]} for path in LOGS}
     times = [time_us for found in rungs.values() for time_us in found]
-    assert len(times) == len(set(times))  # no moment is in two of them: sorted by time they are the log again
+    # no moment is in two of them: sorted by time they are the log again
+    assert len(times) == len(set(times))
 
 
 def test_a_log_is_cut_where_the_table_says_and_bulk_is_named(tmp_path):

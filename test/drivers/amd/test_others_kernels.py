@@ -108,9 +108,8 @@ def test_what_is_quantised_by_blocks_is_the_nearest_and_comes_back(run, kind, bl
     chosen = out if table == 0 else np.stack([out >> 4, out & 15], 1).reshape(-1)
     scaled = numbers * (1 / most)[of_block]
     distance = np.abs(TABLES[table][chosen] - scaled)
-    assert (
-        distance <= np.abs(TABLES[table][:, None] - scaled).min(0) + 2**-24
-    ).all()  # the thresholds between are rounded
+    # the thresholds between are rounded
+    assert (distance <= np.abs(TABLES[table][:, None] - scaled).min(0) + 2**-24).all()
 
     back = np.zeros(count, given.dtype)
     tile = 512 if table == 0 else 1024

@@ -51,7 +51,8 @@ def test_no_client_of_mmhub_sees_an_old_page_once_a_flush_has_returned(held):
     card.map_page(card.VMID, VA, OLD | VALID | RIGHTS)
     card.gmc.set_context(card.VMID, card.root(card.VMID))
     card.radeon.settle()
-    card.radeon.clock.sleep_us(10)  # nothing of this is under way any more
+    # nothing of this is under way any more
+    card.radeon.clock.sleep_us(10)
     assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"old!"
     card.map_page(card.VMID, VA, NEW | VALID | RIGHTS)
     card.gmc.flush_tlb(card.VMID)
@@ -91,7 +92,8 @@ def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_befor
         data = bytes(range(256)) * 16
         card.spaces.user.access(source).write(0, data)
         point = card.copy.copy_buffer(target, source)
-        for engine in radeon.sdma:  # its firmware looks at the pointer in memory
+        # its firmware looks at the pointer in memory
+        for engine in radeon.sdma:
             for queue in engine.queues:
                 if queue.ring is not None:
                     engine._poll(queue)
@@ -153,5 +155,6 @@ def test_who_looks_at_published_metrics_at_any_moment_sees_one_table_whole(boot,
     for counter in range(1, 9):
         publish(card.window, card.hdp, page, (13, 0, 0), bytes([counter]) * size, counter)
         look()
-        assert seen[-1] == counter  # it is there when `publish` returns
+        # it is there when `publish` returns
+        assert seen[-1] == counter
     assert seen == sorted(seen)

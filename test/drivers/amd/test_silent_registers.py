@@ -54,7 +54,8 @@ def test_a_start_names_registers_that_answer_no_more(virtual_card, after):
     with pytest.raises(DeviceLost, match=SILENT):
         start(radeon)
     assert radeon.clock.now_us - before_us < 5_000_000
-    assert not [value for _, value in ones.written if value == 0xFFFF_FFFF]  # nothing that was read is written back
+    # nothing that was read is written back
+    assert not [value for _, value in ones.written if value == 0xFFFF_FFFF]
 
 
 def test_a_look_at_a_card_takes_no_ones_for_a_state(virtual_card):

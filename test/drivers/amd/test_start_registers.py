@@ -54,7 +54,8 @@ def test_a_dead_owners_interrupt_ring_is_off_before_the_card_may_write_to_memory
     write = radeon.config.write
 
     def watch(offset, value, size_bytes=4):
-        if offset == 4 and value & 4:  # PCI_COMMAND, PCI_COMMAND_MASTER
+        # PCI_COMMAND, PCI_COMMAND_MASTER
+        if offset == 4 and value & 4:
             seen.append((ring.get("IH_RB_CNTL", "rb_enable"), ring.get("IH_RB_CNTL", "enable_intr")))
         write(offset, value, size_bytes)
 
@@ -124,7 +125,8 @@ def test_hubs_are_left_alone_until_the_cards_own_firmware_is_through(radeon):
     radeon.faults.inject("psp_bootloader_error", 3)
     with pytest.raises(FirmwareError):
         connect(radeon)
-    radeon.faults.clear()  # the boot loader stays stuck, and nothing runs that could reset the card but the bus
+    # the boot loader stays stuck, and nothing runs that could reset the card but the bus
+    radeon.faults.clear()
     reset, loader = radeon.reset, radeon.psp.cells
     ready_ns = []
 
@@ -152,4 +154,5 @@ def test_the_micro_engine_runs_only_when_its_hub_has_tables(radeon):
     on = next(
         at for at, text in enumerate(order) if text.startswith(control) and int(text.removeprefix(control), 16) & 1
     )
-    assert on < order.index("gc.CP_MEC_RS64_CNTL = 0x3c000000")  # gc_11_0_0_sh_mask.h: MEC_PIPE0..3_ACTIVE, not halted
+    # gc_11_0_0_sh_mask.h: MEC_PIPE0..3_ACTIVE, not halted
+    assert on < order.index("gc.CP_MEC_RS64_CNTL = 0x3c000000")

@@ -88,7 +88,8 @@ def test_a_shape_that_no_core_has_is_refused_at_once_by_its_name(radeon, dword, 
 
 def test_a_base_that_no_address_reaches_is_refused_with_the_base(radeon):
     _, blob = table_of(radeon)
-    blob[319] = 0xFF  # the highest byte of OSSSYS's first base in navi31's binary
+    # the highest byte of OSSSYS's first base in navi31's binary
+    blob[319] = 0xFF
     put(radeon, blob)
     with pytest.raises(FirmwareError, match=r"OSSSYS: segment 0 begins at dword 0xff[0-9a-f]{6} .*no register lies"):
         opened(radeon)
@@ -99,7 +100,8 @@ def test_memory_that_no_card_has_is_refused_with_its_size(radeon, monkeypatch, s
     from ringup.autogen.amd.nbio import RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE as MEMSIZE
 
     read = radeon.bars[5].read32
-    at = (0xD20 + MEMSIZE.place((4, 3, 0))[0]) * 4  # nbio_4_3_0_offset.h, segment 2
+    # nbio_4_3_0_offset.h, segment 2
+    at = (0xD20 + MEMSIZE.place((4, 3, 0))[0]) * 4
     monkeypatch.setattr(radeon.bars[5], "read32", lambda offset: size_mib if offset == at else read(offset))
     with pytest.raises(FirmwareError, match=f"RCC_CONFIG_MEMSIZE.*{stated.named(size_mib).split()[0]}.*16 to 65535"):
         opened(radeon)

@@ -31,7 +31,8 @@ def test_a_vbios_with_random_numbers_is_refused_or_read_within_it(rom, seed):
         at = rng.randrange(len(image) - 4) if rng.random() < 0.3 else rng.randrange(min(len(image), 4096) - 4)
         value = rng.choice((*NUMBERS, rng.getrandbits(32), rng.randrange(len(image))))
         struct.pack_into("<I", image, at, value)
-    image[2] = len(rom) // 512  # its size is right, and so is the sum: no reader may lean on them
+    # its size is right, and so is the sum: no reader may lean on them
+    image[2] = len(rom) // 512
     image[-1] = (image[-1] - sum(image)) & 0xFF
     try:
         seen = vbios.parse(bytes(image))

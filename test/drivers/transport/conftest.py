@@ -34,7 +34,8 @@ class Card:
         self.unmappable = set()
         self.resets = []
         self.flags = vfio.VFIO_DEVICE_FLAGS_PCI | vfio.VFIO_DEVICE_FLAGS_RESET
-        self.dependents = None  # (group, ...) that a hot reset reaches; None: it has none
+        # (group, ...) that a hot reset reaches; None: it has none
+        self.dependents = None
         self.bars = {}
         self.unmasked = 0
 
@@ -143,7 +144,8 @@ class Machine:
         for index, place in places.items():
             config[0x10 + 4 * index : 0x14 + 4 * index] = (place & 0xFFFF_FFFF | 0xC).to_bytes(4, "little")
         (folder / "config").write_bytes(config)
-        self.fresh = bytes(config)  # what the last function plugged in has after a rescan
+        # what the last function plugged in has after a rescan
+        self.fresh = bytes(config)
         if group:
             members = self.root / "sys/kernel/iommu_groups" / group
             (members / "devices").mkdir(parents=True, exist_ok=True)
@@ -381,7 +383,8 @@ class Machine:
                 if not os.readlink(f"/proc/self/fd/{container}").endswith("dev/vfio/vfio"):
                     refuse(errno.EINVAL)
                 self.container_of[group] = container
-                self.iommu_set = False  # of a container that was just made
+                # of a container that was just made
+                self.iommu_set = False
                 return 0
             case vfio.VFIO_GROUP_GET_DEVICE_FD:
                 address = bytes(argument).partition(b"\0")[0].decode()

@@ -99,7 +99,8 @@ STEPS = ("amdgpu/unbind", "03:00.0/driver_override", "vfio-pci", "snd_hda_intel/
 @pytest.mark.parametrize("failing", STEPS)
 def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
     before = state(desktop)
-    desktop.fails = {failing: errno.EIO}  # "vfio-pci" as a driver: its probe fails, and the write itself goes well
+    # "vfio-pci" as a driver: its probe fails, and the write itself goes well
+    desktop.fails = {failing: errno.EIO}
     with pytest.raises(TransportError, match="all is as it was"):
         bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
     assert state(desktop) == before

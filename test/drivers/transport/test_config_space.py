@@ -56,7 +56,8 @@ def test_what_is_no_register_is_the_callers_mistake(space, offset, size):
 
 def test_a_node_that_answers_nothing_reads_as_ones(space):
     with space[0].open("r+b") as file:
-        file.truncate(65)  # what an ordinary user is shown
+        # what an ordinary user is shown
+        file.truncate(65)
     assert space[1].read(0x3C) == 0
     assert space[1].read(0x40) == 0xFFFF_FFFF
     assert space[1].read(0x40, 1) == 0xFF
@@ -96,7 +97,8 @@ def test_a_sleeping_card_is_woken_and_given_its_time(space):
     clock = Ticking()
     config_space.wake(space[1], clock)
     assert space[1].read(0x54, 2) == 0x0108
-    assert clock.now_us == 10_000  # PCI power management 1.2, table 5-6
+    # PCI power management 1.2, table 5-6
+    assert clock.now_us == 10_000
 
 
 def test_a_card_that_stays_asleep_is_named(space):
@@ -112,7 +114,8 @@ def test_a_header_goes_back_with_decoding_last_and_no_status_bit_cleared(space):
         put(space, 0x10 + 4 * index, (0xD000000C + (index << 20)).to_bytes(4, "little"))
     before = space[0].read_bytes()
     saved = config_space.save(space[1])
-    put(space, 4, bytes.fromhex("0000 1080"))  # an error came meanwhile: a one written to its bit would clear it
+    # an error came meanwhile: a one written to its bit would clear it
+    put(space, 4, bytes.fromhex("0000 1080"))
     put(space, 0x10, bytes(24))
     config_space.restore(space[1], saved)
     assert space[0].read_bytes() == before[:7] + bytes.fromhex("1080") + before[9:]
@@ -138,7 +141,8 @@ def test_a_header_decodes_no_address_before_all_are_back(space, monkeypatch):
 
 
 def test_a_function_that_answers_late_is_waited_for_and_one_that_never_does_is_lost(space):
-    put(space, 8, b"\xff\xff\xff\xff")  # the ids stay: VFIO gives them from memory
+    # the ids stay: VFIO gives them from memory
+    put(space, 8, b"\xff\xff\xff\xff")
     clock = Ticking()
     clock.meanwhile = lambda: put(space, 8, b"\xc8\x00\x00\x03") if clock.now_us > 300_000 else None
     config_space.wait_for_answer(space[1], clock, "resetting")

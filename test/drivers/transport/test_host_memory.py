@@ -35,7 +35,8 @@ def test_addresses_never_overlap_and_are_free_again():
         live[start] = size
     for start, size in live.items():
         iovas.free(start, size)
-    assert iovas.alloc(0x1000_0000 - (2 << 20)) == 2 << 20  # joined again, up to the forbidden piece
+    # joined again, up to the forbidden piece
+    assert iovas.alloc(0x1000_0000 - (2 << 20)) == 2 << 20
 
 
 def test_the_lowest_address_comes_first():

@@ -130,7 +130,8 @@ def test_a_glitch_that_is_over_at_the_second_look_is_no_value(machine):
 def test_a_card_that_reads_ones_is_told_before_it_is_opened(machine, driver, group):
     card = machine.add(driver=driver, group=group)
     machine.set_config(card, 0, ONES)
-    (machine.folder(ADDRESS) / "config").write_bytes(ONES)  # the kernel's own view of the same registers
+    # the kernel's own view of the same registers
+    (machine.folder(ADDRESS) / "config").write_bytes(ONES)
     (power,) = preflight.power(find(machine.kernel, ADDRESS))
     assert "every register reads all ones" in power.seen
     assert power.state == (preflight.REFUSE if driver else preflight.NOTE)

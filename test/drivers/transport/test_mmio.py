@@ -145,7 +145,8 @@ def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp
         assert combining.pending
         ring()
         assert not combining.pending
-    vram.map()[0] = 1  # nobody sees such a write, so every access drains from now on
+    # nobody sees such a write, so every access drains from now on
+    vram.map()[0] = 1
     doorbells.write32(0, 1)
     assert combining.pending
     for window in made:

@@ -106,7 +106,8 @@ def test_a_process_that_has_the_card_open_is_named(bound, node):
 
 
 def test_processes_that_hold_other_things_are_nobodys_business(bound):
-    table = str(bound.folder(ADDRESS) / "resource")  # the list of BARs gives nothing away
+    # the list of BARs gives nothing away
+    table = str(bound.folder(ADDRESS) / "resource")
     bound.process(4242, "lspci", opened=(table, "/dev/vfio/13"))
     assert survey(bound.kernel, [Function(bound.kernel, ADDRESS)]).uses == ()
 

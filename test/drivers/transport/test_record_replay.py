@@ -114,13 +114,15 @@ def test_a_session_replays_without_the_card(recorded):
     replay = Replay(io.BytesIO(data))
     assert Session(replay).seen == seen
     assert replay.left == 0
-    assert seen[-1][:1] + seen[-1][PAGE - 4 :] == b"\x07done"  # the card wrote the caller's own memory
+    # the card wrote the caller's own memory
+    assert seen[-1][:1] + seen[-1][PAGE - 4 :] == b"\x07done"
 
 
 def test_a_transcript_is_opened_by_name(recorded, tmp_path):
     (tmp_path / "a.transcript").write_bytes(recorded[0])
     device = cards.connect(f"replay:{tmp_path / 'a.transcript'}")
-    assert isinstance(device, Device)  # a look at it takes nothing from the transcript
+    # a look at it takes nothing from the transcript
+    assert isinstance(device, Device)
     assert Session(device).seen == recorded[1]
 
 
@@ -277,7 +279,8 @@ def test_what_was_written_is_pushed_ahead_of_whatever_follows():
             ask(DOORBELL, 0)
             seen.append(radeon.host.read(where, 1)[0])
     assert seen == [1, 2, 3]
-    radeon.violations.clear()  # nobody listens to that doorbell
+    # nobody listens to that doorbell
+    radeon.violations.clear()
     memory.view[0] = 4
     memory.free()
     kept.view[0] = 5
@@ -293,9 +296,8 @@ def packed(*rows, info=True, end=True, magic=transcript.MAGIC):
     first = [transcript.info_row(Info("virtual:navi31", False, (0, 2, 5), True))] if info else []
     rows = [*first, *rows]
     rows += [Row(Op.END, value=len(rows))] if end else []
-    return gzip.compress(
-        magic + b"".join(row.pack() for row in rows), 1, mtime=0
-    )  # both workers of the suite collect the same bytes
+    # both workers of the suite collect the same bytes
+    return gzip.compress(magic + b"".join(row.pack() for row in rows), 1, mtime=0)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def test_doorbells_are_never_kept_back_in_write_combining_buffers(device):
 
 
 def test_a_line_interrupt_that_nobody_hears_stays_down(device):
-    assert device.config.read(4, 2) & 0x400  # PCI Local Bus Specification 3.0, 6.2.2: Interrupt Disable
+    # PCI Local Bus Specification 3.0, 6.2.2: Interrupt Disable
+    assert device.config.read(4, 2) & 0x400
 
 
 def test_a_bar_inside_a_page_is_left_out(machine):
@@ -158,7 +159,8 @@ def test_a_header_that_does_not_come_back_is_told(free, device):
 
     def forget(path, text, store=free.store):
         store(path, text)
-        if path.name == "reset":  # the card that took its place has other BARs, and they do not take writes
+        # the card that took its place has other BARs, and they do not take writes
+        if path.name == "reset":
             device.config.write = lambda *_: None
 
     device._way._kernel._store = forget

@@ -47,7 +47,8 @@ def device(held):
 def test_the_interface_is_the_newest_that_the_kernel_has(held, device):
     assert device.path == f"vfio ({held.interface})"
     assert device.name == "pci:0000:03:00.0"
-    assert isinstance(device, Device)  # has all that the seam asks for
+    # has all that the seam asks for
+    assert isinstance(device, Device)
 
 
 def test_opening_decodes_memory_and_lets_the_card_write_nowhere(held):
@@ -321,7 +322,8 @@ def test_the_kernels_notice_means_lost_for_good(held, device, index):
 
 
 def test_a_class_of_all_ones_means_lost_for_good(held, device):
-    held.set_config(held.card, 8, b"\xff" * 4)  # the ids come from the kernel's memory
+    # the ids come from the kernel's memory
+    held.set_config(held.card, 8, b"\xff" * 4)
     assert device.lost
     held.set_config(held.card, 8, b"\xc8\x00\x00\x03")
     assert device.lost
@@ -414,9 +416,8 @@ def test_every_refused_call_is_named_and_leaves_nothing_open(held, code, error):
         assert len(os.listdir("/proc/self/fd")) == nodes
     held.fails = {}
     pci.open(ADDRESS, kernel=held.kernel).close()
-    assert len(os.listdir("/proc/self/fd")) == nodes + len(
-        held.card.events
-    )  # the fake's own, which a kernel drops with the node
+    # the fake's own, which a kernel drops with the node
+    assert len(os.listdir("/proc/self/fd")) == nodes + len(held.card.events)
 
 
 def test_a_group_with_a_mate_of_the_kernels_is_refused_by_name(machine):

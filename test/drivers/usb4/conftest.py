@@ -54,8 +54,10 @@ class Wire:
         head = struct.pack("<BBHBBBBB", 9, 2, 9 + len(settings), 1, 1, 0, 0xC0, 0)
         self.configuration = head + settings
         self.sent, self.controls, self.cleared, self.alt = [], [], [], None
-        self.ready = {}  # (endpoint, stream): what the next transfers there get, bytes or a status
-        self.stalled = set()  # endpoints that stall until they are cleared
+        # (endpoint, stream): what the next transfers there get, bytes or a status
+        self.ready = {}
+        # endpoints that stall until they are cleared
+        self.stalled = set()
         self.waiting, self.streams = [], 0
         self.gone = False
 
@@ -272,7 +274,8 @@ class Dock:
         """What a user does after a fault is over: close, plug in what is gone, open again, compute."""
         self.close()
         self.enclosure.faults.clear()
-        self.clock.sleep_us(3_000_000)  # what comes back by itself has come back
+        # what comes back by itself has come back
+        self.clock.sleep_us(3_000_000)
         if self.enclosure.host is None or not self.firmware_answers:
             self.replug()
         self.open()

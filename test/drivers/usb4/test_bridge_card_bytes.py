@@ -102,7 +102,8 @@ def test_a_copy_of_more_than_one_submission_each_way_is_right(docks):
     card, size = up.open(), 63 * MIB + 5
     data = random.Random(7).randbytes(size)
     with card.alloc(size + 4096) as buffer:
-        for at in (3, 0):  # the second time the bridge's memory holds what the first one left
+        # the second time the bridge's memory holds what the first one left
+        for at in (3, 0):
             card.copy.upload(buffer, data, at).wait()
             assert up.memory(buffer)[at : at + size] == data
             assert card.copy.download(buffer, offset_bytes=at, size_bytes=size) == data
@@ -112,7 +113,8 @@ def test_transfers_of_a_start_a_kernel_and_copies_have_ceilings(docks):
     dock = docks()
     card = dock.open()
     counts = card.device.counts
-    assert counts.transfers <= 1_800  # issue 5: half of the 4,285 that another driver needs
+    # issue 5: half of the 4,285 that another driver needs
+    assert counts.transfers <= 1_800
     assert counts.waits <= 428  # a tenth of them
     assert card.info.found == "cold"
     target = card.alloc(4096)
@@ -144,7 +146,8 @@ def test_a_mebibyte_goes_in_within_22_transfers(up):
         card.copy.upload(large, data).wait()
         before = card.device.counts.copy()
         card.copy.upload(large, data).wait()
-        assert card.device.counts.since(before).transfers <= 22  # the other driver of such cards needs 25
+        # the other driver of such cards needs 25
+        assert card.device.counts.since(before).transfers <= 22
 
 
 def rates(docks, speed):

@@ -98,7 +98,8 @@ def test_the_engine_is_armed_while_commands_are_on_their_way_and_told_of_them_be
     (stream, _, _), (commands, _, sent), (_, arm, armed), (drain, _, drained) = begun[:4]
     assert (stream, commands, arm, drain) == (0, BULK_OUT, b"\xf2", BULK_IN)
     assert under_way[2] == [sent, armed]
-    assert under_way[4][:1] == [drained]  # the others have ended: what tells the engine comes behind them
+    # the others have ended: what tells the engine comes behind them
+    assert under_way[4][:1] == [drained]
     assert not {id(sent), id(armed)} & {id(transfer) for transfer in under_way[4]}
 
 

@@ -161,7 +161,8 @@ def test_a_slot_whose_link_does_not_come_up_is_told_within_seconds(trouble):
     begun_us = host.clock.now_us
     with pytest.raises(LinkDown, match="the enclosure answers, the link to its card is down"):
         ringup.open("usb:1-1", transport={"backend": host, "clock": host.clock})
-    assert host.clock.now_us - begun_us < 10_000_000  # F3 itself tries for 2 s, and we for 3 s more
+    # F3 itself tries for 2 s, and we for 3 s more
+    assert host.clock.now_us - begun_us < 10_000_000
 
 
 def test_usb2_works_and_warns(docks, caplog):
@@ -241,7 +242,8 @@ def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opene
     heir.close()
     begun_us = dock.clock.now_us
     open_it().close()
-    assert dock.clock.now_us - begun_us < 300_000  # nobody died: nothing is restarted
+    # nobody died: nothing is restarted
+    assert dock.clock.now_us - begun_us < 300_000
 
 
 def test_a_close_that_ctrl_c_meets_leaves_the_bridge_right_or_a_word_of_it(real, monkeypatch):
@@ -262,7 +264,8 @@ def test_a_close_that_ctrl_c_meets_leaves_the_bridge_right_or_a_word_of_it(real,
         with suppress(KeyboardInterrupt):
             device.close()
         monkeypatch.setattr(dock.host, "handle_events", real_wait)
-        dock.clock.sleep_us(3_000_000)  # one that was being restarted is back
+        # one that was being restarted is back
+        dock.clock.sleep_us(3_000_000)
         heir = open_it()
         assert carries(heir, dock), point
         heir.close()
@@ -278,6 +281,7 @@ def test_a_bridge_that_does_not_restart_is_told(real, monkeypatch):
         open_it()
     dock.replug()
     dock.clock.sleep_us(3_000_000)
-    heir = open_it()  # told once, and not locked out
+    # told once, and not locked out
+    heir = open_it()
     assert carries(heir, dock)
     heir.close()

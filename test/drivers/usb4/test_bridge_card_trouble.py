@@ -60,12 +60,14 @@ def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again
         else:
             getattr(dock, phase)(seed)
 
-    for _ in range(2):  # what is made at the first use is there at the second
+    # what is made at the first use is there at the second
+    for _ in range(2):
         if phase == "open":
             dock.close()
         host.arm(-1)
         run(0)
-    calls = host.calls * 4 // 5  # the same work takes a few calls more or less
+    # the same work takes a few calls more or less
+    calls = host.calls * 4 // 5
     for point in sample(range(4), few=2):
         if phase == "open":
             dock.close()
@@ -458,18 +460,20 @@ def test_one_that_asks_for_ever_is_told_after_a_second(behind):
 @pytest.mark.parametrize("reads", range(9))
 def test_a_card_that_reads_as_ones_while_it_is_looked_at_is_gone_and_none_is_written_back(behind, reads):
     place = Place(1, 0, 0)
+    # a resizable BAR, its size 256 MiB
     behind.space[place] |= {
         0x100: 0x0001_0015,
         0x104: 0xFFF << 4,
         0x108: 0x20 | 8 << 8,
-    }  # a resizable BAR, its size 256 MiB
+    }
     left, answer = reads, behind.answer
 
     def going(request):
         nonlocal left
         of_card = request.address >> 24 == place.bus
         left -= of_card and not request.writes
-        if of_card and left < -1:  # one read is the look whether anything answers
+        # one read is the look whether anything answers
+        if of_card and left < -1:
             behind.sent.append(request)
             return tlp.Completion(tlp.SUCCESS, tlp.ONES)
         return answer(request)
@@ -519,12 +523,14 @@ def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
 def test_a_bridge_that_hangs_is_waited_for_once_and_needs_its_power_off(docks):
     dock = docks()
     path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=dock.enclosure)
-    dock.enclosure.faults.inject("tlp_hang", 20)  # in the midst of a stream, whose loop has no end of its own
+    # in the midst of a stream, whose loop has no end of its own
+    dock.enclosure.faults.inject("tlp_hang", 20)
     with pytest.raises(DeviceTimeout):
         path.remote.poll(0, 0, 256)
     begun_us = dock.clock.now_us
     assert path.bars[0].read32(0) == 0xFFFF_FFFF
-    assert dock.clock.now_us - begun_us < 6_000_000  # one request to the device's endpoint 0
+    # one request to the device's endpoint 0
+    assert dock.clock.now_us - begun_us < 6_000_000
     begun_us = dock.clock.now_us
     assert path.lost
     assert path.bars[0].read_block(0, 64) == b"\xff" * 64

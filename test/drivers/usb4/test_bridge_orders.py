@@ -105,7 +105,8 @@ def test_tables_are_in_the_cards_memory_when_an_address_space_is_switched_on(doc
 
     def watched(block, word, *args):
         if isinstance(word, (MMVM_CONTEXT0_CNTL, GCVM_CONTEXT0_CNTL)) and word.enable_context:
-            block.read(type(word), *args)  # answered: all that was sent before has arrived
+            # answered: all that was sent before has arrived
+            block.read(type(word), *args)
             seen.append(radeon.hdp.holds)
         write(block, word, *args)
 

@@ -81,7 +81,8 @@ def test_an_image_is_written_with_the_configuration_that_was_there(desk, backup)
     assert backup.read_bytes() == before
     assert [path.name for path in backup.parent.iterdir() if path.is_file()] == ["backup.bin"]  # no journal is left
     assert not bench.enclosure.violations
-    assert bench.ids == []  # off the bus until its power goes
+    # off the bus until its power goes
+    assert bench.ids == []
     bench.replug()
     assert bench.ids == [STOCK]
     with bench.flash() as flash:
@@ -107,7 +108,8 @@ def test_what_is_right_already_is_not_written(desk, backup):
     with bench.flash() as flash:
         outcome = write(flash, backup)
     assert (outcome.written, len(outcome.kept)) == ((), 4)
-    assert bench.ids == [STOCK]  # nothing changed: it stays on the bus
+    # nothing changed: it stays on the bus
+    assert bench.ids == [STOCK]
 
 
 def test_a_difference_is_told_by_its_place_in_the_flash(desk):
@@ -182,7 +184,8 @@ def test_power_that_fails_at_any_byte_costs_only_time(desk, backup, at):
     assert bench.ids == [STOCK]
     with bench.flash() as flash:
         assert flash.differences(NEW, quiet) == []
-        outcome = write(flash, backup)  # what the ROM could not read back is read now
+        # what the ROM could not read back is read now
+        outcome = write(flash, backup)
     assert (outcome.written, outcome.verified) == ((), True)
     assert bench.cells[:0x100] == before[:0x100]
     assert not backup.with_name("backup.bin.journal").exists()
@@ -192,7 +195,8 @@ def test_power_that_fails_at_any_byte_costs_only_time(desk, backup, at):
 def test_a_cable_that_is_pulled_is_a_lost_device_and_is_gone_on_from(desk, backup, transfers):
     bench = desk()
     bench.enclosure.faults.inject("disconnect_and_return", transfers)
-    with contextlib.suppress(DeviceLost), bench.flash() as flash:  # whether it strikes in time is the point's affair
+    # whether it strikes in time is the point's affair
+    with contextlib.suppress(DeviceLost), bench.flash() as flash:
         write(flash, backup)
     bench.enclosure.faults.clear("disconnect_and_return")
     bench.replug()
@@ -278,7 +282,8 @@ def test_usb2_speed_is_refused_and_nothing_is_touched(desk, backup):
 def test_another_makers_bridge_is_asked_for_one_harmless_thing_and_left(wire):
     """It refuses the read of XDATA, E4, which no command of the flash may come before."""
     device, port = wire()
-    field = bytes.fromhex("700005000000000a00000000240000000000")  # SPC-4, fixed format: 05/24/00
+    # SPC-4, fixed format: 05/24/00
+    field = bytes.fromhex("700005000000000a00000000240000000000")
     device.say(0x81, b"", csw(1, 1), field, csw(2))
     row = next(row for row in ROWS if row.ids == STOCK)
     with pytest.raises(NotSupported, match="refuses to read its own memory"):
@@ -311,7 +316,8 @@ def test_without_a_good_copy_nothing_is_written(desk, backup, tmp_path):
         assert objections(flash, backup) == ["backup"]
     backup.unlink()
     before = bench.cells
-    bench.enclosure.flash.cells[0x5000] ^= 1  # neither set is sound any more
+    # neither set is sound any more
+    bench.enclosure.flash.cells[0x5000] ^= 1
     with bench.flash() as flash, pytest.raises(FirmwareError, match="there is no copy to go back to"):
         write(flash, backup)
     assert bench.cells[0x100:0x5000] == before[0x100:0x5000]

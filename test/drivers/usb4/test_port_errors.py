@@ -33,7 +33,8 @@ def test_events_that_fail_are_a_transport_error_and_leave_the_port_torn(wire, er
     events, device.handle_events = device.handle_events, failing(error)
     with pytest.raises(TransportError, match=rf"usb:1-1: reading what is there: .*{error.strerror}"):
         port.wait(begun)
-    cancel, device.cancel = device.cancel, lambda transfer: None  # it would end with the next events
+    # it would end with the next events
+    cancel, device.cancel = device.cancel, lambda transfer: None
     with pytest.raises(TransportError, match="ending reading what is there"):
         port.cancel(port.start_bulk_in(IN, 64, 100, doing="reading what is there"))
     device.cancel = cancel
@@ -64,17 +65,20 @@ def test_ctrl_c_wins_over_events_that_fail_after_it(wire):
         raise KeyboardInterrupt if len(looks) == 1 else IO
 
     device.handle_events = events
-    device.cancel = lambda transfer: None  # so that its end has to be looked for
+    # so that its end has to be looked for
+    device.cancel = lambda transfer: None
     with pytest.raises(KeyboardInterrupt):
         port.wait(begun)
-    assert len(looks) == 3  # that of ctrl-C, that which lets it end, that behind the cancelling
+    # that of ctrl-C, that which lets it end, that behind the cancelling
+    assert len(looks) == 3
     assert port.torn
 
 
 def test_one_whose_beginning_failed_for_events_is_not_begun_later(wire):
     device, port = wire()
     first = port.start_control_out(1, 0, 0)
-    first.transfer.done = False  # under way still, so the others stand in line
+    # under way still, so the others stand in line
+    first.transfer.done = False
     second = port.start_control_out(2, 0, 0)
     device.handle_events = failing(IO, 1)
     with pytest.raises(TransportError, match=r"request 0x03"):

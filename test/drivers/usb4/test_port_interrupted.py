@@ -51,7 +51,8 @@ def test_a_card_interrupted_as_a_transfer_was_taken_goes_on_or_says_how(docks, p
     dock = docks()
     dock.open()
     host = Snatched(dock.host)
-    for _ in range(2):  # what is made at the first use is there at the second
+    # what is made at the first use is there at the second
+    for _ in range(2):
         host.arm(-1)
         getattr(dock, phase)(0)
     for point in points(phase, host.calls * 4 // 5, 6):
@@ -196,7 +197,8 @@ STEPS = "end", "release_interface", "attach_kernel_driver", "close_device"
 def test_ctrl_c_in_a_step_of_closing_comes_out_when_all_were_tried(open_port, interrupted):
     host, port = open_port
     lost, done = lose(host, port), []
-    port._detached = True  # an enclosure with this firmware has no driver of the kernel's
+    # an enclosure with this firmware has no driver of the kernel's
+    port._detached = True
 
     def pressed(name, step, *args):
         done.append(name)

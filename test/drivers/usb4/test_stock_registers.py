@@ -170,7 +170,8 @@ def test_a_status_other_than_success_is_returned_and_its_data_is_not(chip, statu
 def test_a_garbled_request_is_repeated(chip):
     chip.answer(state=1)
     chip.answer(state=1)
-    chip.answer(state=6, value=9)  # a bit that means nothing here may be set too
+    # a bit that means nothing here may be set too
+    chip.answer(state=6, value=9)
     assert chip.firmware.request([tlp.memory_read(0x1000)]) == [Completion(SUCCESS, 9)]
     assert chip.log.count(START[1]) == 3
 
@@ -223,7 +224,8 @@ def test_no_write_goes_behind_a_read_that_has_not_been_answered(chip):
     chip.answer(value=3)
     chip.firmware.request([tlp.memory_read(0x1000), tlp.memory_write(0x2000, 0x77), tlp.memory_write(0x2000, 0x78)])
     data = [value for address, value in chip.log if address == 0xB223]
-    assert data == [0x77, 0x78]  # each once, though the read was repeated
+    # each once, though the read was repeated
+    assert data == [0x77, 0x78]
 
 
 def test_a_late_answer_is_waited_for(chip):
@@ -260,7 +262,8 @@ def test_the_slot_cannot_be_switched_off_and_on_waits_for_the_link(chip):
 
 def test_a_page_of_memory_goes_and_comes_byte_by_byte_without_the_patch(chip):
     bulk = chip.firmware.page
-    assert bulk.bus_addr == 0x820000  # docs/asm2464pd.md: XDATA a000
+    # docs/asm2464pd.md: XDATA a000
+    assert bulk.bus_addr == 0x820000
     bulk.fill(0, b"abc")
     chip.firmware.settle()
     assert chip.log == [(0xA000, 0x61), (0xA001, 0x62), (0xA002, 0x63)]

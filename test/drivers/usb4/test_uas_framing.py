@@ -136,7 +136,8 @@ def test_a_status_that_is_not_good_is_told_by_its_sense_and_the_rest_is_done(uas
     with pytest.raises(Refused, match=r"illegal request, a field of the command is not valid \(05/24/00\)"):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_read(1, 4), scsi.xdata_write(2, 1)])
     assert len(chip.seen) == 3
-    assert not device.waiting  # the data stage that never comes is given up
+    # the data stage that never comes is given up
+    assert not device.waiting
     assert device.clock.now_us < 1_000_000
     assert transport.execute([scsi.xdata_read(1, 4)]) == [b"\x04" * 4]
 
@@ -191,9 +192,8 @@ def test_a_stuck_command_is_aborted_within_the_bound_and_the_next_works(uas):
     with pytest.raises(DeviceTimeout, match=r"write of the chip's memory .*1000 ms"):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_write(1, 1)])
     assert device.clock.now_us <= 2_100_000
-    assert [unit.hex() for unit in chip.aborts] == [
-        "0500000302000000" + "00" * 8
-    ]  # abort task set, on a tag of its own
+    # abort task set, on a tag of its own
+    assert [unit.hex() for unit in chip.aborts] == ["0500000302000000" + "00" * 8]
     assert not device.waiting
     assert transport.execute([scsi.xdata_read(0, 1)]) == [b"\x03"]
 
@@ -220,7 +220,8 @@ def test_ctrl_c_gives_up_what_is_under_way_and_the_next_command_works(uas):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_read(0, 3)])
     assert not device.waiting
     assert len(chip.aborts) == 1
-    device.ready.clear()  # what an aborted command had to say is not said
+    # what an aborted command had to say is not said
+    device.ready.clear()
     assert transport.execute([scsi.xdata_read(0, 1)]) == [b"\x03"]
 
 

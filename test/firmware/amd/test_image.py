@@ -30,7 +30,8 @@ def sections_of(kind, version):
         first = ["asd", "ras"] if kind == "ta" else ["sys_drv", "sos"]
         return first + [f"{name}_aux" for name in first if version == (2, 1)]
     if (kind, version) == ("ta", (1, 0)):
-        return ["xgmi", "ras"]  # hdcp begins where xgmi does: a file has one or the other
+        # hdcp begins where xgmi does: a file has one or the other
+        return ["xgmi", "ras"]
     return [cut.name for cut in container.cuts if not cut.inside] + ["pptable_3", "pptable_77"] * container.tables
 
 
@@ -46,7 +47,8 @@ def test_every_published_file_is_read(firmware_folder):
             refused[name] = str(error)
             continue
         assert sum(section.size_bytes for section in image.sections if not section.inside) <= len(data) - 32
-        assert image.version == word(data, 16)  # common_firmware_header.ucode_version
+        # common_firmware_header.ucode_version
+        assert image.version == word(data, 16)
         rules[image.crc_rule] += 1
     assert len(names) > 500
     assert refused == {
@@ -76,6 +78,7 @@ def test_sections_lie_where_a_kernel_took_them(real, name, sections):
 def test_power_tables_are_listed_by_their_id(real):
     image = parse(real("smu_13_0_0.bin"), "smu_13_0_0.bin")
     tables = [section for section in image.sections if section.name != "code"]
+    # smu_v13_0_0_ppt.c knows these ids
     assert [table.number for table in tables] == [
         3664,
         36641,
@@ -83,7 +86,7 @@ def test_power_tables_are_listed_by_their_id(real):
         36831,
         3715,
         37151,
-    ]  # smu_v13_0_0_ppt.c knows these ids
+    ]
     assert {table.size_bytes for table in tables} == {0x12C4, 0x14F0}
     assert len(image.data(tables[0])) == 0x12C4
 
@@ -116,7 +119,8 @@ def test_no_image_may_end_early_or_late(kind, version):
     for size in (*range(64), len(blob) // 2, len(blob) - 1):
         with pytest.raises(FirmwareError, match=r"^made\.bin: "):
             parse(blob[:size], "made.bin", kind)
-        with pytest.raises(FirmwareError, match=r"^made\.bin: "):  # also where the size in the header is the cut one's
+        # also where the size in the header is the cut one's
+        with pytest.raises(FirmwareError, match=r"^made\.bin: "):
             parse(patched(blob[:size], 0, size) if size > 3 else blob[:size], "made.bin", kind)
     with pytest.raises(FirmwareError, match=f"says {len(blob)} bytes, the image has {len(blob) + 1}"):
         parse(blob + b"\0", "made.bin", kind)
@@ -173,7 +177,8 @@ def test_a_part_that_is_listed_twice_is_refused():
     """The kernel would take the last, silently; no published file does so."""
     blob = build.image("sos", (2, 0), {"sys_drv": bytes(16), "sos": bytes(16)})
     with pytest.raises(FirmwareError, match="byte 52 lists a second sys_drv"):
-        parse(patched(blob, 52, 2), "psp_13_0_0_sos.bin")  # psp_fw_bin_desc.fw_type of the second
+        # psp_fw_bin_desc.fw_type of the second
+        parse(patched(blob, 52, 2), "psp_13_0_0_sos.bin")
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 17), (16, 1), (15, 2)])

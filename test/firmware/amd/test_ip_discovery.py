@@ -64,7 +64,8 @@ def test_a_card_is_read_as_its_memory_shows_it(chip, version, units):
     assert core.bases[:2] == (0x1260, 0xA000)
     info = found.require("gc")
     assert (info["gc_num_se"], info["gc_num_wgp0_per_sa"], info["gc_num_sa_per_se"]) == units
-    assert set(found.reasons) <= {"vcn", "nps"}  # tables that such a card may lack
+    # tables that such a card may lack
+    assert set(found.reasons) <= {"vcn", "nps"}
 
 
 def test_every_table_is_read():

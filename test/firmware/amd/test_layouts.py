@@ -28,7 +28,8 @@ def leaves(struct, data):
         value = view
         for step in re.findall(r"\w+", path):
             value = value[int(step)] if step.isdigit() else getattr(value, step)
-        if not isinstance(value, int):  # an array of bytes is one leaf; cffi gives elements of `char` as bytes
+        # an array of bytes is one leaf; cffi gives elements of `char` as bytes
+        if not isinstance(value, int):
             value = b"".join(one if isinstance(one, bytes) else bytes([one]) for one in value)
         found[re.sub(r"(^|\.)(v\d+_\d+\.)+", r"\1", path)] = value
     return found
@@ -41,7 +42,8 @@ def test_every_field_of_a_description_is_the_structs(struct):
     for name, value in read(struct, data, 0, "random", "the struct").items():
         if not isinstance(value, tuple):
             fields[name] = value
-        elif name in seen:  # an array of bytes is one leaf
+        elif name in seen:
+            # an array of bytes is one leaf
             fields[name] = bytes(value)
         else:
             fields |= {f"{name}[{index}]": element for index, element in enumerate(value)}
@@ -82,7 +84,8 @@ def test_the_flag_for_wide_bases_is_the_structs():
 
 
 def test_fuse_bits_are_the_structs():
-    for codec, bit in (("av1", 0), ("vp9", 1), ("hevc", 2), ("h264", 3)):  # discovery.h, union _fuse_data
+    # discovery.h, union _fuse_data
+    for codec, bit in (("av1", 0), ("vp9", 1), ("hevc", 2), ("h264", 3)):
         table = bytearray(facts.vcn_info_v1_0.SIZE)
         table[16 + 4] = 1 << bit
         row = read(discovery.VCN, bytes(table), 0, "vcn", "the table")
@@ -90,15 +93,19 @@ def test_fuse_bits_are_the_structs():
 
 
 def test_the_header_with_a_second_core_lies_behind_2_2():
-    assert rlc_firmware_header_v2_5.SIZE == ucode.rlc_firmware_header_v2_2.SIZE + 16  # four dwords more: amdgpu_ucode.h
+    # four dwords more: amdgpu_ucode.h
+    assert rlc_firmware_header_v2_5.SIZE == ucode.rlc_firmware_header_v2_2.SIZE + 16
 
 
 def test_what_is_built_is_read_again():
     fields = {"header.size_bytes": 7, "ucode_size_bytes": 9, "header.ucode_size_bytes": 11}
     made = build(ucode.gfx_firmware_header_v2_0, fields)
-    assert made[:4] == b"\x07\0\0\0"  # common_firmware_header.size_bytes is the first dword
-    assert made[20:24] == b"\x0b\0\0\0"  # ... ucode_size_bytes the sixth
-    assert made[36:40] == b"\x09\0\0\0"  # gfx_firmware_header_v2_0.ucode_size_bytes the second behind it
+    # common_firmware_header.size_bytes is the first dword
+    assert made[:4] == b"\x07\0\0\0"
+    # ... ucode_size_bytes the sixth
+    assert made[20:24] == b"\x0b\0\0\0"
+    # gfx_firmware_header_v2_0.ucode_size_bytes the second behind it
+    assert made[36:40] == b"\x09\0\0\0"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +125,8 @@ def test_structs_with_shared_bytes_are_refused():
 
 def test_a_short_table_has_the_members_that_lie_inside_it():
     struct = vbios.DECODED["vram_info"][3, 0]
-    data = bytes(range(64 + 68 + 10))  # the header and one of eight modules of 68 bytes: atomfirmware.h
+    # the header and one of eight modules of 68 bytes: atomfirmware.h
+    data = bytes(range(64 + 68 + 10))
     found = read_within(struct, data, "rom", "vram_info")
     assert found["vram_module[0].dram_vendor_id"] == 64 + 3
     assert "vram_module[1].density" not in found

@@ -119,7 +119,8 @@ def test_an_older_secure_os_is_cut_by_its_header(real):
     first, second = (boot_parts(parse(blob, "aldebaran_sos.bin"), aux=aux) for aux in (False, True))
     assert (first[2].data, first[1].data) == (blob[0x100:0x1E990], blob[0x1E990:0x32DE0])
     assert (second[2].data, second[1].data) == (blob[0x351D0:0x56A60], blob[0x56A60:0x6CEE0])
-    assert first[3].data == second[3].data  # both use the one key database
+    # both use the one key database
+    assert first[3].data == second[3].data
 
 
 def test_a_second_set_replaces_the_first():

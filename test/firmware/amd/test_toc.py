@@ -14,7 +14,8 @@ def test_the_published_table_fills_its_buffer(real):
     assert entries[-1].offset_bytes + entries[-1].size_bytes == 23 << 20
     places = {entry.name: (entry.offset_bytes, entry.size_bytes) for entry in entries}
     assert places["RLC_G_UCODE"] == (0, 0x6000)
-    assert places["RLC_TOC"] == (0x6000, image.section("code").size_bytes)  # the table has a place for itself
+    # the table has a place for itself
+    assert places["RLC_TOC"] == (0x6000, image.section("code").size_bytes)
     assert places["RS64_MEC_P3_STACK"] == (0x1540000, 0xC0000)
 
 

@@ -41,7 +41,8 @@ def header_at(blob):
 )
 def test_a_cards_own_rom_is_read(chip, device, channels):
     radeon = card(chip, vram_bytes=64 << 20)
-    radeon.config.write(0x30, radeon.config.read(0x30, 4) | 1, 4)  # the expansion ROM's enable bit
+    # the expansion ROM's enable bit
+    radeon.config.write(0x30, radeon.config.read(0x30, 4) | 1, 4)
     found = vbios.parse(radeon.rom.read_block(0, radeon.rom.size_bytes))
     assert (found.pci_vendor, found.pci_device) == (0x1002, device)
     assert found.sum_is_zero
@@ -105,9 +106,8 @@ def test_a_table_that_is_missing_or_of_an_unknown_revision_says_so():
 
 
 def test_fields_beyond_a_short_table_are_not_made_up():
-    found = vbios.parse(
-        rom({"firmwareinfo": DataTable((3, 4), bytes(28))})
-    )  # up to bootup_vddc_mv at byte 28, which it cuts
+    # up to bootup_vddc_mv at byte 28, which it cuts
+    found = vbios.parse(rom({"firmwareinfo": DataTable((3, 4), bytes(28))}))
     assert "bios_scratch_reg_startaddr" in found.require("firmwareinfo")
     assert "mc_baseaddr_high" not in found.require("firmwareinfo")
     with pytest.raises(FirmwareError, match="bios_scratch_reg_startaddr is beyond the end of its table"):
@@ -142,7 +142,8 @@ def test_a_table_outside_the_rom_is_named():
     blob = rom()
     data = struct.unpack_from("<H", blob, header_at(blob) + 0x20)[0]
     with pytest.raises(FirmwareError, match="the header of data table firmwareinfo takes bytes 65534"):
-        vbios.parse(patched(blob, data + 4 + 8, 0xFFFE))  # firmwareinfo is the fifth: atomfirmware.h
+        # firmwareinfo is the fifth: atomfirmware.h
+        vbios.parse(patched(blob, data + 4 + 8, 0xFFFE))
     place = struct.unpack_from("<H", blob, data + 4 + 8)[0]
     with pytest.raises(FirmwareError, match="data table firmwareinfo ends at byte"):
         vbios.parse(patched(blob, place, 0xFFFF))

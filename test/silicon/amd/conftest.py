@@ -45,7 +45,8 @@ class FlatHub:
     PAGE = 4096
 
     def __init__(self, size_bytes=32 << 20):
-        self.span = span_of(mmap.mmap(-1, size_bytes))  # pages that no test touches cost nothing
+        # pages that no test touches cost nothing
+        self.span = span_of(mmap.mmap(-1, size_bytes))
         self.unmapped, self.epoch, self.vmids = set(), 0, []
 
     def _check(self, vmid, gpu_va, size_bytes, write):
@@ -99,7 +100,8 @@ class GraphicsRig:
         self.sdma = Recorder()
         row = CHIPS[chip].gc.core
         self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, Translator(), row=row, sdma=(self.sdma,))
-        for number in range(18):  # the hub's part: requests are acknowledged at once
+        # the hub's part: requests are acknowledged at once
+        for number in range(18):
             self.cells.on_write(f"GCVM_INVALIDATE_ENG{number}_REQ", partial(self._acknowledge, number))
         self.flushed = []
         if boot:
@@ -119,14 +121,16 @@ class GraphicsRig:
         self.load(without)
         self.gc.autoload()
         self.clock.sleep_us(1000)
-        self.set("CP_MEC_RS64_CNTL", 0x3C00_0000)  # as gfx_v11_0.c leaves it: four pipes active, not halted
+        # as gfx_v11_0.c leaves it: four pipes active, not halted
+        self.set("CP_MEC_RS64_CNTL", 0x3C00_0000)
         self.set("CP_MES_CNTL", 0x0C00_0000)
         self.set("CP_MEC_DOORBELL_RANGE_LOWER", 0)
         self.set("CP_MEC_DOORBELL_RANGE_UPPER", 0x450)
         self.set("CP_RB_DOORBELL_RANGE_LOWER", 0x458)
         self.set("CP_RB_DOORBELL_RANGE_UPPER", 0x7F8)
         for pipe in range(4):
-            self.set(f"CP_ME1_PIPE{pipe}_INT_CNTL", 0x8D80_0000)  # time stamp, generic 0, errors
+            # time stamp, generic 0, errors
+            self.set(f"CP_ME1_PIPE{pipe}_INT_CNTL", 0x8D80_0000)
 
     def set(self, name, value):
         self.board.space.write(self.cells.address(name), value)
@@ -233,7 +237,8 @@ class AqlQueue:
             rig.put(self.ring + 64 * slot, 1)  # INVALID
         rig.put(self.shared, *[0] * 64)
         self.inactive = self.signal(0)
-        self.put(128, struct.pack("<QI", index, 128))  # read_dispatch_id and where it is
+        # read_dispatch_id and where it is
+        self.put(128, struct.pack("<QI", index, 128))
         self.put(56, struct.pack("<Q", index))
         self.put(192, struct.pack("<Q", self.inactive))
         values = {

@@ -172,7 +172,8 @@ def test_profiled_signals_get_time_stamps_of_the_reference_clock(core, aql, kern
     core.put(FLAG, 1)
     aql.run(aql.dispatch(**packet, signal=plain))
     core.put(FLAG, 0)
-    aql.put(180, struct.pack("<I", 1 << 3))  # AMD_QUEUE_PROPERTIES_ENABLE_PROFILING
+    # AMD_QUEUE_PROPERTIES_ENABLE_PROFILING
+    aql.put(180, struct.pack("<I", 1 << 3))
     before = core.clock.ticks(100_000_000)
     aql.run(aql.dispatch(**packet, signal=signal), us=1000)
     core.put(FLAG, 1)
@@ -215,7 +216,8 @@ def test_a_queue_with_too_little_scratch_asks_for_more_and_goes_on(core, aql, ke
         kernels["stack"], kernarg(core, OUT, 9, at=KERNARG + 64), (64,), (64,), scratch=192, header=2, signal=signal
     )
     aql.run(spin, stack)
-    assert aql.value(aql.inactive) == 0  # the runtime would free memory that may be in use
+    # the runtime would free memory that may be in use
+    assert aql.value(aql.inactive) == 0
     core.put(FLAG, 1)
     core.clock.sleep_us(300)
     assert (aql.value(aql.inactive), aql.read_index, aql.header(1)) == ({32: 0x400, 64: 1}[size], 1, 2)
@@ -227,7 +229,8 @@ def test_a_queue_with_too_little_scratch_asks_for_more_and_goes_on(core, aql, ke
 
 def test_scratch_for_one_packet_is_given_back_behind_it(core, aql, kernels, objects):
     lend(aql, 192, objects.kernels["stack"].wave_size)
-    aql.put(180, struct.pack("<I", 1 << 4))  # AMD_QUEUE_PROPERTIES_USE_SCRATCH_ONCE
+    # AMD_QUEUE_PROPERTIES_USE_SCRATCH_ONCE
+    aql.put(180, struct.pack("<I", 1 << 4))
     signal = aql.signal(1)
     aql.run(
         aql.dispatch(kernels["stack"], kernarg(core, OUT, 9), (64,), (64,), scratch=192), aql.barrier(signal=signal)
@@ -272,7 +275,8 @@ def test_waves_that_are_preempted_go_on_in_another_slot_with_their_signal(core, 
     assert core.dequeue(core.SAVE)
     core.put(FLAG, 1)
     core.clock.sleep_us(300)
-    assert (aql.value(signal), core.number(OUT)) == (1, 0)  # nothing runs while it is away
+    # nothing runs while it is away
+    assert (aql.value(signal), core.number(OUT)) == (1, 0)
     core.select(1, 2, 5)
     assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 9) == ""
     core.hub.vmids.clear()

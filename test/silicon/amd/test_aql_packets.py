@@ -77,7 +77,8 @@ def test_a_32_bit_doorbell_from_before_the_range_ended_moves_nothing(core, make_
     signals = [aql.signal(1), aql.signal(1)]
     aql.write(*(aql.barrier(signal=one) for one in signals))
     aql.ring_bell(0, 4)
-    aql.ring_bell(0xFFFF_FFFF, 4)  # of the first packet, by a producer that was late
+    # of the first packet, by a producer that was late
+    aql.ring_bell(0xFFFF_FFFF, 4)
     core.clock.sleep_us(100)
     assert [aql.value(one) for one in signals] == [0, 0]
 
@@ -255,7 +256,8 @@ def test_a_bad_packet_within_pm4_hangs_the_queue(core, aql):
     ],
 )
 def test_a_packet_the_processor_does_not_know_stops_the_queue_and_is_told(core, aql, packet, reason, code):
-    core.set("CP_ME1_PIPE0_INT_CNTL", 1 << 24 | 1 << 26)  # opcode_error, time_stamp: KFD's own
+    # opcode_error, time_stamp: KFD's own
+    core.set("CP_ME1_PIPE0_INT_CNTL", 1 << 24 | 1 << 26)
     signal = aql.signal(1)
     core.hub.span.view[aql.inactive + 16 : aql.inactive + 28] = struct.pack("<QI", aql.EVENTS + 8, 1)
     aql.run(aql.barrier(signal=signal), packet, aql.barrier(signal=signal))

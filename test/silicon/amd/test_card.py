@@ -111,7 +111,8 @@ def test_dma_without_bus_mastering_never_leaves_the_card(radeon):
     radeon.host.write(buffer.bus_addr(), b"secret")
     assert bytes(buffer.view[:6]) == bytes(6)
     assert "bus mastering is off" in radeon.violations[0].text
-    assert radeon.bars[5].read32(0xE0B * 4) & 1  # BIF_BME_STATUS.DMA_ON_BME_LOW
+    # BIF_BME_STATUS.DMA_ON_BME_LOW
+    assert radeon.bars[5].read32(0xE0B * 4) & 1
     radeon.config.write(4, 6, 2)
     radeon.host.write(buffer.bus_addr(), b"secret")
     assert bytes(buffer.view[:6]) == b"secret"
@@ -239,7 +240,8 @@ def test_a_queue_is_loaded_by_writing_all_its_dwords(radeon):
 
 
 def test_the_dump_of_a_hung_sdma_engine_1_may_ask_where_no_register_is(radeon):
-    assert radeon.bars[5].read32(0x2602 * 4) == 0  # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at engine 1's distance
+    # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at engine 1's distance
+    assert radeon.bars[5].read32(0x2602 * 4) == 0
 
 
 SHAPES = {  # AMD's data sheets: CUs, ROPs of eight a backend, memory channels of 16 bits, L2
@@ -250,9 +252,12 @@ SHAPES = {  # AMD's data sheets: CUs, ROPs of eight a backend, memory channels o
 
 
 def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(radeon):
-    binary = (64 << 20) - (64 << 10)  # DISCOVERY_TMR_OFFSET of amdgpu_discovery.h
-    table = binary + (radeon.bars[0].read32(binary + 20) & 0xFFFF)  # the second entry of the table list
-    gc = [radeon.bars[0].read32(table + 12 + 4 * n) for n in range(35)]  # gc_info_v1_2, behind its header
+    # DISCOVERY_TMR_OFFSET of amdgpu_discovery.h
+    binary = (64 << 20) - (64 << 10)
+    # the second entry of the table list
+    table = binary + (radeon.bars[0].read32(binary + 20) & 0xFFFF)
+    # gc_info_v1_2, behind its header
+    gc = [radeon.bars[0].read32(table + 12 + 4 * n) for n in range(35)]
     assert radeon.bars[0].read32(table) & 0xFFFF == 0x4347
     engines, wgps, backends, channels, registers, arrays, l2_kib = gc[0], gc[1], gc[3], gc[4], gc[5], gc[16], gc[29]
     cus, rops = engines * arrays * wgps * 2, engines * backends * 8
@@ -268,7 +273,8 @@ def test_a_driver_with_one_header_for_a_generation_may_dump_what_a_chip_lacks(ra
     dwords = (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842)
     values = [radeon.bars[5].read32(dword * 4) for dword in dwords]
     assert values[3] == 0
-    assert any(values[:3]) == (radeon.chip.name == "navi31")  # only its six engines have the registers
+    # only its six engines have the registers
+    assert any(values[:3]) == (radeon.chip.name == "navi31")
     assert radeon.violations == []
 
 
@@ -379,6 +385,7 @@ def test_a_soft_reset_by_grbm_reaches_the_copy_engine_it_names(radeon):
     for number in range(2):
         cells[f"SDMA{number}_FREEZE"] = 1 << 4
     address = cells.address("GRBM_SOFT_RESET")
-    radeon.bars[5].write32(address, 1 << 24)  # SOFT_RESET_SDMA1: gc_11_0_0_sh_mask.h
+    # SOFT_RESET_SDMA1: gc_11_0_0_sh_mask.h
+    radeon.bars[5].write32(address, 1 << 24)
     radeon.settle()
     assert [cells[f"SDMA{number}_FREEZE"] for number in range(2)] == [1 << 4, 0]

@@ -58,7 +58,8 @@ def parsed(chip):
 
 
 def test_every_checksum_and_length_is_right(parsed):
-    assert len(parsed.data) < 10 << 10  # DISCOVERY_TMR_SIZE: what a driver reads
+    # DISCOVERY_TMR_SIZE: what a driver reads
+    assert len(parsed.data) < 10 << 10
 
 
 SHARED = {4: (13, 0, 6), 41: (6, 0, 0), 46: (4, 3, 0), 150: (8, 10, 0)}
@@ -80,7 +81,8 @@ def test_a_driver_finds_the_blocks_of_the_chip(parsed, chip):
 
 def test_bases_lead_to_registers_the_driver_has_compiled_in(parsed):
     bases = {(hw_id, instance): bases for hw_id, instance, _, bases in parsed.blocks}
-    assert bases[255, 0][0] + 0x61 == 0x16061  # mmMP0_SMN_C2PMSG_33 of amdgpu_discovery.c
+    # mmMP0_SMN_C2PMSG_33 of amdgpu_discovery.c
+    assert bases[255, 0][0] + 0x61 == 0x16061
     assert bases[108, 0][2] + 0xC3 == 0xDE3  # mmRCC_CONFIG_MEMSIZE there
     assert bases[4, 0][1] == 0x16A00  # mmIP_DISCOVERY_VERSION there
     assert bases[11, 0] == bases[42, 0] == bases[43, 0]  # SDMA's registers are GC's
@@ -99,12 +101,13 @@ def test_the_shape_of_the_graphics_core_is_the_boards(parsed, chip):
     gc = struct.unpack_from(f"<{GC_MEMBERS}I", parsed.data, at + 12)
     engines, wgp0, wgp1, arrays = gc[0], gc[1], gc[2], gc[16]
     assert engines * arrays * (wgp0 + wgp1) * 2 == cus
+    # render backends, GL2 channels, wave size, LDS in KiB
     assert (gc[3], gc[4], gc[11], gc[14]) == (
         4,
         channels,
         32,
         64,
-    )  # render backends, GL2 channels, wave size, LDS in KiB
+    )
     assert gc[29] == l2_kib  # GL2 of the chip
 
 
@@ -117,7 +120,8 @@ def test_video_is_listed_and_harvested(parsed):
 
 
 def test_the_last_level_cache_is_the_boards(parsed, chip):
-    mib = {"navi31": 96, "navi32": 64, "navi33": 32}[chip]  # Infinity Cache, AMD's data sheets
+    # Infinity Cache, AMD's data sheets
+    mib = {"navi31": 96, "navi32": 64, "navi33": 32}[chip]
     at = parsed.tables[4][0]
     table_id, major, _, size, each, present, half = struct.unpack_from("<IHHIIII", parsed.data, at)
     assert (table_id, major, size, present, half) == (0x4C4C414D, 1, 48, 0, 0)

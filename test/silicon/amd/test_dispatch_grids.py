@@ -255,7 +255,8 @@ def test_saved_waves_go_on_when_the_queue_comes_back(core):
 
 def test_busy_time_is_what_the_waves_took(core, mec):
     mec.run(*program(core), *dispatch(3), *FLUSH)
-    assert core.gc.busy_ns == 3 * 4  # three waves of four instructions, 1 ns each
+    # three waves of four instructions, 1 ns each
+    assert core.gc.busy_ns == 3 * 4
 
 
 def test_the_buffers_of_radv_execute(core, mec):
@@ -266,7 +267,8 @@ def test_the_buffers_of_radv_execute(core, mec):
     for number, text in enumerate(RADV):
         words = [int(text.replace(" ", "")[at : at + 8], 16) for at in range(0, len(text.replace(" ", "")), 8)]
         if number:
-            words[3] = words[5] = 0  # the prefetch's address, upper half
+            # the prefetch's address, upper half
+            words[3] = words[5] = 0
         else:
             words[6] = 0  # COMPUTE_PGM_HI
         at = core.DATA + 0x1000 * (number + 1)

@@ -168,7 +168,8 @@ def test_every_image_loads_and_the_graphics_core_boots(radeon, firmware):
         assert host.load(kind, data) == 0, kind
     assert host.command(0x21) == 0  # AUTOLOAD_RLC
     radeon.clock.sleep_us(1_000)
-    assert radeon.bars[5].read32(0xEE82 * 4) >> 31  # RLC_RLCS_BOOTLOAD_STATUS: boot complete
+    # RLC_RLCS_BOOTLOAD_STATUS: boot complete
+    assert radeon.bars[5].read32(0xEE82 * 4) >> 31
     assert radeon.violations == []
 
 
@@ -186,7 +187,8 @@ def test_a_real_image_cut_short_or_sent_as_another_is_refused(radeon, firmware):
 
 def test_a_real_secure_os_of_two_chips_comes_with_drivers_or_without(sources):
     folder = sources.root("firmware-amd") / "lib/firmware/amdgpu"
-    extra = {7, 8, 9, 10}  # SOC, INTF, DBG, RAS drivers between system driver and secure OS
+    # SOC, INTF, DBG, RAS drivers between system driver and secure OS
+    extra = {7, 8, 9, 10}
     found = [set(parts((folder / f"psp_{name}_sos.bin").read_bytes())) & extra for name in ("13_0_0", "13_0_10")]
     assert found == [set(), extra]
 
@@ -198,7 +200,8 @@ def test_a_damaged_boot_image_is_refused_and_a_whole_one_goes_on(radeon, firmwar
     damaged[0x15] ^= 0x80  # the size of the body
     assert host.boot(0x10000, bytes(damaged)) & 0xFF
     assert host.boot(0x20000, found[1]) & 0xFF  # without the system driver
-    assert host.boot(0x10000, found[1]) & 0xFF  # the secure OS as the system driver
+    # the secure OS as the system driver
+    assert host.boot(0x10000, found[1]) & 0xFF
     assert host.boot(0x10000, found[2]) == 0x8000_0000
     radeon.violations.clear()
 
@@ -328,7 +331,8 @@ def test_a_cards_own_headers_are_those_of_the_distributions_files(radeon, source
         for end in ends:
             name = "_".join(filter(None, [VERSIONS[radeon.chip.name][block], end])) + ".bin"
             made, real = radeon.firmware(name), (folder / name).read_bytes()
-            assert made[4:16] == real[4:16], name  # header size, its version, the IP's
+            # header size, its version, the IP's
+            assert made[4:16] == real[4:16], name
             assert made[24:28] == real[24:28], name
             if end == "sos":
                 assert list(parts(made)) == list(parts(real))

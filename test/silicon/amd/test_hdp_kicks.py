@@ -28,7 +28,8 @@ def fetch(radeon, at=PLACE, size=4):
 def ring(radeon):
     radeon.bars[2].write64(0x200 * 4, 1)
     radeon.settle()
-    radeon.violations.clear()  # no range leads the doorbell anywhere; that is not what is looked at
+    # no range leads the doorbell anywhere; that is not what is looked at
+    radeon.violations.clear()
 
 
 def register(name):

@@ -150,7 +150,8 @@ def test_a_queue_drained_within_an_indirect_buffer_goes_on_there(core, mec):
     core.put(core.DATA + 0x100, 1)
     core.set("CP_HQD_ACTIVE", 1)
     core.clock.sleep_us(100)
-    assert core.words(core.DATA, 2) == [0, 2]  # the first store was not done again
+    # the first store was not done again
+    assert core.words(core.DATA, 2) == [0, 2]
 
 
 def test_a_hung_queue_does_not_drain_but_can_be_reset(core, mec):

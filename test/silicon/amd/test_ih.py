@@ -77,8 +77,10 @@ def test_an_entry_has_the_layout_that_the_kernel_decodes(rig):
     rig.board.clock.sleep_us(1_000_000)
     rig.raise_(ring_id=0x41, vmid=9, pasid=0x8123, data=(1, 2, 3, 4))
     dwords = rig.entry(0)
-    assert dwords[0] == 0x0941_B514  # client 0x14, source 181 = 0xb5, ring 0x41, vmid 9
-    assert dwords[1] | dwords[2] << 32 == 100_000_000  # a second of the 100 MHz reference
+    # client 0x14, source 181 = 0xb5, ring 0x41, vmid 9
+    assert dwords[0] == 0x0941_B514
+    # a second of the 100 MHz reference
+    assert dwords[1] | dwords[2] << 32 == 100_000_000
     assert dwords[3:] == (0x8123, 1, 2, 3, 4)
 
 
@@ -150,7 +152,8 @@ def test_with_rearm_one_message_goes_out_until_the_read_pointer_moves(rig):
     rig.set("IH_RB_CNTL", CONTROL | REARM)
     rig.raise_(3)
     assert rig.messages == [0]
-    rig.set("IH_RB_RPTR", 32)  # two are left: another message at once
+    # two are left: another message at once
+    rig.set("IH_RB_RPTR", 32)
     assert rig.messages == [0, 0]
     rig.set("IH_RB_RPTR", 96)
     assert rig.messages == [0, 0]
@@ -160,7 +163,8 @@ def test_with_rearm_one_message_goes_out_until_the_read_pointer_moves(rig):
 
 def test_the_read_pointer_comes_by_doorbell_when_that_is_on(rig):
     assert not rig.ih.doorbell(0x2F0, 32, 4)
-    rig.set("IH_DOORBELL_RPTR", 0x1000_02F0)  # the value amdgpu writes: enable, offset 0x2f0
+    # the value amdgpu writes: enable, offset 0x2f0
+    rig.set("IH_DOORBELL_RPTR", 0x1000_02F0)
     assert rig.ih.doorbell(0x2F0, 32, 4)
     assert rig.get("IH_RB_RPTR") == 32
     assert not rig.ih.doorbell(0x2F2, 64, 4)
@@ -171,12 +175,14 @@ def test_routed_sources_go_to_ring_1_which_tells_ring_0(rig):
     rig.set("IH_RB_BASE_HI_RING1", RING1 >> 40)
     rig.set("IH_RB_CNTL_RING1", ON | LOG2_DWORDS << 1 | DRAIN | VIRTUAL)
     rig.set("IH_RING1_CLIENT_CFG_INDEX", 0)
-    rig.set("IH_RING1_CLIENT_CFG_DATA", 0x1_000A)  # ih_v6_0.c: client 0xa, source 0, match the source
+    # ih_v6_0.c: client 0xa, source 0, match the source
+    rig.set("IH_RING1_CLIENT_CFG_DATA", 0x1_000A)
     rig.raise_(client=0x0A, source=0, data=(0x55,))
     rig.raise_(client=0x0A, source=49, data=(0x66,))
     assert rig.entry(0, RING1)[4] == 0x55
     told, direct = rig.entry(0), rig.entry(1)
-    assert (told[0], told[4]) == (0x0001_0000, 32)  # client 0 source 0 ring 1: its write pointer
+    # client 0 source 0 ring 1: its write pointer
+    assert (told[0], told[4]) == (0x0001_0000, 32)
     assert direct[4] == 0x66
 
 
@@ -227,7 +233,8 @@ def test_pointers_of_a_ring_larger_than_they_reach_wrap_where_they_end(rig):
 
 
 def test_news_of_ring_1_go_to_ring_0_even_when_everything_is_routed_away(rig):
-    for index, route in enumerate((0x14, 0x100)):  # clients 0x14 and 0, whatever the source
+    # clients 0x14 and 0, whatever the source
+    for index, route in enumerate((0x14, 0x100)):
         rig.set("IH_RING1_CLIENT_CFG_INDEX", index)
         rig.set("IH_RING1_CLIENT_CFG_DATA", route)
     rig.set("IH_RB_BASE_RING1", RING1 >> 8 & 0xFFFF_FFFF)

@@ -65,7 +65,8 @@ def test_a_card_that_is_cut_off_answers_ones_and_leaves_its_host_alone(busy, los
     rng, radeon = random.Random(seed), busy.radeon
     radeon.vram.write(0x10_0000, b"\1" * 4096)
     busy.regs.write32(C2PMSG_36, 0x80_0010_0000 >> 20)
-    busy.regs.write32(C2PMSG_35, 0x80000)  # the PSP reads a key database while the link goes
+    # the PSP reads a key database while the link goes
+    busy.regs.write32(C2PMSG_35, 0x80000)
     busy.strike(loss, rng)
     for _ in range(2000):
         if radeon.lost:
@@ -76,7 +77,8 @@ def test_a_card_that_is_cut_off_answers_ones_and_leaves_its_host_alone(busy, los
     busy.regs.read32(MEMSIZE)  # whoever looks sees it
     before = bytes(busy.ring.view)
     for _ in range(200):
-        place = rng.randrange(0, busy.regs.size_bytes, 4)  # named or not: nothing of it arrives
+        # named or not: nothing of it arrives
+        place = rng.randrange(0, busy.regs.size_bytes, 4)
         assert busy.regs.read32(place) == ONES
         busy.regs.write32(place, rng.getrandbits(32))
         radeon.bars[2].write64(8 * rng.randrange(0x100), rng.getrandbits(64))

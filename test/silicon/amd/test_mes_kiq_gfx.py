@@ -62,7 +62,8 @@ class Host:
     def __init__(self, core, make_feeder):
         self.core, self.make_feeder = core, make_feeder
         core.set("RLC_CP_SCHEDULERS", 0x68)
-        core.set("RLC_CP_SCHEDULERS", 0xE8)  # mes_v11_0_kiq_setting: me 3, pipe 1, queue 0
+        # mes_v11_0_kiq_setting: me 3, pipe 1, queue 0
+        core.set("RLC_CP_SCHEDULERS", 0xE8)
         self.kiq = core.queue(3, 1, 0, doorbell=0x18, ring=KIQ_RING)
         self.sequence = 0
 
@@ -123,7 +124,8 @@ def mes(host):
 
 def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes, make_aql):
     aql = make_aql(1, doorbell=0x1002)
-    assert core.dequeue(core.DRAIN, pipe=1)  # its registers are in its MQD now
+    # its registers are in its MQD now
+    assert core.dequeue(core.DRAIN, pipe=1)
     signal = aql.signal(2)
     aql.write(aql.barrier(signal=signal))  # before it is mapped
     for turn in range(2):
@@ -142,7 +144,8 @@ def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes,
 # --- KIQ ----------------------------------------------------------------------------------------------------------
 def test_the_kiq_writes_registers_and_interrupts_the_host(core, host):
     status = core.cells.address("CPC_INT_STATUS") // 4
-    host.kiq.run(0xC003_3700, 1 << 20, status, 0, 0x2000_0000)  # gfx_v11_0_ring_emit_fence_kiq
+    # gfx_v11_0_ring_emit_fence_kiq
+    host.kiq.run(0xC003_3700, 1 << 20, status, 0, 0x2000_0000)
     assert core.ih.entries == [(0x14, 178, 3 << 2 | 1, 0, ())]
 
 
@@ -169,7 +172,8 @@ def test_unmap_queues_writes_the_mqd_back_and_frees_the_slot(core, host):
     assert core.get("CP_HQD_ACTIVE") == 0
     image = mqd.v11_compute_mqd.view(bytearray(core.hub.read(0, KCQ_MQD, mqd.v11_compute_mqd.SIZE, "")))
     assert (image.cp_hqd_pq_rptr, image.cp_hqd_active) == (5, 0)
-    host.map_queues(0, 1, 0, 1, 0x8, KCQ_MQD, 0)  # it goes on behind the five dwords, elsewhere
+    # it goes on behind the five dwords, elsewhere
+    host.map_queues(0, 1, 0, 1, 0x8, KCQ_MQD, 0)
     queue = host.feeder(USER_RING, 0x8, POINTERS)
     queue.wptr = 5
     queue.run(*store(core.DATA + 4, 2))
@@ -180,7 +184,8 @@ def test_a_hung_queue_is_reset_when_it_does_not_unmap_in_time(core, host):
     core.hub.write(0, KCQ_MQD, compute_mqd(USER_RING, 0x8, POINTERS, KCQ_MQD), "")
     host.map_queues(0, 1, 2, 3, 0x8, KCQ_MQD, POINTERS)
     host.feeder(USER_RING, 0x8, POINTERS).run(0)
-    host.kiq.run(0xC006_A000, 1 << 16, 0, 0, 0, 0, 0, 0)  # SET_RESOURCES: unmap_latency 0.1 s
+    # SET_RESOURCES: unmap_latency 0.1 s
+    host.kiq.run(0xC006_A000, 1 << 16, 0, 0, 0, 0, 0, 0)
     host.kiq.run(0xC004_A300, 1 << 29, 0x8 << 2, 0, 0, 0, us=50_000)
     core.select(1, 2, 3)
     assert core.get("CP_HQD_ACTIVE") == 1
@@ -230,7 +235,8 @@ def test_the_graphics_ring_takes_its_clear_state_and_passes_amdgpus_ring_test(co
 
 def test_the_default_state_is_sent_as_ranges_with_unnamed_context_registers_between(core, host):
     gfx = gfx_by_kiq(core, host)
-    gfx.run(0xC000_6900 | 158 << 16, 0x1FF, *range(158))  # gfx11_SECT_CONTEXT_def_4 of clearstate_gfx11.h
+    # gfx11_SECT_CONTEXT_def_4 of clearstate_gfx11.h
+    gfx.run(0xC000_6900 | 158 << 16, 0x1FF, *range(158))
     assert gfx.done()
     assert core.get("PA_CL_CLIP_CNTL") == 0x204 - 0x1FF
     assert core.violations() == []
@@ -238,10 +244,10 @@ def test_the_default_state_is_sent_as_ranges_with_unnamed_context_registers_betw
 
 def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
     gfx = gfx_by_kiq(core, host)
-    gfx.write(0xC003_B800, 0x204, 0x11, 0x105, 0x22)  # SET_CONTEXT_REG_PAIRS: PA_CL_CLIP_CNTL, CB_BLEND_RED
-    gfx.run(
-        0xC006_B900, 3, 0x106 << 16 | 0x107, 0x33, 0x44, 0x107 << 16 | 0x108, 0x55, 0x66
-    )  # packed; the last is one too many
+    # SET_CONTEXT_REG_PAIRS: PA_CL_CLIP_CNTL, CB_BLEND_RED
+    gfx.write(0xC003_B800, 0x204, 0x11, 0x105, 0x22)
+    # packed; the last is one too many
+    gfx.run(0xC006_B900, 3, 0x106 << 16 | 0x107, 0x33, 0x44, 0x107 << 16 | 0x108, 0x55, 0x66)
     names = ("PA_CL_CLIP_CNTL", "CB_BLEND_RED", "CB_BLEND_BLUE", "CB_BLEND_GREEN", "CB_BLEND_ALPHA")
     assert [core.get(name) for name in names] == [0x11, 0x22, 0x33, 0x44, 0x55]
     assert core.violations() == []
@@ -276,10 +282,10 @@ def spin(core, queue, gate):
 def test_pixel_wait_sync_waits_for_the_release_before(core, host):
     gfx, gate = gfx_by_kiq(core, host), core.DATA + 0x2000
     spin(core, gfx, gate)
-    gfx.write(0xC006_4900, 0x2F | 6 << 8 | 1 << 31, 0, 0, 0, 0, 0, 0)  # RELEASE_MEM: CS_DONE with PWS_ENABLE
-    gfx.write(
-        0xC006_5800, 1 << 17 | 2 << 14, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0
-    )  # ACQUIRE_MEM: the last of CS_DONE
+    # RELEASE_MEM: CS_DONE with PWS_ENABLE
+    gfx.write(0xC006_4900, 0x2F | 6 << 8 | 1 << 31, 0, 0, 0, 0, 0, 0)
+    # ACQUIRE_MEM: the last of CS_DONE
+    gfx.write(0xC006_5800, 1 << 17 | 2 << 14, 0xFFFF_FFFF, 0x1FF_FFFF, 0, 0, 1 << 31, 0)
     gfx.run(*store(core.DATA, 1))
     assert core.number(core.DATA) == 0
     core.put(gate, 1)
@@ -333,7 +339,8 @@ def test_ring_buffer_0_is_started_by_registers(core):
 # --- MES ----------------------------------------------------------------------------------------------------------
 def test_the_version_of_each_pipe_is_read_while_it_runs(core):
     core.select(3, 0)
-    assert core.get("CP_MES_GP3_LO") & 0xFFF >= 0x47  # amdgpu then maps kernel queues through MES
+    # amdgpu then maps kernel queues through MES
+    assert core.get("CP_MES_GP3_LO") & 0xFFF >= 0x47
     core.set("CP_MES_CNTL", 1 << 30)
     assert core.get("CP_MES_GP3_LO") == 0
 
@@ -378,7 +385,8 @@ def test_a_process_gets_a_vmid_with_page_tables_process_id_and_trap_handler(core
 
 
 def test_a_process_keeps_the_fault_interrupts_that_the_host_has_switched_on(core, mes):
-    interrupts = 0x2A_AA00  # gfxhub_v3_0.c, vm_cntx_cntl_vm_fault
+    # gfxhub_v3_0.c, vm_cntx_cntl_vm_fault
+    interrupts = 0x2A_AA00
     core.set("GCVM_CONTEXT8_CNTL", interrupts)
     mes.add_user_queue(0, vm_context_cntl=0x1 | 3 << 1 | 9 << 3)
     assert core.get("GCVM_CONTEXT8_CNTL") == interrupts | 0x1 | 3 << 1 | 9 << 3
@@ -406,7 +414,8 @@ def test_the_vmid_is_free_again_when_the_last_queue_is_gone(core, mes):
 
 
 def test_a_queue_more_than_there_are_slots_waits_for_one(core, mes):
-    queues = [mes.add_user_queue(number) for number in range(9)]  # the mask leaves two slots on each of four pipes
+    # the mask leaves two slots on each of four pipes
+    queues = [mes.add_user_queue(number) for number in range(9)]
     queues[8].write(*store(core.DATA, 9))
     core.put(POINTERS + 0x9000, 5, 0)
     assert queues[8].ring_bell()

@@ -60,7 +60,8 @@ def test_the_card_tells_its_memory_and_that_it_is_no_virtual_function(radeon, re
 
 def test_the_card_has_been_posted(regs):
     assert regs.read32(SCRATCH_7) & 0x200
-    assert regs.read32(7 * 4) == 0  # what amdgpu takes for that register before it has read the VBIOS
+    # what amdgpu takes for that register before it has read the VBIOS
+    assert regs.read32(7 * 4) == 0
 
 
 def test_mm_index_reaches_registers_and_all_of_vram(radeon, regs):
@@ -102,7 +103,8 @@ def test_a_register_that_no_header_names_is_refused(regs):
 
 def test_config_space_is_seen_as_registers(radeon, regs):
     assert smn_read(regs, 0x10140000) == DEVICE_IDS[radeon.chip.name] << 16 | 0x1002
-    smn_write(regs, 0x10140324, 0x1001_1001)  # regBIF_CFG_DEV0_EPF0_PCIE_LTR_CAP, as nbio_v4_3_program_aspm
+    # regBIF_CFG_DEV0_EPF0_PCIE_LTR_CAP, as nbio_v4_3_program_aspm
+    smn_write(regs, 0x10140324, 0x1001_1001)
     assert radeon.config.read(0x324) == 0x1001_1001
     assert smn_read(regs, 0x10141000) >> 16 == 0xAB30
     assert smn_read(regs, 0x10100018) == radeon.tree.read(2, 0, 0, 0x18)
@@ -223,7 +225,8 @@ def test_doorbells_reach_the_engine_of_their_range(radeon, engines, opened):
     bell.write64(0x200 * 4, 0x1_0000_0040)
     bell.write32(0x2F0 * 4, 32)
     bell.write64(0x800 * 4, 1)
-    bell.write64(0x900 * 4, 2)  # a user's SDMA queue, outside the kernel's range
+    # a user's SDMA queue, outside the kernel's range
+    bell.write64(0x900 * 4, 2)
     radeon.settle()
     assert engines["gc"].rung == [(0x6, 64, 8), (0x800, 1, 8)]
     assert engines["sdma"].rung == [(0x200, 0x1_0000_0040, 8), (0x900, 2, 8)]

@@ -42,13 +42,15 @@ def test_write_data_reaches_registers_by_dword_number(core, mec):
 
 
 def test_set_uconfig_reg_is_the_ring_test_of_amdgpu(core, mec):
-    mec.run(0xC001_7900, 0x40, 0xDEAD_BEEF)  # gfx_v11_0_ring_test_ring: offset from 0xC000
+    # gfx_v11_0_ring_test_ring: offset from 0xC000
+    mec.run(0xC001_7900, 0x40, 0xDEAD_BEEF)
     assert core.get("SCRATCH_REG0") == 0xDEAD_BEEF
 
 
 def test_set_sh_reg_sets_the_queues_own_bank(core, mec):
     other = core.queue(pipe=1, doorbell=0x8)
-    mec.run(0xC002_7600, 0x240, 0x11, 0x22)  # COMPUTE_USER_DATA_0: byte 0xB900, dword 0x2E40 - 0x2C00
+    # COMPUTE_USER_DATA_0: byte 0xB900, dword 0x2E40 - 0x2C00
+    mec.run(0xC002_7600, 0x240, 0x11, 0x22)
     other.run(0xC001_7600, 0x240, 0x33)
     for pipe, expected in ((0, (0x11, 0x22)), (1, (0x33, 0))):
         core.select(1, pipe, 0)
@@ -200,7 +202,8 @@ def test_release_mem_stores_the_clock(core, mec):
 @pytest.mark.parametrize(("int_sel", "raised"), [(0, False), (1, True), (2, True), (3, False), (4, True)])
 def test_release_mem_interrupts_as_int_sel_says(core, mec, int_sel, raised):
     mec.run(*fence(core.DATA, 7, int_sel=int_sel, context=0x55))
-    entry = (0x14, SRC_END_OF_PIPE, 1 << 2, 0, (0x55,))  # ring id: me 1, pipe 0, queue 0
+    # ring id: me 1, pipe 0, queue 0
+    entry = (0x14, SRC_END_OF_PIPE, 1 << 2, 0, (0x55,))
     assert core.ih.entries == ([entry] if raised else [])
 
 

@@ -197,9 +197,11 @@ def test_the_sign_of_life_comes_later_than_20_ms_after_the_last_component(rig):
         rig.boot(command, data)
     assert rig.boot(SOS, SOS_IMAGE, time_us=20_000) == READY
     assert rig.get(81) == 0
-    rig.board.clock.sleep_us(80_000)  # and within the driver's 100 ms
+    # and within the driver's 100 ms
+    rig.board.clock.sleep_us(80_000)
     assert rig.get(81) != 0
-    assert rig.get(58) == 0x0031_0032  # the version in the image's header
+    # the version in the image's header
+    assert rig.get(58) == 0x0031_0032
     assert rig.get(64) == READY
 
 
@@ -470,7 +472,8 @@ def test_firmware_other_than_the_smus_needs_the_tmr(ring):
 
 def test_room_behind_an_image_is_no_part_of_it(ring):
     ring.setup_tmr()
-    assert ring.load(94, image(0x1550, kind=0x49) + bytes(0x1000)) == 0  # RS64_MEC_P0_STACK as amdgpu sends it
+    # RS64_MEC_P0_STACK as amdgpu sends it
+    assert ring.load(94, image(0x1550, kind=0x49) + bytes(0x1000)) == 0
 
 
 @pytest.mark.parametrize(

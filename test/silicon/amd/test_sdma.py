@@ -31,7 +31,8 @@ class Pages:
     """A hub whose mapped pages are those of `data`; VMID 3 sees the same bytes 16 MiB higher."""
 
     def __init__(self, mapped=range(0x1000, 0x3000)):
-        self.data = mmap.mmap(-1, 64 << 20)  # pages that no test touches cost nothing
+        # pages that no test touches cost nothing
+        self.data = mmap.mmap(-1, 64 << 20)
         self.mapped = set(mapped)
 
     def _runs(self, vmid, gpu_va, size, write):
@@ -147,7 +148,8 @@ def test_a_fence_stores_its_dword_and_the_read_pointer_is_reported(rig):
 @pytest.mark.parametrize("start", range(0, RING_BYTES, 52))
 def test_a_packet_is_fetched_over_the_rings_end_at_every_offset(start):
     rig = Rig().start(rptr=start)
-    for number in range(70):  # more than the ring holds, in two rings of the doorbell
+    # more than the ring holds, in two rings of the doorbell
+    for number in range(70):
         rig.put(5, DATA + number * 4, 0, number)
         if number % 35 == 34:
             rig.ring()
@@ -185,7 +187,8 @@ def test_a_copy_swaps_bytes_within_units(rig, mode, expected):
 
 
 def test_a_window_of_a_surface_is_copied_with_pitches(rig):
-    source = bytearray(16 * 16)  # 16 bytes a row: elements of 2 bytes, pitch 8
+    # 16 bytes a row: elements of 2 bytes, pitch 8
+    source = bytearray(16 * 16)
     for row in range(16):
         source[row * 16 : row * 16 + 16] = bytes([row * 16 + column for column in range(16)])
     rig.pages.data[DATA : DATA + 256] = source
@@ -194,7 +197,8 @@ def test_a_window_of_a_surface_is_copied_with_pitches(rig):
         1 | 4 << 8 | 1 << 29, *both(DATA), 2 | 3 << 16, 0 | 7 << 13, 63,
         *both(target), 0 | 1 << 16, 0 | 3 << 13, 15, 2 | 1 << 16, 0, 0,
     )  # fmt: skip
-    for row in range(2):  # a box of 3 x 2 elements from (2, 3) to (0, 1); pitch 4
+    # a box of 3 x 2 elements from (2, 3) to (0, 1); pitch 4
+    for row in range(2):
         assert rig.data(6, target + (1 + row) * 8) == bytes(source[(3 + row) * 16 + 4 : (3 + row) * 16 + 10])
 
 
@@ -238,7 +242,8 @@ def test_an_indirect_buffer_runs_in_its_vmid(rig):
 
 
 def test_behind_an_indirect_buffer_the_ring_goes_on_with_its_own_packets(rig):
-    rig.run(0, 0, 4, *both(DATA + 0x1000), 16, 0, 0, *FENCE)  # 64 bytes of NOP, more than the ring has before its fence
+    # 64 bytes of NOP, more than the ring has before its fence
+    rig.run(0, 0, 4, *both(DATA + 0x1000), 16, 0, 0, *FENCE)
     assert rig.stopped == []
     assert rig.data(4) != bytes(4)
 
@@ -246,7 +251,8 @@ def test_behind_an_indirect_buffer_the_ring_goes_on_with_its_own_packets(rig):
 def test_an_unprivileged_ring_cannot_choose_another_vmid():
     rig = Rig().start(control=0x1000)
     rig.run(0, 0, 4 | 3 << 16, *both(DATA), 8, 0, 0)
-    assert rig.data(4) == bytes(4)  # eight NOPs of VMID 0, not of VMID 3, where DATA is unmapped
+    # eight NOPs of VMID 0, not of VMID 3, where DATA is unmapped
+    assert rig.data(4) == bytes(4)
     assert rig.stopped == []
 
 
@@ -295,7 +301,8 @@ def test_the_flush_form_writes_one_register_and_polls_the_other(rig):
 def test_a_poll_with_a_count_gives_up_and_says_so(rig):
     rig.run(8 | 3 << 28 | 1 << 31, *both(DATA + 64), 7, 0xFF, 5 << 16 | 10, *FENCE)
     assert rig.data(4) != bytes(4)
-    assert rig.bell.heard[0][:2] == (0x0A, 0x39)  # GFX_11_0_0__SRCID__SDMA_POLL_TIMEOUT
+    # GFX_11_0_0__SRCID__SDMA_POLL_TIMEOUT
+    assert rig.bell.heard[0][:2] == (0x0A, 0x39)
 
 
 VM_INVALIDATION = 8 | 4 << 8
@@ -379,7 +386,8 @@ def test_a_process_may_not_write_registers(privileged, vmid):
     rig.run(14 | 0xF << 28, scratch, 0xAABBCCDD, 1 << 8)
     allowed = privileged or not vmid
     assert rig.cells["SCRATCH_REG0"] == (0xAABBCCDD if allowed else 0)
-    assert rig.bell.heard == ([] if allowed else [(0x0A, 0x32, 0, 3, ())])  # GFX_11_0_0__SRCID__SDMA_SRBMWRITE
+    # GFX_11_0_0__SRCID__SDMA_SRBMWRITE
+    assert rig.bell.heard == ([] if allowed else [(0x0A, 0x32, 0, 3, ())])
     assert rig.get("RB_RPTR") == 16
 
 
@@ -400,7 +408,8 @@ def test_the_watchdog_reports_a_stopped_queue(rig):
     rig.run(0xFF, time_us=99_000)
     assert rig.bell.heard == []
     rig.board.clock.sleep_us(2_000)
-    assert rig.bell.heard[0][:2] == (0x0A, 0x37)  # GFX_11_0_0__SRCID__SDMA_QUEUE_HANG
+    # GFX_11_0_0__SRCID__SDMA_QUEUE_HANG
+    assert rig.bell.heard[0][:2] == (0x0A, 0x37)
 
 
 def test_a_packet_the_model_lacks_is_named_as_ours(rig):
@@ -462,9 +471,8 @@ def test_a_soft_reset_lifts_the_freeze_drops_the_queues_and_keeps_the_firmware(r
     rig.engine.soft_reset()
     assert rig.get("RB_CNTL") & 1 == 0
     assert rig.cells.read(rig.cells.address("SDMA0_FREEZE")) == 0
-    assert (
-        rig.cells.read(rig.cells.address("SDMA0_F32_CNTL")) & 1
-    )  # halted, as sdma_v6_0_soft_reset finds it before its start
+    # halted, as sdma_v6_0_soft_reset finds it before its start
+    assert rig.cells.read(rig.cells.address("SDMA0_F32_CNTL")) & 1
     rig.engine_set("F32_CNTL", 0)
     rig.set("RB_RPTR", 0)
     rig.set("RB_CNTL", 0x80_1000 | 10 << 1 | 1)

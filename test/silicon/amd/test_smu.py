@@ -149,9 +149,8 @@ def rig():
 def test_nobody_answers_before_the_firmware_is_loaded():
     rig = Rig()
     assert rig.send(TEST, 5) == (0, 5)
-    assert (
-        rig.board.space.read(0x3B1_0024) == 0
-    )  # MP1_Public | MP1_FIRMWARE_FLAGS, as smu_v13_0_check_fw_status reads it
+    # MP1_Public | MP1_FIRMWARE_FLAGS, as smu_v13_0_check_fw_status reads it
+    assert rig.board.space.read(0x3B1_0024) == 0
     rig.start()
     assert rig.board.space.read(0x3B1_0024) & 1
     assert rig.send(TEST, 5) == (OK, 6)
@@ -174,7 +173,8 @@ def test_hosts_see_at_their_versions_address_whether_the_firmware_runs(row, addr
 
 def test_versions_are_the_rows(rig):
     assert rig.send(INTERFACE) == (OK, 0x3D)  # SMU13_0_0_DRIVER_IF_VERSION
-    assert rig.send(VERSION)[1] >= 0x004E_2900  # the first that knows mode-1 reset, smu_v13_0_0_ppt.c
+    # the first that knows mode-1 reset, smu_v13_0_0_ppt.c
+    assert rig.send(VERSION)[1] >= 0x004E_2900
 
 
 @pytest.mark.parametrize("message", [0, 0x4D, 0x52, 0x1234])
@@ -207,7 +207,8 @@ def test_levels_of_a_clock_are_counted_and_listed(rig):
     assert rig.send(LEVEL, UCLK << 16 | 0xFF)[1] == 4  # discrete
     assert [rig.send(LEVEL, UCLK << 16 | n)[1] for n in range(4)] == [96, 456, 772, 1249]
     assert rig.send(LEVEL, UCLK << 16 | 4)[0] == FAILED
-    assert rig.send(LEVEL, GFXCLK << 16 | 0xFF)[1] == 2 | 1 << 31  # smu_v13_0.c: bit 31 is fine grained; its two ends
+    # smu_v13_0.c: bit 31 is fine grained; its two ends
+    assert rig.send(LEVEL, GFXCLK << 16 | 0xFF)[1] == 2 | 1 << 31
     assert rig.send(LEVEL, 0x3F << 16)[0] == FAILED
     assert (rig.send(MIN_FREQ, UCLK << 16)[1], rig.send(MAX_FREQ, UCLK << 16)[1]) == (96, 1249)
 
@@ -232,7 +233,8 @@ def test_the_combo_table_holds_the_power_play_table_where_the_driver_looks(rig):
     assert rig.send(TO_DRAM, 1)[0] == OK
     table = rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 4804]
     assert struct.unpack_from("<HB", table) == (4804, 15)
-    sku = 832  # offsetof smc_pptable; then FreqTableUclk at 764, SocketPowerLimitAc at 16, PPTable version 0x2b
+    # offsetof smc_pptable; then FreqTableUclk at 764, SocketPowerLimitAc at 16, PPTable version 0x2b
+    sku = 832
     assert struct.unpack_from("<I", table, sku)[0] == 0x2B
     assert struct.unpack_from("<4H", table, sku + 764) == (96, 456, 772, 1249)
     assert struct.unpack_from("<H", table, sku + 16)[0] == rig.send(GET_PPT)[1]
@@ -245,7 +247,8 @@ def test_a_table_written_is_the_table_read(rig):
     rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 200] = bytes(200)
     assert rig.send(TO_DRAM, 8)[0] == OK
     assert rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 128] == mark[:128]
-    assert rig.send(FROM_DRAM, 5)[0] == FAILED  # the driver cannot write metrics
+    # the driver cannot write metrics
+    assert rig.send(FROM_DRAM, 5)[0] == FAILED
 
 
 @pytest.mark.parametrize(
@@ -389,9 +392,8 @@ def test_a_thermal_trip_can_be_switched_on(rig):
 
 def test_the_link_is_told_decoded(rig):
     rig.metrics()
-    assert (
-        rig.pages.data[DRIVER_TABLE + 148 : DRIVER_TABLE + 150] == b"\x04\x10"
-    )  # PcieRate, PcieWidth: generation and lanes
+    # PcieRate, PcieWidth: generation and lanes
+    assert rig.pages.data[DRIVER_TABLE + 148 : DRIVER_TABLE + 150] == b"\x04\x10"
 
 
 @pytest.mark.parametrize(
@@ -399,14 +401,16 @@ def test_the_link_is_told_decoded(rig):
 )
 def test_more_power_than_messages_give_is_the_overdrive_tables_to_ask_for(rig, percent, answer, watts):
     place = rig.pages.data, DRIVER_TABLE
-    struct.pack_into("<I24xh", *place, 1 << 2, percent)  # FeatureCtrlMask, Ppt of OverDriveTable_t
+    # FeatureCtrlMask, Ppt of OverDriveTable_t
+    struct.pack_into("<I24xh", *place, 1 << 2, percent)
     assert rig.send(FROM_DRAM, 8)[0] == answer
     assert rig.send(GET_PPT)[1] == watts
 
 
 def test_the_table_tells_drivers_how_far_the_power_limit_may_go(rig):
     assert rig.send(TO_DRAM, 0)[0] == OK
-    for at, percent in ((2928, -10), (3016, 15)):  # OverDriveLimitsMin, OverDriveLimitsBasicMax in SkuTable_t
+    # OverDriveLimitsMin, OverDriveLimitsBasicMax in SkuTable_t
+    for at, percent in ((2928, -10), (3016, 15)):
         mask, ppt = struct.unpack_from("<I14xh", rig.pages.data, DRIVER_TABLE + at)
         assert (mask, ppt) == (1 << 2, percent)
 
@@ -425,10 +429,12 @@ def test_every_boards_tables_are_those_of_its_firmware(name):
     row, interface, version, memory_clocks, lane_code, lanes, advertised = BOARDS[name]
     rig = Rig(row).ready()
     assert rig.send(INTERFACE) == (OK, interface)
-    assert rig.send(TO_DRAM, 0)[0] == OK  # TABLE_PPTABLE, the chip's part first
+    # TABLE_PPTABLE, the chip's part first
+    assert rig.send(TO_DRAM, 0)[0] == OK
     table = bytes(rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 3484])
     assert struct.unpack_from("<I", table)[0] == version
-    assert struct.unpack_from("<4H", table, 764) == memory_clocks  # offsetof FreqTableUclk, gcc, in both headers
+    # offsetof FreqTableUclk, gcc, in both headers
+    assert struct.unpack_from("<4H", table, 764) == memory_clocks
     assert table[1235] == lane_code  # PcieLaneCount
     assert struct.unpack_from("<3H", table, 2780) == advertised  # DriverReportedClocks
     assert rig.metrics()["power"] > 0
@@ -439,7 +445,8 @@ def test_every_boards_tables_are_those_of_its_firmware(name):
     ("row", "answer"), [(smu_tables.NAVI31, OK), (smu_tables.NAVI32, OK), (smu_tables.NAVI33, UNKNOWN)]
 )
 def test_a_message_that_only_some_headers_have_is_unknown_to_the_others(row, answer):
-    assert Rig(row).start().send(0x4E)[0] == answer  # PPSMC_MSG_DALNotPresent of smu_v13_0_0_ppsmc.h
+    # PPSMC_MSG_DALNotPresent of smu_v13_0_0_ppsmc.h
+    assert Rig(row).start().send(0x4E)[0] == answer
 
 
 def test_a_firmware_without_a_second_mailbox_leaves_it_alone():

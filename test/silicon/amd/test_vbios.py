@@ -49,7 +49,8 @@ def test_it_is_an_expansion_rom(rom, chip):
     assert pcir % 4 == 0
     assert rom[pcir : pcir + 4] == b"PCIR"
     assert struct.unpack_from("<HH", rom, pcir + 4) == (0x1002, IDS[chip.name])
-    assert rom[pcir + 13 : pcir + 16] == bytes([0, 0, 3])  # programming interface, sub-class, class: a VGA controller
+    # programming interface, sub-class, class: a VGA controller
+    assert rom[pcir + 13 : pcir + 16] == bytes([0, 0, 3])
     assert u16(rom, pcir + 16) * 512 == len(rom)
     assert rom[pcir + 21] & 0x80  # the last image
 
@@ -86,7 +87,8 @@ def test_data_tables_have_the_layout_of_their_revision(rom, number, revision, si
 def test_the_firmware_table_names_the_scratch_registers_and_clocks(rom):
     place = table(rom, 4)
     assert u32(rom, place + 24) == 0x4C  # dword of BIOS_SCRATCH_0
-    assert u32(rom, place + 8)  # asic_init is refused without boot clocks
+    # asic_init is refused without boot clocks
+    assert u32(rom, place + 8)
     assert u32(rom, place + 12)
 
 
@@ -115,4 +117,5 @@ def test_asic_init_is_a_table_that_ends(rom):
     place = u16(rom, u16(rom, header + 0x1E) + 4)
     size = u16(rom, place)
     assert rom[place + 2] == 2
-    assert rom[place + 6 : place + size] == bytes.fromhex("0d05 5300 00020000 5b")  # OR register 0x53 with 0x200; end
+    # OR register 0x53 with 0x200; end
+    assert rom[place + 6 : place + size] == bytes.fromhex("0d05 5300 00020000 5b")

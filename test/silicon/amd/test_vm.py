@@ -134,7 +134,8 @@ def test_system_pages_lie_at_bus_addresses(rig):
     ("table", "slot", "size"), [(PDB0, SLOTS[2], 2 << 20), (PDB1, SLOTS[1], 1 << 30), (ROOT, SLOTS[0], 512 << 30)]
 )
 def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
-    rig.entry(table, slot, RW | LEAF)  # its first byte is the frame buffer's
+    # its first byte is the frame buffer's
+    rig.entry(table, slot, RW | LEAF)
     rig.board.vram.write(0x1F_1234, b"huge")
     assert rig.read((VA & -size) + 0x1F_1234) == b"huge"
     if size > 2 << 20:
@@ -143,7 +144,8 @@ def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
 
 
 def test_a_huge_page_begins_at_any_page_of_memory(rig):
-    rig.entry(PDB0, SLOTS[2], 0x3_4000 | RW | LEAF)  # drivers align it by the virtual address alone
+    # drivers align it by the virtual address alone
+    rig.entry(PDB0, SLOTS[2], 0x3_4000 | RW | LEAF)
     rig.board.vram.write(0x3_4000 + 0x1F_1234, b"huge")
     assert rig.read((VA & -(2 << 20)) + 0x1F_1234) == b"huge"
 
@@ -340,14 +342,16 @@ def test_the_semaphore_is_one_owners_until_it_is_given_back(rig):
 def test_mmhub_notes_a_request_without_its_semaphore_and_gfxhub_does_not_ask(rig):
     rig.set("VM_INVALIDATE_ENG17_REQ", FULL_FLUSH | 2)
     assert len(rig.board.log.find("unguarded")) == (rig.prefix == "MM")
-    assert not rig.board.log.find("violation")  # gmc_v11_0.c does so once the micro engine scheduler runs
+    # gmc_v11_0.c does so once the micro engine scheduler runs
+    assert not rig.board.log.find("violation")
 
 
 def test_a_fragment_is_cached_as_a_whole(rig):
     for number in range(16):
         rig.map(0x20_0000 + number * 4096 | RW | 4 << 7, (VA & ~0xFFFF) + number * 4096)
     rig.read(VA)
-    rig.board.vram.write(PTB, bytes(4096))  # gone, but one entry covered all sixteen
+    # gone, but one entry covered all sixteen
+    rig.board.vram.write(PTB, bytes(4096))
     assert rig.read((VA & ~0xFFFF) + 15 * 4096) == bytes(4)
     rig.flush(FULL_FLUSH | 2)
     rig.fault((VA & ~0xFFFF) + 15 * 4096)
@@ -414,9 +418,11 @@ def test_agp_reaches_bus_addresses_without_a_table(rig):
 def test_faults_fall_back_to_the_default_page_when_context_and_hub_say_so(rig):
     spare = rig.board.host.allocate(4096)
     spare.view[0:4] = b"dumb"
-    rig.set("VM_CONTEXT1_CNTL", 1 | 3 << 1 | 0x7FFE00)  # every interrupt and default bit
+    # every interrupt and default bit
+    rig.set("VM_CONTEXT1_CNTL", 1 | 3 << 1 | 0x7FFE00)
     rig.set("VM_L2_PROTECTION_FAULT_CNTL", 0x1FFC)
-    rig.set("VM_L2_CNTL", 1 << 11)  # ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY
+    # ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY
+    rig.set("VM_L2_CNTL", 1 << 11)
     rig.set("VM_L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32", spare.bus_addr() >> 12)
     for faults in (1, 2):
         assert rig.read(VA) == b"dumb"
@@ -482,7 +488,8 @@ def test_a_region_found_again_is_as_the_tables_are_then(gfx):
     memory = gfx.hub.memory(1, "TCP")
     first = memory.region(VA, False)
     assert (first.size_bytes, memory.region(VA + 8, False)) == (4096, first)
-    gfx.map(0x20_1000 | RW, VA + 4096)  # what was invalid is seen at once
+    # what was invalid is seen at once
+    gfx.map(0x20_1000 | RW, VA + 4096)
     assert memory.region(VA, False).size_bytes == 2 * 4096
     assert gfx.hub.memory(1, "TCP").region(VA, False).size_bytes == 2 * 4096
     gfx.map(0x30_0000 | RW)
@@ -520,7 +527,8 @@ def test_a_fault_of_the_cores_is_recorded_with_their_client(gfx):
     with pytest.raises(MemoryFault, match="VALID fault"):
         gfx.hub.memory(1, "TCP").region(VA + 0x123, True)
     name = "GCVM_L2_PROTECTION_FAULT_STATUS"
-    assert (gfx.cells.get(name, "CID"), gfx.cells.get(name, "RW")) == (8, 1)  # TCP is client 8 of gfxhub_v3_0.c
+    # TCP is client 8 of gfxhub_v3_0.c
+    assert (gfx.cells.get(name, "CID"), gfx.cells.get(name, "RW")) == (8, 1)
 
 
 def test_a_page_beyond_the_cards_memory_answers_nothing_and_is_noted(rig):
@@ -530,7 +538,8 @@ def test_a_page_beyond_the_cards_memory_answers_nothing_and_is_noted(rig):
 
 
 def test_behind_the_end_of_vram_is_nothing_however_large_the_frame_buffer_claims_to_be(rig):
-    rig.set("MC_VM_FB_LOCATION_TOP", 0x7)  # 128 MiB, of which 64 are there
+    # 128 MiB, of which 64 are there
+    rig.set("MC_VM_FB_LOCATION_TOP", 0x7)
     end = rig.board.vram.size_bytes
     rig.hub.write(0, end - 2, b"abcd", "MP0")
     assert rig.hub.read(0, end - 2, 4, "MP0") == b"ab\xff\xff"
@@ -538,7 +547,8 @@ def test_behind_the_end_of_vram_is_nothing_however_large_the_frame_buffer_claims
 
 
 def test_the_interrupt_handler_is_mmhubs_client_15():
-    rig = Rig(MMHUB, "mmhub")  # mmhub_v3_0.c, mmhub_client_ids_v3_0_0: OSSSYS
+    # mmhub_v3_0.c, mmhub_client_ids_v3_0_0: OSSSYS
+    rig = Rig(MMHUB, "mmhub")
     with pytest.raises(VmFault):
         rig.hub.write(1, VA, b"\0", "OSSSYS")
     assert rig.cells.get("MMVM_L2_PROTECTION_FAULT_STATUS", "CID") == 15

@@ -45,7 +45,8 @@ class StorageHost:
 
     @property
     def handle(self):
-        return self.dev._ctx.handle  # what the backend's open_device returned
+        # what the backend's open_device returned
+        return self.dev._ctx.handle
 
     @property
     def clock(self):

@@ -67,7 +67,8 @@ def test_a_lost_completion_is_a_time_out_of_what_was_done(one):
     data = DRAW.randbytes(4096)
     one.begin(0x60, one.vram, 1024, mode=1)
     one.enclosure.faults.inject("lost_completion", 0)
-    assert one.dev.write(0x02, data, 50) == 4096  # all had moved when the time was over
+    # all had moved when the time was over
+    assert one.dev.write(0x02, data, 50) == 4096
     assert one.read(one.vram, 4096) == data
 
 
@@ -83,7 +84,8 @@ def test_a_device_that_leaves_in_the_middle_of_bulk_data_ends_it_there(one, left
     assert moving.actual == left
     assert list(one.host.enumerate_devices()) == []
     assert code_of(lambda: one.peek(0xB450)) == NO_DEVICE
-    assert one.radeon.path.lost  # the enclosure loses power with its bus
+    # the enclosure loses power with its bus
+    assert one.radeon.path.lost
 
 
 def test_a_device_leaves_after_so_many_transfers(one):
@@ -100,7 +102,8 @@ def test_a_device_that_comes_back_has_another_address_and_a_cold_card(one):
     assert [code_of(lambda: one.peek(0xB450)) for _ in range(4)] == [0, 0, NO_DEVICE, NO_DEVICE]
     assert list(one.host.enumerate_devices()) == []
     one.clock.sleep_us(4_000_000)
-    assert code_of(lambda: one.peek(0xB450)) == NO_DEVICE  # the old handle is for ever a dead one's
+    # the old handle is for ever a dead one's
+    assert code_of(lambda: one.peek(0xB450)) == NO_DEVICE
     one.open()
     assert one.dev.address == before + 1
     one.set_up_buses()
@@ -134,7 +137,8 @@ def test_posted_writes_are_not_lost_where_requests_go_without_a_completion(one):
         one.write(one.vram, bytes(range(32)))
         one.clock.sleep_us(1000)
         assert one.radeon.bars[0].read_block(0, 32) == bytes(range(32))
-        assert one.enclosure.faults.get(name) == 2  # it waits for a request that has one
+        # it waits for a request that has one
+        assert one.enclosure.faults.get(name) == 2
         one.enclosure.faults.clear()
         one.radeon.bars[0].write_block(0, bytes(32))
 

@@ -65,7 +65,8 @@ def test_nothing_that_a_host_does_breaks_the_model(bridge, seed):
                 one.clock.sleep_us(3_000_000)
                 one.open()
         except GuestError:
-            pass  # a write to what the card does not have
+            # a write to what the card does not have
+            pass
     assert ends <= ENDS
     one.host.unplug()
     one.host.plug(one.enclosure)

@@ -17,7 +17,8 @@ def test_firmware_shows_on_usb_after_it_trained_the_slot_or_before(bridge):
     assert (one.peek(0xB450), one.peek(0x4092, page=1)) == (L0, b"\x23")  # generation 3, two lanes
     assert one.peek(0xB432)[0] & 7 == 7
     assert one.peek(0xE765)[0] & 2
-    assert one.clock.now_us > 300_000  # it looks three times, 100 ms apart
+    # it looks three times, 100 ms apart
+    assert one.clock.now_us > 300_000
     off = bridge(boots_linked=False)
     assert off.clock.now_us < 300_000
     assert off.peek(0xB450)[0] in (0, 1)
@@ -36,7 +37,8 @@ def test_power_request_trains_and_takes_away(bridge):
     assert one.peek(0xB450)[0] in (0, 1)
     assert one.radeon.path.lost
     one.power(True)
-    assert one.config_read(0, 0x18) >> 8 & 0xFF == 1  # the bridge's own port keeps its numbers
+    # the bridge's own port keeps its numbers
+    assert one.config_read(0, 0x18) >> 8 & 0xFF == 1
     assert one.request(0x05, 3 << 24)[1] == 1  # the card lost them
     one.set_up_buses()
     assert one.read(one.vram, 4) == bytes(4)  # and what was in its memory
@@ -98,7 +100,8 @@ def test_a_slot_that_finds_nobody_is_seen_to_look_and_is_acknowledged_all_the_sa
         enclosure.faults.inject("link_never_trains")
     host.plug(enclosure)
     dev = usb.core.find(backend=host)
-    assert enclosure.machine.now_us > 2_000_000  # it waited its 2 s before it showed
+    # it waited its 2 s before it showed
+    assert enclosure.machine.now_us > 2_000_000
     seen = set()
     for _ in range(20):
         seen.add(dev.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1)[0])
@@ -133,7 +136,8 @@ def test_a_link_that_drops_by_itself_stays_down_until_it_is_switched(bridge):
     one = bridge().set_up_buses()
     one.radeon.faults.inject("link_drop_after_bytes", 64)
     one.write(one.vram, bytes(256))
-    one.clock.sleep_us(1_000)  # the packet is taken before its dwords are sent
+    # the packet is taken before its dwords are sent
+    one.clock.sleep_us(1_000)
     assert one.peek(0xB450)[0] in (0, 1)
     one.clock.sleep_us(1_000_000)
     assert one.peek(0xB450)[0] in (0, 1)
@@ -148,7 +152,8 @@ def test_ports_tell_the_link_that_was_trained(bridge):
     one = bridge().set_up_buses()
     for bus in (1, 2):
         assert one.config_read(bus, EXPRESS[bus] + 0x10) >> 16 & 0x3FF == 2 << 4 | 3  # LNKSTA: two lanes, 8 GT/s
-    assert one.config_read(1, EXPRESS[1] + 0x10) >> 29 & 1  # the data link layer is active
+    # the data link layer is active
+    assert one.config_read(1, EXPRESS[1] + 0x10) >> 29 & 1
     one.enclosure.unplug_card()
     assert not one.enclosure.chip.fabric.downstream.config.get(EXPRESS[1] + 0x12, 2) >> 13 & 1
 

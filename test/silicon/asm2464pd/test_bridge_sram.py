@@ -62,12 +62,14 @@ def test_data_goes_to_the_host_once_the_card_wrote_to_the_completion_queue(one):
     one.arm(8, to_host=True)
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.read(0x81, 4096, 50)
-    one.poke(0xB80C, 1)  # the CPU's own hand is not the card's
+    # the CPU's own hand is not the card's
+    one.poke(0xB80C, 1)
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.read(0x81, 4096, 50)
     one.radeon.host.write(RELEASE, bytes(4))
     assert bytes(one.dev.read(0x81, 4096)) == data
-    one.radeon.host.write(RELEASE, bytes(4))  # releases what is armed, not what will be
+    # releases what is armed, not what will be
+    one.radeon.host.write(RELEASE, bytes(4))
     one.arm(8, to_host=True)
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.read(0x81, 4096, 50)
@@ -110,7 +112,8 @@ def test_an_arming_that_fits_no_slots_hangs_the_endpoint_until_a_restart(one, se
 @pytest.mark.parametrize("size", [512, 3072, 8192])
 def test_a_transfer_of_another_size_than_was_armed_hangs_the_endpoint(one, size):
     one.arm(8)
-    assert one.dev.write(0x02, bytes(size), 50) == min(size, 4096)  # what USB took, and of more than was armed no more
+    # what USB took, and of more than was armed no more
+    assert one.dev.write(0x02, bytes(size), 50) == min(size, 4096)
     assert stuck(one, lambda: one.fill(bytes(512)))
 
 
@@ -152,7 +155,8 @@ def test_writes_of_the_card_to_the_queue_entries_spoil_a_transfer_that_moves(one
     one.arm(len(data) // 512, 0, 4)
     moving = one.host.submit(one.handle, 0x02, data, timeout_ms=1000)
     one.clock.sleep_us(30)
-    one.radeon.host.write(QUEUE + 0x800, bytes(8))  # the upper half of the page does no harm
+    # the upper half of the page does no harm
+    one.radeon.host.write(QUEUE + 0x800, bytes(8))
     assert not one.enclosure.violations
     one.radeon.host.write(QUEUE + 0x100, bytes(8))
     while not moving.done:

@@ -75,7 +75,8 @@ def test_bytes_beyond_a_dword_are_dropped(one):
 def test_a_packet_with_more_than_is_left_is_dropped_and_nothing_is_taken_any_more(one):
     one.write(one.vram, b"\xee" * 64)
     one.begin(0x60, one.vram, 8, mode=1)
-    assert one.dev.write(0x02, b"\x11" * 36) == 36  # USB is told that it was taken
+    # USB is told that it was taken
+    assert one.dev.write(0x02, b"\x11" * 36) == 36
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.write(0x02, b"\x22" * 32, 50)
     assert one.radeon.bars[0].read_block(0, 64) == b"\xee" * 64
@@ -94,7 +95,8 @@ def test_nothing_is_taken_or_sent_without_a_request(one):
 def test_a_read_stream_ends_without_an_empty_packet(one):
     packet = one.enclosure.chip.speed.packet_bytes
     one.begin(0x20, one.vram, packet // 4, mode=2)
-    assert len(one.dev.read(0x81, packet + 4, 50)) == packet  # it waited for more until its time was over
+    # it waited for more until its time was over
+    assert len(one.dev.read(0x81, packet + 4, 50)) == packet
     one.begin(0x20, one.vram, packet // 4 + 1, mode=2)
     assert len(one.dev.read(0x81, 3 * packet, 50)) == packet + 4  # a short packet ends it
 
@@ -111,7 +113,8 @@ def test_a_dead_address_gives_what_the_data_registers_held(one):
     one.radeon.bars[0].write_block(0, b"\x01\x02\x03\x04")
     one.request(0x20, one.vram)
     assert one.read(0x7_0000_0000, 32) == b"\x01\x02\x03\x04" * 8
-    assert one.write(0x7_0000_0000, bytes(64)) == 64  # a lost write is told by nobody
+    # a lost write is told by nobody
+    assert one.write(0x7_0000_0000, bytes(64)) == 64
     assert works(one)
 
 
@@ -120,7 +123,8 @@ def test_a_request_cancels_a_stream(one):
     one.begin(0x60, one.vram, 1024, mode=1)
     one.dev.write(0x02, bytes(packet))
     assert one.request(0x20, one.vram)[1] == 0
-    one.dev.write(0x02, b"\x99" * packet)  # the endpoint was armed still; the packet goes nowhere
+    # the endpoint was armed still; the packet goes nowhere
+    one.dev.write(0x02, b"\x99" * packet)
     assert one.radeon.bars[0].read_block(packet, packet) == bytes(packet)
     recover(one)
     assert works(one)

@@ -84,7 +84,8 @@ def test_config_writes_complete_without_data_and_posted_writes_do_not_complete(b
     assert one.completion()[1:] == (0, 4, 0, 0)
     one.begin(0x60, one.vram, 0x1234)
     assert one.peek(STATUS)[0] & 3 == 0
-    assert one.completion()[-1] == 0xFF  # the firmware gives up polling
+    # the firmware gives up polling
+    assert one.completion()[-1] == 0xFF
     assert one.radeon.bars[0].read32(0) == 0x1234
 
 
@@ -95,9 +96,11 @@ def test_byte_enables_choose_lanes(bridge):
     assert one.radeon.bars[0].read32(0) == 0x44CC_BB11
     data, status, count, carried, _ = one.request(0x20, one.vram, enables=0b0100)
     assert (data >> 16 & 0xFF, status, count, carried) == (0xCC, 0, 1, 1)
-    assert data & 0xFF != 0x11  # a lane that was not asked for holds nothing to rely on
+    # a lane that was not asked for holds nothing to rely on
+    assert data & 0xFF != 0x11
     assert one.request(0x20, one.vram, enables=0b0011)[2] == 2
-    for short in (0x00, 0x40):  # formats with 32-bit addresses reach what lies below 4 GiB
+    # formats with 32-bit addresses reach what lies below 4 GiB
+    for short in (0x00, 0x40):
         assert one.request(short & ~0x40, one.registers + 0x378C)[1] == 0
 
 
@@ -105,7 +108,8 @@ def test_bus_0_answers_for_every_device_number_and_the_slot_lies_behind_bus_1(br
     one = bridge()
     assert {one.config_read(0, 0, device) for device in (0, 1, 17, 31)} == {ASM2461}
     assert one.request(0x04, 1 << 16)[1] == UNSUPPORTED  # of one function
-    assert one.request(0x05, 1 << 24)[1] == UNSUPPORTED  # no bus 1 before it is numbered
+    # no bus 1 before it is numbered
+    assert one.request(0x05, 1 << 24)[1] == UNSUPPORTED
     one.set_up_buses()
     assert [one.config_read(bus, 0) for bus in range(5)] == [ASM2461, ASM2461, UPSTREAM, DOWNSTREAM, GPU]
     assert one.config_read(4, 0, function=1) == AUDIO
@@ -148,7 +152,8 @@ def test_a_card_answers_with_a_retry_for_a_while_after_its_link_came_up(bridge):
     one.power(True)
     for bus in (0, 1):
         one.config_write(bus, 0x18, bus | bus + 1 << 8 | 4 << 16)
-    assert one.config_read(2, 0) == UPSTREAM  # it samples for 300 ms: long enough
+    # it samples for 300 ms: long enough
+    assert one.config_read(2, 0) == UPSTREAM
     one.poke(0xB480, 1)
     one.poke(0xB480, 0)
     while one.peek(0xB450) != b"\x78":

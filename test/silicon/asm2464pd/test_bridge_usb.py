@@ -46,11 +46,13 @@ def test_it_is_what_its_descriptors_say(bridge):
     assert ask(15, 0, 255) == BOS
     assert ask(2, 0, 9) == whole[:9]
     assert (one.dev.manufacturer, one.dev.product, one.dev.serial_number) == ("tiny", "custom v0.1", "0102a0ff")
-    assert ask(3, 9, 255) == b"\x02\x03"  # a string that it does not have is empty
+    # a string that it does not have is empty
+    assert ask(3, 9, 255) == b"\x02\x03"
     high = bridge("high")
     assert bytes(high.dev.ctrl_transfer(0x80, 6, 0x100, 0, 18)) == DEVICE_HIGH
     assert bytes(high.dev.ctrl_transfer(0x80, 6, 0x200, 0, 46)) == CONFIGURATION_HIGH
-    assert [high.dev.speed, one.dev.speed] == [3, 5]  # LIBUSB_SPEED_HIGH and _SUPER_PLUS
+    # LIBUSB_SPEED_HIGH and _SUPER_PLUS
+    assert [high.dev.speed, one.dev.speed] == [3, 5]
     assert [high.peek(0x9100)[0] & 3, one.peek(0x9100)[0] & 3] == [1, 3]
 
 
@@ -97,7 +99,8 @@ def test_xdata_is_memory_registers_and_windows(bridge):
     one.poke(0x0100, 0xCD, page=1)
     assert (one.peek(0x0100), one.peek(0x0100, page=1)) == (b"\xab", b"\xcd")
     one.poke(0x7000, 0x55)
-    assert one.peek(0x7000) == b"\x00"  # the flash controller's buffer takes no writes
+    # the flash controller's buffer takes no writes
+    assert one.peek(0x7000) == b"\x00"
     for window, bus_addr in ((0xF000, 0x20_0000), (0xA000, 0x82_0000), (0xB000, 0x80_0000), (0xB800, 0x82_2000)):
         one.poke(window + 4, 0x77)
         assert one.enclosure.chip.sram.spans[bus_addr].view[4] == 0x77
@@ -105,9 +108,8 @@ def test_xdata_is_memory_registers_and_windows(bridge):
     one.poke(0xB500, 1)
     one.poke(0xB500, 2)
     assert one.peek(0xB500) == b"\x02"
-    assert (
-        len(one.enclosure.log.find("unmodelled")) == before + 1
-    )  # a register nobody thought of is storage, and is told once
+    # a register nobody thought of is storage, and is told once
+    assert len(one.enclosure.log.find("unmodelled")) == before + 1
 
 
 def test_a_host_needs_permission_a_free_interface_and_an_endpoint_that_is_there(bridge):
@@ -176,7 +178,8 @@ def test_transfers_of_an_endpoint_end_in_order_and_one_wait_serves_many(bridge):
     one.host.submit(one.handle, 0, 1, setup=setup, timeout_ms=1000)
     one.clock.sleep_us(100)
     one.host.handle_events(1000)
-    assert one.host.waits == before  # it had ended before anybody waited
+    # it had ended before anybody waited
+    assert one.host.waits == before
 
 
 def test_a_transfer_is_cancelled_or_times_out_with_what_had_moved(bridge):

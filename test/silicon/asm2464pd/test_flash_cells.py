@@ -48,7 +48,8 @@ def test_a_program_only_clears_bits_and_an_erase_sets_those_of_64_kib(flash):
     flash.program(0x1_0000, b"\x0f\xf0")
     flash.program(0x1_0000, b"\x3c\xff")
     assert flash.read(0x1_0000, 3) == b"\x0c\xf0\xff"
-    assert flash.config() is not None  # the first block was not touched
+    # the first block was not touched
+    assert flash.config() is not None
 
 
 def test_a_program_wraps_inside_its_page_of_256_bytes(flash):
@@ -101,9 +102,8 @@ def test_the_configuration_block_of_the_patched_firmware_is_the_published_one():
     block = image.PATCHED.pack()
     assert len(block) == 128
     assert block[:4] == b"\xff\xff\xff\xff"
-    assert block[0x74:0x80] == bytes.fromhex(
-        "d1ad01000001cfff02ff5a94"
-    )  # extra/usbgpu/patch.py, config1: its last twelve bytes
+    # extra/usbgpu/patch.py, config1: its last twelve bytes
+    assert block[0x74:0x80] == bytes.fromhex("d1ad01000001cfff02ff5a94")
     assert block[0x44:0x5E] == b"USB 3.2 PCIe TinyEnclosure"
     assert image.parse_config(block) == image.PATCHED
 
@@ -117,7 +117,8 @@ def test_a_configuration_block_with_one_wrong_byte_is_none(at):
 
 def test_an_image_is_length_body_a5_sum_and_crc():
     whole = image.synthetic_image("stock")
-    assert len(whole) == 98016  # AS_USB4_231204_85_00_00.bin and the image 240417
+    # AS_USB4_231204_85_00_00.bin and the image 240417
+    assert len(whole) == 98016
     body = whole[4:-6]
     assert int.from_bytes(whole[:4], "little") == len(body) == 98006
     assert whole[-6] == 0xA5

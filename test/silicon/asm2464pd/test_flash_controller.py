@@ -97,7 +97,8 @@ def test_an_image_goes_in_by_128_bytes_and_starts(part):
         part.program(0x100 + at, image[at : at + 128])
     assert part.enclosure.flash.body() == body_of(image)
     assert not part.enclosure.violations
-    with pytest.raises(usb.core.USBError):  # the CPU restarts before it could acknowledge
+    # the CPU restarts before it could acknowledge
+    with pytest.raises(usb.core.USBError):
         part.poke(0xCC31, 1)
     part.enclosure.machine.run_until(lambda: usb.core.find(backend=part.host) is not None, 10e6)
     assert usb.core.find(backend=part.host).idProduct == 0x2464

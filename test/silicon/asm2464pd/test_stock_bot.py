@@ -75,7 +75,8 @@ def test_each_of_the_thirteen_cases_ends_as_it_must_and_the_next_command_works(s
 def test_a_bad_wrapper_halts_both_endpoints_until_reset_recovery(storage, bad):
     s = storage()
     s.dev.write(0x02, bad)
-    for _ in range(2):  # clearing the halts alone does not help
+    # clearing the halts alone does not help
+    for _ in range(2):
         for endpoint in (0x81, 0x02):
             with pytest.raises(usb.core.USBError) as caught:
                 s.dev.read(0x81, 13) if endpoint == 0x81 else s.dev.write(0x02, bytes(31))

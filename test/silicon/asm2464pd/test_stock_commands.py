@@ -59,7 +59,8 @@ def test_with_a_bad_block_it_shows_what_is_built_in(storage):
 # --- what a disk driver asks ------------------------------------------------------------------------------------------
 def test_inquiry_names_the_maker_and_the_chip(storage):
     data = storage().bot(bytes.fromhex("120000004c00"), 76).data
-    assert data[:8] == bytes.fromhex("0080060247000000")  # removable disk, SPC-4, 76 bytes
+    # removable disk, SPC-4, 76 bytes
+    assert data[:8] == bytes.fromhex("0080060247000000")
     assert data[8:36] == b"ASMT    ASM2464         0   "
     assert data[58:64] == bytes.fromhex("04c017470460")  # SBC-3, UAS, SPC-4
 
@@ -148,7 +149,8 @@ def test_the_reply_passes_through_the_buffer_at_8000(storage):
     s.poke(0x3000, 0xAB, 0xCD)
     s.peek(0x3000, 2)
     assert s.peek(0x8001, 1) == b"\xcd"
-    assert s.peek(0x8000, 1) == b"\xcd"  # where the reply before put its own byte
+    # where the reply before put its own byte
+    assert s.peek(0x8000, 1) == b"\xcd"
 
 
 @pytest.mark.parametrize("cdb", ["e4040007f000", "e4045207f000", "e5ff00300000", "e000"])
@@ -167,7 +169,8 @@ def test_a_read_of_128_bytes_takes_160_microseconds(storage):
         status, data = s.submit(0x83, 64, tag), s.submit(0x81, 128, tag)
         transfers += [status, data, s.submit(0x04, s.command_unit(tag, bytes.fromhex("e48050400000")))]
     s.wait(*transfers)
-    assert (s.clock.now_us - begin) / 31 == pytest.approx(160, rel=0.15)  # usb-to-pcie-re issue 1, measured
+    # usb-to-pcie-re issue 1, measured
+    assert (s.clock.now_us - begin) / 31 == pytest.approx(160, rel=0.15)
 
 
 def test_the_slot_trains_by_itself_and_its_switches_do_not_move(storage):

@@ -102,7 +102,8 @@ def test_an_update_in_the_published_order_makes_another_device_of_it(storage, ua
     else:
         update(s, image)
     assert s.enclosure.flash.body() == body_of(image)
-    assert 2_500_000 < restart(s) < 3_500_000  # about 3 s: asm2464pd-soft-replug, measured
+    # about 3 s: asm2464pd-soft-replug, measured
+    assert 2_500_000 < restart(s) < 3_500_000
     assert (s.dev.idVendor, s.dev.idProduct) == (0xADD1, 0x0001)
     assert s.enclosure.firmware.patched
 
@@ -189,7 +190,8 @@ def test_the_loader_writes_and_resets_and_does_nothing_else(storage):
         assert s.bot(bytes.fromhex(cdb), read).status == 1
         assert s.sense() == BAD_OPCODE
     with pytest.raises(usb.core.USBError):
-        s.dev.ctrl_transfer(0x01, 11, 1, 0, None)  # SET_INTERFACE: it has no second setting
+        # SET_INTERFACE: it has no second setting
+        s.dev.ctrl_transfer(0x01, 11, 1, 0, None)
 
 
 def test_the_strap_keeps_a_good_image_from_starting(storage):

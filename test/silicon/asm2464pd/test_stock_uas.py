@@ -47,7 +47,8 @@ def test_a_command_with_data_gets_it_on_the_stream_of_its_tag_and_a_sense_unit(u
 
 def test_a_refused_command_brings_fixed_sense_data_in_its_unit(uas):
     unit, _ = uas.uas(bytes.fromhex("e4060007f000"), tag=3)  # the form of the ASM236x
-    assert unit[:16] == bytes.fromhex("03000003 0000 02 00000000000000 0012")  # check condition, 18 bytes of sense data
+    # check condition, 18 bytes of sense data
+    assert unit[:16] == bytes.fromhex("03000003 0000 02 00000000000000 0012")
     assert unit[16:] == bytes.fromhex("700005000000000a00000000240000000000")
     sense = uas.uas(bytes.fromhex("030000001200"), 18)[1]
     assert (sense[2], sense[12]) == (0, 0)  # it was told with the status

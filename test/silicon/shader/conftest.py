@@ -208,7 +208,8 @@ def translated():
     """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each: a list of functions of a `WaveState`,
     None where it bails.
     """
-    kept = []  # owns the code that functions point into
+    # owns the code that functions point into
+    kept = []
 
     def build(instructions, lanes, vgprs, mode):
         found = [_translated(ins, f"f{i}", lanes, vgprs, mode) for i, ins in enumerate(instructions)]

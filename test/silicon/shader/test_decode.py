@@ -51,13 +51,16 @@ def test_vcc_and_exec_are_operands_though_no_field_names_them():
         ("use", "vgpr", 2, 32),
         ("use", "sgpr", 106, 32),
     ]
-    assert shown("f0fe647d")[-1] == ("def", "sgpr", 126, 32)  # v_cmpx_eq_i16_e32 0.5, v127.l
+    # v_cmpx_eq_i16_e32 0.5, v127.l
+    assert shown("f0fe647d")[-1] == ("def", "sgpr", 126, 32)
 
 
 def test_special_sources_have_their_own_numbers():
     assert operand("05400ecc7cfcfc130bfe0000", "src0").index == 124  # null
-    assert operand("eb0b10bf", "ssrc0").index == SHARED_BASE  # s_cmp_eq_u64 src_shared_base, s[11:12]
-    assert operand("050127d77efa0120", "src1").index == SCC  # v_add_f64 v[5:6], -|exec|, src_scc
+    # s_cmp_eq_u64 src_shared_base, s[11:12]
+    assert operand("eb0b10bf", "ssrc0").index == SHARED_BASE
+    # v_add_f64 v[5:6], -|exec|, src_scc
+    assert operand("050127d77efa0120", "src1").index == SCC
 
 
 @pytest.mark.parametrize(
@@ -79,12 +82,14 @@ def test_signs_and_halves_of_packed_sources():
     # v_pk_fma_f16 v5, null, exec_lo, 0xfe0b op_sel:[1,1,1] op_sel_hi:[1,0,0] neg_lo:[1,0,0] neg_hi:[1,0,0]
     first, second = operand("05390ecc7cfcfc2b0bfe0000", "src0"), operand("05390ecc7cfcfc2b0bfe0000", "src1")
     assert (first.sel, first.neg_halves, second.sel) == ((True, True), (True, True), (True, False))
-    mixed = operand("050120cc7be0ad81", "src2")  # v_fma_mix_f32 v5, |ttmp15|, 0.5, -vcc_hi
+    # v_fma_mix_f32 v5, |ttmp15|, 0.5, -vcc_hi
+    mixed = operand("050120cc7be0ad81", "src2")
     assert (mixed.neg, mixed.abs, operand("050120cc7be0ad81", "src0").abs) == (True, False, True)
 
 
 def test_a_permutation_brings_its_own_source():
-    found = decode(bytes.fromhex("fa040a20011f01ff"))  # v_max_f32_dpp v5, v1, v2 row_shr:15 row_mask:0xf bank_mask:0xf
+    # v_max_f32_dpp v5, v1, v2 row_shr:15 row_mask:0xf bank_mask:0xf
+    found = decode(bytes.fromhex("fa040a20011f01ff"))
     assert found.dpp is not None
     assert (found.dpp.ctrl, found.dpp.row_mask, found.dpp.bound_ctrl, found.size_bytes) == (0x11F, 15, False, 8)
     assert [one.index for one in found.uses] == [1, 2]
@@ -113,15 +118,18 @@ def test_offsets_are_signed_as_their_format_has_it(code, offset):
 
 def test_addresses_that_are_off_are_no_registers():
     assert [one.kind for one in decode(bytes.fromhex("ff0f50e000050203")).operands] == ["vgpr", "off", "sgpr", "sgpr"]
-    assert operand("000052dc01007c05", "saddr").kind == "off"  # global_load_b32 v5, v[1:2], off
-    assert operand("000052dc01000405", "addr").size_bits == 32  # global_load_b32 v5, v1, s[4:5]
+    # global_load_b32 v5, v[1:2], off
+    assert operand("000052dc01007c05", "saddr").kind == "off"
+    # global_load_b32 v5, v1, s[4:5]
+    assert operand("000052dc01000405", "addr").size_bits == 32
 
 
 def test_an_atomic_writes_its_register_only_when_it_returns():
+    # by RDNA3 ISA reference: global_atomic_add_u32
     plain, returning = (
         bytes.fromhex("0000d6dc01027c00"),
         bytes.fromhex("0040d6dc01027c05"),
-    )  # by RDNA3 ISA reference: global_atomic_add_u32
+    )
     assert [one.field for one in decode(plain).defs] == []
     assert [one.field for one in decode(returning).defs] == ["vdst"]
 
@@ -133,7 +141,8 @@ def test_scattered_image_addresses_are_several_operands():
 
 
 def test_wait_counts_are_taken_apart():
-    assert waitcnt(0x1023) == (4, 3, 2)  # s_waitcnt vmcnt(4) expcnt(3) lgkmcnt(2)
+    # s_waitcnt vmcnt(4) expcnt(3) lgkmcnt(2)
+    assert waitcnt(0x1023) == (4, 3, 2)
 
 
 ILLEGAL = [

@@ -130,7 +130,8 @@ class Program:
             )
             two = pick(("storexchg_rtn_b64 v[10:11], {at}, v[20:21]", "condxchg32_rtn_b64 v[10:11], {at}, v[20:21]"))
             return f"ds_{pick((one, two)).format(at=at)} {offset}"
-        lane = f"s{pick((32, 33, 34))}"  # any number: its low bits count
+        # any number: its low bits count
+        lane = f"s{pick((32, 33, 34))}"
         return pick((f"v_readlane_b32 s30, v20, {lane}", f"v_writelane_b32 v20, s30, {lane}"))
 
 

@@ -31,7 +31,8 @@ class Family:
     def __init__(self, lanes, seed):
         self.lanes, self.random = lanes, np.random.default_rng(seed)
         self.text, self.inputs, self.outputs = [], [], 0
-        self.fetch(1, 16 * np.arange(lanes))  # where v[20:23] of a lane are kept
+        # where v[20:23] of a lane are kept
+        self.fetch(1, 16 * np.arange(lanes))
         self.text.append("s_waitcnt vmcnt(0)")
         self.constant = self.address(pattern(99, 4 * lanes))
 
@@ -509,9 +510,8 @@ def scalar_loads():
         for name, count in (("b32", 1), ("b64", 2), ("b128", 4), ("b256", 8), ("b512", 16)):
             target = f"s[32:{31 + count}]" if count > 1 else "s32"
             family.text += [base.format(name, target), "s_waitcnt lgkmcnt(0)"]
-            for at in range(
-                count
-            ):  # a lane has no other way to a scalar than through an address: 4 bytes apart, only the sum is kept
+            # a lane has no other way to a scalar than through an address: 4 bytes apart, only the sum is kept
+            for at in range(count):
                 family.text += [f"s_add_u32 s48, s48, s{32 + at}", "s_addc_u32 s49, s49, s48"]
             family.fetch(10, np.zeros(32))
             family.run(

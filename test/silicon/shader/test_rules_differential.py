@@ -166,13 +166,11 @@ def is_usable(ins: Instruction, lanes: int) -> bool:
     written: set[tuple[str, int]] = set()
     for one in ins.operands:
         words = max(1, one.size_bits // 32)
-        if one.kind == "constant" and (
-            one.high or ("mix" in ins.mnemonic and one.sel[0])
-        ):  # "for inline constant sources OPSEL must be zero"
+        # "for inline constant sources OPSEL must be zero"
+        if one.kind == "constant" and (one.high or ("mix" in ins.mnemonic and one.sel[0])):
             return False
-        if (
-            one.high and one.size_bits != 16 and "permlane" not in ins.mnemonic
-        ):  # "OPSEL may only be used for 16-bit operands"
+        # "OPSEL may only be used for 16-bit operands"
+        if one.high and one.size_bits != 16 and "permlane" not in ins.mnemonic:
             return False
         if one.kind == "vgpr" and one.index + words > VGPRS:
             return False
@@ -343,7 +341,8 @@ def literal_instructions(rng: random.Random, names: set[str], lanes: int, litera
         places = [fmt.fields[one.field] for one in row.operands if one.field in fmt.fields and "literal" in one.kinds]
         size_bytes = fmt.width_bits // 8
         for chosen in [*([place] for place in places), *([places] if len(places) > 1 else [])]:
-            for _ in range(20):  # until the other operands, which are random, are allowed beside it
+            # until the other operands, which are random, are allowed beside it
+            for _ in range(20):
                 word = int.from_bytes(random_instruction(rng, row, fmt, dpp=False)[:size_bytes], "little")
                 for high, low in chosen:
                     word = word & ~((1 << high + 1) - (1 << low)) | 255 << low
@@ -438,7 +437,8 @@ def dual_instructions(rng: random.Random, count: int) -> list[Instruction]:
 def test_both_parts_of_a_dual_instruction_read_before_either_writes(mode, translated, interpreted):
     rng = random.Random(7)
     code = dual_instructions(rng, 100)
-    assert len({part.mnemonic for ins in code for part in ins.parts}) == 17  # X has 14 opcodes, Y 3 more: "VOPD"
+    # X has 14 opcodes, Y 3 more: "VOPD"
+    assert len({part.mnemonic for ins in code for part in ins.parts}) == 17
     mine, theirs = translated(code, 32, VGPRS, MODES[mode]), interpreted(code, 32, VGPRS)
     wrong = disagreements(code, mine, theirs, [random_wave(rng, 32, MODES[mode]) for _ in range(2)])
     assert not wrong, "\n".join(wrong[:12])

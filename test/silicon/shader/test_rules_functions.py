@@ -74,7 +74,8 @@ def test_single_precision_functions_are_within_one_ulp(name, evaluate):
         found = evaluate(f"v_{name}_f32", x.view(np.uint32)).view(np.float32).astype(np.longdouble)
         true = function(x.astype(np.longdouble))
         distance = abs(found - true) / np.spacing(abs(true).astype(np.float32))
-        assert distance.max() < 0.51  # 1 ulp is what the document asks
+        # 1 ulp is what the document asks
+        assert distance.max() < 0.51
 
 
 # RDNA3 ISA reference, "Functional examples" of each opcode
@@ -107,7 +108,8 @@ def is_nan(bits, is_half):
 @pytest.mark.parametrize(("mnemonic", "pairs"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_examples_of_the_document_hold(mnemonic, pairs, evaluate):
     found = dict(zip(pairs, map(int, evaluate(mnemonic, list(pairs))), strict=True))
-    if "_f" in mnemonic:  # any NaN is the NaN that is meant: the sign of the host's differs
+    # any NaN is the NaN that is meant: the sign of the host's differs
+    if "_f" in mnemonic:
         is_half = mnemonic.endswith("f16")
         found = {
             one: pairs[one] if is_nan(value, is_half) and is_nan(pairs[one], is_half) else value

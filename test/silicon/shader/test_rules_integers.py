@@ -320,9 +320,8 @@ def test_packing_towards_zero_never_grows_a_number(assemble, translated):
     rng = np.random.default_rng(5)
     for _ in range(200):
         bits = rng.integers(0, 1 << 32, LANES, dtype=np.uint32)
-        bits = np.where(
-            rng.integers(0, 2, LANES) == 1, bits & np.uint32(0x8FFF_FFFF) | np.uint32(0x3000_0000), bits
-        )  # also within the range of half
+        # also within the range of half
+        bits = np.where(rng.integers(0, 2, LANES) == 1, bits & np.uint32(0x8FFF_FFFF) | np.uint32(0x3000_0000), bits)
         wave = WaveState(LANES, VGPRS)
         wave.sgprs[126] = M32
         wave.vgprs[0] = bits

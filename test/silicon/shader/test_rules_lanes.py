@@ -310,11 +310,11 @@ def test_float_matrices_multiply(name, kind, result, lanes, run):
     for register, lane, row, column in places(lanes):
         word = int(wave.vgprs[32 + register, lane])
         if narrow:
-            assert word & 0xFFFF == before[32 + register, lane] & 0xFFFF  # the half that op_sel does not name stays
+            # the half that op_sel does not name stays
+            assert word & 0xFFFF == before[32 + register, lane] & 0xFFFF
         found[row, column] = word >> 16 if narrow else word
     values = found.astype(bits.dtype).view(result).astype(np.float64)
     true = factors[0].astype(np.float64) @ factors[1].astype(np.float64) + added.astype(np.float64)
-    step = {np.float32: 2**-23, np.float16: 2**-10}.get(
-        result, 2**-7
-    )  # each of the sums' 16 steps rounds by half of it
+    # each of the sums' 16 steps rounds by half of it
+    step = {np.float32: 2**-23, np.float16: 2**-10}.get(result, 2**-7)
     assert np.allclose(values, true, rtol=0, atol=8 * step * abs(true).max())

@@ -491,7 +491,8 @@ def test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column(buffers, seed
     rng, groups = np.random.default_rng(seed), lanes // 16
     written = rng.random((2, 16)) < 0.8
     copies = np.tile(written, groups)
-    copies[1, 16 + seed] = False  # lanes from 16 up have copies of the others, which count as well
+    # lanes from 16 up have copies of the others, which count as well
+    copies[1, 16 + seed] = False
     rows, columns = (int.from_bytes(np.packbits(one, bitorder="little").tobytes(), "little") for one in copies)
     written[1, seed] = False
     defined = written[0][:, None] & written[1]  # by row and column

@@ -186,7 +186,8 @@ def test_shapes_of_groups_never_run_different_code(machine, out, engine, held):
     held.work()
     assert not run.step(1000)
     raw[:] = np.frombuffer(machine.assemble(ADD.replace("5", "6")), np.uint8)
-    assert finish(run, held) == 3  # the one under way is for nothing
+    # the one under way is for nothing
+    assert finish(run, held) == 3
     assert (out[:32] == np.arange(32) + 6).all()
 
 

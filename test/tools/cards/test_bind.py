@@ -80,7 +80,8 @@ def test_a_card_of_the_kernels_needs_no_unbinding(kernel, capsys):
 
 
 def test_a_step_that_nobody_may_take_names_root(kernel, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)  # the tests may run as root, whom nothing is refused
+    # the tests may run as root, whom nothing is refused
+    monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(
         PermissionNeeded, match="no permission for /sys/bus/pci/drivers/amdgpu/unbind; run the command as root"
     ):

@@ -67,7 +67,8 @@ def test_a_report_of_a_card_that_was_left_tells_queues_and_leaves_them(plug, rin
     assert text.startswith("<!DOCTYPE html>")
     assert "<h1>Report of virtual:navi31</h1>" in text
     assert "GRBM_STATUS" in text
-    assert "http" not in text.split("</style>")[1]  # nothing is fetched from elsewhere
+    # nothing is fetched from elsewhere
+    assert "http" not in text.split("</style>")[1]
     assert json.loads(ringup("report", card.name, "--json")[1])["mark"]["state"] == 1
 
 
@@ -96,7 +97,8 @@ def test_commands_show_firmware_that_the_tables_are_not_of(plug, ringup):
     assert both in out
     assert "metrics (uncertain: see doubts)" in out
     assert both in ringup("report", card.name, "--up")[1]
-    assert both in ringup("info", card.name)[1]  # its firmware runs on behind the last driver
+    # its firmware runs on behind the last driver
+    assert both in ringup("info", card.name)[1]
     assert both in ringup("report", card.name)[1]
     assert json.loads(ringup("info", card.name, "--json")[1])["doubts"]
 

@@ -58,7 +58,8 @@ def test_a_cold_card_that_leaves_at_any_read_is_never_called_well(plug, ringup, 
     reads, said = reads_of(card, ringup, command)
     for at in (*sample(range(1, reads - 2), few=FEW), reads - 2):
         card.replug()
-        assert check(card, ringup, command, at, said)  # all but the last two reads decide something
+        # all but the last two reads decide something
+        assert check(card, ringup, command, at, said)
     for at in (reads - 1, reads):
         card.replug()
         check(card, ringup, command, at, said)

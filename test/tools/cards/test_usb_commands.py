@@ -87,6 +87,7 @@ def test_up_counts_what_goes_over_the_cable(dock, ringup):
     inside = sum(stage["transfers"] for stage in shown["stages"])
     assert 0 < inside <= usb["bring_up"]["transfers"] + usb["test"]["transfers"]
     assert shown["stages"][-1]["transfers"] == usb["test"]["transfers"]
-    seen = enclosure.host.counts("1-1")  # what the host itself counted, by endpoint, the closing too
+    # what the host itself counted, by endpoint, the closing too
+    seen = enclosure.host.counts("1-1")
     assert sum(one.transfers for one in seen.values()) >= sum(part["transfers"] for part in usb.values())
     assert shown["moved_bytes"] == 1 << 20

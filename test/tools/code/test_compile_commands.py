@@ -219,9 +219,11 @@ def test_explain_of_a_kernel_shows_every_pass_in_order_and_the_code(ringup, net)
     assert "s_delay_alu" not in before
     assert after.count("s_delay_alu") > 2
     before, after = out.split("--- rdna allocate")
-    assert "v%" in before  # virtual registers until they are allocated
+    # virtual registers until they are allocated
+    assert "v%" in before
     assert "v%" not in after
-    assert ringup("explain", "net.py", "--kernel", "0")[1] == out  # the same names for registers in every run
+    # the same names for registers in every run
+    assert ringup("explain", "net.py", "--kernel", "0")[1] == out
     assert out.rstrip().endswith("s_endpgm")
     _, only, _ = ringup(
         "explain",
@@ -294,9 +296,11 @@ def test_the_page_is_whole_escaped_and_asks_nobody(ringup, net):
     assert not re.search(r"https?://|@import|url\(", text)
     assert "<logits>" not in text
     assert "&lt;logits&gt;" in text
-    assert page.counts["details"] == 13  # the passes, the code, two panes
+    # the passes, the code, two panes
+    assert page.counts["details"] == 13
     assert page.counts["select"] == 2
-    assert set(page.options) == page.ids  # what the panes can show is on the page
+    # what the panes can show is on the page
+    assert set(page.options) == page.ids
     assert any("s_endpgm" in one for one in page.texts["pre"])
     assert {"grid", "reduce", "unroll"} <= set(page.texts["span"])
 

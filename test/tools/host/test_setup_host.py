@@ -49,6 +49,7 @@ def test_showing_changes_nothing_and_shows_the_whole_rule(system, setup):
     before = files(system)
     status, out, done = setup()
     assert (status, done, files(system)) == (0, [], before)
+    # docs/asm2464pd.md, "Identity"
     for ids in (
         "174c.*2463",
         "174c.*2464",
@@ -56,7 +57,7 @@ def test_showing_changes_nothing_and_shows_the_whole_rule(system, setup):
         "add1.*0001",
         "3801.*0001",
         "add1.*b007",
-    ):  # docs/asm2464pd.md, "Identity"
+    ):
         assert re.search(f'ATTR{{idVendor}}=="{ids.replace(".*", chr(34) + ", ATTR{idProduct}==" + chr(34))}"', out)
     assert out.rstrip().endswith(
         "nothing was changed: `sudo ringup setup --apply` writes it, `--undo` restores the earlier files"
@@ -152,7 +153,8 @@ def test_only_firmware_that_is_no_drive_is_kept_from_the_storage_driver():
 
 
 def test_rules_come_before_seats_are_given():
-    assert int(RULES.rpartition("/")[2][:2]) < 73  # 73-seat-late.rules acts on the tag
+    # 73-seat-late.rules acts on the tag
+    assert int(RULES.rpartition("/")[2][:2]) < 73
 
 
 def test_nobody_but_root_writes_below_etc(monkeypatch):

@@ -52,7 +52,8 @@ class Aql(Parser):
     def __init__(self, cp: Cp, queue: Queue, rules: dict[int, Rule]) -> None:
         super().__init__(cp, queue, "m", rules)
         self.at = 0  # gpu_va of amd_queue_t
-        self.index = 0  # of the packet to be launched next
+        # of the packet to be launched next
+        self.index = 0
         self.retired = 0  # read_dispatch_id
         self._release = 0  # scope of the packet's release fence
         # inside the indirect buffer of a packet; true here if the queue was disconnected in one
@@ -295,7 +296,8 @@ class Aql(Parser):
         asked = yield from self.scratch(wave_size, packet.private_segment_size)
         self.resting = False
         if asked:
-            prepare(self, head, packet)  # with the scratch memory there is now
+            # with the scratch memory there is now
+            prepare(self, head, packet)
         lent = bool(packet.private_segment_size and self._properties().use_scratch_once)
         self.queue.dispatch(dimensions, initiator)
         self.finish(packet.completion_signal, self.cp.grbm.ticks(), lent=lent)

@@ -241,7 +241,8 @@ class Mes:
 
     def _place(self, client: Client) -> None:
         """Give a client a free slot; without one it waits."""
-        assert client.process is not None  # kernel queues get their slot in ADD_QUEUE
+        # kernel queues get their slot in ADD_QUEUE
+        assert client.process is not None
         if client.kind == api.MES_QUEUE_TYPE_SDMA:
             self._place_sdma(client)
             return

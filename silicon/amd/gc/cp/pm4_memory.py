@@ -102,7 +102,8 @@ def dma_data(parser: Parser, packet: Packet) -> Iterator[float]:
         count = min(DMA_CHUNK_BYTES, size - start)
         filled = control.src_sel == 2
         data = struct.pack("<I", packet.body[1]) * (count // 4) if filled else parser.read(source + start, count)
-        if control.dst_sel != 2:  # 2: no destination, a prefetch into L2
+        # 2: no destination, a prefetch into L2
+        if control.dst_sel != 2:
             parser.write(target + start, data)
         yield count / DMA_BYTES_PER_US
 

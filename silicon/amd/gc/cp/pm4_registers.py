@@ -104,7 +104,8 @@ def load_sh_index(parser: Parser, packet: Packet) -> None:
     """Load SH registers from memory: consecutive ones, or (offset, value) pairs."""
     index, offset, dwords = packet.body[0] & 3, packet.body[2] & 0xFFFF, packet.body[3] & 0x3FFF
     gpu_va = packet.address(0)
-    if index == 2:  # the address points to the address
+    # the address points to the address
+    if index == 2:
         gpu_va = parser.read_number(gpu_va, 8)
     elif index:
         raise reserved(f"{packet}: index {index}")

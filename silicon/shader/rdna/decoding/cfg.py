@@ -82,9 +82,11 @@ class Program:
         self.entries = list(dict.fromkeys(entries))
         self.lanes = lanes
         self.blocks: dict[Key, Block] = {}
-        self.returns: list[int] = []  # offsets after calls, where returns go
+        # offsets after calls, where returns go
+        self.returns: list[int] = []
         self._fetch = fetch
-        self._chunks: list[tuple[int, bytes]] = []  # code read so far, by offset; empty where none is mapped
+        # code read so far, by offset; empty where none is mapped
+        self._chunks: list[tuple[int, bytes]] = []
         self._steps: dict[int, Step | str] = {}
         self._find()
 
@@ -250,7 +252,8 @@ def _part(ins: Instruction) -> str:
     if ins.format not in ("SOPP", "SOPK", "SOP1"):
         return ""
     if name in _BY_PAIRS and any(one.kind == "sgpr" and one.index % 2 for one in ins.operands):
-        return "leave"  # the interpreter reports what is wrong with such a pair
+        # the interpreter reports what is wrong with such a pair
+        return "leave"
     if name in ("s_branch", "s_call_b64"):
         return "jump"
     if name.startswith(_CONDITIONS):

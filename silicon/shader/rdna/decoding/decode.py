@@ -216,7 +216,8 @@ class _Decoder:
         first, second = rows
         if first is None or second is None:
             raise IllegalInstruction(f"VOPD with opx {fields['opx']} and opy {fields['opy']}")
-        fields["vdsty"] = fields["vdsty"] << 1 | ~fields["vdstx"] & 1  # one destination is even, the other odd
+        # one destination is even, the other odd
+        fields["vdsty"] = fields["vdsty"] << 1 | ~fields["vdstx"] & 1
         for row, name in ((first, "vsrcx1"), (second, "vsrcy1")):
             if fields[name] and all(one.field != name for one in row.operands):
                 raise IllegalInstruction(f"{row.mnemonic} with a {name}")
@@ -325,14 +326,16 @@ def _operand(
         return Operand("sgpr", code << 1, size, facts.type, direction, name)
     if name in ("srsrc", "ssamp"):
         return Operand("sgpr", code << 2, size, facts.type, direction, name)
-    if facts.kinds == ("imm",):  # SMEM's cache policies in sdata
+    # SMEM's cache policies in sdata
+    if facts.kinds == ("imm",):
         return Operand("constant", 0, 0, facts.type, direction, name, code)
     if not fields.get("glc", 1) and ("returns" in row.flags or row.mnemonic.startswith("image_atomic")):
         if name == "vdst":
             return None
         direction = "use"
     elif name == "vdst" and _PARTIAL_LOAD.match(row.mnemonic):
-        direction = "both"  # the other half of the register is kept
+        # the other half of the register is kept
+        direction = "both"
     if row.format == "EXP" and not fields["en"] >> int(name[-1]) & 1:
         return Operand("off", 0, 0, facts.type, direction, name)
     if facts.kinds == ("vgpr",) and not name.startswith("src"):
@@ -348,7 +351,8 @@ def _memory_operand(
 ) -> Operand:
     name, size = facts.field, facts.size_bits
     if name == "addr" and fields.get("saddr", _NO_REGISTER) != _NO_REGISTER:
-        size = 32  # an offset from the scalar address
+        # an offset from the scalar address
+        size = 32
     if row.format == "SCRATCH" and name == "addr" and not fields["sve"]:
         return Operand("off", 0, 0, facts.type, direction, name)
     if row.format in ("MUBUF", "MTBUF"):

@@ -206,7 +206,8 @@ class InterpreterRun:
         self._residents: deque[_Resident] = deque()
         self._free_slots: list[int] = []
         self._slots_made = 0
-        self._since_change = 0  # turns since a group started or ended
+        # turns since a group started or ended
+        self._since_change = 0
 
     @property
     def counters(self) -> Counters:

@@ -117,7 +117,8 @@ def _between(source: str, target: str, how: str) -> Rule:
             return
         value = Float(wave, source).source(ins.uses[0], ins)
         unit = Float(wave, target)
-        same = value.element == unit.fmt.work  # half is single precision until it is written
+        # half is single precision until it is written
+        same = value.element == unit.fmt.work
         wave.put(ins.defs[0], unit.result(value if same else wave.code.cast(how, value, unit.fmt.work), ins), ins)
 
     return emit

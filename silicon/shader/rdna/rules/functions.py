@@ -57,7 +57,8 @@ def _inverse_root(f: Float, a: Value) -> Value:
     if f.fmt.kind != "float":
         return near
     root = f.op("fmul", a, near)
-    rest = f.fma(a, near, code.neg(root))  # the rounding error of the product
+    # the rounding error of the product
+    rest = f.fma(a, near, code.neg(root))
     error = f.fma(code.neg(rest), near, f.fma(code.neg(root), near, f.real(1.0)))
     better = f.fma(f.op("fmul", near, f.real(0.5)), error, near)
     # The step gives NaN at 0 and infinity, where `near` is exact.

@@ -74,7 +74,8 @@ def _put(wave: Wave, ins: Instruction, dwords: list[Value]) -> None:
 def _load(wave: Wave, ins: Instruction, count: int) -> None:
     code, register = wave.code, operand(ins, "soffset")
     if wave.strict and ins.offset < 0 and register.index != NULL:
-        wave.bail(ins)  # the sum of both offsets may not be negative
+        # the sum of both offsets may not be negative
+        wave.bail(ins)
         return
     base = wave.scalar(operand(ins, "sbase"), "i64")
     offset = code.resize(wave.scalar(register, "i32"), "i64")

@@ -228,7 +228,8 @@ class TranslatedRun:
         self._current: dict[tuple[bool, bool], _Active] = {}
         self._all: list[_Active] = []
         self._extra: set[Key] = set()
-        self._is_made = False  # whether the templates are made
+        # whether the templates are made
+        self._is_made = False
         self._refused: MemoryFault | None = None  # the last one
         self._table = self._part(Part.TABLE).view(np.uint64)
         self._callbacks = (_INTERPRET(self._on_interpret), _MISS(self._on_miss))

@@ -118,7 +118,8 @@ class _Writer:
             tracked=variant.tracked,
             in_state=in_state,
         )
-        self._behind = 0  # registers that may be read after the current block
+        # registers that may be read after the current block
+        self._behind = 0
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
         # BEGINNING is not among them: a wave that returns to the first instruction has registers.
         self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
@@ -263,7 +264,8 @@ class _Writer:
         fuel = Value("%fuel", "ptr")
         code.store(code.op("sub", code.load(fuel, "i64", 8), code.const(len(block.code), "i64")), fuel, 8)
         self._lanes = code.const(0, "i64")
-        self._counted = (self._lanes, self._lanes)  # EXEC, and its number of lanes
+        # EXEC, and its number of lanes
+        self._counted = (self._lanes, self._lanes)
         wave.rows = self.variant.vgpr_count
         mode = key.mode
         guard = self.guard

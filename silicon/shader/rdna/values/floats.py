@@ -143,7 +143,8 @@ def rounded(form: Format, values: Wide, mode: int = NEAREST) -> Bits:
     if mode == ZERO:
         return np.where(np.abs(back) > np.abs(values), bits - lane(1), bits)
     is_wrong = back < values if mode == UP else back > values
-    is_grown = np.signbit(values) if mode == UP else ~np.signbit(values)  # rounding to nearest went away from zero
+    # rounding to nearest went away from zero
+    is_grown = np.signbit(values) if mode == UP else ~np.signbit(values)
     return np.where(is_wrong, np.where(is_grown, bits - lane(1), bits + lane(1)), bits)
 
 
@@ -154,7 +155,8 @@ def odd_sum(a: Wide, b: Wide, mode: int = NEAREST) -> Wide:
     error = (a - (total - part)) + (b - part)
     bits = total.view(np.int64)
     is_inexact = (error != 0) & np.isfinite(error) & np.isfinite(total) & (bits & 1 == 0)
-    step = np.where((error > 0) == (total > 0), 1, -1)  # away from zero where the error has the sum's sign
+    # away from zero where the error has the sum's sign
+    step = np.where((error > 0) == (total > 0), 1, -1)
     odd = np.where(is_inexact, bits + step, bits).view(np.float64)
     if mode == DOWN:
         odd = np.where((odd == 0) & (np.signbit(a) != np.signbit(b)), -0.0, odd)

@@ -361,7 +361,8 @@ class Float:
         """Multiply by 2**power (i32 a lane) with one rounding; bits in, bits out."""
         code, fmt = self.code, self.fmt
         significand, exponent = self.split(raw)
-        limit = 4 * fmt.bias  # beyond it every result is 0 or inf, and sums stay in range
+        # beyond it every result is 0 or inf, and sums stay in range
+        limit = 4 * fmt.bias
         power = self._limited(power, limit)
         total = self._limited(code.op("add", exponent, power), fmt.bias + fmt.mantissa + 6)
         first = code.op("ashr", total, self.wave.const(1, "i32"))

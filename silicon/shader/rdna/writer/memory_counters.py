@@ -42,7 +42,8 @@ def _empty(code: Code, size: int) -> tuple[Value, Value]:
 def _lines(lanes: int, size_bytes: int) -> Helper:
     """Return `(mask, addresses) -> answer with the number of lines`."""
     mask, address = Value("%mask", f"i{lanes}"), Value("%address", f"<{lanes} x i64>")
-    size = 4 * lanes  # two lines a lane, and space for a value stored beyond them
+    # two lines a lane, and space for a value stored beyond them
+    size = 4 * lanes
 
     def body(code: Code) -> None:
         seen, count = _empty(code, size)
@@ -68,7 +69,8 @@ def _conflicts(size_bytes: int) -> Helper:
     These are the cycles of the busiest bank, beyond what the number of dwords needs.
     """
     mask, address = Value("%mask", "i32"), Value("%address", "<32 x i32>")
-    dwords = (size_bytes + 3) // 4 + 1  # a misaligned access covers one more
+    # a misaligned access covers one more
+    dwords = (size_bytes + 3) // 4 + 1
     size = 256
 
     def body(code: Code) -> None:

@@ -114,10 +114,14 @@ class Registers:
         self.mode = Mode(0)
         self.full = False
         self.offset = 0
-        self.used: set[Register] = set()  # registers that have a variable
-        self.shadow_words: dict[Register, int] = {}  # words of the wave's state that hold shadows
-        self.views: dict[Register, dict[str, Value]] = {}  # values of registers in this block, by LLVM type
-        self.pairs: dict[Register, Value] = {}  # 64-bit values of a register and the next one
+        # registers that have a variable
+        self.used: set[Register] = set()
+        # words of the wave's state that hold shadows
+        self.shadow_words: dict[Register, int] = {}
+        # values of registers in this block, by LLVM type
+        self.views: dict[Register, dict[str, Value]] = {}
+        # 64-bit values of a register and the next one
+        self.pairs: dict[Register, Value] = {}
         self.dirty: dict[Register, None] = {}  # changed since the block began
         # Writes of a dual instruction, held until both parts have read.
         self._later: list[tuple[Register, Value]] | None = None

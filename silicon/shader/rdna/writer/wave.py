@@ -79,13 +79,18 @@ class Wave(Registers):
         # Lanes (mask_type) by register: `undefined_rows` are loaded from LDS and undefined; `written_rows` are stored
         # to LDS and defined, None for all lanes.
         self.undefined_rows: list[Value] = []
-        self.reaches_lds: Value | None = None  # whether a lane of the FLAT instruction accesses LDS (i1)
+        # whether a lane of the FLAT instruction accesses LDS (i1)
+        self.reaches_lds: Value | None = None
         self.written_rows: list[Value | None] = []
         self.strict, self.counting = strict, counting
-        self.rows = vgpr_count  # VGPRs that the wave still has
-        self.sites = 0  # region caches allocated so far
-        self.everything = 0  # registers that the program accesses
-        self.alive = 0  # registers that this instruction or a later one may read
+        # VGPRs that the wave still has
+        self.rows = vgpr_count
+        # region caches allocated so far
+        self.sites = 0
+        # registers that the program accesses
+        self.everything = 0
+        # registers that this instruction or a later one may read
+        self.alive = 0
         self.fault_saves = 0  # registers that a fault saves to the wave's state
         # Changed before `unless` or `when`, within their bodies.
         self._dirty_outside: dict[Register, None] = {}
@@ -173,7 +178,8 @@ class Wave(Registers):
         """
         code, good, bad = self.code, self.code.fresh("good"), self.code.fresh("bad")
         dirty = self.dirty | self._dirty_outside
-        goes_on = kind is None  # for a translation that needs the shadows too
+        # for a translation that needs the shadows too
+        goes_on = kind is None
         changed = {
             one: self.read(one, self.base_type(one))
             for one in dirty

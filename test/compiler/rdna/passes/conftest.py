@@ -604,7 +604,8 @@ class RandomProgram:
         self.keep(self.make.v("v_xor_b32", reg[0], reg[1]))
 
     def lane(self):
-        if not self.masked:  # no lane may be on there, and then what it reads was never written
+        # no lane may be on there, and then what it reads was never written
+        if not self.masked:
             self.keep_scalar(self.make.s("v_readfirstlane_b32", self.value()))
 
     KINDS = (

@@ -54,7 +54,8 @@ def test_spilled_values_come_back(tools):
 
 def test_scratch_far_away_is_reached_through_a_register(tools):
     make = many(tools, 300)
-    make.code.scratch_bytes = 4000  # what the maker itself keeps there
+    # what the maker itself keeps there
+    make.code.scratch_bytes = 4000
     binary = tools.check(make.end(), make.out_words, max_vgprs=16)
     assert binary.scratch_bytes > 4096 + 100
     assert any(isinstance(one.operands[1], Physical) for one in instructions(make.code, "scratch_load"))
@@ -327,7 +328,8 @@ def test_inputs_stay_where_the_dispatcher_puts_them(tools):
     make.store(make.v("v_mov_b32", make.group))
     code = make.end()
     binary = tools.check(code, make.out_words)
-    assert binary.user_sgprs == 15  # gfx1100: user and group SGPRs are 16 together
+    # gfx1100: user and group SGPRs are 16 together
+    assert binary.user_sgprs == 15
     out, _ = tools.run_binary(binary, make.out_words, groups=3)
     assert set(out[32:64].tolist()) <= {0, 1, 2}
     assert np.array_equal(out[:32], np.arange(32))

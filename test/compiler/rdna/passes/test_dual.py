@@ -77,7 +77,8 @@ def test_what_llvm_takes_is_joined_and_nothing_else(headers, target):
     left = possible - ours
     if target == "gfx1100":
         assert not left, [cases[i] for i in left][:3]
-    else:  # two moves through one bank, which RDNA4 alone allows, are left alone
+    else:
+        # two moves through one bank, which RDNA4 alone allows, are left alone
         assert all({one.mnemonic for one in cases[i]} == {"v_mov_b32"} for i in left), [cases[i] for i in left][:3]
     assert len(ours) > 150
 

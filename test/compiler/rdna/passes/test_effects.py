@@ -71,7 +71,8 @@ ROWS = [
 def test_reads_and_writes(row):
     instr, defs, uses, hidden_defs, hidden_uses, counters = row
     found = effects("gfx1100").of(instr)
-    if instr.mnemonic.startswith("s_setreg"):  # its first operand names a hardware register, no register of a file
+    # its first operand names a hardware register, no register of a file
+    if instr.mnemonic.startswith("s_setreg"):
         defs = found.defs
         uses = found.uses
     assert (found.defs, found.uses) == (defs, uses)

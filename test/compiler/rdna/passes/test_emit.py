@@ -182,7 +182,8 @@ def test_the_model_of_a_matrix_loop(tools):
     found = hot_loop(code, 8)
     assert found.busy["wmma"] == 128
     assert found.busy["lds"] == 64
-    assert found.bound in ("valu", "wmma")  # the same cycles: a matrix instruction holds both
+    # the same cycles: a matrix instruction holds both
+    assert found.bound in ("valu", "wmma")
     assert found.together == 8 * 128
     assert found.matrix_share == 1.0
     alone = hot_loop(code, 1)
@@ -203,7 +204,8 @@ def test_a_loop_of_several_blocks_is_counted_whole(tools):
     code = make.end()
     finish(code)
     assert hot_loop(code, 1).busy["trans"] == 40
-    assert hot_loop(code, 1).alone > 100  # each waits for the one before
+    # each waits for the one before
+    assert hot_loop(code, 1).alone > 100
     assert hot_loop(tools.maker().code, 1) is None
 
 

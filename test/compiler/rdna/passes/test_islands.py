@@ -55,11 +55,12 @@ def test_every_branch_of_random_layouts_comes_to_its_goal(monkeypatch):
         chunks, branches, barred = random_layout(random)
         made = link(chunks, branches, lambda barred=barred: barred, encode)
         words = np.frombuffer(b"".join(made), np.uint32).astype(np.int64)
+        # walk the code with no branch of its own taken: all chunks, in order, islands passed by
         starts, at, number = (
             [],
             0,
             0,
-        )  # walk the code with no branch of its own taken: all chunks, in order, islands passed by
+        )
         while number < len(chunks):
             if words[at] >> 16 == ISLAND:
                 assert number not in barred
@@ -84,7 +85,8 @@ def test_code_in_which_all_branches_reach_stays_as_it_is():
 
 def test_the_reach_is_that_of_sixteen_bits():
     """The farthest that goes without an island, and a dword more."""
-    for count, added in ((32768, 0), (32769, 3)):  # a way past the station, and an island of each direction
+    # a way past the station, and an island of each direction
+    for count, added in ((32768, 0), (32769, 3)):
         chunks = [bytes(4)] * (count + 1)
         assert len(link(chunks, [Branch(0, count, "0")], set, encode)) == count + 1 + min(added, 2)
         assert len(link(chunks, [Branch(count - 1, 0, "0")], set, encode)) == count + 1 + min(added, 2)
@@ -112,7 +114,8 @@ def test_random_programs_over_islands_store_what_is_meant(tools, engine, monkeyp
 def long_loop(tools, turns, target="gfx1100"):
     """A loop of 200 KiB whose condition jumps over all of it, and back from its end."""
     make = tools.maker(target=target)
-    if target != "gfx1100":  # there the group's number comes otherwise
+    # there the group's number comes otherwise
+    if target != "gfx1100":
         make.code.group_ids = (False, False, False)
         make.code.inputs.remove(make.group)
     total = make.v("v_mov_b32", 0)
@@ -164,6 +167,7 @@ def test_llvm_sees_each_branch_go_to_an_island_or_its_goal(tools, headers, targe
     (end, back), *more = [(at, to) for at, (name, to) in ways.items() if name == "s_cbranch_scc1"]
     assert not others + more
     assert ways[island][0] == ways[back][0] == "s_branch"
-    assert 1 << 17 < ways[island][1] - skip < end  # behind what is skipped, before the loop's end
+    # behind what is skipped, before the loop's end
+    assert 1 << 17 < ways[island][1] - skip < end
     assert ways[back][1] < skip  # the loop's first instruction
     assert all(abs(to - at - 4) <= 1 << 17 for at, (_, to) in ways.items())

@@ -53,7 +53,8 @@ def joined(*instrs, inputs=(), **code):
     """Return the block's steps after the pass."""
     program = Program(Code("hand", "gfx1100", [Block("b0", instrs=list(instrs))], list(inputs), 0, 32, **code))
     join_accesses(program)
-    for step in program.blocks[0]:  # units are those of the operands
+    # units are those of the operands
+    for step in program.blocks[0]:
         again = program.step(step.instr)
         assert (step.reads, step.writes) == (again.reads, again.writes)
     return program.blocks[0]
@@ -145,7 +146,8 @@ def test_loads_of_lds_become_one_at_the_first_place_into_a_tuple_that_is_named_e
     assert [one.instr.mnemonic for one in found] == ["ds_load_2addr_b32", "v_add_f32", "v_add_f32"]
     (pair, address), (_, *first), (_, negated, second) = (one.instr.operands for one in found)
     assert (pair.count, address, found[0].instr.modifiers) == (2, A, {"offset1": 2})
-    assert first == [pair[1], pair[1]]  # the higher offset is the second half
+    # the higher offset is the second half
+    assert first == [pair[1], pair[1]]
     assert (negated, second) == (Signed(pair[0], neg=True), pair[1])
 
 
@@ -356,7 +358,8 @@ class RandomAccesses:
             make("v_xor_b32", total, total, value)
         make.store(total)
         make.end()
-        if self.random.random() < 0.7:  # accesses say whose memory they touch, all of them or none
+        # accesses say whose memory they touch, all of them or none
+        if self.random.random() < 0.7:
             for instr in [one for block in make.blocks for one in block.instrs if one.mnemonic.startswith("global")]:
                 instr.buffer = "out" if instr.operands[-1] == make.target else "in"
 
@@ -481,7 +484,8 @@ def test_random_accesses_find_what_they_would_have_found_one_by_one(tools, engin
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201"])
 def test_llvm_encodes_what_was_joined_as_we_do(tools, assembled, target):
     code = RandomAccesses(tools, 1, target).make.code
-    for block in code.blocks:  # a barrier is spelled differently on gfx12
+    # a barrier is spelled differently on gfx12
+    for block in code.blocks:
         block.instrs = [one for one in block.instrs if one.mnemonic != "s_barrier"]
     binary = finish(code)
     names = {instr.mnemonic for block in code.blocks for instr in block.instrs}

@@ -55,9 +55,8 @@ def test_llvm_assembles_the_text_to_the_same_bytes(tools, assembled, seed):
     theirs = b""
     for one in encodings:
         parts = one.split(",")
-        theirs += bytes(
-            0 if "A" in part else int(part, 0) for part in parts
-        )  # A: left to the linker, a branch's distance
+        # A: left to the linker, a branch's distance
+        theirs += bytes(0 if "A" in part else int(part, 0) for part in parts)
     branches = 0
     assert len(encodings) == binary.instructions
     for at in range(0, len(theirs), 4):

@@ -137,7 +137,8 @@ def test_scalar_loads_do_not_fill_the_scalar_file():
     )
     schedule(program)
     order = [step.instr for step in program.blocks[0]]
-    assert 20 < order.index(instrs[2]) < 100  # a run of loads goes first, but not all of them
+    # a run of loads goes first, but not all of them
+    assert 20 < order.index(instrs[2]) < 100
 
 
 def test_an_argument_loaded_twice_is_one_buffer():

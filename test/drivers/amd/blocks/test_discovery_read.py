@@ -78,13 +78,15 @@ def test_a_table_beyond_the_window_says_the_same(read, chip):
     assert beyond.table.ips == near.table.ips
     assert beyond.shape == near.shape
     assert beyond.table.harvest == near.table.harvest
-    assert registers.reads + registers.writes < 500  # amdgpu reads all of 10 KiB: 2560 of each
+    # amdgpu reads all of 10 KiB: 2560 of each
+    assert registers.reads + registers.writes < 500
     assert not radeon.violations
 
 
 def test_the_whole_of_a_large_memory_is_told(read):
     _, window = read("navi33", vram_bytes=None)[2]()
-    assert window.size_bytes == 0x1_FF00_0000  # 8 GiB less what the card keeps
+    # 8 GiB less what the card keeps
+    assert window.size_bytes == 0x1_FF00_0000
 
 
 def test_a_table_that_was_damaged_is_refused(read):
@@ -114,9 +116,8 @@ def test_memory_without_a_table_is_refused(read):
 def test_a_chip_without_a_driver_is_named(read):
     radeon, _, go = read()
     blob = bytearray(table(radeon))
-    at = bytes(blob).index(
-        facts.GC_HWID.to_bytes(2, "little") + b"\0\4\x0b\0\0"
-    )  # struct ip_v3: hw_id, instance, bases, 11.0.0
+    # struct ip_v3: hw_id, instance, bases, 11.0.0
+    at = bytes(blob).index(facts.GC_HWID.to_bytes(2, "little") + b"\0\4\x0b\0\0")
     blob[at + 4 : at + 7] = bytes((10, 3, 7))
     seal(blob)
     table(radeon)[:] = blob
@@ -147,7 +148,8 @@ def test_a_block_that_is_not_there_is_named(read):
 def test_a_card_whose_own_firmware_never_comes_up_is_waited_for_two_seconds(read):
     radeon, _, go = read()
     radeon.psp.cells["MP0_SMN_C2PMSG_33"] = 0
-    go()  # amdgpu_discovery_read_binary_from_mem goes on as well
+    # amdgpu_discovery_read_binary_from_mem goes on as well
+    go()
     table(radeon)[:] = bytes(len(table(radeon)))
     before = radeon.clock.now_us
     with pytest.raises(

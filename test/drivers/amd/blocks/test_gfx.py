@@ -104,7 +104,8 @@ def test_a_queue_runs_packets_stores_a_fence_and_interrupts(up):
     interrupts.start(message_signalled=False)
     queue = Queue(up, Place(2, 1))
     va = up.USER + 0x6000
-    queue.submit(0xC003_3700, 0x0010_0500, va & 0xFFFF_FFFF, va >> 32, 0x1234_5678)  # WRITE_DATA to memory, confirmed
+    # WRITE_DATA to memory, confirmed
+    queue.submit(0xC003_3700, 0x0010_0500, va & 0xFFFF_FFFF, va >> 32, 0x1234_5678)
     queue.fence(0xCAFE)
     assert up.get(0x6000) == 0x1234_5678
     assert queue.seen == 0xCAFE
@@ -207,12 +208,14 @@ def test_firmware_that_never_boots_is_named(hands):
 
 def test_parts_that_are_off_are_not_counted(navi31):
     gc, gfx = navi31.gc, navi31.gfx
-    assert gfx.shape.cu_total == 96  # Linux on a navi31: "SE 6, SH per SE 2, CU per SH 8, active_cu_number 96"
+    # Linux on a navi31: "SE 6, SH per SE 2, CU per SH 8, active_cu_number 96"
+    assert gfx.shape.cu_total == 96
     with instance(gc, 4, 1):
         gc.write(gc.make(GC_USER_SHADER_ARRAY_CONFIG, inactive_wgps=0b0101))
     gc.write(gc.make(GC_USER_SA_UNIT_DISABLE, sa_disable=0b10))
     shape = read_shape(gc, navi31.design)
-    assert shape.cu_masks[4] == (0xFF, 0xCC)  # work group processors 0 and 2, two units each
+    # work group processors 0 and 2, two units each
+    assert shape.cu_masks[4] == (0xFF, 0xCC)
     assert shape.cu_masks[0] == (0xFF, 0)
     assert shape.cu_total == 96 - 4 - 8
     assert (0, 1) not in shape.arrays
@@ -229,7 +232,8 @@ def test_clocks_of_idle_parts_stop_and_work_goes_on(up):
     for on in (True, False, True):
         set_gating(up.gfx, up.mmhub, engines, on)
         control = up.radeon.gc.grbm.cells["RLC_CGCG_CGLS_CTRL"] & 0xFFFF
-        assert control == (0x363F if on else 0x363C)  # gfx_v11_0.c: "enable cgcg FSM(0x0000363F)"
+        # gfx_v11_0.c: "enable cgcg FSM(0x0000363F)"
+        assert control == (0x363F if on else 0x363C)
         queue = Queue(up)
         queue.fence(5 + on)
         assert queue.seen == 5 + on
@@ -298,7 +302,8 @@ def test_a_queue_that_does_not_become_active_is_a_hang(navi31):
 def test_a_queue_that_does_not_let_go_is_a_hang(navi31, monkeypatch):
     hung = Queue(navi31)
     hung.endless()
-    monkeypatch.setattr(navi31.radeon.clock, "after", lambda *_: None)  # the card's engines stand still
+    # the card's engines stand still
+    monkeypatch.setattr(navi31.radeon.clock, "after", lambda *_: None)
     message = (
         r"compute queue 1\.0\.0 cannot be taken off.*asking the RLC for safe mode: RLC_SAFE_MODE read .* for 100 ms"
     )

@@ -116,7 +116,8 @@ def test_the_graphics_core_starts_two_pipes_and_maps_a_queue(rig):
     flushed = []
     active = rig.gc.address(gc_hqd.CP_HQD_ACTIVE)
     gfx.queue(Place(1, 0), spec, page, lambda: flushed.append((bytes(page[:4]), active in rig.window.values))).map()
-    assert flushed == [(b"\0\x08\x31\xc0", False)]  # the descriptor was there before the queue was active
+    # the descriptor was there before the queue was active
+    assert flushed == [(b"\0\x08\x31\xc0", False)]
     assert rig.value(rig.gc, gc_hqd.CP_HQD_PQ_BASE) == 0x100_0000
     assert rig.value(rig.gc, gc_hqd.CP_HQD_VMID) == 8
     with pytest.raises(ValueError, match="pipes 0 to 1"):

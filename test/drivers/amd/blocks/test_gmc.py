@@ -13,7 +13,8 @@ from ringup.silicon.amd.common.parts import VmFault
 
 def test_hubs_start_in_turn_and_vram_is_where_firmware_put_it(hands):
     card = hands()
-    assert card.gmc.fb_base == 0x80_0000_0000  # Linux on a navi31: "VRAM: 24560M 0x0000008000000000"
+    # Linux on a navi31: "VRAM: 24560M 0x0000008000000000"
+    assert card.gmc.fb_base == 0x80_0000_0000
     card.gmc.start_mmhub()
     card.vram(0x5000, 4)[:] = b"here"
     assert card.radeon.mmhub.read(0, card.gmc.fb_base + 0x5000, 4, "test") == b"here"
@@ -47,7 +48,8 @@ def test_a_flush_drops_only_the_translations_of_its_vmid(up):
 
 
 def test_page_tables_may_begin_at_an_address_of_their_own(up):
-    up.map_page(0, 0x3000, 0x6000 | 0x71)  # tables count from the first page on
+    # tables count from the first page on
+    up.map_page(0, 0x3000, 0x6000 | 0x71)
     up.gmc.set_context(0, up.root(0), first_page=0x7FFF_0000_0000 >> 12, last_page=0x7FFF_3FFF_FFFF >> 12)
     up.vram(0x6000, 3)[:] = b"sys"
     for hub in (up.radeon.mmhub, up.radeon.gfxhub):

@@ -33,7 +33,8 @@ class Rig:
         self.card = card("navi31", vram_bytes=vram_bytes, bar0_bytes=bar0_bytes)
         self.card.bars[0].mappable = mapped
         self.card.hdp.drain_us = None
-        self.card.config.write(4, 6, 2)  # memory decoding and bus mastering
+        # memory decoding and bus mastering
+        self.card.config.write(4, 6, 2)
         ips, window = discover(self.card, Registers(self.card))
         self.hdp = Hdp(ips.block("nbio"))
         self.hdp.start()
@@ -75,7 +76,8 @@ class Rig:
         """Whether a read finds a page; one that finds none is answered from the default page, and reported."""
         self.read(gpu_va, 1)
         fault = self.gmc.read_fault("mmhub")
-        self.card.settle()  # the next fault finds this one cleared
+        # the next fault finds this one cleared
+        self.card.settle()
         return fault is None
 
 
@@ -171,13 +173,15 @@ def test_a_buffer_is_joined_from_pieces_when_none_is_large_enough(rig):
     with pytest.raises(OutOfMemory, match="40 MiB asked for an unnamed buffer") as told:
         rig.memory.alloc(40 * MIB)
     assert rig.vram.free_bytes == free
-    assert str(told.value) == rig.vram.visible.shortage(40 * MIB)  # as it is now: what was gathered counts as free
+    # as it is now: what was gathered counts as free
+    assert str(told.value) == rig.vram.visible.shortage(40 * MIB)
 
 
 def test_what_was_freed_is_out_of_the_cards_reach_before_it_is_used_again(rig):
     first = rig.memory.alloc(PAGE, visible=True, name="first")
     first_va, first_pa = first.gpu_va, rig.tables.walk(first.gpu_va).address
-    assert rig.reaches(first_va)  # and the hub keeps the translation
+    # and the hub keeps the translation
+    assert rig.reaches(first_va)
     first.free()
     assert not rig.reaches(first_va)
     second = rig.memory.alloc(PAGE, visible=True, name="second")

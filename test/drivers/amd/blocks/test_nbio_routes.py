@@ -34,8 +34,10 @@ def test_doorbells_go_where_the_kernels_driver_leads_them(boot, chip):
 def test_only_the_revisions_that_need_it_lose_their_usb_functions_state(boot):
     card = boot("navi31")
     strap = "RCC_DEV0_EPF2_STRAP2"
-    card.radeon.nbio.cells[strap] = 0x80  # bit 7: STRAP_NO_SOFT_RESET_DEV0_F2
-    card.nbio.version = (4, 3, 1)  # nbio_v4_3.c, nbio_v4_3_init_registers: 4.3.0 alone
+    # bit 7: STRAP_NO_SOFT_RESET_DEV0_F2
+    card.radeon.nbio.cells[strap] = 0x80
+    # nbio_v4_3.c, nbio_v4_3_init_registers: 4.3.0 alone
+    card.nbio.version = (4, 3, 1)
     card.nbio.start(2)
     assert card.radeon.nbio.cells[strap] == 0x80
     card.nbio.version = (4, 3, 0)
@@ -78,7 +80,8 @@ def test_the_vbios_is_read_and_the_roms_decoding_put_back(boot, chip):
     image = vbios.read(card.radeon, card.ips)
     assert image.blob == bytes(card.radeon.image)
     assert card.radeon.config.read(0x30) == before
-    assert len(vbios.board_table(image)) == 488  # sizeof(BoardTable_t): smu13_driver_if_v13_0_0.h, v13_0_7 alike
+    # sizeof(BoardTable_t): smu13_driver_if_v13_0_0.h, v13_0_7 alike
+    assert len(vbios.board_table(image)) == 488
 
 
 def test_a_card_without_a_rom_is_read_from_its_flash_part(boot):
@@ -102,7 +105,8 @@ def test_a_rom_without_an_address_is_not_made_to_answer(boot):
     card.radeon.config.write(0x30, 0)
     vbios.read(card.radeon, card.ips)
     assert card.radeon.config.read(0x30) == 0
-    card.radeon.violations.clear()  # the read at an address that nobody gave
+    # the read at an address that nobody gave
+    card.radeon.violations.clear()
 
 
 @pytest.mark.parametrize("version", [(4, 3, 0), (4, 3, 1), (6, 3, 1)])

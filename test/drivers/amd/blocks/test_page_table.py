@@ -89,7 +89,8 @@ class Walker:
             blocks.append((va, PAGE << fragment, address, flags))
             for offset in range(0, span, PAGE):
                 found[va + offset] = (address + offset, flags)
-        for va, size, address, flags in blocks:  # what a cache may conclude from this one entry holds for all the block
+        # what a cache may conclude from this one entry holds for all the block
+        for va, size, address, flags in blocks:
             first, base = va // size * size, address // size * size
             assert va - first == address - base
             for offset in (*range(0, size, max(size // 32, PAGE)), size - PAGE):
@@ -124,7 +125,8 @@ def space(row):
 
 def flags_of(row, kind, writable=True, executable=True, cached=True):
     host = (SYSTEM | SNOOPED) if kind == "host" else 0
-    mtype = (0 if cached else 3) << MTYPE_LOW[row]  # MTYPE_NC, MTYPE_UC of soc21_enum.h
+    # MTYPE_NC, MTYPE_UC of soc21_enum.h
+    mtype = (0 if cached else 3) << MTYPE_LOW[row]
     return VALID | READ | host | writable * WRITE | executable * EXECUTE | mtype
 
 
@@ -165,7 +167,8 @@ def test_a_large_range_is_cut_into_the_largest_pages_and_fragments(space):
 
 def test_pieces_that_are_never_aligned_together_have_small_fragments(space):
     space.tables.map(64 * MIB, [(16 * PAGE, 256 * PAGE)], "vram")
-    assert {entry >> 7 & 31 for _, _, entry in space.walker.leaves()} == {4}  # 64 KiB: where both addresses are aligned
+    # 64 KiB: where both addresses are aligned
+    assert {entry >> 7 & 31 for _, _, entry in space.walker.leaves()} == {4}
     space.walker.pages()
 
 
@@ -268,7 +271,8 @@ def test_a_table_is_in_vram_before_the_entry_that_leads_to_it(space):
     seen = []
     space.ram.after_write = lambda: seen.append((space.barriers, len(list(space.walker.leaves()))))
     space.tables.map(GIB, [(PAGE, PAGE)], "vram")
-    assert seen == [(0, 0), (0, 0), (0, 0), (1, 1)]  # three tables, the barrier, the entry of the root
+    # three tables, the barrier, the entry of the root
+    assert seen == [(0, 0), (0, 0), (0, 0), (1, 1)]
     seen.clear()
     space.tables.map(GIB + PAGE, [(5 * PAGE, PAGE)], "vram")
     assert seen == [(1, 2)]
@@ -309,7 +313,8 @@ def test_entries_go_out_in_long_runs(space):
     assert space.ram.writes == 1
     space.tables.unmap(GIB + PAGE, 200 * PAGE)
     assert space.ram.writes == 2
-    space.tables.map(GIB + 2 * MIB, [(0, 400 * MIB)], "vram")  # 200 entries in a table that is there
+    # 200 entries in a table that is there
+    space.tables.map(GIB + 2 * MIB, [(0, 400 * MIB)], "vram")
     assert space.ram.writes == 3
 
 

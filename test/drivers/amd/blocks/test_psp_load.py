@@ -80,7 +80,8 @@ def test_a_small_window_is_enough(boot):
 
 def test_nothing_reaches_the_card_without_a_flush(boot):
     card = boot("navi31")
-    card.radeon.hdp.drain_us = None  # what the host writes waits for ever without one
+    # what the host writes waits for ever without one
+    card.radeon.hdp.drain_us = None
     card.load()
     assert RLC_G in card.radeon.psp.ring.images
 
@@ -282,5 +283,7 @@ def test_every_version_has_its_mailbox(version):
 
 def test_newer_processors_boot_their_key_manager_and_get_no_memory():
     row = ROWS[14, 0, 2]
-    assert row.steps[-1] == (0xB, 0xF0000)  # PSP_FW_TYPE_PSP_IPKEYMGR_DRV, PSP_BL__LOAD_IPKEYMGRDRV: amdgpu_psp.h
-    assert not row.sets_up_tmr  # amdgpu_psp.c, psp_hw_start: boot_time_tmr and autoload_supported
+    # PSP_FW_TYPE_PSP_IPKEYMGR_DRV, PSP_BL__LOAD_IPKEYMGRDRV: amdgpu_psp.h
+    assert row.steps[-1] == (0xB, 0xF0000)
+    # amdgpu_psp.c, psp_hw_start: boot_time_tmr and autoload_supported
+    assert not row.sets_up_tmr

@@ -77,7 +77,8 @@ def test_sizes_are_aligned_to_themselves_up_to_two_mebibytes():
     ranges = Ranges(PAGE, GIB - PAGE, "test")
     assert ranges.alloc(5 * MIB) % (2 * MIB) == 0
     assert ranges.alloc(100 * KIB) % (64 * KIB) == 0
-    assert ranges.alloc(PAGE) == PAGE  # the hole below is used, not cut from the large piece
+    # the hole below is used, not cut from the large piece
+    assert ranges.alloc(PAGE) == PAGE
     assert natural_align(3 * GIB, 1 << 40) == 2 * GIB
 
 

@@ -88,7 +88,8 @@ def test_queues_of_both_engines_copy_and_interrupt(up):
 
 def test_a_ring_wraps_and_pointers_go_on(up):
     queue = Queue(up, engine(up))
-    for value in range(1, 200):  # 4 dwords each: three times round
+    # 4 dwords each: three times round
+    for value in range(1, 200):
         queue.fence(value)
         assert queue.seen == value
     assert queue.queue.pointers().rptr == 199 * 16
@@ -159,7 +160,8 @@ def test_a_post_mortem_has_the_engine_s_own_names(up):
 def test_doorbells_lie_where_the_kernel_puts_them(up):
     # measured with amdgpu on a navi31, dword indices: compute 0x6 0x8 .. 0x14, SDMA0 0x200, SDMA1 0x214
     assert [compute_index(number) for number in range(8)] == list(range(0x6, 0x16, 2))
-    assert compute_index(8) == 0x1A  # amdgpu_doorbell.h: user queues from 0xd
+    # amdgpu_doorbell.h: user queues from 0xd
+    assert compute_index(8) == 0x1A
     assert (sdma_index(0, 0), sdma_index(1, 0), sdma_index(1, 1)) == (0x200, 0x214, 0x216)
     for wrong in (lambda: compute_index(999), lambda: sdma_index(2, 0)):
         with pytest.raises(ValueError, match="there is no"):

@@ -57,13 +57,15 @@ THROTTLING = {(13, 0, 0): 154, (13, 0, 7): 154, (14, 0, 2): 172}
 def table(version, busy=60):
     at = PLACES[version]
     raw = bytearray(metrics_bytes(row(version)))
-    struct.pack_into("<4I", raw, 0, 2345, 1100, 1249, 2000)  # PPCLK_GFXCLK, SOCCLK, UCLK, FCLK
+    # PPCLK_GFXCLK, SOCCLK, UCLK, FCLK
+    struct.pack_into("<4I", raw, 0, 2345, 1100, 1249, 2000)
     struct.pack_into("<2H", raw, at["pre"], 2400, 700)
     struct.pack_into("<I", raw, at["counter"], 77)
     struct.pack_into("<H", raw, at["voltage"], 812)
     struct.pack_into("<2H", raw, at["busy"], busy, 9)
     struct.pack_into("<H", raw, at["power"], 287)
-    struct.pack_into("<5H", raw, at["edge"], 61, 83, 0, 0, 78)  # TEMP_EDGE, HOTSPOT, two parts of it, MEM
+    # TEMP_EDGE, HOTSPOT, two parts of it, MEM
+    struct.pack_into("<5H", raw, at["edge"], 61, 83, 0, 0, 78)
     struct.pack_into("<3B", raw, at["rate"], 4, 16, 43)
     struct.pack_into("<H", raw, at["rpm"], 1450)
     raw[THROTTLING[version] + 1] = 30  # THROTTLER_TEMP_HOTSPOT_BIT
@@ -99,7 +101,8 @@ def test_limits_of_13_0_0_come_from_the_combined_table():
     raw = bytearray(module.smu_13_0_0_powerplay_table.SIZE)
     view = module.smu_13_0_0_powerplay_table.view(raw)
     view.software_shutdown_temp = 118
-    view.overdrive_table.min[4] = 10  # SMU_13_0_0_ODSETTING_POWERPERCENTAGE
+    # SMU_13_0_0_ODSETTING_POWERPERCENTAGE
+    view.overdrive_table.min[4] = 10
     sku = view.smc_pptable.SkuTable
     sku.SocketPowerLimitAc[0], sku.MsgLimits.Power[0][0] = 339, 355
     sku.OverDriveLimitsBasicMax.FeatureCtrlMask = 1 << 2  # PP_OD_FEATURE_PPT_BIT
@@ -140,7 +143,8 @@ def test_the_boards_part_replaces_its_bytes_alone():
     one = row((13, 0, 0))
     module = one.module
     combined = bytes(range(256)) * 32
-    board = b"\xcc" * 500  # 488 of them count: sizeof(BoardTable_t)
+    # 488 of them count: sizeof(BoardTable_t)
+    board = b"\xcc" * 500
     part = with_board(one, combined, board)
     start = module.smu_13_0_0_powerplay_table.offset_of("smc_pptable")
     assert part[:3484] == combined[start : start + 3484]  # sizeof(SkuTable_t)
@@ -151,13 +155,16 @@ def test_allowed_features_are_the_kernels():
     # a trace of amdgpu.ko: all ones with this firmware; less FEATURE_DPM_LINK_BIT 7 and FEATURE_DS_LCLK_BIT 14 where
     # the host bears no change of the link's speed (smu_v13_0_0_get_allowed_feature_mask, PP_PCIE_DPM_MASK)
     assert row((13, 0, 0)).features(0x004E_8100) == 0xFFFF_FFFF_FFFF_BF7F
-    assert row((13, 0, 0)).features(0x004E_3900) == 0xFFFF_FFFF_FFF7_BF7F  # before 78.58 no FEATURE_GFXOFF_BIT, 19
-    assert row((13, 0, 10)).features(0x0050_5300) == 0xFFFE_FFFF_FFFF_BF7F  # soc21.c: no gating of ATHUB and MMHUB, 48
+    # before 78.58 no FEATURE_GFXOFF_BIT, 19
+    assert row((13, 0, 0)).features(0x004E_3900) == 0xFFFF_FFFF_FFF7_BF7F
+    # soc21.c: no gating of ATHUB and MMHUB, 48
+    assert row((13, 0, 10)).features(0x0050_5300) == 0xFFFE_FFFF_FFFF_BF7F
     allowed = row((13, 0, 7)).features(0)
     assert allowed >> 19 & 1
     assert allowed >> 48 & 1
     assert not allowed & (1 << 7 | 1 << 14)
-    assert not allowed >> 31 & 1  # FEATURE_GFX_DCS_BIT is none of those that smu_v13_0_7_ppt.c names
+    # FEATURE_GFX_DCS_BIT is none of those that smu_v13_0_7_ppt.c names
+    assert not allowed >> 31 & 1
 
 
 def test_every_version_has_its_messages():

@@ -40,7 +40,8 @@ def up(boot):
 def sign(card, status):
     """Leave the runtime database that says whether the power table is signed."""
     start = card.radeon.vram.size_bytes - RUNTIME_DB
-    entries = struct.pack("<IHHIHH", 5, 0x100, 8, 6, 0x200, 4)  # boot configuration, then SCPM: psp_runtime_entry
+    # boot configuration, then SCPM: psp_runtime_entry
+    entries = struct.pack("<IHHIHH", 5, 0x100, 8, 6, 0x200, 4)
     card.radeon.vram.view[start : start + 24] = struct.pack("<HHHxx", 0x0ED5, 0x0100, 2) + entries
     card.radeon.vram.view[start + 0x200 : start + 0x204] = struct.pack("<I", status)
 
@@ -73,11 +74,13 @@ def test_the_firmware_is_told_of_mains_unless_a_pin_tells_it(boot, monkeypatch, 
         struct.pack_into("<I", table, 18, caps)  # platform_caps
         return bytes(table)
 
-    monkeypatch.setattr(smu_tables, "combo", with_caps)  # the boards that the model knows leave it 0
+    # the boards that the model knows leave it 0
+    monkeypatch.setattr(smu_tables, "combo", with_caps)
     card = boot(chip).load()
     card.smu.start(None, signed=False)
     told = [event.text for event in card.radeon.log.find("message", "smu") if event.text.startswith("0x35(")]
-    assert told == ([] if caps else ["0x35(0x0) = 0x0"])  # PPSMC_MSG_NotifyPowerSource, POWER_SOURCE_AC
+    # PPSMC_MSG_NotifyPowerSource, POWER_SOURCE_AC
+    assert told == ([] if caps else ["0x35(0x0) = 0x0"])
 
 
 def test_firmware_that_amdgpu_tells_nothing_of_mains_is_told_nothing(boot):
@@ -192,7 +195,8 @@ def test_the_hint_of_work_to_come_arrives(up):
     card = up("navi31")
     card.smu.workload("compute")
     both = 1 << facts.WORKLOAD_PPLIB_COMPUTE_BIT | 1 << facts.WORKLOAD_PPLIB_POWER_SAVING_BIT
-    assert card.radeon.smu.workload == both  # firmware since 0x4e7300: smu_v13_0_0_ppt.c
+    # firmware since 0x4e7300: smu_v13_0_0_ppt.c
+    assert card.radeon.smu.workload == both
     card.smu.firmware_version = 0x004E_7200
     card.smu.workload("compute")
     assert card.radeon.smu.workload == 1 << facts.WORKLOAD_PPLIB_COMPUTE_BIT
@@ -291,9 +295,11 @@ def test_a_mode_1_reset_leaves_a_cold_posted_card_that_starts_again(up, chip):
     assert not radeon.psp.alive
     assert not radeon.smu.running
     assert card.nbio.posted
-    assert not radeon.nbio.cells["BIF_BX0_BIOS_SCRATCH_3"] & 1 << 29  # ATOM_S3_ASIC_GUI_ENGINE_HUNG is gone again
+    # ATOM_S3_ASIC_GUI_ENGINE_HUNG is gone again
+    assert not radeon.nbio.cells["BIF_BX0_BIOS_SCRATCH_3"] & 1 << 29
     assert [radeon.config.read(0x10 + 4 * bar) for bar in range(6)] == bars
-    assert radeon.config.read(4, 2) & 6 == 2  # decoding on, bus mastering off
+    # decoding on, bus mastering off
+    assert radeon.config.read(4, 2) & 6 == 2
     radeon.config.write(4, 6, 2)
     card.psp, card.smu = card.make_psp(), card.make_smu()
     card.hdp.start()
@@ -340,9 +346,8 @@ def test_a_second_process_sees_the_last_table(up):
     publish(card.window, card.hdp, card.PAGE_PA, (13, 0, 0), table, 7)
     seen = published(beside, card.PAGE_PA)
     assert seen.counter == 7
-    assert (
-        seen.metrics.power_w == struct.unpack_from("<H", table, 116)[0]
-    )  # AverageSocketPower: smu13_driver_if_v13_0_0.h
+    # AverageSocketPower: smu13_driver_if_v13_0_0.h
+    assert seen.metrics.power_w == struct.unpack_from("<H", table, 116)[0]
     assert (registers.reads, registers.writes) == (1, 0)  # how much memory there is
 
 

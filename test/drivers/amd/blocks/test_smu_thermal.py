@@ -40,8 +40,10 @@ def test_the_registers_hold_what_the_kernels_driver_writes(rig):
     cells = rig.radeon.thm.cells
     assert cells["THM_THERMAL_INT_ENA"] == TRACED["THM_THERMAL_INT_ENA"]
     control = cells["THM_THERMAL_INT_CTRL"]
-    assert control & 0xFFFF == 118  # DIG_THERM_INTH 118, DIG_THERM_INTL 0
-    assert control >> 24 == 0xB0  # MAX_IH_CREDIT 5, THERM_IH_HW_ENA, no mask: smu_v13_0.c
+    # DIG_THERM_INTH 118, DIG_THERM_INTL 0
+    assert control & 0xFFFF == 118
+    # MAX_IH_CREDIT 5, THERM_IH_HW_ENA, no mask: smu_v13_0.c
+    assert control >> 24 == 0xB0
     assert rig.radeon.smu.cells["MP1_SMN_IH_SW_INT_CTRL"] == TRACED["MP1_SMN_IH_SW_INT_CTRL"]
 
 

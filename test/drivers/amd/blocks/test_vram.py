@@ -43,9 +43,11 @@ def test_what_crosses_the_end_of_the_window_is_whole(far):
 
 
 def test_memory_above_two_gib_needs_the_high_half_of_the_index(virtual_card):
-    radeon = virtual_card("navi31", vram_bytes=None)  # 24 GiB, the window shows 256 MiB
+    # 24 GiB, the window shows 256 MiB
+    radeon = virtual_card("navi31", vram_bytes=None)
     window = VramWindow(radeon, Registers(radeon), radeon.vram.size_bytes)
-    for at in (0x7FFF_FFFC, 0x8000_0000, 20 << 30):  # MM_INDEX holds 31 bits of the address
+    # MM_INDEX holds 31 bits of the address
+    for at in (0x7FFF_FFFC, 0x8000_0000, 20 << 30):
         window.write(at, at.to_bytes(8, "little"))
         radeon.settle()
         assert bytes(radeon.vram.view[at : at + 8]) == at.to_bytes(8, "little")
@@ -79,7 +81,8 @@ def test_only_what_the_window_shows_is_plain_memory(far):
 
 def test_what_the_host_wrote_waits_until_it_is_flushed(boot):
     card = boot("navi31")
-    card.radeon.hdp.drain_us = None  # writes wait for ever without a flush
+    # writes wait for ever without a flush
+    card.radeon.hdp.drain_us = None
     card.window.write(0x5000, b"not there yet")
     assert bytes(card.radeon.vram.view[0x5000:0x500D]) == bytes(13)
     before = card.hdp.flushes

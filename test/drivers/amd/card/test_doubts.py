@@ -99,7 +99,8 @@ def test_another_interface_is_told_once_and_shown_everywhere(radeon, caplog):
         assert all(f"{number:#x}" in doubt for number in (SPOKEN, KNOWN, RUNNING))
         assert card.stats().doubts == (doubt,)
         assert doubt in str(card.report())
-        assert card.info.firmware["smu"] == f"{RUNNING:#x}"  # what runs, not what the file says
+        # what runs, not what the file says
+        assert card.info.firmware["smu"] == f"{RUNNING:#x}"
         card.reset("mode1")
         card.stats()
         assert [record.message for record in caplog.records] == [f"virtual:navi31: {doubt}"]
@@ -148,7 +149,8 @@ def test_a_table_that_is_newer_than_those_known_is_told(radeon):
     place = radeon.vram.size_bytes - made.TOP_OFFSET
     (size,) = struct.unpack_from("<H", radeon.vram.view, place + 10)
     blob = bytearray(radeon.vram.view[place : place + size])
-    (at,) = struct.unpack_from("<H", blob, 12 + 8)  # the graphics core's table; discovery.h, binary_header.table_list
+    # the graphics core's table; discovery.h, binary_header.table_list
+    (at,) = struct.unpack_from("<H", blob, 12 + 8)
     struct.pack_into("<H", blob, at + 6, 9)  # its minor version
     (length,) = struct.unpack_from("<I", blob, at + 8)
     grown = blob[at : at + length].ljust(256, b"\0")

@@ -88,7 +88,8 @@ def take_over(radeon):
     """Open a card whose owner died; return how it was found and what was done."""
 
     def watch(stage):
-        if stage == "opening bus and doorbells":  # until here the dead owner's engines still reach for what is gone
+        # until here the dead owner's engines still reach for what is gone
+        if stage == "opening bus and doorbells":
             radeon.violations.clear()
 
     with connect(radeon, watch=watch) as card:
@@ -116,9 +117,8 @@ def test_a_card_is_taken_over_from_processes_that_died_at_any_access(chip, sampl
         assert bool(resets) == (found in ("dirty", "foreign", "stuck")), seed
         assert not resets or "verified" in resets[-1], seed
         told = [event for event in radeon.violations if "secure OS already runs" not in str(event)]
-        assert not told, (
-            seed
-        )  # a boot that the dead process had begun may end in the midst of ours: refused, reset, done again
+        # a boot that the dead process had begun may end in the midst of ours: refused, reset, done again
+        assert not told, seed
         radeon.violations.clear()
         radeon.kill_holder()
         seen[found] = seen.get(found, 0) + 1
@@ -179,7 +179,8 @@ def test_a_card_that_is_open_is_refused_to_a_second_and_free_again_after_close_o
     first = connect(radeon)
     with pytest.raises(CardBusy, match=r"virtual:navi31: held by process \d+, thread 'MainThread'.*close it"):
         connect(radeon)
-    assert works(first)  # the one who has it noticed nothing
+    # the one who has it noticed nothing
+    assert works(first)
     first.close()
     second = connect(radeon)
     radeon.kill_holder(memory=False)

@@ -38,7 +38,8 @@ def left(radeon):
     buffer = card.alloc(64 << 10, name="text")
     card.copy.upload(buffer, TEXT).wait()
     gpu_va = buffer.gpu_va
-    card.stats()  # which leaves the metrics for who looks from outside
+    # which leaves the metrics for who looks from outside
+    card.stats()
     radeon.kill_holder()
     return gpu_va
 
@@ -67,7 +68,8 @@ def test_memory_of_a_dead_process_is_read_by_its_own_addresses(radeon, left):
     assert bare.state() == states.LEFT
     memory = GpuMemory(bare, 8)
     assert memory.read(left, len(TEXT)) == TEXT
-    assert memory.read(left - left % 4096 + 4096 - 4, 8) == b"\0" * 8  # over a page's end; the model's memory was zero
+    # over a page's end; the model's memory was zero
+    assert memory.read(left - left % 4096 + 4096 - 4, 8) == b"\0" * 8
     with pytest.raises(DeviceFault, match="nothing is mapped at 0x10"):
         memory.read(0x10, 4)
     with pytest.raises(NotSupported, match="vmid 5 has no page tables"):
@@ -78,8 +80,10 @@ def test_memory_of_a_dead_process_is_read_by_its_own_addresses(radeon, left):
 
 def test_vmid_0_reaches_memory_through_the_frame_buffer_aperture(radeon):
     bare = found(radeon)
-    top = radeon.vram.size_bytes - 0x10000  # where the discovery binary lies
-    fb_base = GpuMemory(bare, 0).find(0x80_0000_0000).gpu_va  # where the VBIOS puts it: silicon/amd/card.py
+    # where the discovery binary lies
+    top = radeon.vram.size_bytes - 0x10000
+    # where the VBIOS puts it: silicon/amd/card.py
+    fb_base = GpuMemory(bare, 0).find(0x80_0000_0000).gpu_va
     assert GpuMemory(bare, 0).read(fb_base + top, 4) == BINARY_SIGNATURE.to_bytes(4, "little")
 
 
@@ -121,7 +125,8 @@ def test_a_report_from_outside_changes_nothing_and_knows_its_limits(radeon, left
 
 
 def test_a_core_that_nobody_is_known_to_keep_awake_is_not_read(radeon):
-    radeon.config.write(4, 2, 2)  # memory decoding, as a holder would have it
+    # memory decoding, as a holder would have it
+    radeon.config.write(4, 2, 2)
     report = examine(Bare(ReadOnly.of(radeon), own=False))
     assert "would hang the host" in " ".join(report.unknown)
     assert "graphics core" not in report.registers

@@ -247,7 +247,8 @@ def test_cycles_of_programs_and_buffers_leave_nothing(radeon, opencl):
                 kept.free()
             program.free()
 
-        for number in range(300):  # freed buffers are remembered for a while, for faults to be named
+        # freed buffers are remembered for a while, for faults to be named
+        for number in range(300):
             cycle(number)
         before, types = state(radeon, card), objects()
         for number in range(400):

@@ -196,7 +196,8 @@ def test_a_mistake_that_stops_nothing_is_told_all_the_same(bench, caplog):
     bench.radeon.bars[2].write64(0xFF0, 1)
     with caplog.at_level(logging.WARNING, "ringup.drivers.amd.card"):
         bench.card.close()
-    assert [record.message.count("doorbell") for record in caplog.records] == [1]  # the one that nobody was told of
+    # the one that nobody was told of
+    assert [record.message.count("doorbell") for record in caplog.records] == [1]
     assert len(bench.card.report().mistakes) == 2
     bench.radeon.violations.clear()
 

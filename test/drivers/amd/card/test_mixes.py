@@ -120,7 +120,8 @@ def download(mix):
 
 
 def copy(mix):
-    source, target = mix.pick(2) if mix.rng.random() < 0.6 else mix.pick(1) * 2  # within one: the ranges may overlap
+    # within one: the ranges may overlap
+    source, target = mix.pick(2) if mix.rng.random() < 0.6 else mix.pick(1) * 2
     at, size = mix.piece()
     to = mix.rng.randrange(4 * WORDS - size + 1)
     mix.copied(

@@ -109,9 +109,8 @@ def test_a_stream_longer_than_the_ring_runs_whole(up):
         card.copy.wait_for(card.compute.submit(stream))
         got = words(card, target, 64 * 1200).reshape(1200, 64)
         assert (got[:, 1:] == np.arange(1200)[:, None]).all()
-        assert np.isin(
-            got[:, 0], [np.arange(1200), 0xFFFF_0000 + np.arange(1200)]
-        ).all()  # the two stores are not ordered
+        # the two stores are not ordered
+        assert np.isin(got[:, 0], [np.arange(1200), 0xFFFF_0000 + np.arange(1200)]).all()
         copies = card.copy.stream()
         for number in range(6000):
             copies.store(target.gpu_va + 4 * number, number)
@@ -258,7 +257,8 @@ def test_a_kernel_reads_its_dispatch_packet(up):
         stream = card.compute.stream()
         stream.dispatch(program["packet"], 5, 64, [target])
         card.copy.wait_for(card.compute.submit(stream))
-        assert words(card, target, 3).tolist() == [1, 64, 320]  # dimensions, group size, work items
+        # dimensions, group size, work items
+        assert words(card, target, 3).tolist() == [1, 64, 320]
 
 
 @pytest.mark.parametrize("chip", TARGETS)

@@ -43,7 +43,8 @@ def test_an_endless_kernel_is_killed_and_its_queue_works_again(bench, chip, firs
     assert bench.works(7)
     assert queue.timeline.last > hung.value  # the count goes on
     assert card.copy.download(kept) == struct.pack("<I", 0xA5A5A5A5) * 1024
-    assert not hung.done  # later work does not finish what was lost
+    # later work does not finish what was lost
+    assert not hung.done
 
 
 def test_what_ends_within_a_moment_is_not_lost(bench):
@@ -151,9 +152,8 @@ def test_the_first_fault_is_the_one_that_is_told(bench):
 def test_a_copy_that_faults_and_yet_ends_is_not_taken_as_done(bench):
     bench = bench()
     stream = bench.card.copy.stream()
-    stream.fill(
-        0xDEAD_0000, 1, 4096
-    )  # nothing is mapped there: the writes end in the page that catches what goes astray
+    # nothing is mapped there: the writes end in the page that catches what goes astray
+    stream.fill(0xDEAD_0000, 1, 4096)
     point = bench.card.copy.submit(stream)
     bench.radeon.clock.sleep_us(5000)
     assert point.done

@@ -89,7 +89,8 @@ def test_a_card_whose_owner_died_is_taken_over_without_loading_firmware(radeon):
     radeon.kill_holder()
 
     def watch(stage):
-        if stage == "opening bus and doorbells":  # until here the dead owner's queue still reads what is gone
+        # until here the dead owner's queue still reads what is gone
+        if stage == "opening bus and doorbells":
             radeon.violations.clear()
 
     with connect(radeon, watch=watch) as second:
@@ -221,7 +222,8 @@ def test_a_warm_start_that_fails_ends_in_a_reset_of_the_whole_card(radeon):
 def test_a_ladder_that_runs_out_says_what_every_rung_said(radeon):
     first = connect(radeon)
     first.device.close()
-    for queue in radeon.gc.cp.queues.values():  # a command processor that lets no queue go, not even when reset
+    # a command processor that lets no queue go, not even when reset
+    for queue in radeon.gc.cp.queues.values():
         queue.stop = lambda how: None
     radeon.gc.cp.grbm.on_soft_reset = lambda *engines: None
     radeon.faults.inject("smu_silent")

@@ -225,7 +225,8 @@ def test_a_trap_enters_the_handler_with_its_number_and_address(machine, out):
         trap_enabled=True,
         trap_base=0x60_0000,
     )
-    assert out[0] == 5 << 16  # outside the handler ttmp2 reads as zero
+    # outside the handler ttmp2 reads as zero
+    assert out[0] == 5 << 16
 
 
 @pytest.mark.parametrize(

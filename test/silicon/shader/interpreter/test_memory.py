@@ -241,7 +241,8 @@ def test_denormals_compare_as_zero_where_mode_flushes_inputs(machine):
     memory = machine.buffer(IN, np.full(32, 0x0000_0001))
     setup = "v_mov_b32_e32 v6, 0x80000002"
     loaded(machine, "global_atomic_min_f32 v2, v1, v6, s[0:1] glc", setup=setup, float_mode=0xC0)
-    assert memory.tolist() == [0x8000_0002] * 32  # -0 is below +0, and what is stored is not flushed
+    # -0 is below +0, and what is stored is not flushed
+    assert memory.tolist() == [0x8000_0002] * 32
 
 
 @pytest.mark.parametrize(

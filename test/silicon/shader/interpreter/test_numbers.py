@@ -66,7 +66,8 @@ def test_elements_come_back_from_their_registers(number):
         if fmt.kind == "float" and any(F32.is_nan(one) for one in registers):
             continue
         again = unpack(fmt, pack(fmt, registers))
-        assert again == registers  # the two most negative SNORM numbers are one value
+        # the two most negative SNORM numbers are one value
+        assert again == registers
 
 
 def test_float_atomics_add_as_numpy_does():

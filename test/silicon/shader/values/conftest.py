@@ -98,12 +98,14 @@ def encode(form, value, mode=NEAREST, negative_zero=False):
         return sign if negative_zero else 0
     top = ((1 << size - 1 - fraction) - 1) << fraction  # infinity
     magnitude = abs(value)
-    low, high = 0, top  # magnitudes order as their bits do: search the largest not above
+    # magnitudes order as their bits do: search the largest not above
+    low, high = 0, top
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if decode(form, middle) <= magnitude else (low, middle)
     below = decode(form, low)
-    limit = Fraction(2) ** (1 << size - 2 - fraction)  # of the exponent range: what infinity stands for in rounding
+    # of the exponent range: what infinity stands for in rounding
+    limit = Fraction(2) ** (1 << size - 2 - fraction)
     above = limit if low + 1 == top else decode(form, low + 1)
     grows = {
         NEAREST: magnitude - below > above - magnitude or (magnitude - below == above - magnitude and low & 1),

@@ -146,8 +146,10 @@ def test_signs_of_halves_and_of_the_addend(run):
     run(f"v_wmma_f32_16x16x16_f16 v[{D}:{D + 7}], v[{A}:{A + 7}], v[{B}:{B + 7}], v[{C}:{C + 7}] "
         "neg_lo:[1,0,1] neg_hi:[0,1,1]", wave)  # fmt: skip
     a, b = a.astype(np.float64), b.astype(np.float64)
-    a[:, ::2] *= -1  # the low halves of A: even columns
-    b[1::2] *= -1  # the high halves of B: odd rows
+    # the low halves of A: even columns
+    a[:, ::2] *= -1
+    # the high halves of B: odd rows
+    b[1::2] *= -1
     assert (taken(wave, D, np.float32) == a @ b - np.abs(c)).all()
 
 

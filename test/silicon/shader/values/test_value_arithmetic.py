@@ -100,7 +100,8 @@ def test_a_sum_is_not_rounded_twice(alu):
     one, above = 0x3F80_0000, 0x3F80_0001
     # 2**-24 * (1 + 2**-23) squared and 1: in f64 the last bit is lost, and what is left is a tie that goes to 1
     assert alu("v_fma_f32", [0x3980_0001], [0x3980_0000], [one]).tolist() == [above]
-    assert alu("v_fma_f32", [0x3380_0001], [one], [one]).tolist() == [above]  # a little more than half an ulp
+    # a little more than half an ulp
+    assert alu("v_fma_f32", [0x3380_0001], [one], [one]).tolist() == [above]
     tiny = 0x1780_0000  # 2**-80
     assert alu("v_fma_f32", [tiny], [tiny], [one], round_f32=1).tolist() == [above]
     assert alu("v_fma_f32", [tiny], [tiny], [one], round_f32=2).tolist() == [one]
