@@ -204,6 +204,9 @@ def test_rung_10_kfd(story):
     assert story.guest.check("ls /dev/kfd /dev/dri/renderD128")
 
 
+BY_TIMER = {"SMU: GFXOFF allowed"}  # amdgpu_gfx.c, amdgpu_gfx_off_ctrl: a delayed work
+
+
 def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path):
     """What `test_order_beside_linux.py` holds our driver to is what this kernel did just now, step by step and value by
     value.
@@ -212,8 +215,9 @@ def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path)
     found = order_beside_linux.differences(
         order_beside_linux.tables(), order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()
     )
-    # those steps are our driver's alone
-    assert [one for one in found if one.kind != "neither"] == []
+    # "neither": those steps are our driver's alone. What the kernel does by a timer of its own comes sooner or later
+    # among the rest, by how fast the computer is.
+    assert [one for one in found if one.kind != "neither" and not set(one.names) & BY_TIMER] == []
 
 
 SENSORS = {
