@@ -22,6 +22,7 @@ from pathlib import Path
 import boot_files
 
 from ringup.silicon.amd.board import chips, images
+from ringup.tools.common.paths import cache_folder
 
 BOOT_S = 1800  # TIMEOUT: some 5 minutes without hardware help; three times as long on a slow computer
 SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
@@ -78,7 +79,7 @@ def main() -> int:
     )
     parser.add_argument("--only", metavar="FILE", help=f"run {INSIDE} or {USB_INSIDE} alone")
     args = parser.parse_args()
-    kernel_root = boot_files.set_up("setup.sh", boot_files.cache_folder() / "guest-kernel")
+    kernel_root = boot_files.set_up("setup.sh", cache_folder() / "guest-kernel")
     image, modules = boot_files.packaged(kernel_root) if args.kernel is None else (args.kernel, [])
     # a kernel without modules has no USB
     every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)

@@ -9,7 +9,6 @@ the script ends, the guest is switched off.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -43,13 +42,6 @@ HOST_ROOT = (
     *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
     *("-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot"),
 )
-
-
-def cache_folder() -> Path:
-    """Return the folder where kernels, roots and firmware are kept: the one `ringup` keeps its own in."""
-    if named := os.environ.get("RINGUP_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringup"
 
 
 def set_up(script: str, path: Path, *needs: Path) -> Path:

@@ -176,9 +176,9 @@ if not os.fork():
 """,
         before="setsid",
     )
-    wait_for(story, "grep -q -e READY -e Traceback /run/guest/heard.log")
+    story.guest.wait_for("grep -q -e READY -e Traceback /run/guest/heard.log", UP_S)
     story.served.call(card.gpu.interrupt)
-    wait_for(story, "grep -q -e DONE -e Traceback /run/guest/heard.log")
+    story.guest.wait_for("grep -q -e DONE -e Traceback /run/guest/heard.log", UP_S)
     said = story.guest.check("cat /run/guest/heard.log")
     assert "HEARD (0,)" in said
     assert "IR-PCI-MSI" in said  # remapped by the IOMMU
@@ -204,7 +204,7 @@ else:
         before="setsid",
     )
     assert started.status == 0, started.output
-    wait_for(story, "grep -q copied /run/guest/copier.log")
+    story.guest.wait_for("grep -q copied /run/guest/copier.log", UP_S)
     busy = story.ringup(f"up {story.name}")
     assert busy.status == 13, busy.output  # CardBusy, with who has it
     story.guest.check("kill -9 $(cat /run/guest/copier.pid)")
@@ -212,13 +212,6 @@ else:
     assert found(story.up()) == "cold"
     # what the card did meanwhile with memory that was taken from under it is the killer's; nothing else is forgiven
     assert all("DMA" in event and "bus address" in event for event in story.served.violations())
-
-
-def wait_for(story, condition, timeout_s=UP_S):
-    end = time.monotonic() + timeout_s
-    while story.guest.run(condition).status:
-        assert time.monotonic() < end, f"{condition}: not within {timeout_s} s"
-        time.sleep(0.3)
 
 
 def copying(story, name):
@@ -239,7 +232,7 @@ if not os.fork():
 """,
         before="setsid",
     )
-    wait_for(story, f"grep -q copied {log}")
+    story.guest.wait_for(f"grep -q copied {log}", UP_S)
     return log
 
 
@@ -247,7 +240,7 @@ def test_a_card_that_falls_off_the_bus_while_it_copies_is_lost_in_one_line(story
     log = copying(story, "lost")
     card = story.served.cards[0]
     story.served.call(card.unplug)
-    wait_for(story, f"grep -q -e ENDED -e Traceback {log}")
+    story.guest.wait_for(f"grep -q -e ENDED -e Traceback {log}", UP_S)
     said = story.guest.check(f"tail -n 3 {log}")
     assert "ENDED DeviceLost" in said
     story.served.call(card.replug)
@@ -260,7 +253,7 @@ def test_a_card_that_falls_off_the_bus_while_it_copies_is_lost_in_one_line(story
 def test_a_card_that_is_asked_to_leave_while_it_copies(story):
     log = copying(story, "asked")
     story.guest.unplug(1)
-    wait_for(story, f"grep -q -e ENDED -e Traceback {log}")
+    story.guest.wait_for(f"grep -q -e ENDED -e Traceback {log}", UP_S)
     assert "ENDED DeviceLost" in story.guest.check(f"tail -n 3 {log}")
     story.address = story.guest.plug(story.served.sockets[0], 1)
     # the kernel took its memory back
@@ -287,7 +280,7 @@ def test_taken_from_amdgpu_and_given_back(story):
     story.guest.dmesg()
     story.guest.check("modprobe amdgpu", 240)
     story.ringup(f"unbind {story.address}")
-    wait_for(story, "ls /dev/dri/renderD128")
+    story.guest.wait_for("ls /dev/dri/renderD128", UP_S)
     time.sleep(2)
     held = story.guest.run(
         f"cd {boot_files.CHECKOUT}; sleep 300 < /dev/dri/renderD128 & "
@@ -302,5 +295,5 @@ def test_taken_from_amdgpu_and_given_back(story):
     story.guest.dmesg()
     given = story.ringup(f"unbind {story.address}")
     assert given.status == 0, given.output
-    wait_for(story, "dmesg | tail -n 5 | grep -q 'Initialized amdgpu'")
+    story.guest.wait_for("dmesg | tail -n 5 | grep -q 'Initialized amdgpu'", UP_S)
     assert "ib ring tests passed" in story.guest.check("cat /sys/kernel/debug/dri/0/amdgpu_test_ib")

@@ -29,9 +29,11 @@ from served import Served
 
 from ringup.autogen.amd import smu_v13_0_0 as smu
 from ringup.silicon.amd.gc.cp.processor import Slot
+from ringup.tools.common.paths import cache_folder
 
 CHIP, PRODUCT = "navi31", "AMD Radeon RX 7900 XTX"
 LOAD_S = 240  # TIMEOUT: some 12 s on an idle machine
+CALM_S = 120  # TIMEOUT: processes end, the kernel drops a dump
 IDLE_S = 2.5  # behind the first news of its end, the driver tests its indirect buffers and lets the graphics core sleep
 DEVICE = "/sys/class/drm/card0/device"
 DEBUG = "/sys/kernel/debug/dri/0"
@@ -139,7 +141,7 @@ def test_rung_04_psp_takes_the_distributions_firmware(story):
         name: int(word, 16)
         for name, word in re.findall(r"^(\w[\w ]*?) feature version: .*firmware version: (0x\w+)", said, re.M)
     }
-    folder = boot_files.set_up_firmware(boot_files.cache_folder())
+    folder = boot_files.set_up_firmware(cache_folder())
     files = {
         "ME": "gc_11_0_0_me",
         "PFP": "gc_11_0_0_pfp",
@@ -262,19 +264,12 @@ def test_rung_11_sensors_follow_the_load(story, programs):
     assert loaded["vram"] - idle["vram"] >= 256 << 20
     assert watchers.nvtop(story.guest, PRODUCT) == []
     assert "GPU Load: 0 %" not in story.read(f"{DEBUG}/amdgpu_pm_info")
-    wait_for(story, "! pgrep -x dispatch")
+    story.guest.wait_for("! pgrep -x dispatch", CALM_S)
     time.sleep(2)
     calm = sense(story)
     assert calm["busy"] < 20
     assert calm["power"] < loaded["power"] / 2
     assert calm["vram"] < loaded["vram"] - (255 << 20)
-
-
-def wait_for(story: Story, condition: str, timeout_s: float = 120) -> None:
-    end = time.monotonic() + timeout_s
-    while story.guest.run(condition).status:
-        assert time.monotonic() < end, f"{condition}: not within {timeout_s} s"
-        time.sleep(0.3)
 
 
 def test_rung_13_vulkan(story, programs):
@@ -303,7 +298,7 @@ def test_drivers_take_turns_without_a_restart(story, tmp_path):
     # of the jobs that failed; they hold the module
     dumps = "/sys/class/devcoredump/devcd*/data"
     story.guest.check(f"for dump in {dumps}; do echo 1 > $dump; done 2>/dev/null; true")
-    wait_for(story, f"! ls {dumps} 2>/dev/null")
+    story.guest.wait_for(f"! ls {dumps} 2>/dev/null", CALM_S)
     holders = story.guest.run(
         "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -e /dev/kfd -e /dev/dri; lsmod | grep amdgpu"
     ).output

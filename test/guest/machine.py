@@ -29,6 +29,8 @@ from typing import Any, Self
 import boot_files
 from qmp import Qmp, QmpError
 
+from ringup.tools.common.paths import cache_folder
+
 SLOTS = 4  # root ports a card may sit on: slot1 to slot4
 BOOT_S = 300.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others may be using it
 # TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
@@ -158,7 +160,7 @@ class Guest:
 
     def start(self) -> None:
         """Boot, and return when the guest takes commands. What is missing on this machine is fetched first."""
-        cache = boot_files.cache_folder()
+        cache = cache_folder()
         kernel_root = boot_files.set_up("setup.sh", cache / "guest-kernel")
         root = boot_files.set_up("root.sh", cache / "guest-root")
         firmware = boot_files.set_up_firmware(cache)
@@ -227,6 +229,14 @@ class Guest:
         if result.status:
             raise self._failure(f"running {command!r}: status {result.status}", result.output)
         return result.output
+
+    def wait_for(self, condition: str, timeout_s: float) -> None:
+        """Run the command `condition` until its status is 0. Raises `GuestFailed` when that takes too long."""
+        end = time.monotonic() + timeout_s
+        while self.run(condition).status:
+            if time.monotonic() >= end:
+                raise self._failure(f"waiting for {condition!r}: not within {timeout_s} s")
+            time.sleep(0.3)
 
     def trixie(self, command: str, timeout_s: float = 120) -> Result:
         """Run a command as `run` does, but in Debian 13, where Mesa's Vulkan drivers and the ROCm runtime are.

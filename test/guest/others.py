@@ -19,6 +19,7 @@ import boot_files
 import numpy as np
 from machine import TRIXIE, Guest
 
+from ringup.tools.common.paths import cache_folder
 from ringup.tools.competitor.environment import FOLDER, PINS, SCRIPTS, find_or_make
 
 TESTS_S, ONE_S = 420, 120  # TIMEOUT: some 90 and 25 s on an idle machine
@@ -30,7 +31,7 @@ VARIABLES = f"PYTHONDONTWRITEBYTECODE=1 HOME=/root XDG_CACHE_HOME=/run/guest CC=
 
 def peer_python() -> Path:
     """Return the interpreter that has tinygrad, made when it is not there."""
-    found = find_or_make(boot_files.cache_folder() / FOLDER).python
+    found = find_or_make(cache_folder() / FOLDER).python
     if found is None:
         raise SystemExit("guest: tinygrad cannot be installed: see its words above")
     return found
@@ -39,7 +40,7 @@ def peer_python() -> Path:
 def peer_tests() -> Path:
     """Return a folder with the tests that tinygrad's source package carries, of the release that is installed."""
     pin = PINS[0]
-    folder = boot_files.cache_folder() / f"{pin.replace('==', '-')}-tests"
+    folder = cache_folder() / f"{pin.replace('==', '-')}-tests"
     if not (folder / "test/test_tiny.py").is_file():
         work = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(work, ignore_errors=True)
@@ -95,7 +96,7 @@ def tinygrad_by_itself(guest: Guest, python: Path, folder: Path) -> list[str]:
 
 def build_rocr(folder: Path) -> None:
     """Compile the program for ROCm's runtime, and its kernel."""
-    root = boot_files.set_up("root.sh", boot_files.cache_folder() / "guest-root")
+    root = boot_files.set_up("root.sh", cache_folder() / "guest-root")
     libraries = root / "usr/lib/x86_64-linux-gnu"
     source = boot_files.HERE / "rocr_vector"
     kernel = [

@@ -19,6 +19,8 @@ import numpy as np
 from machine import Guest, Result
 from vulkan_cases import SHADERS, Case, Shader
 
+from ringup.tools.common.paths import cache_folder
+
 SOURCES = boot_files.HERE / "vulkan"
 FOLDER = "/run/guest/vulkan"  # in the guest: memory, in both of its roots
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
@@ -40,7 +42,7 @@ def build(folder: Path) -> Path:
     """Compile the program and the shaders into `folder`, with this machine's compiler and what is in Debian 13's root;
     return the folder.
     """
-    root = boot_files.set_up("root.sh", boot_files.cache_folder() / "guest-root")
+    root = boot_files.set_up("root.sh", cache_folder() / "guest-root")
     libraries = root / "usr/lib/x86_64-linux-gnu"
     folder.mkdir(parents=True, exist_ok=True)
     gcc: list[str | Path] = ["gcc", "-std=c17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]

@@ -3,6 +3,7 @@ look.
 """
 
 import pytest
+from far_path import Far
 
 from ringup.drivers import select
 from ringup.drivers.transport.recording.record import Recorder
@@ -44,18 +45,6 @@ def test_a_kept_stream_sees_what_the_host_stored_between_its_runs(card):
         card.copy.wait_for(kept.submit())
         assert card.copy.download(target) == fill
     kept.free()
-
-
-class Far:
-    """A path that maps nothing and has rings lie in VRAM."""
-
-    polls_vram = True
-
-    def __init__(self, radeon):
-        self._recorder = Recorder(radeon, "/dev/null")
-
-    def __getattr__(self, name):
-        return getattr(self._recorder, name)
 
 
 @pytest.mark.parametrize("make", [lambda card: card.new_compute_queue(), lambda card: card.new_copy_queue(1)])

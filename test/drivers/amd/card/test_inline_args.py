@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 import pytest
+from far_path import Far
 
 from ringup.drivers import select
-from ringup.drivers.transport.recording.record import Recorder
 
 KERNEL = """
 struct big { ulong words[60]; };
@@ -16,18 +16,6 @@ __kernel void one(__global ulong *out, ulong at, ulong value) { out[at] = value;
 __kernel void many(__global ulong *out, ulong at, struct big big) { ulong s = 0; for (int i = 0; i < 60; i++) s += big.words[i]; out[at] = s; }
 """
 RING_BYTES = 64 << 10
-
-
-class Far:
-    """A path that maps nothing and has rings lie in VRAM."""
-
-    polls_vram = True
-
-    def __init__(self, radeon):
-        self._recorder = Recorder(radeon, "/dev/null")
-
-    def __getattr__(self, name):
-        return getattr(self._recorder, name)
 
 
 @pytest.fixture

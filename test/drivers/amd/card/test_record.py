@@ -4,6 +4,7 @@ VRAM.
 
 import numpy as np
 import pytest
+from far_path import Far
 
 from ringup.drivers import select
 from ringup.drivers.transport.recording.record import Recorder
@@ -46,18 +47,6 @@ def test_a_driver_that_does_otherwise_is_told_where(virtual_card, tmp_path):
         session(card)
     with pytest.raises(TransportError, match=r"access \d+"), select.start(Replay(tmp_path / "session")) as card:
         session(card, seed=2)
-
-
-class Far:
-    """A path to a virtual card that maps nothing and has the CPU poll VRAM."""
-
-    polls_vram = True
-
-    def __init__(self, radeon):
-        self._recorder = Recorder(radeon, "/dev/null")
-
-    def __getattr__(self, name):
-        return getattr(self._recorder, name)
 
 
 def test_rings_and_timelines_work_in_vram_over_a_path_that_maps_nothing(virtual_card):

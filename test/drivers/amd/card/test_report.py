@@ -5,9 +5,9 @@ import re
 import struct
 
 import pytest
+from far_path import Far
 
 from ringup.drivers import select
-from ringup.drivers.transport.recording.record import Recorder
 from ringup.errors import DeviceFault, DeviceHung, DeviceLost, DeviceTimeout
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -145,18 +145,6 @@ def test_a_ring_full_of_nonsense_is_shown(bench):
     with pytest.raises(DeviceHung):
         hung.wait()
     bench.radeon.violations.clear()
-
-
-class Far:
-    """A path to a virtual card that maps nothing and has the CPU poll VRAM."""
-
-    polls_vram = True
-
-    def __init__(self, radeon):
-        self._recorder = Recorder(radeon, "/dev/null")
-
-    def __getattr__(self, name):
-        return getattr(self._recorder, name)
 
 
 def test_a_card_behind_a_path_that_maps_nothing_is_reported_and_reset(virtual_card, trouble):
