@@ -5,6 +5,7 @@ import random
 import signal
 
 import pytest
+from mandelbrot_words import ARGUMENTS
 
 from ringup.tools.command_line import cli
 
@@ -33,23 +34,7 @@ class Pressing:
 
 
 def words_of(name, mandelbrot):
-    work = [
-        mandelbrot,
-        "--block",
-        "256",
-        "--arg",
-        "zero:4K",
-        "--arg",
-        "256",
-        "--arg",
-        "50",
-        "--arg",
-        "f32:1",
-        "--arg",
-        "f32:1",
-        "--arg",
-        "f32:1",
-    ]
+    work = [mandelbrot, "--block", "256", *ARGUMENTS]
     return [name, "--card", RADEON, *(work if name == "run" else [])]
 
 

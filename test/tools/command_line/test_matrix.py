@@ -3,6 +3,7 @@ of its kind.
 """
 
 import pytest
+from mandelbrot_words import ARGUMENTS
 
 from ringup.errors import CardBusy, DeviceLost, NoSuchCard
 from ringup.tools.command_line import cli
@@ -24,21 +25,7 @@ def on_a_card(code):
         "demo": [],
         "regs": ["GRBM_STATUS"],
         "mem": ["read", "0", "16"],
-        "run": [
-            code,
-            "--arg",
-            "zero:4K",
-            "--arg",
-            "256",
-            "--arg",
-            "50",
-            "--arg",
-            "f32:1",
-            "--arg",
-            "f32:1",
-            "--arg",
-            "f32:1",
-        ],
+        "run": [code, *ARGUMENTS],
         "trace": ["--perfetto", "/dev/null"],
     }
 
