@@ -33,7 +33,8 @@ class Teardown:
     """Tries every step of taking something down, in order; `with` raises the first error when all were tried.
 
     Three kinds of errors: those of `logged` are logged alone, since closing must not hide what went wrong before; the
-    first of `kept` is raised at the end, and later ones are logged; any other comes out of its step at once.
+    first of `kept` is raised at the end, and later ones are logged; any other comes out of its step at once. If the
+    body of `with` raises another error, that one comes out, and the kept one is logged too.
     """
 
     def __init__(
@@ -63,5 +64,9 @@ class Teardown:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self.first is not None:
+        if self.first is None:
+            return
+        if error is None:
             raise self.first
+        if error is not self.first:
+            LOG.log(self._level, "%s: %s", self._doing, self.first)

@@ -75,6 +75,23 @@ def test_an_error_of_no_kind_that_is_kept_comes_out_of_its_step(steps):
     assert steps.tried == ["queues", "engines"]
 
 
+def test_a_kept_error_that_another_hides_is_logged(steps, caplog):
+    caplog.set_level(logging.INFO, logger="ringup.drivers.cleanup")
+    with pytest.raises(KeyboardInterrupt), Teardown("stopping a card", kept=RingupError) as teardown:  # noqa: PT012
+        teardown.attempt(steps.step("queues", DeviceHung("stuck")))
+        teardown.attempt(steps.step("bus", DeviceLost("the link is down")))
+        teardown.attempt(steps.step("engines", KeyboardInterrupt()))
+    assert caplog.messages == ["stopping a card: the link is down", "stopping a card: stuck"]
+
+
+def test_a_kept_error_that_the_body_raises_is_not_logged(steps, caplog):
+    caplog.set_level(logging.INFO, logger="ringup.drivers.cleanup")
+    with pytest.raises(DeviceHung, match="stuck"), Teardown("stopping a card") as teardown:  # noqa: PT012
+        teardown.attempt(steps.step("queues", DeviceHung("stuck")))
+        raise teardown.first
+    assert caplog.messages == []
+
+
 def test_what_a_failed_start_undoes_does_not_hide_why_it_failed(steps):
     undo = steps.step("undo", DeviceLost("gone too"))
     with pytest.raises(DeviceHung, match="stuck"), undone_on_error(undo):
