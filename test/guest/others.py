@@ -22,7 +22,7 @@ from machine import TRIXIE, Guest
 from ringup.tools.common.paths import cache_folder
 from ringup.tools.competitor.environment import FOLDER, PINS, SCRIPTS, find_or_make
 
-TESTS_S, ONE_S = 420, 120  # TIMEOUT: some 90 and 25 s on an idle machine
+TESTS_S, ONE_S = 1000, 300  # TIMEOUT: some 90 and 25 s on an idle machine
 FIRMWARE = f"{TRIXIE}/usr/lib/firmware/amdgpu"
 PEER = boot_files.CHECKOUT / "test/silicon/amd/peer/driver.py"
 COMPILER = "/run/guest/cc"  # its processor, which the emulator makes up, is none that the compiler knows as "native"

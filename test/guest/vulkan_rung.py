@@ -26,7 +26,7 @@ FOLDER = "/run/guest/vulkan"  # in the guest: memory, in both of its roots
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
 LOST = 4  # status of `dispatch`
 JOB_S = 40  # TIMEOUT: a job of the graphics ring is given 10 s by the kernel before its waves are killed
-SHADER_S = 60  # TIMEOUT: each takes a second, the biggest some seconds, on an idle machine of two slow cores
+SHADER_S = 180  # TIMEOUT: each takes a second, the biggest some seconds, on an idle machine of two slow cores
 
 
 @dataclass(frozen=True)
