@@ -214,7 +214,9 @@ def cast(x, kind):
         info = np.iinfo(kind)
         inside = (wide >= float(info.min)) & (wide < float(info.max) + (kind.itemsize < 8))
         kept = np.where(inside, wide, 0.0).astype(kind)
-        return np.where(np.isnan(wide), 0, np.where(inside, kept, np.where(wide > 0, info.max, info.min))).astype(kind)
+        return np.where(
+            np.isnan(wide), 0, np.where(inside, kept, np.where(wide > 0, kind.type(info.max), kind.type(info.min)))
+        ).astype(kind)
     if kind in (np.float32, np.float64) or (from_float and x.dtype.itemsize <= 4):
         return x.astype(kind)
     return _odd_f32(x).astype(kind)
