@@ -15,7 +15,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, Storage
 from ringup.compiler.kernel.common.frame import memory_order
 from ringup.compiler.schedule.kernel import Kernel, memory_of
-from ringup.compiler.schedule.needs import lies
+from ringup.compiler.schedule.needs import is_in_memory
 from ringup.compiler.target import DEFAULT, Cost
 from ringup.compiler.target import target as find_target
 from ringup.compiler.tune import modelled
@@ -132,7 +132,9 @@ def nodes_of(kernel: Kernel) -> list[Line]:
         node, at = stack.pop()
         if node in names:
             continue
-        is_input = node in kernel.inputs or (node is not kernel.root and lies(node) and not kernel.forwards(node))
+        is_input = node in kernel.inputs or (
+            node is not kernel.root and is_in_memory(node) and not kernel.forwards(node)
+        )
         if not is_input and at < len(node.sources):
             stack += [(node, at + 1), (node.sources[at], 0)]
             continue

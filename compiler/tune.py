@@ -22,7 +22,7 @@ from ringup.compiler.tuning import RANK, Entry, Judge, Tuning
 from ringup.errors import CompileError
 
 # Another shape must cost less than this part of the heuristic one; a smaller difference is noise.
-WORTH: Final = 0.98
+MAX_COST_PART: Final = 0.98
 
 
 class Measure(Protocol):
@@ -148,7 +148,7 @@ def tune_kernel(job: Job, target: str, measure: Measure, say: Callable[[str], No
     first = trials[0].cost or 0.0
     best = 0
     for i, trial in enumerate(trials):
-        if trial.cost is not None and trial.cost < first * WORTH and trial.cost < (trials[best].cost or 0.0):
+        if trial.cost is not None and trial.cost < first * MAX_COST_PART and trial.cost < (trials[best].cost or 0.0):
             best = i
     return Tuned(name, tuple(trials), best)
 

@@ -194,7 +194,7 @@ class Loop:
 
     `carried[i]` holds `initial[i]` at first, and after each iteration `following[i]`, which the body computes.
     `results[i]` is its last value. `index` has op "index", carried values "carried", results "result"; none of the
-    three is in a region's items. `at_least_once`: whoever builds the loop guarantees one iteration. `unroll` is a hint.
+    three is in a region's items. `at_least_once`: the builder of the loop guarantees one iteration. `unroll` is a hint.
     `expected`: the number of iterations that estimates assume where the bounds are not constants (0: unknown).
     """
 

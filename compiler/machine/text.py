@@ -1,4 +1,4 @@
-"""Machine IR as text, and text read back: `parse(print_function(f))` is `f` again, value by value.
+"""Prints machine IR as text and parses it: `parse(print_function(f))` is `f` again, value by value.
 
     kernel scale(a: i64 buffer, out: i64 buffer written size=4096, n: i32) group=64 lds=0 wave=32 {
       %0: i64 u = param[0]
@@ -12,7 +12,7 @@
       }
     }
 
-`u` marks what is uniform, brackets hold `Value.imm`. Floats are written so that they read back to the bit.
+`u` marks uniform values; brackets hold `Value.imm`. Floats are written such that parsing gives the same bits.
 """
 
 from __future__ import annotations

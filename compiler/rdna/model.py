@@ -1,9 +1,9 @@
-"""A model of one SIMD: how many cycles finished code takes, for figures and comparisons, not for promises.
+"""A model of one SIMD. It estimates the cycles of finished code, for figures and comparisons; it promises nothing.
 
-A wave issues in order, one instruction a cycle; results are there after the latencies of `instructions/effects.py`;
-memory comes back in the order of each counter and an s_waitcnt stands until enough is back. `waves` of the same kernel
-share the units: a loop takes them all as long as its busiest unit works, or as long as one wave alone needs for an
-iteration, whichever is more.
+A wave issues in order, one instruction a cycle. Results are ready after the latencies of `instructions/effects.py`.
+Memory accesses return in the order of each counter, and an s_waitcnt stalls until enough have returned. `waves` waves
+of the same kernel share the units. The time of a loop iteration of all waves is that of its busiest unit, or that of a
+single wave, whichever is longer.
 
 | unit | cycles of one wave32 | source |
 |---|---|---|
@@ -13,8 +13,8 @@ iteration, whichever is more.
 | LDS | bytes / 64 | 128 bytes a cycle and CU, two SIMDs (RDNA white paper) |
 | L0 cache | bytes / 64 | the same width; everything hits, accesses are coalesced |
 
-Left out: instruction fetch, bank conflicts, cache misses and DRAM, stores' return, waves that run out of step,
-register-cache misses.
+Left out: instruction fetch, bank conflicts, cache misses and DRAM, the return of stores, waves that do not run in
+step, register-cache misses.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ WARM: Final = 2
 
 
 class CardMeasure:
-    """Microseconds of a launch on one card. The kernels use memory of the card that holds zeros, not anybody's data."""
+    """Microseconds of a launch on one card. The kernels work on memory that holds zeros, not on a user's data."""
 
     unit = "us"
 

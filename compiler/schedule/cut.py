@@ -43,7 +43,7 @@ from ringup.compiler.schedule.kernel import (
     states_before,
     walked_axes,
 )
-from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, lies, sources
+from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, is_in_memory, sources
 from ringup.compiler.schedule.views import Point, within
 from ringup.compiler.schedule.wide import find_wide
 from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
@@ -82,7 +82,7 @@ class Cut:
     def __init__(self, outputs: Sequence[Node]) -> None:
         self.kernels: dict[Node, Kernel] = {}
         self._nodes = ordered(outputs)
-        self._outputs = {one for one in outputs if not lies(one)}
+        self._outputs = {one for one in outputs if not is_in_memory(one)}
         self._users: dict[Node, list[Node]] = {}
         for node in self._nodes:
             for source in dict.fromkeys(node.sources):
@@ -175,7 +175,11 @@ class Cut:
         found: set[Node] = set()
         reads = set(states)
         for node in self._nodes if states else ():
-            if node.op is not Op.CONTIGUOUS and not lies(node) and any(source in reads for source in node.sources):
+            if (
+                node.op is not Op.CONTIGUOUS
+                and not is_in_memory(node)
+                and any(source in reads for source in node.sources)
+            ):
                 (found if node.op is Op.REDUCE or node.op in LINES else reads).add(node)
         return found
 
@@ -187,30 +191,30 @@ class Cut:
             or (accesses and (node.op is Op.CONTIGUOUS or node in self._work.kept))
         ):
             for kernel, _ in accesses:
-                _note(kernel, node)
+                _add_input(kernel, node)
             self._start(node)
             return
         if not accesses or node.op in (Op.CONST, Op.IOTA, Op.SIZE):
             return
-        if lies(node):
+        if is_in_memory(node):
             for kernel, _ in accesses:
-                _note(kernel, node)
+                _add_input(kernel, node)
             # The stores of an AFTER are kernels of their own. `_visit` reaches them later.
             return
-        if self._must_lie(node, accesses):
+        if self._must_be_stored(node, accesses):
             for kernel, _ in accesses:
-                _note(kernel, node)
+                _add_input(kernel, node)
             self._start(node)
             return
         for kernel, point in accesses:
             if node.op is Op.REDUCE:
-                self._join(kernel, node, point)
+                self._add_fold(kernel, node, point)
             elif node.op in LINES:
-                self._walk(kernel, node, point)
+                self._add_line(kernel, node, point)
             else:
-                self._pass(kernel, node, point)
+                self._add_sources(kernel, node, point)
 
-    def _must_lie(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
+    def _must_be_stored(self, node: Node, accesses: Mapping[tuple[Kernel, Point], None]) -> bool:
         if node.op is Op.SCATTER:
             raise ValueError("a SCATTER is rewritten before kernels are cut")
         if node.op is Op.REDUCE:
@@ -222,7 +226,7 @@ class Cut:
             if len(accesses) > 1 or node in self._reads_overwritten:
                 return True
             (kernel, point), = accesses  # fmt: skip
-            return kernel.work >= HEAVY or not _may_walk(kernel, node, point)
+            return kernel.work >= HEAVY or not _may_add_line(kernel, node, point)
         if len(accesses) > POINTS_LIMIT and node.op in ELEMENTWISE:
             return True
         reduces = self._gates.get(node)
@@ -260,7 +264,8 @@ class Cut:
         found: set[Node] = set()
         left, looked, rows = set(wanted), 0, kernel.row_info
         uses: dict[Node, dict[Point, None]] = {}
-        waiting: list[int] = []  # a heap of negative positions: the last node of the order is the first
+        # A heap of negative positions, so that the last node of the order comes first.
+        waiting: list[int] = []
 
         def need(node: Node, point: Point) -> None:
             if node not in uses:
@@ -285,7 +290,7 @@ class Cut:
                     inner = {i: axis(f"r{len(found)}_{i}", current.sources[0].shape[i]) for i in current.arg[1]}
                     need(current.sources[0], tuple(inner.get(i, index) for i, index in enumerate(at)))
             elif (
-                not lies(current)
+                not is_in_memory(current)
                 and current.op is not Op.CONTIGUOUS
                 and (current not in self.kernels or current is kernel.root)
             ):
@@ -311,24 +316,24 @@ class Cut:
         kernel = self.kernels[root] = self._kernel(root)
         axes = kernel.axes
         if root.op is Op.REDUCE:
-            self._join(kernel, root, axes)
+            self._add_fold(kernel, root, axes)
         elif root.op in LINES:
-            self._walk(kernel, root, axes)
+            self._add_line(kernel, root, axes)
         elif root.op is Op.STORE:
-            self._access(kernel, root.sources[1], axes)
+            self._add_access(kernel, root.sources[1], axes)
         elif root.op is Op.CONTIGUOUS:
-            self._access(kernel, root.sources[0], axes)
+            self._add_access(kernel, root.sources[0], axes)
         else:
-            self._pass(kernel, root, axes)
+            self._add_sources(kernel, root, axes)
 
-    def _pass(self, kernel: Kernel, node: Node, point: Point) -> None:
+    def _add_sources(self, kernel: Kernel, node: Node, point: Point) -> None:
         for source, at in sources(node, point):
-            self._access(kernel, source, at)
+            self._add_access(kernel, source, at)
 
-    def _access(self, kernel: Kernel, node: Node, point: Point) -> None:
+    def _add_access(self, kernel: Kernel, node: Node, point: Point) -> None:
         self._accesses.setdefault(node, {})[kernel, point] = None
 
-    def _join(self, kernel: Kernel, node: Node, point: Point) -> None:
+    def _add_fold(self, kernel: Kernel, node: Node, point: Point) -> None:
         _, axes = node.arg
         number = len(kernel.folds)
         inner = {i: axis(f"r{number}_{i}", node.sources[0].shape[i]) for i in axes}
@@ -338,17 +343,17 @@ class Cut:
         if kernel.rows is None:
             kernel.rows = _rows_of(point, kernel)
         found = find(node) if number == 0 else None
-        if found is None or not self._attends(kernel, fold, found):
-            self._access(kernel, node.sources[0], fold.inner)
+        if found is None or not self._add_attention(kernel, fold, found):
+            self._add_access(kernel, node.sources[0], fold.inner)
 
-    def _walk(self, kernel: Kernel, node: Node, point: Point) -> None:
+    def _add_line(self, kernel: Kernel, node: Node, point: Point) -> None:
         """Add a line to a kernel."""
         along: int = node.arg[-2]
         kernel.line = Fold(node, point, {along: axis("line", node.shape[along])})
         for source in node.sources:
-            self._access(kernel, source, kernel.line.inner)
+            self._add_access(kernel, source, kernel.line.inner)
 
-    def _attends(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
+    def _add_attention(self, kernel: Kernel, fold: Fold, found: Attention) -> bool:
         """Add a whole attention to a kernel if it may compute one, with all that it reads; return
         whether it was added.
         """
@@ -373,10 +378,10 @@ class Cut:
         kernel.attention, kernel.scores = found, Fold(found.scores, at[0], variables)
         for node, point in leaves:
             if node is found.scores:
-                self._access(kernel, node.sources[0].sources[0], kernel.scores.inner)
-                self._access(kernel, node.sources[0].sources[1], kernel.scores.inner)
+                self._add_access(kernel, node.sources[0].sources[0], kernel.scores.inner)
+                self._add_access(kernel, node.sources[0].sources[1], kernel.scores.inner)
             else:
-                self._access(kernel, node, point)
+                self._add_access(kernel, node, point)
         return True
 
     @staticmethod
@@ -434,12 +439,12 @@ class Cut:
         if rows is not None and own != rows.axes and length > max(rows.length, CHEAP_EVALUATIONS_LIMIT // count):
             return False
         if self._contractions[node]:
-            return count == whole and self._is_beside(kernel, node, point)
+            return count == whole and self._may_add_contraction(kernel, node, point)
         if kernel.folds and self._contractions[kernel.folds[0].node]:
             return False
         return count == whole or max(whole // count, length) <= ROW_LIMIT or count >= ONE_GROUP_A_ROW_MIN_ROWS
 
-    def _is_beside(self, kernel: Kernel, node: Node, point: Point) -> bool:
+    def _may_add_contraction(self, kernel: Kernel, node: Node, point: Point) -> bool:
         """Return whether a kernel may compute a contraction: as its only fold, or together with another contraction of
         the same rows and columns.
         """
@@ -500,7 +505,7 @@ def _fits_tile(found: Attention, factor: Node, values: Node) -> bool:
     )
 
 
-def _may_walk(kernel: Kernel, node: Node, point: Point) -> bool:
+def _may_add_line(kernel: Kernel, node: Node, point: Point) -> bool:
     """Return whether a kernel may compute a line: it has neither a line nor folds, and each of its elements uses a
     different element of the line.
     """
@@ -596,6 +601,6 @@ def _meet(
     return a
 
 
-def _note(kernel: Kernel, node: Node) -> None:
+def _add_input(kernel: Kernel, node: Node) -> None:
     if node not in kernel.inputs:
         kernel.inputs.append(node)

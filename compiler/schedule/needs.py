@@ -14,7 +14,7 @@ from ringup.compiler.schedule.views import Point, source_point, within
 _ENDS = LINES | {Op.REDUCE, Op.CONTIGUOUS}
 
 
-def lies(node: Node) -> bool:
+def is_in_memory(node: Node) -> bool:
     """Return whether a node is in memory already, without a kernel that computes it."""
     return node.op in (Op.BUFFER, Op.AFTER)
 
@@ -45,7 +45,7 @@ def depends(node: Node) -> frozenset[int]:
     return found
 
 
-# A cache: the same nodes are asked for repeatedly, and the answer is slow to compute.
+# A cache: the same nodes are looked up repeatedly, and the result is slow to compute.
 _known: WeakKeyDictionary[Node, frozenset[int]] = WeakKeyDictionary()
 
 
@@ -56,7 +56,7 @@ def _depends(node: Node) -> frozenset[int]:
 
 
 def _is_end(node: Node) -> bool:
-    return lies(node) or node.op in _ENDS
+    return is_in_memory(node) or node.op in _ENDS
 
 
 def used(

@@ -10,7 +10,7 @@ from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.schedule.beside import joined
 from ringup.compiler.schedule.cut import Cut
 from ringup.compiler.schedule.kernel import Kernel, memory_of, states_before, viewed
-from ringup.compiler.schedule.needs import lies
+from ringup.compiler.schedule.needs import is_in_memory
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
 
@@ -115,7 +115,7 @@ def plan(outputs: Sequence[Node]) -> Plan:
     places: dict[Node, int] = {}
     for i, kernel in enumerate(kernels):
         for root in kernel.roots:
-            if root.op is not Op.STORE and root not in kept and not lies(root):
+            if root.op is not Op.STORE and root not in kept and not is_in_memory(root):
                 places[root] = free.take(bounds(root.size)[1] * root.dtype.size_bytes)
                 ending.setdefault(last.get(root, i), []).append(root)
         for node in ending.pop(i, []):

@@ -36,7 +36,7 @@ from ringup.compiler.schedule.needs import depends
 Rewrite = Callable[[Node], Node]
 # Up to this many pairs of a place and a value, the search form is used: by the model it takes 12 us, as long as some
 # launches.
-LOOKED_FOR = 1 << 24
+MAX_SEARCHED_PAIRS = 1 << 24
 # Up to this many values along the axis, the search is unrolled and costs nothing extra.
 UNROLLED_LIMIT = 8
 
@@ -48,8 +48,8 @@ def scattered(scatter: Node, sorted_: Rewrite, scanned: Rewrite) -> Node:
     index, values = _as_wide(target, index, values, axis)
     count, size = index.shape[axis], target.shape[axis]
     is_long = isinstance(count, int) and isinstance(size, int) and count > UNROLLED_LIMIT
-    if not is_long or bounds(target.size)[1] * bounds(count)[1] <= LOOKED_FOR:
-        return _looked_for(target, index, values, axis, op)
+    if not is_long or bounds(target.size)[1] * bounds(count)[1] <= MAX_SEARCHED_PAIRS:
+        return _by_search(target, index, values, axis, op)
     runs = _Runs(index, axis, bounds(size)[1], sorted_)
     if op is None:
         winner = runs.spread(runs.number_at_end(), target.shape)
@@ -164,7 +164,7 @@ def _along(dtype: DType, shape: Shape, axis: int) -> Node:
     return expand(reshape(line, tuple(size if i == axis else 1 for i, size in enumerate(shape))), shape)
 
 
-def _looked_for(target: Node, index: Node, values: Node, axis: int, op: Op | None) -> Node:
+def _by_search(target: Node, index: Node, values: Node, axis: int, op: Op | None) -> Node:
     """Return a SCATTER as a reduction over all values."""
     shape, count = target.shape, index.shape[axis]
     rank = len(shape)

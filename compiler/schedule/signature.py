@@ -7,7 +7,7 @@ from typing import Any
 
 from ringup.compiler.graph.nodes import Node, Op, ordered
 from ringup.compiler.schedule.kernel import Kernel, memory_of
-from ringup.compiler.schedule.needs import lies
+from ringup.compiler.schedule.needs import is_in_memory
 
 Signature = tuple[Any, ...]
 
@@ -30,7 +30,7 @@ def of_kernel(kernel: Kernel) -> tuple[Signature, list[Node]]:
             continue
         # The root of a STORE writes the memory that its view shows. It is numbered like an input.
         read = _read(node, inputs)
-        if read is not None or (lies(node) and node is not kernel.root and not kernel.forwards(node)):
+        if read is not None or (is_in_memory(node) and node is not kernel.root and not kernel.forwards(node)):
             there = memory.setdefault(memory_of(read or node), len(memory))
             numbers[node] = len(rows)
             rows.append((there, node.dtype, node.shape, read is not None))

@@ -29,11 +29,8 @@ COSTS: Final = {
     Op.SQRT: (21, 32), Op.RECIP: (17, 17), Op.RSQRT: (6, 49), Op.DIV: (17, 17), Op.EXP2: (9, 70), Op.LOG2: (10, 156), Op.SIN: (236, 877),
     Op.IDIV: (47, 131), Op.MOD: (60, 133), Op.POW: (260, 265), Op.LOGADDEXP: (15, 239),
 }  # fmt: skip
-ROUNDED: Final = {
-    "bfloat16": 10,
-    "float8_e4m3": 25,
-    "float8_e5m2": 25,
-}  # more where results are rounded to a type that has no instructions
+# Additional instructions to round a result to a type without instructions of its own.
+ROUNDED: Final = {"bfloat16": 10, "float8_e4m3": 25, "float8_e5m2": 25}
 _ENDS = LINES | {Op.BUFFER, Op.AFTER, Op.REDUCE, Op.CONTIGUOUS}
 
 

@@ -99,7 +99,7 @@ class Lines:
         for place in along:
             moved = self.size - 1 - place if self._is_flipped else place
             points.append(self._moved(self.kernel.axes, {self._outer: moved}))
-        frame.expressions.define(self.line.node, dict(zip(map(self._asked, points), values, strict=True)))
+        frame.expressions.define(self.line.node, dict(zip(map(self._line_point, points), values, strict=True)))
         made = frame.results(points, masks)
         i = 0
         while i < len(points):
@@ -111,7 +111,7 @@ class Lines:
             frame.store(points[i : i + count], [values[i : i + count] for values in made], both)
             i += count
 
-    def _asked(self, point: Point) -> Point:
+    def _line_point(self, point: Point) -> Point:
         """Return the point at which a point of the root uses the line's node."""
         node = self.line.node
         inputs = [node, *self.kernel.inputs]

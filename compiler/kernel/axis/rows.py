@@ -306,7 +306,7 @@ class Rows:
         """
         outer = list(zip(walk.space.variables[:-1], walk.space.sizes[:-1], strict=True))
         if outer:
-            totals = _begun(totals, firsts)
+            totals = _with_identities(totals, firsts)
         return self._outer(name, walk, outer, totals, take, firsts)
 
     def _outer(
@@ -346,7 +346,7 @@ class Rows:
         expressions = self.frame.expressions
         index = axis(name, turns)
         stop = turns if isinstance(turns, int) else expressions.numbers.emit(turns)
-        with expressions.loop(index, 0, stop, 1, _begun(totals, firsts)) as loop:  # type: ignore[arg-type]
+        with expressions.loop(index, 0, stop, 1, _with_identities(totals, firsts)) as loop:  # type: ignore[arg-type]
             loop.following = take(requests(index * (span * UNROLLED), UNROLLED), list(loop.carried))  # type: ignore[assignment]
         totals = list(loop.results)
         if isinstance(size, int) and size % (span * UNROLLED):
@@ -391,7 +391,7 @@ def lower(kernel: Kernel, name: str, traits: Traits, choice: Shape | None = None
     return Rows(kernel).lower(name, choice)
 
 
-def _begun(totals: Totals, firsts: Firsts) -> Totals:
+def _with_identities(totals: Totals, firsts: Firsts) -> Totals:
     return [first() if total is None else total for total, first in zip(totals, firsts, strict=True)]
 
 

@@ -15,7 +15,7 @@ from ringup.compiler.kernel.common.expressions import Expressions
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Function, Param, Value
 from ringup.compiler.schedule.kernel import Kernel, memory_of, value_of
-from ringup.compiler.schedule.needs import lies
+from ringup.compiler.schedule.needs import is_in_memory
 from ringup.compiler.schedule.views import Point, flat, source_point
 
 Groups = tuple[Int, Int, Int]
@@ -115,7 +115,7 @@ def target_of(root: Node) -> Node:
     if root.op is not Op.STORE:
         return root
     node = root.sources[0]
-    while not lies(node):
+    while not is_in_memory(node):
         if node.op not in MOVEMENT:
             raise ValueError(f"{node} is no view of memory")
         node = node.sources[0]

@@ -51,7 +51,7 @@ class Numbers:
         self._known.leave()
 
     def emit(self, number: Int, type_: Type | None = None) -> Value:
-        """Return the number as i32 where it fits, else as i64, or in the type asked for. An i32 may be asked for where
+        """Return the number as i32 where it fits, else as i64, or in the requested type. An i32 may be requested where
         the number fits unsigned: sums wrap around.
         """
         if type_ is None:

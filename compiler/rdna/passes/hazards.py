@@ -1,9 +1,9 @@
-"""Hazards that hardware does not resolve by itself: a table of rules, and what is put in their way.
+"""Inserts instructions against hazards that the hardware does not resolve. Each rule is a row:
 
 | rule | processors | what goes wrong | remedy |
 |---|---|---|---|
-| trans | gfx1100 | reads what a transcendental wrote, at most 5 VALU and 1 such between | s_waitcnt_depctr va_vdst(0) |
-| permute | gfx11 | v_permlane* behind v_cmpx without a VALU between | v_mov of a register to itself |
+| trans | gfx1100 | reads a transcendental's result, at most 5 VALU and 1 such between | s_waitcnt_depctr va_vdst(0) |
+| permute | gfx11 | v_permlane* after v_cmpx without a VALU between | v_mov of a register to itself |
 | matrix | gfx11, gfx12 | a WMMA reads as A or B what the WMMA before wrote | v_nop |
 | mask | gfx11 wave64 | SALU writes an SGPR that a VALU read as a lane mask | s_waitcnt_depctr sa_sdst(0) |
 | forwarding | gfx11 wave64 | VALU reads VGPRs written around a change of EXEC | s_waitcnt_depctr va_vdst(0) |
@@ -15,8 +15,8 @@ fixVALUMaskWriteHazard, fixVALUPartialForwardingHazard), AMDGPU.td (which proces
 GFX11 hazards"; RDNA3 ISA reference, "Parameter Load Data Hazard Avoidance"; RDNA4 ISA reference, "Data Dependency
 Resolution", "Requirements for WMMA data hazards".
 
-Everything else (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane number, s_getreg behind s_setreg…)
-is resolved since gfx10. Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
+Hardware resolves all other hazards since gfx10 (SGPR written by VALU and read by VMEM, v_readlane with a fresh lane
+number, s_getreg after s_setreg…). Source: LLVM AMDGPU.td, FeatureNoDataDepHazard.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Kind(IntEnum):
 # A tuple: iterating over the enum itself is slower.
 KINDS: Final = tuple(Kind)
 IN_ORDER: Final = frozenset((Kind.VMEM, Kind.SAMPLE, Kind.BVH, Kind.LDS, Kind.LDS_DIRECT))
-# After this many instructions of a kind, loads that must have returned are removed: no counter counts so many.
+# After this many instructions of a kind, loads that must have returned are removed: no counter can count more.
 PRUNE_INTERVAL: Final = 64
 # Fields of s_waitcnt's immediate on gfx11: name, lowest bit, highest value. Source: RDNA3 ISA reference, "S_WAITCNT".
 FIELDS: Final = (("vmcnt", 10, 63), ("lgkmcnt", 4, 63), ("expcnt", 0, 7))

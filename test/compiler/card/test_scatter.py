@@ -21,7 +21,7 @@ CLOSE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3, "bfloat16": 3e-2}
 @pytest.fixture(autouse=True)
 def always_sorted(monkeypatch):
     """The form of many, for few too."""
-    monkeypatch.setattr(scatter, "LOOKED_FOR", 0)
+    monkeypatch.setattr(scatter, "MAX_SEARCHED_PAIRS", 0)
 
 
 def beside(bench, nodes, kind):
@@ -146,7 +146,7 @@ def test_both_engines_and_both_forms_give_the_same_whole_numbers(small, bench, m
         return [node(Op.SCATTER, dtypes.int32, (31, 6), sources, (0, op)) for op in (None, Op.ADD, Op.MIN)]
 
     found = [small.computed(nodes(small)), bench.computed(nodes(bench))]
-    monkeypatch.setattr(scatter, "LOOKED_FOR", 1 << 24)
+    monkeypatch.setattr(scatter, "MAX_SEARCHED_PAIRS", 1 << 24)
     fresh = nodes(small)
     assert not any(kernel.line is not None for kernel in plan(fresh).kernels)
     found.append(type(small)(Device(small.device.card)).computed(fresh))

@@ -242,10 +242,10 @@ def _extend(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFacts, sig
     if ext.startswith("SDWA"):
         if slot.type[:1] in "iub" and slot.type:
             slot.sext_bit = base + ext_format.fields["src0_sext"][1]
-        _let_be_scalar(slot, base + ext_format.fields["s0"][1], constants)
+        _allow_scalar(slot, base + ext_format.fields["s0"][1], constants)
 
 
-def _let_be_scalar(slot: Slot, bit: int, kinds: str) -> None:
+def _allow_scalar(slot: Slot, bit: int, kinds: str) -> None:
     """Allow an operand of SDWA to be a scalar register or a constant, which `bit` selects, but not a literal. Source:
     CDNA3 ISA, "SDWA", S0 and S1.
     """
@@ -262,4 +262,4 @@ def _extend_second(slot: Slot, fmt: FormatFacts, ext: str, ext_format: FormatFac
     if ext.startswith("SDWA"):
         if slot.type[:1] in "iub" and slot.type:
             slot.sext_bit = base + ext_format.fields["src1_sext"][1]
-        _let_be_scalar(slot, base + ext_format.fields["s1"][1], SDWA_KINDS)
+        _allow_scalar(slot, base + ext_format.fields["s1"][1], SDWA_KINDS)

@@ -1,5 +1,5 @@
-"""Branches over more code than they reach: islands on the way, with the reach made short so that small programs need
-many, and as it is.
+"""Branches over more code than they reach go by trampolines: with a short reach, so that small programs need many, and
+with the real one.
 """
 
 import re
@@ -9,31 +9,31 @@ import numpy as np
 import pytest
 
 from ringup.autogen.generate.isa.probe import llvm_mc
-from ringup.compiler.rdna import branch_trampolines as islands
+from ringup.compiler.rdna import branch_trampolines
 from ringup.compiler.rdna.branch_trampolines import Branch, link
 from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.errors import CompileError
 
 SHORT = 150  # dwords; a clause has up to 97, and nothing may lie in it
-ISLAND, OWN = (
+TRAMPOLINE, OWN = (
     0xBFA0,
     0xEE00,
 )  # high halves of branches here: s_branch (llvm-mc, gfx1100), and those that were there before
 
 
 def encode(mnemonic, operands):
-    high = ISLAND if mnemonic == "s_branch" else OWN + int(mnemonic)
+    high = TRAMPOLINE if mnemonic == "s_branch" else OWN + int(mnemonic)
     return (high << 16 | operands[0]).to_bytes(4, "little")
 
 
 def landing(words, at):
-    """Return the word that control comes to behind a branch, islands followed, and how many these were."""
+    """Return the word that control comes to behind a branch, trampolines followed, and how many these were."""
     hops = -1
     while True:
         at += 1 + int(np.int16(words[at] & 0xFFFF))
         hops += 1
-        if words[at] >> 16 != ISLAND:
+        if words[at] >> 16 != TRAMPOLINE:
             return at, hops
 
 
@@ -48,21 +48,21 @@ def random_layout(random):
 
 
 def test_every_branch_of_random_layouts_comes_to_its_goal(monkeypatch):
-    monkeypatch.setattr(islands, "MAX_REACH", 60)
+    monkeypatch.setattr(branch_trampolines, "MAX_REACH", 60)
     random = np.random.default_rng(5)
     longest = 0
     for _ in range(300):
         chunks, branches, barred = random_layout(random)
         made = link(chunks, branches, lambda barred=barred: barred, encode)
         words = np.frombuffer(b"".join(made), np.uint32).astype(np.int64)
-        # walk the code with no branch of its own taken: all chunks, in order, islands passed by
+        # walk the code with no branch of its own taken: all chunks, in order, trampolines passed by
         starts, at, number = (
             [],
             0,
             0,
         )
         while number < len(chunks):
-            if words[at] >> 16 == ISLAND:
+            if words[at] >> 16 == TRAMPOLINE:
                 assert number not in barred
                 at, _ = landing(words, at)
             assert words[at] == number or words[at] >> 16 >= OWN
@@ -84,8 +84,8 @@ def test_code_in_which_all_branches_reach_stays_as_it_is():
 
 
 def test_the_reach_is_that_of_sixteen_bits():
-    """The farthest that goes without an island, and a dword more."""
-    # a way past the station, and an island of each direction
+    """The greatest distance that goes without a trampoline, and a dword more."""
+    # A branch past the group, and a trampoline of each direction
     for count, added in ((32768, 0), (32769, 3)):
         chunks = [bytes(4)] * (count + 1)
         assert len(link(chunks, [Branch(0, count, "0")], set, encode)) == count + 1 + min(added, 2)
@@ -93,18 +93,18 @@ def test_the_reach_is_that_of_sixteen_bits():
         assert len(link(chunks, [Branch(0, count, "0"), Branch(count - 1, 0, "1")], set, encode)) == count + 1 + added
 
 
-def test_no_place_for_an_island_is_an_error(monkeypatch):
-    monkeypatch.setattr(islands, "MAX_REACH", 60)
+def test_no_place_for_a_trampoline_is_an_error(monkeypatch):
+    monkeypatch.setattr(branch_trampolines, "MAX_REACH", 60)
     with pytest.raises(CompileError, match="branches reach 240 bytes"):
         link([bytes(4)] * 200, [Branch(0, 199, "0")], lambda: set(range(200)), encode)
 
 
 @pytest.mark.parametrize("engine", ["interpreter", "translator"])
-def test_random_programs_over_islands_store_what_is_meant(tools, engine, monkeypatch, sample):
+def test_random_programs_over_trampolines_store_what_is_meant(tools, engine, monkeypatch, sample):
     lengths = {}
     for seed in sample(range(2000, 2200), few=3 if engine == "interpreter" else 2, spread=False):
         for reach in (1 << 15, SHORT):
-            monkeypatch.setattr(islands, "MAX_REACH", reach)
+            monkeypatch.setattr(branch_trampolines, "MAX_REACH", reach)
             program = tools.random_program(seed, size=400, nests=6)
             binary = tools.check(program.code, program.out_words, engines=(engine,))
             lengths.setdefault(seed, []).append(binary.instructions)
@@ -152,7 +152,7 @@ def test_a_loop_of_more_than_128_kib_runs(tools, engine):
 
 
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201"])
-def test_llvm_sees_each_branch_go_to_an_island_or_its_goal(tools, headers, target, tmp_path):
+def test_llvm_sees_each_branch_go_to_a_trampoline_or_its_goal(tools, headers, target, tmp_path):
     binary = finish(long_loop(tools, 3, target).end())
     (tmp_path / "k.co").write_bytes(object_of([binary]))
     *loader, program = llvm_mc(headers("llvm-22"))
@@ -163,11 +163,11 @@ def test_llvm_sees_each_branch_go_to_an_island_or_its_goal(tools, headers, targe
     found = [(name, int(at, 16) - first, int(to or "0", 16)) for name, at, to in
              re.findall(r"^\t(s_c?branch\w*) .*// ([0-9A-F]+):.*<kernel(?:\+0x([0-9a-f]+))?>", listed, re.MULTILINE)]  # fmt: skip
     ways = {at: (name, to) for name, at, to in found}
-    (skip, island), *others = [(at, to) for at, (name, to) in ways.items() if name == "s_cbranch_execz"]
+    (skip, trampoline), *others = [(at, to) for at, (name, to) in ways.items() if name == "s_cbranch_execz"]
     (end, back), *more = [(at, to) for at, (name, to) in ways.items() if name == "s_cbranch_scc1"]
     assert not others + more
-    assert ways[island][0] == ways[back][0] == "s_branch"
-    # behind what is skipped, before the loop's end
-    assert 1 << 17 < ways[island][1] - skip < end
+    assert ways[trampoline][0] == ways[back][0] == "s_branch"
+    # After what is skipped, before the loop's end
+    assert 1 << 17 < ways[trampoline][1] - skip < end
     assert ways[back][1] < skip  # the loop's first instruction
     assert all(abs(to - at - 4) <= 1 << 17 for at, (_, to) in ways.items())
