@@ -1,4 +1,8 @@
-"""The language of tensors: `Tensor` and what goes with it, down to graphs. Names are loaded on first use."""
+"""The language of tensors: `Tensor` and what goes with it, down to graphs. Names are loaded on first use.
+
+`core` holds a tensor's state. The operations are functions by topic (`movement` to `creation`), whose first argument is
+the tensor; `tensor` binds them as the methods of `Tensor`.
+"""
 
 from __future__ import annotations
 
