@@ -160,5 +160,5 @@ def target(name: str) -> Target:
     """Return the target of that name. Raises CompileError if there is none."""
     found = TARGETS.get(name)
     if found is None:
-        raise CompileError(f"tensors cannot be compiled for {name}; there is {', '.join(TARGETS)}")
+        raise CompileError(f"tensors cannot be compiled for {name}; supported: {', '.join(TARGETS)}")
     return found

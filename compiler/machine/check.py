@@ -75,8 +75,11 @@ class _Check:
         if loop.step <= 0:
             yield f"loop: its step is {loop.step}"
         if not len(loop.carried) == len(loop.initial) == len(loop.following) == len(loop.results):
-            counts = ", ".join(str(len(one)) for one in (loop.carried, loop.initial, loop.following, loop.results))
-            yield f"loop: the numbers of carried, initial, following values and results differ: {counts}"
+            starts, ends = (
+                f"{len(loop.initial)} initial",
+                f"{len(loop.following)} following, {len(loop.results)} results",
+            )
+            yield f"loop: the numbers of values differ: {len(loop.carried)} carried, {starts}, {ends}"
             return
         for one, first, after, left in zip(loop.carried, loop.initial, loop.following, loop.results, strict=True):
             if not one.type == first.type == after.type == left.type:

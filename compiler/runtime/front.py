@@ -61,7 +61,7 @@ def _evaluator(where: Any, tuning: Chooser | None) -> Any:
     if where is None or hasattr(where, "evaluate"):
         return where
     if not hasattr(where, "is_closed"):
-        raise TypeError(f"tensors are computed on a card: its name, or what `ringup.open` returned, not {where!r:.80}")
+        raise TypeError(f"expected the name of a card or an open card (`ringup.open`), not {where!r:.80}")
     return Device(where, tuning=tuning) if tuning is not None else device_of(where)
 
 

@@ -9,7 +9,7 @@ then the axes of the rows and the rest. The first reduction that joins defines t
 the same axes or on fewer. If on fewer, each row computes them again (a norm before a product with a vector). That is
 allowed if it is little work compared with the first.
 
-If a reduction cannot join, its dominating use, the last node that all of its uses go through, is stored in memory
+If a reduction cannot join, the last node that all of its uses go through (a post-dominator) is stored in memory
 instead. The exception is a node that is larger than what was reduced.
 
 A contraction is the only reduction of its kernel, with two exceptions: a second contraction with the same rows and

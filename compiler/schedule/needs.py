@@ -135,6 +135,6 @@ def sources(node: Node, point: Point) -> Iterator[tuple[Node, Point]]:
         most = bounds(source.shape[along])[1] - 1
         place: Int = runtime_value("index", 0, most, (index, point)) if most > 0 else 0
         yield source, (*point[:along], place, *point[along + 1 :])
-    # The kernel itself stores this value, so it has it in a register.
     elif node.op is Op.AFTER:
+        # The kernel itself stores this value, so it has it in a register.
         yield node.sources[1].sources[1], point

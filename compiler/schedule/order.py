@@ -74,8 +74,8 @@ def in_order(before: Mapping[Kernel, Mapping[Kernel, None]]) -> list[Kernel]:
                 stack.pop()
             elif following in waiting:
                 raise CompileError(
-                    f"computing {following.root} needs a value that {kernel.root} overwrites, which itself needs it:"
-                    " copy the value first (contiguous())"
+                    f"computing {following.root} needs a value that {kernel.root} overwrites, and that store depends on the"
+                    " result: copy the value first (contiguous())"
                 )
             else:
                 waiting[following] = None

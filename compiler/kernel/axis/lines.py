@@ -79,8 +79,8 @@ class Lines:
         self.start: Int = 0
         if self.stretches == 1:
             self.row = at(self.rows, number)
-        # Adjacent threads of a group are adjacent in memory: the row number changes fastest.
         elif across:
+            # Adjacent threads of a group are adjacent in memory: the row number changes fastest.
             rows = self.rows.size
             self.row, self.start = at(self.rows, number % rows), number // rows * self.length
         else:

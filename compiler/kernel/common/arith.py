@@ -56,7 +56,7 @@ def _of_bools(build: Builder, op: Op, args: Sequence[Value]) -> Value:
         return build.op("not", I1, args[0])
     if op in _BOOLS:
         return build.op(_BOOLS[op], I1, *args)
-    raise ValueError(f"{op.value} means nothing for bool")
+    raise ValueError(f"{op.value} is not defined for bool")
 
 
 def _of_floats(build: Builder, op: Op, dtype: DType, args: Sequence[Value]) -> Value:

@@ -117,7 +117,7 @@ def target_of(root: Node) -> Node:
     node = root.sources[0]
     while not is_in_memory(node):
         if node.op not in MOVEMENT:
-            raise ValueError(f"{node} is no view of memory")
+            raise ValueError(f"{node} is not a view of memory")
         node = node.sources[0]
     return memory_of(node)
 

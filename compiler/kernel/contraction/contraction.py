@@ -398,8 +398,8 @@ class Tiled(ABC):
                 requests = list(zip(points, masks, strict=True))
                 values = self.frame.expressions.values(self._pooling.source, requests)
                 self._pooling.put(run.row, run.column // run.length, values, masks)
-            # A run is inside or outside as a whole.
             elif divides(run.length, columns):
+                # A run is inside or outside as a whole.
                 self._store(points, parts, masked(self.frame, tests[0], mask))
             else:
                 for i, (point, test) in enumerate(zip(points, tests, strict=True)):

@@ -82,7 +82,7 @@ class Program:
         if isinstance(operand, Part):
             reg, count = operand.reg, operand.count
             if operand.first < 0 or operand.first + count > reg.count:
-                raise CompileError(f"{operand} reaches beyond {reg}, which has {reg.count} dwords")
+                raise CompileError(f"{operand} is outside {reg}, which has {reg.count} dwords")
             first = self.number(reg) + operand.first
             return (first,) if count == 1 else range(first, first + count)
         if isinstance(operand, Physical):

@@ -84,5 +84,5 @@ def row(target: str) -> Row:
     """Return a processor's row. Raises CompileError if there is none."""
     found = TARGETS.get(target)
     if found is None:
-        raise CompileError(f"no instruction selection for {target}; there is {', '.join(TARGETS)}")
+        raise CompileError(f"no instruction selection for {target}; supported: {', '.join(TARGETS)}")
     return found

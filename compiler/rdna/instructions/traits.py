@@ -37,5 +37,5 @@ def traits(target: str) -> Traits:
     """Return a target's row. Raises CompileError if there is none."""
     found = TRAITS.get(target)
     if found is None:
-        raise CompileError(f"tensors cannot be compiled for {target}; there is {', '.join(TRAITS)}")
+        raise CompileError(f"tensors cannot be compiled for {target}; supported: {', '.join(TRAITS)}")
     return found

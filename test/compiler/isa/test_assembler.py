@@ -91,7 +91,7 @@ ERRORS = [  # text, line, column, message
     ("ds_load_b32 v0, v1 offset:65536", 1, 20, r"0 to 65535"),
     ("global_load_b32 v0, v1, off", 1, 21, r"v1 has 32 bits; this operand has 64"),
     ("v_dual_add_f32 v0, v1, v2 :: v_dual_add_f32 v2, v3, v5", 1, 1, r"one destination is an even register, the other an odd one"),
-    ("v_dual_add_f32 v0, v1, v2 :: v_dual_add_f32 v3, v5, v3", 1, 1, r"first sources v1 and v5 must lie in different banks"),
+    ("v_dual_add_f32 v0, v1, v2 :: v_dual_add_f32 v3, v5, v3", 1, 1, r"first sources v1 and v5 must be in different banks"),
     ("v_dual_mov_b32 v0, v1 :: v_dual_mov_b32 v3, v2 :: v_dual_mov_b32 v5, v6", 1, 48, r"a dual instruction has two halves"),
     ("s_branch nowhere", 1, 10, r"nowhere is not defined"),
     ("a: s_nop 0\na: s_nop 0", 2, 1, r"a is defined twice"),

@@ -139,4 +139,4 @@ def test_loops_that_do_not_fit():
     b.add(inside, 5)  # out of reach
     assert any("is not defined before, in scope" in one for one in problems(b.function))
     loop.following.clear()
-    assert any("0 follow" in one for one in problems(b.function))
+    assert any("0 following" in one for one in problems(b.function))

@@ -140,7 +140,9 @@ class Assembler:
         elif token.kind == "name" and token.text.startswith("."):
             self._directives.run(reader, line)
         elif self._directives.kernel is not None:
-            raise Complaint("only .amdhsa_ directives stand between .amdhsa_kernel and .end_amdhsa_kernel", token.at)
+            raise Complaint(
+                "only .amdhsa_ directives may stand between .amdhsa_kernel and .end_amdhsa_kernel", token.at
+            )
         else:
             self._instruction(reader, line)
 
@@ -202,7 +204,7 @@ class Assembler:
             for half in halves:
                 if not half.mnemonic.startswith("v_dual_"):
                     raise Complaint(
-                        f"{half.mnemonic} is no half of a dual instruction; those begin with v_dual_", half.at
+                        f"{half.mnemonic} is not a half of a dual instruction; their names start with v_dual_", half.at
                     )
             pair = [(half.mnemonic, self._values(half, place)) for half in (x, y)]
             if x.modifiers or y.modifiers:
@@ -264,17 +266,18 @@ class Assembler:
             return Literal(value.number)
         if value.section != section:
             raise Complaint(
-                "a label of another section: its distance is known when loaded; write label@rel32@lo+4", operand.at
+                "a label of another section: its distance is known only at load time; write label@rel32@lo+4",
+                operand.at,
             )
         distance = value.number - offset - 4
         if distance % BRANCH_UNIT:
             raise Complaint(
-                f"the label is {distance} bytes away; instructions lie at multiples of {BRANCH_UNIT}", operand.at
+                f"the label is {distance} bytes away; instructions are aligned to {BRANCH_UNIT}", operand.at
             )
         units = distance // BRANCH_UNIT
         if not half.mnemonic.startswith(("s_branch", "s_cbranch", "s_call", "s_subvector")):
             raise Complaint(
-                "a label's address is known when the code is loaded; write label@rel32@lo+4 (and @hi+12)", operand.at
+                "a label's address is known only at load time; write label@rel32@lo+4 (and @hi+12)", operand.at
             )
         if not BRANCH_MIN <= units <= BRANCH_MAX:
             raise Complaint(
@@ -309,7 +312,7 @@ class Assembler:
                 number -= fixup.offset
             elif value.section:
                 raise Complaint(
-                    "the address of a label is known when loaded; a difference of labels is a number", fixup.value.at
+                    "the address of a label is known only at load time; use a difference of labels", fixup.value.at
                 )
             code = self.number_bytes(number, fixup.size_bytes, fixup.value.at)
         data[fixup.offset : fixup.offset + fixup.size_bytes] = code

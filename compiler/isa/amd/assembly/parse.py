@@ -182,7 +182,7 @@ class InstructionParser:
             return Marked(inner.value, neg=inner.neg or neg, abs_=inner.abs or abs_, sext=inner.sext or sext)
         if isinstance(inner, int | float | Literal):
             return Marked(inner, neg=neg, abs_=abs_, sext=sext)
-        raise Complaint("a sign or an absolute value goes around a register or a constant", at)
+        raise Complaint("only a register or a constant can have a sign or an absolute value", at)
 
     def _operand_plain(self, reader: Reader, mnemonic: str) -> Any:
         token = reader.token
@@ -225,7 +225,7 @@ class InstructionParser:
         at = reader.token.at
         found = self._number(reader)
         if not isinstance(found, int):
-            raise Complaint("a number must be known here: a symbol's value comes too late", at)
+            raise Complaint("a number must be known here: this symbol has no value yet", at)
         return found
 
     def _call(self, reader: Reader, mnemonic: str) -> Any:
@@ -414,7 +414,7 @@ def _joined(found: list[Register], at: int) -> Register:
     first = found[0]
     if any(one.kind != first.kind or one.count != 1 or one.code != first.code + i for i, one in enumerate(found)):
         names = ", ".join(map(str, found))
-        raise Complaint(f"[{names}]: registers of a list follow each other in one file", at)
+        raise Complaint(f"[{names}]: registers of a list must be consecutive in one file", at)
     if len(found) == 1:
         return first
     if first.kind in "vast" and not first.name:
@@ -425,5 +425,5 @@ def _joined(found: list[Register], at: int) -> Register:
             raise Complaint(str(error), at) from None
     pair = {106: "vcc", 126: "exec", 102: "flat_scratch", 104: "xnack_mask"}.get(first.code)
     if pair is None or len(found) != 2:
-        raise Complaint("these registers are no range", at)
+        raise Complaint("these registers do not form a range", at)
     return special(pair)

@@ -33,7 +33,7 @@ def float_bits(value: float, kind: str) -> int:
     try:
         data = struct.pack("<" + _FORMATS[kind], value)
     except OverflowError:
-        raise CompileError(f"{value} is beyond the numbers of {kind}") from None
+        raise CompileError(f"{value} is out of the range of {kind}") from None
     bits = int.from_bytes(data, "little")
     if value and not bits & (1 << 8 * len(data) - 1) - 1:
         raise CompileError(f"{value} is too small for {kind}: it would be zero")
@@ -121,7 +121,7 @@ def literal_bits(value: int | float, type_: str, size_bits: int) -> int:
         bits = float_bits(value, kind)
         if kind == "f64":
             if type_ != "f64":
-                raise CompileError(f"{value} in a 64-bit operand that is no float: give its bits as an integer")
+                raise CompileError(f"{value} in a 64-bit operand that is not a float: give its bits as an integer")
             if bits & 0xFFFF_FFFF:
                 raise CompileError(
                     f"{value} needs all 64 bits of a double; a literal holds the high 32, move it in two halves"

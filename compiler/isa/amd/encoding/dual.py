@@ -58,8 +58,8 @@ class DualEncoder:
                 other = "Y" if side == "X" else "X"
                 there = any(form.row.format == f"VOPD{other}" for form in self._machine.forms(name))
                 raise CompileError(
-                    f"{name} is no {side} half of a dual instruction of {self._machine.name}"
-                    + (f"; it goes on the {other} side" if there else "")
+                    f"{name} cannot be the {side} half of a dual instruction of {self._machine.name}"
+                    + (f"; it can be the {other} half" if there else "")
                 )
             found = self._forms[name, side] = match[0]
         return found
@@ -189,7 +189,7 @@ def check_pair(x: Form, x_operands: Sequence[Operand], y: Form, y_operands: Sequ
             continue
         if (one.code ^ two.code) & mask == 0:
             banks = "banks (register number modulo 4)" if mask == 3 else "parities"
-            raise CompileError(f"{name}: the {place}s {one} and {two} must lie in different {banks}")
+            raise CompileError(f"{name}: the {place}s {one} and {two} must be in different {banks}")
 
 
 def _sources(form: Form, operands: Sequence[Operand]) -> dict[str, Register]:

@@ -50,7 +50,7 @@ def place_flat(
             isinstance(last, Register) and (last.kind == "o" or (last.kind == "n" and null and limits.null is not None))
         )
         if scalar and isinstance(last, Register) and last.text() == "exec_hi":
-            raise Refused(f"{form.name}, operand {len(operands)}: exec_hi is no address", 10, len(operands) - 1)
+            raise Refused(f"{form.name}, operand {len(operands)}: exec_hi is not an address", 10, len(operands) - 1)
         if not scalar:
             plan.base |= memory.NO_SADDR[limits.generation] << form.place("saddr")[0]
     placed = [

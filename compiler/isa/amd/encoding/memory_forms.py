@@ -54,7 +54,7 @@ def check_modifiers(form: Form, modifiers: Mapping[str, Any]) -> None:
         and modifiers.get("th") in (3, "TH_ATOMIC_NT_RETURN")
         and modifiers.get("scope") in (3, "SCOPE_SYS")
     ):
-        raise CompileError(f"th:TH_ATOMIC_NT_RETURN of {name} goes with a scope below SCOPE_SYS")
+        raise CompileError(f"th:TH_ATOMIC_NT_RETURN of {name} needs a scope below SCOPE_SYS")
     if form.format.name not in IMAGE or name in BITS_OF_RAY:
         return
     if "dim" not in modifiers:

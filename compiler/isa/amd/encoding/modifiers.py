@@ -137,13 +137,13 @@ def _named(form: Form, modifier: Modifier, value: Any, given: Mapping[str, Any],
     elif kind == "th":
         found = names.th_code(th_kind(form), str(value))
         if value in names.BYPASS.values() and given.get("scope") not in (names.SYSTEM_SCOPE, "SCOPE_SYS"):
-            raise CompileError(f"th:{value} goes with scope:SCOPE_SYS")
+            raise CompileError(f"th:{value} needs scope:SCOPE_SYS")
         if (
             found == 3
             and given.get("scope") in (names.SYSTEM_SCOPE, "SCOPE_SYS")
             and value not in names.BYPASS.values()
         ):
-            raise CompileError(f"th:{value} does not go with scope:SCOPE_SYS")
+            raise CompileError(f"th:{value} cannot have scope:SCOPE_SYS")
     elif kind == "scope":
         found = names.SCOPES.index(value) if value in names.SCOPES else None
     elif kind == "format":
@@ -181,7 +181,7 @@ def _split_format(value: Any) -> int:
         elif text.startswith("BUF_NUM_FORMAT_") and text[15:] in names.NUMBER_FORMATS:
             number = names.NUMBER_FORMATS.index(text[15:])
         else:
-            raise CompileError(f"format:[{text}] is no buffer format")
+            raise CompileError(f"format:[{text}] is not a buffer format")
     return data | number << 4
 
 

@@ -68,7 +68,7 @@ def _check_kernels(program: Program) -> None:
             raise CompileError(f"kernel {kernel.name} has no label {kernel.name} in {TEXT}")
         if symbol.value.number % ENTRY_ALIGN:
             raise CompileError(
-                f"kernel {kernel.name} begins at {symbol.value.number:#x}; entries lie at multiples of {ENTRY_ALIGN}: .p2align 8"
+                f"kernel {kernel.name} starts at {symbol.value.number:#x}; entries must be at multiples of {ENTRY_ALIGN}: use .p2align 8"
             )
 
 

@@ -133,7 +133,7 @@ def read_yaml(lines: Sequence[str]) -> dict[str, Any]:
     reader = _Yaml(rows)
     found = reader.block(rows[0][0], 0)
     if reader.at < len(rows):
-        raise CompileError(f"metadata, line {rows[reader.at][2]}: indented less than the block it stands in")
+        raise CompileError(f"metadata, line {rows[reader.at][2]}: indented less than its block")
     if not isinstance(found, dict):
         raise CompileError("the top level of metadata must be a map")
     return found
