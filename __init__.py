@@ -1,10 +1,11 @@
-"""ringup: bring a GPU up from user space and put its queues in your hands."""
+"""ringup brings up a GPU from user space and gives programs access to its queues."""
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # `typing` is loaded for nobody who only wants the version
+# not imported from `typing`, so that `import ringup` loads no other module
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringup.cards import Found as Found
     from ringup.cards import cards as cards
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ringup.errors import RingupError as RingupError
 
 _TENSORS = "ringup.compiler.tensor"
+# public name: its module, which is imported when the name is first used
 _HOME = {
     "open": "ringup.cards",
     "cards": "ringup.cards",
@@ -49,7 +51,7 @@ _HOME = {
     "load_gguf": _TENSORS,
     "load_safetensors": _TENSORS,
     "save_safetensors": _TENSORS,
-}  # public name: module, which is imported when the name is first used
+}
 __all__ = sorted(_HOME)
 
 

@@ -25,8 +25,8 @@ C = TypeVar("C")
 GROUP = "ringup.transports"
 LOG = logging.getLogger(__name__)
 OWN = "ringup."
-# What another package's code may raise. If one transport raises it, the others' cards are still listed. Ctrl-C is not
-# caught.
+# The exceptions that another package's code may raise. If one transport raises one, the cards of the other transports
+# are still listed. Ctrl-C is not caught.
 THEIRS = (Exception, SystemExit)
 MAX_CARDS = 4096
 # The prefixes of ringup's own transports; other packages may add to them.
@@ -51,9 +51,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Via:
-    """What a transport's `open` may return instead of a card: the other transport through which it is reached.
+    """What a transport's `open` may return instead of a card: another transport that reaches it.
 
-    The card is `rest` of the transport `prefix`.
+    The card is `rest` of the transport `prefix`. `options` are those of that transport.
     """
 
     prefix: str
@@ -62,7 +62,7 @@ class Via:
 
 
 class Transport(Protocol):
-    """What an entry point of `ringup.transports` must offer."""
+    """The functions that an entry point of `ringup.transports` must have."""
 
     def find(self) -> Iterable[Found]:
         """List the cards of this transport without accessing them."""

@@ -1,4 +1,4 @@
-"""Every exception that ringup raises on purpose. Imports nothing; everything may import it.
+"""Every exception that ringup raises on purpose. Imports nothing; every module may import it.
 
 A message says what was attempted, what was seen and what to do next. `exit_code` is the exit status of the `ringup`
 command. `ValueError` and `TypeError` are for wrong arguments; these exceptions are for failures outside the caller's
@@ -63,7 +63,7 @@ class DeviceHung(RingupError):
 
 
 class DeviceFault(RingupError):
-    """The card reported a fault of the work it was given, such as an unmapped address."""
+    """The card reported a fault of its work, such as an access to an unmapped address."""
 
     exit_code = 23
 
@@ -130,9 +130,9 @@ EXTRAS = {
 
 
 def missing_package(error: ImportError, doing: str, extra: str = "") -> RingupError | None:
-    """Return the error for a package that is not installed; None where something else failed to be imported.
+    """Return the error for a package that is not installed; None if something else could not be imported.
 
-    `doing` is what needs it. `extra` is the extra of ringup that installs it, if the package alone does not say.
+    `doing` is what needs the package. `extra` is the extra of ringup that installs it, if it is not that of `EXTRAS`.
     """
     name = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or name not in EXTRAS:

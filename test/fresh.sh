@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What a newcomer meets: a minimal Debian 12 with make, git and certificates, a clean clone of the last commit, and commands in it.
-# Proxies, certificates and package mirrors are this computer's; nothing else of it is seen, no terminal and no cache.
+# Run commands as on a newcomer's computer: in a minimal Debian 12 with make, git and certificates, in a clean clone of
+# the last commit. Proxies, certificates and package mirrors are those of this computer. Nothing else of it is visible,
+# no terminal and no cache.
 set -euo pipefail
 FOLDER=${1:?usage: fresh.sh FOLDER COMMANDS [kept]}
 COMMANDS=${2:?usage: fresh.sh FOLDER COMMANDS [kept]}
@@ -15,7 +16,7 @@ fail() {
   exit 1
 }
 
-[ "$(id -u)" = 0 ] || fail "a root directory of its own needs root: sudo make fresh"
+[ "$(id -u)" = 0 ] || fail "it changes the root directory, which needs root: sudo make fresh"
 command -v mmdebstrap >/dev/null ||
   { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends mmdebstrap; } >/dev/null ||
   fail "Debian's package mmdebstrap cannot be installed"
@@ -23,7 +24,7 @@ mkdir -p "$FOLDER"
 exec 9>"$FOLDER/lock"
 flock -n 9 || fail "another run has $FOLDER; wait for it, or name another cache with RINGUP_CACHE"
 
-# The minimal system is made once.
+# Make the minimal system once.
 if [ ! -e "$BASE/etc/debian_version" ]; then
   rm -rf "$BASE" "$FOLDER/making"
   sources=(/etc/apt/sources.list.d/debian.sources)
@@ -39,7 +40,7 @@ if [ -z "$KEPT" ] || [ ! -d "$ROOT" ]; then
   cp -a --reflink=auto "$BASE" "$ROOT"
 fi
 
-# How this computer reaches the package registries.
+# Copy how this computer reaches the package registries: name servers, certificates, proxies, pip's settings.
 cp -L /etc/resolv.conf /etc/hosts "$ROOT/etc/"
 cp -L /etc/ssl/certs/ca-certificates.crt "$ROOT/etc/ssl/certs/"
 grep -hiE '^ *acquire::[a-z]+::(proxy|ca)' /etc/apt/apt.conf /etc/apt/apt.conf.d/* >"$ROOT/etc/apt/apt.conf.d/99proxy" 2>/dev/null || true
@@ -59,7 +60,8 @@ rm -rf "$ROOT/root/ringup"
 git clone --quiet --no-hardlinks "$CHECKOUT" "$ROOT/root/ringup"
 echo "fresh: $(git -C "$CHECKOUT" log -1 --format='%h %s'), in $ROOT"
 
-# shellcheck disable=SC2016 # the inner shell expands them
+# The inner shell expands the variables.
+# shellcheck disable=SC2016
 unshare --mount --pid --fork --kill-child --propagation private bash -c '
   set -euo pipefail
   root=$1 commands=$2

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Set up a checkout: the system packages it needs, then a virtual environment with everything else. Safe to run again.
+# Set up a checkout: install the system packages that it needs, then all else in a virtual environment. It may be run
+# again.
 set -euo pipefail
 PYTHON=${PYTHON:-python3} VENV=${VENV:-.venv}
 
 missing=()
-need() { # need TEST PACKAGE...: note the packages when the test fails
+# need TEST PACKAGE...: remember the packages if the test fails
+need() {
   local test=$1
   shift
   eval "$test" >/dev/null 2>&1 || missing+=("$@")
@@ -14,9 +16,11 @@ need '"$PYTHON" -c "import ensurepip, venv"' python3-venv
 need 'printf "#include <stdint.h>\nint main(void){return 0;}" | gcc -x c -o /dev/null -' gcc libc6-dev
 need 'command -v xz' xz-utils
 need 'command -v make' make
-need 'command -v clang-19' clang-19 # compiles the test programs of the virtual shader cores, for them and for the host
+# compiles the test programs of the virtual shader cores, for the cores and for the host
+need 'command -v clang-19' clang-19
 need 'command -v ld.lld-19' lld-19
-need 'ldconfig -p | grep -q libusb-1.0.so.0' libusb-1.0-0 # pyusb needs it
+# pyusb needs it
+need 'ldconfig -p | grep -q libusb-1.0.so.0' libusb-1.0-0
 
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then
@@ -28,7 +32,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-  echo "setup: ringup needs Python 3.11 or newer, $PYTHON is $("$PYTHON" --version); name another with PYTHON=..." >&2
+  echo "setup: ringup needs Python 3.11 or newer, $PYTHON is $("$PYTHON" --version); set PYTHON to another one" >&2
   exit 1
 }
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"

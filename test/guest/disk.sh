@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A disk for the guest, of root.sh's root, setup.sh's modules and the amdgpu firmware. Whole or not at all, and left alone while nothing changed.
+# Make a disk for the guest from root.sh's root directory, setup.sh's kernel modules and the amdgpu firmware. An
+# interrupted run leaves no partial disk. Nothing is done if the disk is up to date.
 set -euo pipefail
 [ $# = 4 ] || {
   echo "usage: disk.sh IMAGE ROOT KERNEL FIRMWARE" >&2
@@ -12,12 +13,14 @@ made() { [ -e "$IMAGE" ] && [ "$(cat "$IMAGE.of" 2>/dev/null)" = "$WANTED" ]; }
 
 made && exit 0
 exec 9>"$IMAGE.lock"
-flock 9 # two makers at once: the second finds what the first made
+# if another run made the disk meanwhile, there is nothing to do
+flock 9
 made && exit 0
 WORK=$(mktemp -d "$IMAGE.XXXXXX")
 trap 'rm -rf "$WORK"' EXIT
 {
-  cp -al "$ROOT" "$WORK/tree" 2>/dev/null || { rm -rf "$WORK/tree" && cp -a "$ROOT" "$WORK/tree"; } # of names, or of files
+  # hard links if possible, else copies
+  cp -al "$ROOT" "$WORK/tree" 2>/dev/null || { rm -rf "$WORK/tree" && cp -a "$ROOT" "$WORK/tree"; }
   mkdir -p "$WORK/tree/usr/lib/firmware" "$WORK/tree/run/guest"
   cp -a "$KERNEL/lib/modules" "$WORK/tree/usr/lib/modules"
   cp -a "$FIRMWARE/lib/firmware/amdgpu" "$WORK/tree/usr/lib/firmware/amdgpu"

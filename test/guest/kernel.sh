@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds a small kernel with IOMMUFD for the guest, from the distribution's source package: a quarter of an hour on two cores, once.
+# Build a small kernel with IOMMUFD for the guest from the distribution's source package, once. It takes a quarter of an
+# hour on two cores.
 set -euo pipefail
-FOLDER=${1:?usage: kernel.sh FOLDER} # the image comes to lie there as bzImage
+# the folder of the image, bzImage
+FOLDER=${1:?usage: kernel.sh FOLDER}
 SOURCE=linux-source-6.12
 CONFIG=$(dirname "$(readlink -f "$0")")/kernel.config
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# What the emulated guest needs: the emulator and small tools from the distribution, a kernel package unpacked into a folder. Safe to run again.
+# Set up what the emulated guest needs: install the emulator and small tools from the distribution, and unpack a kernel
+# package into a folder. It may be run again.
 set -euo pipefail
 FOLDER=${1:?usage: setup.sh FOLDER}
-KERNEL=linux-image-6.12-amd64 # of Debian 12's security archive; what it depends on is the kernel itself
+# a package of Debian 12's security archive that depends on the kernel itself
+KERNEL=linux-image-6.12-amd64
 
 missing=()
-need() { # need TEST PACKAGE...: note the packages when the test fails
+# need TEST PACKAGE...: remember the packages if the test fails
+need() {
   local test=$1
   shift
   eval "$test" >/dev/null 2>&1 || missing+=("$@")

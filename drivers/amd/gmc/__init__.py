@@ -1,4 +1,4 @@
-"""The memory controller: hubs, address spaces in them, page tables, page faults.
+"""The memory controller: VM hubs and their address spaces, page tables, page faults.
 
 Imports `bus` alone.
 """

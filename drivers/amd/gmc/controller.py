@@ -1,8 +1,8 @@
-"""The memory controller of a Radeon: both hubs, the VM contexts in them, TLB flushes and page faults.
+"""The memory controller of a Radeon: both VM hubs, their VM contexts, TLB flushes and page faults.
 
-MMHUB serves the security processor, SMU, interrupts and video; the graphics core's hub serves compute and SDMA and
-answers only once the graphics core has booted. Contexts are set on both; what is set before the graphics core is up
-reaches its hub in `start_gfxhub`. Source: amdgpu gmc_v11_0.c, gfx_v11_0.c (gfx_v11_0_gfxhub_enable).
+MMHUB serves the security processor, SMU, interrupts and video. The graphics core's hub (GFXHUB) serves compute and
+SDMA, and answers only after the graphics core has booted. Contexts are set on both hubs. Those that are set before the
+graphics core is up reach its hub in `start_gfxhub`. Source: amdgpu gmc_v11_0.c, gfx_v11_0.c (gfx_v11_0_gfxhub_enable).
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from ringup.drivers.amd.gmc.faults import GFXHUB, MMHUB, Fault
 from ringup.drivers.amd.gmc.hub import Apertures, Context, Hub
 from ringup.drivers.amd.gmc.words import gfxhub_words, mmhub_words
 
-WALK_DEPTH = 3  # levels below the root directory of a four-level table
+# the levels below the root directory of a four-level table
+WALK_DEPTH = 3
 
 
 class Gmc:
     """Both hubs of one card. `flush_hdp` makes the CPU's writes to VRAM visible to the card.
 
-    `scratch_pa` is an unused page of VRAM, `default_bus_addr` one of host memory: stray accesses go there.
+    `scratch_pa` is an unused page of VRAM, `default_bus_addr` an unused page of host memory. The hubs redirect stray
+    accesses to them.
     """
 
     def __init__(
@@ -44,35 +46,37 @@ class Gmc:
 
     @property
     def fb_base(self) -> int:
-        """VRAM's first byte as VMID 0 and the firmware processors see it."""
+        """The address of VRAM's first byte for VMID 0 and the firmware processors."""
         return self.apertures.fb_base
 
     @property
     def fb_offset(self) -> int:
-        """What page tables add to a vram_pa."""
+        """The offset that page tables add to a vram_pa."""
         return self.apertures.fb_offset
 
     def start_mmhub(self) -> None:
-        """Bring up MMHUB; needs nothing else up."""
+        """Bring up MMHUB. No other block needs to be up."""
         self._start(self._mmhub)
 
     def start_gfxhub(self) -> None:
-        """Bring up the graphics core's hub; its firmware must have booted."""
+        """Bring up the graphics core's hub. The graphics core's firmware must have booted."""
         gc, words = self._gfxhub.block, self._gfxhub.words
-        if self._gfxhub.fb_base != self.fb_base:  # both hubs must agree where VRAM is
+        # both hubs must have VRAM at the same address
+        if self._gfxhub.fb_base != self.fb_base:
             mm = self._mmhub
             gc.write(words.fb_location.at(gc.version)(int(mm.block.read(mm.words.fb_location))))
             gc.write(words.fb_location_top.at(gc.version)(int(mm.block.read(mm.words.fb_location_top))))
         self._start(self._gfxhub)
-        gc.update(CP_DEBUG, cpg_utcl1_error_halt_disable=1)  # the command processor goes on after a fault
+        # the command processor continues after a fault
+        gc.update(CP_DEBUG, cpg_utcl1_error_halt_disable=1)
 
     def stop_gfxhub(self) -> None:
-        """Switch the graphics core's hub off, or forget it when the core was reset; twice is harmless."""
+        """Switch the graphics core's hub off. May be called twice, and after a reset of the graphics core."""
         if self._up.pop(GFXHUB, None):
             self._gfxhub.stop()
 
     def stop(self) -> None:
-        """Switch both hubs off; twice is harmless."""
+        """Switch both hubs off. May be called twice."""
         self.stop_gfxhub()
         if self._up.pop(MMHUB, None):
             self._mmhub.stop()
@@ -89,10 +93,10 @@ class Gmc:
     def set_context(
         self, vmid: int, root_pa: int, first_page: int = 0, last_page: int = gmc_hub.LAST_PAGE, depth: int = WALK_DEPTH
     ) -> None:
-        """Set a VMID's page tables on every hub: now, and on a hub that comes up later.
+        """Set a VMID's page tables on every hub that is up, and on a hub that comes up later.
 
-        `root_pa`: vram_pa of the root directory, whose first entry is for `first_page`; pages are 4 KiB, the last one
-        included.
+        `root_pa`: vram_pa of the root directory, whose first entry is for `first_page`. Pages have 4 KiB. `last_page`
+        is included.
         """
         _check_vmid(vmid)
         if root_pa % 4096:
@@ -113,7 +117,7 @@ class Gmc:
         self.flush_tlb(vmid)
 
     def flush_tlb(self, vmid: int) -> None:
-        """Drop every cached translation of `vmid` on the hubs that are up.
+        """Invalidate every cached translation of `vmid` on the hubs that are up.
 
         The CPU's writes to page tables in VRAM are flushed first.
         """
@@ -123,7 +127,9 @@ class Gmc:
             hub.flush(vmid)
 
     def read_fault(self, hub: str) -> Fault | None:
-        """Return and clear the fault that `hub` ("mmhub", "gfxhub") holds; None without one, or if the hub is down."""
+        """Return the fault that `hub` ("mmhub", "gfxhub") holds, and clear it. None if there is none or the hub is
+        down.
+        """
         if hub not in (MMHUB, GFXHUB):
             raise ValueError(f"the hubs are {MMHUB} and {GFXHUB}, not {hub!r}")
         up = self._up.get(hub)

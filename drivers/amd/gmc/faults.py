@@ -1,4 +1,4 @@
-"""A page fault as a memory hub reports it: the address, the client, and the cause.
+"""The page faults that a VM hub reports: the address, the client and the cause.
 
 Source: amdgpu gmc_v11_0.c, gmc_v11_0_process_interrupt; gfxhub_v3_0.c, gfxhub_v12_0.c, mmhub_v3_0.c, mmhub_v4_1_0.c,
 the client tables.
@@ -67,10 +67,10 @@ _CLIENTS: dict[tuple[str, int], tuple[Mapping[int, str], Mapping[int, str]]] = {
 
 
 class Fault(NamedTuple):
-    """A page fault. `gpu_va` is the page's first byte; `more`: others followed that the hub did not record.
+    """A page fault. `gpu_va`: the address of the page. `more`: other faults followed, which the hub did not record.
 
-    `permission` is the hub's field of refused rights, `walker_error` its field of what stopped the walk; each is 0 if
-    it was not the cause.
+    `permission` and `walker_error` are the hub's fields for refused permissions and for the error that stopped the
+    walk. Each is 0 if it was not the cause.
     """
 
     hub: str
@@ -100,13 +100,13 @@ class Fault(NamedTuple):
 
 
 def client_name(hub: str, version: Version, client_id: int, *, write: bool) -> str:
-    """Return the client's name, `client 0x…` for one that no table has."""
+    """Return the client's name; `client 0x…` if it is not in our tables."""
     read_names, write_names = _CLIENTS.get((hub, version[0]), ({}, {}))
     return (write_names if write else read_names).get(client_id) or f"client {client_id:#x}"
 
 
 def decode(hub: str, version: Version, status: FaultStatus, page_number: int) -> Fault:
-    """Decode a hub's fault status; `page_number` is its fault address register, in pages of 4 KiB."""
+    """Decode a hub's fault status. `page_number` is the value of its fault address register, in pages of 4 KiB."""
     write = bool(status.rw)
     return Fault(
         hub=hub,

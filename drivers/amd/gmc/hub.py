@@ -1,8 +1,8 @@
-"""One memory hub: apertures, TLBs, the sixteen VM contexts, the invalidation engine and the fault registers.
+"""One VM hub: apertures, TLBs, the sixteen VM contexts, the invalidation engine and the fault registers.
 
-A hub translates its clients' addresses: VMID 0 reaches VRAM through the frame buffer aperture without tables, all other
-addresses go through the tables of their context. Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v3_0_3.c,
-mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c.
+A hub translates the addresses of its clients. VMID 0 reaches VRAM through the frame buffer aperture, without page
+tables. All other addresses are translated by the page tables of their context. Source: amdgpu mmhub_v3_0.c,
+gfxhub_v3_0.c, gfxhub_v3_0_3.c, mmhub_v4_1_0.c, gfxhub_v12_0.c; gmc_v11_0.c.
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ from ringup.firmware.stated import within
 
 CONTEXTS = 16
 ENGINES = 18
-TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h
-APERTURE_SHIFT = 18  # the system aperture is given in units of 256 KiB
-LOCATION_SHIFT = 24  # the frame buffer's place, its offset and AGP in units of 16 MiB
+# TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h
+TIMEOUT_US = 100_000
+# the registers of the system aperture count in units of 256 KiB
+APERTURE_SHIFT = 18
+# the registers of the frame buffer's location, its offset and AGP count in units of 16 MiB
+LOCATION_SHIFT = 24
 PAGE_SHIFT = 12
-LAST_PAGE = (1 << 36) - 1  # of the 48 bit address space
-# an invalidation engine's range: all pages its 37 bits can name. Source: gfxhub_v3_0_program_invalidation
+# of the 48 bit address space
+LAST_PAGE = (1 << 36) - 1
+# the range of an invalidation engine: all pages that its 37 bits can name. Source: gfxhub_v3_0_program_invalidation
 EVERY_PAGE = 0x1F_FFFF_FFFF
-MTYPE_UC = 3  # Source: navi10_enum.h, soc24_enum.h, enum MTYPE
-# reset values that the driver starts from; some versions differ in fields that are set below. Source: mmhub_v3_0.c,
-# regMMVM_L2_CNTL*_DEFAULT
+# Source: navi10_enum.h, soc24_enum.h, enum MTYPE
+MTYPE_UC = 3
+# the reset values, of which the driver changes some fields. Where versions differ, it sets the field. Source:
+# mmhub_v3_0.c, regMMVM_L2_CNTL*_DEFAULT
 L2_CNTL3, L2_CNTL4, L2_CNTL5 = 0x8010_0007, 0x0000_00C1, 0x0000_3FE0
 _FAULT_KINDS = ("range", "dummy_page", "pde0", "valid", "read", "write", "execute")
-# both at once: a fault is reported and answered from the default page, so that one bad access does not stop the memory
-# path
+# a context has both: a fault is reported, and the access goes to the default page. So one wrong access does not stop
+# the memory path
 _REPORTED = {f"{kind}_protection_fault_enable_interrupt": 1 for kind in _FAULT_KINDS}
 _DEFAULTED = {f"{kind}_protection_fault_enable_default": 1 for kind in _FAULT_KINDS}
 _HUB_DEFAULTED = _DEFAULTED | {
@@ -45,11 +50,11 @@ _HUB_DEFAULTED = _DEFAULTED | {
 
 @dataclass(frozen=True, slots=True)
 class Apertures:
-    """Where VRAM lies for the hubs, and their pages for stray accesses. All in bytes.
+    """Where the hubs see VRAM, and their pages for stray accesses. All values are in bytes.
 
-    `fb_base`: address of VRAM's first byte for VMID 0; `fb_offset`: what is added to a vram_pa in tables and table
-    bases; `scratch_pa`: a page of VRAM for accesses outside all apertures; `default_bus_addr`: a page of host memory
-    for accesses that faulted.
+    `fb_base`: the address of VRAM's first byte for VMID 0. `fb_offset`: the offset that is added to a vram_pa in page
+    tables and in their base registers. `scratch_pa`: a page of VRAM for accesses outside all apertures.
+    `default_bus_addr`: a page of host memory for accesses that faulted.
     """
 
     fb_base: int
@@ -59,7 +64,9 @@ class Apertures:
     default_bus_addr: int
 
     def __post_init__(self) -> None:
-        """Refuse values from the firmware's registers that are impossible for memory of this size."""
+        """Raise an error for values that are impossible with this amount of memory. They come from registers that the
+        firmware set.
+        """
         most = (LAST_PAGE + 1 << PAGE_SHIFT) - self.vram_bytes
         for name, value in (("MC_VM_FB_LOCATION_BASE", self.fb_base), ("MC_VM_FB_OFFSET", self.fb_offset)):
             within(
@@ -73,8 +80,8 @@ class Apertures:
 
 
 class Context(NamedTuple):
-    """Page tables of a VMID: the root directory's place in VRAM, the pages it covers, how many levels lie below it (3:
-    four levels).
+    """The page tables of a VMID: the root directory's address in VRAM, the pages that it covers, and the number of
+    levels below it (`depth` 3 is four levels).
     """
 
     root_pa: int
@@ -84,8 +91,8 @@ class Context(NamedTuple):
 
 
 class Hub:
-    """One hub. `semaphore`: the semaphore of its engine must be held during an invalidation (MMHUB), or power gating
-    may lose the answer.
+    """One hub. `semaphore`: whether the driver must hold the semaphore of its engine during an invalidation, as on
+    MMHUB. Otherwise power gating may lose the acknowledgement.
     """
 
     def __init__(self, name: str, block: Block, words: HubWords, *, semaphore: bool) -> None:
@@ -101,30 +108,32 @@ class Hub:
 
     @property
     def fb_base(self) -> int:
-        """Where the card's firmware put VRAM in this hub's address space."""
+        """The address at which the card's firmware put VRAM in this hub's address space."""
         return int(self.block.read(self.words.fb_location).fb_base) << LOCATION_SHIFT
 
     @property
     def fb_offset(self) -> int:
-        """What is added to an offset in VRAM in tables."""
+        """The offset that page tables add to an offset in VRAM."""
         return int(self.block.read(self.words.fb_offset).fb_offset) << LOCATION_SHIFT
 
     def start(self, apertures: Apertures) -> None:
-        """Set apertures, TLBs, cache and faults; every context is off until `set_context`."""
-        if self._semaphore:  # an owner that died while it flushed holds it still
+        """Set up apertures, TLBs, cache and faults. All contexts are off until `set_context`."""
+        # an owner that died during a flush still holds the semaphore
+        if self._semaphore:
             self.block.write(self.words.invalidate_sem.at(self.block.version)(semaphore=0))
         self._start_apertures(apertures)
         self._start_cache()
         self._disable_contexts()
         self._disable_identity()
         self._start_engines()
-        # an earlier owner's fault goes too: the hub keeps the first one only
+        # also clear the fault of an earlier owner: a hub holds only the first fault
         self.block.update(self.words.fault_cntl, **_HUB_DEFAULTED, clear_protection_fault_status_addr=1)
 
     def _start_apertures(self, apertures: Apertures) -> None:
         block, words = self.block, self.words
         block.write(words.agp_base.at(block.version)(0))
-        block.write(words.agp_bot.at(block.version)(agp_bot=0xFF_FFFF))  # bottom above top: there is no AGP aperture
+        # the bottom is above the top: there is no AGP aperture
+        block.write(words.agp_bot.at(block.version)(agp_bot=0xFF_FFFF))
         block.write(words.agp_top.at(block.version)(0))
         fb_end = apertures.fb_base + apertures.vram_bytes - 1
         block.write(words.aperture_low.at(block.version)(logical_addr=apertures.fb_base >> APERTURE_SHIFT))
@@ -162,16 +171,16 @@ class Hub:
         block.write(words.l2_cntl5.at(block.version)(L2_CNTL5, l2_cache_smallk_fragment_size=0))
 
     def _disable_identity(self) -> None:
-        """Low above high: no context is mapped one to one."""
+        """Set the low end of the identity aperture above its high end: no address is mapped one to one."""
         self._write_pair(self.words.identity_low, LAST_PAGE)
         self._write_pair(self.words.identity_high, 0)
         self._write_pair(self.words.identity_offset, 0)
 
     def _start_engines(self) -> None:
-        """Set the range of every invalidation engine to all pages. Low and high halves follow one another.
+        """Set the range of every invalidation engine to all pages. The registers of the low and high halves alternate.
 
-        A process that died while it held the engine's semaphore left it taken. The engine belongs to this driver now,
-        so the semaphore is released.
+        A process that died may still hold the engine's semaphore. The engine belongs to this driver now, so the
+        semaphore is released.
         """
         halves = (EVERY_PAGE & 0xFFFF_FFFF, EVERY_PAGE >> 32)
         self.block.registers.write_run(self.block.address(self.words.engine_range[0]), halves * ENGINES)
@@ -182,14 +191,16 @@ class Hub:
         self.block.registers.write_run(self.block.address(self.words.context_cntl), (0,) * CONTEXTS)
 
     def stop(self) -> None:
-        """Switch contexts, TLBs and cache off; VMID 0 still reaches VRAM. Source: mmhub_v3_0_gart_disable."""
+        """Switch contexts, TLBs and cache off. VMID 0 still reaches VRAM. Source: mmhub_v3_0_gart_disable."""
         self._disable_contexts()
         self.block.update(self.words.l1_tlb_cntl, enable_l1_tlb=0, enable_advanced_driver_model=0)
         self.block.update(self.words.l2_cntl, enable_l2_cache=0)
         self.block.write(self.words.l2_cntl3.at(self.block.version)(0))
 
     def set_context(self, vmid: int, context: Context, fb_offset: int) -> None:
-        """Set a VMID's page tables. ORDER: the enable comes after what it enables; the caller flushes."""
+        """Set a VMID's page tables. The caller then flushes the TLB. ORDER: the enable bit comes after the base and the
+        range.
+        """
         words, version, tables = self.words, self.block.version, vmid * self._table_step
         self._write_pair(words.table_base, context.root_pa + fb_offset | AMDGPU_PTE_VALID, tables)
         self._write_pair(words.table_start, context.first_page, tables)
@@ -197,15 +208,17 @@ class Hub:
         control = words.context_cntl.at(version)(
             enable_context=1,
             page_table_depth=context.depth,
-            page_table_block_size=0,  # 512 entries a table: log2 less 9
-            retry_permission_or_invalid_page_fault=0,  # a fault is final; nobody fills tables behind it
+            # log2 of the entries of a table, minus 9: 512 entries
+            page_table_block_size=0,
+            # a fault is final: the driver does not fill page tables after a fault
+            retry_permission_or_invalid_page_fault=0,
             **_REPORTED,
             **_DEFAULTED,
         )
         self.block.write(control, vmid * self._context_step)
 
     def context(self, vmid: int) -> tuple[MMVM_CONTEXT0_CNTL | GCVM_CONTEXT0_CNTL, int]:
-        """Return a VMID's control register and table base; nothing is changed."""
+        """Return a VMID's control register and table base. Nothing is changed."""
         control = self.block.read(self.words.context_cntl, vmid * self._context_step)
         return control, self.block.read_pair(*self.words.table_base, vmid * self._table_step)
 
@@ -214,7 +227,7 @@ class Hub:
         self.block.write(self.words.context_cntl.at(self.block.version)(0), vmid * self._context_step)
 
     def flush(self, vmid: int) -> None:
-        """Drop every cached translation of a VMID. Raises `DeviceTimeout` when the hub does not acknowledge."""
+        """Invalidate every cached translation of a VMID. Raises `DeviceTimeout` if the hub does not acknowledge."""
         doing = f"flushing the TLB of vmid {vmid} on {self.name}"
         if self._semaphore:
             self._take(doing)
@@ -222,23 +235,27 @@ class Hub:
             self._invalidate(vmid, doing)
         except BaseException:
             if self._semaphore:
-                with suppress(RingupError):  # hides nothing that went wrong before
+                # the first error is raised, not a later one
+                with suppress(RingupError):
                     self._release()
             raise
         if self._semaphore:
             self._release()
-            # MMHUB alone keeps translations of some clients in a private cache
+            # only MMHUB keeps translations of some clients in a private cache
             self.block.update(MMVM_L2_BANK_SELECT_RESERVED_CID2, reserved_cache_private_invalidation=1)
-            self.block.read(MMVM_L2_BANK_SELECT_RESERVED_CID2)  # the read returns when the invalidation is done
+            # the read returns when the invalidation is done
+            self.block.read(MMVM_L2_BANK_SELECT_RESERVED_CID2)
 
     def _take(self, doing: str) -> None:
-        """Take the engine's semaphore. Only this driver uses the engine, so a semaphore that an interrupted flush left
-        taken is released first.
+        """Take the engine's semaphore. Only this driver uses the engine, so a semaphore that an interrupted flush still
+        holds is released first.
         """
         if self._taken:
             self._release()
-        self._taken = True  # ORDER: before the read that takes it, whose answer may be lost
-        self.block.wait(  # it reads 1 to the one who gets it
+        # ORDER: set before the read that takes the semaphore, because the read's value may be lost
+        self._taken = True
+        # the read returns 1 if it took the semaphore
+        self.block.wait(
             self.words.invalidate_sem,
             lambda sem: bool(sem.semaphore),
             TIMEOUT_US,
@@ -267,7 +284,7 @@ class Hub:
         )
 
     def kept_fault(self) -> gmc_faults.Fault | None:
-        """Return the fault that the hub holds, without clearing it; None when there is none."""
+        """Return the fault that the hub holds, without clearing it. None if there is none."""
         words, block = self.words, self.block
         # QUIRK: the first read may come before the register is up to date. Source: gmc_v11_0.c
         block.read(words.fault_status)
@@ -277,7 +294,7 @@ class Hub:
         return gmc_faults.decode(self.name, block.version, status, block.read_pair(*words.fault_address))
 
     def read_fault(self) -> gmc_faults.Fault | None:
-        """Return the fault that the hub holds and clear it, so that it records the next; None when there is none."""
+        """Return the fault that the hub holds, and clear it, so that the hub records the next. None without a fault."""
         fault = self.kept_fault()
         if fault is not None:
             self.block.update(self.words.fault_cntl, clear_protection_fault_status_addr=1)

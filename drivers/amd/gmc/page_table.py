@@ -1,11 +1,11 @@
-"""Page tables of one address space of a Radeon: four levels of 4 KiB tables in VRAM, 9 bits of the address each, 48
-bits in all.
+"""The page tables of one address space of a Radeon: four levels of 4 KiB tables in VRAM. Each level translates 9 bits
+of the address; an address has 48 bits.
 
-The tables are ours and the walker only reads them. We keep a copy of each, so that nothing is read back over the bus;
-what changes goes out in runs of entries. A translation cache may hold what was valid before: `map` and `unmap` say so,
-and pages of tables that fell out of use are given back by `settle`, after the caller's flush. Source: amdgpu
-amdgpu_vm_pt.c (levels, huge pages, fragments), amdgpu_vm.c (when to flush, tables cleared and committed before they are
-linked).
+Only the driver writes the tables; the card's walker reads them. The driver keeps a copy of each table, so that it never
+reads back over the bus, and writes changes as runs of entries. A TLB may still hold translations that were valid
+before: `map` and `unmap` return whether it may. After the caller's flush, `settle` frees the pages of tables that are
+no longer used. Source: amdgpu amdgpu_vm_pt.c (levels, huge pages, fragments), amdgpu_vm.c (when to flush; tables are
+cleared and committed before they are linked).
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from ringup.drivers.amd.gmc.pte import (
 from ringup.errors import DeviceFault, OutOfMemory
 from ringup.firmware.stated import named, pattern
 
-PTB_BYTES = SPAN_BYTES[AMDGPU_VM_PDB0]  # what a page table covers
+# the address range of a page table (PTB)
+PTB_BYTES = SPAN_BYTES[AMDGPU_VM_PDB0]
 VA_END = 1 << ADDRESS_BITS
 LEVEL_NAMES = {AMDGPU_VM_PDB2: "PDB2", AMDGPU_VM_PDB1: "PDB1", AMDGPU_VM_PDB0: "PDB0", AMDGPU_VM_PTB: "PTB"}
-SPLITS = 4  # tables an operation may need to cut a leaf of 1 GiB at both its ends
+# the tables that an operation may need to split a leaf of 1 GiB at both ends of a range
+SPLITS = 4
 Run = tuple[int, int]  # address, size in bytes
 
 
 class TableMemory(Protocol):
-    """VRAM as the CPU reaches it. A write of one entry (8 bytes, aligned) must not tear."""
+    """The CPU's access to VRAM. A write of one entry (8 bytes, aligned) must be atomic."""
 
     def write(self, vram_pa: int, data: bytes) -> None:
         """Store bytes in VRAM."""
@@ -55,8 +57,8 @@ class TableMemory(Protocol):
 
 
 class Leaf(NamedTuple):
-    """A page as the walker finds it. `address`: vram_pa or bus_addr of its first byte; `fragment_bytes`: what the
-    caches may hold as one.
+    """A page that a walk finds. `address`: vram_pa or bus_addr of its first byte. `fragment_bytes`: the range that a
+    TLB may hold as one translation.
     """
 
     gpu_va: int
@@ -69,29 +71,33 @@ class Leaf(NamedTuple):
 
 
 class Table:
-    """Our copy of one table."""
+    """The driver's copy of one table."""
 
     __slots__ = ("children", "entries", "fresh", "gone", "level", "live", "vram_pa")
 
     def __init__(self, vram_pa: int, level: int, entries: array[int], live: int) -> None:
         self.vram_pa, self.level, self.entries = vram_pa, level, entries
-        self.live = live  # valid entries
+        # how many entries are valid
+        self.live = live
         self.children: dict[int, Table] = {}
-        self.fresh = True  # not yet in VRAM, and nothing leads to it
-        self.gone = False  # nothing leads to it any more
+        # it is not in VRAM yet, and no entry points to it
+        self.fresh = True
+        # no entry points to it any more
+        self.gone = False
 
 
 def _nothing() -> None:
-    """Order by itself: memory that takes writes one after the other."""
+    """Do nothing: the barrier for memory that keeps the order of writes by itself."""
 
 
 class PageTables:
-    """One address space. `root_pa`: a page of the caller's for the root, else one of `alloc_page`.
+    """The page tables of one address space. `root_pa`: a page for the root that belongs to the caller; by default
+    `alloc_page` gives one.
 
-    `alloc_page` gives vram_pa of a 4 KiB page that the CPU reaches, `free_page` takes it back. `vram_base` is the
-    physical address of VRAM's first byte as entries hold it (MMMC_VM_FB_OFFSET). `barrier` makes earlier writes reach
-    VRAM before later ones (an HDP flush). After `map` and `unmap` the caller makes the writes reach VRAM once more,
-    flushes translations if they return true, then calls `settle`.
+    `alloc_page` returns the vram_pa of a 4 KiB page that the CPU reaches. `free_page` frees such a page. `vram_base` is
+    the address of VRAM's first byte in entries (MMMC_VM_FB_OFFSET). `barrier` makes earlier writes reach VRAM before
+    later ones (an HDP flush). After `map` and `unmap`, the caller makes the writes reach VRAM, flushes the TLB if the
+    call returned True, then calls `settle`.
     """
 
     def __init__(
@@ -111,11 +117,16 @@ class PageTables:
         self._owns_root = root_pa is None
         self._spare: list[int] = []
         self._retired: list[int] = []
-        self._dirty: list[tuple[Table, int, int]] = []  # entries to write: table, first, how many
-        self._fresh: list[Table] = []  # tables to write whole
-        self._flags: dict[tuple[Kind, bool, bool, bool], tuple[int, ...]] = {}  # of Format.leaf
+        # entries to write: table, first entry, how many
+        self._dirty: list[tuple[Table, int, int]] = []
+        # new tables, which are written as a whole
+        self._fresh: list[Table] = []
+        # cached results of Format.leaf
+        self._flags: dict[tuple[Kind, bool, bool, bool], tuple[int, ...]] = {}
+        # whether a TLB may hold translations that are no longer valid
         self._stale = False
-        self._ptb: Table  # that of the last page written
+        # the page table of the page that was mapped last
+        self._ptb: Table
         self._top_up()
         try:
             root = alloc_page() if root_pa is None else root_pa
@@ -133,7 +144,7 @@ class PageTables:
 
     @property
     def base(self) -> int:
-        """What CONTEXTn_PAGE_TABLE_BASE_ADDR takes (both halves). Source: amdgpu_gmc_pd_addr."""
+        """The value for CONTEXTn_PAGE_TABLE_BASE_ADDR (both halves). Source: amdgpu_gmc_pd_addr."""
         return int(PDE(self.vram_base + self._root.vram_pa, valid=1))
 
     @property
@@ -151,11 +162,11 @@ class PageTables:
         executable: bool = True,
         cached: bool = True,
     ) -> bool:
-        """Map pieces of memory one after the other from `gpu_va` up, over whatever was there. Everything is whole 4 KiB
-        pages.
+        """Map pieces of memory one after another, from `gpu_va` up. They replace earlier mappings. All pieces are whole
+        4 KiB pages.
 
-        Returns whether translations may be cached that no longer hold. Raises `OutOfMemory` when there is no page for a
-        table; the whole range is then unmapped, and what `map` says of flushing holds as if it had returned true.
+        Returns whether a TLB may hold translations that are no longer valid. Raises `OutOfMemory` if there is no page
+        for a table. The whole range is unmapped then, and the caller must flush as if the call had returned True.
         """
         pieces = self._checked(runs, kind)
         end = gpu_va + sum(size for _, size in pieces)
@@ -166,7 +177,8 @@ class PageTables:
             flags = self._flags[key] = self.row.leaf(kind, writable=writable, executable=executable, cached=cached)
         self._stale = False
         self._top_up()
-        self._clear(self._root, gpu_va, end)  # in our copy: VRAM goes from the old page to the new in one write
+        # only in the copy: in VRAM an entry changes from the old page to the new one by one write
+        self._clear(self._root, gpu_va, end)
         try:
             self._fill_all(gpu_va, pieces, flags)
         except OutOfMemory:
@@ -177,11 +189,11 @@ class PageTables:
         return self._stale
 
     def unmap(self, gpu_va: int, size_bytes: int) -> bool:
-        """Take every page of the range away; pages that reach beyond it are cut. Returns whether anything was mapped
-        there.
+        """Unmap every page of the range. Pages that extend beyond it are split. Returns whether anything was mapped in
+        the range.
 
-        Cutting a large page takes up to four tables: `OutOfMemory` where there are none, part of the range being
-        unmapped.
+        Splitting large pages needs up to four tables. Raises `OutOfMemory` if there are none; part of the range is
+        unmapped then.
         """
         self._check(gpu_va, gpu_va + size_bytes)
         self._stale = False
@@ -194,17 +206,17 @@ class PageTables:
         return self._stale
 
     def settle(self) -> None:
-        """Give back pages of tables that went out of use. Only after a flush of this address space's translations."""
+        """Free the pages of tables that are no longer used. Call it only after a TLB flush of this address space."""
         self._give_back(self._retired)
 
     def walk(self, gpu_va: int) -> Leaf | None:
-        """Find the page of an address as the card does, in VRAM itself; None when the walk ends at an entry that is not
-        valid.
+        """Find the page of an address as the card does, by a walk through the tables in VRAM. None if the walk ends at
+        an entry that is not valid.
         """
         return walk(self._vram.read, self.row, self._root.vram_pa, self.vram_base, gpu_va, 1 << ADDRESS_BITS)
 
     def close(self) -> None:
-        """Give every page back. The hubs must have been told to forget the root before. Twice is harmless."""
+        """Free all pages. No hub may use the root any more. May be called twice."""
         if self._root.gone:
             return
         self._retire(self._root)
@@ -214,14 +226,15 @@ class PageTables:
         self._give_back(self._spare)
 
     def _checked(self, runs: Iterable[Run], kind: Kind) -> list[Run]:
-        """Check pieces and join neighbours; return them with physical addresses."""
+        """Check pieces and join adjacent ones. Return them with the addresses for entries."""
         pieces: list[Run] = []
         base = self.vram_base if kind == "vram" else 0
         limit = 1 << (ADDRESS_BITS if kind == "vram" else self.row.bus_bits)
         for address, size in runs:
             if address % PAGE_BYTES or size % PAGE_BYTES or size <= 0 or address < 0 or address + size > limit:
                 raise ValueError(
-                    f"a piece to map is whole pages of 4 KiB below {limit:#x} ({kind}), not {size:#x} bytes at {address:#x}"
+                    f"a piece to map is whole pages of 4 KiB below {limit:#x} ({kind}),"
+                    f" not {size:#x} bytes at {address:#x}"
                 )
             if pieces and sum(pieces[-1]) == base + address:
                 pieces[-1] = (pieces[-1][0], pieces[-1][1] + size)
@@ -236,13 +249,15 @@ class PageTables:
             raise ValueError(f"a range is whole pages of 4 KiB below {VA_END:#x}, not {gpu_va:#x} to {end:#x}")
 
     def _top_up(self) -> None:
-        """Hold as many pages as cutting leaves can take, so that nothing fails half way through that."""
+        """Allocate as many spare pages as splits of leaves can need, so that an operation does not fail between two
+        splits.
+        """
         while len(self._spare) < SPLITS:
             self._spare.append(self._alloc_page())
 
     def _fill_all(self, gpu_va: int, pieces: list[Run], flags: tuple[int, ...]) -> None:
-        """Map pieces one after the other; those that end in the page table of the one before take no walk from the
-        root.
+        """Map pieces one after another. A piece that ends in the page table of the piece before it needs no walk from
+        the root.
         """
         ptb_end = gpu_va
         for address, size in pieces:
@@ -254,15 +269,15 @@ class PageTables:
             gpu_va += size
 
     def _put(self, table: Table, gpu_va: int, address: int, count: int, flags: tuple[int, ...]) -> None:
-        """Fill entries, which are empty."""
+        """Fill empty entries of a table."""
         index = gpu_va // SPAN_BYTES[table.level] % ENTRIES
         table.live += count
         table.entries[index : index + count] = self._pages(table.level, gpu_va, address, count, flags[table.level])
         self._mark(table, index, count)
 
     def _fill(self, table: Table, gpu_va: int, address: int, size_bytes: int, flags: tuple[int, ...]) -> None:
-        """Map one piece that lies within `table`, over nothing: with its own entries where they fit exactly, else a
-        level down.
+        """Map one piece within `table`, where nothing is mapped: by entries of `table` where whole entries fit, else by
+        tables below it.
         """
         level, span = table.level, SPAN_BYTES[table.level]
         is_leaf_level = level >= self.row.largest_leaf
@@ -282,7 +297,7 @@ class PageTables:
             address += step
 
     def _clear(self, table: Table, gpu_va: int, end: int) -> None:
-        """Empty a range that lies within `table`; tables that become empty go."""
+        """Clear a range within `table`. Tables that become empty are retired."""
         span = SPAN_BYTES[table.level]
         while gpu_va < end:
             index = gpu_va // span % ENTRIES
@@ -300,7 +315,7 @@ class PageTables:
             gpu_va += step
 
     def _drop(self, table: Table, index: int, count: int) -> None:
-        """Empty entries: cut fragments that reach beyond them, retire the tables below."""
+        """Clear entries: split fragments that extend beyond them, and retire the tables below them."""
         valid = count - table.entries[index : index + count].count(self.row.empty[table.level])
         if not valid:
             return
@@ -315,10 +330,10 @@ class PageTables:
         self._mark(table, index, count)
 
     def _cut(self, table: Table, index: int) -> None:
-        """Make no fragment reach over the boundary before entry `index`.
+        """Split the fragment that extends across the boundary before entry `index`, if there is one.
 
-        A fragment is a power of two, aligned, and lies within its table; a cache may answer for all of it after it saw
-        any entry of it.
+        The size of a fragment is a power of two. It is aligned and within one table. After a TLB has read one entry of
+        a fragment, it may translate all of the fragment.
         """
         if index == ENTRIES:
             return
@@ -332,22 +347,23 @@ class PageTables:
         flags = entry & ~(ADDRESS | FRAGMENT)
         address = table.entries[first] & ADDRESS
         for at, many in ((first, index - first), (index, first + count - index)):
-            # Only how the range is cut into aligned powers of two counts here; the address above the table does not
-            # change that.
+            # the offset in the table is enough here: the bits of the address above the table do not change how the
+            # range is divided into aligned powers of two
             pages = self._pages(table.level, at * span, address + (at - first) * span, many, flags)
             table.entries[at : at + many] = pages
         self._mark(table, first, count)
 
     def _pages(self, level: int, gpu_va: int, address: int, count: int, flags: int) -> array[int]:
-        """Build entries of contiguous memory, each with the largest fragment that is aligned in both address spaces and
-        inside the range.
+        """Build entries for contiguous memory. Each has the largest fragment that is aligned in both address spaces and
+        within the range.
         """
         span = SPAN_BYTES[level]
         if count == 1:
             return array("Q", (address | flags | self.row.fragments[PAGE_FRAGMENTS[level]],))
         pages = array("Q")
         rest = count * span
-        most = _lowest_bit(gpu_va ^ address)  # beyond this power of two the two addresses are never aligned together
+        # the two addresses are never both aligned to a larger power of two
+        most = _lowest_bit(gpu_va ^ address)
         while rest:
             fragment_bytes = min(_lowest_bit(gpu_va | address), 1 << rest.bit_length() - 1)
             size = rest - rest % most if fragment_bytes == most else fragment_bytes
@@ -359,7 +375,9 @@ class PageTables:
         return pages
 
     def _child(self, table: Table, index: int) -> Table:
-        """Return the table below an entry: there already, new, or cut out of the leaf that the entry is."""
+        """Return the table below an entry: the present one, or a new one. If the entry is a leaf, the new table maps
+        the same memory.
+        """
         child = table.children.get(index)
         if child is not None:
             return child
@@ -382,7 +400,7 @@ class PageTables:
         return child
 
     def _mark(self, table: Table, index: int, count: int) -> None:
-        """Note entries to write, in one go with those just before them."""
+        """Record entries to write. Entries directly after the last recorded ones extend that record."""
         if table.fresh:
             return
         if self._dirty:
@@ -398,8 +416,8 @@ class PageTables:
             self._retired.append(one.vram_pa)
 
     def _commit(self) -> None:
-        """Write what changed. ORDER: a table is whole in VRAM before the entry that leads to it, or a walk finds what
-        the page held before.
+        """Write all changes. ORDER: a table is complete in VRAM before the entry that points to it. Otherwise a walk
+        would read the old contents of the page.
         """
         for table in self._fresh:
             if not table.gone:
@@ -425,12 +443,12 @@ class PageTables:
 def walk(
     read: Callable[[int, int], bytes], row: Format, root_pa: int, vram_base: int, gpu_va: int, vram_bytes: int
 ) -> Leaf | None:
-    """Find the page of an address in tables whose root lies at `root_pa`; None when the walk ends at an entry that is
+    """Find the page of an address in the tables with the root at `root_pa`. None if the walk ends at an entry that is
     not valid.
 
-    `read(vram_pa, size_bytes)` gives bytes of VRAM, of which there are `vram_bytes`; `vram_base` is what entries hold
-    for its first one. Tables lie in VRAM. Raises `DeviceFault` that names level, entry and value for one that leads
-    where nothing is: the tables are damaged.
+    `read(vram_pa, size_bytes)` returns bytes of VRAM, which has `vram_bytes`. `vram_base`: the address of VRAM's first
+    byte in entries. Tables must be in VRAM. Raises `DeviceFault` for an entry that points outside the memory: then the
+    tables are damaged. The error names the level, the entry and its value.
     """
     table_pa = root_pa
     for level in LEVELS:
@@ -461,18 +479,18 @@ def walk(
                 bool(entry.executable),
             )
         if entry.system:
-            raise DeviceFault(f"{what}: it leads to a table in host memory, where no driver of these cards keeps any")
+            raise DeviceFault(f"{what}: it points to a table in host memory, where no driver of these cards has any")
         table_pa = (entry & PDE.address.mask) - vram_base
     return None
 
 
 def _family(table: Table) -> Iterator[Table]:
-    """Give a table and all below it."""
+    """Yield a table and all tables below it."""
     yield table
     for child in table.children.values():
         yield from _family(child)
 
 
 def _lowest_bit(number: int) -> int:
-    """Return the largest power of two that divides `number`, at most the address space."""
+    """Return the largest power of two that divides `number`, at most the size of the address space."""
     return (number | VA_END) & -(number | VA_END)

@@ -1,8 +1,8 @@
-"""Page table entries of the memory hubs, by generation: which bits make a page, a directory, an empty slot.
+"""The page table entries of VM hubs, by generation: the bits of a page, of a directory entry and of an empty entry.
 
-A directory entry can be a leaf (a page of 2 MiB or 1 GiB) when its P bit is set; it then has the bits of a page table
-entry. Source: amdgpu gmc_v11_0.c and gmc_v12_0.c, "PTE format" and "PDE format"; amdgpu_vm.h, AMDGPU_PTE_*;
-amdgpu_vm_pt.c, amdgpu_vm_pt_clear.
+If its P bit is set, a directory entry is a leaf: a page of 2 MiB or 1 GiB, with the bits of a page table entry. Source:
+amdgpu gmc_v11_0.c and gmc_v12_0.c, "PTE format" and "PDE format"; amdgpu_vm.h, AMDGPU_PTE_*; amdgpu_vm_pt.c,
+amdgpu_vm_pt_clear.
 """
 
 from __future__ import annotations
@@ -15,20 +15,25 @@ from ringup.autogen.layout import Field, Word
 
 Kind = Literal["vram", "host"]
 PAGE_BYTES = 4096
-ENTRIES = 512  # of a table: 9 bits of the address a level
+# of a table: 9 bits of the address a level
+ENTRIES = 512
 ENTRY_BYTES = 8
 TABLE_BYTES = ENTRIES * ENTRY_BYTES
 LEVELS = (AMDGPU_VM_PDB2, AMDGPU_VM_PDB1, AMDGPU_VM_PDB0, AMDGPU_VM_PTB)
-SPAN_BYTES = tuple(PAGE_BYTES * ENTRIES**above for above in (3, 2, 1, 0))  # what an entry of a level covers
-# fragment of a page of a level alone
+# the address range of an entry, by level
+SPAN_BYTES = tuple(PAGE_BYTES * ENTRIES**above for above in (3, 2, 1, 0))
+# the fragment that is one page, by level
 PAGE_FRAGMENTS = tuple((span // PAGE_BYTES).bit_length() - 1 for span in SPAN_BYTES)
-ADDRESS_BITS = 48  # of a virtual address, and of a physical one in an entry
-FRAGMENTS = 32  # values of the fragment field: 4 KiB << fragment
-MTYPE_UC = 3  # soc21_enum.h and soc24_enum.h, MTYPE
+# of a virtual address, and of a physical address in an entry
+ADDRESS_BITS = 48
+# the number of values of the fragment field; a fragment has 4 KiB << value
+FRAGMENTS = 32
+# soc21_enum.h and soc24_enum.h, MTYPE
+MTYPE_UC = 3
 
 
 class PTE_GFX11(Word, width=64):
-    """A page of GFX10 and 11: of 4 KiB in a PTB, larger in a directory with `pde_pte`."""
+    """A page of GFX10 and 11. It has 4 KiB in a PTB, and is larger in a directory, where `pde_pte` is set."""
 
     noalloc = Field(58)
     tf = Field(56)
@@ -48,7 +53,7 @@ class PTE_GFX11(Word, width=64):
 
 
 class PTE_GFX12(Word, width=64):
-    """A page of GFX12; `pde_pte` (IS_PTE) is set in every page, also in a PTB."""
+    """A page of GFX12. `pde_pte` (IS_PTE) is set in every page, also in a PTB."""
 
     pde_pte = Field(63)
     dcc = Field(58)
@@ -66,7 +71,7 @@ class PTE_GFX12(Word, width=64):
 
 
 class PDE(Word, width=64):
-    """A directory entry that leads to a table, of GFX10 to 12 (what they do not share stays zero here)."""
+    """A directory entry that points to a table, of GFX10 to 12. Fields that the generations do not share are zero."""
 
     address = Field(47, 6)
     snooped = Field(2)
@@ -81,21 +86,26 @@ VALID = PTE_GFX11.valid.mask
 
 @dataclass(frozen=True)
 class Format:
-    """What the entries of a generation look like. The masks above hold for every row."""
+    """The entries of one generation. The masks above are right for every generation."""
 
     name: str
     pte: type[PTE_GFX11] | type[PTE_GFX12]
-    last_level_marked: bool  # pages in a PTB carry `pde_pte` too
-    largest_leaf: int = AMDGPU_VM_PDB1  # the highest level whose entries may be pages
-    bus_bits: int = 44  # of a host address. Source: gmc_v11_0_sw_init and gmc_v12_0_sw_init, dma_set_mask_and_coherent
-    fragments: tuple[int, ...] = field(init=False)  # bits of every fragment value
-    empty: tuple[int, ...] = field(init=False)  # an entry that leads nowhere, by level
+    # whether pages in a PTB have `pde_pte` set too
+    last_level_marked: bool
+    # the highest level whose entries may be pages
+    largest_leaf: int = AMDGPU_VM_PDB1
+    # of a host address. Source: gmc_v11_0_sw_init and gmc_v12_0_sw_init, dma_set_mask_and_coherent
+    bus_bits: int = 44
+    # the bits of every value of the fragment field
+    fragments: tuple[int, ...] = field(init=False)
+    # an empty entry, by level
+    empty: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fragments", tuple(int(self.pte(fragment=i)) for i in range(FRAGMENTS)))
-        # QUIRK: what amdgpu keeps in empty slots: a directory's is a leaf that is not valid, so that a walk ends there;
-        # a page's is executable ("workaround for fault priority problem on GMC9", kept by it for every later
-        # generation).
+        # QUIRK: the empty entries are those of amdgpu. In a directory, it is a leaf that is not valid, so that a walk
+        # ends there. In a PTB, it is executable ("workaround for fault priority problem on GMC9"; amdgpu does so for
+        # every later generation).
         nothing, no_page = int(self.pte(pde_pte=1)), int(self.pte(executable=1))
         object.__setattr__(self, "empty", (nothing, nothing, nothing, no_page))
 
@@ -103,9 +113,9 @@ class Format:
         """Return the bits of a page without address and fragment, by level.
 
         `cached`: the card's L2 may keep lines until a release or acquire (MTYPE_NC, amdgpu's default for VRAM and host
-        memory alike); else it keeps none (MTYPE_UC, amdgpu's for coherent buffers). Host pages are snooped: the CPU's
-        caches answer. Source: amdgpu_ttm.c, amdgpu_ttm_tt_pde_flags; gmc_v11_0_map_mtype and gmc_v11_0_get_vm_pte;
-        kfd_svm.c, svm_range_get_pte_flags.
+        memory). Without it, L2 keeps no lines (MTYPE_UC, amdgpu's type for coherent buffers). Host pages are snooped:
+        the CPU's caches answer. Source: amdgpu_ttm.c, amdgpu_ttm_tt_pde_flags; gmc_v11_0_map_mtype and
+        gmc_v11_0_get_vm_pte; kfd_svm.c, svm_range_get_pte_flags.
         """
         host = kind == "host"
         page = self.pte(
@@ -121,7 +131,7 @@ class Format:
         return (marked, marked, marked, marked if self.last_level_marked else int(page))
 
     def is_page(self, entry: int, level: int) -> bool:
-        """Whether a valid entry of a table of `level` ends the walk."""
+        """Return whether a valid entry in a table of `level` is a page, so that the walk ends."""
         return level == AMDGPU_VM_PTB or bool(entry & self.pte.pde_pte.mask)
 
 

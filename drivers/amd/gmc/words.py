@@ -1,4 +1,4 @@
-"""Names of the memory hubs' registers: MMHUB and the graphics core's hub are one design under two prefixes.
+"""The registers of the VM hubs. MMHUB and the graphics core's hub are one design, with two prefixes of names.
 
 Source: amdgpu mmhub_v3_0.c, gfxhub_v3_0.c, gfxhub_v12_0.c.
 """
@@ -22,8 +22,8 @@ FaultStatus = (
 
 
 class HubWords(NamedTuple):
-    """The registers of a hub. Of what repeats, context 0 and engine 0 stand for all and the next one gives the
-    distance.
+    """The registers of a hub. Of the registers that repeat, only those of context 0 and engine 0 are listed. Those of
+    context 1 and engine 1 give the distance to the next one.
     """
 
     fb_location: type[mm.MMMC_VM_FB_LOCATION_BASE | gc.GCMC_VM_FB_LOCATION_BASE]
@@ -154,24 +154,20 @@ GFXHUB_WORDS = HubWords(
     fault_default=(gc.GCVM_L2_PROTECTION_FAULT_DEFAULT_ADDR_LO32, gc.GCVM_L2_PROTECTION_FAULT_DEFAULT_ADDR_HI32),
 )
 
-# the fault status is 64 bits wide since then; what is decoded lies in its low half
-MMHUB_STATUS_LO32_SINCE: Version = (
-    4,
-    1,
-    0,
-)
+# from these versions on, the fault status has 64 bits; the fields that are decoded are in its low half
+MMHUB_STATUS_LO32_SINCE: Version = (4, 1, 0)
 GFXHUB_STATUS_LO32_SINCE: Version = (12, 0, 0)
 
 
 def mmhub_words(version: Version) -> HubWords:
-    """Return the words of MMHUB of that version."""
+    """Return the registers of MMHUB; `version` is MMHUB's."""
     if version < MMHUB_STATUS_LO32_SINCE:
         return MMHUB_WORDS
     return MMHUB_WORDS._replace(fault_status=mm.MMVM_L2_PROTECTION_FAULT_STATUS_LO32)
 
 
 def gfxhub_words(version: Version) -> HubWords:
-    """Return the words of the graphics core's hub; `version` is the graphics core's."""
+    """Return the registers of the graphics core's hub; `version` is the graphics core's."""
     if version < GFXHUB_STATUS_LO32_SINCE:
         return GFXHUB_WORDS
     return GFXHUB_WORDS._replace(fault_status=gc.GCVM_L2_PROTECTION_FAULT_STATUS_LO32)

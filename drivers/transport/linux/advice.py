@@ -1,5 +1,5 @@
-"""What to do about a refusal of the kernel's: advice that fits the errno, with numbers, and knows whether it was
-followed already.
+"""Advice for the user when the kernel refuses something. It depends on the errno, contains numbers, and says whether it
+was followed already.
 
 Source: Linux drivers/vfio/vfio_iommu_type1.c, vfio_dma_do_map and vfio_pin_pages_remote; drivers/iommu/iommufd;
 getrlimit(2); proc(5).
@@ -17,15 +17,20 @@ from ringup.drivers.transport.linux.kernel import Kernel
 KIB = 1024
 LIMIT_FILE, RULE_FILE = "etc/security/limits.d/70-ringup.conf", "etc/udev/rules.d/70-ringup.rules"
 LIMIT_LINE = "@render - memlock unlimited"
-# VFIO's answers to a mapping, beside ENOMEM.
+# the errors of VFIO for a mapping, except ENOMEM
 MAPPING = {
-    errno.EINVAL: "the IOMMU does not take that address, size or alignment",
-    errno.EFAULT: "the memory is not of this process, or cannot be held in place: a file on some file systems, or a device's",
+    errno.EINVAL: "the IOMMU does not accept that address, size or alignment",
+    errno.EFAULT: (
+        "the memory does not belong to this process, or cannot be pinned:"
+        " it is a file on some file systems, or a device's"
+    ),
     errno.EBUSY: "the kernel is taking the card or its group back: `dmesg` may say why",
     errno.EEXIST: "the address is taken already: close the card and open it again",
     errno.EADDRINUSE: "the address is taken already: close the card and open it again",
-    errno.ENOSPC: "VFIO allows no more mappings: fewer, larger buffers, or as root a larger number in "
-    "/sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
+    errno.ENOSPC: (
+        "VFIO allows no more mappings: use fewer, larger buffers, or as root write a larger number to"
+        " /sys/module/vfio_iommu_type1/parameters/dma_entry_limit"
+    ),
     errno.EPERM: "memory that may not be written cannot be given to a card",
 }
 
@@ -37,15 +42,20 @@ def locked_limit() -> int | None:
 
 
 def shown_limit() -> str:
-    """Say how much memory this process may lock."""
+    """Return how much memory this process may lock, as text."""
     limit = locked_limit()
     return "unlimited" if limit is None else f"{limit // KIB} KiB"
 
 
 def raise_limit(kernel: Kernel) -> str:
-    """Say how the limit of locked memory is raised; behind `ringup setup --apply` only a log-in is left."""
+    """Return how to raise the limit of locked memory. After `ringup setup --apply`, the user only has to log in
+    again.
+    """
     if "memlock" in kernel.text(kernel.path(LIMIT_FILE)):
-        return f"/{LIMIT_FILE} raises it and was not applied to this session: log in again, as a member of the group that it names"
+        return (
+            f"/{LIMIT_FILE} raises it and was not applied to this session:"
+            " log in again, as a member of the group that it names"
+        )
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     soft = locked_limit()
     if soft is not None and (hard == resource.RLIM_INFINITY or hard > soft):
@@ -56,14 +66,16 @@ def raise_limit(kernel: Kernel) -> str:
 
 
 def of_mapping(kernel: Kernel, code: int | None, size_bytes: int) -> str:
-    """Say what a refusal to map memory for a card means."""
+    """Return what a refusal to map memory for a card means."""
     return of_locking(kernel, size_bytes) if code == errno.ENOMEM else MAPPING.get(code or 0, "`dmesg` may say why")
 
 
 def of_locking(kernel: Kernel, size_bytes: int) -> str:
-    """Say what to do where memory cannot be locked, for want of memory or of the right to lock so much."""
+    """Return what to do if memory cannot be locked: there is too little memory, or the process may not lock so much."""
     if locked_limit() is None:
-        return "this process may lock all it wants, so the machine itself is short of memory: end something large"
+        return (
+            "this process may lock any amount, so the machine itself is short of memory: end a program that uses much"
+        )
     locked = kernel.text(kernel.path("proc/self/status")).partition("VmLck:")[2].split()
     now = f", {locked[0]} KiB of them locked already" if locked and locked[0].isdigit() else ""
     return (
@@ -73,24 +85,24 @@ def of_locking(kernel: Kernel, size_bytes: int) -> str:
 
 
 def of_vfio_node(code: int | None) -> str:
-    """Say what a refusal to open a node of VFIO's means."""
+    """Return what a refusal to open a node of VFIO means."""
     return {
         errno.EBUSY: "another process holds it",
-        errno.EPERM: "another function of its group is with a driver of the kernel's: `ringup bind` takes them all",
+        errno.EPERM: "a kernel driver has another function of its group: `ringup bind` takes them all",
         errno.EACCES: "`ringup setup` shows the rule that lets you",
         errno.ENOENT: "as root: modprobe vfio-pci, then `ringup bind`",
     }.get(code or 0, "`dmesg` may say why")
 
 
 def of_set_iommu(code: int | None) -> str:
-    """Say what a refusal to set the IOMMU up for a group means. Source: vfio_iommu_type1_attach_group"""
+    """Return what a refusal to set up the IOMMU for a group means. Source: vfio_iommu_type1_attach_group."""
     if code == errno.EPERM:
         return "this IOMMU cannot remap interrupts, which is refused unless vfio_iommu_type1.allow_unsafe_interrupts=1"
     return "`dmesg` may say why"
 
 
 def boot_option(kernel: Kernel, *options: str, otherwise: str) -> str:
-    """Return the advice to boot with an option; where one of them is on the kernel's command line already,
+    """Return the advice to boot with one of the options. If one is on the kernel's command line already, return
     `otherwise`.
     """
     there = _booted_with(kernel, options)
@@ -98,9 +110,7 @@ def boot_option(kernel: Kernel, *options: str, otherwise: str) -> str:
 
 
 def booted_with(kernel: Kernel, *options: str) -> str:
-    """Return what to add to advice that names boot options, where one of them is on the kernel's command line
-    already.
-    """
+    """Return a text to add to advice that names boot options: which of them is on the kernel's command line already."""
     there = _booted_with(kernel, options)
     return f" (the kernel was booted with {there} already)" if there else ""
 
@@ -111,13 +121,13 @@ def _booted_with(kernel: Kernel, options: Sequence[str]) -> str:
 
 
 def rule_there(kernel: Kernel, *words: str) -> bool:
-    """Whether the rule of `ringup setup` is written and has these words."""
+    """Return whether the rule of `ringup setup` is written and contains these words."""
     text = kernel.text(kernel.path(RULE_FILE))
     return bool(text) and all(word in text for word in words)
 
 
 def group_of(path: Path) -> str:
-    """Return the name of a file's group, its number when the number has no name, as in a container."""
+    """Return the name of a file's group. If the group has no name, as in some containers, return its number."""
     try:
         return path.group()
     except KeyError:
@@ -125,7 +135,9 @@ def group_of(path: Path) -> str:
 
 
 def join_group(kernel: Kernel, path: Path, user: str, gids: list[int]) -> str:
-    """Say how a user gets into the group of a file; who is in it since the last log-in has only that to do."""
+    """Return how a user becomes a member of a file's group. A user who was added after the last log-in only has to log
+    in again.
+    """
     group = group_of(path)
     rows = (line.split(":") for line in kernel.text(kernel.path("etc/group")).splitlines())
     members = {row[0]: row[3].split(",") for row in rows if len(row) == 4}

@@ -1,9 +1,8 @@
-"""Which kernel driver a PCI function belongs to, and handing it over: a plan of writes to sysfs that can be shown, done
-and undone.
+"""Binding PCI functions to another kernel driver: a plan of writes to sysfs that can be shown, done and undone.
 
-VFIO hands out whole IOMMU groups, and one reset takes every function of a slot: all of them go the same way, without an
-IOMMU too; bridges stay with the kernel. Source: Linux ABI/testing/sysfs-bus-pci, driver_override, drivers_probe, bind,
-unbind; driver-api/vfio.rst.
+VFIO gives out only whole IOMMU groups, and one reset resets every function of a slot. So all these functions get the
+same driver, also without an IOMMU. Bridges stay with the kernel. Source: Linux ABI/testing/sysfs-bus-pci,
+driver_override, drivers_probe, bind, unbind; driver-api/vfio.rst.
 """
 
 from __future__ import annotations
@@ -21,16 +20,18 @@ from ringup.drivers.transport.linux.preflight import NOTE, REFUSE, VFIO_DRIVER, 
 from ringup.errors import RingupError, TransportError
 
 LOG = logging.getLogger(__name__)
-NOBODY = "none"  # as an override: the name of no driver, so that none takes the function
-UNSET = ("", "(null)")  # how a driver_override that is not set reads
+# as an override: no driver has this name, so no driver takes the function
+NOBODY = "none"
+# the contents of a driver_override that is not set
+UNSET = ("", "(null)")
 CLEAR = "\n"
 PCI = "sys/bus/pci"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write, and the write that takes it back. `expect`: the driver that holds the function afterwards; None: not
-    looked at.
+    """One write, and the write that undoes it. `expect`: the driver that must hold the function afterwards; None: not
+    checked.
     """
 
     function: str
@@ -46,29 +47,30 @@ class Step:
 
 
 def plan_bind(function: Function, driver: str = VFIO_DRIVER) -> list[Step]:
-    """Return the steps that give the function and its companions to `driver`, or to nobody for "none"; empty when it is
-    there already.
+    """Return the steps that bind the function and its companions to `driver`. With "none", no driver has them
+    afterwards. Empty if nothing has to change.
     """
     return [step for mate in _movable(function) for step in _hand_over(mate, driver)]
 
 
 def plan_unbind(function: Function) -> list[Step]:
-    """Return the steps that give them back to the drivers that the kernel itself chooses; empty when nothing was
-    overridden.
+    """Return the steps that give the function and its companions back to the drivers that the kernel chooses. Empty if
+    nothing was overridden.
     """
     return [step for mate in _movable(function) for step in _give_back(mate)]
 
 
 def objections(function: Function, driver: str | None, *, whole_group: bool = False) -> list[Finding]:
-    """Return what speaks against a plan; `driver` is where the group goes, None for the kernel's own choice.
+    """Return the reasons not to carry out a plan. `driver`: the driver that the group gets; None for the kernel's own
+    choice.
 
-    `whole_group`: the user knows that other devices than the card go too.
+    `whole_group`: the user agrees that other devices than the card get the driver too.
     """
     kernel = function.kernel
     found = [*_kind(function, driver), *preflight.holders(function), *preflight.lock(function)]
     strangers = ", ".join(f"{mate.address} ({mate.driver or 'no driver'})" for mate in _strangers(function))
     if driver is not None and strangers and not whole_group:
-        remedy = "a disk or a network card may be among them: put the card into another slot, or say --whole-group"
+        remedy = "a disk or a network card may be among them: put the card into another slot, or add --whole-group"
         found.append(Finding("group", REFUSE, f"other devices are in group {function.group}: {strangers}", remedy))
     if driver is not None:
         found += [finding for mate in _movable(function) for finding in preflight.console(mate)]
@@ -83,7 +85,7 @@ def objections(function: Function, driver: str | None, *, whole_group: bool = Fa
         for step in (plan_unbind(function) if driver is None else plan_bind(function, driver))[:1]
         if not os.access(kernel.path(step.path), os.W_OK)
     ]
-    # a lock is a process of ringup's with the card in its hands: to open it means waiting, to unbind it means harm
+    # a lock means that a process of ringup uses the card. To open the card, one has to wait. To unbind it does harm
     return [
         Finding(row.what, REFUSE, row.seen, row.remedy) if row.what == "lock" and row.state == NOTE else row
         for row in found
@@ -92,25 +94,26 @@ def objections(function: Function, driver: str | None, *, whole_group: bool = Fa
 
 
 def carry_out(kernel: Kernel, steps: Sequence[Step], say: Callable[[str], None] = LOG.info) -> None:
-    """Do the steps; when one fails, take back those before it, newest first, and raise.
+    """Do the steps. If one fails, undo it and those before it, newest first, and raise its error.
 
-    The error says what failed and whether all is as it was. `say` is told each step before it is done.
+    The error says what failed and whether everything was undone. `say` gets the text of each step before it is done.
     """
     done: list[Step] = []
     for step in steps:
         say(str(step))
         try:
-            done.append(step)  # before the write: one that failed may have been done in part
+            # before the write: a write that fails may have had part of its effect
+            done.append(step)
             kernel.write(kernel.path(step.path), step.value, step.what)
             _check(kernel, step)
         except RingupError as error:
-            failed = "; ".join(_take_back(kernel, done, say))
-            after = f"not all could be taken back: {failed}" if failed else "all is as it was"
+            failed = "; ".join(_undo(kernel, done, say))
+            after = f"not everything could be undone: {failed}" if failed else "everything is as it was before"
             raise type(error)(f"{error}; {after}") from error
 
 
 def _kind(function: Function, driver: str | None) -> Iterator[Finding]:
-    """Object to a slot without a GPU: what is taken from its driver may be the machine's disk."""
+    """Yield a finding for a slot without a GPU: the function may be the machine's disk."""
     if driver is not None and not any(mate.graphics for mate in _of_slot(function)):
         yield from preflight.kind(function)
 
@@ -125,7 +128,7 @@ def _movable(function: Function) -> list[Function]:
 
 
 def _strangers(function: Function) -> list[Function]:
-    """Return the functions of the group that lie in other slots: no part of the card."""
+    """Return the functions of the group that are in other slots, and so no part of the card."""
     slot = function.address.rpartition(".")[0]
     return [mate for mate in _movable(function) if mate.address.rpartition(".")[0] != slot]
 
@@ -136,8 +139,8 @@ def _override_of(function: Function) -> str:
 
 
 def _hand_over(function: Function, driver: str) -> Iterator[Step]:
-    # ORDER: from the old driver, then the override, then to the new one; backwards, the old driver finds no override in
-    # its way
+    # ORDER: unbind the old driver, set the override, bind the new driver. When the steps are undone in reverse, the
+    # override is gone before the old driver is bound again
     now, override = function.driver, _override_of(function)
     wanted = "" if driver == NOBODY else driver
     if now == wanted:
@@ -193,19 +196,20 @@ def _check(kernel: Kernel, step: Step) -> None:
     driver = Function(kernel, step.function).driver
     if step.expect is not None and driver != step.expect:
         raise TransportError(
-            f"{step.what}: {step.function} belongs to {driver or 'nobody'}, not to {step.expect or 'nobody'}; `dmesg` may say why"
+            f"{step.what}: {step.function} belongs to {driver or 'no driver'}, not to {step.expect or 'no driver'};"
+            " `dmesg` may say why"
         )
 
 
-def _take_back(kernel: Kernel, done: list[Step], say: Callable[[str], None]) -> Iterator[str]:
-    """Undo steps, newest first; yield what went wrong. What a step never did needs no undoing, so a missing file is no
-    trouble for the last.
+def _undo(kernel: Kernel, done: list[Step], say: Callable[[str], None]) -> Iterator[str]:
+    """Undo steps, newest first. Yield the errors, except that of the newest step, which may have had no effect to
+    undo.
     """
     for index, step in enumerate(reversed(done)):
         path: Path = kernel.path(step.undo_path)
-        say(f"{step.function}: taking back: {step.what}: echo {step.undo_value.strip()} > {step.undo_path}")
+        say(f"{step.function}: undoing: {step.what}: echo {step.undo_value.strip()} > {step.undo_path}")
         try:
-            kernel.write(path, step.undo_value, f"taking back: {step.what}")
+            kernel.write(path, step.undo_value, f"undoing: {step.what}")
         except RingupError as error:
             if index:
                 yield str(error)

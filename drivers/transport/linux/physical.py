@@ -1,10 +1,10 @@
-"""Physical addresses of this process's pages, for a card without an IOMMU in front: pages are pinned, then looked up in
-the page map.
+"""Physical addresses of this process's pages, for a card without an IOMMU: pages are pinned, then looked up in
+/proc/self/pagemap.
 
-`mlock` keeps a page in memory, not in its place: compaction and NUMA balancing move it. Buffers registered with an
-io_uring are pinned as long as the ring lives; where there is no io_uring, pages must be 2 MiB ones or the kernel told
-not to move any. Source: io_uring_register(2), IORING_REGISTER_BUFFERS; Linux admin-guide/mm/pagemap.rst;
-admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
+`mlock` keeps a page in memory, but not at its address: compaction and NUMA balancing move it. Buffers that are
+registered with an io_uring are pinned as long as the ring exists. Without io_uring, pages must have 2 MiB, or the
+kernel's settings must forbid moves. Source: io_uring_register(2), IORING_REGISTER_BUFFERS; Linux
+admin-guide/mm/pagemap.rst; admin-guide/sysctl/vm.rst, compact_unevictable_allowed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,26 @@ from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.linux.mapping import LIBC
 from ringup.errors import OutOfMemory, PermissionNeeded
 
-SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 425, 427  # the same on every architecture. Source: Linux unistd.h
-IORING_REGISTER_BUFFERS = 0  # Source: Linux io_uring.h
-IO_URING_PARAMS_BYTES = 120  # struct io_uring_params
-BUFFER_BYTES = 1 << 30  # the most one registered buffer may have. Source: io_uring_register(2)
-PRESENT, PFN = 1 << 63, (1 << 55) - 1  # bits of a page map entry
+# the same on every architecture. Source: Linux unistd.h
+SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 425, 427
+# Source: Linux io_uring.h
+IORING_REGISTER_BUFFERS = 0
+# struct io_uring_params
+IO_URING_PARAMS_BYTES = 120
+# the maximum of one registered buffer. Source: io_uring_register(2)
+BUFFER_BYTES = 1 << 30
+# bits of an entry of the page map
+PRESENT, PFN = 1 << 63, (1 << 55) - 1
 ENTRY_BYTES = 8
-MOVERS = ("vm/compact_unevictable_allowed", "kernel/numa_balancing")  # settings under which locked 4 KiB pages move
+# the settings that let the kernel move locked 4 KiB pages
+MOVERS = ("vm/compact_unevictable_allowed", "kernel/numa_balancing")
 
 
 class Pin:
-    """Pages of this process held in their places until `release`."""
+    """Pages of this process that are pinned until `release`."""
 
     def __init__(self, kernel: Kernel, address: int, size_bytes: int, *, huge: bool) -> None:
-        """Raises `OutOfMemory` at the limit of locked memory, `PermissionNeeded` where nothing keeps 4 KiB pages in
-        their places.
-        """
+        """Raises `OutOfMemory` at the limit of locked memory, `PermissionNeeded` if nothing can pin 4 KiB pages."""
         self._address, self._size_bytes = address, size_bytes
         self._ring = _ring()
         self._locked = False
@@ -49,7 +53,7 @@ class Pin:
                 self._lock(kernel, huge=huge)
 
     def release(self) -> None:
-        """Let the pages go. Twice is harmless."""
+        """Unpin the pages. May be called twice."""
         ring, self._ring = self._ring, None
         if ring is not None:
             os.close(ring)
@@ -78,23 +82,23 @@ class Pin:
 
     def _refused(self, kernel: Kernel, doing: str, code: int) -> OutOfMemory | PermissionNeeded:
         what = f"{doing} {self._size_bytes} bytes of host memory: {os.strerror(code)}"
-        # EPERM: mlock's answer where the limit is 0. Source: mlock(2)
+        # EPERM: the error of mlock if the limit is 0. Source: mlock(2)
         if code in (errno.ENOMEM, errno.EAGAIN) or (code == errno.EPERM and advice.locked_limit() == 0):
             return OutOfMemory(f"{what}; {advice.of_locking(kernel, self._size_bytes)}")
-        return PermissionNeeded(f"{what}; such memory cannot be held in place for a card")
+        return PermissionNeeded(f"{what}; such memory cannot be pinned for a card")
 
 
 def _ring() -> int | None:
-    """Return a new ring's descriptor; None where the kernel has none or a rule forbids them."""
+    """Return the file descriptor of a new io_uring. None if the kernel has no io_uring or a rule forbids it."""
     parameters = ctypes.create_string_buffer(IO_URING_PARAMS_BYTES)
     node = LIBC.syscall(SYS_IO_URING_SETUP, 1, parameters)
     return None if node < 0 else int(node)
 
 
 def runs_of(kernel: Kernel, address: int, size_bytes: int) -> list[Run]:
-    """Return the physical pieces of pinned pages, in order.
+    """Return the physically contiguous pieces of pinned pages, in order.
 
-    Raises `PermissionNeeded` for a process that may not know: the page map then shows page number 0.
+    Raises `PermissionNeeded` if the process may not read page numbers: the page map shows 0 then.
     """
     node = kernel.open(kernel.path("proc/self/pagemap"), "looking up physical addresses", os.O_RDONLY)
     try:
@@ -104,8 +108,8 @@ def runs_of(kernel: Kernel, address: int, size_bytes: int) -> list[Run]:
         os.close(node)
     if len(entries) != count or any(not entry & PRESENT or not entry & PFN for entry in entries):
         raise PermissionNeeded(
-            "looking up physical addresses: /proc/self/pagemap shows no page numbers to this process; it needs CAP_SYS_ADMIN. "
-            "VFIO needs none: `ringup bind CARD`"
+            "looking up physical addresses: /proc/self/pagemap shows no page numbers to this process;"
+            " it needs CAP_SYS_ADMIN. VFIO needs none: `ringup bind CARD`"
         )
     return joined(_pages(entries))
 

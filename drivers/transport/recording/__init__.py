@@ -1,4 +1,4 @@
-"""A driver's accesses written down as a transcript, and a transcript played as a card.
+"""Recording a driver's accesses as a transcript, and replaying a transcript as a card.
 
-Loaded by name as the transport `replay`; tools import the recorder.
+The transport `replay` is an entry point. Tools import the recorder.
 """

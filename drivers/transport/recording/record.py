@@ -1,12 +1,12 @@
-"""A recording transport: it stands between a driver and any other transport and writes down what passes.
+"""A recording transport: it wraps any other transport and writes every access of the driver to a transcript.
 
-The driver works on a copy of host memory (`alloc_host`). What it wrote is carried to the card before its next access of
-any kind, what the card wrote is carried back after it: so a transcript says when each became visible, and a replay can
-do the same. A card that polls host memory for a write pointer sees a push in order of address, not of the driver's
-stores. Memory that is pinned belongs to the caller and is only watched. Memory that the CPU does not see, a bridge's
-own, has nothing to carry; ways past the round trips of such a path are not taken (`remote`). Windows are not mapped
-(`NotSupported`, as behind a USB bridge): accesses through plain memory could not be seen. A transcript holds what the
-driver stored, firmware of vendors too.
+The driver works on a copy of host memory (`alloc_host`). Before each access of any kind, the recorder copies what the
+driver wrote to the card's memory. After it, the recorder copies back what the card wrote. So a transcript says when
+each change became visible, and a replay does the same. A card that polls host memory for a write pointer sees these
+changes in the order of addresses, not of the driver's stores. Pinned memory belongs to the caller: its changes are only
+recorded. Memory that the CPU does not see, such as a bridge's own, is not copied. The fast accesses of a slow path
+(`remote`) are not offered. Windows are not mapped (`NotSupported`, as behind a USB bridge), because accesses through
+mapped memory could not be recorded. A transcript contains all that the driver stored, also firmware of vendors.
 """
 
 from __future__ import annotations
@@ -55,18 +55,20 @@ def _nothing(row: Row, _: Any) -> Row:
 
 
 class Recorder:
-    """A device whose every access goes to a transcript: a path, or a stream that is open for writing. `close` ends
-    both.
+    """A device that writes every access to a transcript: a path, or a stream that is open for writing. `close` closes
+    the device and ends the transcript.
     """
 
     def __init__(self, device: Device, to: str | Path | IO[bytes]) -> None:
         self._device = device
         self._owns_file = isinstance(to, (str, Path))
-        self._file = open(to, "wb") if isinstance(to, (str, Path)) else to  # noqa: SIM115  # closed by `close`
+        # `close` closes it
+        self._file = open(to, "wb") if isinstance(to, (str, Path)) else to  # noqa: SIM115
         self._zip = gzip.GzipFile(fileobj=self._file, mode="wb", mtime=0)
         self._zip.write(transcript.MAGIC)
         self._rows = self._made = 0
-        self._failed: OSError | None = None  # why nothing more is written
+        # why nothing more is written
+        self._failed: OSError | None = None
         self._closed = self._lost = False
         self._memories: dict[int, RecordedMemory] = {}
         rom = device.rom
@@ -75,7 +77,8 @@ class Recorder:
         self.write(transcript.info_row(info))
         self.witness: Witness | None = None if witness is None else RecordedWitness(self, witness)
         self.name, self.polls_vram = device.name, device.polls_vram
-        self.remote: Remote | None = None  # every access is one that a replay can answer
+        # not offered: a replay can answer only accesses of the other kinds
+        self.remote: Remote | None = None
         self.bars: Mapping[int, Mmio] = {number: RecordedMmio(self, number, bar) for number, bar in device.bars.items()}
         self.rom: Mmio | None = None if rom is None else RecordedMmio(self, ROM, rom)
         self.config: ConfigSpace = RecordedConfig(self, device.config)
@@ -84,7 +87,7 @@ class Recorder:
 
     @property
     def lost(self) -> bool:
-        """Whether the card is gone. Written down when it changes: whoever only looks at a device asks too."""
+        """Whether the card is gone. Only changes are recorded: tools that only look at a device also read this."""
         lost = self._device.lost
         if lost != self._lost:
             self._lost = self.access(Row(Op.LOST), lambda: lost, _result)
@@ -92,11 +95,11 @@ class Recorder:
 
     @property
     def why_lost(self) -> str:
-        """What the device itself says."""
+        """Why the device is lost, in its own words."""
         return self._device.why_lost
 
     def alloc_host(self, size_bytes: int) -> DmaMemory:
-        """Return zeroed host memory: a copy that accesses carry to the card and back."""
+        """Return zeroed host memory: a copy of the card's, which each access brings up to date both ways."""
         number = self._made
         row = Row(Op.ALLOC, offset=size_bytes, value=number)
         memory = self.access(row, lambda: self._device.alloc_host(size_bytes), _memory)
@@ -107,12 +110,12 @@ class Recorder:
         return BusMemory(memory.bus_addr(), memory.size_bytes, free)
 
     def pin(self, buffer: memoryview) -> DmaMemory:
-        """Let the card reach memory of the caller's; what is written there is recorded."""
+        """Let the card reach the caller's memory, and record what is written there."""
         row = Row(Op.PIN, offset=buffer.nbytes, value=self._made)
         return self._keep(self.access(row, lambda: self._device.pin(buffer), _memory), staged=False)
 
     def resets(self) -> tuple[str, ...]:
-        """Name the resets of the path."""
+        """Return the names of the resets that are possible."""
         return self.access(Row(Op.RESETS), self._device.resets, _names)
 
     def reset(self, method: str) -> None:
@@ -120,7 +123,7 @@ class Recorder:
         self.access(Row(Op.RESET, data=method.encode()), lambda: self._device.reset(method), _nothing)
 
     def firmware(self, name: str) -> bytes | None:
-        """Return an image of the device's own."""
+        """Return a firmware image that only this device has."""
         return self.access(Row(Op.FIRMWARE, data=name.encode()), lambda: self._device.firmware(name), _image)
 
     def close(self) -> None:
@@ -129,7 +132,8 @@ class Recorder:
             return
         self._closed = True
         self.push()
-        self._memories.clear()  # closing may take the memory behind them
+        # closing the device may free their memory
+        self._memories.clear()
         try:
             self.access(Row(Op.CLOSE), self._device.close, _nothing)
         finally:
@@ -151,8 +155,8 @@ class Recorder:
         self.close()
 
     def write(self, row: Row) -> None:
-        """Append a row. Where the file takes no more, as on a full disk, the card goes on unrecorded and `close` raises
-        the `OSError`.
+        """Append a row. If the file cannot be written, for instance on a full disk, the card keeps working without a
+        recording, and `close` raises the `OSError`.
         """
         if self._failed is not None:
             return
@@ -164,7 +168,7 @@ class Recorder:
         self._rows += 1
 
     def access(self, row: Row, perform: Callable[[], T], answered: Callable[[Row, T], Row]) -> T:
-        """Perform an access between a push and a pull of host memory, and write it down, also when it raises."""
+        """Push host memory, perform an access, record it, also if it raises an error, and pull host memory."""
         self.push()
         try:
             answer = perform()
@@ -179,17 +183,17 @@ class Recorder:
         return answer
 
     def push(self) -> None:
-        """Carry what the driver wrote to the card."""
+        """Copy what the driver wrote to the card's memory."""
         for memory in self._memories.values():
             memory.push()
 
     def pull(self) -> None:
-        """Carry what the card wrote to the driver."""
+        """Copy what the card wrote to the driver's memory."""
         for memory in self._memories.values():
             memory.pull()
 
     def forget(self, number: int) -> None:
-        """Watch a memory no longer."""
+        """Stop recording a memory."""
         self._memories.pop(number, None)
 
     def _keep(self, memory: DmaMemory, *, staged: bool) -> RecordedMemory:
@@ -199,7 +203,7 @@ class Recorder:
 
 
 def _is_seen(memory: DmaMemory) -> bool:
-    """Tell whether the CPU sees a memory; a bridge's own it does not."""
+    """Return whether the CPU sees a memory. It does not see a bridge's own memory."""
     try:
         return memory.view is not None
     except NotSupported:
@@ -225,8 +229,8 @@ def _vectors(row: Row, vectors: tuple[int, ...]) -> Row:
 
 
 class RecordedMemory:
-    """Host memory of a recorded device: what the driver sees (`view`), what the card sees, and what both last agreed
-    on.
+    """Host memory of a recorded device: the driver's copy (`view`), the card's memory, and the contents at which both
+    were equal last (`_agreed`).
     """
 
     def __init__(self, recorder: Recorder, number: int, memory: DmaMemory, *, staged: bool) -> None:
@@ -236,26 +240,26 @@ class RecordedMemory:
         self.size_bytes, self.contiguous, self.coherent = memory.size_bytes, memory.contiguous, memory.coherent
 
     def bus_addr(self, offset_bytes: int = 0) -> int:
-        """Return what the card puts on the bus."""
+        """Return the address that the card puts on the bus."""
         return self._memory.bus_addr(offset_bytes)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Give the contiguous pieces."""
+        """Return the contiguous pieces."""
         return self._memory.runs()
 
     def free(self) -> None:
-        """Take it from the card."""
+        """Free the memory: the card must not use it any more."""
         self._recorder.push()
         self._recorder.forget(self._number)
         self._recorder.access(Row(Op.FREE, value=self._number), self._memory.free, _nothing)
 
     def push(self) -> None:
-        """Store what the driver changed where the card sees it."""
+        """Copy what the driver changed to the card's memory."""
         if self._staged:
             self._carry(Op.PUSH, self.view, self._memory.view)
 
     def pull(self) -> None:
-        """Show the driver what the card changed."""
+        """Copy what the card changed to the driver's copy."""
         self._carry(Op.PULL, self._memory.view, self.view)
 
     def _carry(self, op: Op, source: memoryview, target: memoryview) -> None:
@@ -274,7 +278,7 @@ class RecordedMmio:
 
     @property
     def size_bytes(self) -> int:
-        """How large the window is."""
+        """The size of the window."""
         return self._recorder.access(Row(Op.SIZE, self._window), lambda: self._mmio.size_bytes, _result)
 
     def read32(self, offset: int) -> int:
@@ -306,12 +310,12 @@ class RecordedMmio:
         self._recorder.access(row, lambda: self._mmio.write_block(offset, data), _nothing)
 
     def map(self) -> memoryview:
-        """Refuse: what goes through plain memory is not seen."""
+        """Raise `NotSupported`: accesses through mapped memory cannot be recorded."""
         raise NotSupported("a recorded device maps no window: use its read and write methods")
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Group accesses. What is read stands in the transcript where it was asked for."""
+        """Collect accesses. In the transcript, the value of a read is in the row of its request."""
         recorder = self._recorder
         asked: list[tuple[Row, Reply | None]] = []
         ended = False
@@ -328,7 +332,7 @@ class RecordedMmio:
 
 
 class RecordedBatch:
-    """Accesses that go together; on a fast link each goes at once, so host memory is carried before each."""
+    """Accesses that are sent together. On a fast link, each is sent at once, so host memory is pushed before each."""
 
     def __init__(self, recorder: Recorder, window: int, batch: Batch, asked: list[tuple[Row, Reply | None]]) -> None:
         self._recorder, self._window, self._batch, self._asked = recorder, window, batch, asked
@@ -377,13 +381,13 @@ class RecordedInterrupts:
         self._recorder, self._interrupts = recorder, interrupts
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Wait for an interrupt; return the vectors."""
+        """Wait for an interrupt. Return the vectors."""
         row = Row(Op.WAIT, offset=wait_ns(timeout_us))
         return self._recorder.access(row, lambda: self._interrupts.wait(timeout_us), _vectors)
 
 
 class RecordedWitness:
-    """What the other end of a recorded path says of its driver's mistakes."""
+    """The observations of a recorded virtual card about its driver."""
 
     def __init__(self, recorder: Recorder, witness: Witness) -> None:
         self._recorder, self._witness = recorder, witness
@@ -393,19 +397,19 @@ class RecordedWitness:
         return self._recorder.access(Row(Op.WITNESS, data=b"mistakes"), self._witness.mistakes, transcript.seen_row)
 
     def unfinished(self) -> Sequence[Observation]:
-        """Return what waits."""
+        """Return the work that is not finished."""
         return self._recorder.access(Row(Op.WITNESS, data=b"unfinished"), self._witness.unfinished, transcript.seen_row)
 
 
 class RecordedClock:
-    """Time of a recorded device: each look at it is an access, since drivers poll memory by it."""
+    """The clock of a recorded device. Each read of it is an access, because drivers read it while they poll memory."""
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self._recorder, self._clock = recorder, clock
 
     @property
     def now_us(self) -> int:
-        """Microseconds since some moment in the past."""
+        """Microseconds since a fixed moment in the past."""
         return self._recorder.access(Row(Op.NOW), lambda: self._clock.now_us, _result)
 
     def sleep_us(self, time_us: float) -> None:

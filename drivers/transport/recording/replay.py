@@ -1,8 +1,8 @@
-"""The transport `replay`: a card that is a transcript, `replay:PATH`. It answers as the recorded one did.
+"""The transport `replay`: it plays a transcript as a card, `replay:PATH`, with the answers of the recorded card.
 
-Requests must come in the recorded order with the recorded values, host memory must be written alike; the first
-difference is a `TransportError` that names it. Host memory shows the recorded card's writes when the recorded driver
-could see them. Time is the recorded time.
+Requests must come in the recorded order with the recorded values, and the driver must write the recorded contents to
+host memory. The first difference raises a `TransportError` that shows it. The writes of the recorded card appear in
+host memory after the same access as in the recording. The clock returns the recorded time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ringup.errors import NotSupported, TransportError
 
 
 def find() -> Iterable[Found]:
-    """List nothing: transcripts lie anywhere."""
+    """List nothing: a transcript may be in any folder."""
     return ()
 
 
@@ -49,7 +49,8 @@ class Replay:
             info, self._rows = transcript.read(of, self._source)
         self._at = self._made = 0
         self._closed = self._lost = False
-        self._difference: TransportError | None = None  # the first one; what follows it means nothing
+        # the first difference. It is raised again by later accesses, because nothing after it can be compared
+        self._difference: TransportError | None = None
         self._memories: dict[int, ReplayedMemory] = {}
         self.name, self.polls_vram = info.name, info.polls_vram
         self.remote: Remote | None = None
@@ -67,7 +68,7 @@ class Replay:
 
     @property
     def lost(self) -> bool:
-        """Whether the card was gone."""
+        """Whether the recorded card was gone."""
         following = next((row.op for row in islice(self._rows, self._at, None) if row.op != Op.PUSH), None)
         if following == Op.LOST:
             self._lost = bool(self.access(Row(Op.LOST)).result)
@@ -82,7 +83,7 @@ class Replay:
         return self._keep(ReplayedMemory(self, row, memoryview(bytearray(size)), staged=True))
 
     def _unseen(self, row: Row) -> BusMemory:
-        """Return memory that the CPU did not see either."""
+        """Return memory that the CPU does not see, as in the recording."""
         self._made += 1
         start, size_bytes = RUN.unpack_from(row.answer)
 
@@ -92,26 +93,26 @@ class Replay:
         return BusMemory(start, size_bytes, free)
 
     def pin(self, buffer: memoryview) -> DmaMemory:
-        """Write to the caller's memory what was written there."""
+        """Write to the caller's memory what the recorded card wrote."""
         row = self.access(Row(Op.PIN, offset=buffer.nbytes, value=self._made))
         return self._keep(ReplayedMemory(self, row, buffer.cast("B"), staged=False))
 
     def resets(self) -> tuple[str, ...]:
-        """Name the resets of the recorded path."""
+        """Return the names of the resets that were possible."""
         names = self.access(Row(Op.RESETS)).answer.split(b"\0")[:-1]
         return tuple(name.decode("utf-8", "replace") for name in names)
 
     def reset(self, method: str) -> None:
-        """Go past a recorded reset."""
+        """Replay a reset."""
         self.access(Row(Op.RESET, data=method.encode()))
 
     def firmware(self, name: str) -> bytes | None:
-        """Return the image that the device gave."""
+        """Return the image that the recorded device returned."""
         row = self.access(Row(Op.FIRMWARE, data=name.encode()))
         return row.answer if row.result else None
 
     def close(self) -> None:
-        """Go past the recorded end; rows that are left over are a `TransportError`."""
+        """Replay the close. Raises a `TransportError` if the transcript has more accesses."""
         if self._closed:
             return
         self._closed = True
@@ -140,7 +141,7 @@ class Replay:
         return row
 
     def batch(self, window: int, asked: list[tuple[Row, ReplayedReply | None]]) -> None:
-        """Replay a batch: its accesses stand between its beginning and its end."""
+        """Replay a batch: in the transcript, its accesses are between the rows BATCH and BATCH_END."""
         self.check_memory()
         for each, reply in ((Row(Op.BATCH, window), None), *asked, (Row(Op.BATCH_END, window), None)):
             row = self._rows[self._at] if self.left else Row(Op.END)
@@ -152,7 +153,7 @@ class Replay:
         self._pull()
 
     def check_memory(self) -> None:
-        """Hold what the driver wrote since its last access against what was recorded."""
+        """Compare what the driver wrote since its last access with the recording."""
         if self._difference is not None:
             raise self._difference
         written = [Row(Op.PUSH, offset=o, value=n, data=d) for n, m in self._memories.items() for o, d in m.written()]
@@ -166,7 +167,7 @@ class Replay:
             raise self._differs(f"{self._source}, access {self._at - 1}: recorded: {missing}; not written")
 
     def forget(self, number: int) -> None:
-        """Look after a memory no longer."""
+        """Stop comparing a memory."""
         self._memories.pop(number, None)
 
     def _differs(self, message: str) -> TransportError:
@@ -180,7 +181,7 @@ class Replay:
         return memory
 
     def _take(self, op: Op) -> Row | None:
-        """Return the next row if it is of that sort, and go past it."""
+        """Return the next row and skip it, if it has the operation `op`; else None."""
         if not self.left or self._rows[self._at].op != op:
             return None
         self._at += 1
@@ -190,14 +191,17 @@ class Replay:
         while self.left and self._rows[self._at].op == Op.PULL:
             row = self._rows[self._at]
             memory = self._memories.get(row.value)
-            if memory is None:  # of a memory that the caller is about to be given
+            # the row belongs to a memory that `_keep` stores next
+            if memory is None:
                 return
             memory.show(row.offset, row.data)
             self._at += 1
 
 
 class ReplayedMemory:
-    """Host memory: what the driver sees, and what it last agreed on with the recorded card."""
+    """Host memory: what the driver sees (`view`), and the contents at which it and the recording were equal last
+    (`_agreed`).
+    """
 
     def __init__(self, replay: Replay, row: Row, view: memoryview, *, staged: bool) -> None:
         self._replay, self._number = replay, row.value
@@ -208,7 +212,7 @@ class ReplayedMemory:
         self._agreed = bytearray(view) if staged else None
 
     def bus_addr(self, offset_bytes: int = 0) -> int:
-        """Return what the recorded card put on the bus."""
+        """Return the address that the recorded card put on the bus."""
         start = 0
         for address, size_bytes in self._runs:
             if 0 <= offset_bytes - start < size_bytes:
@@ -217,17 +221,17 @@ class ReplayedMemory:
         raise ValueError(f"host memory of {self.size_bytes:#x} bytes has no byte {offset_bytes:#x}")
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Give the contiguous pieces."""
+        """Return the contiguous pieces."""
         return iter(self._runs)
 
     def free(self) -> None:
-        """Take it from the card."""
+        """Replay the free."""
         self._replay.check_memory()
         self._replay.forget(self._number)
         self._replay.access(Row(Op.FREE, value=self._number))
 
     def written(self) -> Iterator[tuple[int, bytes]]:
-        """Give what the driver changed."""
+        """Yield what the driver changed since the last call: (offset, bytes)."""
         if self._agreed is not None:
             for offset, data in changes(self.view, self._agreed):
                 self._agreed[offset : offset + len(data)] = data
@@ -248,7 +252,7 @@ class ReplayedMmio:
 
     @property
     def size_bytes(self) -> int:
-        """How large the window was."""
+        """The size of the recorded window."""
         return self._replay.access(Row(Op.SIZE, self._window)).result
 
     def read32(self, offset: int) -> int:
@@ -276,12 +280,12 @@ class ReplayedMmio:
         self._replay.access(Row(Op.WRITE_BLOCK, self._window, 0, offset, data=bytes(data)))
 
     def map(self) -> memoryview:
-        """Refuse, as the recording transport did."""
+        """Raise `NotSupported`, as the recording transport does."""
         raise NotSupported("a replayed device maps no window: use its read and write methods")
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Group accesses; they are held against the transcript when the batch ends."""
+        """Collect accesses. They are compared with the transcript when the batch ends."""
         batch = ReplayedBatch(self._replay, self._window)
         try:
             yield batch
@@ -297,18 +301,18 @@ class ReplayedReply:
 
     @property
     def value(self) -> int:
-        """What was read."""
+        """The value that was read."""
         if self._value is None:
             raise ValueError("the batch has not ended: nothing is read yet")
         return self._value
 
     def answer(self, value: int) -> None:
-        """Give it its value."""
+        """Set the value."""
         self._value = value
 
 
 class ReplayedBatch:
-    """Accesses that go together."""
+    """Accesses that are sent together."""
 
     def __init__(self, replay: Replay, window: int) -> None:
         self._replay, self._window = replay, window
@@ -355,13 +359,13 @@ class ReplayedInterrupts:
         self._replay = replay
 
     def wait(self, timeout_us: float) -> tuple[int, ...]:
-        """Return the vectors that came; no time passes."""
+        """Return the vectors of the recorded wait. The call does not wait."""
         answer = self._replay.access(Row(Op.WAIT, offset=wait_ns(timeout_us))).answer
         return tuple(vector for (vector,) in VECTOR.iter_unpack(answer))
 
 
 class ReplayedWitness:
-    """What was said of the recorded driver's mistakes."""
+    """The recorded observations of a virtual card about its driver."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -371,21 +375,21 @@ class ReplayedWitness:
         return transcript.seen_of(self._replay.access(Row(Op.WITNESS, data=b"mistakes")))
 
     def unfinished(self) -> list[Seen]:
-        """Return what waited."""
+        """Return the work that was not finished."""
         return transcript.seen_of(self._replay.access(Row(Op.WITNESS, data=b"unfinished")))
 
 
 class ReplayedClock:
-    """Recorded time."""
+    """A clock with the recorded time."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
 
     @property
     def now_us(self) -> int:
-        """Microseconds as the recorded clock told them."""
+        """The recorded clock's microseconds."""
         return self._replay.access(Row(Op.NOW)).result
 
     def sleep_us(self, time_us: float) -> None:
-        """Go past a recorded sleep; no time passes."""
+        """Replay a sleep. The call does not sleep."""
         self._replay.access(Row(Op.SLEEP, offset=wait_ns(time_us)))

@@ -1,9 +1,8 @@
-"""Transcripts: every access of a driver to its card, in order, with what was answered. A gzip file of rows; hostile
-input when read.
+"""Transcripts: every access of a driver to its card, in order, with the card's answer. A transcript is a gzip file of
+rows. Readers treat it as hostile input.
 
-A row is a request (operation, window, numbers, bytes) and its answer. What host memory held is kept as differences:
-`PUSH` what the driver had written when it next touched the card, `PULL` what the card had written when that access was
-over.
+A row is a request (operation, window, numbers, bytes) and its answer. Host memory is stored as differences: `PUSH` is
+what the driver wrote before an access, `PULL` is what the card wrote until the end of an access.
 """
 
 from __future__ import annotations
@@ -22,21 +21,28 @@ from ringup.drivers.transport.seam import Observation
 from ringup.errors import RingupError, TransportError
 
 MAGIC = b"ringup transcript 1\n"
-ROW = Struct("<BBHQQQII")  # operation, window, size_bytes, offset, value, result, bytes of the request, of the answer
+# operation, window, size_bytes, offset, value, result, bytes of the request, bytes of the answer
+ROW = Struct("<BBHQQQII")
 RUN = Struct("<QQ")  # bus_addr, size_bytes
 VECTOR = Struct("<I")
-ROM, CONFIG, NO_WINDOW = 6, 7, 8  # windows; 0 to 5 are BARs
+# windows; 0 to 5 are BARs
+ROM, CONFIG, NO_WINDOW = 6, 7, 8
 WINDOW_NAMES = {ROM: "rom", CONFIG: "config", NO_WINDOW: ""}
+# host memory is allocated in pages of 4 KiB or 2 MiB
 PAGE_BYTES, DWORD_BYTES = 4096, 4
-HUGE_PAGE_BYTES = 2 << 20  # memory is given in pages of either size
-MAX_BYTES, MAX_ROWS = 512 << 20, 4_000_000  # unpacked: a small file may unpack to any size
-COHERENT, CONTIGUOUS, UNSEEN = 1, 2, 4  # of memory; unseen: the CPU reaches none of it
+HUGE_PAGE_BYTES = 2 << 20
+# of an unpacked transcript: a small file may unpack to any size
+MAX_BYTES, MAX_ROWS = 512 << 20, 4_000_000
+# flags of host memory; UNSEEN: the CPU does not reach it
+COHERENT, CONTIGUOUS, UNSEEN = 1, 2, 4
 NS_PER_US = 1000
 MASK16, MASK64 = 0xFFFF, 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Op(IntEnum):
-    """What a row says: `request` -> `answer`. Times are nanoseconds, but `NOW`'s are microseconds."""
+    """The operation of a row. The comments give the fields: of the request -> of the answer. Times are in nanoseconds,
+    but that of `NOW` is in microseconds.
+    """
 
     INFO = 0  # data: JSON of name, polls_vram, bars, rom; the first row
     READ = 1  # window, size_bytes, offset -> result
@@ -49,19 +55,19 @@ class Op(IntEnum):
     WAIT = 8  # offset: the bound -> answer: vectors
     NOW = 9  # -> result
     SLEEP = 10  # offset: how long
-    LOST = 11  # -> result; only when it changed
-    ALLOC = 12  # offset: bytes asked for, value: number of the memory -> result: flags, answer: runs
+    LOST = 11  # -> result; only recorded when it changes
+    ALLOC = 12  # offset: size in bytes, value: number of the memory -> result: flags, answer: runs
     PIN = 13
     FREE = 14  # value: number of the memory
     PUSH = 15  # value: number of the memory, offset, data
     PULL = 16
     RESETS = 17  # -> answer: names with a zero after each
     RESET = 18  # data: which
-    FIRMWARE = 19  # data: name -> result: whether there is such an image, answer: it
+    FIRMWARE = 19  # data: name -> result: whether there is such an image, answer: the image
     CLOSE = 20
-    ERROR = 21  # the access of the row before raised; data: class, zero, message
+    ERROR = 21  # the access of the row before raised an error; data: class, zero, message
     END = 22  # value: rows before it
-    WITNESS = 23  # data: mistakes or unfinished -> answer: JSON of `Seen`, one after the other
+    WITNESS = 23  # data: mistakes or unfinished -> answer: JSON, a list of `Seen`
 
 
 Request = tuple[Op, int, int, int, int, bytes]
@@ -82,16 +88,16 @@ class Row:
 
     @property
     def request(self) -> Request:
-        """Return what was asked, without what was answered; numbers as a row holds them, whatever a driver passed."""
+        """Return the request without the answer. Numbers are truncated to the width of the row's fields."""
         return self.op, self.window, self.size_bytes & MASK16, self.offset & MASK64, self.value & MASK64, self.data
 
     def pack(self) -> bytes:
-        """Return its bytes."""
+        """Return the bytes of the row."""
         *numbers, data = self.request
         return ROW.pack(*numbers, self.result, len(data), len(self.answer)) + data + self.answer
 
     def __str__(self) -> str:
-        """Say what was asked, for errors."""
+        """Return the request as text, for errors."""
         where = WINDOW_NAMES.get(self.window, f"bar{self.window}")
         text = f"{self.op.name.lower()}{8 * self.size_bytes or ''} {where}+{self.offset:#x}, {self.value:#x}"
         return text + (f", {len(self.data)} bytes {self.data[:16].hex()}" if self.data else "")
@@ -99,7 +105,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Info:
-    """What a card was when it was recorded."""
+    """The properties of a recorded card."""
 
     name: str
     polls_vram: bool
@@ -110,7 +116,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An observation as a transcript holds it."""
+    """An observation in a transcript."""
 
     key: str
     text: str
@@ -120,13 +126,13 @@ class Seen:
 
 
 def seen_row(row: Row, observations: Sequence[Observation]) -> Row:
-    """Put observations into the row of a question."""
+    """Return `row` with observations as its answer."""
     plain = [[one.key, one.text, one.pc, one.gpu_va, one.vmid] for one in observations]
     return replace(row, answer=json.dumps(plain).encode())
 
 
 def seen_of(row: Row) -> list[Seen]:
-    """Return the observations of a row. Raises `ValueError`, `TypeError` for damage."""
+    """Return the observations of a row. Raises `ValueError` or `TypeError` for a damaged row."""
     found = [Seen(*one) for one in json.loads(row.answer)]
     for one in found:
         if not all(isinstance(text, str) for text in (one.key, one.text)):
@@ -144,7 +150,7 @@ RAISED: dict[str, type[Exception]] = {
 
 
 def changes(now: memoryview, before: bytearray) -> Iterator[tuple[int, bytes]]:
-    """Give (offset, bytes) of what differs, by dwords, joined where they touch. Both are as many whole pages."""
+    """Yield (offset, bytes) for each run of dwords that differ. Both arguments have the same number of whole pages."""
     if before == now:
         return
     for page in range(0, len(before), PAGE_BYTES):
@@ -164,7 +170,7 @@ def changes(now: memoryview, before: bytearray) -> Iterator[tuple[int, bytes]]:
 
 
 def wait_ns(time_us: float) -> int:
-    """Return a time as rows hold it."""
+    """Return a time in nanoseconds, limited to 64 bits, as in rows."""
     return min(max(0, round(time_us * NS_PER_US)), (1 << 64) - 1)
 
 
@@ -176,9 +182,9 @@ def info_row(info: Info) -> Row:
 
 
 def read(stream: IO[bytes], name: str) -> tuple[Info, list[Row]]:
-    """Read a transcript whole and check it; return what the card was and the rows between first and last.
+    """Read and check a whole transcript. Return the card's properties, and the rows between the first and the last.
 
-    Raises `TransportError`, naming `name`, for damage of any sort.
+    Raises `TransportError` that begins with `name` for a damaged transcript.
     """
     try:
         with gzip.GzipFile(fileobj=stream) as file:
@@ -232,7 +238,7 @@ def _info(row: Row, name: str) -> Info:
 
 
 def _check(info: Info, rows: list[Row], name: str) -> None:
-    """Check what a replay relies on: windows there are, sizes of answers, memory that lives."""
+    """Check what a replay relies on: that windows exist, that answers have the right size, that memory is not freed."""
     windows = {*info.bars, CONFIG, NO_WINDOW} | ({ROM} if info.rom else set())
     memories: dict[int, int] = {}
     raised = [row.op == Op.ERROR for row in rows[1:]] + [False]

@@ -67,8 +67,8 @@ def test_without_a_limit_the_machine_is_short_of_memory(machine, limit):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (errno.EINVAL, "the IOMMU does not take that address, size or alignment"),
-        (errno.EFAULT, "the memory is not of this process"),
+        (errno.EINVAL, "the IOMMU does not accept that address, size or alignment"),
+        (errno.EFAULT, "the memory does not belong to this process"),
         (errno.EBUSY, "the kernel is taking the card or its group back"),
         (errno.EEXIST, "the address is taken already"),
         (errno.ENOSPC, "dma_entry_limit"),
@@ -94,7 +94,7 @@ def test_interrupt_remapping_is_named_where_the_kernel_means_it(machine, code, r
     [
         (errno.EBUSY, "another process holds it"),
         (errno.EACCES, "`ringup setup` shows the rule"),
-        (errno.EPERM, "with a driver of the kernel's"),
+        (errno.EPERM, "a kernel driver has another function of its group"),
         (errno.ENOENT, "modprobe vfio-pci"),
     ],
 )

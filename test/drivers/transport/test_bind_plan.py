@@ -101,7 +101,7 @@ def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
     before = state(desktop)
     # "vfio-pci" as a driver: its probe fails, and the write itself goes well
     desktop.fails = {failing: errno.EIO}
-    with pytest.raises(TransportError, match="all is as it was"):
+    with pytest.raises(TransportError, match="everything is as it was before"):
         bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
     assert state(desktop) == before
 
@@ -118,7 +118,7 @@ def test_a_step_that_was_done_and_fails_all_the_same_is_taken_back_too(desktop, 
             raise TransportError("done, and failed")
 
     monkeypatch.setattr(type(desktop.kernel), "write", watched)
-    with pytest.raises(TransportError, match="done, and failed; all is as it was"):
+    with pytest.raises(TransportError, match="done, and failed; everything is as it was before"):
         bind.carry_out(desktop.kernel, plan)
     assert state(desktop) == before
 
@@ -126,7 +126,7 @@ def test_a_step_that_was_done_and_fails_all_the_same_is_taken_back_too(desktop, 
 def test_what_cannot_be_taken_back_is_told(desktop):
     desktop.fails = {"snd_hda_intel/unbind": errno.EIO, "amdgpu/bind": errno.ENODEV}
     with pytest.raises(
-        RingupError, match=r"not all could be taken back: taking back: take it from amdgpu: .*No such device"
+        RingupError, match=r"not everything could be undone: undoing: take it from amdgpu: .*No such device"
     ):
         bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
     assert state(desktop)[0] == ("", "(null)")
@@ -136,7 +136,7 @@ def test_an_override_of_somebody_elses_comes_back(desktop):
     desktop.write(desktop.folder(SOUND) / "driver_override", "snd_hda_intel\n")
     before = state(desktop)
     desktop.fails = {"drivers_probe": errno.EIO}
-    with pytest.raises(TransportError, match="all is as it was"):
+    with pytest.raises(TransportError, match="everything is as it was before"):
         bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
     assert state(desktop) == before
 
