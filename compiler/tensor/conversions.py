@@ -102,7 +102,7 @@ def detach(tensor: Tensor) -> Tensor:
 
 
 def contiguous(tensor: Tensor) -> Tensor:
-    """Return it asked to lie in memory of its own."""
+    """Return the same value, which is stored in memory of its own when it is computed."""
     return tensor._of(graph.node(Op.CONTIGUOUS, tensor.dtype, tensor.shape, (tensor._node,)))
 
 

@@ -252,7 +252,7 @@ def max_pool(
     ceil: bool = False,
 ) -> Tensor:
     """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel
-    unless said.
+    unless given.
     """
     made, axes = _pooled(
         tensor, kernel, stride, padding, dilation, ceil=ceil, value=tensor.dtype.least, beyond=tensor.dtype.least
@@ -269,7 +269,7 @@ def avg_pool(
     ceil: bool = False,
     count_padding: bool = True,
 ) -> Tensor:
-    """Return the mean of each window; without `count_padding` over what is not padding only."""
+    """Return the mean of each window; without `count_padding`, of its elements that are not padding."""
     made, axes = _pooled(widened(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
     summed = made.sum(axes)
     if count_padding and not ceil:

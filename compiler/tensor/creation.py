@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def full(cls: type[Tensor], shape: Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
-    """Return a tensor of one value everywhere; of its type unless said."""
+    """Return a tensor filled with one value, of the type of that value unless `dtype` is given."""
     value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
     return cls._constant(value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape([tuple(shape)]))
 
@@ -37,14 +37,14 @@ def ones(cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dtyp
 
 
 def empty(cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32) -> Tensor:
-    """Return memory of its own with nothing written in it; what reading it before writing gives is not said."""
+    """Return memory of its own that nothing has been written to: before that, its elements may be anything."""
     made = cls._of(nodes.buffer(as_dtype(dtype), as_shape(sizes)))
     made._owns = True
     return made
 
 
 def full_like(tensor: Tensor, value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
-    """Return a tensor of this shape (and type unless said) of one value."""
+    """Return a tensor of this shape (and type unless `dtype` is given) filled with one value."""
     return tensor._constant(value, tensor.dtype if dtype is None else as_dtype(dtype), tensor.shape)
 
 
@@ -66,7 +66,7 @@ def arange(
     dtype: DTypeLike | None = None,
 ) -> Tensor:
     """Return start, start + step, … before `stop` (from 0 for one argument); int32 of integers, f32 else, unless
-    said.
+    given.
     """
     first, last = (cast("Scalar", one.item()) if isinstance(one, np.generic) else one
                    for one in ((0, start) if stop is None else (start, stop)))  # fmt: skip
@@ -185,7 +185,7 @@ def randperm(cls: type[Tensor], count: int, source: Source | None = None) -> Ten
 
 
 def bernoulli(tensor: Tensor, source: Source | None = None) -> Tensor:
-    """Return 1 with this probability each, else 0, in this type."""
+    """Return 1 with the probability that each element states, else 0, in this type."""
     return (tensor.rand(tensor.shape, source=source) < tensor).cast(tensor.dtype)
 
 

@@ -31,7 +31,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
-    """Return it less its mean, over its standard deviation, along axes."""
+    """Return it less its mean, divided by its standard deviation, along axes."""
     apart = x - x.mean(axes, keepdims=True)
     return apart * ((apart * apart).mean(axes, keepdims=True) + eps).rsqrt()
 
@@ -44,8 +44,8 @@ def layer_norm(
     axes: int | Sequence[int] = -1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Return it less its mean, over its standard deviation, along axes; times `weight`, plus `bias`, which
-    broadcast.
+    """Return it normalised along axes: less its mean, divided by its standard deviation, then times `weight`, plus
+    `bias`, which broadcast.
     """
     x = widened(tensor)
     made = _normal(x, x._axes(axes), eps)
@@ -61,7 +61,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 def rms_norm(
     tensor: Tensor, weight: Tensor | None = None, *, axes: int | Sequence[int] = -1, eps: float = 1e-6
 ) -> Tensor:
-    """Return it over the root of its mean square along axes, times `weight`."""
+    """Return it divided by the root of its mean square along axes, times `weight`."""
     x = widened(tensor)
     made = x * ((x * x).mean(axes, keepdims=True) + eps).rsqrt()
     return narrowed(_scaled(made, weight, None), tensor)
@@ -136,8 +136,8 @@ def scaled_dot_product_attention(
     """Return softmax(q k^T * scale + mask) v for (…, heads, queries, width) with (…, heads, keys, width).
 
     `mask` is added, or keeps where a bool one is true. `causal`: query i sees keys up to i + `start` (keys -
-    queries unless said: the last query sees all). `grouped`: fewer heads of keys and values, each for as many heads
-    of queries. `scale` is 1 / sqrt(width) unless said. Rows that see nothing are 0.
+    queries unless given: the last query sees all). `grouped`: fewer heads of keys and values, each for as many heads
+    of queries. `scale` is 1 / sqrt(width) unless given. Rows that see nothing are 0.
     """
     q, k, v = tensor, key, value
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
@@ -217,7 +217,9 @@ def embedding(tensor: Tensor, places: Any) -> Tensor:
 
 
 def dropout(tensor: Tensor, rate: float = 0.5, *, training: bool = True, source: Source | None = None) -> Tensor:
-    """Return it with elements put to 0 at that rate and the others made larger for it; as it is outside of training."""
+    """Return it with elements set to 0 at random, at that rate, and the others times 1 / (1 - rate); unchanged outside
+    of training.
+    """
     if not 0 <= rate <= 1:
         raise ValueError(f"dropout at a rate of {rate}: 0 to 1")
     if not training or rate == 0:
@@ -249,7 +251,7 @@ def cross_entropy(
     """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or
     probabilities with it.
 
-    `ignore` is a class that counts nothing; the mean is over the others.
+    Elements of the class `ignore` do not count, and the mean is over the others.
     """
     at = tensor._axis(axis)
     logs = widened(tensor).log_softmax(at)

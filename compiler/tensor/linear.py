@@ -49,7 +49,7 @@ def matmul(tensor: Tensor, other: Any, dtype: DTypeLike | None = None) -> Tensor
     broadcast.
 
     f16, bf16 and float8 are summed in f32, integers in int32 or wider; `dtype` of the result, the promoted one
-    unless said.
+    unless given.
     """
     y = tensor._lift(other, weak=False)
     if not tensor.shape or not y.shape:

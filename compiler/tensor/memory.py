@@ -25,8 +25,8 @@ def adopt(tensor: Tensor) -> None:
 
 
 def assign(tensor: Tensor, value: Any) -> Tensor:
-    """Put `value` (broadcast and cast to this tensor) here, in place: the memory stays, and who read it before sees
-    the old value.
+    """Replace its elements by `value` (broadcast and cast to this tensor) in place: the memory stays the same, and what
+    was made of the tensor before still reads the old elements.
 
     On a plain view (numbers, slices of step 1, reshape, permute, flip of a tensor that is still there) the tensor
     viewed is written.
@@ -70,7 +70,7 @@ def _write(tensor: Tensor, steps: Steps, value: Node) -> Node:
 
 
 def setitem(tensor: Tensor, key: Any, value: Any) -> None:
-    """Put `value` at `key`, in place."""
+    """Replace the elements at `key` by `value`, in place."""
     part, advanced = basic_part(tensor, key)
     # t[key] += x has written already
     if isinstance(value, Core) and value._node is part._node:

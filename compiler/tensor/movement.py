@@ -373,8 +373,8 @@ def repeat_interleave(tensor: Tensor, count: int, axis: int | None = None) -> Te
 
 
 def roll(tensor: Tensor, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
-    """Return it turned around by `shift` along axes; what falls off comes in on the other side. None: of the
-    flattened tensor.
+    """Return it rotated by `shift` along axes: what leaves at one end comes in at the other. None: as the flattened
+    tensor.
     """
     if axis is None:
         if is_list(shift):

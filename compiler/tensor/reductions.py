@@ -73,12 +73,12 @@ def amin(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor
 
 
 def any_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """Return whether one along axes is not zero."""
+    """Return whether any element along axes is not zero."""
     return reduce_axes(tensor.bool(), Op.OR, axis, keepdims=keepdims)
 
 
 def all_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """Return whether none along axes is zero."""
+    """Return whether no element along axes is zero."""
     return reduce_axes(tensor.bool(), Op.AND, axis, keepdims=keepdims)
 
 
@@ -142,7 +142,7 @@ def over_count(tensor: Tensor, count: Int) -> Tensor:
 
 
 def var(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
-    """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless said)."""
+    """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless given)."""
     x = widened(tensor)
     apart = x - x.mean(axis, keepdims=True)
     count = _count(tensor, axis)

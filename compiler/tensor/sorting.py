@@ -56,8 +56,8 @@ def cummin(tensor: Tensor, axis: int = 0) -> Tensor:
 
 
 def logcumsumexp(tensor: Tensor, axis: int = 0) -> Tensor:
-    """Return the logarithm of the running sum of exponentials along an axis, right also far below a row's
-    greatest.
+    """Return the logarithm of the running sum of exponentials along an axis, accurate also far below the greatest
+    element of a row.
     """
     return narrowed(_scan(widened(tensor), Op.LOGADDEXP, axis), tensor)
 

@@ -35,7 +35,7 @@ class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
     Python integers make int32 (int64 where they need it), floats f32, arrays keep their type; `dtype` converts.
-    `requires_grad` counts it among those that `backward` gives a `grad`.
+    With `requires_grad`, `backward` gives it a `grad`.
     """
 
     __slots__ = ()
@@ -78,7 +78,7 @@ class Tensor(Core):
     # to bytes and back
 
     def realize(self, *others: Core, sizes: dict[str, int] | None = None) -> Tensor:
-        """Compute it (and others in the same go); `sizes` binds symbolic sizes by name. It stands for its bytes
+        """Compute it, and others together with it; `sizes` binds symbolic sizes by name. The tensor holds its bytes
         afterwards.
         """
         realize.realize([self, *others], sizes or {})
@@ -128,9 +128,7 @@ class Tensor(Core):
     # gradients
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
-        """Count it among the tensors that `backward` gives a gradient, or no longer. Its value gets memory of its
-        own.
-        """
+        """Make `backward` give it a gradient, or no longer. A tensor that wants one gets memory of its own."""
         if wanted and not self.dtype.is_float:
             raise TypeError(f"a gradient by a tensor of {self.dtype}: only floats have one")
         self.requires_grad = wanted
@@ -150,7 +148,7 @@ class Tensor(Core):
         return self
 
     def clone(self) -> Tensor:
-        """Return the same value, to be assigned to apart from this one."""
+        """Return the same value as another tensor: an assignment to one does not change the other."""
         return self._of(self._node)
 
     # constants, ranges, random numbers, initial weights
