@@ -242,7 +242,7 @@ def good_sets(sets: tuple[FlashSet, ...]) -> list[int]:
 def write_new(path: Path, data: bytes) -> None:
     """Write a new file atomically. Raises `FirmwareError` if the file exists already or cannot be written."""
     if path.exists():
-        raise FirmwareError(f"{path} exists already; name another file: ringup does not overwrite it")
+        raise FirmwareError(f"{path} exists already; name another file, nothing is overwritten")
     replace(path, data)
 
 

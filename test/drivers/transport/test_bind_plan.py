@@ -123,7 +123,7 @@ def test_a_step_that_was_done_and_fails_all_the_same_is_taken_back_too(desktop, 
     assert state(desktop) == before
 
 
-def test_what_cannot_be_taken_back_is_told(desktop):
+def test_what_cannot_be_undone_is_reported(desktop):
     desktop.fails = {"snd_hda_intel/unbind": errno.EIO, "amdgpu/bind": errno.ENODEV}
     with pytest.raises(
         RingupError, match=r"not everything could be undone: undoing: take it from amdgpu: .*No such device"

@@ -141,10 +141,10 @@ def test_on_macos_a_pulled_device_ends_its_transfers_with_an_error(darwin, wire,
     ("number", "code", "advice"),
     [
         (-1, errno.EIO, "the cable, a hub or the port loses bytes"),
-        (-2, errno.EINVAL, "does not take such a request"),
+        (-2, errno.EINVAL, "does not accept such a request"),
         (-5, errno.ENOENT, "the device has no such interface or endpoint"),
         (-8, errno.EOVERFLOW, "the device sent more than was asked for"),
-        (-10, errno.EINTR, "a signal came between"),
+        (-10, errno.EINTR, "a signal interrupted it"),
         (-99, None, "libusb says no more"),
     ],
 )
