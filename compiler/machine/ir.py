@@ -128,13 +128,13 @@ OPS: dict[str, Row] = {
     "bitcast": Row(1),  # same bits in all, vectors too (i32x2 <-> i64, f16x2 <-> i32)
     # vectors
     "vector": Row(-1), "extract": Row(1),  # [index]
-    # f16x2 . f16x2 + f32, products exact; rdna adds all three at once, to a unit of 2**-24 of the largest
+    # f16x2 . f16x2 + f32 with exact products. RDNA adds all three at once, to a unit of 2**-24 of the largest.
     "dot2": Row(3),
     "dot4_s": Row(3), "dot4_u": Row(3),  # i32 (4 bytes) . i32 (4 bytes) + i32
     "packed": Row(-1),  # [op] f16x2 or i16x2, elementwise: fadd, fmul, fma, fmin, fmax, add, sub, mul
-    # memory; the address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]; it is a
-    # multiple of the whole vector's size, or of 16 bytes where that is less (base, offset[, i1 mask]) scalar or vector;
-    # where the mask is false: 0, and no access
+    # Memory. The address is (base: i64 uniform, offset in bytes: i32 unsigned or i64) plus [constant in bytes]. It is a
+    # multiple of the size of the whole vector, or of 16 bytes if that is less.
+    # (base, offset[, i1 mask]) -> scalar or vector; 0, without an access, where the mask is false
     "load": Row(-1, "read", keeps_uniform=True),
     "store": Row(-1, "write"),  # (base, offset, value[, i1 mask]) -> void
     # [(name, constant)] (base, offset, value[, mask]): add, fadd, min_s … -> the old value

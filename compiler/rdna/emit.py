@@ -125,7 +125,7 @@ def _together(program: Program) -> set[int]:
 
 
 def first_group_sgpr(target: str, group_ids: tuple[bool, bool, bool]) -> int:
-    """Return the SGPR that holds the first wanted group id.
+    """Return the SGPR that holds the first enabled group id.
 
     QUIRK: gfx1100 must enable at least 16 user and group SGPRs together; the ids are the last of them. Source: LLVM
     AMDGPU.td, FeatureUserSGPRInit16Bug; SIISelLowering.cpp, allocateSystemSGPRs.

@@ -146,7 +146,7 @@ class FewAttention(Attending):
         """Return the axes of the group's threads."""
         tile = self.tile
         return [
-            Axis("keys", "reduce", tile.waves * tile.slots, "keys that are worked on at once, over waves and lanes"),
+            Axis("keys", "reduce", tile.waves * tile.slots, "keys computed at once, over waves and lanes"),
             Axis("part", "reduce", tile.parts, "neighbouring lanes that share a key and its values"),
         ]
 

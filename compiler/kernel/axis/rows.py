@@ -180,9 +180,14 @@ class Rows:
             ]
             turns, chunks = self._turns(walk.shared)
             if turns != 0:
-                found.append(Axis(name, "loop", turns, f"{meaning}, turns of the loop"))
+                found.append(Axis(name, "loop", turns, f"{meaning}, iterations of the loop"))
             found.append(
-                Axis(f"{name}.chunk", "unroll", chunks, f"{meaning}, a thread's pieces" + " of a turn" * (turns != 0))
+                Axis(
+                    f"{name}.chunk",
+                    "unroll",
+                    chunks,
+                    f"{meaning}, a thread's pieces" + " of an iteration" * (turns != 0),
+                )
             )
         return found
 

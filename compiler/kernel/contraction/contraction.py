@@ -333,10 +333,10 @@ class Tiled(ABC):
         ]
         found += [*self.thread_axes(), *self.own_axes()]
         if slices != 1:
-            found.append(Axis("slice", "loop", slices, "slices of K, the next one on its way from memory"))
+            found.append(Axis("slice", "loop", slices, "slices of K; the next one is being loaded"))
         found.append(Axis("k", "unroll", self.tile.k, "of a slice in LDS"))
         if self._pool is not None:
-            found.append(Axis("column", "unroll", self.problem.n, "columns of a row, folded through LDS"))
+            found.append(Axis("column", "unroll", self.problem.n, "columns of a row, reduced through LDS"))
         return found
 
     def thread_axes(self) -> list[Axis]:

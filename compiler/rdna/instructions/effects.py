@@ -143,7 +143,7 @@ COUNTERS: Final = {
 
 
 def generation(name: str) -> str:
-    """Return `gfx11` or `gfx12`; another processor is a CompileError."""
+    """Return `gfx11` or `gfx12`. Raises CompileError for any other processor."""
     found = name[:5]
     if found not in COUNTERS:
         raise CompileError(f"no RDNA back end for {name}; there are gfx1100, gfx1151 and gfx1201")

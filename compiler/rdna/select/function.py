@@ -1,15 +1,14 @@
-"""Instruction selection: a machine IR function to RDNA instructions on virtual registers.
+"""Instruction selection: from a machine IR function to RDNA instructions on virtual registers.
 
-`select` rewrites what has no instruction (`legalize`), looks the function over (`analyze`), then makes code backwards:
-regions from their last item to their first (see `emitter`). Structures become blocks:
+`select` rewrites operations without an instruction (`legalize`), analyzes the function (`analyze`), then generates code
+backwards: regions from their last item to their first (see `emitter`). Structures become blocks:
 
     loop    carried registers = initial values; index = start; [start < stop? else after] head: body; carried = next
             index += step; index < stop? head                                                    after:
     if      EXEC narrowed by the condition; no lane left? after                          body    after: EXEC as it was
             (a uniform condition: SCC and a branch)
 
-The branch around a body is always there: what a body is made for are accesses to memory, and scalar loads do not heed
-EXEC.
+The branch around a body is always emitted: most bodies contain memory accesses, and scalar loads ignore EXEC.
 """
 
 from __future__ import annotations
