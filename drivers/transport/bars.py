@@ -20,7 +20,7 @@ REMEDY = (
 
 
 class Needed(NamedTuple):
-    """A BAR that a driver cannot do without: what lies behind it, and the bytes of it that are used in any case."""
+    """A BAR that a driver needs: what it shows, and how many of its bytes are always used."""
 
     number: int
     holds: str
@@ -28,7 +28,8 @@ class Needed(NamedTuple):
 
 
 AMD = 0x1002
-NEEDED: Mapping[int, tuple[Needed, ...]] = {  # by vendor; one without a row is not driven yet
+# by vendor; there is no driver yet for a vendor without a row
+NEEDED: Mapping[int, tuple[Needed, ...]] = {
     AMD: (Needed(0, "its memory", 1 << 20), Needed(2, "its doorbells", 4096), Needed(5, "its registers", 4096)),
 }
 

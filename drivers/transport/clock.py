@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 NS = 1000
-SPIN_US = 20  # a sleep this short would take the scheduler's slack of 50 us instead
+# a sleep up to this long is a busy loop: a call of `sleep` would take the scheduler's slack of 50 us instead
+SPIN_US = 20
 
 
 class HostClock:
@@ -17,7 +18,7 @@ class HostClock:
         return time.monotonic_ns() // NS
 
     def sleep_us(self, time_us: float) -> None:
-        """Let time pass. What is shorter than a sleep can be is spun away."""
+        """Sleep. A time that is too short for a sleep passes in a busy loop."""
         if time_us > SPIN_US:
             time.sleep(time_us / 1_000_000)
             return

@@ -12,19 +12,24 @@ from ringup.drivers.transport.seam import Clock, ConfigSpace
 from ringup.drivers.transport.wait import poll
 from ringup.errors import DeviceLost, DeviceTimeout
 
-ABSENT = 0xFFFF_FFFF  # what an absent function reads as
+# the value of reads from a function that does not exist
+ABSENT = 0xFFFF_FFFF
 GONE = "is gone from the bus; check power and cable, then open it again"  # what is said of one
 # TIMEOUT: a function answers within 1 s of a reset. Source: PCI Express base specification, "Conventional Reset"
 ANSWER_US = 1_000_000
 POLL_US = 1_000
-WAKE_US = 10_000  # D3hot to D0. Source: PCI power management specification 1.2, table 5-6
-COMMAND_BITS = 0x07FF  # the others are reserved and read as zero. Source: PCI local bus specification 3.0, 6.2.2
-HEADER_KEPT = (  # what a reset loses of a function's header, in the order in which it goes back
+# D3hot to D0. Source: PCI power management specification 1.2, table 5-6
+WAKE_US = 10_000
+# the other bits are reserved and read as zero. Source: PCI local bus specification 3.0, 6.2.2
+COMMAND_BITS = 0x07FF
+# the registers of a function's header that a reset clears, in the order in which they are restored
+HEADER_KEPT = (
     *range(pci.PCI_BASE_ADDRESS_0, pci.PCI_BASE_ADDRESS_5 + 4, 4),
     pci.PCI_ROM_ADDRESS,
     pci.PCI_CACHE_LINE_SIZE,  # its dword: cache line size, latency timer
     pci.PCI_INTERRUPT_LINE,
-    pci.PCI_COMMAND,  # ORDER: last, decoding begins with it
+    # ORDER: last, because it enables decoding
+    pci.PCI_COMMAND,
 )
 
 
@@ -49,8 +54,9 @@ class NodeConfig:
         data = value.to_bytes(size_bytes, "little")
         try:
             os.pwrite(self._node, data, self._start + offset)
+        # the write was not accepted: the next read shows it
         except OSError:
-            return  # nobody took it: the next read says so
+            return
 
     def _check(self, offset: int, size_bytes: int) -> None:
         if size_bytes not in (1, 2, 4) or offset % size_bytes or not 0 <= offset < pci.PCI_CFG_SPACE_EXP_SIZE:

@@ -93,7 +93,8 @@ class PciDevice:
         self.clock: Clock = clock or HostClock()
         self.interrupts: Interrupts = way.interrupts
         self._lost = self._closed = False
-        self._memory: list[HostMemory] = []  # what `close` frees; freed ones are forgotten now and then
+        # the memory that `close` frees. Freed entries are removed from time to time
+        self._memory: list[HostMemory] = []
         self._look_at = FORGET_AFTER
         self._windows: dict[int, Window] = {}
         self._rom: Window | None = None
@@ -160,7 +161,8 @@ class PciDevice:
                 f"{self.name} has no reset {method!r} over {self.path}; it has {', '.join(offered) or 'none'}"
             )
         doing = f"resetting {self.name} ({method})"
-        if self.lost:  # its header reads as ones, and nothing that it held before is known to fit what comes back
+        # the header of a lost card reads as ones, so it could not be restored after the reset
+        if self.lost:
             raise DeviceLost(f"{doing}: {self.name} {self.why_lost}")
         saved = config_space.save(self.config, doing)
         self._way.reset(method)

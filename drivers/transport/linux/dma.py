@@ -103,7 +103,8 @@ def joined(runs: Iterator[Run]) -> list[Run]:
 class HostMemory:
     """The seam's `DmaMemory`. `release` unmaps it from the card, then from this process; it is called once."""
 
-    coherent = True  # x86 snoops a card's accesses; the preflight refuses other hosts
+    # x86 snoops a card's accesses; the pre-flight check refuses other hosts
+    coherent = True
 
     def __init__(self, view: memoryview, runs: Sequence[Run], release: Release) -> None:
         """`runs` cover the view exactly, in order."""

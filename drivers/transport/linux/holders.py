@@ -11,7 +11,8 @@ from ringup.drivers.transport.linux.function import Function
 from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.drivers.transport.linux.lock import process
 
-RESOURCES = ("resource", "rom")  # files of a function whose names begin so give its memory away
+# files of a function with names that begin so give access to its memory
+RESOURCES = ("resource", "rom")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def nodes_of(function: Function) -> Iterator[str]:
     kernel = function.kernel
     folder = function.path.resolve()
     for name in kernel.names(folder):
-        if name.startswith(RESOURCES) and name != "resource":  # the table of BARs gives nothing away
+        # the file `resource` is the table of BARs: it gives no access
+        if name.startswith(RESOURCES) and name != "resource":
             yield str(folder / name)
     if function.group:
         yield str(kernel.path("dev/vfio", function.group))

@@ -19,7 +19,8 @@ from ringup.errors import CardBusy, PermissionNeeded
 
 REMAPPING = "the IOMMU cannot remap interrupts (then iommufd.allow_unsafe_interrupts=1 lets it through)"
 MAP_FLAGS = iommufd.IOMMU_IOAS_MAP_FIXED_IOVA | iommufd.IOMMU_IOAS_MAP_READABLE | iommufd.IOMMU_IOAS_MAP_WRITEABLE
-RANGES = 64  # asked for at first; the kernel says when there are more
+# how many ranges the first call asks for; the kernel says if there are more
+RANGES = 64
 
 
 def node_of(function: Function) -> str:
@@ -36,7 +37,8 @@ class IommufdSpace:
     """One address space (IOAS) that one function is attached to. `device_node` is the function's."""
 
     shown: Final = "vfio (iommufd)"
-    reset_nodes: tuple[int, ...] = ()  # a hot reset goes by what the iommufd owns
+    # a hot reset checks which functions the iommufd owns, so it needs no nodes
+    reset_nodes: tuple[int, ...] = ()
 
     def __init__(self, function: Function) -> None:
         """Raises `CardBusy` when another process holds a function of the group, `PermissionNeeded`."""

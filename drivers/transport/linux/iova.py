@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from ringup.drivers.transport.linux.dma import HUGE_PAGE, PAGE
 from ringup.errors import OutOfMemory
 
-LOWEST = 1 << 20  # address 0 and its neighbours stay unmapped: a card that was never given an address faults there
+# the addresses below stay unmapped: a card that uses an address of 0, which nobody set, faults
+LOWEST = 1 << 20
 Range = tuple[int, int]  # first byte, byte after the last
 
 

@@ -20,7 +20,8 @@ Ioctl = Callable[[int, int, Any], int]
 Store = Callable[[Path, str], None]
 # What to do about a refusal; a function of the errno where that decides.
 Remedy = str | Callable[[int | None], str]
-REASONS: dict[int, type[RingupError]] = {  # what an errno of the kernel's says about the world
+# the class of error for an errno of the kernel
+REASONS: dict[int, type[RingupError]] = {
     errno.EPERM: PermissionNeeded,
     errno.EACCES: PermissionNeeded,
     errno.EBUSY: CardBusy,

@@ -21,11 +21,13 @@ from ringup.drivers.transport.wait import poll
 from ringup.errors import CardBusy
 
 LOG = logging.getLogger(__name__)
-FOLDERS = ("run/lock", "tmp")  # the first that is there: open to every user, sticky
+# the first of them that exists is used: every user may write there, and the sticky bit is set
+FOLDERS = ("run/lock", "tmp")
 MODE = 0o666
 POLL_US = 20_000
 GONE_PID = 0  # no process has it
-START_TIME = 19  # field 22 of /proc/PID/stat, counted behind the name's closing bracket. Source: proc_pid_stat(5)
+# field 22 of /proc/PID/stat, counted after the closing bracket of the name. Source: proc_pid_stat(5)
+START_TIME = 19
 RECORD_BYTES = 4096
 COMMAND_CHARS = 200
 
@@ -132,9 +134,11 @@ class CardLock:
                 return os.open(self.path, flags)
             try:
                 node = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, MODE)
-            except FileExistsError:  # another process was quicker
+            # another process has made the file meanwhile
+            except FileExistsError:
                 return os.open(self.path, flags)
-            os.fchmod(node, MODE)  # whatever the umask: every user of the machine shares the card
+            # not left to the umask: all users of the machine share the card
+            os.fchmod(node, MODE)
         except OSError as error:
             raise explained(error, f"taking the card's lock {self._kernel.shown(self.path)}") from error
         return node

@@ -26,7 +26,9 @@ def map_node(node: int, size_bytes: int, start: int = 0) -> mmap.mmap:
     """Map bytes of a node from `start` (whole pages), to read and write. Raises `OSError`."""
     try:
         mapping = mmap.mmap(-1, size_bytes, NOBODYS, RIGHTS)
-    except OSError:  # with vm.overcommit_memory=2 it counts as if it were used; then views keep the card taken
+    # with vm.overcommit_memory=2, the kernel counts the anonymous mapping as used memory and may refuse it. A view of
+    # the mapping made here instead keeps the card in use
+    except OSError:
         return mmap.mmap(node, size_bytes, mmap.MAP_SHARED, RIGHTS, offset=start)
     try:
         _put(mapping, mmap.MAP_SHARED, node, start)

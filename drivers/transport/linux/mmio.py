@@ -37,7 +37,8 @@ class WriteCombining:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.pending = self.mapped = False  # `mapped`: a view was given out, whose writes nobody sees
+        # `mapped`: a caller has a view of the window, whose writes do not set `pending`
+        self.pending = self.mapped = False
 
     def drain(self) -> None:
         """Drain the buffers."""

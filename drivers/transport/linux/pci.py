@@ -55,7 +55,8 @@ def open(rest: str, *, path: str = AUTO, wait_s: float = 0, kernel: Kernel | Non
         _refuse(function, chosen)
         if chosen == preflight.SYSFS and stale(function):
             revive(function)
-            _refuse(function, chosen)  # it has a new IOMMU group, and a driver may have taken it
+            # again: the function has a new IOMMU group, and a driver may have taken it
+            _refuse(function, chosen)
         way = WAYS[chosen](function)
     return PciDevice(name, way, lock, clock)
 

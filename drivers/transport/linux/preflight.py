@@ -51,7 +51,8 @@ class Finding:
 
 
 NAME_IT = "`ringup list` names the cards"
-REFUSALS: dict[str, type[RingupError]] = {  # the error of a refusal; the rest are NotSupported
+# the class of a refusal's error; all others are NotSupported
+REFUSALS: dict[str, type[RingupError]] = {
     "driver": CardBusy,
     "holders": CardBusy,
     "lock": CardBusy,

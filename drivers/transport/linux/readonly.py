@@ -25,7 +25,8 @@ from ringup.drivers.transport.polling import Polling
 from ringup.drivers.transport.seam import Batch, Clock, ConfigSpace, Device, Interrupts, Mmio, Remote
 from ringup.errors import CardBusy, NotSupported
 
-OPEN_BESIDE = ("", "vfio-pci")  # drivers that do not work the card themselves
+# with these drivers, no kernel driver uses the card
+OPEN_BESIDE = ("", "vfio-pci")
 AWAKE = "D0"
 
 

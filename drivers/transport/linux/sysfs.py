@@ -82,7 +82,8 @@ class SysfsWay:
         self._function, self._kernel = function, function.kernel
         self._doing = f"opening pci:{function.address}"
         self.interrupts = Polling(HostClock())
-        self._undo: list[tuple[str, str]] = []  # file, what it held; newest last
+        # files that were written, with their old contents; newest last
+        self._undo: list[tuple[str, str]] = []
         self._nodes = Nodes(self._kernel, self._doing)
         self._combining = WriteCombining()
         with undone_on_error(self.close):

@@ -31,7 +31,8 @@ from ringup.errors import LinkDown, NotSupported
 
 LOG = logging.getLogger(__name__)
 NOTICES = (vfio.VFIO_PCI_REQ_IRQ_INDEX, vfio.VFIO_PCI_ERR_IRQ_INDEX)
-BUS_RESET = "bus"  # the one entry of `reset_method` that is no reset of the function alone
+# the only entry of `reset_method` that resets more than the function
+BUS_RESET = "bus"
 
 
 class Space(Protocol):
@@ -46,7 +47,7 @@ class Space(Protocol):
 
     @property
     def reset_nodes(self) -> tuple[int, ...]:
-        """Descriptors that prove to a hot reset whose functions it reaches."""
+        """The file descriptors that prove to a hot reset that all its functions are ours."""
         ...
 
     def owns(self, group: int, flags: int) -> bool:
@@ -140,7 +141,8 @@ class VfioWay:
         del fields
         try:
             self._kernel.ask(self._node, vfio.VFIO_DEVICE_PCI_HOT_RESET, call, doing)
-        except NotSupported as error:  # it was offered: ENOTTY is what the kernel answers when nothing comes back
+        # the kernel supports the reset; it also returns ENOTTY if the link stays down afterwards
+        except NotSupported as error:
             raise LinkDown(
                 f"{doing}: the link did not train again; check the slot's power, `dmesg` may say more"
             ) from error
@@ -222,7 +224,8 @@ class VfioWay:
         """Ask which functions a reset of the slot would reach: this process must hold all of them."""
         head, row = vfio.vfio_pci_hot_reset_info, vfio.vfio_pci_dependent_device
         reply = bytearray(head.SIZE)
-        for _ in range(2):  # the first call says how many there are
+        # the first call returns how many there are
+        for _ in range(2):
             head.view(reply).argsz = len(reply)
             try:
                 self._kernel.call(self._node, vfio.VFIO_DEVICE_GET_PCI_HOT_RESET_INFO, reply)

@@ -16,7 +16,8 @@ from ringup.drivers.transport.linux.iova import Range
 from ringup.drivers.transport.linux.kernel import Nodes
 from ringup.errors import CardBusy, NotSupported, TransportError
 
-REPLY_BYTES = 4096  # of calls whose answer ends in a chain of capabilities; the kernel says when it needs more
+# for calls whose reply ends in a chain of capabilities; the kernel says if it needs more
+REPLY_BYTES = 4096
 MAX_REPLY = 1 << 20
 READ_WRITE = vfio.VFIO_DMA_MAP_FLAG_READ | vfio.VFIO_DMA_MAP_FLAG_WRITE
 
@@ -43,7 +44,7 @@ class GroupSpace:
 
     @property
     def reset_nodes(self) -> tuple[int, ...]:
-        """Descriptors that prove to a hot reset whose functions it reaches."""
+        """The file descriptors that prove to a hot reset that all its functions are ours."""
         return (self._group,)
 
     def owns(self, group: int, flags: int) -> bool:

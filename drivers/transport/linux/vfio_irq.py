@@ -15,10 +15,12 @@ from ringup.drivers.transport.linux.kernel import Kernel
 from ringup.errors import RingupError
 
 INDICES = (vfio.VFIO_PCI_MSIX_IRQ_INDEX, vfio.VFIO_PCI_MSI_IRQ_INDEX, vfio.VFIO_PCI_INTX_IRQ_INDEX)  # best first
-VECTORS = 32  # of MSI-X as many as MSI could have: more than any queue set-up of ringup asks for
+# of MSI-X, as many as the maximum of MSI: more than the queues of ringup need
+VECTORS = 32
 ON = vfio.VFIO_IRQ_SET_DATA_EVENTFD | vfio.VFIO_IRQ_SET_ACTION_TRIGGER
 OFF = vfio.VFIO_IRQ_SET_DATA_NONE | vfio.VFIO_IRQ_SET_ACTION_TRIGGER
-FD_SETSIZE = 1024  # descriptors from here on are beyond `select`. Source: select(2)
+# `select` cannot wait for file descriptors from this number on. Source: select(2)
+FD_SETSIZE = 1024
 EVENT_FLAGS = os.EFD_NONBLOCK | os.EFD_CLOEXEC
 
 
@@ -69,7 +71,8 @@ class EventInterrupts:
         if not self._events and self.vectors:
             self._enable()
         timeout_s = max(timeout_us, 0) / 1_000_000
-        if self._poll.fileno() < FD_SETSIZE:  # `select` waits to the microsecond, `epoll` rounds up to milliseconds
+        # `select` has a resolution of microseconds; `epoll` rounds up to milliseconds
+        if self._poll.fileno() < FD_SETSIZE:
             select.select([self._poll], [], [], timeout_s)
             timeout_s = 0
         ready = self._poll.poll(timeout_s)
