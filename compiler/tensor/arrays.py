@@ -65,7 +65,8 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     if dtype in PLAIN:
         return np.dtype(dtype.numpy)
     try:
-        import ml_dtypes  # optional: NumPy has no such types of its own
+        # optional: NumPy has no such types of its own
+        import ml_dtypes
     except ImportError as error:
         raise CompileError(f"NumPy has no {dtype}: install ml_dtypes, or cast to float32 first") from error
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype.numpy))

@@ -189,7 +189,8 @@ def _reduce(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) ->
     (x,) = sources
     if op is Op.ADD:
         return [given.expand(x.shape)]
-    if op is Op.MUL:  # a zero's gradient is the product of the others, 0 where there is a second one
+    # a zero's gradient is the product of the others, 0 where there is a second one
+    if op is Op.MUL:
         zero = x == 0
         full = zero.where(1, x)
         zeros = zero.cast(dtypes.int32).sum(axes, keepdims=True)
@@ -287,7 +288,8 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
     if op is None:
         number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.size,))).reshape(y.shape)
         winner = scattered(x.full_like(-1).cast(dtypes.int32), axis, places, number, None)
-        last = gathered(winner) == number  # of several at one place the last one stayed
+        # of several at one place the last one stayed
+        last = gathered(winner) == number
         return [(winner < 0).where(given, 0), None, last.where(gathered(given), 0)]
     mine = (x == result).cast(given.dtype)
     theirs = (y == gathered(result)).cast(given.dtype)

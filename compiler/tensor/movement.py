@@ -74,7 +74,8 @@ def reshape(tensor: Tensor, *sizes: Int | Sequence[Int]) -> Tensor:
 def _missing(tensor: Tensor, wanted: list[Any]) -> Int:
     """Return the size that -1 stands for."""
     have, given = list(tensor.shape), [size for size in wanted if not (isinstance(size, int) and size == -1)]
-    for size in list(given):  # equal sizes cancel, so that symbolic ones need no division
+    # equal sizes cancel, so that symbolic ones need no division
+    for size in list(given):
         if size in have:
             have.remove(size)
             given.remove(size)

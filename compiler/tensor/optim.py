@@ -25,7 +25,8 @@ class Optimiser:
         for one in self.parameters:
             if not one.requires_grad:
                 raise ValueError(f"{one!r} is no parameter: make it with requires_grad=True")
-        self.rate = self._memory(rate)  # in memory, so that another rate is other data, not another graph
+        # in memory, so that another rate is other data, not another graph
+        self.rate = self._memory(rate)
 
     @staticmethod
     def _memory(value: float) -> Tensor:
@@ -123,7 +124,8 @@ class AdamW(Optimiser):
         super().__init__(parameters, rate)
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.means, self.squares = self._zeros(), self._zeros()
-        self.weights = [self._memory(0.0), self._memory(0.0)]  # what the running means sum to so far, 1 - beta^steps
+        # what the running means sum to so far, 1 - beta^steps
+        self.weights = [self._memory(0.0), self._memory(0.0)]
 
     def state(self) -> list[Tensor]:
         """Return the rate, the weights and the running means."""
@@ -132,7 +134,8 @@ class AdamW(Optimiser):
     def step(self) -> None:
         """Assign every parameter that has a gradient its next value."""
         for weight, beta in zip(self.weights, self.betas, strict=True):
-            weight.assign(weight * beta + (1 - beta))  # 1 - beta^steps itself would lose the places that matter
+            # 1 - beta^steps itself would lose the places that matter
+            weight.assign(weight * beta + (1 - beta))
         super().step()
 
     def _update(self, place: int, parameter: Tensor, gradient: Tensor) -> None:

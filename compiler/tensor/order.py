@@ -20,9 +20,11 @@ from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, Node, Op, Storage
 from ringup.errors import CompileError
 
-WRITABLE = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))  # views whose every element is one of the buffer's
+# views whose every element is one of the buffer's
+WRITABLE = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))
 STATES = frozenset((Op.BUFFER, Op.AFTER))
-_WHOLE = LINES | {Op.CONTIGUOUS, Op.REDUCE}  # computed from all of what they read, before anything else happens
+# computed from all of what they read, before anything else happens
+_WHOLE = LINES | {Op.CONTIGUOUS, Op.REDUCE}
 
 
 def state_of(node: Node) -> Node:
@@ -149,9 +151,12 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
     after = followers(nodes)
     events = {node: place for place, node in enumerate(one for one in nodes if one.op is Op.AFTER)}
     made: dict[Node, Node] = {}
-    latest: dict[Node, int] = {}  # the last event that a node needs
-    until: dict[Node, int] = {}  # the first event that overwrites what a node reads, seen through all but CONTIGUOUS
-    near: dict[Node, int] = {}  # the same, not seen through REDUCE either
+    # the last event that a node needs
+    latest: dict[Node, int] = {}
+    # the first event that overwrites what a node reads, seen through all but CONTIGUOUS
+    until: dict[Node, int] = {}
+    # the same, not seen through REDUCE either
+    near: dict[Node, int] = {}
     never = len(events)
     for node in nodes:
         if node.op is Op.BITCAST and node.dtype is node.sources[0].dtype:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 MASK = 0xFFFF_FFFF
-UNIT_BITS = {  # bits that a uniform number of the type has, and the words they come from
+# bits that a uniform number of the type has, and the words they come from
+UNIT_BITS = {
     dtypes.float16: 11,
     dtypes.bfloat16: 8,
     dtypes.float8_e4m3: 4,
@@ -127,7 +128,8 @@ def normal(first: Tensor, second: Tensor, dtype: dtypes.DType) -> Tensor:
     else:
         u = ((first >> 8).cast(dtypes.float32) + 1) * 2.0**-24
         v = (second >> 8).cast(dtypes.float32) * 2.0**-24
-    turned = ((v + 0.25) * (2 * math.pi)).sin()  # the cosine
+    # the cosine
+    turned = ((v + 0.25) * (2 * math.pi)).sin()
     return ((u.log() * -2).sqrt() * turned).cast(dtype)
 
 

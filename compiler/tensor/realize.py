@@ -59,10 +59,10 @@ _UNSET = _Unset()
 _current: ContextVar[Evaluator | _Unset | None] = ContextVar("ringup evaluator", default=_UNSET)
 _keeping: ContextVar[bool] = ContextVar("ringup gradients", default=True)
 
-HISTORY: WeakKeyDictionary[Node, Node] = (
-    WeakKeyDictionary()
-)  # of realized values that a gradient may be asked through: what made them
-LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()  # tensors that want gradients, by identity
+# of realized values that a gradient may be asked through: what made them
+HISTORY: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
+# tensors that want gradients, by identity
+LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()
 
 
 @contextmanager
@@ -163,7 +163,8 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     for one in dict.fromkeys([*asked, *readers]):
         before = one._node
         one._node = buffers[before]
-        one._owns = before not in owned  # tensors of one value share its memory: the first may write there
+        # tensors of one value share its memory: the first may write there
+        one._owns = before not in owned
         owned.add(before)
         if keep and before not in finals.values() and not leaves.isdisjoint(_reach(before)):
             HISTORY[one._node] = before
@@ -205,7 +206,8 @@ def _old_readers(
     now, the states to copy.
     """
     last = set(finals.values())
-    old: dict[Node, frozenset[Node]] = {}  # states a node reads that are not the last ones, seen from above
+    # states a node reads that are not the last ones, seen from above
+    old: dict[Node, frozenset[Node]] = {}
     # states that come after the last ones, and what reads these: they are left for another evaluation
     beyond: set[Node] = set()
     readers = []
@@ -217,7 +219,8 @@ def _old_readers(
     waiting = [
         one
         for one in LIVE.values()
-        if (not is_data(one._node) or one._node.arg in finals)  # a clone, a view of the whole
+        # data too: a clone, a view of the whole
+        if (not is_data(one._node) or one._node.arg in finals)
         and one._node not in last
         and all(one is not other for other in asked)
     ]
