@@ -14,8 +14,8 @@ from ringup.compiler.compile import Chooser, CompiledGraph, Step, compile_graph,
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, Storage
 from ringup.compiler.kernel.common.frame import memory_order
+from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of
-from ringup.compiler.schedule.needs import is_in_memory
 from ringup.compiler.target import DEFAULT, Cost
 from ringup.compiler.target import target as find_target
 from ringup.compiler.tune import modelled

@@ -28,6 +28,8 @@ from typing import NamedTuple
 from ringup.compiler.graph.index import Atom, Expr, atom_of, axis, bounds, is_axis, product, variables
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
 from ringup.compiler.schedule.attention import Attention, find
+from ringup.compiler.schedule.dependences import axes_of, depends, is_contraction, is_in_memory, sources
+from ringup.compiler.schedule.estimate_work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
 from ringup.compiler.schedule.kernel import (
     FEW_QUERIES_LIMIT,
     MAX_FOLDS,
@@ -43,10 +45,8 @@ from ringup.compiler.schedule.kernel import (
     states_before,
     walked_axes,
 )
-from ringup.compiler.schedule.needs import axes_of, depends, is_contraction, is_in_memory, sources
 from ringup.compiler.schedule.views import Point, within
-from ringup.compiler.schedule.wide import find_wide
-from ringup.compiler.schedule.work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
+from ringup.compiler.schedule.wide_values import find_wide
 
 # The longest query, and the longest value, in elements, that an attention's tile can hold.
 MAX_DEPTH = 128

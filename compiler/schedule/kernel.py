@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ringup.compiler.graph.index import Atom, Int, bounds, is_axis, product, variables
 from ringup.compiler.graph.nodes import MOVEMENT, Node, Op
 from ringup.compiler.schedule.attention import Attention
-from ringup.compiler.schedule.needs import sources
+from ringup.compiler.schedule.dependences import sources
 from ringup.compiler.schedule.views import Point, in_shape, source_point
 
 # Elements of a row that one group computes alone. Several groups share a longer row.

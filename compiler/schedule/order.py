@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ringup.compiler.graph.index import bounds, product
 from ringup.compiler.graph.nodes import Node, Op
-from ringup.compiler.schedule.beside import joined
 from ringup.compiler.schedule.cut import Cut
+from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of, states_before, viewed
-from ringup.compiler.schedule.needs import is_in_memory
+from ringup.compiler.schedule.merge_kernels import joined
 from ringup.compiler.schedule.rewrite import rewritten
 from ringup.errors import CompileError
 

@@ -1,7 +1,7 @@
 """Rewrites the graph before it is cut into kernels: operations without a kernel of their own become others, long
 reductions become two steps, and long scans three.
 
-Nodes without elements are removed first (`empty.py`): the cut and later passes handle sizes above 0 only.
+Nodes without elements are removed first (`remove_empty.py`): the cut and later passes handle sizes above 0 only.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ringup.compiler.graph.nodes import (
     reduce,
     reshape,
 )
-from ringup.compiler.schedule.deep import in_parts
-from ringup.compiler.schedule.empty import without_empty
-from ringup.compiler.schedule.identity import identity, kept
+from ringup.compiler.schedule.dependences import is_contraction
 from ringup.compiler.schedule.kernel import ONE_GROUP_A_ROW_MIN_ROWS, ROW_LIMIT
-from ringup.compiler.schedule.needs import is_contraction
+from ringup.compiler.schedule.reduction_facts import identity, kept
+from ringup.compiler.schedule.remove_empty import without_empty
 from ringup.compiler.schedule.scatter import scattered
+from ringup.compiler.schedule.split_k import in_parts
 
 MAX_PARTS = 256
 # Elements of one part.

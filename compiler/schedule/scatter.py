@@ -30,8 +30,8 @@ from ringup.compiler.graph.nodes import (
     reduce,
     reshape,
 )
-from ringup.compiler.schedule.identity import identity
-from ringup.compiler.schedule.needs import depends
+from ringup.compiler.schedule.dependences import depends
+from ringup.compiler.schedule.reduction_facts import identity
 
 Rewrite = Callable[[Node], Node]
 # Up to this many pairs of a place and a value, the search form is used: by the model it takes 12 us, as long as some

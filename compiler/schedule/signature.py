@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringup.compiler.graph.nodes import Node, Op, ordered
+from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of
-from ringup.compiler.schedule.needs import is_in_memory
 
 Signature = tuple[Any, ...]
 

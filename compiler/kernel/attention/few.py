@@ -21,7 +21,7 @@ from ringup.compiler.kernel.common.axes import WAVE, Axis
 from ringup.compiler.kernel.common.expressions import WIDEST_BYTES, Request, divides
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.functions import exp2
-from ringup.compiler.kernel.common.space import most, power_of_two
+from ringup.compiler.kernel.common.merge_axes import most, power_of_two
 from ringup.compiler.kernel.common.staging import masked, zeroed
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction.contraction import Problem, Run

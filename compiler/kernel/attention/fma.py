@@ -17,7 +17,7 @@ from ringup.compiler.kernel.attention.parts import Attending
 from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.functions import exp2
-from ringup.compiler.kernel.common.space import most
+from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Operand, Staging
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction.contraction import Problem, Run, by_speed

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from ringup.compiler.graph.index import Int, axis
 from ringup.compiler.kernel.attention.parts import Attending, Sources
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.axes import WAVE, Axis
 from ringup.compiler.kernel.common.expressions import Request, divides
 from ringup.compiler.kernel.common.frame import Lowered
-from ringup.compiler.kernel.common.space import most
+from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Staging, masked, zeroed
 from ringup.compiler.kernel.common.traits import MatrixTraits, Traits
 from ringup.compiler.kernel.contraction.contraction import Problem, Run
@@ -90,7 +90,7 @@ class MatrixAttention(Attending):
             uncast(one, inputs) for one in (sources.queries, sources.keys, sources.values)
         )
         self._dtype = self._values.dtype
-        self._type = holders.stored(self._dtype)
+        self._type = element_forms.stored(self._dtype)
         self._lane, self._wave = self.place_in_waves(tile.waves)
 
     def lower(self) -> Lowered:
@@ -195,7 +195,7 @@ class MatrixAttention(Attending):
                 requests.append((point, mask))
         values = self.frame.expressions.values(self._queries, requests)
         lying = [
-            holders.to_memory(build, zeroed(build, value, mask), self._dtype)
+            element_forms.to_memory(build, zeroed(build, value, mask), self._dtype)
             for value, (_, mask) in zip(values, requests, strict=True)
         ]
         return [build.vector(lying[i : i + count]) for i in range(0, len(lying), count)]

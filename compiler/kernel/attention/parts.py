@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, substitute
 from ringup.compiler.graph.nodes import Node, Op
-from ringup.compiler.kernel.common import visible
+from ringup.compiler.kernel.common import visible_keys
 from ringup.compiler.kernel.common.arith import operate
 from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.expressions import Request
-from ringup.compiler.kernel.common.space import at, most, stride
+from ringup.compiler.kernel.common.merge_axes import at, most, stride
 from ringup.compiler.kernel.common.staging import Operand, masked
 from ringup.compiler.kernel.contraction.contraction import Problem, Tile, Tiled, path_to
 from ringup.compiler.machine.ir import F32, I32, Loop, Value
@@ -101,7 +101,8 @@ class Attending(Tiled):
         local, key = axis("row_of_tile", self.tile.m), axis("key", self.keys)
         point, _ = self._logit_place(local, key)
         limits = [
-            visible.greatest(one, local, self.tile.m) for one in visible.limits(self.sources.found.logits, point, key)
+            visible_keys.greatest(one, local, self.tile.m)
+            for one in visible_keys.limits(self.sources.found.logits, point, key)
         ]
         turns = [(one + self.tile.k) // self.tile.k for one in dict.fromkeys(limits) if one is not None]
         return [one for one in turns if within(one - self.turns, 0, 1 << 30) is not True]

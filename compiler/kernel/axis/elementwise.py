@@ -8,12 +8,12 @@ from ringup.compiler.graph.index import Int, atom_of, axis, product, substitute
 from ringup.compiler.kernel.common.axes import Axis, threads
 from ringup.compiler.kernel.common.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
-from ringup.compiler.kernel.common.space import Space, merged, most, places, stride
+from ringup.compiler.kernel.common.merge_axes import Space, merged, most, places, stride
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import I32
+from ringup.compiler.schedule.estimate_work import HEAVY
 from ringup.compiler.schedule.kernel import Kernel, accesses
 from ringup.compiler.schedule.views import within, written
-from ringup.compiler.schedule.work import HEAVY
 
 # Threads of a full group: 8 waves of 32.
 GROUP = 256

@@ -10,7 +10,7 @@ from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, substitu
 from ringup.compiler.kernel.axis.elementwise import all_written
 from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.frame import Frame
-from ringup.compiler.kernel.common.space import at, merged, places, stride
+from ringup.compiler.kernel.common.merge_axes import at, merged, places, stride
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.kernel import Kernel, accesses, walked_by
 from ringup.compiler.schedule.views import Point, Within, within

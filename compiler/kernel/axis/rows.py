@@ -19,8 +19,8 @@ from ringup.compiler.kernel.common.axes import WAVE, Axis
 from ringup.compiler.kernel.common.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.common.folding import Folder
 from ringup.compiler.kernel.common.frame import Frame, Lowered
+from ringup.compiler.kernel.common.merge_axes import Space, at, merged, most, places, power_of_two, stride
 from ringup.compiler.kernel.common.sharing import Sharing, place_of_thread
-from ringup.compiler.kernel.common.space import Space, at, merged, most, places, power_of_two, stride
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.kernel import Fold, Kernel, accesses

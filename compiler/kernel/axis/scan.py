@@ -15,18 +15,18 @@ from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int, axis
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.kernel.axis.lines import Lines
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.arith import cast, operate
 from ringup.compiler.kernel.common.axes import WAVE, Axis
 from ringup.compiler.kernel.common.expressions import Request, divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
+from ringup.compiler.kernel.common.merge_axes import most, power_of_two
 from ringup.compiler.kernel.common.sharing import Sharing, place_of_thread
-from ringup.compiler.kernel.common.space import most, power_of_two
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
-from ringup.compiler.schedule.identity import identity, kept
 from ringup.compiler.schedule.kernel import Kernel
+from ringup.compiler.schedule.reduction_facts import identity, kept
 from ringup.compiler.schedule.views import Within, within
 
 # Lanes of a wave within which `shuffle_up` moves.
@@ -68,8 +68,10 @@ class Scanner:
     def first(self) -> Total:
         """Return the identity element. For sums of floats it is -0.0, which keeps the sign of a zero."""
         start = identity(self.op, self.dtype)
-        value = holders.constant(self.build, -0.0 if self.op is Op.ADD and self.dtype.is_float else start, self.dtype)
-        return Total(value, None if self.keys is None else holders.constant(self.build, 0, self.keys))
+        value = element_forms.constant(
+            self.build, -0.0 if self.op is Op.ADD and self.dtype.is_float else start, self.dtype
+        )
+        return Total(value, None if self.keys is None else element_forms.constant(self.build, 0, self.keys))
 
     def element(self, value: Value, key: Value | None, mask: Value | None) -> Total:
         """Return an element, or the identity element where the mask is false."""
@@ -312,7 +314,7 @@ class Scan(Lines):
         if units < 2:
             return 0
         dtypes_ = [self.scanner.dtype, *([self.scanner.keys] if self.scanner.keys else [])]
-        sizes = [max(1, holders.held(one).bits // 8) for one in dtypes_]
+        sizes = [max(1, element_forms.held(one).bits // 8) for one in dtypes_]
         return sum(_slot_bytes(shape.own * units, size) for size in sizes)
 
     def _lds_bytes(self) -> int:

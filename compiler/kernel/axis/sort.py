@@ -15,12 +15,12 @@ from operator import xor
 
 from ringup.compiler.graph.index import Int, axis
 from ringup.compiler.kernel.axis.lines import Lines
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.axes import WAVE, Axis
 from ringup.compiler.kernel.common.expressions import divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
+from ringup.compiler.kernel.common.merge_axes import most, power_of_two
 from ringup.compiler.kernel.common.sharing import place_of_thread
-from ringup.compiler.kernel.common.space import most, power_of_two
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.kernel import Kernel
@@ -60,7 +60,7 @@ class Sort(Lines):
         super().__init__(kernel)
         self.padded = power_of_two(most(self.length))
         dtype = self.line.node.dtype
-        self.type, self._less = holders.held(dtype), "lt_s" if dtype.kind == "int" else "lt_u"
+        self.type, self._less = element_forms.held(dtype), "lt_s" if dtype.kind == "int" else "lt_u"
 
     def _shape(self, vector: int, group: int) -> Shape:
         vector = min(vector, self.padded)
@@ -126,7 +126,7 @@ class Sort(Lines):
     def _elements(self, places: Sequence[Int], masks: Sequence[Value | None]) -> list[Value]:
         """Return a thread's elements. A missing one is the greatest number, which is sorted to the end."""
         (source,) = self.line.node.sources
-        greatest = holders.constant(self.build, int(source.dtype.greatest), source.dtype)
+        greatest = element_forms.constant(self.build, int(source.dtype.greatest), source.dtype)
         points = [(self.source_point(place), mask) for place, mask in zip(places, masks, strict=True)]
         found = []
         for value, mask in zip(self.frame.expressions.values(source, points), masks, strict=True):

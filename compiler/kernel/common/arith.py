@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import COMPARISONS, Node, Op
-from ringup.compiler.kernel.common import functions, holders
-from ringup.compiler.kernel.common.holders import held, wrapped
+from ringup.compiler.kernel.common import element_forms, functions
+from ringup.compiler.kernel.common.element_forms import held, wrapped
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import F32, F64, I1, I32, I64, Type, Value
 
@@ -72,8 +72,8 @@ def _of_floats(build: Builder, op: Op, dtype: DType, args: Sequence[Value]) -> V
     else:
         wide = F64 if dtype is dtypes.float64 else F32
         value = _FUNCTIONS[op](build, *(build.op("fconvert", wide, one) for one in args))
-        return value if value.type == type_ and dtype.bits >= 32 else holders.narrowed(build, value, dtype)
-    return holders.narrowed(build, value, dtype) if type_ is F32 and dtype.bits < 32 else value
+        return value if value.type == type_ and dtype.bits >= 32 else element_forms.narrowed(build, value, dtype)
+    return element_forms.narrowed(build, value, dtype) if type_ is F32 and dtype.bits < 32 else value
 
 
 _FUNCTIONS: dict[Op, Callable[..., Value]] = {
@@ -244,10 +244,10 @@ def cast(build: Builder, value: Value, source: DType, dtype: DType) -> Value:
     if dtype.is_float:
         # Of the narrow floats, only bfloat16 has a range in which f32 has already rounded the integer.
         if dtype is dtypes.bfloat16 and source.bits >= 32:
-            return holders.narrowed(build, _sticky_f64(build, value, source), dtype)
+            return element_forms.narrowed(build, _sticky_f64(build, value, source), dtype)
         wide = F64 if dtype is dtypes.float64 else F32
         number = build.op("to_float_s" if source.kind == "int" else "to_float_u", wide, value)
-        return number if dtype.bits >= 32 else holders.narrowed(build, number, dtype)
+        return number if dtype.bits >= 32 else element_forms.narrowed(build, number, dtype)
     return _integer_to_integer(build, value, source, dtype)
 
 
@@ -255,7 +255,7 @@ def _float_to_float(build: Builder, value: Value, source: DType, dtype: DType) -
     if dtype.bits >= 32:
         return build.op("fconvert", held(dtype), value)
     wide = value if value.type in (F32, F64) else build.op("fconvert", F32, value)
-    return holders.narrowed(build, wide, dtype)
+    return element_forms.narrowed(build, wide, dtype)
 
 
 def _sticky_f64(build: Builder, value: Value, source: DType) -> Value:
@@ -293,6 +293,8 @@ def _integer_to_integer(build: Builder, value: Value, source: DType, dtype: DTyp
 
 
 def _bitcast(build: Builder, value: Value, source: DType, dtype: DType) -> Value:
-    lying = holders.to_memory(build, value, source)
-    wanted = holders.stored(dtype)
-    return holders.from_memory(build, lying if lying.type == wanted else build.op("bitcast", wanted, lying), dtype)
+    lying = element_forms.to_memory(build, value, source)
+    wanted = element_forms.stored(dtype)
+    return element_forms.from_memory(
+        build, lying if lying.type == wanted else build.op("bitcast", wanted, lying), dtype
+    )

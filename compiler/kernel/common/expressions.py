@@ -11,10 +11,10 @@ from typing import TypeAlias, cast
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import Expr, Int, atom_of, bounds, runtime_value
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.arith import apply
-from ringup.compiler.kernel.common.deep import Call, run
 from ringup.compiler.kernel.common.numbers import Numbers
+from ringup.compiler.kernel.common.recursion import Call, run
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I32, I64, Loop, Value
 from ringup.compiler.machine.scoped import Scoped
@@ -148,16 +148,16 @@ class Expressions:
     def _special(self, node: Node, requests: list[Request]) -> Values:
         build = self.builder
         if node.op is Op.CONST:
-            return [holders.constant(build, node.arg, node.dtype)] * len(requests)
+            return [element_forms.constant(build, node.arg, node.dtype)] * len(requests)
         if node.op is Op.CONTIGUOUS:
             return (yield self._values(node.sources[0], requests))
         if node.op is Op.AFTER and node.sources[1] in self._stores:
             return (yield self._values(node.sources[1].sources[1], requests))
         if node.op is Op.IOTA:
-            type_ = holders.held(node.dtype)
+            type_ = element_forms.held(node.dtype)
             return [self._number(point[0], type_ is I64) for point, _ in requests]
         if node.op is Op.SIZE:
-            return [self._number(node.arg, holders.held(node.dtype) is I64)] * len(requests)
+            return [self._number(node.arg, element_forms.held(node.dtype) is I64)] * len(requests)
         if node.op is Op.CAT:
             found = []
             for point, mask in requests:
@@ -168,7 +168,7 @@ class Expressions:
         # No point of the kernel meets the conditions here, so the node is not an input. Only spare threads evaluate it,
         # and nothing reads their values.
         if node.op in _OF_THEIR_OWN and all(mask is not None for _, mask in requests):
-            return [holders.constant(build, 0, node.dtype)] * len(requests)
+            return [element_forms.constant(build, 0, node.dtype)] * len(requests)
         raise ValueError(f"{node} has no value in the middle of a kernel")
 
     def _number(self, number: Int, wide: bool) -> Value:
@@ -180,7 +180,7 @@ class Expressions:
     def _padded(self, node: Node, requests: list[Request]) -> Values:
         build, source = self.builder, node.sources[0]
         _, fill = node.arg
-        filler = holders.constant(build, fill, node.dtype)
+        filler = element_forms.constant(build, fill, node.dtype)
         found: list[Value | None] = [None] * len(requests)
         inner: list[Request] = []
         places: list[int] = []
@@ -224,7 +224,7 @@ class Expressions:
             value = part if value is None else build.op("select", part.type, test, part, value)
         # Only spare threads get here, and nothing reads their values.
         if value is None and mask is not None:
-            value = holders.constant(build, 0, node.dtype)
+            value = element_forms.constant(build, 0, node.dtype)
         if value is None:
             raise ValueError(f"{node} has no element at {point}")
         return [value]
@@ -235,7 +235,7 @@ class Expressions:
         source, index = node.sources
         build = self.builder
         size = source.shape[axis]
-        zero = holders.constant(build, 0, node.dtype)
+        zero = element_forms.constant(build, 0, node.dtype)
         found: list[Value] = []
         numbers = yield self._values(index, requests)
         for (point, mask), number in zip(requests, numbers, strict=True):
@@ -261,7 +261,7 @@ class Expressions:
 
     def _loaded(self, node: Node, requests: list[Request]) -> list[Value]:
         build = self.builder
-        type_ = holders.stored(node.dtype)
+        type_ = element_forms.stored(node.dtype)
         size = node.dtype.size_bytes
         places = [flat(point, node.shape) for point, _ in requests]
         masks = [mask for _, mask in requests]
@@ -272,7 +272,7 @@ class Expressions:
             count = run_length(places, i, size, masks)
             base, offset, constant = self.address(node, places[i], masked=mask is not None)
             vector = build.load(type_.of(count), base, offset, constant=constant, mask=mask)
-            found += [holders.from_memory(build, build.extract(vector, k), node.dtype) for k in range(count)]
+            found += [element_forms.from_memory(build, build.extract(vector, k), node.dtype) for k in range(count)]
             i += count
         return found
 
@@ -283,7 +283,7 @@ class Expressions:
     def store_at(self, node: Node, places: Sequence[Int], values: Sequence[Value], mask: Value | None = None) -> None:
         """Store values at positions, counted in elements from the start of a node in memory."""
         build = self.builder
-        lying = [holders.to_memory(build, value, node.dtype) for value in values]
+        lying = [element_forms.to_memory(build, value, node.dtype) for value in values]
         i = 0
         while i < len(places):
             count = run_length(places, i, node.dtype.size_bytes)

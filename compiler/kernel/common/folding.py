@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import Node, Op
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.arith import cast, operate
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I1, I8, I32, Type, Value
-from ringup.compiler.schedule.identity import identity, kept
+from ringup.compiler.schedule.reduction_facts import identity, kept
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Folder:
 
     def first(self) -> Value:
         """Return the identity element."""
-        return holders.constant(self.build, identity(self.op, self.dtype), self.dtype)
+        return element_forms.constant(self.build, identity(self.op, self.dtype), self.dtype)
 
     def step(self, total: Value | None, value: Value) -> Value:
         """Combine the accumulator with one more value, both in the accumulator's dtype. Return the value itself if

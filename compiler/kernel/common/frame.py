@@ -14,8 +14,8 @@ from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.expressions import Expressions
 from ringup.compiler.machine.build import Builder
 from ringup.compiler.machine.ir import I32, I64, Function, Param, Value
+from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of, value_of
-from ringup.compiler.schedule.needs import is_in_memory
 from ringup.compiler.schedule.views import Point, flat, source_point
 
 Groups = tuple[Int, Int, Int]

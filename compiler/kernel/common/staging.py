@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.expressions import Request, divides
 from ringup.compiler.kernel.common.frame import Frame
 from ringup.compiler.machine.build import Builder
@@ -101,7 +101,7 @@ class Staging:
         values = expressions.values(operand.factor, requests)
         build, dtype = self._frame.build, operand.factor.dtype
         return [
-            holders.to_memory(build, zeroed(build, value, mask), dtype)
+            element_forms.to_memory(build, zeroed(build, value, mask), dtype)
             for value, (_, mask) in zip(values, requests, strict=True)
         ]
 

@@ -24,12 +24,12 @@ from ringup.compiler.kernel.axis.elementwise import all_written
 from ringup.compiler.kernel.common.axes import Axis, threads
 from ringup.compiler.kernel.common.expressions import divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
-from ringup.compiler.kernel.common.space import Space, at, merged, most, places, stride
+from ringup.compiler.kernel.common.merge_axes import Space, at, merged, most, places, stride
 from ringup.compiler.kernel.common.staging import Operand, Staging, masked
 from ringup.compiler.kernel.contraction.pooling import Pooling
 from ringup.compiler.machine.ir import I32, Value
+from ringup.compiler.schedule.dependences import axes_of, is_contraction, used
 from ringup.compiler.schedule.kernel import MAX_POOLED, MIN_TILED, Access, Fold, Kernel, accesses
-from ringup.compiler.schedule.needs import axes_of, is_contraction, used
 from ringup.compiler.schedule.views import Point, Within, source_point, within
 
 # Operations after the sum, over all results of a thread, up to which the code is unrolled.

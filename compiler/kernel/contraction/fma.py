@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.arith import operate
 from ringup.compiler.kernel.common.axes import WAVE, Axis, threads
 from ringup.compiler.kernel.common.frame import Lowered
-from ringup.compiler.kernel.common.space import most
+from ringup.compiler.kernel.common.merge_axes import most
 from ringup.compiler.kernel.common.staging import Staging
 from ringup.compiler.kernel.common.traits import Traits
 from ringup.compiler.kernel.contraction.contraction import Contraction, Problem, Run, by_speed
@@ -107,7 +107,7 @@ class FmaContraction(Contraction):
 
     def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
         """Return the staging of the operands: rows of k, each with all rows or columns of the tile."""
-        type_ = holders.stored(problem.dtype)
+        type_ = element_forms.stored(problem.dtype)
         rows, columns = (
             Staging(self.frame, self.thread, self.operand(problem, i), size, self.tile.k, type_, by_k=True, pad=PAD)
             for i, size in enumerate((self.tile.m, self.tile.n))
@@ -116,7 +116,9 @@ class FmaContraction(Contraction):
 
     def first(self) -> list[Value]:
         """Return zeros."""
-        return [holders.constant(self.frame.build, 0, self.problem.dtype)] * (self.tile.thread_m * self.tile.thread_n)
+        return [element_forms.constant(self.frame.build, 0, self.problem.dtype)] * (
+            self.tile.thread_m * self.tile.thread_n
+        )
 
     def multiplied(self, stagings: Sequence[Staging], here: Value, totals: Sequence[Value]) -> list[Value]:
         """Return the totals with every product of a row and a column of each k added."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import axis
 from ringup.compiler.graph.nodes import MOVEMENT, Node, Op, node
-from ringup.compiler.kernel.common import holders
+from ringup.compiler.kernel.common import element_forms
 from ringup.compiler.kernel.common.axes import Axis
 from ringup.compiler.kernel.common.frame import Lowered
 from ringup.compiler.kernel.common.staging import Staging
@@ -81,7 +81,7 @@ class MatrixContraction(Contraction):
     def __init__(self, problems: Sequence[Problem], name: str, tile: MatrixTile, traits: MatrixTraits) -> None:
         super().__init__(problems, name, tile)
         self._traits = traits
-        self._total = holders.held(self.problem.dtype)
+        self._total = element_forms.held(self.problem.dtype)
         self._rows = tile.m // tile.waves_m // FRAGMENT
         self._columns = tile.n // tile.waves_n // FRAGMENT
         self._lane = axis("lane", 32)
@@ -91,7 +91,7 @@ class MatrixContraction(Contraction):
 
     def stagings(self, problem: Problem) -> tuple[Staging, Staging]:
         """Return the staging of the operands: rows or columns, each with all k of the slice."""
-        type_ = holders.stored(self.sides[0].factor.dtype)
+        type_ = element_forms.stored(self.sides[0].factor.dtype)
         pad = PAD_BYTES // type_.size_bytes
         rows, columns = (
             Staging(self.frame, self.thread, self.operand(problem, i), size, self.tile.k, type_, by_k=False, pad=pad)

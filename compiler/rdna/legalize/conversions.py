@@ -5,7 +5,7 @@ give the same result as one, so the last goes through rounding to odd.
 from __future__ import annotations
 
 from ringup.compiler.machine.ir import BF16, F16, F32, F64, I1, I16, I32, I64, Value
-from ringup.compiler.rdna.legalize.maker import Maker
+from ringup.compiler.rdna.legalize.region_builder import Maker
 
 
 def to_float(m: Maker, v: Value) -> Value | None:

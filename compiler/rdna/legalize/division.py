@@ -9,8 +9,8 @@ Warren, "Hacker's Delight", ch. 9 and 10.
 from __future__ import annotations
 
 from ringup.compiler.machine.ir import F32, I1, I32, I64, Type, Value
-from ringup.compiler.rdna.legalize.maker import Maker
 from ringup.compiler.rdna.legalize.products import times
+from ringup.compiler.rdna.legalize.region_builder import Maker
 
 
 def unsigned(m: Maker, v: Value) -> Value | None:

@@ -5,7 +5,7 @@ multiply-adds.
 from __future__ import annotations
 
 from ringup.compiler.machine.ir import F16, F32, F64, I1, I32, Value
-from ringup.compiler.rdna.legalize.maker import Maker
+from ringup.compiler.rdna.legalize.region_builder import Maker
 
 
 def root(m: Maker, v: Value) -> Value:

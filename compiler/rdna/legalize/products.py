@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringup.compiler.machine.ir import I32, I64, Value
-from ringup.compiler.rdna.legalize.maker import Maker
+from ringup.compiler.rdna.legalize.region_builder import Maker
 
 
 def times(m: Maker, a: Value, b: Value) -> Value:

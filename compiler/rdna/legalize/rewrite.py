@@ -15,8 +15,8 @@ from ringup.compiler.rdna.legalize import conversions as legal_convert
 from ringup.compiler.rdna.legalize import division as legal_divide
 from ringup.compiler.rdna.legalize import floats
 from ringup.compiler.rdna.legalize import products as legal_multiply
-from ringup.compiler.rdna.legalize.maker import Maker
 from ringup.compiler.rdna.legalize.ranges import Bounds, enter_loop
+from ringup.compiler.rdna.legalize.region_builder import Maker
 
 Rule = Callable[[Maker, Value], "Value | None"]
 

@@ -8,10 +8,10 @@ from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.schedule import cut
 from ringup.compiler.schedule.cut import Cut
+from ringup.compiler.schedule.estimate_work import HEAVY
 from ringup.compiler.schedule.kernel import MAX_FOLDS, memory_of
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_graph, of_kernel
-from ringup.compiler.schedule.work import HEAVY
 from ringup.compiler.tensor import Tensor, order
 from ringup.compiler.tensor.gradients import gradient
 from ringup.errors import CompileError

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.nodes import Node, Op, contiguous, elementwise, node, reduce, reshape
 from ringup.compiler.schedule.attention import find
-from ringup.compiler.schedule.identity import kept
+from ringup.compiler.schedule.dependences import depends
 from ringup.compiler.schedule.kernel import MIN_TILED
-from ringup.compiler.schedule.needs import depends
+from ringup.compiler.schedule.reduction_facts import kept
 
 # Two groups for each compute unit of a large card.
 GROUPS_ENOUGH = 192

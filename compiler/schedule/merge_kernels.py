@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from ringup.compiler.graph.index import Int, atom_of, axis, bounds, product, substitute
 from ringup.compiler.graph.nodes import Node, Op, Shape
+from ringup.compiler.schedule.dependences import is_contraction
+from ringup.compiler.schedule.estimate_work import HEAVY
 from ringup.compiler.schedule.kernel import MAX_FOLDS, Access, Fold, Kernel, accesses, memory_of, shape_of, viewed
-from ringup.compiler.schedule.needs import is_contraction
 from ringup.compiler.schedule.views import flat, in_shape, squeezed, written
-from ringup.compiler.schedule.work import HEAVY
 
 # Roots of one kernel. Each has its own code and memory.
 MAX_ROOTS = 8

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.schedule.beside import MAX_ROOTS
 from ringup.compiler.schedule.kernel import memory_of
+from ringup.compiler.schedule.merge_kernels import MAX_ROOTS
 from ringup.compiler.schedule.order import plan
 from ringup.compiler.schedule.signature import of_kernel
 from ringup.compiler.schedule.views import squeezed

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ringup.compiler.graph.index import bounds
 from ringup.compiler.graph.nodes import Node, Op, const, node
-from ringup.compiler.schedule.identity import identity
+from ringup.compiler.schedule.reduction_facts import identity
 
 
 def is_empty(one: Node) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, bounds, substitute
 from ringup.compiler.graph.nodes import MOVEMENT, Node, Op
-from ringup.compiler.kernel.common.space import stride
+from ringup.compiler.kernel.common.merge_axes import stride
 from ringup.compiler.schedule.views import Point, source_point
 
 _NUMBERS: dict[Op, Callable[[Int, Int], Int]] = {Op.ADD: lambda a, b: a + b, Op.SUB: lambda a, b: a - b}
