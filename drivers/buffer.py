@@ -64,7 +64,8 @@ class Buffer:
         if error is None:
             self.free()
         else:
-            with suppress(RingupError):  # hides nothing that went wrong before
+            # hides nothing that went wrong before
+            with suppress(RingupError):
                 self.free()
 
     def __repr__(self) -> str:

@@ -133,7 +133,8 @@ def run(args: argparse.Namespace) -> int:
             section = _section(name, measure(bench))
             show(name, section.figures, as_json=args.json)
             sections.append(section)
-            if args.html is not None:  # after each bench, so that an error of a later one loses nothing
+            # after each bench, so that an error of a later one loses nothing
+            if args.html is not None:
                 files.write(args.html, page("ringup bench", _about(args.card), sections))
             progress.advance()
     return 0

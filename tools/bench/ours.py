@@ -147,7 +147,8 @@ def kit() -> Kit:
     def step(loss: Any, weights: Sequence[Any]) -> Sequence[Any]:
         optimiser = AdamW(weights)
         with device(_Nowhere()):
-            optimiser.realize()  # its state between steps is in memory already
+            # its state between steps is in memory already
+            optimiser.realize()
         loss.backward()
         optimiser.step()
         return [loss, *weights, *optimiser.state()]

@@ -57,7 +57,8 @@ class PciDoor(Door):
                 try:
                     self._converse(line, incoming)
                 except ConnectionError:
-                    pass  # the driver's process has ended
+                    # the driver's process has ended
+                    pass
                 except Exception as error:  # noqa: BLE001 - raised by `close`, in the thread that asks
                     self.errors.append(error)
             for memory in self._host:

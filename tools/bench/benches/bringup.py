@@ -110,7 +110,8 @@ def _peer(bench: Bench, bar0_bytes: int) -> Sequence[Answer] | None:
     """Let tinygrad start a virtual card cold and warm; None without tinygrad."""
     if bench.peer.python is None:
         return None
-    from ringup.silicon import card  # only runs with tinygrad need the model here
+    # only runs with tinygrad need the model here
+    from ringup.silicon import card
     from ringup.silicon.amd.board import images
     from ringup.silicon.amd.board.chips import CHIPS
 

@@ -81,7 +81,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
     """Compare every kernel of every graph."""
     for graph in MEASURED:
         for step in kernels(graph):
-            name = f"{graph}, {step.binary.name.rpartition('_')[0]}"  # without the signature's checksum
+            # without the signature's checksum
+            name = f"{graph}, {step.binary.name.rpartition('_')[0]}"
             bench.say(name)
             yield from _figures(name, *compared(step), NO_WORSE if graph in WITH_POWERS else PEAK)
 

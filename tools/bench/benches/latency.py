@@ -47,7 +47,8 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
         program = card.load(compiled(SOURCE, card.info.target), name="put")
         with card.alloc(4 * ITEMS, name="out") as out:
             for name, work in _works(card, program.only(), out).items():
-                work()  # the first run translates or loads the program
+                # the first run translates or loads the program
+                work()
                 times = [took(card, work) for _ in range(rounds)]
                 yield Figure(
                     name, "1/s", GROUP * 1e6 / median([one.wall_us for one in times]), better="more", note=about

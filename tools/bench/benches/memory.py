@@ -71,7 +71,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield Figure(f"free and allocate a range, {name}", "us", _ranges_us(count, steps), peer.get(name))
     memory = Plain()
     tables = PageTables(memory, memory.pages.pop, GFX11, free_page=memory.pages.append)
-    tables.map(BASE - PAGE_BYTES, [(PAGE_BYTES, PAGE_BYTES)], "vram")  # tables of the upper levels are there already
+    # tables of the upper levels are there already
+    tables.map(BASE - PAGE_BYTES, [(PAGE_BYTES, PAGE_BYTES)], "vram")
     for name, (kind, runs) in MAPPINGS.items():
         bench.say(f"page tables, {name}")
         size = sum(length for _, length in runs)

@@ -30,7 +30,8 @@ def measure(bench: Bench) -> Iterator[Figure | Plot]:
         for size in sizes:
             bench.say(size_text(size))
             for name, work in _directions(card, size):
-                work()  # touches pages and makes staging memory
+                # touches pages and makes staging memory
+                work()
                 found = [took(card, work) for _ in range(rounds)]
                 rate, clock_rate = _rates(size, found)
                 walls.setdefault(name, []).append((size, rate))

@@ -93,7 +93,8 @@ def _firmware(bench: Bench, folder: Path) -> dict[str, list[Path]]:
     """Return folders of firmware files by kind: the virtual card's, put into `folder`, and the published ones if they
     are installed.
     """
-    from ringup.silicon.amd.board import images  # only this bench needs it, like the whole model
+    # only this bench needs it, like the whole model
+    from ringup.silicon.amd.board import images
     from ringup.silicon.amd.board.chips import CHIPS
 
     for name, data in images.build(CHIPS[_chip(bench)]).items():
@@ -362,7 +363,8 @@ def _vendor(bench: Bench) -> Iterator[Figure]:
             yield Figure(f"{firmware} firmware, opening, waits", "", device.counts.waits, note=VENDOR_NOTE)
             yield Figure(f"{firmware} firmware, opening", "ms", opened_us / 1e3, note=VENDOR_NOTE)
             for title, size, move in _ways(device, single):
-                move()  # the first one sets the path up
+                # the first one sets the path up
+                move()
                 before, before_us = device.counts.copy(), clock.now_us
                 move()
                 spent, time_us = device.counts.since(before), clock.now_us - before_us

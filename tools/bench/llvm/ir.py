@@ -292,7 +292,8 @@ class _Module:
             f"ptr addrspace(1) %p{number}, i16 0, i64 {BEYOND}, i32 {WORD3})"
         )
         at = self.of(offset)
-        for one in moves:  # the sum is within the buffer, even if a step wraps
+        # the sum is within the buffer, even if a step wraps
+        for one in moves:
             low = self.line(f"trunc i64 {self.of(one)} to i32")
             at = self.line(f"add i32 {at}, {low}")
         at = self.line(f"select i1 {mask}, i32 {at}, i32 {BEYOND}")

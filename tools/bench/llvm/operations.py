@@ -161,7 +161,8 @@ def _between_floats(w: Writer, v: Value) -> str:
     source = v.args[0]
     if source.type == v.type:
         return w.of(source)
-    if source.type.bits == v.type.bits:  # f16 and bf16: by way of f32, which holds both
+    # f16 and bf16: by way of f32, which holds both
+    if source.type.bits == v.type.bits:
         wide = w.line(f"fpext {text_of(source.type)} {w.of(source)} to float")
         return w.line(f"fptrunc float {wide} to {text_of(v.type)}")
     return w.line(

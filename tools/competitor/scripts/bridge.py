@@ -31,7 +31,8 @@ def compute(tinygrad: Any, device: Any, ask: Any, warm: int) -> bool:
         device.synchronize()
         ask("mark", name)
         right_ones &= total.tolist() == SUMS
-        del total  # its memory serves the next one, without new page tables
+        # its memory serves the next one, without new page tables
+        del total
         ask("mark", "")
     return right_ones
 

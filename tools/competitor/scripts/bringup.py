@@ -59,7 +59,8 @@ def main() -> None:
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
     sys.stdout.flush()
     device.iface.device_fini()
-    os._exit(0)  # its exit handlers would do this again, and print
+    # its exit handlers would do this again, and print
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ def recipe(module: str, name: str) -> dict[str, Any]:
         found.update(arguments, files=files)
 
     recipes = importlib.import_module(module)
-    recipes.__dict__["load"] = catch  # the recipes call it by its name in their module
+    # the recipes call it by its name in their module
+    recipes.__dict__["load"] = catch
     recipes.__getattr__(name)
     return found
 
@@ -50,7 +51,8 @@ def register_tables(job: dict[str, Any]) -> tuple[float, str]:
 
 def main() -> None:
     job = json.load(sys.stdin)
-    with contextlib.redirect_stdout(sys.stderr):  # the generator reports each macro it skips
+    # the generator reports each macro it skips
+    with contextlib.redirect_stdout(sys.stderr):
         cpu_s, text = {"c": c_headers, "registers": register_tables}[job["task"]](job)
     registers = sum(line.startswith(("  'reg", "  'mm")) for line in text.splitlines())
     print(json.dumps({"cpu_s": cpu_s, "bytes": len(text), "registers": registers}))

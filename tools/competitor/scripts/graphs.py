@@ -19,7 +19,8 @@ from typing import Any
 def models(path: str) -> Any:
     """Load the file that builds the graphs."""
     spec = importlib.util.spec_from_file_location("models", path)
-    assert spec is not None  # a path to a Python file has one
+    # a path to a Python file has one
+    assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules["models"] = made
@@ -69,7 +70,8 @@ def main() -> None:
         lambda sizes: tensor.empty(*sizes),
         stepped,
     )
-    _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer  # loads LLVM, which is not part of compiling a graph
+    # loads LLVM, which is not part of compiling a graph
+    _ready = tinygrad.Device[tinygrad.Device.DEFAULT].renderer
     start, start_cpu = time.perf_counter(), time.process_time()
     first, *others = made.results(job["graph"], made.Maker(kit))
     linear, _ = first.linear_with_vars(*others)

@@ -89,7 +89,8 @@ def main() -> None:
     manager = tables(job)
     space = importlib.import_module("tinygrad.runtime.support.memory").AddrSpace
     base, page = manager.va_base + job["base"], job["page_bytes"]
-    manager.map_range(base - page, page, [(page, page)], space.PHYS)  # tables of the upper levels are there already
+    # tables of the upper levels are there already
+    manager.map_range(base - page, page, [(page, page)], space.PHYS)
     for name, (kind, runs, times) in job["mappings"].items():
         size = sum(length for _, length in runs)
         where = space.PHYS if kind == "vram" else space.SYS

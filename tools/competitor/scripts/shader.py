@@ -29,7 +29,8 @@ def emulator(job: dict[str, Any], folder: str) -> Any:
     """Import the emulator from tinygrad's source tree; it compiles for this computer with `clang`."""
     Path(folder, "clang").symlink_to(job["compiler"])
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    os.environ["CACHELEVEL"] = "0"  # code compiled in an earlier run would not be a first run
+    # code compiled in an earlier run would not be a first run
+    os.environ["CACHELEVEL"] = "0"
     sys.path.insert(0, job["checkout"])
     return importlib.import_module("test.mockgpu.amd.emu").run_asm
 

@@ -37,7 +37,8 @@ class Libusb:
     def __init__(self, ask: Any, names: Any) -> None:
         self._ask, self._names = ask, names
         self._rows: dict[int, dict[str, Any]] = {}
-        self._kept: list[Any] = []  # memory that pointers refer to
+        # memory that pointers refer to
+        self._kept: list[Any] = []
         self._flying: dict[int, Any] = {}
         self._device: Any = None
 

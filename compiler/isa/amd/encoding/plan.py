@@ -35,10 +35,14 @@ class Plan:
         self.form = form
         self.base = form.base
         self.nbytes = form.width // 8
-        self.registers: list[tuple[int, int, int, int]] = []  # (operand, shift down, mask, shift up)
-        self.others: list[tuple[int, Value, int]] = []  # (operand, function that returns its bits, shift up)
-        self.literals: list[tuple[int, Value]] = []  # operands that are the literal dword
-        self.offsets: list[tuple[str, int, int, int, int]] = []  # (modifier, minimum, maximum, mask, shift)
+        # (operand, shift down, mask, shift up)
+        self.registers: list[tuple[int, int, int, int]] = []
+        # (operand, function that returns its bits, shift up)
+        self.others: list[tuple[int, Value, int]] = []
+        # operands that are the literal dword
+        self.literals: list[tuple[int, Value]] = []
+        # (modifier, minimum, maximum, mask, shift)
+        self.offsets: list[tuple[str, int, int, int, int]] = []
         self.check: Callable[[Sequence[Operand]], None] | None = None
 
     def word(self, operands: Sequence[Operand], modifiers: Mapping[str, Any]) -> int:

@@ -120,7 +120,8 @@ class _Layout:
         strings = _Strings()
         name_offsets = [strings.add(name) for name in self._names]
         at = elf.EHDR.size + segments * elf.PHDR.size
-        places: dict[str, tuple[int, int]] = {}  # section: file offset and address
+        # section: file offset and address
+        places: dict[str, tuple[int, int]] = {}
         pieces: list[Piece] = [
             Piece(".note", elf.SHT_NOTE, elf.SHF_ALLOC, self._note, 4),
             Piece(
