@@ -12,17 +12,18 @@ from ringup.autogen.generate.manifest import load
 from ringup.autogen.generate.sources import Sources
 from ringup.tools.common.paths import cache_folder
 
-# A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, and children inherit that. What
-# ctrl-C does is tested.
+# A shell without job control starts background jobs with SIGINT and SIGQUIT ignored, and children inherit that. Some
+# tests send SIGINT.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-pytest_plugins = ["ringup.silicon.fixtures"]  # only the top one may name plugins
+# Only the top conftest may name plugins.
+pytest_plugins = ["ringup.silicon.fixtures"]
 
 
 def _plugin(name):
-    """Load a plugin that lies in the folder beside this file, which is no package."""
+    """Load a plugin from the folder `plugins` beside this file, which is not a package."""
     spec = importlib.util.spec_from_file_location(
         f"ringup_test_{name}", Path(__file__).parent / "plugins" / f"{name}.py"
     )
@@ -49,10 +50,9 @@ def pytest_addoption(parser, pluginmanager):
 
 
 def _settle():
-    """Spare later collections of garbage what lives on.
+    """Keep long-lived objects out of later garbage collections.
 
-    Twelve thousand items, tables and compiled code are millions of objects, and tests that look for what is left behind
-    collect often.
+    Twelve thousand items, tables and compiled code are millions of objects. Tests that look for leaks collect often.
     """
     gc.collect()
     gc.freeze()
@@ -71,12 +71,12 @@ def pytest_runtest_teardown(item, nextitem):
 
 @pytest.fixture(scope="session")
 def sources(request):
-    """The header packages at hand: the fetched ones, and those named with --tree."""
+    """The header packages that are available: the fetched ones, and those named with --tree."""
     trees = dict(text.split("=", 1) for text in request.config.getoption("--tree"))
     return Sources(load(), cache_folder(), {name: Path(folder) for name, folder in trees.items()})
 
 
 @pytest.fixture(scope="session")
 def headers(sources):
-    """`headers("linux")` is the root of that header package; a missing one fails, it never skips."""
+    """`headers("linux")` is the root of that header package. A missing package fails the test; it never skips it."""
     return sources.root

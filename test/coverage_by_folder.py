@@ -1,4 +1,4 @@
-"""What `make coverage` prints: the share of lines that the suite runs, by folder, and of all."""
+"""What `make coverage` prints: the share of lines that the suite runs, for each folder and in total."""
 
 from __future__ import annotations
 

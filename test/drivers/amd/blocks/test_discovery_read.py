@@ -1,4 +1,6 @@
-"""What a card is made of: read through the window or beyond it, damaged, unknown, gone."""
+"""The driver reads which blocks a card has: through the window, beyond it, damaged, unknown, or from a card that is
+gone.
+"""
 
 import pytest
 
@@ -19,7 +21,7 @@ CHIPS = {  # compute units and MiB: AMD's specifications of the RX 7900 XTX, 780
 
 @pytest.fixture
 def read(virtual_card):
-    """`read(chip, …)` gives the card, its registers and a function that reads what it is made of."""
+    """`read(chip, …)` gives the card, its registers and a function that reads the discovery table."""
 
     def make(chip="navi31", **options):
         radeon = virtual_card(chip, **{"vram_bytes": 64 << 20} | options)
@@ -30,13 +32,13 @@ def read(virtual_card):
 
 
 def table(radeon):
-    """The discovery binary as it lies in VRAM."""
+    """The discovery binary as it is stored in VRAM."""
     start = radeon.vram.size_bytes - FROM_END
     return radeon.vram.view[start : start + 0x2800]
 
 
 def seal(blob):
-    """Make the sums of a changed list of blocks and of the whole right again."""
+    """Recompute the checksums of the block list and of the whole binary after a change."""
     head = facts.binary_header.view(blob)
     row = head.table_list[facts.IP_DISCOVERY]
     size = facts.ip_discovery_header.view(blob, row.offset).size
@@ -78,14 +80,14 @@ def test_a_table_beyond_the_window_says_the_same(read, chip):
     assert beyond.table.ips == near.table.ips
     assert beyond.shape == near.shape
     assert beyond.table.harvest == near.table.harvest
-    # amdgpu reads all of 10 KiB: 2560 of each
+    # amdgpu reads all 10 KiB: 2560 accesses of each kind.
     assert registers.reads + registers.writes < 500
     assert not radeon.violations
 
 
 def test_the_whole_of_a_large_memory_is_told(read):
     _, window = read("navi33", vram_bytes=None)[2]()
-    # 8 GiB less what the card keeps
+    # 8 GiB minus what the card reserves
     assert window.size_bytes == 0x1_FF00_0000
 
 
@@ -148,7 +150,7 @@ def test_a_block_that_is_not_there_is_named(read):
 def test_a_card_whose_own_firmware_never_comes_up_is_waited_for_two_seconds(read):
     radeon, _, go = read()
     radeon.psp.cells["MP0_SMN_C2PMSG_33"] = 0
-    # amdgpu_discovery_read_binary_from_mem goes on as well
+    # amdgpu_discovery_read_binary_from_mem continues as well.
     go()
     table(radeon)[:] = bytes(len(table(radeon)))
     before = radeon.clock.now_us

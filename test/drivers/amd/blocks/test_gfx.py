@@ -1,5 +1,5 @@
-"""The graphics core: boot, its shape, compute queues of a VMID mapped by the host, and the rungs that take a hung one
-off.
+"""The graphics core: boot, shape, compute queues in a VMID that the host maps, and the steps that remove a hung
+queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDLESS = 0xBFA0_FFFF  # llvm-mc, gfx1100: s_branch 0xffff, to itself
 
 
 class Queue:
-    """A mapped compute queue and its user's side."""
+    """A mapped compute queue, and the memory that its user writes and reads."""
 
     def __init__(self, card, place=FIRST, slot=0):
         self.card, self.at, self.wptr = card, 0x1_0000 * slot, 0
@@ -62,7 +62,7 @@ class Queue:
         self.card.radeon.clock.sleep_us(200)
 
     def fence(self, value):
-        """RELEASE_MEM (soc15d.h): cache flush event, 32 bits of data, interrupt when written."""
+        """RELEASE_MEM (soc15d.h): a cache flush event, 32 bits of data, and an interrupt after the write."""
         va = self.card.USER + self.at + FENCE
         self.submit(0xC006_4900, 0x0000_0514, 0x2200_0000, va & 0xFFFF_FFFF, va >> 32, value, 0, 0)
 
@@ -74,7 +74,8 @@ class Queue:
         """Dispatch one wave of a program that never ends (SET_SH_REG, DISPATCH_DIRECT: soc15d.h; registers:
         gc_11_0_0_offset.h).
         """
-        self.card.put(self.at + CODE, ENDLESS, *[0xBF9F_0000] * 64)  # s_code_end behind it
+        # s_code_end follows the program.
+        self.card.put(self.at + CODE, ENDLESS, *[0xBF9F_0000] * 64)
         program = self.card.USER + self.at + CODE >> 8
         self.submit(
             *(0xC002_7600, 0x20C, program & 0xFFFF_FFFF, program >> 32),  # COMPUTE_PGM_LO
@@ -88,13 +89,13 @@ class Queue:
 
 @pytest.fixture
 def queue(up):
-    """A compute queue on every chip."""
+    """A compute queue, on every chip."""
     return Queue(up)
 
 
 @pytest.fixture
 def navi31(hands):
-    """A navi31 whose hubs and graphics core are up."""
+    """A navi31 with its hubs and graphics core started."""
     return hands().start()
 
 
@@ -214,7 +215,7 @@ def test_parts_that_are_off_are_not_counted(navi31):
         gc.write(gc.make(GC_USER_SHADER_ARRAY_CONFIG, inactive_wgps=0b0101))
     gc.write(gc.make(GC_USER_SA_UNIT_DISABLE, sa_disable=0b10))
     shape = read_shape(gc, navi31.design)
-    # work group processors 0 and 2, two units each
+    # work-group processors 0 and 2, two compute units each
     assert shape.cu_masks[4] == (0xFF, 0xCC)
     assert shape.cu_masks[0] == (0xFF, 0)
     assert shape.cu_total == 96 - 4 - 8
@@ -271,7 +272,9 @@ def test_queues_that_cannot_be_are_refused(navi31):
 
 
 def test_a_mark_that_was_cut_short_is_none(navi31, monkeypatch):
-    """Cut before each of its writes, over a mark of before: it is read whole, or not at all."""
+    """Interrupt the driver before each of its writes, over an earlier mark. The mark then reads either complete or
+    absent.
+    """
     old, new = mark.Mark(1, 2, 3), mark.Mark(4, 5, 6)
     write = type(navi31.gc).write
     for allowed in range(6):
@@ -312,10 +315,10 @@ def test_a_queue_that_does_not_let_go_is_a_hang(navi31, monkeypatch):
 
 
 def test_waves_are_found_where_they_are(navi31):
-    """The sequencers' part is this test's: two waves, and indices of gc_11_0_0_offset.h (ixSQ_WAVE_*)."""
+    """The test plays the sequencers: two waves, with the indices of gc_11_0_0_offset.h (ixSQ_WAVE_*)."""
     cells = navi31.radeon.gc.grbm.cells
     active, status, pc_lo, pc_hi, exec_lo, hw_id2, trapsts = 0x00A, 0x102, 0x108, 0x109, 0x27E, 0x118, 0x103
-    there = {  # engine, array, instance (work group processor << 2 | SIMD), slot
+    there = {  # engine, array, instance (work-group processor << 2 | SIMD), slot
         (2, 1, 3 << 2 | 1, 5): {
             status: 0x1_0000,
             pc_lo: 0x8000,

@@ -1,5 +1,5 @@
-"""Rows that no virtual card has yet: gfx12, MMHUB 4.1 and SDMA 7 start on registers that are memory, and touch what
-those versions have.
+"""Table rows of versions that no virtual card has yet: gfx12, MMHUB 4.1 and SDMA 7. They start on registers that only
+store, and access only registers that those versions have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GC, MMHUB, SDMA, OSSSYS = (12, 0, 0), (4, 1, 0), (7, 0, 0), (7, 0, 0)
 
 
 class Window:
-    """A register BAR that is memory, but for registers that `answers` gives."""
+    """A register BAR that only stores values; `answers` overrides what chosen registers read as."""
 
     size_bytes = 1 << 28
 
@@ -47,8 +47,8 @@ class Window:
 
 
 class Rig:
-    """Blocks of a gfx12 card. Bases are navi31's: no public source gives those of gfx12, and nothing here depends on
-    them.
+    """Blocks of a gfx12 card. The bases are navi31's: no public source gives those of gfx12, and no test here depends
+    on them.
     """
 
     def __init__(self):
@@ -116,7 +116,7 @@ def test_the_graphics_core_starts_two_pipes_and_maps_a_queue(rig):
     flushed = []
     active = rig.gc.address(gc_hqd.CP_HQD_ACTIVE)
     gfx.queue(Place(1, 0), spec, page, lambda: flushed.append((bytes(page[:4]), active in rig.window.values))).map()
-    # the descriptor was there before the queue was active
+    # The descriptor was in memory before the queue became active.
     assert flushed == [(b"\0\x08\x31\xc0", False)]
     assert rig.value(rig.gc, gc_hqd.CP_HQD_PQ_BASE) == 0x100_0000
     assert rig.value(rig.gc, gc_hqd.CP_HQD_VMID) == 8

@@ -1,4 +1,6 @@
-"""The memory hubs: VRAM without tables, page tables, what a flush drops, faults with their address and client."""
+"""The memory hubs: VRAM access without page tables, page tables, what a TLB flush drops, faults with address and
+client.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_a_flush_drops_only_the_translations_of_its_vmid(up):
 
 
 def test_page_tables_may_begin_at_an_address_of_their_own(up):
-    # tables count from the first page on
+    # Page tables count from the first page on.
     up.map_page(0, 0x3000, 0x6000 | 0x71)
     up.gmc.set_context(0, up.root(0), first_page=0x7FFF_0000_0000 >> 12, last_page=0x7FFF_3FFF_FFFF >> 12)
     up.vram(0x6000, 3)[:] = b"sys"
@@ -83,7 +85,7 @@ def test_a_hub_that_never_answers_a_flush_is_named(hands, fault, message):
 
 
 def test_a_flush_that_was_interrupted_as_it_took_the_semaphore_keeps_nobody_out(hands, monkeypatch):
-    """The read that takes it was answered, and nobody saw the answer."""
+    """The read that takes the semaphore was answered, but an interruption discarded the answer."""
     card = hands()
     card.gmc.start_mmhub()
     block = type(card.mmhub)
@@ -102,7 +104,8 @@ def test_a_flush_that_was_interrupted_as_it_took_the_semaphore_keeps_nobody_out(
 def test_a_fault_is_read_once_and_the_next_one_is_kept(up):
     assert up.gmc.read_fault("gfxhub") is None
     for va in (0x6_0000_5000, 0x6_0000_6000):
-        up.radeon.gfxhub.write(up.VMID, va + 8, b"lost", "CPC")  # ends in the default page
+        # The write goes to the default page.
+        up.radeon.gfxhub.write(up.VMID, va + 8, b"lost", "CPC")
         fault = up.gmc.read_fault("gfxhub")
         assert (fault.hub, fault.gpu_va, fault.vmid, fault.write) == ("gfxhub", va, 8, True)
         assert fault.client == "CPC"

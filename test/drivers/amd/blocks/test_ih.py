@@ -1,5 +1,5 @@
-"""The interrupt ring: entries of the card's own blocks, decoded; wraps, overflow, and both ways to say what was
-read.
+"""The interrupt ring: decoded entries of the card's own blocks, ring wraps, overflow, and both ways to report the read
+pointer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ CP, EOP = 0x14, 181  # soc15_ih_clientid.h, SOC21_IH_CLIENTID_GRBM_CP; irqsrcs_g
 
 @pytest.fixture(params=["doorbell", "register"])
 def rig(hands, request):
-    """A card with MMHUB up and its interrupt ring started; `rig.raise_` is what a block of the card does."""
+    """A card with MMHUB up and its interrupt ring started; `rig.raise_` raises an interrupt as a block of the card
+    does.
+    """
     card = hands()
     card.gmc.start_mmhub()
     base, pa = card.gmc.fb_base, card.RING_PA

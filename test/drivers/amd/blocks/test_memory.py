@@ -1,5 +1,5 @@
-"""Buffers on a virtual card whose window may hold writes back until it is flushed, and whose hub walks the tables and
-caches what it found.
+"""Buffers on a virtual card whose window may delay writes until a flush, and whose hub walks page tables and caches
+translations.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ringup.silicon import card
 
 PAGE, MIB = 4096, 1 << 20
 VMID = 8
-STATE_BYTES = 2 * MIB  # lowest VRAM, the driver's own
+STATE_BYTES = 2 * MIB  # lowest VRAM, reserved by the driver
 
 
 class Rig:
-    """A virtual card with MMHUB up, and a memory of VMID 8 on it. `mapped`: the driver maps its window, which holds
-    nothing back then.
+    """A virtual card with MMHUB up, and a memory of VMID 8 on it. With `mapped`, the driver maps its window, which then
+    delays nothing.
     """
 
     def __init__(self, vram_bytes=64 * MIB, bar0_bytes=256 * MIB, va=None, mapped=True):
@@ -73,10 +73,12 @@ class Rig:
         self.card.mmhub.write(VMID, gpu_va, data, "test")
 
     def reaches(self, gpu_va):
-        """Whether a read finds a page; one that finds none is answered from the default page, and reported."""
+        """Tell whether a read finds a page. A read that finds none is answered from the default page and reported as a
+        fault.
+        """
         self.read(gpu_va, 1)
         fault = self.gmc.read_fault("mmhub")
-        # the next fault finds this one cleared
+        # The next fault must find this one cleared.
         self.card.settle()
         return fault is None
 
@@ -101,7 +103,7 @@ def rig(make_rig):
 
 @pytest.fixture
 def narrow(make_rig):
-    """A card that shows 256 MiB of its 320."""
+    """A card whose window shows 256 MiB of its 320 MiB."""
     return make_rig(vram_bytes=320 * MIB, bar0_bytes=256 * MIB)
 
 
@@ -173,14 +175,14 @@ def test_a_buffer_is_joined_from_pieces_when_none_is_large_enough(rig):
     with pytest.raises(OutOfMemory, match="40 MiB asked for an unnamed buffer") as told:
         rig.memory.alloc(40 * MIB)
     assert rig.vram.free_bytes == free
-    # as it is now: what was gathered counts as free
+    # Read the count again: what was gathered now counts as free.
     assert str(told.value) == rig.vram.visible.shortage(40 * MIB)
 
 
 def test_what_was_freed_is_out_of_the_cards_reach_before_it_is_used_again(rig):
     first = rig.memory.alloc(PAGE, visible=True, name="first")
     first_va, first_pa = first.gpu_va, rig.tables.walk(first.gpu_va).address
-    # and the hub keeps the translation
+    # The hub keeps the translation.
     assert rig.reaches(first_va)
     first.free()
     assert not rig.reaches(first_va)
@@ -294,7 +296,7 @@ def test_a_fault_is_told_by_the_buffer_it_hit_passed_or_came_too_late_for(rig):
 def test_a_shortage_leaves_nothing_behind(make_rig, size):
     rig = make_rig(va=Ranges(USER_START, 2 * MIB, "few addresses"))
     before, host = rig.vram.free_bytes, rig.memory.stats()["host"]
-    with pytest.raises(OutOfMemory):  # of addresses, of VRAM
+    with pytest.raises(OutOfMemory):  # out of addresses, out of VRAM
         rig.memory.alloc(size)
     with pytest.raises(OutOfMemory, match=r"few addresses: .* asked for staging"):
         rig.memory.alloc(4 * MIB, "host", name="staging")

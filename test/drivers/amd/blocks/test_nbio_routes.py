@@ -1,4 +1,4 @@
-"""The bus interface: routes of doorbells as the kernel's driver sets them, marks for the VBIOS, the card in reset."""
+"""The bus interface: doorbell routes as Linux's driver sets them, marks for the VBIOS, and a card in reset."""
 
 import pytest
 
@@ -93,7 +93,8 @@ def test_a_card_without_a_rom_is_read_from_its_flash_part(boot):
 def test_a_flash_part_without_an_image_is_told(boot):
     card = boot("navi31")
     card.radeon.rom = None
-    card.radeon.nbio.cells["REGS_ROM_OFFSET_CTRL"] = 1  # 128 KiB in: erased
+    # The ROM starts 128 KiB in, where the flash is erased.
+    card.radeon.nbio.cells["REGS_ROM_OFFSET_CTRL"] = 1
     with pytest.raises(
         FirmwareError, match=r"the card shows no expansion ROM; the flash part holds no image: it begins with ff ff ff"
     ):
@@ -105,7 +106,7 @@ def test_a_rom_without_an_address_is_not_made_to_answer(boot):
     card.radeon.config.write(0x30, 0)
     vbios.read(card.radeon, card.ips)
     assert card.radeon.config.read(0x30) == 0
-    # the read at an address that nobody gave
+    # This read uses an address that nobody set.
     card.radeon.violations.clear()
 
 

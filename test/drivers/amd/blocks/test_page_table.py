@@ -1,5 +1,5 @@
-"""Page tables judged by a walker of its own, written from the entry formats in gmc_v11_0.c and gmc_v12_0.c and the bits
-of amdgpu_vm.h.
+"""Page tables compared with what an independent walker reads. The walker is written from the entry formats in
+gmc_v11_0.c and gmc_v12_0.c and the bits of amdgpu_vm.h.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ringup.errors import OutOfMemory
 
 PAGE, MIB, GIB = 4096, 1 << 20, 1 << 30
 VRAM_BYTES = 8 * MIB
-GARBAGE = 0x0000_0012_3456_7475  # a valid page by every format: what a table's page may hold before it is one
+# A valid page in every format: what memory may hold before it becomes a page table.
+GARBAGE = 0x0000_0012_3456_7475
 ADDRESS = 0x0000_FFFF_FFFF_F000  # bits 47:12
 VALID, SYSTEM, SNOOPED, EXECUTE, READ, WRITE = 1, 2, 4, 0x10, 0x20, 0x40
 P_BIT = {GFX11: 1 << 54, GFX12: 1 << 63}
@@ -24,7 +25,7 @@ MTYPE_LOW = {GFX11: 48, GFX12: 54}
 
 
 class Ram:
-    """VRAM for tables, full of garbage; pages handed out and taken back are counted."""
+    """VRAM for page tables, full of garbage. It counts pages that are allocated and freed."""
 
     def __init__(self, size_bytes=VRAM_BYTES):
         self.bytes = bytearray(struct.pack("<Q", GARBAGE) * (size_bytes // 8))
@@ -54,13 +55,13 @@ class Ram:
 
 
 class Walker:
-    """Reads the tables as hardware would, from the root down."""
+    """Read the tables as hardware does, from the root down."""
 
     def __init__(self, ram, row, root, base=0):
         self.ram, self.row, self.root, self.base = ram, row, root, base
 
     def leaves(self, table=None, level=0, va=0):
-        """Every valid page: (va, bytes, entry)."""
+        """Yield every valid page: (va, bytes, entry)."""
         table = self.root if table is None else table
         span = (512 * GIB, GIB, 2 * MIB, PAGE)[level]
         for slot, entry in enumerate(struct.unpack_from("<512Q", self.ram.bytes, table)):
@@ -79,7 +80,7 @@ class Walker:
                 yield from self.leaves((entry & ADDRESS) - self.base, level + 1, at)
 
     def pages(self):
-        """{page's va: (address, flags)}, after looking at every fragment."""
+        """Return {va of a page: (address, flags)} after checking every fragment."""
         found, blocks = {}, []
         for va, span, entry in self.leaves():
             address, fragment = entry & ADDRESS, entry >> 7 & 31
@@ -89,7 +90,7 @@ class Walker:
             blocks.append((va, PAGE << fragment, address, flags))
             for offset in range(0, span, PAGE):
                 found[va + offset] = (address + offset, flags)
-        # what a cache may conclude from this one entry holds for all the block
+        # Whatever a cache concludes from this one entry holds for the whole block.
         for va, size, address, flags in blocks:
             first, base = va // size * size, address // size * size
             assert va - first == address - base
@@ -99,7 +100,7 @@ class Walker:
 
 
 class Space:
-    """Tables, their memory and the walker."""
+    """Page tables, their memory and the walker."""
 
     def __init__(self, row, base=0, ram=None):
         self.ram = ram or Ram()
@@ -147,8 +148,8 @@ def test_two_mebibytes_of_vram_are_one_entry_as_amdgpu_writes_it():
     space = Space(GFX11)
     space.tables.map(0x1_0000_0000, [(2 * MIB, 2 * MIB)], "vram")
     ((va, span, entry),) = space.walker.leaves()
-    # 0x4f1: the flags a kernel was seen to write for VRAM (fragment 9, write, read, execute, valid); bit 54: a page in
-    # a directory
+    # 0x4f1 is the flags that Linux's driver writes for VRAM (fragment 9, write, read, execute, valid). Bit 54 marks a
+    # page in a directory.
     assert (va, span, entry) == (0x1_0000_0000, 2 * MIB, 1 << 54 | 2 * MIB | 0x4F1)
 
 
@@ -215,7 +216,7 @@ def random_operation(rnd):
 
 
 def change(model, row, va, what, kind=None, rights=None):
-    """Do the operation to a dictionary; return whether something was there."""
+    """Apply the operation to a dictionary; return whether anything was mapped there."""
     if kind is None:
         gone = [model.pop(page, None) for page in range(va, va + what, PAGE)]
         return any(gone)
@@ -271,7 +272,7 @@ def test_a_table_is_in_vram_before_the_entry_that_leads_to_it(space):
     seen = []
     space.ram.after_write = lambda: seen.append((space.barriers, len(list(space.walker.leaves()))))
     space.tables.map(GIB, [(PAGE, PAGE)], "vram")
-    # three tables, the barrier, the entry of the root
+    # Expected writes: three tables, the barrier, the entry of the root.
     assert seen == [(0, 0), (0, 0), (0, 0), (1, 1)]
     seen.clear()
     space.tables.map(GIB + PAGE, [(5 * PAGE, PAGE)], "vram")
@@ -313,7 +314,7 @@ def test_entries_go_out_in_long_runs(space):
     assert space.ram.writes == 1
     space.tables.unmap(GIB + PAGE, 200 * PAGE)
     assert space.ram.writes == 2
-    # 200 entries in a table that is there
+    # 200 entries of a table that already exists.
     space.tables.map(GIB + 2 * MIB, [(0, 400 * MIB)], "vram")
     assert space.ram.writes == 3
 

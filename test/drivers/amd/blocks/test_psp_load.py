@@ -1,4 +1,4 @@
-"""The security processor: boots, loads everything in the kernel's order, and every way in which it may refuse."""
+"""The security processor: it boots, loads all firmware in Linux's order, and may refuse at every step."""
 
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 CHIPS = ("navi31", "navi32", "navi33")
 RLC_G, SMU, REG_LIST = 8, 18, 67  # psp_gfx_if.h, GFX_FW_TYPE_*
-# amdgpu.ko on a navi31, firmware 20250410: SMU, then SDMA, PFP ME MEC and stacks, MES, IMU, RLC lists and codes; the
-# register list last
+# Recorded from amdgpu.ko on a navi31 with firmware 20250410: SMU first, then SDMA, PFP, ME, MEC and their stacks, MES,
+# IMU, RLC lists and programs; the register list is last.
 ORDER = [SMU, 71, 72, 87, 88, 89, *range(90, 98), 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, RLC_G, REG_LIST]
-# boot-loader parts of Debian's psp_*_sos.bin 20250410, in the kernel's order; the ring and the table of contents follow
+# Boot-loader parts of Debian's psp_*_sos.bin 20250410, in Linux's order. The ring and the table of contents follow.
 STEPS = {
     "navi31": ["kdb", "spl", "sys_drv", "sos", "ring", "toc", "smu", "tmr"],
     "navi32": [
@@ -80,7 +80,7 @@ def test_a_small_window_is_enough(boot):
 
 def test_nothing_reaches_the_card_without_a_flush(boot):
     card = boot("navi31")
-    # what the host writes waits for ever without one
+    # Without a flush, the host's writes never arrive.
     card.radeon.hdp.drain_us = None
     card.load()
     assert RLC_G in card.radeon.psp.ring.images
@@ -104,7 +104,7 @@ def test_a_secure_os_that_runs_is_not_booted_again(boot):
 
 def test_the_ring_goes_round(boot):
     card = boot("navi31").load()
-    for _ in range(150):  # 64 frames to a turn
+    for _ in range(150):  # 64 frames fill the ring once
         card.psp._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
     assert len(card.radeon.log.find("command", "psp")) > 150
 
@@ -124,10 +124,10 @@ def test_stopped_twice_it_is_stopped_and_takes_no_command(boot):
     card.psp.stop()
     with pytest.raises(ValueError, match="the secure OS has no ring: create it first"):
         card.psp._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
-    assert card.psp.alive  # it lives on
+    assert card.psp.alive  # it still runs
 
 
-# --- every stage failing in turn --------------------------------------------------------------------------------
+# --- each stage fails in turn -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("error", [1, 0x55, 0xFF])
 def test_a_part_that_the_boot_loader_refuses_is_named(boot, error):
     card = boot("navi31")
@@ -183,7 +183,7 @@ def test_the_fence_lies_in_what_a_command_leaves_free():
 
 @pytest.mark.parametrize("cut", range(4, 132, 4))
 def test_a_look_that_the_answer_falls_into_the_middle_of_is_not_believed(boot, monkeypatch, cut):
-    """Memory is read upwards: what was read before the answer came is of before, the rest of after."""
+    """Memory is read in ascending order: bytes read before the answer came are old, the others are new."""
     card, looks, read = boot("navi31"), [], VramWindow.read
 
     def torn(window, vram_pa, size_bytes):

@@ -1,4 +1,4 @@
-"""A card that goes away while its processors are brought up: lost, whenever it happens, and nothing else."""
+"""A card that goes away during the bring-up of its processors: the error is always DeviceLost, whenever it happens."""
 
 import random
 
@@ -13,7 +13,7 @@ FAULTS = {"all_ones_after_reads": 250, "link_drop_after_bytes": 200_000}  # abou
 
 
 def bring_up(make_boot, radeon):
-    """Go all the way to a managed card and back to a cold one."""
+    """Start and manage the card, then return it to the cold state."""
     card = make_boot(radeon).load()
     board = vbios.board_table(vbios.read(radeon, card.ips))
     card.smu.start(board, signed=runtime.power_table_is_signed(card.window))

@@ -1,4 +1,4 @@
-"""How an engine learns of work: for each kind of path and engine, what is sent, and in which order."""
+"""How an engine is notified of work: for each kind of path and engine, which accesses are sent, and in which order."""
 
 import pytest
 
@@ -10,8 +10,8 @@ WPTR_BYTES = 0x1_0000_0100
 
 
 class Bus:
-    """What reaches the card's path, in order: a doorbell BAR, the host data path, memory, requests that are
-    collected.
+    """Records, in order, what reaches the card's path: doorbell writes, host data path flushes, memory stores,
+    collected requests.
     """
 
     size_bytes = 0x1000

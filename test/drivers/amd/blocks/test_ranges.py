@@ -1,4 +1,4 @@
-"""The range allocator against a model that looks at every byte range anew, and what its messages tell."""
+"""The range allocator against a model that recomputes every range from scratch, and the text of its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 4096
 
 
 def gaps(start, end, live):
-    """What no live range covers, as (start, end), from the live ranges alone."""
+    """Return the free gaps as (start, end), computed from the live ranges alone."""
     at = start
     for first in sorted(live):
         if at < first:
@@ -77,7 +77,7 @@ def test_sizes_are_aligned_to_themselves_up_to_two_mebibytes():
     ranges = Ranges(PAGE, GIB - PAGE, "test")
     assert ranges.alloc(5 * MIB) % (2 * MIB) == 0
     assert ranges.alloc(100 * KIB) % (64 * KIB) == 0
-    # the hole below is used, not cut from the large piece
+    # The lower gap is used; nothing is cut from the large one.
     assert ranges.alloc(PAGE) == PAGE
     assert natural_align(3 * GIB, 1 << 40) == 2 * GIB
 

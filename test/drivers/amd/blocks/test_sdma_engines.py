@@ -1,5 +1,5 @@
-"""SDMA engines: queues of a VMID mapped by registers copy, store fences and interrupt; a hung one costs its engine
-alone.
+"""SDMA engines: queues of a VMID, mapped by registers, copy, store fences and interrupt. A hung queue stops only its
+own engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RING_DWORDS = 256
 
 
 class Queue:
-    """A mapped copy queue and its user's side."""
+    """A mapped copy queue, and the memory that its user writes and reads."""
 
     def __init__(self, card, engine, number=0, slot=0):
         self.card, self.at, self.wptr = card, 0x1_0000 * slot, 0
@@ -88,7 +88,7 @@ def test_queues_of_both_engines_copy_and_interrupt(up):
 
 def test_a_ring_wraps_and_pointers_go_on(up):
     queue = Queue(up, engine(up))
-    # 4 dwords each: three times round
+    # 4 dwords each: the ring wraps three times.
     for value in range(1, 200):
         queue.fence(value)
         assert queue.seen == value
@@ -158,7 +158,7 @@ def test_a_post_mortem_has_the_engine_s_own_names(up):
 
 
 def test_doorbells_lie_where_the_kernel_puts_them(up):
-    # measured with amdgpu on a navi31, dword indices: compute 0x6 0x8 .. 0x14, SDMA0 0x200, SDMA1 0x214
+    # Measured with amdgpu on a navi31, in dword indices: compute 0x6 0x8 .. 0x14, SDMA0 0x200, SDMA1 0x214.
     assert [compute_index(number) for number in range(8)] == list(range(0x6, 0x16, 2))
     # amdgpu_doorbell.h: user queues from 0xd
     assert compute_index(8) == 0x1A
@@ -181,4 +181,5 @@ def test_engines_and_queues_that_cannot_be_are_refused(up):
         with pytest.raises(ValueError, match=message):
             call()
     with pytest.raises(NotSupported, match=r"SDMA0 is version 5\.2\.0; versions 6, 7 are known"):
-        SdmaEngine(up.gc, (5, 2, 0), 0)  # the card states its version
+        # The card reports its version.
+        SdmaEngine(up.gc, (5, 2, 0), 0)

@@ -1,5 +1,5 @@
-"""Tables of the power controller as bytes: offsets are the headers', proven by gcc; values with their units come
-out.
+"""The power controller's tables as bytes. gcc confirms the offsets from the headers; the decoder returns values with
+units.
 """
 
 import struct
@@ -10,9 +10,9 @@ from ringup.drivers.amd.smu.rows import ROWS, row
 from ringup.drivers.amd.smu.tables import decode_limits, decode_metrics, metrics_bytes, with_board
 from ringup.errors import NotSupported
 
-# byte offsets in SmuMetrics_t of smu13_driver_if_v13_0_0.h, v13_0_7.h and smu14_driver_if_v14_0.h: clocks, averages
+# Byte offsets in SmuMetrics_t of smu13_driver_if_v13_0_0.h, v13_0_7.h and smu14_driver_if_v14_0.h: clocks, averages
 # before and after deep sleep, counter, voltage, activity, power, temperatures (hot spot and memory), PCIe, fan,
-# throttling of the hot spot, serial number
+# throttling of the hot spot, serial number.
 PLACES = {
     (13, 0, 0): {
         "pre": 54,
@@ -64,7 +64,7 @@ def table(version, busy=60):
     struct.pack_into("<H", raw, at["voltage"], 812)
     struct.pack_into("<2H", raw, at["busy"], busy, 9)
     struct.pack_into("<H", raw, at["power"], 287)
-    # TEMP_EDGE, HOTSPOT, two parts of it, MEM
+    # TEMP_EDGE, HOTSPOT, two more hot spots, MEM
     struct.pack_into("<5H", raw, at["edge"], 61, 83, 0, 0, 78)
     struct.pack_into("<3B", raw, at["rate"], 4, 16, 43)
     struct.pack_into("<H", raw, at["rpm"], 1450)
@@ -111,13 +111,14 @@ def test_limits_of_13_0_0_come_from_the_combined_table():
     clocks = sku.DriverReportedClocks
     clocks.BaseClockAc, clocks.GameClockAc, clocks.BoostClockAc = 1929, 2365, 2615
     limits = decode_limits(one, bytes(raw))
-    assert (limits.power_default_w, limits.power_max_w, limits.power_min_w) == (339, 355, 305)  # 339 less 10 %
+    assert (limits.power_default_w, limits.power_max_w, limits.power_min_w) == (339, 355, 305)  # 339 minus 10 %
     assert (limits.edge_temperature_c, limits.hotspot_temperature_c, limits.memory_temperature_c) == (100, 110, 108)
     assert (limits.shutdown_temperature_c, limits.fan_max_rpm, limits.fan_min_percent) == (118, 3300, 15)
     assert limits.fan_stops_when_cool
     assert (limits.base_clock_mhz, limits.game_clock_mhz, limits.boost_clock_mhz) == (1929, 2365, 2615)
     sku.OverDriveLimitsBasicMax.FeatureCtrlMask = 0
-    assert decode_limits(one, bytes(raw)).power_min_w == 339  # nobody may lower it
+    # The limit may not be lowered.
+    assert decode_limits(one, bytes(raw)).power_min_w == 339
 
 
 def test_limits_of_14_0_2_come_from_the_vendors_part():
@@ -143,7 +144,7 @@ def test_the_boards_part_replaces_its_bytes_alone():
     one = row((13, 0, 0))
     module = one.module
     combined = bytes(range(256)) * 32
-    # 488 of them count: sizeof(BoardTable_t)
+    # Only 488 of them count: sizeof(BoardTable_t).
     board = b"\xcc" * 500
     part = with_board(one, combined, board)
     start = module.smu_13_0_0_powerplay_table.offset_of("smc_pptable")
@@ -152,18 +153,19 @@ def test_the_boards_part_replaces_its_bytes_alone():
 
 
 def test_allowed_features_are_the_kernels():
-    # a trace of amdgpu.ko: all ones with this firmware; less FEATURE_DPM_LINK_BIT 7 and FEATURE_DS_LCLK_BIT 14 where
-    # the host bears no change of the link's speed (smu_v13_0_0_get_allowed_feature_mask, PP_PCIE_DPM_MASK)
+    # Recorded from amdgpu.ko: all bits are set with this firmware. FEATURE_DPM_LINK_BIT 7 and FEATURE_DS_LCLK_BIT 14
+    # are clear where the host does not support changes of the link speed (smu_v13_0_0_get_allowed_feature_mask,
+    # PP_PCIE_DPM_MASK).
     assert row((13, 0, 0)).features(0x004E_8100) == 0xFFFF_FFFF_FFFF_BF7F
-    # before 78.58 no FEATURE_GFXOFF_BIT, 19
+    # Before 78.58, FEATURE_GFXOFF_BIT (19) is clear.
     assert row((13, 0, 0)).features(0x004E_3900) == 0xFFFF_FFFF_FFF7_BF7F
-    # soc21.c: no gating of ATHUB and MMHUB, 48
+    # soc21.c does not gate ATHUB and MMHUB (48).
     assert row((13, 0, 10)).features(0x0050_5300) == 0xFFFE_FFFF_FFFF_BF7F
     allowed = row((13, 0, 7)).features(0)
     assert allowed >> 19 & 1
     assert allowed >> 48 & 1
     assert not allowed & (1 << 7 | 1 << 14)
-    # FEATURE_GFX_DCS_BIT is none of those that smu_v13_0_7_ppt.c names
+    # smu_v13_0_7_ppt.c does not name FEATURE_GFX_DCS_BIT.
     assert not allowed >> 31 & 1
 
 

@@ -1,4 +1,6 @@
-"""The power controller on a card: started, bounded, quiet, refused, reset; its last table for a second process."""
+"""The power controller of a card: start, limits, no answer, refusals, reset, and its last metrics table for a second
+process.
+"""
 
 import struct
 from dataclasses import replace
@@ -38,7 +40,7 @@ def up(boot):
 
 
 def sign(card, status):
-    """Leave the runtime database that says whether the power table is signed."""
+    """Write the runtime database, which says whether the power table is signed."""
     start = card.radeon.vram.size_bytes - RUNTIME_DB
     # boot configuration, then SCPM: psp_runtime_entry
     entries = struct.pack("<IHHIHH", 5, 0x100, 8, 6, 0x200, 4)
@@ -74,7 +76,7 @@ def test_the_firmware_is_told_of_mains_unless_a_pin_tells_it(boot, monkeypatch, 
         struct.pack_into("<I", table, 18, caps)  # platform_caps
         return bytes(table)
 
-    # the boards that the model knows leave it 0
+    # The boards of the model have 0 here.
     monkeypatch.setattr(smu_tables, "combo", with_caps)
     card = boot(chip).load()
     card.smu.start(None, signed=False)
@@ -161,7 +163,7 @@ def test_clocks_are_bounded_held_low_and_let_go(up, chip):
 
 @pytest.mark.parametrize(("hard", "kind"), [(False, "Soft"), (True, "Hard")])
 def test_the_upper_bound_of_a_clock_goes_first(up, hard, kind):
-    """As smu_v13_0_set_soft_freq_limited_range sends them."""
+    """The order in which smu_v13_0_set_soft_freq_limited_range sends them."""
     card = up("navi31")
     card.smu.set_clock_range("gfx", 800, 1200, hard=hard)
     sent = [int(event.text.partition("(")[0], 16) for event in card.radeon.log.find("message", "smu")]
@@ -195,7 +197,7 @@ def test_the_hint_of_work_to_come_arrives(up):
     card = up("navi31")
     card.smu.workload("compute")
     both = 1 << facts.WORKLOAD_PPLIB_COMPUTE_BIT | 1 << facts.WORKLOAD_PPLIB_POWER_SAVING_BIT
-    # firmware since 0x4e7300: smu_v13_0_0_ppt.c
+    # Firmware supports this since 0x4e7300: smu_v13_0_0_ppt.c.
     assert card.radeon.smu.workload == both
     card.smu.firmware_version = 0x004E_7200
     card.smu.workload("compute")
@@ -260,7 +262,8 @@ def test_messages_that_old_firmware_lacks_stop_nothing(up):
     card.radeon.faults.inject("smu_answer", 0xFE)
     before = len(card.radeon.log.find(block="smu"))
     card.smu.workload("compute")
-    assert len(card.radeon.log.find(block="smu")) > before  # it was asked
+    # The driver asked the firmware.
+    assert len(card.radeon.log.find(block="smu")) > before
 
 
 def test_a_clock_that_the_firmware_does_not_let_be_held_stops_nothing(up):
@@ -295,10 +298,10 @@ def test_a_mode_1_reset_leaves_a_cold_posted_card_that_starts_again(up, chip):
     assert not radeon.psp.alive
     assert not radeon.smu.running
     assert card.nbio.posted
-    # ATOM_S3_ASIC_GUI_ENGINE_HUNG is gone again
+    # ATOM_S3_ASIC_GUI_ENGINE_HUNG is clear again.
     assert not radeon.nbio.cells["BIF_BX0_BIOS_SCRATCH_3"] & 1 << 29
     assert [radeon.config.read(0x10 + 4 * bar) for bar in range(6)] == bars
-    # decoding on, bus mastering off
+    # Memory decoding is on, bus mastering is off.
     assert radeon.config.read(4, 2) & 6 == 2
     radeon.config.write(4, 6, 2)
     card.psp, card.smu = card.make_psp(), card.make_smu()
@@ -348,7 +351,7 @@ def test_a_second_process_sees_the_last_table(up):
     assert seen.counter == 7
     # AverageSocketPower: smu13_driver_if_v13_0_0.h
     assert seen.metrics.power_w == struct.unpack_from("<H", table, 116)[0]
-    assert (registers.reads, registers.writes) == (1, 0)  # how much memory there is
+    assert (registers.reads, registers.writes) == (1, 0)  # reads how much memory there is
 
 
 def test_a_table_that_is_being_replaced_is_not_read(up):

@@ -1,4 +1,4 @@
-"""Heat that the card tells of: interrupts from the thermal monitor, heard in the ring, and no more once stopped."""
+"""Thermal interrupts: the driver receives them through the interrupt ring, and receives none after a stop."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from ringup.drivers.amd.bus.ih import Ih
 from ringup.drivers.amd.smu.thermal import Thermal
 
 SECOND_US = 1_000_000
-TRACED = {  # a trace of amdgpu.ko on a navi31, its threshold apart
+TRACED = {  # recorded from amdgpu.ko on a navi31, except for its threshold
     "THM_THERMAL_INT_ENA": 0x38,
     "MP1_SMN_IH_SW_INT_CTRL": 0,
 }
@@ -15,7 +15,7 @@ TRACED = {  # a trace of amdgpu.ko on a navi31, its threshold apart
 
 @pytest.fixture(params=["navi31", "navi32", "navi33"])
 def rig(hands, request):
-    """A card with its interrupt ring started and a watch that is not."""
+    """A card with its interrupt ring started, and a thermal watch that is not started."""
     card = hands(request.param)
     card.gmc.start_mmhub()
     base, pa = card.gmc.fb_base, card.RING_PA

@@ -1,4 +1,4 @@
-"""VRAM through the window and through the index registers; what waits in the host data path."""
+"""VRAM through the window and through the index registers; writes that wait in the host data path."""
 
 import random
 
@@ -13,7 +13,7 @@ WINDOW = 256 * MIB
 
 @pytest.fixture
 def far(virtual_card):
-    """A card with a window over the lower half of its memory: the card, its registers, the driver's view."""
+    """A card whose window shows the lower half of its memory: the card, its registers, the driver's view."""
     radeon = virtual_card("navi31", vram_bytes=512 * MIB, bar0_bytes=WINDOW)
     registers = Registers(radeon)
     return radeon, registers, VramWindow(radeon, registers, 512 * MIB)
@@ -43,7 +43,7 @@ def test_what_crosses_the_end_of_the_window_is_whole(far):
 
 
 def test_memory_above_two_gib_needs_the_high_half_of_the_index(virtual_card):
-    # 24 GiB, the window shows 256 MiB
+    # 24 GiB of memory; the window shows 256 MiB.
     radeon = virtual_card("navi31", vram_bytes=None)
     window = VramWindow(radeon, Registers(radeon), radeon.vram.size_bytes)
     # MM_INDEX holds 31 bits of the address
@@ -57,7 +57,8 @@ def test_memory_above_two_gib_needs_the_high_half_of_the_index(virtual_card):
 def test_a_run_of_dwords_costs_two_accesses_each(far):
     _, registers, window = far
     window.read(WINDOW, 4 * 100)
-    assert (registers.reads, registers.writes) == (100, 101)  # the high half once
+    # The high half of the index is written once.
+    assert (registers.reads, registers.writes) == (100, 101)
 
 
 def test_nothing_lies_outside_of_memory(far):
@@ -81,7 +82,7 @@ def test_only_what_the_window_shows_is_plain_memory(far):
 
 def test_what_the_host_wrote_waits_until_it_is_flushed(boot):
     card = boot("navi31")
-    # writes wait for ever without a flush
+    # Without a flush, writes wait forever.
     card.radeon.hdp.drain_us = None
     card.window.write(0x5000, b"not there yet")
     assert bytes(card.radeon.vram.view[0x5000:0x500D]) == bytes(13)

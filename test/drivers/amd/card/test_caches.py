@@ -1,5 +1,5 @@
-"""The driver on a card whose caches go stale: right as it is, and wrong, with a note that says why, where a packet
-lacks a bit.
+"""The driver on a card whose caches can be stale. Results are right as the driver is; where a packet lacks a bit, they
+are wrong and a note says why.
 """
 
 import struct
@@ -55,7 +55,7 @@ def stale(radeon):
 
 
 def mutate(patch, *, acquire=None, release=None):
-    """Let the card find packets that lack bits, a copy engine's too: those of streams are made once, when a card comes
+    """Remove bits from packets, also from those of copy engines. A stream makes these packets once, when a card comes
     up.
     """
     asked = pm4_sync.from_gcr
@@ -65,7 +65,7 @@ def mutate(patch, *, acquire=None, release=None):
 
     for module in (pm4_sync, sdma_packets):
         patch.setattr(module, "from_gcr", fewer)
-    # What a packet's words ask for is kept; here they are read each time.
+    # The driver caches the words of a packet's request; here they are read each time.
     patch.setattr(pm4_sync, "_release", pm4_sync._release.__wrapped__)
 
 
@@ -133,7 +133,7 @@ def test_results_are_the_hosts_after_the_release_and_not_without(up, monkeypatch
 
 
 def test_code_that_was_overwritten_runs_as_it_was_without_its_invalidation(up, monkeypatch, opencl):
-    """The copy engine puts another kernel where one lies that has run."""
+    """The copy engine overwrites a kernel that has run with another kernel."""
     radeon, card, program = up
     other = card.load(opencl(SOURCE.replace("+ 1;", "+ 2;"), "gfx1100"))
     mutate(monkeypatch, acquire={"instructions": False})

@@ -1,5 +1,5 @@
-"""Processors that do not answer, and firmware whose tables the driver was not written for: said wherever a user
-looks.
+"""Processors that do not answer, and firmware with table versions that the driver does not know: every place where a
+user looks reports them.
 """
 
 import logging
@@ -16,11 +16,12 @@ from ringup.silicon import card as virtual
 from ringup.silicon.amd.board import discovery as made
 
 VRAM = 64 << 20
+# What distributions ship in 2026. Source: smu13_driver_if_v13_0_0.h, SMU13_0_0_DRIVER_IF_VERSION.
 SPOKEN, KNOWN, RUNNING = (
     0x41,
     0x3D,
     0x4E8500,
-)  # what distributions ship in 2026; smu13_driver_if_v13_0_0.h, SMU13_0_0_DRIVER_IF_VERSION
+)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_another_interface_is_told_once_and_shown_everywhere(radeon, caplog):
         assert all(f"{number:#x}" in doubt for number in (SPOKEN, KNOWN, RUNNING))
         assert card.stats().doubts == (doubt,)
         assert doubt in str(card.report())
-        # what runs, not what the file says
+        # The version that runs, not the file's.
         assert card.info.firmware["smu"] == f"{RUNNING:#x}"
         card.reset("mode1")
         card.stats()

@@ -1,6 +1,4 @@
-"""Hand-overs between the host and the engines: what the host stored through the window is there when the engines
-look.
-"""
+"""Hand-overs between the host and the engines: an engine that reads finds what the host stored through the window."""
 
 import pytest
 from far_path import Far
@@ -13,8 +11,8 @@ DATA = bytes(range(256)) * 16
 
 @pytest.fixture
 def card(virtual_card):
-    """A card whose host data path keeps what it is given until it is flushed; the path maps nothing, so all goes
-    through it.
+    """A card whose host data path delays writes until a flush. The path maps nothing, so every write goes through the
+    host data path.
     """
     radeon = virtual_card("navi31", vram_bytes=256 << 20)
     radeon.hdp.drain_us = None

@@ -1,5 +1,5 @@
-"""Arguments in the ring, where each store into the card's memory is a round trip: aligned, whole, right at every place
-of the ring.
+"""Kernel arguments in the ring, used where each store into the card's memory is a round trip. They are aligned,
+complete, and right at every position in the ring.
 """
 
 import random

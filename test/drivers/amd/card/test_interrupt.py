@@ -1,4 +1,4 @@
-"""Ctrl-C while a virtual card works: told at once, and a reset brings the queues back."""
+"""Ctrl-C while a virtual card works: it is raised at once, and a reset recovers the queues."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ ARGUMENTS = [256, 50, -2.2, -1.5, 0.01]
 
 
 class Interrupted(Translator):
-    """Cores at whose next dispatch somebody presses Ctrl-C."""
+    """Shader cores that press Ctrl-C at their next dispatch."""
 
     pressed = False
 

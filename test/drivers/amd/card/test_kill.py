@@ -1,5 +1,5 @@
-"""A process that dies at any moment, as by kill -9, leaves a card that the next one takes over: it says how it was
-found and what it did.
+"""A process may die at any moment, as by kill -9. The next process takes the card over, reports the state it found, and
+reports what it did.
 """
 
 import random
@@ -13,24 +13,25 @@ from ringup.silicon import card as virtual
 VRAM = 64 << 20
 TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}
 SEEDS = range(100_000)
-# Of them in each run of the suite; the run's number is its seed.
+# How many seeds each run of the suite takes. The run's number is its seed.
 RUNS = {"navi31": 30, "navi32": 6, "navi33": 6}
-# Fewer runs say nothing of how often each state is met.
+# With fewer runs, the counts of states say nothing.
 ENOUGH = 30
+# Roughly how many accesses a cold and a warm start take, with some work and a close. The deaths are spread over these.
 ACCESSES = {
     True: 1500,
     False: 700,
-}  # of a cold and of a warm start with some work and a close, roughly: where deaths are strewn
+}
 FOUND = ("cold", "clean", "dirty", "foreign", "stuck")
 ENDLESS = "__kernel void endless(volatile __global int *p) { while (!p[1]) p[0]++; }"
 
 
 class Killed(BaseException):
-    """The process is dead: no code of it runs on, whatever it catches."""
+    """The process is dead: none of its code runs any more, whatever it catches."""
 
 
 class Life:
-    """The rest of a process's life: so many accesses over the bus, after which it does nothing any more."""
+    """The rest of a process's life: it makes this many accesses over the bus, then no more."""
 
     def __init__(self, radeon, accesses):
         self._path, self._left, self._real = radeon.path, accesses, radeon.path.arrives
@@ -62,7 +63,8 @@ def works(card):
 
 def endless_compute(card):
     stream = card.compute.stream()
-    stream.append(stream.pm4.wait_mem(card.compute.timeline.gpu_va + 8, 1))  # nobody ever writes there
+    # Nobody ever writes there.
+    stream.append(stream.pm4.wait_mem(card.compute.timeline.gpu_va + 8, 1))
     card.compute.submit(stream)
 
 
@@ -85,10 +87,10 @@ def live(radeon, work):
 
 
 def take_over(radeon):
-    """Open a card whose owner died; return how it was found and what was done."""
+    """Open a card whose owner died; return the state found and the actions taken."""
 
     def watch(stage):
-        # until here the dead owner's engines still reach for what is gone
+        # Until now, the dead owner's engines still access freed memory.
         if stage == "opening bus and doorbells":
             radeon.violations.clear()
 
@@ -117,7 +119,7 @@ def test_a_card_is_taken_over_from_processes_that_died_at_any_access(chip, sampl
         assert bool(resets) == (found in ("dirty", "foreign", "stuck")), seed
         assert not resets or "verified" in resets[-1], seed
         told = [event for event in radeon.violations if "secure OS already runs" not in str(event)]
-        # a boot that the dead process had begun may end in the midst of ours: refused, reset, done again
+        # A boot that the dead process began may end during ours. It is then refused, reset and repeated.
         assert not told, seed
         radeon.violations.clear()
         radeon.kill_holder()
@@ -130,8 +132,8 @@ def test_a_card_is_taken_over_from_processes_that_died_at_any_access(chip, sampl
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_card_is_taken_over_from_processes_that_died_while_they_reset_it(sample):
-    """The run's number is its seed; the accesses are those that a rung and the start behind it take, roughly: a few
-    live on.
+    """The run's number is its seed. The access counts are roughly those of one reset and the start after it, so that a
+    few processes survive.
     """
     radeon, died, runs = virtual("navi31", vram_bytes=VRAM), 0, 0
     for seed in sample(SEEDS, few=ENOUGH, spread=False):
@@ -179,7 +181,7 @@ def test_a_card_that_is_open_is_refused_to_a_second_and_free_again_after_close_o
     first = connect(radeon)
     with pytest.raises(CardBusy, match=r"virtual:navi31: held by process \d+, thread 'MainThread'.*close it"):
         connect(radeon)
-    # the one who has it noticed nothing
+    # The holder noticed nothing.
     assert works(first)
     first.close()
     second = connect(radeon)

@@ -1,6 +1,4 @@
-"""A card that somebody left: what it tells, what its memory holds, how it is brought to rest, without starting
-anything.
-"""
+"""A card that another process left: its identity, the contents of its memory, and its shutdown, all without a start."""
 
 import pytest
 
@@ -33,12 +31,12 @@ def found(radeon):
 
 @pytest.fixture
 def left(radeon):
-    """A card whose process died with a buffer of text in it; the buffer's address."""
+    """Leave a card whose process died with a buffer of text in it; return the buffer's address."""
     card = up(radeon)
     buffer = card.alloc(64 << 10, name="text")
     card.copy.upload(buffer, TEXT).wait()
     gpu_va = buffer.gpu_va
-    # which leaves the metrics for who looks from outside
+    # This leaves the metrics for readers from outside.
     card.stats()
     radeon.kill_holder()
     return gpu_va
@@ -57,7 +55,8 @@ def test_a_card_that_was_closed_is_at_rest(radeon):
     up(radeon).close()
     bare = found(radeon)
     assert bare.state() == states.CLEAN
-    assert shutdown.rest(bare).rungs == []  # its firmware stays
+    # Its firmware stays loaded.
+    assert shutdown.rest(bare).rungs == []
     radeon.close()
     with up(radeon) as card:
         assert card.info.found == "clean"
@@ -68,7 +67,7 @@ def test_memory_of_a_dead_process_is_read_by_its_own_addresses(radeon, left):
     assert bare.state() == states.LEFT
     memory = GpuMemory(bare, 8)
     assert memory.read(left, len(TEXT)) == TEXT
-    # over a page's end; the model's memory was zero
+    # The read crosses a page's end; the model's memory was zero.
     assert memory.read(left - left % 4096 + 4096 - 4, 8) == b"\0" * 8
     with pytest.raises(DeviceFault, match="nothing is mapped at 0x10"):
         memory.read(0x10, 4)
@@ -80,7 +79,7 @@ def test_memory_of_a_dead_process_is_read_by_its_own_addresses(radeon, left):
 
 def test_vmid_0_reaches_memory_through_the_frame_buffer_aperture(radeon):
     bare = found(radeon)
-    # where the discovery binary lies
+    # where the discovery binary is
     top = radeon.vram.size_bytes - 0x10000
     # where the VBIOS puts it: silicon/amd/card.py
     fb_base = GpuMemory(bare, 0).find(0x80_0000_0000).gpu_va
@@ -125,7 +124,7 @@ def test_a_report_from_outside_changes_nothing_and_knows_its_limits(radeon, left
 
 
 def test_a_core_that_nobody_is_known_to_keep_awake_is_not_read(radeon):
-    # memory decoding, as a holder would have it
+    # Memory decoding is on, as a holder would have it.
     radeon.config.write(4, 2, 2)
     report = examine(Bare(ReadOnly.of(radeon), own=False))
     assert "would hang the host" in " ".join(report.unknown)

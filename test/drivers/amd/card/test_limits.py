@@ -1,9 +1,9 @@
-"""What may be set of power and clocks, that it goes back whatever happens, and what heat does to work."""
+"""Limits of power and clocks: what may be set, that it is always restored, and what heat does to running work."""
 
 import pytest
 
 import ringup
-from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # the same numbers in 13.0.7
+from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # 13.0.7 has the same numbers
 from ringup.errors import DeviceHung, DeviceTimeout
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -95,7 +95,8 @@ def test_heat_stops_work_and_slows_the_card_until_it_has_cooled(bench):
 
 def test_heat_is_noticed_while_somebody_waits(bench):
     bench = bench()
-    never = bench.card.copy.timeline.next()  # nobody signals it
+    # Nobody signals this point.
+    never = bench.card.copy.timeline.next()
     bench.radeon.smu.power.temperature = SCORCHING_C
     with pytest.raises(DeviceTimeout):
         never.wait(1.2)

@@ -1,5 +1,5 @@
-"""A card that falls off the bus at any moment of its use: told as lost, nothing hangs, nothing stays behind, other
-cards go on.
+"""A card that falls off the bus at any moment: the error is DeviceLost, nothing hangs, nothing leaks, and other cards
+continue.
 """
 
 import random
@@ -13,17 +13,20 @@ from ringup.silicon import card as virtual
 
 VRAM = 64 << 20
 SEEDS = range(100_000)
-# Of them in each run of the suite; the run's number is its seed.
+# How many seeds each run of the suite takes. The run's number is its seed.
 RUNS = {"navi31": 36, "navi32": 36, "navi33": 36}
-# Fewer runs say nothing of where losses fall.
+# With fewer runs, the counts of where losses fall say nothing.
 ENOUGH = 30
-LONGEST_VIRTUAL_US = 10_000_000  # the longest wait that a call of ours may take, queues' TIMEOUT_S
-LONGEST_WALL_S = 60  # a hang, not a slow machine: a run takes 0.03 s
+# The longest wait that one of our calls may take: TIMEOUT_S of queues.
+LONGEST_VIRTUAL_US = 10_000_000
+# A longer run hangs; a slow machine alone does not take this long. A run takes 0.03 s.
+LONGEST_WALL_S = 60
+# Roughly what a cold start takes. The losses are spread over these.
 READS_OF_START, BYTES_OF_START, US_OF_START = (
     620,
     300_000,
     60_000,
-)  # what a cold start takes, roughly: where losses are strewn
+)
 TWICE = """
 __kernel void twice(__global int *p) { int n = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x(); p[n] *= 2; }
 """
@@ -34,8 +37,8 @@ def connect(radeon):
 
 
 def arm(radeon, rng, cause, reads, data_bytes, time_us):
-    """Let the link fail at some point of the next so many register reads, bytes or microseconds; half of the points are
-    early ones.
+    """Let the link fail at a random point within the given number of register reads, bytes or microseconds. Half of the
+    points are early ones.
     """
     most = {"reads": reads, "bytes": data_bytes, "time": time_us}[cause]
     when = rng.randrange(1, most) if rng.random() < 0.5 else int(most ** rng.random())
@@ -96,7 +99,7 @@ WORK = (move_bytes, dispatch, replay_kept, new_queue, pin_pages)
 
 
 def use(radeon, rng, cause, phase, code, made):
-    """Use a card from start to end; in `phase` (0 start, 1 work, 2 close) the link is going to fail."""
+    """Use a card from start to end. The link fails in `phase` (0 start, 1 work, 2 close)."""
     if phase == 0:
         arm(radeon, rng, cause, READS_OF_START, BYTES_OF_START, US_OF_START)
     card = connect(radeon)
@@ -140,13 +143,13 @@ def test_seeded_losses_are_told_as_lost_and_leave_nothing_behind(chip, opencl, s
                 dispatch(neighbour, rng, theirs)
     assert other.violations == []
     if sample.fixed and runs >= ENOUGH:
-        # The losses were where they should be.
+        # The losses fell where they should.
         assert told[0] > runs // 5
         assert told[1] > runs // 8
 
 
 def submit_endless(queue):
-    """Have a queue wait for a word that nobody ever writes; return the point."""
+    """Make a queue wait for a word that nobody writes; return the point."""
     stream = queue.stream()
     stream.body += queue.commands.wait(queue.timeline.gpu_va + 8, 1)
     return queue.submit(stream)
@@ -211,7 +214,7 @@ def test_points_of_a_lost_card_that_was_closed_still_say_how_it_went(virtual_car
 
 
 def test_losses_in_resets_are_told_as_lost(sample):
-    """Of each rung; a queue hangs in half of them."""
+    """For each reset of the ladder; a queue hangs in half of the runs."""
     radeon = virtual("navi31", vram_bytes=VRAM)
     told = runs = 0
     for seed in sample(SEEDS, few=ENOUGH, spread=False):

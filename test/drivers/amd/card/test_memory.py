@@ -1,5 +1,5 @@
-"""Memory of a whole card at its limits: what is exhausted is told and costs nothing, faults are named by buffer, cycles
-leak nothing.
+"""Memory of a whole card at its limits: exhaustion is reported and leaks nothing, faults name the buffer, repeated
+cycles leak nothing.
 """
 
 import gc
@@ -28,7 +28,7 @@ __kernel void stack(U o, uint n) {
 }
 """
 DRIVERS = ("ringup.drivers", "ringup.queues", "ringup.firmware")
-NOWHERE = 0x7000_0000_0000  # of the user space, where nothing is
+NOWHERE = 0x7000_0000_0000  # a user-space address where nothing is mapped
 
 
 def connect(radeon):
@@ -44,7 +44,7 @@ def works(card):
 
 
 def state(radeon, card):
-    """What is taken: VRAM, addresses of both spaces, pieces of host memory."""
+    """Return what is in use: VRAM, addresses of both spaces, pieces of host memory."""
     spaces = card.spaces
     return spaces.vram.free_bytes, spaces.user.va.free_bytes, spaces.system.va.free_bytes, len(radeon.host._bases)
 
@@ -54,7 +54,7 @@ def radeon(virtual_card):
     return virtual_card("navi31", vram_bytes=512 * MIB)
 
 
-# --- nothing left -----------------------------------------------------------------------------------------------------
+# --- exhaustion -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("visible", "place"), [(False, "VRAM beyond the CPU window"), (True, "VRAM in the CPU window")]
 )
@@ -69,7 +69,8 @@ def test_exhausted_vram_says_asked_free_largest_and_holders_and_is_whole_again(r
         for part in (" free, the largest piece ", "most is held by: ", "weights ", "inputs "):
             assert part in text
         assert (len(held) + 1) * 24 * MIB > (256 if visible else 512) * MIB - 100 * MIB
-        small = card.alloc(4096, visible=visible)  # what fits still goes
+        # A smaller buffer still fits.
+        small = card.alloc(4096, visible=visible)
         assert works(card) or visible
         card.spaces.user.free(small, *held)
         assert state(radeon, card) == before
@@ -114,7 +115,8 @@ def test_thousands_of_faulting_lanes_are_one_error_and_the_card_works_on(radeon,
             card.compute.submit(stream).wait(1)
         card.reset()
         assert works(card)
-    radeon.violations.clear()  # the faults were wanted
+    # The test caused these faults.
+    radeon.violations.clear()
 
 
 @pytest.mark.parametrize("after", range(6))
@@ -141,7 +143,8 @@ def test_refused_host_memory_is_told_and_leaves_nothing_half_made(radeon, after)
         assert works(card)
 
 
-@pytest.mark.parametrize("after", range(11))  # a start takes host memory eleven times
+# A start allocates host memory eleven times.
+@pytest.mark.parametrize("after", range(11))
 def test_a_start_without_host_memory_leaves_nothing_and_the_next_one_works(radeon, after):
     give, left = radeon.alloc_host, after
 
@@ -214,20 +217,21 @@ def test_a_fault_names_client_direction_and_buffer_and_the_card_works_on(chip, p
             point.wait(1)
         assert "verified" in str(card.reset()[-1])
         assert works(card)
-    radeon.violations.clear()  # the faults were wanted
+    # The test caused these faults.
+    radeon.violations.clear()
 
 
 # --- cycles -----------------------------------------------------------------------------------------------------------
 def objects():
-    """How many Python objects of each of the driver's types live; the card itself keeps a log, which grows."""
+    """Count the live Python objects of each of the driver's types. The virtual card is left out: its log grows."""
     gc.collect()
     counts = Counter(type(one) for one in gc.get_objects())
     return Counter({kind.__qualname__: n for kind, n in counts.items() if str(kind.__module__).startswith(DRIVERS)})
 
 
 def grown(before, after):
-    """What there is more of. Points stay in rings until their bytes are wanted again: no more than fit a ring, and a
-    staging memory.
+    """Return the types with more objects than before. Points stay in rings until their bytes are needed again: at most
+    as many as fit a ring and a staging memory.
     """
     assert after.pop("Point", 0) < 4096
     return {name: after[name] - before[name] for name in after if after[name] - before[name] > 3}
@@ -247,7 +251,7 @@ def test_cycles_of_programs_and_buffers_leave_nothing(radeon, opencl):
                 kept.free()
             program.free()
 
-        # freed buffers are remembered for a while, for faults to be named
+        # The driver remembers freed buffers for a while, to name them in faults.
         for number in range(300):
             cycle(number)
         before, types = state(radeon, card), objects()

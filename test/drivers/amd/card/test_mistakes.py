@@ -1,5 +1,5 @@
-"""A broken rule is told where the user looks: the error of `wait`, the first lines of the report, also behind a bridge
-and in a recording.
+"""A broken rule is reported where the user looks: in the error of `wait` and in the first lines of the report, also
+behind a bridge and in a recording.
 """
 
 import logging
@@ -33,7 +33,7 @@ __kernel void half_way(__global volatile uint *out) {
 
 
 class Kinds:
-    """Ways to break a rule or to wait for ever, on one card."""
+    """Ways to break a rule or to wait forever, on one card."""
 
     def __init__(self, card, code):
         self.card, self.program = card, card.load(code, "faulty")
@@ -56,8 +56,8 @@ class Kinds:
         self.card.copy.submit(stream).wait(0.005)
 
 
-# What is done; the error's class; what its message says; where a second line tells more, that. Behind the instruction:
-# kernel, buffer.
+# Each row: what is done, the class of the error, its message, and a second line where one tells more. The instruction
+# is followed by kernel and buffer.
 MISTAKES = {
     "a store into no buffer": (
         lambda it: it.dispatch("store", 32, [it.flag.gpu_va + 8192, 1]),
@@ -185,7 +185,7 @@ def test_a_waiting_queue_that_goes_on_is_nobodys_fault(bench):
 def test_a_mistake_that_stops_nothing_is_told_all_the_same(bench, caplog):
     bench = bench()
     bench.radeon.bars[2].write64(0xFF8, 1)
-    # A doorbell is posted: it arrives a little later.
+    # A doorbell is a posted write: it arrives a little later.
     bench.radeon.clock.sleep_us(1)
     (seen,) = bench.card.mistakes
     assert re.search(r"nbio: doorbell 0x3fe \(0x1\) reached .*, where no queue listens to it", seen)
@@ -196,7 +196,7 @@ def test_a_mistake_that_stops_nothing_is_told_all_the_same(bench, caplog):
     bench.radeon.bars[2].write64(0xFF0, 1)
     with caplog.at_level(logging.WARNING, "ringup.drivers.amd.card"):
         bench.card.close()
-    # the one that nobody was told of
+    # This is the one that no error reported.
     assert [record.message.count("doorbell") for record in caplog.records] == [1]
     assert len(bench.card.report().mistakes) == 2
     bench.radeon.violations.clear()
@@ -206,7 +206,7 @@ def test_a_doorbell_of_a_process_that_nobody_hears_is_told_where_work_stands(ben
     bench = bench()
     assert bench.card.report().unfinished == []
     bench.radeon.bars[2].write64(0x1FF8, 1)
-    # A doorbell is posted: it arrives a little later.
+    # A doorbell is a posted write: it arrives a little later.
     bench.radeon.clock.sleep_us(1)
     assert re.search(r"doorbell 0x7fe \(0x1\) reached .*, where no queue listens", bench.card.report().unfinished[0])
     assert bench.card.mistakes == []

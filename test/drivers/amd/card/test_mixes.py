@@ -1,5 +1,5 @@
-"""Random mixes of copies and dispatches over several buffers and queues end as NumPy says, whatever waits for
-whatever.
+"""Random mixes of copies and dispatches over several buffers and queues give NumPy's results, whichever queue waits for
+which.
 """
 
 import random
@@ -12,7 +12,8 @@ from ringup.silicon import card as virtual
 
 OPERATIONS = {"navi31": 2_000, "navi32": 500, "navi33": 500}
 TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}
-WORDS, SIDE, BUFFERS = 1024, 32, 6  # of a buffer, which is a square as well
+# The words of a buffer, and its side as a square.
+WORDS, SIDE, BUFFERS = 1024, 32, 6
 GROUP = 64
 SOURCE = """
 #define X __builtin_amdgcn_workitem_id_x()
@@ -54,7 +55,7 @@ __kernel void stack(U o, U a, int n) {
 
 
 class Mix:
-    """A card, buffers with their NumPy twins, queues, and who must be waited for before a buffer is read or written."""
+    """A card, buffers with their NumPy twins, queues, and the points to wait for before a buffer is read or written."""
 
     def __init__(self, card, code, rng):
         self.card, self.rng, self.program = card, rng, card.load(code)
@@ -68,7 +69,7 @@ class Mix:
             self.copied((), (n,), lambda queue, n=n: queue.fill(self.buffers[n], 0))
 
     def points(self, reads, writes):
-        """The points that must have come before buffers are read and written."""
+        """Return the points to wait for before the given buffers are read and written."""
         before = [self.written[n] for n in {*reads, *writes} if self.written[n] is not None]
         return before + [point for n in writes for point in self.read[n]]
 
@@ -120,7 +121,7 @@ def download(mix):
 
 
 def copy(mix):
-    # within one: the ranges may overlap
+    # Within one buffer the ranges may overlap.
     source, target = mix.pick(2) if mix.rng.random() < 0.6 else mix.pick(1) * 2
     at, size = mix.piece()
     to = mix.rng.randrange(4 * WORDS - size + 1)

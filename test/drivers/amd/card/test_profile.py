@@ -1,4 +1,4 @@
-"""A profile of a virtual card: every dispatch and copy has a span, in order, within the time it was measured in."""
+"""A profile of a virtual card: every dispatch and copy has a span, in order, inside the measured time."""
 
 from itertools import pairwise
 

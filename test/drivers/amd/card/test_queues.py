@@ -1,4 +1,4 @@
-"""Queues of a whole card at their edges: rings and counters that wrap, all slots in use, kept streams under way,
+"""Edge cases of a card's queues: rings and counters that wrap, all hardware slots in use, running kept streams,
 threads, launches.
 """
 
@@ -17,7 +17,7 @@ from ringup.queues.amd.decode_pm4 import decode_pm4
 from ringup.silicon import card as virtual
 
 TARGETS = {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}
-VRAM = 1 << 30  # scratch of every wave that could run is taken from it
+VRAM = 1 << 30  # the scratch of every wave that could run comes from it
 SOURCE = """
 #define X __builtin_amdgcn_workitem_id_x()
 #define Y __builtin_amdgcn_workitem_id_y()
@@ -56,8 +56,8 @@ def connect(radeon):
 
 @pytest.fixture
 def up(card_name, open_metal, opencl):
-    """A card of every chip in turn with the kernels above: (virtual card, card, program); tests marked `metal` ask the
-    first nothing.
+    """Each chip's card in turn with the kernels above: (virtual card, card, program). Tests marked `metal` do not use
+    the virtual card.
     """
     with open_metal(card_name) as card:
         yield card.device, card, card.load(opencl(SOURCE, card.info.target))
@@ -76,7 +76,7 @@ def test_a_submission_begins_behind_the_dispatches_of_the_one_before(up):
 
 
 def test_rings_wrap_many_times_and_lose_nothing(up):
-    """2,000 submissions a queue without a wait between: more than four rings' worth of bytes each."""
+    """2,000 submissions a queue without a wait between them: more bytes than four rings hold."""
     _, card, program = up
     with card.alloc(4096) as dispatched, card.alloc(4096) as copied:
         for number in range(2000):
@@ -109,7 +109,7 @@ def test_a_stream_longer_than_the_ring_runs_whole(up):
         card.copy.wait_for(card.compute.submit(stream))
         got = words(card, target, 64 * 1200).reshape(1200, 64)
         assert (got[:, 1:] == np.arange(1200)[:, None]).all()
-        # the two stores are not ordered
+        # The two stores are not ordered.
         assert np.isin(got[:, 0], [np.arange(1200), 0xFFFF_0000 + np.arange(1200)]).all()
         copies = card.copy.stream()
         for number in range(6000):
@@ -121,7 +121,7 @@ def test_a_stream_longer_than_the_ring_runs_whole(up):
 
 @pytest.mark.parametrize("wrap", [1 << 32, 1 << 33])
 def test_waits_across_queues_are_right_around_a_wrap_of_the_low_half(up, wrap):
-    """40 submissions on either side of the wrap on two queues, each waiting for the other's last."""
+    """40 submissions on either side of the wrap on two queues. Each waits for the other's last one."""
     _, card, _ = up
     queues = [card.compute, card.copy]
     for queue in queues:
@@ -173,7 +173,7 @@ def test_all_hardware_queues_are_handed_out_and_a_closed_ones_place_again(up):
 
 @pytest.mark.metal
 def test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values(up):
-    """200 submissions, each patched just after the one before was handed over."""
+    """200 submissions; each is patched right after the one before it was submitted."""
     _, card, program = up
     with card.alloc(256) as source, card.alloc(4 * 64 * 200) as target:
         stream = card.compute.stream()
@@ -276,7 +276,7 @@ def test_waves_of_64_lanes_run_beside_those_of_32(chip, opencl):
 
 
 def entries(card):
-    """Every call that touches a card, by name."""
+    """Return every call that accesses a card, by name."""
     buffer, compute = card.alloc(4096), card.compute
     kept, queue = compute.keep(compute.stream()), card.new_compute_queue()
     point = compute.submit(compute.stream())
@@ -313,7 +313,7 @@ def entries(card):
 
 
 def in_thread(work):
-    """Call in another thread; return what it raised."""
+    """Call in another thread; return the exception."""
     raised = []
 
     def run():

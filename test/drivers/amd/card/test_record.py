@@ -1,5 +1,5 @@
-"""A whole session of the driver recorded on a virtual card and replayed without one; a path that maps nothing and polls
-VRAM.
+"""A whole session of the driver, recorded on a virtual card and replayed without one; also over a path that maps
+nothing and polls VRAM.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from ringup.errors import TransportError
 
 
 def session(card, seed=1):
-    """Bytes in, through the compute queue, a kept stream, out again; returns what came out."""
+    """Upload, run the compute queue and a kept stream, download; return the bytes that came out."""
     data = np.random.default_rng(seed).bytes(100_000)
     source, target = card.alloc(len(data)), card.alloc(len(data))
     stream = card.compute.stream()

@@ -1,4 +1,4 @@
-"""The post-mortem: the errors of a card in their order, and where everything stood, on every kind of wreck."""
+"""The post-mortem of every kind of failed card: its errors in order, and the state of each queue."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A card that is reset while it is open: what hung has failed, the rest goes on, and everything works again."""
+"""A card that is reset while it is open: hung work fails, other work continues, and everything works again."""
 
 import struct
 
@@ -15,7 +15,7 @@ def mapped(radeon):
 
 
 def hang_copies(bench):
-    """Let the first copy queue wait for a word that never changes; return the point."""
+    """Make the first copy queue wait for a word that never changes; return the point."""
     card = bench.card
     stream = card.copy.stream()
     stream.body += card.copy.commands.wait(bench.flag.gpu_va, 5)
@@ -41,9 +41,10 @@ def test_an_endless_kernel_is_killed_and_its_queue_works_again(bench, chip, firs
     assert card.compute is queue
     assert mapped(bench.radeon) == before
     assert bench.works(7)
-    assert queue.timeline.last > hung.value  # the count goes on
+    # The count continues.
+    assert queue.timeline.last > hung.value
     assert card.copy.download(kept) == struct.pack("<I", 0xA5A5A5A5) * 1024
-    # later work does not finish what was lost
+    # Later work does not complete the lost work.
     assert not hung.done
 
 
@@ -152,7 +153,7 @@ def test_the_first_fault_is_the_one_that_is_told(bench):
 def test_a_copy_that_faults_and_yet_ends_is_not_taken_as_done(bench):
     bench = bench()
     stream = bench.card.copy.stream()
-    # nothing is mapped there: the writes end in the page that catches what goes astray
+    # Nothing is mapped there: the writes go to the default page.
     stream.fill(0xDEAD_0000, 1, 4096)
     point = bench.card.copy.submit(stream)
     bench.radeon.clock.sleep_us(5000)

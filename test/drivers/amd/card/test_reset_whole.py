@@ -1,5 +1,5 @@
-"""Resets that take a card's memory: what was in it says so, queues go on, other cards notice nothing; and cards that no
-reset helps.
+"""Resets that lose a card's memory: buffers report the loss, queues continue, other cards notice nothing; also cards
+that no reset recovers.
 """
 
 import pytest
@@ -37,7 +37,7 @@ def test_a_reset_of_all_takes_memory_and_says_so(bench, chip, rung):
 
 
 def test_a_queue_that_went_on_and_is_closed_with_work_under_way_gives_all_its_memory_back(bench):
-    """Its timeline stays for other queues that may wait for it, and there are none with work."""
+    """Its timeline stays only while queues with unfinished work may wait for it. Here there are none."""
     bench = bench()
     card, queue = bench.card, bench.card.compute
     card.reset("mode1")

@@ -1,11 +1,11 @@
-"""Starts of a whole card: cold, warm, dirty, foreign; what a close leaves behind; every stage failing in turn."""
+"""Starts of a whole card: cold, warm, dirty, foreign; what a close leaves behind; each stage fails in turn."""
 
 import numpy as np
 import pytest
 
 import ringup
 from ringup.autogen.amd.gc import SCRATCH_REG5, SCRATCH_REG7
-from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # the same numbers in 13.0.7
+from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # 13.0.7 has the same numbers
 from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, RingupError
 from ringup.silicon import card as virtual
 
@@ -24,7 +24,7 @@ def connect(radeon, **options):
 
 
 def works(card, size=20_000):
-    """Whether bytes go in, are copied by the compute queue's command processor, and come back."""
+    """Tell whether bytes go in, are copied by the compute queue's command processor, and come back."""
     data = np.random.default_rng(size).bytes(size)
     with card.alloc(size) as source, card.alloc(size) as target:
         done = card.copy.upload(source, data)
@@ -84,12 +84,13 @@ def test_ten_starts_in_a_row_behave_alike_and_each_close_leaves_the_card_quiet(v
 def test_a_card_whose_owner_died_is_taken_over_without_loading_firmware(radeon):
     first = connect(radeon)
     endless = first.compute.stream()
-    endless.append(endless.pm4.wait_mem(first.compute.timeline.gpu_va + 8, 1))  # nobody ever writes there
+    # Nobody ever writes there.
+    endless.append(endless.pm4.wait_mem(first.compute.timeline.gpu_va + 8, 1))
     first.compute.submit(endless)
     radeon.kill_holder()
 
     def watch(stage):
-        # until here the dead owner's queue still reads what is gone
+        # Until now, the dead owner's queue still reads freed memory.
         if stage == "opening bus and doorbells":
             radeon.violations.clear()
 
@@ -222,7 +223,7 @@ def test_a_warm_start_that_fails_ends_in_a_reset_of_the_whole_card(radeon):
 def test_a_ladder_that_runs_out_says_what_every_rung_said(radeon):
     first = connect(radeon)
     first.device.close()
-    # a command processor that lets no queue go, not even when reset
+    # This command processor releases no queue, not even after a reset.
     for queue in radeon.gc.cp.queues.values():
         queue.stop = lambda how: None
     radeon.gc.cp.grbm.on_soft_reset = lambda *engines: None

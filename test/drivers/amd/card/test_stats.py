@@ -1,4 +1,4 @@
-"""What a card says of itself, to its holder and to a second process that may only look."""
+"""A card's figures, for its holder and for a second process that may only read."""
 
 import json
 
@@ -13,7 +13,7 @@ CHIPS = ("navi31", "navi32", "navi33")
 
 
 def untouched(radeon):
-    """What of the card a look from outside must not change: VRAM's start, index and mailbox registers."""
+    """What a reader from outside must not change: the start of VRAM, index and mailbox registers."""
     registers = radeon.bars[REGISTER_BAR]
     return bytes(radeon.vram.view[: 1 << 20]), [registers.read32(at) for at in (0x0, 0x18, 0x50)]
 

@@ -1,5 +1,5 @@
-"""Bytes between host and card: what may be given, rectangles, overlaps, fills, pinned memory, two engines; judged by
-NumPy.
+"""Bytes between host and card, compared with NumPy: accepted types, rectangles, overlaps, fills, pinned memory, two
+engines.
 """
 
 import mmap
@@ -35,7 +35,7 @@ def test_any_number_of_bytes_goes_in_and_comes_out(card, size):
 
 
 class ByDlpack:
-    """An array of another library: it offers DLPack and no buffer."""
+    """An array of another library: it offers DLPack but no buffer protocol."""
 
     def __init__(self, array):
         self._array = array

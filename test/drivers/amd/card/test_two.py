@@ -1,4 +1,4 @@
-"""Two cards in one process, and queues that come and go while others work."""
+"""Two cards in one process, and queues that open and close while others work."""
 
 import numpy as np
 import pytest
@@ -126,7 +126,8 @@ def test_a_queue_whose_work_never_ends_is_closed_and_lets_go_who_waited_for_it(c
     card = cards[0]
     queue = card.new_compute_queue()
     endless = queue.stream()
-    endless.append(endless.pm4.wait_mem(queue.memory.page.gpu_va + 512, 1))  # nobody ever writes there
+    # Nobody ever writes there.
+    endless.append(endless.pm4.wait_mem(queue.memory.page.gpu_va + 512, 1))
     point = queue.submit(endless)
     later = card.compute.stream()
     later.wait_for(point)
