@@ -1,4 +1,4 @@
-"""Taking things down: every step gets its turn, and which error comes out."""
+"""Teardown: every step is tried, and tests define which error is raised."""
 
 import logging
 
@@ -9,7 +9,7 @@ from ringup.errors import DeviceHung, DeviceLost, RingupError
 
 
 class Steps:
-    """Steps that note that they were tried; some raise."""
+    """Steps that record that they were tried; some raise."""
 
     def __init__(self):
         self.tried = []

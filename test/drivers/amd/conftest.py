@@ -1,6 +1,4 @@
-"""Fixtures for the blocks of a Radeon's driver: a virtual card, and the driver's hands on it without what those blocks
-do not need.
-"""
+"""Fixtures for the blocks of a Radeon's driver: a virtual card, and only the driver's blocks that a test needs."""
 
 from __future__ import annotations
 
@@ -46,14 +44,14 @@ GFX_FIRMWARE = (
 )
 SDMA_FIRMWARE = (psp.GFX_FW_TYPE_SDMA_UCODE_TH0, psp.GFX_FW_TYPE_SDMA_UCODE_TH1)
 VALID, SYSTEM, SNOOPED, RIGHTS = 1, 2, 4, 0x70  # amdgpu_vm.h, AMDGPU_PTE_*; rights: executable, readable, writeable
-MEC_START = 0x1000  # where the micro engine's program begins; the model runs none
+MEC_START = 0x1000  # where the micro engine's program begins; the model runs no program
 
 
 class Hands:
-    """A card and the driver's blocks up to where the security processor would have brought it.
+    """A card and the driver's blocks, in the state in which the security processor leaves them.
 
-    Host memory of `USER_BYTES` lies at `USER` in VMID 8, the first 8 MiB of VRAM at `USER_VRAM`. Page tables are
-    written behind the card's back.
+    Host memory of `USER_BYTES` is at `USER` in VMID 8, the first 8 MiB of VRAM at `USER_VRAM`. Page tables are written
+    directly into the model, without a driver.
     """
 
     VMID, USER, USER_BYTES, USER_VRAM = 8, 0x2_0000_0000, 1 << 20, 0x1_0000_0000
@@ -61,7 +59,7 @@ class Hands:
 
     def __init__(self, radeon):
         self.radeon = radeon
-        # memory decoding and bus mastering
+        # Memory decoding and bus mastering.
         radeon.config.write(4, 6, 2)
         self.registers = Registers(radeon)
         self.places = {place.block: place for place in regdb.open_chip(radeon.chip.name).row.places}
@@ -83,7 +81,7 @@ class Hands:
         self.design = Design(core.shader_engines, core.arrays_per_engine, core.wgps_per_array * 2)
         self.gfx = Gfx(self.gc, self.block("smuio"), self.design, MEC_START)
         self.user = radeon.alloc_host(self.USER_BYTES)
-        # behind a root directory for every VMID
+        # The root directories of all VMIDs come first.
         self.next_table = self.TABLES_PA + 16 * 4096
 
     def block(self, name):
@@ -91,7 +89,7 @@ class Hands:
         return Block(self.registers, name, tuple(map(int, place.version.split("."))), place.bases[0])
 
     def load_firmware(self):
-        """What the security processor does: firmware of the graphics core and SDMA, then the RLC's start."""
+        """Do what the security processor does: load firmware of the graphics core and SDMA, then start the RLC."""
         for kind in GFX_FIRMWARE:
             self.radeon.gc.firmware_loaded(kind, b"")
         for engine in self.radeon.sdma:
@@ -100,7 +98,7 @@ class Hands:
         self.radeon.gc.autoload()
 
     def start(self):
-        """Bring hubs and graphics core up, with VMID 8's page tables."""
+        """Start hubs and graphics core, with VMID 8's page tables."""
         self.load_firmware()
         self.gmc.start_mmhub()
         self.gfx.boot()
@@ -154,7 +152,7 @@ class Hands:
 
 @pytest.fixture
 def virtual_card(virtual_card):
-    """Make cards as the plugin's fixture does; the security processor looks at once."""
+    """Make cards as the plugin's fixture does, with a security processor that looks at its mailbox at once."""
 
     def make(*args, **options):
         made = virtual_card(*args, **options)
@@ -172,13 +170,13 @@ def hands(virtual_card):
 
 @pytest.fixture(params=CHIPS)
 def up(hands, request):
-    """A card whose hubs and graphics core are up, every chip in turn."""
+    """A card with its hubs and graphics core started; each chip in turn."""
     return hands(request.param).start()
 
 
 class Boot:
-    """A card and the driver's blocks that bring its processors up; of those only the bus interface and the host data
-    path are started.
+    """A card and the driver's blocks that bring its processors up. Only the bus interface and the host data path are
+    started.
     """
 
     BUFFERS = PspBuffers(message=0x10_0000, ring=0x1000, command=0x2000)
@@ -186,7 +184,7 @@ class Boot:
 
     def __init__(self, radeon):
         self.radeon = radeon
-        # memory decoding and bus mastering
+        # Memory decoding and bus mastering.
         radeon.config.write(4, 6, 2)
         self.registers = Registers(radeon)
         self.ips, self.window = discover(radeon, self.registers)
@@ -206,13 +204,13 @@ class Boot:
         return Smu(self.ips.block("mp1"), self.ips.version("mp1"), self.window, self.hdp, self.TABLE_PA, self.fb_base)
 
     def firmware(self, *folders):
-        """What the security processor is given: the model's own images, or the files of `folders`."""
+        """Return what the security processor loads: the model's own images, or the files of `folders`."""
         if folders:
             self.radeon.firmware = lambda name: None
         return psp_firmware(firmware_set(self.radeon, self.ips, Store(folders)), self.ips.version("gc"))
 
     def load(self, firmware=None):
-        """Bring the security processor up with everything that it loads."""
+        """Start the security processor and load everything."""
         self.psp.start(firmware or self.firmware(), lambda size_bytes: self.TMR_PA)
         return self
 
@@ -225,7 +223,7 @@ def boot_of():
 
 @pytest.fixture
 def boot(virtual_card):
-    """`boot(chip, …)` makes a powered card whose blocks are known and whose processors have no firmware yet."""
+    """`boot(chip, …)` makes a powered card with known blocks, whose processors have no firmware yet."""
     return lambda chip="navi31", **options: Boot(virtual_card(chip, **{"vram_bytes": 64 << 20} | options))
 
 
@@ -234,7 +232,7 @@ COMPILE = ("clang-19", "-w", "-x", "cl", "-cl-std=CL2.0", "-target", "amdgcn-amd
 
 @pytest.fixture(scope="session")
 def opencl(tmp_path_factory):
-    """`opencl(source, target, *flags)` gives the code object that clang makes of OpenCL C; each is compiled once."""
+    """`opencl(source, target, *flags)` is the code object that clang makes of OpenCL C. Each is compiled once."""
     folder = tmp_path_factory.mktemp("opencl")
 
     @functools.cache
@@ -255,8 +253,8 @@ __kernel void store(__global uint *out, uint value) { out[__builtin_amdgcn_worki
 
 @pytest.fixture(scope="session")
 def trouble(tmp_path_factory):
-    """`trouble(target)` is a code object with `spin`, which ends when the first dword of a buffer is not 0, and
-    `store`.
+    """`trouble(target)` is a code object with two kernels: `spin` ends when the first dword of a buffer is not 0,
+    `store` stores a value.
     """
     folder = tmp_path_factory.mktemp("trouble")
     (folder / "source.cl").write_text(TROUBLE)
@@ -270,7 +268,7 @@ def trouble(tmp_path_factory):
 
 
 class Bench:
-    """A card that is up, on a model, with a program that never ends and one that stores a value."""
+    """An open card on a model, with one program that never ends and one that stores a value."""
 
     def __init__(self, radeon, trouble):
         self.radeon = radeon
@@ -281,21 +279,21 @@ class Bench:
         self.card.copy.fill(self.flag, 0).wait()
 
     def hang(self, queue=None):
-        """Start what never ends; return its point."""
+        """Submit the program that never ends; return its point."""
         queue = queue or self.card.compute
         stream = queue.stream()
         stream.dispatch(self.program["spin"], 1, 32, [self.flag])
         return queue.submit(stream)
 
     def store(self, address, value, queue=None, program=None):
-        """Start a store of `value` to 32 dwords at `address`; return its point."""
+        """Submit a store of `value` to 32 dwords at `address`; return its point."""
         queue = queue or self.card.compute
         stream = queue.stream()
         stream.dispatch((program or self.program)["store"], 1, 32, [address, value])
         return queue.submit(stream)
 
     def works(self, value, queue=None, copy=None):
-        """Whether a value that a compute queue stores is fetched by a copy queue."""
+        """Tell whether a copy queue fetches a value that a compute queue stores."""
         program = None if not self.program.lost else self.card.load(self.code, "trouble again")
         copy = copy or self.card.copy
         with self.card.alloc(128) as out:
@@ -305,8 +303,8 @@ class Bench:
 
 @pytest.fixture
 def bench(virtual_card, trouble):
-    """`bench(chip, …)` is a card that is up; it is closed at the end, and must have seen no mistake that the test did
-    not clear.
+    """`bench(chip, …)` is an open card. It is closed at the end and must not have recorded a violation that the test
+    did not clear.
     """
     made = []
 

@@ -1,4 +1,4 @@
-"""Code objects run on a virtual card as they were read: relocated data, every kind of argument, hidden ones, dynamic
+"""Code objects run on a virtual card: relocated data, every kind of argument, hidden arguments, dynamic
 LDS, a stack.
 """
 
@@ -73,7 +73,7 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def navi31():
-    # scratch of every wave that could run is taken from it
+    # The scratch of every wave that could run comes from this memory.
     radeon = card("navi31", vram_bytes=2 << 30)
     with select.start(radeon) as started:
         yield started
@@ -102,7 +102,7 @@ def test_every_kind_of_object_runs(navi31, build, cpu, version, flags):
     out = navi31.alloc(4096)
     run(navi31, program["pointers"], 1, 1, [out, 6])
     assert navi31.copy.download_array(out, np.int32, 2).tolist() == [7 + 30, 8]
-    # the first run moved the pointer: data is the program's own and is written
+    # The first run changed the pointer: the data belongs to the program, and the kernel writes it.
     run(navi31, program["pointers"], 1, 1, [out, 0])
     assert navi31.copy.download_array(out, np.int32, 2).tolist() == [5 + 10, 6]
     structure = struct.pack("<if5s3x", -7, 2.5, b"abcd\x7f")
@@ -113,7 +113,7 @@ def test_every_kind_of_object_runs(navi31, build, cpu, version, flags):
     got = navi31.copy.download_array(out, np.uint64, 10).tolist()
     assert got[0] == (1 << 64) - 7
     assert got[1:8] == [250, 0x7F, 231, (1 << 64) - 3, 4, (1 << 63) + 5, 32]
-    # behind the fixed ints; 132 + 124 is a multiple of 8 already
+    # It follows the fixed ints; 132 + 124 is a multiple of 8 already.
     assert got[8:] == [33 * 4, 31 * 4]
     out.free()
     program.free()
@@ -173,7 +173,7 @@ def test_another_chips_program_is_not_loaded(navi31, build):
 
 
 def test_the_workbench_tells_a_kernel_what_the_driver_tells_it(navi31, build):
-    """Dispatch packet and queue's object; addresses of the kernel and its arguments differ."""
+    """The dispatch packet and the queue's object. Only the addresses of the kernel and of its arguments differ."""
     elf = build("gfx1100", 5)
     out = navi31.alloc(256, visible=True)
     out.view[:] = bytes(256)
@@ -193,8 +193,8 @@ def test_the_workbench_tells_a_kernel_what_the_driver_tells_it(navi31, build):
 
 @pytest.mark.parametrize("where", ["code", "constants"])
 def test_a_program_cannot_be_overwritten_on_the_card(build, where):
-    """A store to it is a fault that names it, and what it holds stays; its variables can be written, as `pointers`
-    above does.
+    """A store to the program is a fault that names it, and the program keeps its contents. Its variables can be
+    written, as `pointers` above does.
     """
     with select.start(card("navi31", vram_bytes=256 << 20)) as device:
         loaded = device.load(build("gfx1100", 5))

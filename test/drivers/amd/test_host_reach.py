@@ -1,5 +1,5 @@
-"""A card that does not reach the host's memory: said as that, with the address and what is on the way, before any queue
-is made.
+"""A card that cannot access the host's memory: the error says so, with the address and the path to memory, before any
+queue is created.
 """
 
 import pytest
@@ -35,7 +35,7 @@ def test_a_card_that_reaches_memory_is_asked_and_nothing_is_left_behind(radeon):
 
 
 def test_what_the_question_is_made_of_is_in_vram_before_the_engine_looks(radeon, monkeypatch):
-    """It looks at the pointer when the queue is mapped, and at all of it when the doorbell comes."""
+    """The engine reads the pointer when the queue is mapped, and everything when the doorbell arrives."""
     radeon.bars[0].mappable = False
     waiting, map_queue, ring = [], SdmaQueue.map, radeon.nbio.doorbell
 
@@ -71,13 +71,12 @@ def test_requests_that_go_nowhere_are_named_with_address_mastering_and_mask(rade
     )
     assert "its bus mastering is on; it addresses 44 bits" in text
     assert "iommu=pt" in text
-    # a card that never opened has none
+    # A card that never opened has none.
     assert "report()" not in text
     assert caught.value.exit_code == TransportError.exit_code
-    assert not radeon.gpu.masters_bus  # and it is left quiet
-    assert [stage.name for stage in stages if not isinstance(stage, str)].count(
-        "testing the queues"
-    ) == 1  # no reset would help
+    assert not radeon.gpu.masters_bus  # the card is left without bus mastering
+    # The stage runs once: the driver tries no reset, because none would help.
+    assert [stage.name for stage in stages if not isinstance(stage, str)].count("testing the queues") == 1
 
 
 def test_a_port_above_that_masters_nothing_is_seen_by_its_effect(radeon):

@@ -1,5 +1,5 @@
-"""A card that falls off the bus while its blocks are brought up and used: told as lost, at whichever read it
-happens.
+"""A card that falls off the bus during the bring-up and use of its blocks: DeviceLost is raised, whichever
+read fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ringup.errors import DeviceLost
 
 
 def everything(card):
-    """Bring all blocks up, map and take off queues, reset, stop."""
+    """Start all blocks, map and unmap queues, reset, stop."""
     card.start()
     base, pa = card.gmc.fb_base, card.RING_PA
     bell = Doorbell(card.radeon.bars[DOORBELL_BAR], IH_INDEX)

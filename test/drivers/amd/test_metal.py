@@ -1,5 +1,5 @@
-"""What a real card is asked first: it comes up twice, counts on, moves bytes, computes, tells of a fault and of a hang,
-and works on.
+"""The first tests for a real card: it starts twice, keeps counting, moves bytes, computes, reports a fault and a hang,
+and works again.
 
 `pytest --card pci:0000:03:00.0` runs these and the other tests marked `metal` on that card; `docs/driver.md` says how.
 """
@@ -27,7 +27,7 @@ def program(metal_card, opencl):
 
 
 def squares(card, program):
-    """Whether a kernel's squares, fed and fetched by the copy queue, are NumPy's."""
+    """Tell whether a kernel's squares equal NumPy's; the copy queue moves its input and output."""
     data = np.random.default_rng(3).integers(0, 1 << 32, COUNT, np.uint32)
     with card.alloc(4 * COUNT) as source, card.alloc(4 * COUNT) as target:
         stream = card.compute.stream()
@@ -48,7 +48,7 @@ def test_it_comes_up_and_again_after_it_was_closed(card_name, open_metal):
     first, second = seen
     assert first == second
     chip, vram_bytes, units = first
-    # amdgpu's own tables: 6 x 8, 3 x 10, 2 x 8 WGPs
+    # from amdgpu's own tables: 6 x 8, 3 x 10, 2 x 8 WGPs
     assert units <= {"navi31": 96, "navi32": 60, "navi33": 32}[chip]
     assert vram_bytes >= 1 << 30
 
@@ -71,7 +71,7 @@ def test_points_count_on_and_order_queues(metal_card):
             stream.append(stream.pm4.write_data(buffer.gpu_va, value))
             point = queue.submit(stream)
         point.wait(1)
-        # each behind the one before, on either queue
+        # Each submission waits for the one before it, on either queue.
         assert card.copy.download_array(buffer, np.uint32, 1)[0] == 50
         assert card.compute.timeline.completed == card.compute.timeline.last == before + 25
     other.close()
@@ -95,7 +95,7 @@ def test_a_kept_stream_runs_with_new_arguments(metal_card, program):
 
 
 def test_what_it_measures_can_be(metal_card):
-    """A card on a desk: bounds that no working one leaves."""
+    """A card on a desk. The bounds hold for every working card."""
     first, second = metal_card.stats(), metal_card.stats()
     for metrics in (first.metrics, second.metrics):
         assert 0 < metrics.edge_temperature_c <= metrics.hotspot_temperature_c < 120

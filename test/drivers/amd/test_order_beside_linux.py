@@ -1,5 +1,5 @@
-"""Our bring-up beside that of Linux's amdgpu on the same card: every difference of order and value is explained, and no
-explanation is stale.
+"""Our bring-up beside that of Linux's amdgpu on the same card. Every difference of order and value has an explanation,
+and every explanation is needed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MAX_BYTES = 350_000
 
 
 LOGS = sorted(order.DATA.glob("rung_*.log"))
-# amdgpu_ucode.h, enum AMDGPU_UCODE_ID, those of this chip, as psp_get_fw_type names them; the SMU's comes before the
-# trusted memory. psp_gfx_if.h, GFX_FW_TYPE_: SDMA_UCODE_TH0, TH1, RS64_PFP, ME, MEC, stacks of PFP 0 1, ME 0 1, MEC 0 1
-# 2 3, CP_MES, MES_STACK, MES_KIQ, MES_KIQ_STACK, IMU_I, IMU_D, RLC_RESTORE_LIST_GPM_MEM, SRM_MEM, RLC_IRAM,
-# RLC_DRAM_BOOT, RLC_P, RLC_V, RLC_G; psp_rl_load is last: REG_LIST
+# amdgpu_ucode.h, enum AMDGPU_UCODE_ID: the firmware of this chip as psp_get_fw_type names it. The SMU's comes before
+# the trusted memory. psp_gfx_if.h, GFX_FW_TYPE_: SDMA_UCODE_TH0, TH1, RS64_PFP, ME, MEC, stacks of PFP 0 1, ME 0 1, MEC
+# 0 1 2 3, CP_MES, MES_STACK, MES_KIQ, MES_KIQ_STACK, IMU_I, IMU_D, RLC_RESTORE_LIST_GPM_MEM, SRM_MEM, RLC_IRAM,
+# RLC_DRAM_BOOT, RLC_P, RLC_V, RLC_G. psp_rl_load is last: REG_LIST.
 FIRMWARE = [
     18, 71, 72, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, 8, 67,
 ]  # fmt: skip
@@ -59,7 +59,7 @@ def test_a_step_in_another_place_is_found(known, kernel):
     on = next(at for at, act in enumerate(moved.acts) if act == "gc write gc.CP_MEC_RS64_CNTL = 0x3c000000")
     moved.acts.insert(0, moved.acts.pop(on))
     found = order.differences(known, kernel, moved)
-    # in neither are the steps that only ours has
+    # Steps that only our driver takes are in neither list.
     assert {row.kind for row in found} == {"neither", "swapped"}
     pairs = {row.names for row in found if row.kind == "swapped"}
     assert ("GC hub: context 0 on", "MEC: runs") in pairs
@@ -128,14 +128,15 @@ def test_a_log_reads_as_one_of_a_served_card(path):
     assert access_log.is_log(path)
     entries, remarks = access_log.read(path)
     assert "Debian" in remarks[1]
-    assert bool(entries) == (path.stem != "rung_10")  # KFD touches nothing
+    # KFD accesses no register.
+    assert bool(entries) == (path.stem != "rung_10")
     assert all(entry.card == 0 for entry in entries)
 
 
 def test_the_logs_are_one_story():
     rungs = {path.stem: {entry.time_us for entry in access_log.read(path)[0]} for path in LOGS}
     times = [time_us for found in rungs.values() for time_us in found]
-    # no moment is in two of them: sorted by time they are the log again
+    # No moment is in two of them: sorted by time, they are the whole log again.
     assert len(times) == len(set(times))
 
 

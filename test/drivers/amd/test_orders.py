@@ -1,5 +1,5 @@
-"""What the driver does before something else because a card on metal acts in between: each is looked at in that very
-moment.
+"""Accesses whose order matters because a real card acts between them. Each test checks the state at that
+very moment.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ LOADER_READY = 1 << 31  # psp_v13_0.c, psp_v13_0_wait_for_bootloader: of C2PMSG_
 
 @pytest.fixture
 def up(virtual_card):
-    """(virtual card, card): a navi31 that is open."""
+    """(virtual card, card): an open navi31."""
     radeon = virtual_card(vram_bytes=256 * MIB)
     with ringup.open(radeon.name, transport={"card": radeon}) as card:
         yield radeon, card
 
 
 def on_activation(monkeypatch, act):
-    """Call `act` right behind the register write that activates a compute queue."""
+    """Call `act` right after the register write that activates a compute queue."""
     write = Block.write
 
     def watched(block, word, *args):
@@ -54,7 +54,7 @@ def on_activation(monkeypatch, act):
 
 
 def spec_of(card):
-    """Return what the first compute queue of a card whose core is up is described by."""
+    """Return the description of the first compute queue of a card whose graphics core is started."""
     return QueueSpec(
         ring_va=card.USER + RING,
         rptr_va=card.USER + RPTR,
@@ -116,7 +116,7 @@ def test_tables_are_in_vram_when_an_address_space_is_switched_on(virtual_card, m
 
 
 def pulses(radeon, monkeypatch):
-    """Note when writes of GRBM_SOFT_RESET arrive, on a bus that keeps writes until something pushes them."""
+    """Record when writes of GRBM_SOFT_RESET arrive, on a bus that delays writes until a read pushes them."""
     radeon.settle()
     radeon.path.posted.delay_ns, grbm, times = None, radeon.gc.grbm, []
     reset = grbm.on_soft_reset
@@ -131,7 +131,7 @@ def pulses(radeon, monkeypatch):
 
 @pytest.mark.parametrize(("make", "min_us"), [("core", CP_RESET_US), ("engine", RESET_STEP_US)])
 def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, make, min_us):
-    """The write that raises it has arrived before the sleep, not after it."""
+    """The write that raises the line arrives before the sleep, not after it."""
     card = hands().start()
     block = SdmaEngine(card.gc, card.radeon.chip.external_ips[0][2], 0)
     block.start()
@@ -146,7 +146,7 @@ def test_a_reset_line_is_held_as_long_as_the_driver_sleeps(hands, monkeypatch, m
 
 
 def test_a_soft_reset_reads_where_the_kernels_does(hands, monkeypatch):
-    """Three reads that give killed queues time, and one behind each edge of the reset lines. Source: gfx_v11_0.c,
+    """Three reads give killed queues time, and one read follows each edge of the reset lines. Source: gfx_v11_0.c,
     gfx_v11_0_soft_reset.
     """
     card, events = hands().start(), []
@@ -175,8 +175,8 @@ class Window:
 
 
 def test_a_queues_descriptor_is_in_vram_when_the_queue_becomes_active(hands, monkeypatch):
-    """The engine loads shader registers from it then, which the model keeps elsewhere. Source: amdgpu_gfx_enable_kcq,
-    its flush.
+    """The engine then loads shader registers from the descriptor. The model keeps them elsewhere. Source: the flush of
+    amdgpu_gfx_enable_kcq.
     """
     card, seen = hands().start(), []
     card.radeon.hdp.drain_us = None
@@ -188,7 +188,9 @@ def test_a_queues_descriptor_is_in_vram_when_the_queue_becomes_active(hands, mon
 
 
 def test_a_card_that_may_write_again_has_no_interrupt_ring_of_before(virtual_card, monkeypatch):
-    """Its memory is somebody else's today: the last process died, and what closed its files ended mastering."""
+    """The old ring's memory belongs to another process now: the last owner died, and bus mastering ended when its files
+    were closed.
+    """
     radeon, seen = virtual_card(vram_bytes=256 * MIB), []
     ringup.open(radeon.name, transport={"card": radeon})
     radeon.kill_holder()
@@ -211,7 +213,7 @@ def test_a_card_that_may_write_again_has_no_interrupt_ring_of_before(virtual_car
 
 
 def test_a_reset_from_the_bus_ends_when_the_boot_loader_is_through(virtual_card, monkeypatch):
-    """Until then it trains memory and sets the hubs up, which no driver may write. Source: amdgpu
+    """Until then, the boot loader trains memory and sets the hubs up, and no driver may write the hubs. Source: amdgpu
     psp_v13_0_wait_for_bootloader.
     """
     radeon = virtual_card(vram_bytes=256 * MIB)
@@ -229,7 +231,7 @@ def test_a_reset_from_the_bus_ends_when_the_boot_loader_is_through(virtual_card,
 
 @pytest.mark.parametrize("make", ["new_compute_queue", "new_copy_queue"])
 def test_a_queue_that_cannot_be_made_is_never_on(up, monkeypatch, make):
-    """Whatever fails comes before it is mapped: its memory is freed, and no engine looks at it."""
+    """Every step that can fail comes before the queue is mapped: its memory is freed, and no engine reads it."""
     radeon, card = up
 
     def running():
@@ -251,7 +253,9 @@ def test_a_queue_that_cannot_be_made_is_never_on(up, monkeypatch, make):
 
 @pytest.mark.parametrize("kind", ["compute", "copy"])
 def test_a_queue_is_mapped_again_when_its_pointers_in_memory_are_0(up, kind):
-    """An engine that is on reads the write pointer there: with the old one it would run what the ring held before."""
+    """An active engine reads the write pointer from memory. With the old value it would execute the ring's earlier
+    contents.
+    """
     _, card = up
     queue, seen = getattr(card, kind), []
     queue.submit(queue.stream()).wait()
@@ -270,7 +274,7 @@ def test_a_queue_is_mapped_again_when_its_pointers_in_memory_are_0(up, kind):
 
 @pytest.mark.parametrize("kind", ["compute", "copy"])
 def test_the_write_pointer_in_memory_is_stored_before_its_doorbell_is_rung(up, monkeypatch, kind):
-    """A queue that was not on its pipe meanwhile is loaded with the one in memory."""
+    """A queue that the pipe had switched out is loaded with the write pointer in memory."""
     radeon, card = up
     queue, doorbells, seen = getattr(card, kind), radeon.bars[DOORBELL_BAR], []
     page, at, ring = queue.memory.page.view, 4 * queue.doorbell.index, doorbells.write64

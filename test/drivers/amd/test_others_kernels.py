@@ -1,9 +1,9 @@
 """Kernels of a library that AMD's compiler made run on the virtual navi31: bitsandbytes' quantisers, products and
-optimisers, against NumPy.
+optimisers, compared with NumPy.
 
-`ringup headers fetch bitsandbytes` gets it; what the kernels compute is told by bitsandbytes' own documentation and by
-Dettmers et al. ("8-bit Optimizers via Block-wise Quantization", "QLoRA"). They are loaded from the library as it is, by
-name, with the arguments that their metadata lists and those that it hides; strict mode watches.
+`ringup headers fetch bitsandbytes` fetches the library. What the kernels compute is from bitsandbytes' documentation
+and from Dettmers et al. ("8-bit Optimizers via Block-wise Quantization", "QLoRA"). The test loads them by name from the
+unchanged library, with the arguments that their metadata lists and with the hidden ones, in strict mode.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ TABLES = {0: CODE, 1: FP4, 2: NF4}
 
 
 def bfloat16(values):
-    """Return the bits of rounded numbers."""
+    """Return the bits of values rounded to bfloat16."""
     bits = np.asarray(values, F32).view(np.uint32)
     return (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16)
 
@@ -45,12 +45,12 @@ def plain(values):
 
 @pytest.fixture(scope="module")
 def library(headers):
-    """The library; a missing one fails, it never skips."""
+    """The library. A missing library fails the test; it never skips it."""
     return (headers("bitsandbytes") / "bitsandbytes" / "libbitsandbytes_rocm715.so").read_bytes()
 
 
 class OnCard:
-    """Runs kernels of the library on a card; what a kernel stores is seen in the arrays that it was given."""
+    """Runs kernels of the library on a card. After a run, the given arrays hold what the kernel stored."""
 
     def __init__(self, card, library):
         self.card, self.library, self.programs = card, library, {}
@@ -68,7 +68,7 @@ class OnCard:
                 buffer.free()
 
     def name(self, kernel):
-        """Return the whole name that a part of it means, with its program on the card."""
+        """Return the full name of the kernel whose name contains `part`, with its program on the card."""
         for name in (name for code in self.programs.values() for name in code if kernel in name):
             self.programs[name] = next(code for code in self.programs.values() if name in code)
             return name
@@ -108,7 +108,7 @@ def test_what_is_quantised_by_blocks_is_the_nearest_and_comes_back(run, kind, bl
     chosen = out if table == 0 else np.stack([out >> 4, out & 15], 1).reshape(-1)
     scaled = numbers * (1 / most)[of_block]
     distance = np.abs(TABLES[table][chosen] - scaled)
-    # the thresholds between are rounded
+    # The thresholds between values are rounded.
     assert (distance <= np.abs(TABLES[table][:, None] - scaled).min(0) + 2**-24).all()
 
     back = np.zeros(count, given.dtype)
@@ -152,7 +152,7 @@ def test_a_step_of_adam(run, kind, most):
 
 
 def adam_8bit(run, count=600):
-    """Run a step of Adam whose two states are bytes, in blocks of 256; return what it leaves and what it should."""
+    """Run a step of Adam whose two states are bytes, in blocks of 256. Return its results and the expected ones."""
     random = np.random.default_rng(4)
     blocks = -(-count // 256)
     gradient, weights = random.standard_normal(count).astype(F32), random.standard_normal(count).astype(F32)
@@ -170,7 +170,7 @@ def adam_8bit(run, count=600):
 
 
 def test_a_step_of_adam_with_states_of_eight_bits(run):
-    """This kernel has scratch memory, and stores where it computes at run time."""
+    """This kernel has scratch memory, and computes store addresses at run time."""
     weights, states, greatest, wanted, exact, of_block = adam_8bit(run)
     assert np.abs(weights - wanted).max() < 1e-6
     for table, state, most, number in zip((CODE, ABOVE), states, greatest, exact, strict=True):
@@ -181,7 +181,7 @@ def test_a_step_of_adam_with_states_of_eight_bits(run):
 
 @pytest.mark.parametrize("sparse", [0, 1])
 def test_rows_are_quantised_to_eight_bits(run, sparse):
-    """With a threshold, what is above it is left out: of the row's greatest, and of the result."""
+    """With a threshold, values above it are left out of the row's maximum and of the result."""
     rows, columns, random = 4, 1300, np.random.default_rng(5)
     given, out, greatest = (
         random.standard_normal((rows, columns)).astype(F16),

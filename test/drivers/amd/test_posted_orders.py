@@ -20,7 +20,7 @@ VALID, RIGHTS = 1, 0x70
 
 @pytest.fixture
 def held(hands):
-    """A card on a bus that keeps writes until something pushes them, its memory hub up."""
+    """A card with its memory hub started, on a bus that delays writes until a read pushes them."""
     card = hands()
     card.gmc.start_mmhub()
     card.radeon.settle()
@@ -51,7 +51,7 @@ def test_no_client_of_mmhub_sees_an_old_page_once_a_flush_has_returned(held):
     card.map_page(card.VMID, VA, OLD | VALID | RIGHTS)
     card.gmc.set_context(card.VMID, card.root(card.VMID))
     card.radeon.settle()
-    # nothing of this is under way any more
+    # No earlier write is still on its way.
     card.radeon.clock.sleep_us(10)
     assert card.radeon.mmhub.read(card.VMID, VA, 4, "MP0") == b"old!"
     card.map_page(card.VMID, VA, NEW | VALID | RIGHTS)
@@ -60,7 +60,7 @@ def test_no_client_of_mmhub_sees_an_old_page_once_a_flush_has_returned(held):
 
 
 def window_page(card, gpu_va, entry):
-    """Write a page's entry through the window, which holds it back."""
+    """Write a page's entry through the window, which delays it."""
     table = card.root(card.VMID)
     for shift in (39, 30, 21):
         table = card.entry(table, gpu_va >> shift & 511) & 0xFFFF_FFFF_F000
@@ -81,7 +81,7 @@ def test_a_walk_after_a_flush_or_a_start_finds_what_the_host_wrote_to_the_tables
 
 
 def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_before(virtual_card):
-    """The pointer in host memory is there at once, its doorbell and a flush that is only posted are not."""
+    """The pointer in host memory is visible at once. Its doorbell and a posted flush are not."""
     radeon = virtual_card(vram_bytes=256 << 20)
     radeon.bars[0].mappable = False
     with ringup.open(radeon.name, transport={"card": radeon}) as card:
@@ -92,7 +92,7 @@ def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_befor
         data = bytes(range(256)) * 16
         card.spaces.user.access(source).write(0, data)
         point = card.copy.copy_buffer(target, source)
-        # its firmware looks at the pointer in memory
+        # The engine's firmware polls the pointer in memory.
         for engine in radeon.sdma:
             for queue in engine.queues:
                 if queue.ring is not None:
@@ -117,8 +117,8 @@ def test_a_compute_queue_sees_what_went_through_the_window_before_its_doorbell(v
 
 
 class Beside:
-    """Another process's view of the window: its reads push what is on the bus, not what the first one's processor has
-    gathered.
+    """Another process's view of the window. Its reads push what is on the bus, but not what the first process's CPU
+    still combines.
     """
 
     def __init__(self, radeon):
@@ -131,7 +131,7 @@ class Beside:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_who_looks_at_published_metrics_at_any_moment_sees_one_table_whole(boot, seed):
-    """Every line of the table says which one it is of; the lines leave the processor in any order that no flush
+    """Each line of the table carries the counter of its table. The lines leave the CPU in any order that no flush
     forbids.
     """
     card, chance, seen = boot(), random.Random(seed), []
@@ -155,6 +155,6 @@ def test_who_looks_at_published_metrics_at_any_moment_sees_one_table_whole(boot,
     for counter in range(1, 9):
         publish(card.window, card.hdp, page, (13, 0, 0), bytes([counter]) * size, counter)
         look()
-        # it is there when `publish` returns
+        # The table is visible when `publish` returns.
         assert seen[-1] == counter
     assert seen == sorted(seen)

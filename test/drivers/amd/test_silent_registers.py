@@ -1,5 +1,5 @@
-"""A card that is on the bus while a window of it reads all ones: no reading is taken for a value, and a reset gets the
-card back.
+"""A card that is on the bus while one of its windows reads all ones: the driver takes no such reading for a value, and
+a reset recovers the card.
 """
 
 import pytest
@@ -14,7 +14,7 @@ SILENT = "registers read all ones though the card is on the bus: it sleeps or ha
 
 
 class Ones:
-    """A BAR of a virtual card that reads all ones after so many reads of it, and swallows writes, until `over`."""
+    """A BAR of a virtual card. After a number of reads it reads all ones and drops writes, until `over`."""
 
     def __init__(self, radeon, number, after=0):
         self.left = after
@@ -54,7 +54,7 @@ def test_a_start_names_registers_that_answer_no_more(virtual_card, after):
     with pytest.raises(DeviceLost, match=SILENT):
         start(radeon)
     assert radeon.clock.now_us - before_us < 5_000_000
-    # nothing that was read is written back
+    # Nothing that was read is written back.
     assert not [value for _, value in ones.written if value == 0xFFFF_FFFF]
 
 

@@ -1,5 +1,5 @@
-"""What a start leaves in registers, and in which order, against amdgpu's sequence: what a card needs and no model would
-miss.
+"""The register values that a start leaves, and their order, compared with amdgpu's sequence: what a real card needs but
+the model does not check.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def die(radeon):
 
 
 def written(radeon, name):
-    """The values that the driver wrote to a register since accesses are noted, in order."""
+    """Return the values that the driver wrote to a register since recording began, in order."""
     rows = [event.text.split(" = ") for event in radeon.log.find("write")]
     return [int(value, 16) for register, value in rows if register == name]
 
@@ -125,7 +125,7 @@ def test_hubs_are_left_alone_until_the_cards_own_firmware_is_through(radeon):
     radeon.faults.inject("psp_bootloader_error", 3)
     with pytest.raises(FirmwareError):
         connect(radeon)
-    # the boot loader stays stuck, and nothing runs that could reset the card but the bus
+    # The boot loader stays stuck, and only the bus can reset the card.
     radeon.faults.clear()
     reset, loader = radeon.reset, radeon.psp.cells
     ready_ns = []

@@ -1,4 +1,4 @@
-"""Numbers that a card states of itself, with sums that are right: each that cannot be is one error that gives it, at
+"""Impossible numbers in a card's own tables, with correct checksums: each raises one error that names the number, at
 once.
 """
 
@@ -18,7 +18,8 @@ from ringup.silicon import card as virtual
 from ringup.silicon.amd.board import discovery as made
 
 VRAM = 64 << 20
-LONGEST_CPU_S = 20  # a loop by a stated number took minutes; a start takes half a second
+# Without a check, a loop over such a number takes minutes. A start takes half a second.
+LONGEST_CPU_S = 20
 GC_TABLE = 1  # index of table_list. Source: discovery.h, enum table
 
 
@@ -40,7 +41,7 @@ def table_of(radeon):
 
 
 def put(radeon, blob):
-    """Store a binary with sums that are right. Layout: discovery.h, binary_header and the tables' own headers."""
+    """Store a binary with corrected checksums. Layout: discovery.h, binary_header and the tables' own headers."""
     place, _ = table_of(radeon)
     for index in range(6):
         (at,) = struct.unpack_from("<H", blob, 12 + 8 * index)
@@ -52,7 +53,7 @@ def put(radeon, blob):
 
 
 def gc_field(blob, dword):
-    """Return where a dword behind the header of the graphics core's table lies. Source: discovery.h, struct
+    """Return the offset of a dword after the header of the graphics core's table. Source: discovery.h, struct
     gc_info_v1_0.
     """
     (at,) = struct.unpack_from("<H", blob, 12 + 8 * GC_TABLE)
@@ -132,8 +133,8 @@ def test_patterns_are_named_and_numbers_are_not(value, bits, why):
 # --- page tables ------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def left(radeon):
-    """A card whose driver died; (memory of vmid 8, an address mapped there, the places of the four entries that lead to
-    it).
+    """Return a card whose driver died: (memory of VMID 8, an address mapped there, the places of the four entries that
+    lead to it).
     """
     card = ringup.open(radeon.name, transport={"card": radeon})
     buffer = card.alloc(1 << 20)
@@ -184,7 +185,7 @@ VALUES = (0, 1, 0xFF, 0xFFFF, 0xFFFF_FFFF, 0xDEAD_BEEF, 0x7FFF_FFFF, 0x8000_0000
 
 @pytest.mark.seeds(6)
 def test_a_discovery_binary_with_random_numbers_and_right_sums_is_refused_or_served(seed):
-    """Each way ends within a bound: an error of the tree or a card that works."""
+    """Each start ends within a time limit: with an error of ours, or with a card that works."""
     rng = random.Random(seed)
     radeon = virtual("navi31", vram_bytes=VRAM)
     _, blob = table_of(radeon)

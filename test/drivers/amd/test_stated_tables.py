@@ -1,5 +1,5 @@
-"""Tables of a card's firmware with random numbers: the VBIOS and the power controller's. An error, or numbers within
-bounds.
+"""Random numbers in the VBIOS and in the power controller's tables: the result is an error, or numbers
+within limits.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ def test_a_vbios_with_random_numbers_is_refused_or_read_within_it(rom, seed):
         at = rng.randrange(len(image) - 4) if rng.random() < 0.3 else rng.randrange(min(len(image), 4096) - 4)
         value = rng.choice((*NUMBERS, rng.getrandbits(32), rng.randrange(len(image))))
         struct.pack_into("<I", image, at, value)
-    # its size is right, and so is the sum: no reader may lean on them
+    # Size and checksum are right, so no reader can reject the table by them.
     image[2] = len(rom) // 512
     image[-1] = (image[-1] - sum(image)) & 0xFF
     try:

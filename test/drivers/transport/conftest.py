@@ -1,4 +1,4 @@
-"""A kernel of files: sysfs, /proc and /dev in a folder, which react as Linux does to writes and calls.
+"""A kernel made of files: sysfs, /proc and /dev in a folder, which react to writes and calls as Linux does.
 
 Written from Linux's ABI/testing/sysfs-bus-pci, driver-api/vfio.rst, vfio.h and iommufd.h.
 """
@@ -34,14 +34,14 @@ class Card:
         self.unmappable = set()
         self.resets = []
         self.flags = vfio.VFIO_DEVICE_FLAGS_PCI | vfio.VFIO_DEVICE_FLAGS_RESET
-        # (group, ...) that a hot reset reaches; None: it has none
+        # (group, ...) that a hot reset reaches; None: no hot reset
         self.dependents = None
         self.bars = {}
         self.unmasked = 0
 
 
 class Machine:
-    """The whole machine. `fails` maps the end of a path or a request number to an errno."""
+    """The whole machine. `fails` maps the end of a path, or a request number, to an errno."""
 
     def __init__(self, root):
         self.root = root
@@ -144,7 +144,7 @@ class Machine:
         for index, place in places.items():
             config[0x10 + 4 * index : 0x14 + 4 * index] = (place & 0xFFFF_FFFF | 0xC).to_bytes(4, "little")
         (folder / "config").write_bytes(config)
-        # what the last function plugged in has after a rescan
+        # the state of the last function after a rescan
         self.fresh = bytes(config)
         if group:
             members = self.root / "sys/kernel/iommu_groups" / group
@@ -178,7 +178,7 @@ class Machine:
         )
 
     def iommufd(self):
-        """Let the kernel have the second interface."""
+        """Give the kernel the second VFIO interface, iommufd."""
         (self.root / "dev/iommu").touch()
         (self.root / "dev/vfio/devices").mkdir()
         for number, card in enumerate(self.cards.values()):
@@ -243,7 +243,7 @@ class Machine:
         (folder / "driver").symlink_to(os.path.relpath(self.root / "sys/bus/pci/drivers" / driver, folder))
 
     def _reset(self, card, how):
-        """A reset forgets the header's BARs and its command register."""
+        """A reset clears the header's BARs and its command register."""
         card.resets.append(how)
         for node, start in card.configs() if hasattr(card, "configs") else ((self.folder(card.address) / "config", 0),):
             with Path(node).open("r+b") as file:
@@ -265,7 +265,7 @@ class Machine:
         card.configs = lambda: ((node, vfio.VFIO_PCI_CONFIG_REGION_INDEX << REGION),)
 
     def bar(self, card, index):
-        """The BAR's bytes as the card sees them."""
+        """Return the BAR's bytes as the card sees them."""
         with card.node.open("rb") as file:
             file.seek(index << REGION)
             return file.read(card.bars[index])
@@ -286,7 +286,9 @@ class Machine:
         os.eventfd_write(card.events[index, vector], 1)
 
     def reach(self, bus_addr, size):
-        """Where the card's access ends: an address of this process; `LookupError` where the IOMMU stops it."""
+        """Return where the card's access ends: an address of this process. Raises `LookupError` where the IOMMU stops
+        it.
+        """
         for iova, (address, length) in self.maps.items():
             if iova <= bus_addr and bus_addr + size <= iova + length:
                 return address + bus_addr - iova
@@ -383,7 +385,7 @@ class Machine:
                 if not os.readlink(f"/proc/self/fd/{container}").endswith("dev/vfio/vfio"):
                     refuse(errno.EINVAL)
                 self.container_of[group] = container
-                # of a container that was just made
+                # The container was just made.
                 self.iommu_set = False
                 return 0
             case vfio.VFIO_GROUP_GET_DEVICE_FD:

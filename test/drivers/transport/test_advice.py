@@ -1,4 +1,4 @@
-"""Advice fits the errno, has numbers, and is not given where it was followed already."""
+"""Advice in errors: it fits the errno, contains numbers, and does not repeat what the user already did."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ UNLIMITED = resource.RLIM_INFINITY
 
 @pytest.fixture
 def limit(monkeypatch):
-    """`limit(soft, hard)`: how many bytes this process may lock."""
+    """`limit(soft, hard)` sets how many bytes this process may lock."""
 
     def put(soft, hard):
         monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
@@ -26,7 +26,7 @@ def limit(monkeypatch):
 
 
 def refusal(machine, call, code):
-    """What opening a card over VFIO, or memory of it, is refused with."""
+    """Return the error that opening a card over VFIO, or allocating its memory, raises."""
     machine.add(driver="vfio-pci")
     machine.fails = {call: code} if call != vfio.VFIO_IOMMU_MAP_DMA else {}
     with pytest.raises(RingupError) as raised:  # noqa: PT012

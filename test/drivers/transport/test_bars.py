@@ -1,4 +1,6 @@
-"""BARs that a kernel or a path does not show: named before the card is touched, whoever asks."""
+"""BARs that the kernel or the path does not provide: the error names them before the driver touches the card, whoever
+asks.
+"""
 
 import pytest
 
@@ -10,7 +12,7 @@ from ringup.errors import NotSupported
 from ringup.silicon import card as virtual
 
 ADDRESS = "0000:03:00.0"
-NOTHING = " ".join(["0x" + "0" * 16] * 3)  # what the kernel writes behind "failed to assign"
+NOTHING = " ".join(["0x" + "0" * 16] * 3)  # what the kernel writes after "failed to assign"
 HOLDS = {0: "memory", 2: "doorbells", 5: "registers"}
 
 

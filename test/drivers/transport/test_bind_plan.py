@@ -1,5 +1,5 @@
-"""Handing a card over: plans, and what is left when a step fails, on a kernel of files that hands over as sysfs
-does.
+"""Binding a card to another driver: plans, and the state after a failed step, on a kernel of files that behaves as
+sysfs does.
 """
 
 import errno
@@ -99,7 +99,7 @@ STEPS = ("amdgpu/unbind", "03:00.0/driver_override", "vfio-pci", "snd_hda_intel/
 @pytest.mark.parametrize("failing", STEPS)
 def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
     before = state(desktop)
-    # "vfio-pci" as a driver: its probe fails, and the write itself goes well
+    # "vfio-pci" as a driver: its probe fails, but the write itself succeeds.
     desktop.fails = {failing: errno.EIO}
     with pytest.raises(TransportError, match="everything is as it was before"):
         bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop)))
@@ -108,7 +108,7 @@ def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
 
 @pytest.mark.parametrize("number", range(6))
 def test_a_step_that_was_done_and_fails_all_the_same_is_taken_back_too(desktop, monkeypatch, number):
-    """As a driver that leaves a function and has its file answer with an error."""
+    """Some drivers release a function although the write to their file returns an error."""
     before, plan = state(desktop), bind.plan_bind(card(desktop))
     write, left = type(desktop.kernel).write, iter(range(20))
 

@@ -28,7 +28,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def root(tmp_path):
-    """Files of our own for locks, the real kernel's for processes."""
+    """Our own files for locks, the real kernel's for processes."""
     (tmp_path / "run/lock").mkdir(parents=True)
     (tmp_path / "proc").symlink_to("/proc")
     return tmp_path

@@ -1,4 +1,4 @@
-"""Configuration space over a file: what a node answers, capabilities of cards that lie, sleep and reset."""
+"""Configuration space over a file: what a node answers, malformed capability lists, sleep and reset."""
 
 import os
 
@@ -11,7 +11,7 @@ from ringup.errors import DeviceLost, DeviceTimeout
 
 
 class Ticking:
-    """Time that passes by being slept; what happens meanwhile is the test's."""
+    """A clock that advances in sleeps. A test decides what happens during a sleep."""
 
     def __init__(self, meanwhile=lambda: None):
         self.now_us, self.meanwhile = 0, meanwhile
@@ -23,7 +23,7 @@ class Ticking:
 
 @pytest.fixture
 def space(tmp_path):
-    """(file, config): 4 KiB as the kernel shows them, a byte of noise in front."""
+    """(file, config): 4 KiB as the kernel shows them, after one byte of noise."""
     path = tmp_path / "config"
     path.write_bytes(b"\xee" + bytes(4096))
     node = os.open(path, os.O_RDWR)
@@ -56,7 +56,7 @@ def test_what_is_no_register_is_the_callers_mistake(space, offset, size):
 
 def test_a_node_that_answers_nothing_reads_as_ones(space):
     with space[0].open("r+b") as file:
-        # what an ordinary user is shown
+        # An ordinary user sees this much.
         file.truncate(65)
     assert space[1].read(0x3C) == 0
     assert space[1].read(0x40) == 0xFFFF_FFFF
@@ -77,7 +77,7 @@ def with_capabilities(space, *rows):
         (((0x48, 9, 0x50), (0x50, 1, 0x64), (0x64, 0x10, 0)), [9, 1, 0x10]),
         (((0x48, 9, 0x50), (0x50, 1, 0x48)), [9, 1]),  # a circle
         (((0x50, 1, 0x10),), [1]),  # into the header
-        (((0x50, 1, 0x53),), [1]),  # to itself, but for the low bits
+        (((0x50, 1, 0x53),), [1]),  # to itself, except for the low bits
     ],
 )
 def test_a_walk_of_capabilities_ends_whatever_the_card_says(space, rows, expected):
@@ -114,7 +114,7 @@ def test_a_header_goes_back_with_decoding_last_and_no_status_bit_cleared(space):
         put(space, 0x10 + 4 * index, (0xD000000C + (index << 20)).to_bytes(4, "little"))
     before = space[0].read_bytes()
     saved = config_space.save(space[1])
-    # an error came meanwhile: a one written to its bit would clear it
+    # An error arrived in between: writing a one to its bit would clear it.
     put(space, 4, bytes.fromhex("0000 1080"))
     put(space, 0x10, bytes(24))
     config_space.restore(space[1], saved)
@@ -141,7 +141,7 @@ def test_a_header_decodes_no_address_before_all_are_back(space, monkeypatch):
 
 
 def test_a_function_that_answers_late_is_waited_for_and_one_that_never_does_is_lost(space):
-    # the ids stay: VFIO gives them from memory
+    # The ids stay, because VFIO returns them from memory.
     put(space, 8, b"\xff\xff\xff\xff")
     clock = Ticking()
     clock.meanwhile = lambda: put(space, 8, b"\xc8\x00\x00\x03") if clock.now_us > 300_000 else None

@@ -1,6 +1,4 @@
-"""What a path says of the way from the card to the host's memory: the IOMMU, and bridges that let no request
-through.
-"""
+"""What a path reports about a card's way to host memory: the IOMMU, and bridges that forward no request."""
 
 import pytest
 

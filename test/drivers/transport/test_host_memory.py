@@ -1,4 +1,4 @@
-"""Host memory for a card: addresses behind an IOMMU, physical ones from the page map, pages of a caller."""
+"""Host memory for a card: addresses behind an IOMMU, physical addresses from the page map, pages of the caller."""
 
 import mmap
 import random
@@ -35,12 +35,12 @@ def test_addresses_never_overlap_and_are_free_again():
         live[start] = size
     for start, size in live.items():
         iovas.free(start, size)
-    # joined again, up to the forbidden piece
+    # merged again, up to the forbidden range
     assert iovas.alloc(0x1000_0000 - (2 << 20)) == 2 << 20
 
 
 def test_the_lowest_address_comes_first():
-    """Cards with few address bits are served as long as there is room below."""
+    """Cards with few address bits are served as long as there are free low addresses."""
     iovas = Iovas([(0, 1 << 48)], [])
     assert [iovas.alloc(PAGE) for _ in range(3)] == [0x100000, 0x101000, 0x102000]
 
@@ -101,7 +101,7 @@ def test_memory_of_ours_is_zero_whole_and_given_back(machine):
     pin.release()
     pin.release()
     with pytest.raises(BufferError):
-        pages.close()  # while it is anchored
+        pages.close()  # while it is mapped
     anchor.release()
     pages.close()
 

@@ -1,5 +1,5 @@
-"""A function that reads all ones: nothing of what it read as is ever written to it, and nothing that was asked of it is
-called done.
+"""A function that reads all ones: the driver never writes such a value back, and never reports a request to
+it as done.
 """
 
 import pytest
@@ -20,7 +20,7 @@ def header(machine, card):
 
 
 def back_from_reset(machine, card, good):
-    """A reset brings the function back as power on leaves it: ids and class, no BARs, everything off."""
+    """After a reset the function is as after power-on: it has its ids and class, no BARs, and everything is off."""
     words = [word if at in (0, 8) else 0 for at, word in zip(range(0, 64, 4), good, strict=True)]
     machine.set_config(card, 0, b"".join(word.to_bytes(4, "little") for word in words))
 
@@ -65,7 +65,9 @@ def test_a_card_that_leaves_while_its_header_is_saved_is_not_given_ones_back(mac
 
 @PATHS
 def test_a_card_that_is_back_when_its_lost_device_is_closed_is_left_as_it_came(machine, driver, group):
-    """Closing switches bus mastering off; of ones it would make every other bit of the command register set."""
+    """Closing clears the bus mastering bit. If it started from ones, it would set every other bit of the command
+    register.
+    """
     card = machine.add(driver=driver, group=group)
     device = pci.open(ADDRESS, kernel=machine.kernel)
     good, write, written = header(machine, card), device.config.write, []

@@ -18,7 +18,7 @@ SIZE = 8192
 
 @pytest.fixture
 def behind(tmp_path):
-    """The file that stands for the BAR."""
+    """The file that plays the BAR."""
     path = tmp_path / "bar"
     path.write_bytes(random.Random(1).randbytes(SIZE))
     return path
@@ -130,7 +130,7 @@ def test_a_rom_that_ends_early_reads_as_ones_behind_its_end(behind):
 
 
 def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp_path):
-    """The flag is all that a host without a card shows; the guest test looks at the bytes."""
+    """Without a card, the flag is all that can be checked. The guest test checks the bytes."""
     combining = WriteCombining()
     other = tmp_path / "registers"
     other.write_bytes(bytes(4096))
@@ -145,7 +145,7 @@ def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp
         assert combining.pending
         ring()
         assert not combining.pending
-    # nobody sees such a write, so every access drains from now on
+    # Nobody sees such a write, so every later access drains.
     vram.map()[0] = 1
     doorbells.write32(0, 1)
     assert combining.pending
@@ -154,10 +154,10 @@ def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp
 
 
 class Processor:
-    """A processor whose write-combining buffers leave by a locked instruction alone, and the card's memory behind it.
+    """A processor whose write-combining buffers drain at a locked instruction only, and the card's memory after it.
 
-    Those of today drain them at an uncached access as well (Intel SDM volume 3, "Buffering of Write Combining Memory
-    Locations"); the driver does not count on that.
+    Today's processors also drain them at an uncached access (Intel SDM volume 3, "Buffering of Write Combining Memory
+    Locations"). The driver does not rely on that.
     """
 
     def __init__(self):
@@ -167,7 +167,7 @@ class Processor:
         self.memory[offset : offset + len(data)] = data
 
     def lock(self):
-        """Make the lock of `threading`: taking one is a locked instruction."""
+        """Play `threading.Lock`: taking a lock is a locked instruction."""
         return self
 
     def __enter__(self):
@@ -178,7 +178,7 @@ class Processor:
 
 
 class Stores:
-    """The elements of a window as the processor stores and loads them: combined, or each at once with a look at what
+    """The elements of a window as the processor accesses them. Combined stores wait; an uncombined access records what
     has arrived by then.
     """
 
@@ -240,7 +240,7 @@ def test_an_uncombined_access_finds_what_was_combined_before_it(behind, monkeypa
         made.append(window)
     memory, doorbells = made
     fill(memory)
-    assert bytes(processor.memory[:16]) == bytes(16)  # it is on its way
+    assert bytes(processor.memory[:16]) == bytes(16)  # nothing has arrived yet
     announce(doorbells)
     assert processor.seen == [bytes(range(1, 17))]
     announce(doorbells)
@@ -268,7 +268,7 @@ def test_a_kernel_that_counts_all_memory_maps_a_card_too(behind, monkeypatch):
 
 
 def test_a_view_that_outlives_its_window_sees_nothing_of_the_card(behind):
-    """VFIO refuses to open a device again that is mapped anywhere."""
+    """VFIO refuses to reopen a device that is still mapped somewhere."""
     before = behind.read_bytes()
     node = os.open(behind, os.O_RDWR)
     window = MappedWindow(

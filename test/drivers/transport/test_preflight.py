@@ -1,4 +1,4 @@
-"""What keeps a card closed, and what is only said: each over a kernel of files."""
+"""Pre-flight checks: which findings refuse a card and which only warn, each on a kernel of files."""
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_a_process_that_has_the_card_open_is_named(bound, node):
 
 
 def test_processes_that_hold_other_things_are_nobodys_business(bound):
-    # the list of BARs gives nothing away
+    # The list of BARs gives no access to the card.
     table = str(bound.folder(ADDRESS) / "resource")
     bound.process(4242, "lspci", opened=(table, "/dev/vfio/13"))
     assert survey(bound.kernel, [Function(bound.kernel, ADDRESS)]).uses == ()

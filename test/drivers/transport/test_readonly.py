@@ -1,4 +1,4 @@
-"""Looking at a PCI function that somebody else holds, on a kernel of files."""
+"""Reading a PCI function that another process holds, on a kernel of files."""
 
 import pytest
 
@@ -10,7 +10,7 @@ DECODES = (2).to_bytes(2, "little")
 
 
 def decode(machine):
-    """Switch memory decoding on, as the holder did."""
+    """Enable memory decoding, as the holder did."""
     config = machine.folder(ADDRESS) / "config"
     data = bytearray(config.read_bytes())
     data[4:6] = DECODES

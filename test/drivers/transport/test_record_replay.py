@@ -1,5 +1,5 @@
-"""Sessions recorded on a virtual card and replayed without it: same answers, same memory, and every difference
-named.
+"""Sessions recorded on a virtual card and replayed without it: same answers, same memory, and an error for each
+difference.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from ringup.errors import NotSupported, TransportError
 from ringup.silicon import card
 
 PAGE = 4096
-FENCE, RING = 0, 64  # bytes in host memory
+FENCE, RING = 0, 64  # offsets in host memory
 DOORBELL = 0x400
 
 
 class Session:
-    """What a driver does: registers, VRAM, a ring in host memory, a doorbell, a fence that the card writes later."""
+    """What a driver does: registers, VRAM, a ring in host memory, a doorbell, and a fence that the card
+    writes later.
+    """
 
     def __init__(self, device: Device, packet: bytes = b"packet 1", doorbell: int = 2, answer=None) -> None:
         self.device, self.seen = device, []
@@ -85,7 +87,7 @@ class Session:
 
 
 class Answers:
-    """The far end: looks at the ring as the card sees it and writes a fence there 95 us later."""
+    """The card's side: it reads the ring as the card sees it and writes a fence there 95 us later."""
 
     def __init__(self, radeon):
         self.radeon, self.rings = radeon, []
@@ -114,14 +116,14 @@ def test_a_session_replays_without_the_card(recorded):
     replay = Replay(io.BytesIO(data))
     assert Session(replay).seen == seen
     assert replay.left == 0
-    # the card wrote the caller's own memory
+    # The card wrote into the caller's own memory.
     assert seen[-1][:1] + seen[-1][PAGE - 4 :] == b"\x07done"
 
 
 def test_a_transcript_is_opened_by_name(recorded, tmp_path):
     (tmp_path / "a.transcript").write_bytes(recorded[0])
     device = cards.connect(f"replay:{tmp_path / 'a.transcript'}")
-    # a look at it takes nothing from the transcript
+    # Inspecting the transcript does not consume it.
     assert isinstance(device, Device)
     assert Session(device).seen == recorded[1]
 
@@ -188,7 +190,7 @@ def test_what_an_access_raised_is_raised_again(tmp_path):
 
 
 def one(ask):
-    """The transcript of one access."""
+    """Return the transcript of one access."""
     stream = io.BytesIO()
     with Recorder(card("navi31", vram_bytes=64 << 20), stream) as recorder, contextlib.suppress(Exception):
         ask(recorder)
@@ -248,14 +250,14 @@ def test_a_card_that_falls_off_the_bus_is_replayed_so():
 
 
 def test_the_drivers_write_does_not_undo_the_cards(tmp_path):
-    """Both write the same page between two accesses: each its own dword."""
+    """Between two accesses, both write the same page: each its own dword."""
     radeon = card("navi31", vram_bytes=64 << 20)
     radeon.config.write(4, 6, 2)
     recorder = Recorder(radeon, tmp_path / "a")
     memory = recorder.alloc_host(PAGE)
     radeon.host.write(memory.bus_addr(0), b"card")
     memory.view[4:8] = b"host"
-    assert bytes(memory.view[:8]) == b"\0\0\0\0host"  # not seen before an access
+    assert bytes(memory.view[:8]) == b"\0\0\0\0host"  # not visible before an access
     recorder.clock.sleep_us(1)
     assert bytes(memory.view[:8]) == b"cardhost" == radeon.host.read(memory.bus_addr(0), 8)
     recorder.close()
@@ -267,7 +269,9 @@ def test_the_drivers_write_does_not_undo_the_cards(tmp_path):
 
 
 def test_what_was_written_is_pushed_ahead_of_whatever_follows():
-    """Ahead of each access of a batch, which may be a doorbell, and of the end of the memory or of all."""
+    """The write goes before each access of a batch, which may be a doorbell, and before the memory or the session is
+    closed.
+    """
     radeon, stream = card("navi31", vram_bytes=64 << 20), io.BytesIO()
     radeon.config.write(4, 6, 2)
     recorder = Recorder(radeon, stream)
@@ -279,7 +283,7 @@ def test_what_was_written_is_pushed_ahead_of_whatever_follows():
             ask(DOORBELL, 0)
             seen.append(radeon.host.read(where, 1)[0])
     assert seen == [1, 2, 3]
-    # nobody listens to that doorbell
+    # No engine listens to that doorbell.
     radeon.violations.clear()
     memory.view[0] = 4
     memory.free()
@@ -296,7 +300,7 @@ def packed(*rows, info=True, end=True, magic=transcript.MAGIC):
     first = [transcript.info_row(Info("virtual:navi31", False, (0, 2, 5), True))] if info else []
     rows = [*first, *rows]
     rows += [Row(Op.END, value=len(rows))] if end else []
-    # both workers of the suite collect the same bytes
+    # Both workers of the suite must collect the same bytes.
     return gzip.compress(magic + b"".join(row.pack() for row in rows), 1, mtime=0)
 
 
@@ -334,7 +338,7 @@ def test_a_transcript_cut_anywhere_is_one_error(recorded):
 
 
 def test_random_damage_is_one_error_or_a_transcript():
-    """20,000 of a short one: read; whatever was read is replayed to its first difference."""
+    """20,000 mutations of a short transcript. Those that can be read are replayed to their first difference."""
 
     def ask(device):
         memory = device.alloc_host(PAGE)
@@ -377,7 +381,7 @@ def test_a_transcript_of_endless_rows_is_refused(monkeypatch):
 
 
 class Unseen:
-    """A path whose card reaches memory that the CPU does not see; everything else is the card's own."""
+    """A path whose card reaches memory that the CPU does not see. Everything else is the card's own."""
 
     def __init__(self, radeon):
         self._radeon, self.freed = radeon, 0
@@ -408,7 +412,7 @@ def test_memory_that_the_cpu_does_not_see_is_recorded_and_replayed_as_that():
 
 
 class Full:
-    """A file on a disk with room for so many bytes."""
+    """A file on a disk with room for a given number of bytes."""
 
     def __init__(self, room):
         self.room = room

@@ -1,5 +1,5 @@
-"""What `ringup list` says of cards that nothing drives, and of enclosures whose card has not come up; ids are pci.ids'
-and amdgpu_drv.c's.
+"""What `ringup list` prints for cards that nothing drives, and for enclosures whose card is not up. The ids are from
+pci.ids and amdgpu_drv.c.
 """
 
 import pytest

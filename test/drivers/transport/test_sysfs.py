@@ -1,4 +1,4 @@
-"""A card over sysfs, on a kernel of files. Physical addresses and DMA are the guest's to prove (`make guest`)."""
+"""A card over sysfs, on a kernel of files. `make guest` tests physical addresses and DMA."""
 
 import errno
 
@@ -61,7 +61,7 @@ def test_bars_are_files_and_only_prefetchable_ones_are_combined(free, device):
 
 
 def test_doorbells_are_never_kept_back_in_write_combining_buffers(device):
-    """BARs 0 and 2 of a Radeon are prefetchable both: memory and doorbells."""
+    """BARs 0 and 2 of a Radeon, memory and doorbells, are both prefetchable."""
     with open("/proc/self/maps") as file:
         names = {line.split("/")[-1].strip() for line in file if ADDRESS in line}
     assert names == {"resource0_wc", "resource2", "resource5"}
@@ -73,7 +73,7 @@ def test_a_line_interrupt_that_nobody_hears_stays_down(device):
 
 
 def test_a_bar_inside_a_page_is_left_out(machine):
-    """A mapping would show whose page it is."""
+    """A mapping would also expose the other owner of the page."""
     machine.add(group="")
     table = machine.folder(ADDRESS) / "resource"
     lines = table.read_text().splitlines()
@@ -159,7 +159,7 @@ def test_a_header_that_does_not_come_back_is_told(free, device):
 
     def forget(path, text, store=free.store):
         store(path, text)
-        # the card that took its place has other BARs, and they do not take writes
+        # Another card took its place. Its BARs differ and do not accept writes.
         if path.name == "reset":
             device.config.write = lambda *_: None
 

@@ -1,4 +1,4 @@
-"""VFIO over a kernel of files, both of its interfaces: what the card reaches, which events come, what is refused."""
+"""Both of VFIO's interfaces over a kernel of files: what the card can access, which events arrive, what is refused."""
 
 import errno
 import gc
@@ -47,7 +47,7 @@ def device(held):
 def test_the_interface_is_the_newest_that_the_kernel_has(held, device):
     assert device.path == f"vfio ({held.interface})"
     assert device.name == "pci:0000:03:00.0"
-    # has all that the seam asks for
+    # It has everything that the seam requires.
     assert isinstance(device, Device)
 
 
@@ -63,7 +63,7 @@ def test_opening_decodes_memory_and_lets_the_card_write_nowhere(held):
 
 
 def test_a_card_that_a_killed_process_left_running_writes_nothing_from_the_first_change_on(held, monkeypatch):
-    """Its windows, too, are only mapped when that has ended."""
+    """Its windows, too, are mapped only after that has ended."""
     held.set_config(held.card, regs.PCI_COMMAND, (regs.PCI_COMMAND_MASTER).to_bytes(2, "little"))
     write, seen = NodeConfig.write, []
 
@@ -114,13 +114,14 @@ def test_bars_are_the_cards(held, device):
 
 
 def test_a_bar_of_pieces_reaches_what_lies_between_them(held):
-    """As kernels before 4.16 hand a BAR with an MSI-X table out: the table's page cannot be mapped."""
+    """Kernels before 4.16 provide a BAR with an MSI-X table this way: the table's page cannot be mapped."""
     held.card.sparse = {5: ((0x3000, 0xD000), (0, 0x2000))}
     device = pci.open(ADDRESS, kernel=held.kernel)
     bar = device.bars[5]
     for offset in (0x1FFC, 0x2000, 0x2FFC, 0x3000, 0xFFFC):
         bar.write32(offset, offset | 1)
-    bar.write_block(0x1FF8, bytes(range(1, 21)))  # over the edge
+    # The block crosses the page's edge.
+    bar.write_block(0x1FF8, bytes(range(1, 21)))
     seen = held.bar(held.card, 5)
     assert seen[0x1FF8:0x200C] == bytes(range(1, 21))
     for offset in (0x2FFC, 0x3000, 0xFFFC):
@@ -167,14 +168,15 @@ def test_freed_memory_is_out_of_the_cards_reach(held, device):
 def test_closing_takes_all_memory_from_the_card(held):
     device = pci.open(ADDRESS, kernel=held.kernel)
     device.alloc_host(4096)
-    kept = device.alloc_host(8192).view  # somebody still looks at it
+    # The caller still holds a view of it.
+    kept = device.alloc_host(8192).view
     device.close()
     assert held.maps == {}
     del kept
 
 
 def open_nodes():
-    """How many files this process has open; those of what earlier tests left to the collector are gone first."""
+    """Return how many files this process has open, after a garbage collection of what earlier tests left."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
@@ -198,7 +200,7 @@ def test_large_memory_lies_at_a_large_pages_border(held, device):
 
 
 def test_addresses_avoid_what_bridges_keep_to_themselves(held):
-    """A bridge's window in the middle of what the IOMMU would take: an access there never reaches the IOMMU."""
+    """A bridge's window inside the range that the IOMMU offers: an access to it never reaches the IOMMU."""
     window = 0x60_B000_0000, 0x60_CFFF_FFFF
     bridge = held.folder("0000:00:01.0") / "resource"
     held.write(bridge, held.kernel.text(bridge) + f"\n{window[0]:#018x} {window[1]:#018x} 0x0000000000102201\n")
@@ -299,7 +301,7 @@ def test_a_wait_without_interrupts_ends_in_time(device, timeout_us):
 
 
 def test_interrupts_come_to_a_process_with_many_open_files(held, tmp_path):
-    """Descriptors from 1024 on are beyond select(2)."""
+    """select(2) does not support descriptors from 1024 on."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     files = [os.open(tmp_path, os.O_RDONLY) for _ in range(1024)]
     device = pci.open(ADDRESS, kernel=held.kernel)
@@ -322,7 +324,7 @@ def test_the_kernels_notice_means_lost_for_good(held, device, index):
 
 
 def test_a_class_of_all_ones_means_lost_for_good(held, device):
-    # the ids come from the kernel's memory
+    # The ids come from the kernel's memory.
     held.set_config(held.card, 8, b"\xff" * 4)
     assert device.lost
     held.set_config(held.card, 8, b"\xc8\x00\x00\x03")
@@ -356,7 +358,7 @@ def test_a_reset_puts_the_header_back(held, method):
     [
         (None, 3, "flr", ("function",)),
         (("12", "13"), 3, "flr", ("function",)),  # the reset would reach a card that is not ours
-        (("12",), 3, "bus", ("slot",)),  # the kernel would do the function's by resetting the bus
+        (("12",), 3, "bus", ("slot",)),  # the kernel would reset the function by resetting the bus
         (("12",), 2, "", ("slot",)),
         (None, 2, "", ()),
     ],
@@ -408,7 +410,8 @@ def test_every_refused_call_is_named_and_leaves_nothing_open(held, code, error):
     nodes = len(os.listdir("/proc/self/fd"))
     for name in CALLS[held.interface] + CALLS["both"]:
         held.fails = {getattr(vfio, f"VFIO_{name}"): code}
-        expected = CardBusy if (name, code) == ("DEVICE_BIND_IOMMUFD", errno.EPERM) else error  # as Linux 6.12 answers
+        # Linux 6.12 answers this way.
+        expected = CardBusy if (name, code) == ("DEVICE_BIND_IOMMUFD", errno.EPERM) else error
         with pytest.raises(expected, match=r"opening pci:0000:03:00\.0|notices") as caught:
             pci.open(ADDRESS, kernel=held.kernel)
         assert os.strerror(code) in str(caught.value)
@@ -430,7 +433,7 @@ def test_a_group_with_a_mate_of_the_kernels_is_refused_by_name(machine):
 
 
 def test_a_capability_chain_that_runs_in_circles_ends(held):
-    """A kernel does not lie, a kernel node forwarded from elsewhere may: the chain only runs forward."""
+    """A kernel does not produce such a chain, but a forwarded kernel node may. The driver follows it forward only."""
     from ringup.drivers.transport.linux.vfio_group import capabilities
 
     reply = bytearray(64)

@@ -1,4 +1,4 @@
-"""Bounded waits: when they look, how long they nap, what they say when time is over."""
+"""Bounded waits: when they look, how long they sleep, and what the error says after the time limit."""
 
 import pytest
 
@@ -9,7 +9,7 @@ TIMEOUT_US, POLL_US = 1_000, 300
 
 
 class Clock:
-    """Time that passes in sleeps and, where a test wants it, in looks."""
+    """A clock that advances in sleeps and, where a test wants it, in looks."""
 
     def __init__(self):
         self.now_us = 5_000
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Register:
-    """Answers `done` from a moment on; each look is noted, and takes `look_us`."""
+    """Returns `done` from a given moment on. It records each look, and a look takes `look_us`."""
 
     def __init__(self, clock, done_us, look_us=0):
         self.clock, self.done_us, self.look_us, self.looks = clock, clock.now_us + done_us, look_us, []
@@ -74,7 +74,7 @@ def test_an_answer_that_comes_in_the_nap_over_the_deadline_is_seen(clock):
 
 
 def test_a_look_during_which_the_time_runs_out_is_not_the_last(clock):
-    """As when the process was off the processor in the middle of it."""
+    """This happens when the process was not running in the middle of a look."""
     register = Register(clock, 1_500, look_us=1_500)
     assert wait(register) == "done"
     assert register.looks == [0, 1_800]

@@ -1,6 +1,4 @@
-"""A USB device of a few lines, which keeps what it is sent and is told what to answer; and virtual enclosures on a
-host.
-"""
+"""A small USB device that records what it is sent and answers as a test says; and virtual enclosures on a host."""
 
 import random
 import struct
@@ -35,7 +33,7 @@ NO_STREAMS = UAS_SETTING.replace(bytes.fromhex("06300f050000"), b"").replace(byt
 
 
 class Clock:
-    """Time that passes when somebody waits."""
+    """A clock that advances when somebody waits."""
 
     def __init__(self):
         self.now_us = 0
@@ -45,9 +43,7 @@ class Clock:
 
 
 class Wire:
-    """A pyusb backend with one device behind it. `answer(endpoint, stream, data)` is called for what comes in on a bulk
-    endpoint.
-    """
+    """A pyusb backend with one device. It calls `answer(endpoint, stream, data)` for each incoming bulk transfer."""
 
     def __init__(self, clock, settings=BOT_SETTING + UAS_SETTING):
         self.clock, self.answer = clock, lambda endpoint, stream, data: None
@@ -64,7 +60,7 @@ class Wire:
     def say(self, endpoint, *replies, stream=0):
         self.ready.setdefault((endpoint, stream), deque()).extend(replies)
 
-    # pyusb's backend, as far as a port uses it
+    # The part of pyusb's backend that a port uses.
     def get_device_descriptor(self, device):
         return SimpleNamespace(iManufacturer=0, iProduct=0, iSerialNumber=0)
 
@@ -92,7 +88,7 @@ class Wire:
         self.cleared.append(endpoint)
         self.stalled.discard(endpoint)
 
-    # transfers side by side
+    # Asynchronous transfers.
     def submit(self, handle, endpoint, payload, *, setup=b"", timeout_ms, stream=0):
         transfer = SimpleNamespace(done=False, status="", data=b"", actual=0)
         transfer.end_us = self.clock.now_us + timeout_ms * 1_000
@@ -175,7 +171,7 @@ def wire():
 
 @pytest.fixture
 def no_streams():
-    """The descriptors at USB 2 speed: the same settings without companions."""
+    """The descriptors at USB 2 speed: the same settings without companion descriptors."""
     return NO_STREAMS
 
 
@@ -190,31 +186,31 @@ class Desk:
 
     @contextmanager
     def flash(self):
-        """The flash of what is on the bus, as a program of its own would open it."""
+        """Open the flash of the device on the bus, as a separate program does."""
         with holding("1-1", backend=self.host, clock=self.host.clock, kernel=self.kernel) as (port, row):
             yield Flash(port, row)
 
     @property
     def cells(self):
-        """What the flash holds: both sets."""
+        """Return the contents of the flash: both sets."""
         return bytes(self.enclosure.flash.cells[:0x40000])
 
     def replug(self):
-        """Switch it off and on."""
+        """Switch the power off and on."""
         self.host.unplug()
         self.host.plug(self.enclosure)
         self.host.clock.sleep_us(6_000_000)
 
     @property
     def ids(self):
-        """What is on the bus."""
+        """Return the ids of the device on the bus."""
         rows = [self.host.get_device_descriptor(one) for one in self.host.enumerate_devices()]
         return [(row.idVendor, row.idProduct) for row in rows]
 
 
 @pytest.fixture
 def desk(tmp_path):
-    """`desk(firmware, …)`: an enclosure on a host, its locks in a folder of the test's."""
+    """`desk(firmware, …)`: an enclosure on a host, with its locks in a folder of the test."""
     root = tmp_path / "machine"
     (root / "run/lock").mkdir(parents=True)
     return lambda firmware="stock", **options: Desk(Enclosure(None, firmware, **options), root)
@@ -254,7 +250,7 @@ class Dock:
         self.card = None
 
     def open(self):
-        """Bring the card up as a user does; a card of before is closed first."""
+        """Open the card as a user does; an already open one is closed first."""
         self.close()
         self.card = ringup.open("virtual:navi31@asm2464pd", transport={"enclosure": self.enclosure})
         return self.card
@@ -265,16 +261,16 @@ class Dock:
             card.close()
 
     def replug(self):
-        """Pull the cable, if it is in, and plug it in again."""
+        """Unplug the cable, if it is plugged in, and plug it in again."""
         if self.enclosure.host is not None:
             self.host.unplug(self.port)
         self.host.plug(self.enclosure, self.port)
 
     def recover(self):
-        """What a user does after a fault is over: close, plug in what is gone, open again, compute."""
+        """Do what a user does after a fault is over: close, replug what is gone, open again, compute."""
         self.close()
         self.enclosure.faults.clear()
-        # what comes back by itself has come back
+        # What comes back by itself has come back.
         self.clock.sleep_us(3_000_000)
         if self.enclosure.host is None or not self.firmware_answers:
             self.replug()
@@ -283,7 +279,9 @@ class Dock:
 
     @property
     def firmware_answers(self):
-        """Whether the bridge's firmware is alive: one that hangs in its handler is so until it is unplugged."""
+        """Tell whether the bridge's firmware answers. Firmware that hangs in its handler hangs until the bridge is
+        unplugged.
+        """
         device = usb.core.find(backend=self.host, custom_match=lambda one: (one.bus, one.port_numbers) == self.place)
         try:
             return device.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1, 100) is not None
@@ -296,19 +294,19 @@ class Dock:
         return int(bus), tuple(map(int, ports.split(".")))
 
     def memory(self, buffer):
-        """The bytes of a buffer where they lie in the card."""
+        """Return the bytes of a buffer directly from the card's memory."""
         at = self.card.spaces.user.place(buffer)
         return self.radeon.vram.view[at : at + buffer.size_bytes]
 
     def upload(self, seed, size_bytes=200_000):
-        """Copy random bytes in, and look where they should have come to."""
+        """Upload random bytes, and check them where they should have arrived."""
         data = random.Random(seed).randbytes(size_bytes)
         with self.card.alloc(size_bytes) as target:
             self.card.copy.upload(target, data).wait()
             assert self.memory(target) == data
 
     def download(self, seed, size_bytes=200_000):
-        """Copy random bytes out."""
+        """Download random bytes."""
         data = random.Random(seed).randbytes(size_bytes)
         with self.card.alloc(size_bytes) as source:
             self.memory(source)[:] = data
@@ -328,8 +326,8 @@ class Dock:
 
 @pytest.fixture
 def docks(kernels):
-    """`docks(speed, …)` makes an enclosure with a card in it, plugged in; all are closed at the end, and none has seen
-    a mistake.
+    """`docks(speed, …)` makes an enclosure with a card in it, plugged in. All are closed at the end, and none may have
+    recorded a violation.
     """
     made = []
 

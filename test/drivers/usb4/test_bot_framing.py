@@ -1,5 +1,5 @@
-"""Bulk-Only Transport on the wire: the bytes are those of the specification, and what is out of step is reset and
-told.
+"""Bulk-Only Transport on the wire: the bytes are those of the specification. A transfer out of step is reset and
+reported.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ def test_an_empty_packet_before_the_status_is_passed_over(bot):
     device, transport = bot
     device.say(IN, b"", csw(1))
     transport.execute([scsi.xdata_write(0, 0x33)])
-    assert len(device.sent) == 1  # the command, once
+    assert len(device.sent) == 1  # the command is sent once
 
 
 def test_a_stalled_status_is_asked_for_once_more(bot):
@@ -180,7 +180,7 @@ def test_ctrl_c_resets_the_transport_and_the_next_command_works(bot):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_hostile_answers_end_in_an_error_of_ours_within_a_bound(wire, seed):
-    """40 devices that answer 25 commands each with whatever comes."""
+    """40 devices that answer 25 commands each with random bytes."""
     device, port = wire()
     transport = scsi.connect(port, bulk_only=True)
     chance = random.Random(seed)

@@ -1,5 +1,5 @@
-"""Any bytes at any place through an enclosure are those of the card's memory; what that takes is counted, and how fast
-it goes is measured.
+"""Transfers of any size to any place through an enclosure match the card's memory; their number is counted, and their
+speed is measured.
 """
 
 import random
@@ -12,7 +12,7 @@ from ringup.silicon.asm2464pd.hardware import timing
 from ringup.silicon.asm2464pd.transfers import Bus
 
 MIB = 1 << 20
-PLACE = 128 * MIB  # in BAR 0: far from what the driver has taken
+PLACE = 128 * MIB  # in BAR 0, far from what the driver uses
 SPREAD = 1 << 16
 SIZES = (1, 2, 3, 4, 5, 7, 8, 12, 31, 32, 33, 63, 64, 255, 511, 512, 513, 1023, 1024, 1025, 4095, 4096, 4097)
 
@@ -25,7 +25,7 @@ def up(docks):
 
 
 def sizes(chance):
-    """A size that is a border of something, or any."""
+    """Return a size at some boundary, or any size."""
     return chance.choice((*SIZES, chance.randrange(1, 6000)))
 
 
@@ -65,12 +65,14 @@ def test_1000_window_accesses_of_any_size_and_alignment_are_those_of_the_memory(
                     image[at : at + 4 * kind] = value.to_bytes(4 * kind, "little")
                     (batch.write32 if kind == 1 else batch.write64)(PLACE + at, value)
         assert [reply.value for reply, _ in expected] == [value for _, value in expected]
-    window.read32(PLACE)  # behind all that was posted
+    window.read32(PLACE)  # behind all posted writes
     assert bytes(vram.read(PLACE, SPREAD)) == image
 
 
 def test_copies_of_any_size_and_alignment_are_those_of_the_memory(up):
-    """120 uploads, downloads and copies between buffers; a memoryful of the bridge's, its borders, and beyond."""
+    """120 uploads, downloads and copies between buffers: the size of the bridge's memory, sizes near its edges, and
+    larger ones.
+    """
     chance = random.Random(5)
     card, room = up.card, 3 * MIB
     borders = [up.card.device.bulk.size_bytes + by for by in (-4, -1, 0, 1, 512)]
@@ -97,12 +99,12 @@ def test_copies_of_any_size_and_alignment_are_those_of_the_memory(up):
 
 
 def test_a_copy_of_more_than_one_submission_each_way_is_right(docks):
-    """Its commands lie in memory, and went there as the bytes themselves do."""
+    """Its commands are in memory, and arrive there the way the bytes do."""
     up = docks()
     card, size = up.open(), 63 * MIB + 5
     data = random.Random(7).randbytes(size)
     with card.alloc(size + 4096) as buffer:
-        # the second time the bridge's memory holds what the first one left
+        # In the second round, the bridge's memory holds what the first one left.
         for at in (3, 0):
             card.copy.upload(buffer, data, at).wait()
             assert up.memory(buffer)[at : at + size] == data
@@ -113,9 +115,10 @@ def test_transfers_of_a_start_a_kernel_and_copies_have_ceilings(docks):
     dock = docks()
     card = dock.open()
     counts = card.device.counts
-    # issue 5: half of the 4,285 that another driver needs
+    # Less than half of the 4,285 that another driver needs.
     assert counts.transfers <= 1_800
-    assert counts.waits <= 428  # a tenth of them
+    # A tenth of them.
+    assert counts.waits <= 428
     assert card.info.found == "cold"
     target = card.alloc(4096)
     program = card.load(dock.code)
@@ -146,13 +149,13 @@ def test_a_mebibyte_goes_in_within_22_transfers(up):
         card.copy.upload(large, data).wait()
         before = card.device.counts.copy()
         card.copy.upload(large, data).wait()
-        # the other driver of such cards needs 25
+        # The other driver of such cards needs 25.
         assert card.device.counts.since(before).transfers <= 22
 
 
 def rates(docks, speed):
-    """16 MiB each way, once all is mapped: parts of the lesser of the link's payload rate and the engine's of the
-    bridge's memory.
+    """Measure 16 MiB each way, once everything is mapped. Returns fractions of the lesser of two rates: the link's
+    payload rate, and the rate of the engine of the bridge's memory.
     """
     dock, size = docks(speed), 16 * MIB
     card = dock.open()
@@ -177,7 +180,7 @@ def test_copies_go_near_the_rate_of_link_and_memory(docks, speed):
 
 def test_a_look_that_shows_more_than_was_sent_is_no_progress(docks, monkeypatch):
     """The chip reads its bytes one after another: between 0xff and 0x100 it may show 0x1ff. The engine is slow here, so
-    fills have to wait.
+    fills must wait.
     """
     dock, torn = docks(), []
     progress = OpenBulk.progress

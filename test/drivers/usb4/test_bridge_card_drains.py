@@ -1,5 +1,5 @@
-"""A drain of the bridge's memory: armed before the card lets it out, in nobody's way meanwhile, and never armed
-twice.
+"""A drain of the bridge's memory: it is armed before the card releases it, does not disturb other accesses, and is
+never armed twice.
 """
 
 import random
@@ -10,15 +10,15 @@ from ringup.drivers.amd.memory.spaces import USER_VMID
 from ringup.drivers.usb4.open_firmware import BULK_IN, BULK_OUT, OpenBulk
 from ringup.errors import DeviceFault, TransportError
 
-PLACE = 128 << 20  # in BAR 0: far from what the driver has taken
-SUBMISSION = ["streaming", "draining", "memory", "memory", "memory", "memory"]  # what is asked of endpoint 0
+PLACE = 128 << 20  # in BAR 0, far from what the driver uses
+SUBMISSION = ["streaming", "draining", "memory", "memory", "memory", "memory"]  # the requests on endpoint 0
 REST = ["draining", "request"]
 
 
 @pytest.mark.parametrize(("size", "drains"), [(4096, 1), (3 * OpenBulk.size_bytes, 3)])
 def test_a_drain_is_armed_between_its_commands_and_the_doorbell_and_nothing_streams_until_it_is_in(docks, size, drains):
-    """A stream meanwhile would take the endpoint's bytes; a doorbell before it might let them out while nobody takes
-    them.
+    """A stream in between would take the endpoint's bytes. A doorbell before the drain could release them while nothing
+    takes them.
     """
     up, seen = docks(), []
     card = up.open()
@@ -44,7 +44,9 @@ def test_what_is_looked_at_while_a_drain_is_armed_is_not_what_the_drain_brings(d
 
 
 def test_a_drain_that_nobody_lets_out_is_no_second_one_s_nor_a_fill_s(docks):
-    """As one that ctrl-C met before the engine was told: arming twice would hang the bridge's engine."""
+    """Such a drain remains when ctrl-C interrupts before the engine was notified. Arming twice would hang the bridge's
+    engine.
+    """
     dock = docks()
     for again in (lambda: dock.download(1), lambda: dock.upload(1)):
         dock.open()
@@ -58,7 +60,7 @@ def test_a_drain_that_nobody_lets_out_is_no_second_one_s_nor_a_fill_s(docks):
 
 
 def test_what_befalls_the_card_while_bytes_come_out_is_raised_by_that_copy(docks, monkeypatch):
-    """The bytes tell that they were copied, and nothing of a fault: that is looked for behind them."""
+    """The arriving bytes show that they were copied, but show no fault. The driver looks for a fault after them."""
     up = docks()
     card = up.open()
     up.download(0)
@@ -98,7 +100,7 @@ def test_the_engine_is_armed_while_commands_are_on_their_way_and_told_of_them_be
     (stream, _, _), (commands, _, sent), (_, arm, armed), (drain, _, drained) = begun[:4]
     assert (stream, commands, arm, drain) == (0, BULK_OUT, b"\xf2", BULK_IN)
     assert under_way[2] == [sent, armed]
-    # the others have ended: what tells the engine comes behind them
+    # The others have ended: the notification of the engine comes after them.
     assert under_way[4][:1] == [drained]
     assert not {id(sent), id(armed)} & {id(transfer) for transfer in under_way[4]}
 

@@ -1,5 +1,5 @@
-"""Every fault of an enclosure, at seeded points of a start, of copies and of kernels: right bytes, or one error in
-time; then all is well.
+"""Every fault of an enclosure, at seeded points of a start, of copies and of kernels. The result is right bytes or one
+error in time; then everything works again.
 """
 
 import random
@@ -11,12 +11,13 @@ from ringup.drivers.usb4.port import SLACK_MS
 from ringup.errors import GuestError, RingupError, Unmodelled
 from ringup.silicon.asm2464pd.hardware.faults import KINDS
 
-# Of each fault in each phase.
+# How many points each fault has in each phase.
 POINTS = range(1000)
-MANY = 1 << 40  # events that no phase has
+MANY = 1 << 40  # more events than any phase has
 PHASES = ("start", "upload", "download", "compute")
-# What one failure may cost beyond a phase's own time: the transfer that fails runs out of its own, and one that waits
-# for its doing; a queue's wait is 10 s; a bridge whose engine was left waiting is restarted and is back within 7 s
+# What one failure may cost beyond a phase's own time. The failing transfer uses its whole time limit, and so does one
+# that waits for its effect. A queue's wait is 10 s. A bridge whose engine still waits is restarted and is back within 7
+# s.
 QUEUE_MS, RESTART_MS = 10_000, 7_000
 BOUND_MS = BULK_MS + REQUEST_MS + QUEUE_MS + RESTART_MS + SLACK_MS
 COUNTED = [kind.name for kind in KINDS if kind.name not in ("link_never_trains", "ep0_64")]
@@ -31,7 +32,7 @@ def run(dock, phase, seed):
 
 
 def length(dock, phase, fault):
-    """How many of the fault's events the phase has, and its time."""
+    """Return how many events of the fault the phase has, and the phase's time."""
     if phase == "start":
         dock.close()
     dock.enclosure.faults.inject(fault, MANY)
@@ -43,7 +44,7 @@ def length(dock, phase, fault):
 
 
 def strike(dock, phase, fault, at, seed, bound_us):
-    """Let a fault strike; return what the user sees: an error's name, or nothing."""
+    """Inject a fault; return what the user sees: an error's name, or nothing."""
     if phase == "start":
         dock.close()
     dock.enclosure.faults.inject(fault, at)
@@ -68,6 +69,6 @@ def test_a_fault_at_any_moment_is_right_bytes_or_an_error_in_time_and_all_is_wel
             at = random.Random(f"{fault} {phase} {point}").randrange(events)
             told = strike(dock, phase, fault, at, point, took_us + 1_000 * BOUND_MS)
             assert not told or fault not in LOST or told in ("DeviceLost", "NoSuchCard"), (phase, at, told)
-            # a write that is lost on its way makes the next ones mistakes; none may be left behind that
+            # A lost write can make the next writes mistakes. Violations after the recovery still fail the test.
             dock.radeon.violations.clear()
             dock.recover()

@@ -1,5 +1,5 @@
-"""Enclosures that go, two of them side by side, and those that cannot be opened: told in words, in time, and nobody
-else notices.
+"""Enclosures that disappear, two enclosures side by side, and enclosures that cannot be opened: a clear error in time,
+and no effect on others.
 """
 
 import errno
@@ -28,12 +28,13 @@ from ringup.errors import (
 from ringup.silicon import card as make_card
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
-GONE_US = 1_000 * SLACK_MS  # a host ends the transfers of a device that is gone by itself: none has to run out of time
+# A host ends the transfers of a removed device by itself, so none uses up its time limit.
+GONE_US = 1_000 * SLACK_MS
 
 
 @pytest.fixture
 def two(docks):
-    """Two enclosures on one host, alike to the last byte of their descriptors, both open."""
+    """Two open enclosures on one host, with identical descriptors."""
     first = docks()
     second = docks(host=first.host, port="1-2")
     first.open()
@@ -42,7 +43,7 @@ def two(docks):
 
 
 def alone(enclosure, name="usb:1-1", **options):
-    """Open an enclosure's port as a real one is, without the virtual card's name."""
+    """Open an enclosure's port as a real one is opened, without the virtual card's name."""
     host = VirtualUsbHost(enclosure.machine)
     host.plug(enclosure)
     return ringup.open(name, transport={"backend": host, "clock": host.clock, **options})
@@ -161,7 +162,7 @@ def test_a_slot_whose_link_does_not_come_up_is_told_within_seconds(trouble):
     begun_us = host.clock.now_us
     with pytest.raises(LinkDown, match="the enclosure answers, the link to its card is down"):
         ringup.open("usb:1-1", transport={"backend": host, "clock": host.clock})
-    # F3 itself tries for 2 s, and we for 3 s more
+    # F3 itself tries for 2 s, and we try for 3 s more.
     assert host.clock.now_us - begun_us < 10_000_000
 
 
@@ -197,7 +198,7 @@ def test_a_serial_is_that_of_the_chip():
 
 @pytest.fixture
 def real(docks, tmp_path, monkeypatch):
-    """An enclosure as the system's USB shows it, with locks in a folder of the test's: the dock, and what opens it."""
+    """An enclosure as the system's USB shows it, with locks in a folder of the test: the dock, and what opens it."""
     dock = docks()
     (tmp_path / "run/lock").mkdir(parents=True)
     monkeypatch.setattr(transport, "system_backend", lambda: dock.host)
@@ -205,7 +206,7 @@ def real(docks, tmp_path, monkeypatch):
 
 
 def die(device, host):
-    """End a device's process: its lock goes, the record stays, transfers end."""
+    """End a device's process: its lock is released, its record stays, its transfers end."""
     os.close(device._lock._node)
     device._lock._node = -1
     host.end(device.bridge.port._handle)
@@ -213,7 +214,7 @@ def die(device, host):
 
 
 def carries(device, dock):
-    """Whether the bridge's memory takes what it is sent."""
+    """Tell whether the bridge's memory accepts the bytes sent to it."""
     data = random.Random(9).randbytes(4096)
     device.bulk.fill(0, data)
     device.bulk.land()
@@ -221,7 +222,9 @@ def carries(device, dock):
 
 
 def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opened_again(real, monkeypatch):
-    """A drain that nobody takes any more would swallow the next copy's; also where the first try to open it fails."""
+    """An abandoned drain would swallow the next copy's bytes. The restart also happens when the first attempt to open
+    fails.
+    """
     dock, open_it = real
     killed = open_it()
     killed.bulk.arm(0, 4096)
@@ -242,7 +245,7 @@ def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opene
     heir.close()
     begun_us = dock.clock.now_us
     open_it().close()
-    # nobody died: nothing is restarted
+    # No process died, so nothing is restarted.
     assert dock.clock.now_us - begun_us < 300_000
 
 
@@ -264,12 +267,12 @@ def test_a_close_that_ctrl_c_meets_leaves_the_bridge_right_or_a_word_of_it(real,
         with suppress(KeyboardInterrupt):
             device.close()
         monkeypatch.setattr(dock.host, "handle_events", real_wait)
-        # one that was being restarted is back
+        # A bridge that was being restarted is back.
         dock.clock.sleep_us(3_000_000)
         heir = open_it()
         assert carries(heir, dock), point
         heir.close()
-    assert len(calls) < point  # all of them were tried
+    assert len(calls) < point  # all calls were tried
 
 
 def test_a_bridge_that_does_not_restart_is_told(real, monkeypatch):
@@ -281,7 +284,7 @@ def test_a_bridge_that_does_not_restart_is_told(real, monkeypatch):
         open_it()
     dock.replug()
     dock.clock.sleep_us(3_000_000)
-    # told once, and not locked out
+    # It is reported once, and does not lock the user out.
     heir = open_it()
     assert carries(heir, dock)
     heir.close()

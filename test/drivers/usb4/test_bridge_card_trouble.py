@@ -1,6 +1,4 @@
-"""Ctrl-C at any moment, kernels that go wrong, boards that are built oddly or lie, links that stutter: behind an
-enclosure as in a slot.
-"""
+"""Ctrl-C at any moment, faulty kernels, unusual or lying boards, unreliable links: behind an enclosure as in a slot."""
 
 import random
 import threading
@@ -21,8 +19,8 @@ MIB = 1 << 20
 
 
 class Pressed:
-    """A host that is interrupted from within its call number `at` from now on, of transfers begun or events waited
-    for.
+    """A host that raises KeyboardInterrupt inside its call number `at`. Calls that begin a transfer or wait for events
+    count.
     """
 
     def __init__(self, host):
@@ -60,13 +58,13 @@ def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again
         else:
             getattr(dock, phase)(seed)
 
-    # what is made at the first use is there at the second
+    # The first use creates things that the second finds.
     for _ in range(2):
         if phase == "open":
             dock.close()
         host.arm(-1)
         run(0)
-    # the same work takes a few calls more or less
+    # The same work takes a few calls more or less.
     calls = host.calls * 4 // 5
     for point in sample(range(4), few=2):
         if phase == "open":
@@ -81,7 +79,7 @@ def test_ctrl_c_at_any_call_leaves_nothing_in_flight_and_a_card_that_opens_again
 
 
 def refusal(dock, seed):
-    """Copy both ways and compute, and return what that was refused with."""
+    """Copy both ways and compute; return the error's text, or nothing."""
     try:
         dock.upload(seed)
         dock.download(seed)
@@ -93,7 +91,7 @@ def refusal(dock, seed):
 
 @pytest.mark.parametrize("phase", ["upload", "download", "compute"])
 def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase, sample):
-    """What was begun is ended, and what follows moves the right bytes or refuses; a card opened anew is well."""
+    """Every transfer has ended. The next operation moves the right bytes or is refused, and a reopened card works."""
     dock = docks()
     dock.open()
     host, tried, refused = Pressed(dock.host), 0, 0
@@ -116,7 +114,7 @@ def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase
 
 
 class Impatient:
-    """A host whose waits are interrupted, `presses` of them one after another from the first on that takes time."""
+    """A host whose waits are interrupted: `presses` of them in sequence, from the first that takes time."""
 
     def __init__(self, host, monkeypatch):
         self.presses, self._wait = 0, host.handle_events
@@ -131,8 +129,8 @@ class Impatient:
 
 @pytest.mark.parametrize("presses", [1, 2, 3])
 def test_a_stream_that_ctrl_c_meets_arrives_whole_or_the_card_is_refused(docks, monkeypatch, presses):
-    """Bytes that were left on their way when the call that sent them had returned; the next ones must not be taken for
-    these.
+    """Some bytes may be under way when the call that sent them has returned. They must not be confused with the next
+    ones.
     """
     dock = docks()
     card, size = dock.open(), 400_000
@@ -158,7 +156,7 @@ def test_a_stream_that_ctrl_c_meets_arrives_whole_or_the_card_is_refused(docks, 
 
 
 def test_posted_writes_that_ctrl_c_ends_too_early_are_kept_in_mind(docks, monkeypatch):
-    """As where the bridge answers nothing for longer than they are given to end."""
+    """This happens when the bridge does not answer within the time that the driver allows for the end."""
     dock = docks()
     card = dock.open()
     buffer = card.alloc(4096)
@@ -184,7 +182,7 @@ def test_posted_writes_that_ctrl_c_ends_too_early_are_kept_in_mind(docks, monkey
 
 @pytest.mark.parametrize(("owner", "moment"), [(Queue, "_put_ahead"), (Ring, "put")])
 def test_commands_that_were_put_ahead_are_taken_back_with_their_submission(docks, monkeypatch, owner, moment):
-    """Else the next submission would set them off, and the engine wait for bytes that never come."""
+    """Otherwise the next submission would start them, and the engine would wait for bytes that never come."""
     dock = docks()
     card = dock.open()
     dock.upload(0)
@@ -193,7 +191,7 @@ def test_commands_that_were_put_ahead_are_taken_back_with_their_submission(docks
 
     def interrupted(of, *args):
         calls.append(args)
-        # This store is that of the submission itself, behind the put's, which takes the short way.
+        # This store belongs to the submission itself. It comes after the put's store and takes the short path.
         if owner is Ring:
             raise KeyboardInterrupt
         result = real(of, *args)
@@ -269,7 +267,8 @@ def test_an_unmapped_address_is_a_fault_that_names_the_buffer_next_to_it_also_wh
     stream.dispatch(program["twice"], 1, 64, [gpu_va])
     with pytest.raises(DeviceFault, match="given back"):
         card.compute.submit(stream).wait()
-    assert dock.radeon.violations  # the model saw it too
+    # The model recorded it too.
+    assert dock.radeon.violations
     card.reset()
     dock.radeon.violations.clear()
     dock.compute(1)
@@ -279,7 +278,7 @@ def test_an_unmapped_address_is_a_fault_that_names_the_buffer_next_to_it_also_wh
 
 @pytest.mark.parametrize("half_rings", [True, False])
 def test_a_card_that_hears_nothing_of_half_a_doorbell_is_rung_with_both(docks, half_rings):
-    """Nobody knows which kind of card there is: it is found out with the first queue of each kind."""
+    """The driver does not know which kind of card it has. It finds out with the first queue of each kind."""
     dock = docks()
     dock.radeon.nbio.half_rings = half_rings
     card = dock.open()
@@ -333,7 +332,7 @@ def test_an_endless_kernel_runs_out_of_time_and_a_reset_recovers(docks):
     dock.download(2)
 
 
-# --- a bridge of a few lines: what is behind it is a table ------------------------------------------------------------
+# --- a small bridge: a table describes what is behind it -------------------------------------------------------------
 class Clock:
     now_us = 0
 
@@ -342,8 +341,8 @@ class Clock:
 
 
 class Behind:
-    """A `Bridge` with functions behind it: configuration space as a table of dwords, and which bits hold when ones are
-    written.
+    """A `Bridge` with functions behind it: configuration space as a table of dwords, with the bits that stay set when
+    ones are written.
     """
 
     name = "usb:1-1"
@@ -460,7 +459,7 @@ def test_one_that_asks_for_ever_is_told_after_a_second(behind):
 @pytest.mark.parametrize("reads", range(9))
 def test_a_card_that_reads_as_ones_while_it_is_looked_at_is_gone_and_none_is_written_back(behind, reads):
     place = Place(1, 0, 0)
-    # a resizable BAR, its size 256 MiB
+    # a resizable BAR of 256 MiB
     behind.space[place] |= {
         0x100: 0x0001_0015,
         0x104: 0xFFF << 4,
@@ -472,7 +471,7 @@ def test_a_card_that_reads_as_ones_while_it_is_looked_at_is_gone_and_none_is_wri
         nonlocal left
         of_card = request.address >> 24 == place.bus
         left -= of_card and not request.writes
-        # one read is the look whether anything answers
+        # One read checks whether anything answers.
         if of_card and left < -1:
             behind.sent.append(request)
             return tlp.Completion(tlp.SUCCESS, tlp.ONES)
@@ -489,7 +488,9 @@ def test_a_card_that_reads_as_ones_while_it_is_looked_at_is_gone_and_none_is_wri
 
 # --- order ------------------------------------------------------------------------------------------------------------
 def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
-    """Index and data pairs: a repeated write of an index behind a read would have the read of another's data."""
+    """Index and data pairs: if the index write were repeated behind a read, that read would return another register's
+    data.
+    """
     dock = docks()
     path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=dock.enclosure)
     window = path.bars[0]
@@ -509,7 +510,8 @@ def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
         values = [chance.getrandbits(32) for _ in range(8)]
         dock.radeon.vram.write(place, bytes(64))
         replies = []
-        dock.enclosure.faults.inject("tlp_glitch", point % 8)  # reads alone count
+        # Only reads count.
+        dock.enclosure.faults.inject("tlp_glitch", point % 8)
         with window.batch() as batch:
             for value in values:
                 batch.write32(place, value)
@@ -523,13 +525,13 @@ def test_a_glitch_in_a_batch_repeats_reads_alone_and_keeps_the_order(docks):
 def test_a_bridge_that_hangs_is_waited_for_once_and_needs_its_power_off(docks):
     dock = docks()
     path = ringup.cards.connect("virtual:navi31@asm2464pd", enclosure=dock.enclosure)
-    # in the midst of a stream, whose loop has no end of its own
+    # This is inside a stream, whose loop has no end of its own.
     dock.enclosure.faults.inject("tlp_hang", 20)
     with pytest.raises(DeviceTimeout):
         path.remote.poll(0, 0, 256)
     begun_us = dock.clock.now_us
     assert path.bars[0].read32(0) == 0xFFFF_FFFF
-    # one request to the device's endpoint 0
+    # One request to the device's endpoint 0.
     assert dock.clock.now_us - begun_us < 6_000_000
     begun_us = dock.clock.now_us
     assert path.lost

@@ -1,5 +1,5 @@
-"""What is sent through an enclosure before something else, since the bridge or the card acts in between: looked at in
-that very moment.
+"""Accesses through an enclosure whose order matters because the bridge or the card acts between them. Each test checks
+the state at that very moment.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from ringup.drivers.amd.submission.queue_memory import WPTR_AT
 from ringup.queues.amd.decode_sdma import decode_sdma
 
 BULK_OUT = 0x02
-PLACE = 128 << 20  # in BAR 0: far from what the driver has taken
+PLACE = 128 << 20  # in BAR 0, far from what the driver uses
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def up(docks):
 
 
 def test_a_stream_is_armed_before_its_bytes_come_where_the_other_engine_had_the_endpoint(up, monkeypatch):
-    """It takes what comes. Behind another stream they may come at once."""
+    """The armed engine takes whatever comes. After another stream, the bytes may follow at once."""
     submit, controls, early = up.host.submit, [], []
 
     def watched(handle, endpoint, payload, **options):
@@ -48,7 +48,7 @@ def test_a_stream_is_armed_before_its_bytes_come_where_the_other_engine_had_the_
 
 @pytest.mark.parametrize("kind", ["compute", "copy"])
 def test_work_and_its_pointer_are_in_the_cards_memory_when_the_doorbell_arrives(up, monkeypatch, kind):
-    """Rings lie in VRAM here, behind the host data path; a copy engine polls its pointer there."""
+    """Rings are in VRAM here, behind the host data path. A copy engine polls its pointer there."""
     radeon, queue, seen = up.radeon, getattr(up.card, kind), []
     radeon.hdp.drain_us, radeon.hdp.forgives_left = None, False
     ring, polled = radeon.nbio.doorbell, kind == "copy"
@@ -68,11 +68,11 @@ def test_work_and_its_pointer_are_in_the_cards_memory_when_the_doorbell_arrives(
 
 
 def test_a_queues_pointers_are_in_the_cards_memory_when_the_queue_is_mapped(up, monkeypatch):
-    """An engine that is on reads them there, and the memory held something else before."""
+    """An active engine reads them there, and the memory held other values before."""
     radeon, card, seen = up.radeon, up.card, []
 
     def waits(gpu_va):
-        """Whether 8 bytes of VRAM wait in the host data path."""
+        """Tell whether 8 bytes of VRAM wait in the host data path."""
         leaf = card.spaces.user.tables.walk(gpu_va)
         page, at = divmod(leaf.address + gpu_va - leaf.gpu_va, 4096)
         held = radeon.hdp._held.get(page)
@@ -98,22 +98,21 @@ def test_a_queues_pointers_are_in_the_cards_memory_when_the_queue_is_mapped(up, 
 
 
 def test_tables_are_in_the_cards_memory_when_an_address_space_is_switched_on(docks, monkeypatch):
-    """Those, too, by which the security processor fetches its firmware from the bridge."""
+    """This includes the tables through which the security processor fetches its firmware from the bridge."""
     dock, seen, write = docks(), [], Block.write
     radeon = dock.radeon
     radeon.hdp.drain_us = None
 
     def watched(block, word, *args):
         if isinstance(word, (MMVM_CONTEXT0_CNTL, GCVM_CONTEXT0_CNTL)) and word.enable_context:
-            # answered: all that was sent before has arrived
+            # It was answered: everything sent before it has arrived.
             block.read(type(word), *args)
             seen.append(radeon.hdp.holds)
         write(block, word, *args)
 
     monkeypatch.setattr(Block, "write", watched)
-    monkeypatch.setattr(
-        FirmwareDoor, "takes", lambda door, size_bytes: size_bytes <= door.size_bytes
-    )  # small ones, too
+    # Small ones, too.
+    monkeypatch.setattr(FirmwareDoor, "takes", lambda door, size_bytes: size_bytes <= door.size_bytes)
     dock.open()
     assert seen
     assert not any(seen)
@@ -135,7 +134,7 @@ def test_a_doorbell_goes_on_its_way_though_nobody_asks_for_anything_behind_it(up
 
 
 def test_fills_are_armed_before_their_bytes_and_one_ahead_at_most(up, monkeypatch):
-    """As two in line are known to work; what else does is not known: docs/asm2464pd.md."""
+    """Two fills in line are known to work. Nothing is known of more: docs/asm2464pd.md."""
     submit, controls, bulk, seen = up.host.submit, [], [], []
 
     def watched(handle, endpoint, payload, **options):
@@ -154,7 +153,7 @@ def test_fills_are_armed_before_their_bytes_and_one_ahead_at_most(up, monkeypatc
 
 
 def test_the_engine_tells_of_a_copy_when_the_copy_has_ended(up, monkeypatch):
-    """A fence by itself does not wait: an empty packet does, as radv_barrier of Mesa's radv_cmd_buffer.c has it."""
+    """A fence alone does not wait, but an empty packet does. Source: radv_barrier of Mesa's radv_cmd_buffer.c."""
     queue, submit, streams = up.card.copy, up.card.copy.submit, []
 
     def watched(stream, *args, **options):
@@ -180,7 +179,7 @@ def test_the_engine_tells_of_a_copy_when_the_copy_has_ended(up, monkeypatch):
 
 
 def test_a_stream_goes_behind_what_is_sent_to_the_bridges_memory(up, monkeypatch):
-    """Both take the same endpoint: the engine of the memory would have the stream's bytes."""
+    """Both use the same endpoint: the engine of the bridge's memory would take the stream's bytes."""
     submit, bulk, ahead = up.host.submit, [], []
 
     def watched(handle, endpoint, payload, **options):

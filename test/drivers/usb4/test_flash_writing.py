@@ -1,5 +1,5 @@
-"""A bridge's flash: what is copied is what is there, what is written is there afterwards, and no interruption takes
-more than time.
+"""A bridge's flash: a copy equals its contents, a written image is there afterwards, and an interruption costs nothing
+but time.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ STOCK, PATCHED, ROM = (0x174C, 0x2464), (0xADD1, 0x0001), (0x174C, 0x2463)
 
 
 def firmware(version="231204850000", seed=1, size=STOCK_BODY_BYTES):
-    """Somebody's image: noise with a version."""
+    """An image as a vendor might make it: noise with a version."""
     body = bytearray(random.Random(seed).randbytes(size))
     body[0x200:0x206] = bytes.fromhex(version)
     return build(bytes(body))
@@ -81,7 +81,7 @@ def test_an_image_is_written_with_the_configuration_that_was_there(desk, backup)
     assert backup.read_bytes() == before
     assert [path.name for path in backup.parent.iterdir() if path.is_file()] == ["backup.bin"]  # no journal is left
     assert not bench.enclosure.violations
-    # off the bus until its power goes
+    # It is off the bus until its power goes.
     assert bench.ids == []
     bench.replug()
     assert bench.ids == [STOCK]
@@ -108,7 +108,7 @@ def test_what_is_right_already_is_not_written(desk, backup):
     with bench.flash() as flash:
         outcome = write(flash, backup)
     assert (outcome.written, len(outcome.kept)) == ((), 4)
-    # nothing changed: it stays on the bus
+    # Nothing changed: it stays on the bus.
     assert bench.ids == [STOCK]
 
 
@@ -142,7 +142,7 @@ def test_a_stop_between_blocks_is_gone_on_from(desk, backup, blocks):
 
 
 def test_the_journal_stays_until_the_bridge_is_off_the_bus(desk, backup):
-    """The way back goes by it, whatever stops the last step."""
+    """The recovery needs the journal, whatever stops the last step."""
     bench = desk()
 
     def pressed(text):
@@ -184,7 +184,7 @@ def test_power_that_fails_at_any_byte_costs_only_time(desk, backup, at):
     assert bench.ids == [STOCK]
     with bench.flash() as flash:
         assert flash.differences(NEW, quiet) == []
-        # what the ROM could not read back is read now
+        # What the ROM could not read back is read now.
         outcome = write(flash, backup)
     assert (outcome.written, outcome.verified) == ((), True)
     assert bench.cells[:0x100] == before[:0x100]
@@ -195,7 +195,7 @@ def test_power_that_fails_at_any_byte_costs_only_time(desk, backup, at):
 def test_a_cable_that_is_pulled_is_a_lost_device_and_is_gone_on_from(desk, backup, transfers):
     bench = desk()
     bench.enclosure.faults.inject("disconnect_and_return", transfers)
-    # whether it strikes in time is the point's affair
+    # The fault strikes only if the point is early enough.
     with contextlib.suppress(DeviceLost), bench.flash() as flash:
         write(flash, backup)
     bench.enclosure.faults.clear("disconnect_and_return")
@@ -280,7 +280,7 @@ def test_usb2_speed_is_refused_and_nothing_is_touched(desk, backup):
 
 
 def test_another_makers_bridge_is_asked_for_one_harmless_thing_and_left(wire):
-    """It refuses the read of XDATA, E4, which no command of the flash may come before."""
+    """It refuses the read of XDATA, E4. No flash command may come before that read."""
     device, port = wire()
     # SPC-4, fixed format: 05/24/00
     field = bytes.fromhex("700005000000000a00000000240000000000")
@@ -316,7 +316,7 @@ def test_without_a_good_copy_nothing_is_written(desk, backup, tmp_path):
         assert objections(flash, backup) == ["backup"]
     backup.unlink()
     before = bench.cells
-    # neither set is sound any more
+    # Neither set is valid any more.
     bench.enclosure.flash.cells[0x5000] ^= 1
     with bench.flash() as flash, pytest.raises(FirmwareError, match="there is no copy to go back to"):
         write(flash, backup)
@@ -343,7 +343,7 @@ def test_a_copy_of_something_else_is_refused_before_anything_is_written(desk, ba
 
 @pytest.mark.parametrize("held", ["programmer", "first set", "other second set"])
 def test_a_copy_of_what_is_to_be_written_over_is_taken(desk, backup, held):
-    """Only the first set is written: what a copy holds behind it, or does not, is not what it is for."""
+    """Only the first set is written. The rest of the copy does not matter."""
     bench = desk()
     copies = {
         "programmer": bench.cells + b"\xff" * len(bench.cells),

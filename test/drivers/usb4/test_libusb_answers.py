@@ -1,5 +1,5 @@
-"""What libusb answers on Linux and on macOS, as its sources say: linux_usbfs.c and darwin_usb.c; and a library that
-cannot be used.
+"""What libusb answers on Linux and on macOS, according to its sources linux_usbfs.c and darwin_usb.c; and a library
+that cannot be used.
 
 Numbers are libusb.h's, enum libusb_error; pyusb gives each its errno.
 """
@@ -48,7 +48,7 @@ def darwin(monkeypatch):
 
 @pytest.fixture
 def plugged():
-    """`plugged(firmware)`: a virtual host with an enclosure, and the calls of its that were seen."""
+    """`plugged(firmware)`: a virtual host with an enclosure, and the calls that the host received."""
 
     def plug(firmware):
         enclosure = Enclosure(card("navi31", vram_bytes=256 << 20, enumerated=False), firmware)
@@ -177,7 +177,7 @@ def test_an_enclosure_that_was_taken_as_a_usb4_device_names_the_way_to_its_card(
 
 # --- events -----------------------------------------------------------------------------------------------------------
 class Idle:
-    """A libusb whose look for events returns at once, with success, and brings nothing."""
+    """A libusb whose event handling returns at once, with success, but delivers nothing."""
 
     def __init__(self):
         self.turns = 0

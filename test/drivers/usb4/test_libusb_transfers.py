@@ -1,5 +1,5 @@
-"""Transfers over libusb, with a library in its place that does as its API reference says; the real one is met in the
-guest (`make guest`).
+"""Transfers over libusb, with a fake that follows its API reference. The guest tests (`make guest`) use the
+real one.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ COMPLETED, ERROR, TIMED_OUT, CANCELLED, STALL, NO_DEVICE, OVERFLOW = range(7)  #
 
 
 class Function:
-    """A function of a C library: takes `argtypes` and `restype`, as ctypes' do."""
+    """A function of a C library: it accepts `argtypes` and `restype`, as ctypes' functions do."""
 
     def __init__(self, body):
         self.body = body
@@ -33,9 +33,9 @@ class Function:
 
 class Library:
     """libusb's asynchronous half. `refuse`: its code for submissions; `ends`: (status, bytes moved) of transfers in
-    flight, in turn.
+    flight, in order.
 
-    `keeps`: what is cancelled does not end.
+    `keeps`: cancelled transfers do not end.
     """
 
     def __init__(self):
@@ -109,7 +109,7 @@ class Library:
 
 
 def presses(times):
-    """Ctrl-C at the next so many calls."""
+    """Press ctrl-C during the next given number of calls."""
     left = [None] * times
 
     def press():
@@ -193,7 +193,7 @@ def test_bulk_bytes_are_not_copied_where_they_need_not_be(host, library):
     buffer[:] = b"later"
     assert library.sent() == b"later"
     with pytest.raises(BufferError):
-        buffer.append(0)  # libusb has it
+        buffer.append(0)  # libusb owns it
     host.end(HANDLE)
     buffer.append(0)
 
@@ -231,7 +231,7 @@ def test_errors_of_libusb_itself(host, library):
     library.failure = -12
     with pytest.raises(NotImplementedError):
         host.free_streams(HANDLE, (0x81,))
-    assert host.alloc_streams(HANDLE, 4, (0x81,)) == 0  # a system without
+    assert host.alloc_streams(HANDLE, 4, (0x81,)) == 0  # a system without streams
     library.failure = 0
     assert host.alloc_streams(HANDLE, 31, (0x81, 0x02)) == 16
 
@@ -361,7 +361,7 @@ def test_a_cancellation_that_was_interrupted_is_not_taken_as_absent_when_it_is_a
 
 
 def test_a_result_whose_taking_was_interrupted_is_not_looked_for_at_its_old_address(host, library):
-    """Another transfer may lie there by then."""
+    """Another transfer may be at that address by then."""
     transfer, free = host.submit(HANDLE, 0x81, 64, timeout_ms=0), library.libusb_free_transfer
 
     def interrupted(pointer):

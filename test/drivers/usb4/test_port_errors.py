@@ -1,4 +1,4 @@
-"""What pyusb raises comes out of a port as an error of our tree, with what was being done."""
+"""An exception of pyusb leaves a port as one of our errors, with a description of the operation."""
 
 import errno
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ DENIED, TAKEN = USBError("Access denied", -3, errno.EACCES), USBError("Resource 
 
 
 def failing(error, times=1 << 20):
-    """A function that fails, and one that does nothing after so many times."""
+    """A function that fails, and that does nothing after a given number of calls."""
     left = [error] * times
 
     def fail(*args, **options):
@@ -33,7 +33,7 @@ def test_events_that_fail_are_a_transport_error_and_leave_the_port_torn(wire, er
     events, device.handle_events = device.handle_events, failing(error)
     with pytest.raises(TransportError, match=rf"usb:1-1: reading what is there: .*{error.strerror}"):
         port.wait(begun)
-    # it would end with the next events
+    # It would end with the next events.
     cancel, device.cancel = device.cancel, lambda transfer: None
     with pytest.raises(TransportError, match="ending reading what is there"):
         port.cancel(port.start_bulk_in(IN, 64, 100, doing="reading what is there"))
@@ -65,11 +65,11 @@ def test_ctrl_c_wins_over_events_that_fail_after_it(wire):
         raise KeyboardInterrupt if len(looks) == 1 else IO
 
     device.handle_events = events
-    # so that its end has to be looked for
+    # The transfer ends late, so the driver must look for its end.
     device.cancel = lambda transfer: None
     with pytest.raises(KeyboardInterrupt):
         port.wait(begun)
-    # that of ctrl-C, that which lets it end, that behind the cancelling
+    # Calls: the one interrupted by ctrl-C, the one that lets the transfer end, the one after the cancellation.
     assert len(looks) == 3
     assert port.torn
 
@@ -77,7 +77,7 @@ def test_ctrl_c_wins_over_events_that_fail_after_it(wire):
 def test_one_whose_beginning_failed_for_events_is_not_begun_later(wire):
     device, port = wire()
     first = port.start_control_out(1, 0, 0)
-    # under way still, so the others stand in line
+    # The first is still under way, so the others wait in line.
     first.transfer.done = False
     second = port.start_control_out(2, 0, 0)
     device.handle_events = failing(IO, 1)
@@ -132,7 +132,7 @@ ROW = SimpleNamespace(bus=1, port_numbers=(2,), speed=4, idVendor=0x174C, idProd
 
 
 class Shelf:
-    """A backend with some devices, each its descriptor or what reading it raises."""
+    """A backend with some devices. Each is its descriptor, or the error that reading it raises."""
 
     def __init__(self, *rows):
         self.rows = rows

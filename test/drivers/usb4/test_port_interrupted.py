@@ -1,5 +1,5 @@
-"""Ctrl-C between the host taking a transfer and the port having it, or in the midst of closing: nothing is orphaned,
-nothing half-closed.
+"""Ctrl-C after the host took a transfer but before the port recorded it, or during a close: nothing is orphaned, and
+nothing stays half closed.
 """
 
 import random
@@ -12,11 +12,11 @@ from ringup.errors import DeviceLost, RingupError, TransportError
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
 IN = 0x81
-AGAIN = "open it again"  # what a card says that needs it
+AGAIN = "open it again"  # the card's message when the user must reopen it
 
 
 class Snatched:
-    """A host that is interrupted right after it took transfer number `at` from now on."""
+    """A host that raises KeyboardInterrupt right after it took transfer number `at`."""
 
     def __init__(self, host):
         self.host, self.calls, self.at, self.begun = host, 0, -1, []
@@ -39,7 +39,7 @@ class Snatched:
 
 
 def points(name, calls, count):
-    """`count` of the calls, one of each part of them."""
+    """Return `count` of the calls, one from each part of them."""
     return [
         1 + random.Random(f"{name} {point}").randrange(calls * point // count, calls * (point + 1) // count)
         for point in range(count)
@@ -51,7 +51,7 @@ def test_a_card_interrupted_as_a_transfer_was_taken_goes_on_or_says_how(docks, p
     dock = docks()
     dock.open()
     host = Snatched(dock.host)
-    # what is made at the first use is there at the second
+    # The first use creates things that the second finds.
     for _ in range(2):
         host.arm(-1)
         getattr(dock, phase)(0)
@@ -105,7 +105,7 @@ def open_port():
 
 
 def lose(host, port, endpoint=IN):
-    """Begin a transfer that nothing answers and be interrupted as the host takes it."""
+    """Begin a transfer that nothing answers, and interrupt as the host takes it."""
     host.arm(1)
     with pytest.raises(KeyboardInterrupt):
         port.start_bulk_in(endpoint, 64, 0)
@@ -120,7 +120,7 @@ def test_a_lost_transfer_makes_the_port_torn_and_ends_before_another_begins(open
     assert port.torn
     port.configuration()
     assert lost.status == "cancelled"
-    assert port.torn  # that sets no endpoint right
+    assert port.torn  # this resets no endpoint
     port.close()
 
 
@@ -128,7 +128,9 @@ def test_a_transfer_that_was_taken_and_not_yet_out_of_line_is_not_begun_again(op
     host, port = open_port
 
     class Pressed:
-        """Ctrl-C at the first look at the time: the observer's, behind all that the port stores of a transfer."""
+        """Ctrl-C at the first read of the clock. The observer reads it, after the port has stored everything about a
+        transfer.
+        """
 
         def __init__(self, clock):
             self.clock, self.left = clock, 1
@@ -150,7 +152,8 @@ def test_a_transfer_that_was_taken_and_not_yet_out_of_line_is_not_begun_again(op
     assert port.torn
     port.configuration()
     assert [one.status for one in host.begun[:1]] == ["cancelled"]
-    assert host.calls == 2  # and the configuration's
+    # The second call is that of the configuration.
+    assert host.calls == 2
     port.close()
 
 
@@ -197,7 +200,7 @@ STEPS = "end", "release_interface", "attach_kernel_driver", "close_device"
 def test_ctrl_c_in_a_step_of_closing_comes_out_when_all_were_tried(open_port, interrupted):
     host, port = open_port
     lost, done = lose(host, port), []
-    # an enclosure with this firmware has no driver of the kernel's
+    # The kernel has no driver for an enclosure with this firmware.
     port._detached = True
 
     def pressed(name, step, *args):
@@ -219,7 +222,7 @@ def test_ctrl_c_in_a_step_of_closing_comes_out_when_all_were_tried(open_port, in
 
 
 def test_a_device_is_closed_once_though_closing_is_asked_for_meanwhile(open_port):
-    """As a signal's handler may, or a finalizer: libusb bears no second time."""
+    """A signal handler or a finalizer may do so. libusb does not allow a second close."""
     host, port = open_port
     close, closed = host.host.close_device, []
 

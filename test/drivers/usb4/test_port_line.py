@@ -1,4 +1,4 @@
-"""Requests of endpoint 0 stand in line: which may follow another at once, and which wait until it has ended."""
+"""Requests of endpoint 0 wait in line: which may follow another at once, and which wait until it has ended."""
 
 import itertools
 
@@ -8,7 +8,7 @@ REQUEST = 0xE5
 
 
 class Slow:
-    """A host that ends what it was given once somebody waits for it, and not before."""
+    """A host that ends transfers when somebody waits for them, and not before."""
 
     def __init__(self, device):
         self.begun = []

@@ -1,5 +1,5 @@
-"""An observer of a port is told of every transfer: what it was for, how much moved, how it ended, in the order in which
-they ended.
+"""An observer of a port receives every transfer: its purpose, its byte count and its result, in the order in which they
+ended.
 """
 
 import pytest

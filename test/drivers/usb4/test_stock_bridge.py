@@ -1,5 +1,5 @@
-"""Stock and patched firmware on virtual enclosures with a card: what reaches the card, how many transfers it takes,
-what befalls it.
+"""Stock and patched firmware on virtual enclosures with a card: what reaches the card, how many transfers it takes, and
+what happens in faults.
 """
 
 import random
@@ -67,7 +67,7 @@ def test_the_firmware_and_its_transport_are_told(bench, request):
 
 
 def test_random_writes_and_reads_are_those_of_the_cards_memory(bench):
-    """72 of any size and alignment, both ways, compared with the memory itself."""
+    """72 accesses of any size and alignment, both ways, compared with the memory itself."""
     chance = random.Random(9)
     window = bench.device.bars[0]
     for _ in range(12):
@@ -142,8 +142,8 @@ def test_an_unplugged_cable_is_a_lost_device_at_any_transfer(stock, transfers):
 
 @pytest.mark.parametrize("name", ["stall", "short_packet", "lost_completion", "scsi_check_condition"])
 def test_a_fault_of_a_transfer_is_an_error_and_the_bridge_works_after_it_or_opened_anew(stock, name):
-    """Five points of a copy each: what is read is right or an error within a bound, and the next program finds a bridge
-    that works.
+    """Five points of each copy. The read bytes are right, or an error comes within the time limit. The next program
+    finds a bridge that works.
     """
     chance = random.Random(name)
     for _ in range(5):

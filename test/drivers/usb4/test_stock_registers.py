@@ -1,5 +1,5 @@
-"""The vendor's firmware: which bytes of the chip's memory a request writes, in which order, and what is made of each
-answer.
+"""The vendor's firmware: which bytes of the chip's memory a request writes, in which order, and how the driver reads
+each answer.
 """
 
 import pytest
@@ -16,9 +16,7 @@ CLEAR = [(0xB296, 0x01), (0xB296, 0x02)]
 
 
 class Registers:
-    """XDATA behind Attached SCSI. `answers`: for each request that is fired, in turn, what the engine's registers show
-    then.
-    """
+    """XDATA behind Attached SCSI. `answers` lists what the engine's registers show after each request, in order."""
 
     def __init__(self, device):
         self.device, self.memory, self.log, self.reads = device, {}, [], []
@@ -31,7 +29,7 @@ class Registers:
         self.memory.update(enumerate(data, address))
 
     def answer(self, state=2, value=0, status=0, count=4, carried=1):
-        """What registers show: docs/asm2464pd.md, "TLP engine"."""
+        """Return what registers show: docs/asm2464pd.md, "TLP engine"."""
         header = (status << 13 | count).to_bytes(2, "big")
         self.answers.append(
             {0xB220: value.to_bytes(4, "big"), 0xB22A: header, 0xB284: bytes([carried]), 0xB296: bytes([state])}
@@ -164,13 +162,13 @@ def test_configuration_requests_have_their_own_types(chip, request_, fields):
 def test_a_status_other_than_success_is_returned_and_its_data_is_not(chip, status, value):
     chip.answer(value=value, status=status, carried=0)
     assert chip.firmware.request([tlp.memory_read(0x1000)]) == [Completion(status, 0xFFFF_FFFF)]
-    assert chip.log.count(START[1]) == 1  # asked once: it is an answer
+    assert chip.log.count(START[1]) == 1  # asked once: this is an answer
 
 
 def test_a_garbled_request_is_repeated(chip):
     chip.answer(state=1)
     chip.answer(state=1)
-    # a bit that means nothing here may be set too
+    # A bit without meaning here may be set too.
     chip.answer(state=6, value=9)
     assert chip.firmware.request([tlp.memory_read(0x1000)]) == [Completion(SUCCESS, 9)]
     assert chip.log.count(START[1]) == 3
@@ -224,7 +222,7 @@ def test_no_write_goes_behind_a_read_that_has_not_been_answered(chip):
     chip.answer(value=3)
     chip.firmware.request([tlp.memory_read(0x1000), tlp.memory_write(0x2000, 0x77), tlp.memory_write(0x2000, 0x78)])
     data = [value for address, value in chip.log if address == 0xB223]
-    # each once, though the read was repeated
+    # Each write goes once, though the read was repeated.
     assert data == [0x77, 0x78]
 
 
@@ -304,7 +302,7 @@ def test_a_small_fill_is_set_up_once_written_and_its_slots_freed(patched):
 
 
 def test_the_counters_go_back_one_by_one(patched):
-    """As tinygrad's usb.py writes them: each has its status before the next is sent."""
+    """The values are written as tinygrad's usb.py writes them: each has its status before the next is sent."""
     early, take = [], patched.take
 
     def watched(endpoint, stream, data):

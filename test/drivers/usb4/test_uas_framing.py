@@ -1,4 +1,4 @@
-"""USB Attached SCSI on the wire: information units byte by byte, tags and streams, what happens when one is stuck."""
+"""USB Attached SCSI on the wire: information units byte by byte, tags and streams, and a command that does not end."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ FIELD_NOT_VALID = bytes.fromhex("700005000000000a00000000240000000000")  # 05/24
 
 
 def sense(tag, status=GOOD, data=b""):
-    """UAS, sense information unit."""
+    """Return a sense information unit of UAS."""
     head = bytes([3, 0]) + tag.to_bytes(2, "big") + bytes(2) + bytes([status]) + bytes(7)
     return head + len(data).to_bytes(2, "big") + data
 
@@ -97,7 +97,7 @@ def test_a_command_unit_has_32_bytes_and_goes_by_tag(uas):
 
 
 def test_status_and_data_have_buffers_before_the_device_knows_of_the_command(uas):
-    """A device that is quicker than its host may answer at once."""
+    """A device that is faster than its host may answer at once."""
     device, chip, transport = uas
     seen = []
 
@@ -136,7 +136,7 @@ def test_a_status_that_is_not_good_is_told_by_its_sense_and_the_rest_is_done(uas
     with pytest.raises(Refused, match=r"illegal request, a field of the command is not valid \(05/24/00\)"):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_read(1, 4), scsi.xdata_write(2, 1)])
     assert len(chip.seen) == 3
-    # the data stage that never comes is given up
+    # The missing data stage is abandoned.
     assert not device.waiting
     assert device.clock.now_us < 1_000_000
     assert transport.execute([scsi.xdata_read(1, 4)]) == [b"\x04" * 4]
@@ -192,7 +192,7 @@ def test_a_stuck_command_is_aborted_within_the_bound_and_the_next_works(uas):
     with pytest.raises(DeviceTimeout, match=r"write of the chip's memory .*1000 ms"):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_write(1, 1)])
     assert device.clock.now_us <= 2_100_000
-    # abort task set, on a tag of its own
+    # ABORT TASK SET, on its own tag
     assert [unit.hex() for unit in chip.aborts] == ["0500000302000000" + "00" * 8]
     assert not device.waiting
     assert transport.execute([scsi.xdata_read(0, 1)]) == [b"\x03"]
@@ -220,14 +220,14 @@ def test_ctrl_c_gives_up_what_is_under_way_and_the_next_command_works(uas):
         transport.execute([scsi.xdata_write(0, 1), scsi.xdata_read(0, 3)])
     assert not device.waiting
     assert len(chip.aborts) == 1
-    # what an aborted command had to say is not said
+    # An aborted command reports nothing.
     device.ready.clear()
     assert transport.execute([scsi.xdata_read(0, 1)]) == [b"\x03"]
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_hostile_answers_end_in_an_error_of_ours_within_a_bound(wire, seed):
-    """40 devices that answer 25 commands each with whatever comes."""
+    """40 devices that answer 25 commands each with random bytes."""
     device, port = wire()
     chance = random.Random(seed)
 

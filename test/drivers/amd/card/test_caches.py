@@ -65,7 +65,7 @@ def mutate(patch, *, acquire=None, release=None):
 
     for module in (pm4_sync, sdma_packets):
         patch.setattr(module, "from_gcr", fewer)
-    # The driver caches the words of a packet's request; here they are read each time.
+    # The driver caches the words of a release. Here it computes them each time.
     patch.setattr(pm4_sync, "_release", pm4_sync._release.__wrapped__)
 
 
