@@ -1,7 +1,7 @@
-"""`make quick`: the tests that a change touches, for as long as somebody waits.
+"""`make quick`: runs the tests near a change, within a short time.
 
-Changed files are those that differ from the branch `main`, committed or not. For each, in this order: a test file that
-changed itself, tests of the same name, tests that import the changed module, tests of the mirrored folder. Tests that
+Changed files are those that differ from the branch `main`, committed or not. For each, in this order: the file itself
+if it is a test, tests of the same name, tests that import the changed module, tests of the mirrored folder. Tests that
 do not begin before the time is over are left to `make test`, and the last line counts them.
 """
 
@@ -15,17 +15,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "test"
-SECONDS = 60  # for tests; lint and the collection of tests take the rest of two minutes
-MAX_FILES = 40  # to collect more takes longer than to run them
+# The time for tests; lint and collection take the rest of two minutes.
+SECONDS = 60
+# Collecting more files takes longer than running them.
+MAX_FILES = 40
 FOLDERS = ("autogen", "compiler", "drivers", "firmware", "queues", "silicon", "tools")
 BASE = "main"
-# What everything stands on: no few tests would do.
+# Everything depends on these files: a few tests would not be enough.
 EVERYTHING = {"pyproject.toml", "test/conftest.py", "errors.py", "__init__.py"}
 
 
 def changed(base: str = BASE) -> list[str]:
-    """Return the files that differ from the base, and those git does not know yet; all of the last commit on the base
-    itself.
+    """Return the files that differ from the base, and those that git does not know yet. On the base itself, return the
+    files of the last commit.
     """
     at_base = _git("rev-parse", "HEAD") == _git("rev-parse", base)
     found = _git("diff", "--name-only", "--diff-filter=d", f"{base}...HEAD").splitlines()
@@ -47,7 +49,9 @@ def tests_of(paths: list[str]) -> list[Path]:
 
 
 def chosen(tests: list[Path]) -> list[Path]:
-    """Return as many as there is time for: the nearest half, and of the rest some from all over."""
+    """Return as many files as there is time for: half of them are the nearest ones, the others are spread over the
+    rest.
+    """
     if len(tests) <= MAX_FILES:
         return tests
     near, rest = tests[: MAX_FILES // 2], tests[MAX_FILES // 2 :]
@@ -56,12 +60,12 @@ def chosen(tests: list[Path]) -> list[Path]:
 
 
 def _of_one(name: str, sources: dict[Path, str]) -> Iterator[tuple[int, Path]]:
-    """Yield test files for one changed file with how far they are from it."""
+    """Yield test files for one changed file, each with its distance from it."""
     path = ROOT / name
     if path in sources:
         yield 0, path
     elif name.startswith("test/"):
-        # a conftest, a helper, data: the tests beside and below it
+        # A conftest, a helper or data: the tests beside and below it.
         yield from ((1, one) for one in sources if path.parent in one.parents)
     elif name in EVERYTHING:
         yield from ((3, one) for one in sources)
@@ -91,7 +95,7 @@ def _git(*words: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Run them; return pytest's status, 0 where no test is near."""
+    """Run the tests; return pytest's status, or 0 where no test is near."""
     paths = changed()
     near = tests_of(paths)
     tests = chosen(near)

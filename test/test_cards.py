@@ -1,4 +1,4 @@
-"""Names of cards, and transports that plug in from outside."""
+"""Names of cards, and transports of other packages."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ HERE = __name__
 
 
 class Shelf:
-    """A transport with two cards; opening the second finds it gone."""
+    """A transport with two cards; the second is gone when it is opened."""
 
     def find(self):
         yield Found("shelf:0", "a card")
@@ -33,7 +33,7 @@ class Broken(Shelf):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Make transports appear as if packages had been installed that offer them."""
+    """Make transports appear as if installed packages offered them."""
 
     def install(**transports):
         import types
@@ -66,7 +66,7 @@ def test_every_card_is_listed_and_a_transport_that_fails_hides_no_other(installe
 
 
 class Dropping(Shelf):
-    """A transport that sees a card, then meets an error of the operating system's."""
+    """A transport that sees a card, then meets an error of the operating system."""
 
     def find(self):
         yield Found("dropping:0", "a card")

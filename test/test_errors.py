@@ -1,4 +1,4 @@
-"""The error tree: complete, documented, told apart by exit code."""
+"""The error tree: complete, documented, and with distinct exit codes."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def test_the_tree_is_the_one_of_the_design():
 def test_each_error_has_an_exit_code_of_its_own():
     codes = [cls.exit_code for cls in (RingupError, *RingupError.__subclasses__())]
     assert len(set(codes)) == len(codes)
-    # 2 is wrong usage, shells use 126 and up
+    # 2 is wrong usage, shells use 126 and above
     assert all(0 < code < 126 and code != 2 for code in codes)
 
 
@@ -46,7 +46,7 @@ def test_the_module_imports_nothing():
 
 
 def test_every_package_of_an_extra_is_known_by_it():
-    """Import names of the packages that `pip install ringup` leaves out, with the extra that brings them."""
+    """Return the import names of the packages that `pip install ringup` leaves out, each with its extra."""
     project = tomllib.loads((Path(ringup.errors.__file__).parent / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     imported = {"libclang": "clang", "ml-dtypes": "ml_dtypes"}

@@ -34,7 +34,7 @@ def test_every_example_is_tried():
 
 
 @pytest.mark.parametrize(
-    # the model's own test takes half a minute; `make fuzz` runs this one too
+    # The model's own test takes half a minute. `make fuzz` runs this one too.
     "name",
     [pytest.param(one, marks=pytest.mark.fuzz) if one == "sentences" else one for one in ARGUMENTS],
 )

@@ -1,11 +1,11 @@
-"""Firmware of the distribution, and folders that hold a card's files."""
+"""Firmware files of the distribution, and folders that hold a card's files."""
 
 import pytest
 
 
 @pytest.fixture(scope="session")
 def firmware_folder(sources):
-    """The distribution's firmware folder; a missing package fails, it never skips."""
+    """The distribution's firmware folder. A missing package fails the test; it never skips it."""
     return sources.root("firmware-amd") / "lib/firmware"
 
 

@@ -1,5 +1,5 @@
-"""The ASM2464PD's images, configuration blocks and flash copies: what is right is read, everything else is refused in
-words.
+"""The ASM2464PD's images, configuration blocks and flash copies: valid ones are read, all others are refused with an
+error in plain words.
 """
 
 import random
@@ -52,7 +52,7 @@ def body(version="240417850000", size=STOCK_BODY_BYTES, seed=1):
 
 @pytest.fixture(scope="module")
 def image():
-    """A stock-sized image of noise."""
+    """Return an image of noise with the stock size."""
     return build(body())
 
 
@@ -75,7 +75,7 @@ def test_a_stock_image_has_the_published_size_and_is_cut_where_the_flash_cuts_it
 def test_the_version_is_written_as_files_are_named(image):
     assert parse(image, "x.bin").version == "240417_85_00_00"
     assert parse(build(body("231204850000")), "x.bin").version == "231204_85_00_00"
-    # not stock's length: the bytes are code
+    # The image does not have the stock length: the bytes are code.
     assert parse(build(body(size=0x4000)), "open.bin").version == ""
     assert version_text(bytes.fromhex("0000ed540660")) == ""
 
@@ -87,7 +87,7 @@ def test_the_byte_that_the_patch_changes_tells_patched_from_stock(exit_code, fla
     content[0x2A0E] = exit_code
     assert parse(build(bytes(content)), "x.bin").flavour == flavour
     content[0x200:0x203] = bytes.fromhex("241129")
-    # the place means nothing in another version
+    # The place has no meaning in another version.
     assert parse(build(bytes(content)), "x.bin").flavour == "stock"
 
 

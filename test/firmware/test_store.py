@@ -1,4 +1,4 @@
-"""The store on folders as a distribution, a kernel parameter or a hand lays them out, and on files that mean harm."""
+"""The firmware store on folders as a distribution, a kernel parameter or a user lays them out, and on hostile files."""
 
 import errno
 import hashlib
@@ -181,7 +181,7 @@ def test_a_bomb_stops_at_the_bound(tmp_path, monkeypatch, suffix):
 
 
 def test_a_window_larger_than_memory_should_give_is_refused(tmp_path):
-    """RFC 8878: descriptor 0, then a window of 2 to the 10 + 31."""
+    """RFC 8878: descriptor 0, then a window of 2 to the power of 10 + 31."""
     put(tmp_path / (NAME + ".zst"), b"\x28\xb5\x2f\xfd\x00\xf8" + bytes(16))
     with pytest.raises(FirmwareError, match="does not unpack"):
         Store([tmp_path]).load(NAME)
@@ -209,7 +209,7 @@ def test_a_folder_that_may_not_be_looked_into_is_named(tmp_path, monkeypatch):
     def refuse(path, **_):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    # the tests may run as root, whom no mode stops
+    # Tests may run as root, and root ignores permissions.
     monkeypatch.setattr("pathlib.Path.stat", refuse)
     with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin cannot be accessed: Permission denied"):
         Store([tmp_path]).load(NAME)

@@ -1,12 +1,12 @@
-"""Runs ringup's PCI transports on a real kernel: boots Debian's in an emulator with cards that do DMA and interrupts,
-and judges what came out.
+"""Runs ringup's PCI transports on a real kernel: boots Debian's kernel in an emulator with cards that do DMA and
+interrupts, and checks the results.
 
     python test/guest/boot.py [--keep] [--kernel IMAGE] [--only FILE]
 
-The guest's root is this machine's, read-only over 9p below a memory file system, so Python and the checkout are there.
-Inside, pytest runs `inside.py`; outside, the emulator's own trace says which accesses arrived at the card, and the
-shared memory's file what was written to it. Then, on the distribution's kernel, `usb_inside.py`: devices that ringup
-serves over USB/IP. Status 0: all is well.
+The guest's root is this machine's root, read-only over 9p below a memory file system, so Python and the checkout are
+there. Inside, pytest runs `inside.py`. Outside, the emulator's own trace shows which accesses arrived at the card, and
+the file of the shared memory shows what was written to it. Then, on the distribution's kernel, `usb_inside.py` tests
+devices that ringup serves over USB/IP. Status 0: everything passed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import boot_files
 from ringup.silicon.amd.board import chips, images
 from ringup.tools.common.paths import cache_folder
 
-BOOT_S = 1800  # TIMEOUT: some 5 minutes without hardware help; three times as long on a slow computer
+# TIMEOUT: about 5 minutes without hardware help; three times as long on a slow computer.
+BOOT_S = 1800
 SHARED_BYTES, SHARED_MARK = 4 << 20, b"from the host"
 START = "cp /run.sh /run/guest/run.sh; chroot /host /bin/sh /run/guest/run.sh"
 SCRIPT = """cd @CHECKOUT@
@@ -54,9 +55,10 @@ DEVICES = (  # root ports, so that each slot is an IOMMU group of its own and it
 ACCESS = re.compile(
     r"memory_region_ops_(read|write) .*addr (0x[0-9a-f]+) value (0x[0-9a-f]+) size (\d)(?: name 'edu-mmio')"
 )
-LIVENESS = 0x04  # edu's register that the guest marks the beginning and the end of the counted accesses with
+# A register of edu. The guest writes it at the start and at the end of the counted accesses.
+LIVENESS = 0x04
 BEGIN, END = 0x600D_0001, 0x600D_0002
-EXPECTED = (  # what `inside.py` does between the marks, an access each: (kind, offset, bytes)
+EXPECTED = (  # what `inside.py` does between these two writes, one access each: (kind, offset, bytes)
     ("read", 0x00, 4),
     ("write", 0x08, 4),
     ("read", 0x20, 4),
@@ -81,7 +83,7 @@ def main() -> int:
     args = parser.parse_args()
     kernel_root = boot_files.set_up("setup.sh", cache_folder() / "guest-kernel")
     image, modules = boot_files.packaged(kernel_root) if args.kernel is None else (args.kernel, [])
-    # a kernel without modules has no USB
+    # A kernel without modules has no USB.
     every = (INSIDE, USB_INSIDE) if args.kernel is None else (INSIDE,)
     files = (args.only,) if args.only else every
     work = Path(tempfile.mkdtemp(prefix="ringup-guest-"))
@@ -103,14 +105,16 @@ def main() -> int:
 
 
 def write_firmware(folder: Path) -> None:
-    """Write the images of the virtual card that `usb_inside.py` brings up: made here, where the processor is real."""
+    """Write the images of the virtual card that `usb_inside.py` starts. They are made here, where the processor is
+    real.
+    """
     folder.mkdir()
     for name, image in images.build(chips.find("navi31")).items():
         (folder / name).write_bytes(image)
 
 
 def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files: tuple[str, ...]) -> str:
-    """Boot, run, and return what the console showed."""
+    """Boot, run, and return the console's output."""
     with (work / "shared").open("wb") as shared:
         shared.truncate(SHARED_BYTES)
         shared.write(SHARED_MARK)
@@ -152,7 +156,7 @@ def boot(work: Path, kernel_root: Path, image: Path, modules: list[Path], files:
 
 
 def start_files(work: Path, kernel_root: Path, files: tuple[str, ...]) -> dict[str, str]:
-    """Return what the guest starts with."""
+    """Return the files that the guest starts with."""
     words = {
         "CHECKOUT": str(boot_files.CHECKOUT),
         "KERNEL": str(kernel_root),
@@ -166,7 +170,7 @@ def start_files(work: Path, kernel_root: Path, files: tuple[str, ...]) -> dict[s
 
 
 def judge_tests(console: str, files: tuple[str, ...]) -> list[str]:
-    """Look at what pytest said inside."""
+    """Check pytest's output in the guest."""
     statuses = dict(reversed(found) for found in re.findall(r"GUEST STATUS (\d+) of (\S+)", console))
     wrong = re.findall(r"GUEST: .*", console)
     for file in files:
@@ -178,7 +182,7 @@ def judge_tests(console: str, files: tuple[str, ...]) -> list[str]:
 
 
 def judge_accesses(trace: Path) -> list[str]:
-    """Look at the emulator's trace: every access of ringup's is one access of the card's, as wide as asked."""
+    """Check the emulator's trace: every access of ringup's is one access of the card's, with the same width."""
     seen: list[tuple[str, int, int]] | None = None
     with trace.open(errors="replace") as lines:
         for line in lines:
@@ -196,7 +200,7 @@ def judge_accesses(trace: Path) -> list[str]:
 
 
 def judge_shared(shared: Path) -> list[str]:
-    """Look at the host's side of the memory that the guest wrote through a write-combining BAR."""
+    """Check the host's side of the memory that the guest wrote through a write-combining BAR."""
     with shared.open("rb") as file:
         file.seek(1 << 20)
         words = file.read(64)

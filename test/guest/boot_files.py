@@ -1,10 +1,10 @@
-"""What a guest boots from: Debian's kernel, and a first file system in memory that puts this machine's root below a
-writable one.
+"""What a guest boots from: Debian's kernel, and an initial file system in memory that mounts this machine's root below
+a writable one.
 
-The host's root is at /host, read-only over 9p below a memory file system, so programs, Python and the checkout are
-there under the names they have outside, to a process that changes its root to it. What the guest writes, it alone sees.
-/run/guest is memory, the same in every root. The first process runs a script of the caller's, with busybox alone; when
-the script ends, the guest is switched off.
+The host's root is at /host, read-only over 9p below a memory file system. A process that changes its root to it finds
+programs, Python and the checkout under their usual names. Only the guest sees what the guest writes. /run/guest is
+memory, the same in every root. The first process runs a script of the caller's, with busybox alone. When the script
+ends, the guest is switched off.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ HOST_ROOT = (
 
 
 def set_up(script: str, path: Path, *needs: Path) -> Path:
-    """Run one of the set-up scripts beside this file, which makes `path` of what it `needs` and is quick when that is
-    there, and return it.
+    """Run one of the set-up scripts beside this file and return `path`. The script makes `path` from what it `needs`,
+    and is quick when `path` exists.
     """
     subprocess.run(["bash", HERE / script, path, *needs], check=True)
     return path
 
 
 def set_up_firmware(cache: Path) -> Path:
-    """Fetch Debian's amdgpu firmware when it is not there yet, and return its folder."""
+    """Fetch Debian's amdgpu firmware if it is missing, and return its folder."""
     folder = cache / "firmware-amd"
     if not (folder / ".ringup-version").is_file():
         subprocess.run(
@@ -63,8 +63,8 @@ def set_up_firmware(cache: Path) -> Path:
 
 
 def packaged(kernel_root: Path, names: Sequence[str] = ROOT_MODULES) -> tuple[Path, list[Path]]:
-    """Return the distribution's kernel and the modules of those `names` with what they need, in the order in which they
-    go in.
+    """Return the distribution's kernel, and the modules of those `names` with their dependencies, in the order in which
+    they are loaded.
     """
     version = (kernel_root / "version").read_text().strip()
     modules: list[Path] = []
@@ -77,7 +77,7 @@ def packaged(kernel_root: Path, names: Sequence[str] = ROOT_MODULES) -> tuple[Pa
 
 
 def initramfs(work: Path, modules: Sequence[Path], files: Mapping[str, str]) -> Path:
-    """Pack what mounts the host's root, busybox and a handful of modules, and the `files`, of which `start.sh` is run
+    """Pack a script that mounts the host's root, busybox, a few modules, and the `files`, of which `start.sh` runs
     after that.
     """
     tree = work / "initramfs"
@@ -102,15 +102,15 @@ def initramfs(work: Path, modules: Sequence[Path], files: Mapping[str, str]) -> 
 
 
 def filled(text: str, words: dict[str, str]) -> str:
-    """Put `words` in the place of the `@MARKS@` that are their keys."""
+    """Replace the `@MARKS@` that are keys of `words`."""
     for mark, word in words.items():
         text = text.replace(f"@{mark}@", word)
     return text
 
 
 def wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Wait for the end of an emulator and return its status; one that does not end by itself is killed, and None
-    returned.
+    """Wait for the end of an emulator and return its status. An emulator that does not end by itself is killed, and
+    None is returned.
     """
     try:
         return process.wait(timeout_s)

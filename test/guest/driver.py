@@ -1,9 +1,9 @@
 """ringup's own driver on a real kernel: `ringup` in the guest, on a card that another process serves, behind an
 emulated IOMMU.
 
-The order of the tests is the order of the story: over VFIO as root and as anybody, with interrupts, killed, unplugged;
-then over sysfs; then taken from amdgpu and given back. Each looks at what the card has seen too: none may leave a
-violation in it.
+The tests build on each other, in this order: over VFIO as root and as an ordinary user, with interrupts, killed,
+unplugged; then over sysfs; then with a card taken from amdgpu and given back. Each also checks the card: none may leave
+a violation in it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import pytest
 from machine import Guest, Result
 from served import Served
 
-UP_S = 600  # TIMEOUT: some 10 s on an idle machine, Python's start among them
-BENCH_S = 1500  # TIMEOUT: some 60 s on an idle machine
+# TIMEOUT: about 10 s on an idle machine, including Python's start.
+UP_S = 600
+# TIMEOUT: about 60 s on an idle machine.
+BENCH_S = 1500
 RUNS = """
 import contextlib, os, random, sys, time
 import ringup
@@ -45,7 +47,7 @@ class Story:
         return self.guest.check(f"basename $(readlink /sys/bus/pci/devices/{self.address}/iommu_group)").strip()
 
     def python(self, code: str, timeout_s: float = UP_S, before: str = "") -> Result:
-        """Run Python in the guest, beside the checkout."""
+        """Run Python in the guest, with the checkout."""
         path = f"/run/guest/{abs(hash(code)):x}.py"
         self.guest.check(f"cat > {path} <<'END_OF_CODE'\n{RUNS}\n{code}\nEND_OF_CODE")
         return self.guest.run(f"cd {boot_files.CHECKOUT} && {before} {sys.executable} {path}", timeout_s)
@@ -57,7 +59,7 @@ class Story:
         )
 
     def up(self, before: str = "") -> dict[str, object]:
-        """Bring the card up in a process of its own, and return what it says."""
+        """Open the card in a process of its own, and return the output."""
         done = self.ringup(f"up {self.name} --json", before=before)
         assert done.status == 0, done.output
         said: dict[str, object] = json.loads(done.output.splitlines()[-1])
@@ -98,7 +100,7 @@ def test_over_vfio_behind_the_iommu(story):
     assert bound.status == 0, bound.output
     said = story.up()
     assert said["card"]["chip"] == "navi31"
-    # the kernel resets what is opened and closed
+    # The kernel resets a function when it is opened and closed.
     assert found(said) == found(story.up()) == "cold"
     info = story.ringup(f"info {story.name}")
     assert "24560 MiB" in info.output
@@ -118,7 +120,7 @@ again.close()
 
 
 def test_a_process_opens_a_card_again_that_it_has_views_of(story):
-    """A device that is mapped anywhere stays taken."""
+    """A device that is still mapped somewhere stays in use."""
     done = story.python(TWICE.replace("sys.argv[1]", repr(story.name)))
     assert done.output.split("\n")[-2] == "found cold True", done.output
 
@@ -141,7 +143,7 @@ def test_as_an_ordinary_user(story):
     story.guest.check(f"chown nobody /dev/vfio/{story.group}")
     for folder in Path(sys.executable).resolve().parents:
         story.guest.check(f"chmod o+x {folder}")
-    # what a card needs pinned is more than the few MiB that a user may lock by default
+    # The card needs more pinned memory than the few MiB that a user may lock by default.
     said = story.up(
         before="prlimit --memlock=unlimited setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/tmp"
     )
@@ -206,16 +208,17 @@ else:
     assert started.status == 0, started.output
     story.guest.wait_for("grep -q copied /run/guest/copier.log", UP_S)
     busy = story.ringup(f"up {story.name}")
-    assert busy.status == 13, busy.output  # CardBusy, with who has it
+    assert busy.status == 13, busy.output  # CardBusy, with its holder
     story.guest.check("kill -9 $(cat /run/guest/copier.pid)")
     time.sleep(1)
     assert found(story.up()) == "cold"
-    # what the card did meanwhile with memory that was taken from under it is the killer's; nothing else is forgiven
+    # Violations of this time come from the killed process: its memory was taken away while the card used it. No other
+    # violation is allowed.
     assert all("DMA" in event and "bus address" in event for event in story.served.violations())
 
 
 def copying(story, name):
-    """Let a process in the background copy for ever, and return where it writes how it ended."""
+    """Start a background process that copies forever, and return the file where it writes how it ended."""
     log = f"/run/guest/{name}.log"
     story.python(
         f"""
@@ -256,7 +259,7 @@ def test_a_card_that_is_asked_to_leave_while_it_copies(story):
     story.guest.wait_for(f"grep -q -e ENDED -e Traceback {log}", UP_S)
     assert "ENDED DeviceLost" in story.guest.check(f"tail -n 3 {log}")
     story.address = story.guest.plug(story.served.sockets[0], 1)
-    # the kernel took its memory back
+    # The kernel took its memory back.
     assert all("DMA" in event and "bus address" in event for event in story.served.violations())
 
 
@@ -272,7 +275,7 @@ with contextlib.closing(pci.open("{story.address}", path="sysfs")) as device:
 """
     )
     assert done.status == 0, done.output
-    # two pages of 2 MiB, or one piece where they are neighbours
+    # Two pages of 2 MiB, or one piece where they are adjacent.
     assert len(done.output.split()) <= 3, done.output
 
 

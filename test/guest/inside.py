@@ -1,9 +1,9 @@
-"""What runs in the guest, as root, on a real kernel: sysfs first, then VFIO, then back. The order of the tests is the
-order of the story.
+"""What runs in the guest, as root, on a real kernel: sysfs first, then VFIO, then back. The tests build on each other,
+in this order.
 
-The cards: edu (slot 1; DMA, MSI), edu and ivshmem in one slot and so one IOMMU group, virtio-rng with a kernel driver,
-function reset and MSI-X. Source for edu: QEMU docs/specs/edu.rst; it moves 4 KiB at most, from or to a buffer at
-0x40000 of its own.
+The cards: edu (slot 1; DMA, MSI); edu and ivshmem in one slot and so in one IOMMU group; virtio-rng with a kernel
+driver, function reset and MSI-X. Source for edu: QEMU docs/specs/edu.rst. It moves 4 KiB at most, from or to its own
+buffer at 0x40000.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ START, TO_RAM, WITH_IRQ = 1, 2, 4
 OWN = 0x40000
 INTERFACE = "vfio (iommufd)" if KERNEL.path("dev/iommu").exists() else "vfio (group)"
 BEGIN, END = 0x600D_0001, 0x600D_0002
-MEMORY = 0x05  # base class, of what is shared with the host
+MEMORY = 0x05  # the base class of the memory shared with the host
 
 
 def functions(vendor, device):
@@ -54,7 +54,7 @@ def crowded():
 
 @pytest.fixture(scope="module")
 def shared():
-    """Memory that the host shares, in a GPU's place: functions of its class may be opened meanwhile."""
+    """Memory that the host shares, used as if it were a GPU: in this test, functions of its class may be opened."""
     graphics = Function.graphics.fget
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Function, "graphics", property(lambda one: one.base_class == MEMORY or graphics(one)))
@@ -78,7 +78,7 @@ def move(device, src, dst, count, command):
 
 
 def round_trip(device, memory, offset):
-    """Send bytes RAM -> card -> RAM through the card's own buffer, and look at them in the host's memory."""
+    """Send bytes from RAM through the card's own buffer back to RAM, and check them in the host's memory."""
     pattern = bytes(os.urandom(256))
     device.config.write(regs.PCI_COMMAND, device.config.read(regs.PCI_COMMAND, 2) | regs.PCI_COMMAND_MASTER, 2)
     memory.view[offset : offset + 256] = pattern
@@ -140,7 +140,7 @@ def test_sysfs_memory_is_where_the_card_is_told(edu, size):
         assert bytes(memory.view) == bytes(size)
         assert sum(length for _, length in memory.runs()) == size
         assert all(start % 4096 == 0 for start, _ in memory.runs())
-        # of the eight 2 MiB pages that the kernel was told to keep
+        # One of the eight 2 MiB pages that the kernel reserved.
         if size > 4096:
             assert len(list(memory.runs())) <= -(-size // (2 << 20))
         round_trip(device, memory, 0)
@@ -169,7 +169,7 @@ def test_pinned_pages_stay_where_they_are_while_the_kernel_compacts_memory(edu):
     try:
         held = [device.alloc_host(4096) for _ in range(256)]
         for memory in held[::2]:
-            # holes, for the kernel to close
+            # This leaves holes, which the kernel closes.
             memory.free()
         kept = held[1::2]
         for memory in kept:
@@ -189,7 +189,7 @@ def test_without_io_uring_only_pages_that_stay_are_given_to_a_card(edu):
     KERNEL.write(forbidden, "2", "forbidding io_uring")
     device = pci.open(edu.address)
     try:
-        round_trip(device, device.alloc_host(64 << 10), 0)  # of a 2 MiB page
+        round_trip(device, device.alloc_host(64 << 10), 0)  # part of a 2 MiB page
         with pytest.raises(PermissionNeeded, match=r"vm\.compact_unevictable_allowed"):
             device.alloc_host(4096)
         for mover in filter(Path.exists, (KERNEL.path("proc/sys", name) for name in MOVERS)):
@@ -226,12 +226,12 @@ def test_sysfs_bus_reset_takes_the_cards_state_and_leaves_its_addresses(edu):
 
 
 def test_a_card_that_lost_its_addresses_is_given_them_anew(edu):
-    """As after a link that went down and up: the kernel believes in addresses that the card does not know."""
+    """A link that went down and up leaves this state: the kernel believes in addresses that the card does not have."""
     before = edu.bars()[0].start
     with (edu.path / "config").open("r+b", buffering=0) as config:
         os.pwrite(config.fileno(), bytes(4), regs.PCI_BASE_ADDRESS_0)
     assert stale(edu)
-    # looked for anew, its group may be a new one, which translates again
+    # The function is probed again. Its group may be a new one, which translates again.
     with contextlib.suppress(NotSupported):
         pci.open(edu.address).close()
     assert not stale(edu)
@@ -245,7 +245,7 @@ def test_a_card_that_lost_its_addresses_is_given_them_anew(edu):
 
 
 def test_prefetchable_memory_is_combined_and_shared_with_the_host(shared, crowded):
-    """The BAR is the host's file: what is written here is looked at there after the run."""
+    """The BAR is the host's file: the host checks after the run what is written here."""
     KERNEL.write(shared.path / "iommu_group/type", "identity", "letting physical addresses through")
     device = pci.open(shared.address)
     try:
@@ -285,7 +285,7 @@ def test_bind_shows_its_plan_and_takes_the_whole_group(crowded, shared, capsys):
     assert (crowded.driver, shared.driver) == ("vfio-pci", "vfio-pci")
     device = pci.open(crowded.address)
     try:
-        # both functions of the slot are in the group that is held
+        # Both functions of the slot are in the group that is held.
         assert device.resets() == ("slot",)
         device.bars[0].write64(DMA_COUNT, 0x123)
         device.reset("slot")
@@ -332,7 +332,7 @@ def test_vfio_lets_no_access_through_that_is_not_mapped(edu):
         where = memory.bus_addr()
         round_trip(device, memory, 0)
         held = memory.view[:256].tobytes()
-        move(device, OWN, where + (1 << 20), 256, TO_RAM)  # nobody's: the IOMMU stops it
+        move(device, OWN, where + (1 << 20), 256, TO_RAM)  # unmapped: the IOMMU stops it
         assert memory.view[:256] == held
         memory.free()
         again = mmap.mmap(-1, 4096)
@@ -397,12 +397,12 @@ def test_a_card_with_a_kernel_driver_goes_there_and_back(rng, capsys):
         assert device.resets() == ("function", "slot")
         device.reset("function")
         assert device.config.read(regs.PCI_COMMAND, 2) & regs.PCI_COMMAND_MEMORY
-        # the emulated port shows no active link behind a reset for a PCI Express card
+        # After a reset, the emulated port shows no active link for a PCI Express card.
         with pytest.raises(LinkDown, match="link"):
             device.reset("slot")
         assert device.interrupts.vectors >= 2
         assert device.interrupts.wait(1000) == ()
-        assert run("unbind", rng.address) == 13  # it is held: by us
+        assert run("unbind", rng.address) == 13  # we hold it
         assert rng.driver == "vfio-pci"
     finally:
         device.close()

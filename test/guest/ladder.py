@@ -1,9 +1,9 @@
-"""The ladder: how far Linux's own amdgpu, unmodified and without any option, comes on our cards, and what uses it
-there. `make guest` runs it.
+"""The amdgpu ladder: how far Linux's own amdgpu, unmodified and without any option, comes on our cards, and which
+programs use it there. `make guest` runs it.
 
-Each rung is a test; their order is the story of one guest with a card that is plugged in while it runs. What a rung
-asks is judged at the far end: what the kernel says to its user, and what the card has seen. No rung may leave a
-violation in the card.
+Each rung is a test. They build on each other, in one guest with a card that is plugged in while it runs. A rung is
+judged by what the kernel reports to its user and by what the card has recorded. No rung may leave a violation in the
+card.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ from ringup.silicon.amd.gc.cp.processor import Slot
 from ringup.tools.common.paths import cache_folder
 
 CHIP, PRODUCT = "navi31", "AMD Radeon RX 7900 XTX"
-LOAD_S = 600  # TIMEOUT: some 12 s on an idle machine
-CALM_S = 360  # TIMEOUT: processes end, the kernel drops a dump
-IDLE_S = 2.5  # behind the first news of its end, the driver tests its indirect buffers and lets the graphics core sleep
+# TIMEOUT: about 12 s on an idle machine.
+LOAD_S = 600
+# TIMEOUT: processes end, and the kernel drops a dump.
+CALM_S = 360
+# After the driver reports its first success, it still tests its indirect buffers and lets the graphics core sleep.
+IDLE_S = 2.5
 DEVICE = "/sys/class/drm/card0/device"
 DEBUG = "/sys/kernel/debug/dri/0"
 BLOCKS = ["soc21_common", "gmc_v11_0", "ih_v6_0", "psp", "smu", "dm", "gfx_v11_0", "sdma_v6_0", "mes_v11_0"]
@@ -49,20 +52,20 @@ RINGS = (
 
 @dataclass
 class Story:
-    """The guest, its cards, and what the kernel said while the driver was loaded."""
+    """The guest, its cards, and the kernel's messages of the time when the driver was loaded."""
 
     guest: Guest
     served: Served
     log: str = ""
 
     def sees(self, pattern: str) -> re.Match[str]:
-        """Find what the kernel must have said since the last loading."""
+        """Find a message that the kernel must have printed since the last loading."""
         found = re.search(pattern, self.log)
         assert found, f"the kernel did not say {pattern!r}; it said:\n" + "\n".join(self.log.splitlines()[-40:])
         return found
 
     def load(self) -> None:
-        """Load the driver, and take what the kernel says until card and driver are idle."""
+        """Load the driver, and collect the kernel's messages until card and driver are idle."""
         self.guest.dmesg()
         self.served.mark(split_log.LOADED)
         self.guest.check("modprobe amdgpu", LOAD_S)
@@ -73,7 +76,7 @@ class Story:
     def settled(
         self, pattern: str = r"Initialized amdgpu|probe with driver amdgpu failed|Fatal error", timeout_s: float = 180
     ) -> str:
-        """Return what the kernel says from now on, up to `pattern` and what follows it at once."""
+        """Return the kernel's messages from now on, up to `pattern` and what follows it at once."""
         said, end = "", time.monotonic() + timeout_s
         while not re.search(pattern, said) and time.monotonic() < end:
             said += self.guest.dmesg()
@@ -82,7 +85,7 @@ class Story:
         return said + self.guest.dmesg()
 
     def read(self, path: str) -> str:
-        """Return a file of the guest's."""
+        """Return the contents of a file in the guest."""
         return self.guest.check(f"cat {path}").strip()
 
 
@@ -210,15 +213,15 @@ BY_TIMER = {"SMU: GFXOFF allowed"}  # amdgpu_gfx.c, amdgpu_gfx_off_ctrl: a delay
 
 
 def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path):
-    """What `test_order_beside_linux.py` holds our driver to is what this kernel did just now, step by step and value by
-    value.
+    """`test_order_beside_linux.py` compares our driver with a record of this kernel. This test checks that the kernel
+    still does the same, step by step and value by value.
     """
     split_log.split(story.served.log_path, tmp_path, "made anew")
     found = order_beside_linux.differences(
         order_beside_linux.tables(), order_beside_linux.kernel(tmp_path), order_beside_linux.kernel()
     )
-    # "neither": those steps are our driver's alone. What the kernel does by a timer of its own comes sooner or later
-    # among the rest, by how fast the computer is.
+    # "neither" marks steps that only our driver takes. The kernel's timer-driven steps come earlier or later among the
+    # rest, depending on the computer's speed.
     assert [one for one in found if one.kind != "neither" and not set(one.names) & BY_TIMER] == []
 
 
@@ -239,7 +242,7 @@ def sense(story: Story) -> dict[str, int]:
 
 
 def spin(turns: int, rounds: int = 1, buffer_bytes: int = 4096, wait_s: int = 50) -> str:
-    """Return the command that keeps a compute unit at work for so many turns, 8 ns each of the card's time."""
+    """Return the command that keeps a compute unit busy for that many turns, 8 ns each of the card's time."""
     return (
         f"cd {vulkan_rung.FOLDER} && ./dispatch spin.spv zero={buffer_bytes} "
         f"push=u32:{turns},u32:{rounds} queue=compute wait={wait_s}"
@@ -277,7 +280,9 @@ def test_rung_13_vulkan(story, programs):
 
 
 def test_rung_16_a_language_model(story):
-    """Before the driver is loaded with a time-out of 3 seconds: the first job waits for its programs' translation."""
+    """This runs before the driver is loaded with a time-out of 3 seconds: the first job waits until its programs are
+    translated.
+    """
     assert llama_rung.run(story.guest, llama_rung.set_up(), PRODUCT) == []
 
 
@@ -290,12 +295,13 @@ def test_rung_13_page_fault(story, programs):
 
 
 def test_drivers_take_turns_without_a_restart(story, tmp_path):
-    """ringup, tinygrad's own driver and ringup again between two loadings of amdgpu, each on what the one before left.
+    """ringup, tinygrad's own driver and ringup again run between two loadings of amdgpu. Each starts on what the one
+    before left.
 
-    QUIRK: before rung 14, whose bad packet has the kernel leak a reference to its process
+    QUIRK: this runs before rung 14, whose bad packet makes the kernel leak a reference to its process
     (kfd_dqm_suspend_bad_queue_mes), and so to the module.
     """
-    # of the jobs that failed; they hold the module
+    # Dumps of the failed jobs hold the module.
     dumps = "/sys/class/devcoredump/devcd*/data"
     story.guest.check(f"for dump in {dumps}; do echo 1 > $dump; done 2>/dev/null; true")
     story.guest.wait_for(f"! ls {dumps} 2>/dev/null", CALM_S)
@@ -314,7 +320,7 @@ def test_drivers_take_turns_without_a_restart(story, tmp_path):
 
 
 def ringup_up(story: Story) -> str:
-    """Bring the card up by our own driver over sysfs, and return what state it found the card in."""
+    """Start the card with our own driver over sysfs, and return the state in which it found the card."""
     address = story.guest.address(1)
     command = f"cd {boot_files.CHECKOUT} && HOME=/root {sys.executable} -m ringup.tools.command_line.cli up pci:{address} --json"
     said = json.loads(story.guest.check(command, 200).splitlines()[-1])
@@ -339,7 +345,7 @@ def test_rung_14_tinygrad_over_kfd(story):
 
 def test_rung_14_rocm_runtime(story, programs):
     assert others.rocr(story.guest, programs, story.served.cards[0].chip.gc.core.compute_units) == []
-    # of the packet whose error the program wants back, with and without interrupts
+    # The program wants the error of one bad packet back, with and without interrupts.
     seen = story.served.violations()
     assert len(seen) == 2
     assert all("AGENT_DISPATCH is no packet for a GPU" in event for event in seen)
@@ -368,7 +374,7 @@ def test_rung_12_more_cards(story, place, device):
 
 
 def test_rung_12_sleep(story):
-    """Last: the host's root does not come back from it."""
+    """This is the last test: the host's root does not survive it."""
     for slot in (4, 3, 2):
         story.guest.unplug(slot)
     story.guest.dmesg()

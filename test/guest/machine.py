@@ -31,15 +31,18 @@ from qmp import Qmp, QmpError
 
 from ringup.tools.common.paths import cache_folder
 
-SLOTS = 4  # root ports a card may sit on: slot1 to slot4
-BOOT_S = 600.0  # TIMEOUT: some 5 s on an idle machine of two slow cores; others may be using it
-# TIMEOUT: what a command that ran into its own bound is given to be ended in the guest and to be told of
+SLOTS = 4  # root ports for cards: slot1 to slot4
+# TIMEOUT: about 5 s on an idle machine of two slow cores; other processes may use the machine.
+BOOT_S = 600.0
+# TIMEOUT: the time to end a command that exceeded its own limit, and to report it.
 GRACE_S = 20.0
-# TIMEOUT: a card takes seconds for an access while it translates a big shader; the emulator's own bound is 5 s
+# TIMEOUT: an access may take seconds while the card translates a big shader. The emulator's own limit is 5 s.
 ANSWER_S = 60.0
-HOTPLUG_S = 60.0  # TIMEOUT: unplugging waits for the driver of the card to let go of it
-POWEROFF_S = 20.0  # TIMEOUT: drivers stop their cards; then the emulator is ended from outside
-LAST_LINES = 25  # of the console, in an error
+# TIMEOUT: unplugging waits until the card's driver releases it.
+HOTPLUG_S = 60.0
+# TIMEOUT: drivers stop their cards; after that, the emulator is ended from outside.
+POWEROFF_S = 20.0
+LAST_LINES = 25  # lines of the console that an error shows
 POWERED_OFF = "reboot: Power down"
 TIMED_OUT = (124, 137)  # statuses of `timeout`: ended by TERM, by KILL
 
@@ -93,19 +96,19 @@ exec chroot {TRIXIE} "$@"
 
 
 class GuestFailed(Exception):
-    """A command in the guest came to no good end, or the guest itself did."""
+    """A command in the guest failed, or the guest itself did."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended: its exit status, and what it wrote to standard output and standard error."""
+    """How a command ended: its exit status, its standard output and its standard error."""
 
     status: int
     output: str
 
 
 class Guest:
-    """One emulated machine, up inside `with`; nothing of it is left behind outside, but its files in `folder`."""
+    """One emulated machine, running inside `with`. Outside, only its files in `folder` remain."""
 
     def __init__(
         self,
@@ -117,10 +120,10 @@ class Guest:
         extra: Sequence[str] = (),
         kernel_options: str = "",
     ) -> None:
-        """Describe a guest whose files come to lie in `folder`.
+        """Describe a guest whose files are placed in `folder`.
 
-        `cards` are vfio-user sockets, plugged into slot 1 and on before the machine starts; `extra` is added to the
-        emulator's command line, `kernel_options` to the kernel's.
+        `cards` are vfio-user sockets, plugged into slot 1 and the following ones before the machine starts. `extra` is
+        added to the emulator's command line, `kernel_options` to the kernel's.
         """
         if len(cards) > SLOTS:
             raise ValueError(f"a guest has {SLOTS} slots, not {len(cards)}")
@@ -134,12 +137,12 @@ class Guest:
         self._channel: socket.socket | None = None
         self._monitor: Qmp | None = None
         self._unread = b""
-        # of commands that nobody waits for any more, too
+        # This includes commands that nobody waits for any more.
         self._answers: dict[str, Result] = {}
         self._log = ""
 
     def __enter__(self) -> Self:
-        """Boot, and return when the guest takes commands."""
+        """Boot, and return when the guest accepts commands."""
         try:
             self.start()
         except BaseException:
@@ -154,12 +157,12 @@ class Guest:
 
     @property
     def console(self) -> str:
-        """All that the guest's console has shown, kernel messages for the most part."""
+        """Return everything that the guest's console has shown, mostly kernel messages."""
         path = self.folder / "console"
         return path.read_text(errors="replace").replace("\r\n", "\n") if path.exists() else ""
 
     def start(self) -> None:
-        """Boot, and return when the guest takes commands. What is missing on this machine is fetched first."""
+        """Boot, and return when the guest accepts commands. What is missing on this machine is fetched first."""
         cache = cache_folder()
         kernel_root = boot_files.set_up("setup.sh", cache / "guest-kernel")
         root = boot_files.set_up("root.sh", cache / "guest-root")
@@ -218,8 +221,9 @@ class Guest:
     def run(self, command: str, timeout_s: float = 60) -> Result:
         """Run a command in the host's root, by bash and as root, and return how it ended.
 
-        A status other than 0 is no error. Raises `GuestFailed` when the command does not end within `timeout_s`, and is
-        then ended, or when the guest is gone. A process that the command leaves in the background lives on.
+        A status other than 0 is no error. Raises `GuestFailed` when the guest is gone, or when the command does not end
+        within `timeout_s`; the command is then ended. A process that the command leaves in the background keeps
+        running.
         """
         return self._run("/host", command, timeout_s)
 
@@ -246,10 +250,9 @@ class Guest:
         return self._run(TRIXIE, command, timeout_s)
 
     def begin(self, command: str) -> None:
-        """Start a command in the first root, busybox's, and wait for nothing: neither its end nor its answer is asked
-        for.
+        """Start a command in busybox's root, the first one, without waiting for its end or its answer.
 
-        Another thread may be waiting for a command of its own meanwhile; all else is one thread's.
+        Another thread may wait for its own command at the same time. All other methods belong to one thread.
         """
         self._send(f"{secrets.token_hex(8)} / 0 {base64.b64encode(command.encode()).decode()}", f"starting {command!r}")
 
@@ -270,14 +273,14 @@ class Guest:
             raise self._failure(str(error)) from error
 
     def address(self, slot: int) -> str:
-        """Return the PCI address of what the guest sees in a slot; empty when it sees nothing there."""
+        """Return the PCI address of what the guest sees in a slot, or an empty string."""
         port = f"/sys/bus/pci/devices/0000:00:{port_number(slot):02x}.0"
         seen = self._run("/", f"cd {port} && ls -d 0000:*:??.0 2>/dev/null", 60).output.split()
         return seen[0] if seen else ""
 
     def plug(self, socket: Path, slot: int) -> str:
-        """Plug the card that is served at `socket` into an empty slot, and return its address when the guest sees
-        it.
+        """Plug the card that is served at `socket` into an empty slot, and return its address once the
+        guest sees it.
         """
         self.qmp("device_add", **card(socket, slot))
         end = time.monotonic() + HOTPLUG_S
@@ -288,7 +291,7 @@ class Guest:
         raise self._failure(f"plugging {socket} into slot {slot}: the guest did not see a card within {HOTPLUG_S} s")
 
     def unplug(self, slot: int) -> None:
-        """Ask the guest to let go of the card in a slot, and return when it is out."""
+        """Ask the guest to release the card in a slot, and return when it is out."""
         if self._monitor is None:
             raise GuestFailed(f"unplugging slot {slot}: the guest is not up")
         since, name = len(self._monitor.events), f"card{slot}"
@@ -305,13 +308,13 @@ class Guest:
     def wake(self) -> None:
         """Wake the guest from sleep (`echo mem > /sys/power/state`).
 
-        QUIRK: sleep resets the 9p device and its driver does not set it up again. From then on every access to the
-        host's root hangs: only `trixie`, `dmesg` and the emulator's own commands go on.
+        QUIRK: sleep resets the 9p device, and its driver does not set it up again. From then on, every access to the
+        host's root hangs. Only `trixie`, `dmesg` and the emulator's own commands still work.
         """
         self.qmp("system_wakeup")
 
     def close(self) -> None:
-        """Switch the guest off, by itself if it can, and wait for the emulator's end. May be called twice."""
+        """Switch the guest off, by itself if possible, and wait for the emulator's end. May be called twice."""
         process, self._process = self._process, None
         if process is not None:
             self._switch_off(process)
@@ -323,10 +326,10 @@ class Guest:
             self._monitor = None
 
     def _switch_off(self, process: subprocess.Popen[bytes]) -> None:
-        """Let the drivers stop their cards, and see the emulator's end.
+        """Let the drivers stop their cards, and wait for the emulator's end.
 
-        QUIRK: the emulator does not hear of the power going down once the guest has slept, so the console's word for it
-        counts too.
+        QUIRK: once the guest has slept, the emulator does not notice the power-off, so the console's message counts
+        too.
         """
         try:
             if self._channel is not None:
@@ -344,7 +347,7 @@ class Guest:
             ["intel-iommu,intremap=on,caching-mode=on"] if self._iommu else []
         )  # ORDER: before the devices that it translates for
         for slot in range(1, SLOTS + 1):
-            # a card that comes later needs room behind its port
+            # A card that is plugged in later needs address space behind its port.
             reserved = "pref64-reserve=64G,mem-reserve=64M"
             place = f"addr={port_number(slot):#x}"
             devices.append(f"pcie-root-port,id=slot{slot},chassis={slot},{place},{reserved}")
@@ -369,7 +372,7 @@ class Guest:
             raise self._failure(f"{doing}: the guest is gone") from error
 
     def _await(self, nonce: str, timeout_s: float, doing: str) -> Result:
-        """Wait for the answer to one request; those to others, which were given up, are kept."""
+        """Wait for the answer to one request. Answers to abandoned requests are kept."""
         assert self._channel is not None
         end = time.monotonic() + timeout_s
         while nonce not in self._answers:
@@ -390,9 +393,7 @@ class Guest:
         return self._answers.pop(nonce)
 
     def _failure(self, what: str, output: str = "") -> GuestFailed:
-        """Make an error of what was being done, what the command printed, and what the console and the emulator showed
-        last.
-        """
+        """Make an error of the operation, the command's output, and the last output of the console and the emulator."""
         parts = [what]
         told = (self.folder / "emulator").read_text(errors="replace") if (self.folder / "emulator").exists() else ""
         for name, text in (("its output", output), ("the emulator", told), ("the console", self.console)):
@@ -422,7 +423,7 @@ def card(socket: Path, slot: int) -> dict[str, object]:
 
 
 def emulator(root: Path) -> list[str]:
-    """Return the beginning of the emulator's command line: the one of Debian 13, by that one's loader, and a machine
+    """Return the start of the emulator's command line: Debian 13's emulator, run by its own loader, and a machine
     without devices.
     """
     libraries = root / "usr/lib/x86_64-linux-gnu"

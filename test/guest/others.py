@@ -1,7 +1,7 @@
-"""Other people's programs in the guest, on a card of ours: tinygrad over /dev/kfd and by its own PCI driver, ROCm's
-runtime by itself.
+"""Independent implementations in the guest, on a card of ours: tinygrad over /dev/kfd and by its own PCI driver, and
+ROCm's runtime.
 
-Each function runs one and returns what is wrong, in words; nothing when all is well.
+Each function runs one program and returns what is wrong, in words; nothing when all is well.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from machine import TRIXIE, Guest
 from ringup.tools.common.paths import cache_folder
 from ringup.tools.competitor.environment import FOLDER, PINS, SCRIPTS, find_or_make
 
-TESTS_S, ONE_S = 1000, 300  # TIMEOUT: some 90 and 25 s on an idle machine
+# TIMEOUT: about 90 s and 25 s on an idle machine.
+TESTS_S, ONE_S = 1000, 300
 FIRMWARE = f"{TRIXIE}/usr/lib/firmware/amdgpu"
 PEER = boot_files.CHECKOUT / "test/silicon/amd/peer/driver.py"
-COMPILER = "/run/guest/cc"  # its processor, which the emulator makes up, is none that the compiler knows as "native"
+# The compiler does not know the emulated CPU as "native".
+COMPILER = "/run/guest/cc"
 VARIABLES = f"PYTHONDONTWRITEBYTECODE=1 HOME=/root XDG_CACHE_HOME=/run/guest CC={COMPILER}"
 
 
 def peer_python() -> Path:
-    """Return the interpreter that has tinygrad, made when it is not there."""
+    """Return the interpreter that has tinygrad. It is made if it is missing."""
     found = find_or_make(cache_folder() / FOLDER).python
     if found is None:
         raise SystemExit("guest: tinygrad cannot be installed: see its words above")
@@ -38,7 +40,7 @@ def peer_python() -> Path:
 
 
 def peer_tests() -> Path:
-    """Return a folder with the tests that tinygrad's source package carries, of the release that is installed."""
+    """Return a folder with the tests of tinygrad's source package, in the installed release."""
     pin = PINS[0]
     folder = cache_folder() / f"{pin.replace('==', '-')}-tests"
     if not (folder / "test/test_tiny.py").is_file():
@@ -57,7 +59,7 @@ def peer_tests() -> Path:
 
 
 def tinygrad_over_kfd(guest: Guest, python: Path, tests: Path) -> list[str]:
-    """Run tinygrad's own basic tests, and each of its operators beside NumPy."""
+    """Run tinygrad's own basic tests, and compare each of its operators with NumPy."""
     wrong = []
     script = '#!/bin/bash\nexec clang-19 "${@/-march=native/-march=x86-64-v2}"'
     guest.check(f"echo {shlex.quote(script)} > {COMPILER}; chmod 755 {COMPILER}")
@@ -74,7 +76,7 @@ def tinygrad_over_kfd(guest: Guest, python: Path, tests: Path) -> list[str]:
 
 
 def tinygrad_by_itself(guest: Guest, python: Path, folder: Path) -> list[str]:
-    """Let tinygrad's own driver bring the card up over sysfs, multiply matrices on it, and close it."""
+    """Let tinygrad's own driver start the card over sysfs, multiply matrices on it, and close it."""
     draw = np.random.default_rng(5)
     a, b = (draw.random((64, 64), np.float32) for _ in range(2))
     for name, data in (("a", a), ("b", b)):

@@ -17,15 +17,16 @@ class QmpError(Exception):
 
 
 class Qmp:
-    """One monitor of an emulator. One thread at a time."""
+    """One monitor connection to an emulator, for one thread at a time."""
 
-    ANSWER_S = 60.0  # TIMEOUT: the emulator's main loop may be held up by a card that is slow to answer it
+    # TIMEOUT: a card that is slow to answer may block the emulator's main loop.
+    ANSWER_S = 60.0
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take over the `connection`, which the emulator greets on first."""
+        """Take over the `connection`, on which the emulator sends a greeting first."""
         self._connection = connection
         self._unread = b""
-        # all that have come, oldest first
+        # all received events, oldest first
         self.events: list[dict[str, Any]] = []
         self._greeted = False
 
@@ -45,8 +46,8 @@ class Qmp:
         return self._answer(name, "return")
 
     def wait_event(self, names: tuple[str, ...], since: int, timeout_s: float, **data: object) -> dict[str, Any]:
-        """Return the first event of one of those `names`, after the first `since` of all `events`, that carries the
-        `data`.
+        """Return the first event with one of those `names` that carries the `data`. The first `since` of all `events`
+        are skipped.
         """
         end = time.monotonic() + timeout_s
         while True:
@@ -57,7 +58,7 @@ class Qmp:
             self._take(" or ".join(names), end)
 
     def close(self) -> None:
-        """Leave the emulator alone."""
+        """Close the connection."""
         self._connection.close()
 
     def _answer(self, name: str, key: str) -> Any:
@@ -72,7 +73,7 @@ class Qmp:
                 return message[key]
 
     def _take(self, name: str, end: float) -> dict[str, Any] | None:
-        """Take one message off the line; an event goes to the others, and nothing is returned."""
+        """Receive one message. An event is stored with the others, and None is returned."""
         while b"\n" not in self._unread:
             left_s = end - time.monotonic()
             if left_s <= 0 or not select.select([self._connection], [], [], left_s)[0]:

@@ -1,4 +1,4 @@
-"""A pytest plugin for `ladder.py`: says after a run which rung was reached, and what stops the next."""
+"""A pytest plugin for `ladder.py`: after a run it prints which rung was reached, and what stops the next."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IN_PART = {15: "nvtop does, in rung 11; umr and amdgpu_top are in no package of 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how far the ladder was climbed, by the tests whose name has a rung's number."""
+    """Print how far the ladder was climbed, from the tests whose name has a rung's number."""
     ran: dict[int, list[str]] = {}
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):

@@ -26,20 +26,21 @@ from ringup.silicon.shader.rdna.translator.translations import Beside
 from ringup.tools.cards import access_log
 
 Result = TypeVar("Result")
-CALL_S = 120.0  # TIMEOUT: a step of a model's, and what waits before it
+# TIMEOUT: one step of a model, and the steps before it.
+CALL_S = 120.0
 QUIET = frozenset({"read", "write", "packet"})
 
 
 class Served:
-    """Cards of those chips, each at a socket; their BAR 0 shows all of their memory, as a machine's firmware with
-    resizable BARs has it.
+    """Cards of those chips, each at a socket. Their BAR 0 shows all of their memory, as firmware of a machine with
+    resizable BARs sets it.
     """
 
     def __init__(self, folder: Path, *chips: str, log: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.sockets = tuple(folder / f"{place}.sock" for place in range(len(chips)))
         self.log_path = folder / "access.log"
-        self.events: list[Event] = []  # all but accesses and packets
+        self.events: list[Event] = []  # all except accesses and packets
         clock = VirtualClock()
         self._beside = Beside()
         self.cards: tuple[VirtualRadeon, ...] = tuple(
@@ -52,7 +53,7 @@ class Served:
         self._thread = threading.Thread(target=self._server.run, name="served cards")
 
     def __enter__(self) -> Self:
-        """Offer the cards."""
+        """Serve the cards."""
         with ExitStack() as stack:
             stack.enter_context(self._beside)
             stack.callback(self._server.close)
@@ -81,7 +82,7 @@ class Served:
             self.events.append(event)
 
     def call(self, action: Callable[[], Result]) -> Result:
-        """Run `action` where the cards live, between two accesses of a guest, and return what it gives."""
+        """Run `action` in the cards' thread, between two accesses of a guest, and return its result."""
         return self._server.call(action).result(CALL_S)
 
     def mark(self, text: str) -> None:
@@ -91,7 +92,7 @@ class Served:
             self.call(lambda: log.mark(text))
 
     def violations(self, place: int = 0) -> list[str]:
-        """Return the mistakes that a card saw, each with its time, and forget them."""
+        """Return the violations that a card recorded, each with its time, and clear them."""
         card = self.cards[place]
 
         def take() -> list[str]:

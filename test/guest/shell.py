@@ -40,21 +40,25 @@ from ringup.tools.common.numbers import size
 VIRTUAL = "virtual:"
 DEFAULT = "virtual:navi31"
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 512, 1 << 20
-LONGEST_PATH_BYTES = 90  # of the folder: the name of a socket in it has 108
-BOUND_S = 30 * 24 * 3600.0  # TIMEOUT: a user's shell or command is ended by the user
-LOOK_S = 0.25  # how soon a change of the window, or the shell's end, is seen
-SETTLE_S = 0.3  # what the terminal still shows when the shell has ended comes within
+# The limit of the folder's length: the name of a socket in it may have 108 bytes.
+LONGEST_PATH_BYTES = 90
+# TIMEOUT: the user ends the shell or the command.
+BOUND_S = 30 * 24 * 3600.0
+# How soon a change of the window, or the shell's end, is noticed.
+LOOK_S = 0.25
+# What the terminal still shows after the shell's end arrives within this time.
+SETTLE_S = 0.3
 LEAVE = b"\x1d"  # ctrl-]
-MAX_TYPED_BYTES = 1 << 16  # that the guest has not taken yet
-LAST_BYTES = 256  # of the console, where the power going down is told
-MAX_MISTAKES = 10  # of a driver's that are told
+MAX_TYPED_BYTES = 1 << 16  # typed bytes that the guest has not taken yet
+LAST_BYTES = 256  # of the console, where the power-off message appears
+MAX_MISTAKES = 10  # violations of a driver that are printed
 TERMINAL = "/dev/hvc0"
-TERMINFO = "/run/guest/terminfo"  # seen in either root
+TERMINFO = "/run/guest/terminfo"  # visible in either root
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Tell of wrong arguments in one line."""
+        """Report wrong arguments in one line."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
@@ -120,7 +124,7 @@ def _leave(number: int, frame: object) -> NoReturn:
 
 
 def _serve(args: argparse.Namespace, folder: Path) -> int:
-    """Serve the cards, boot, and do what is wanted."""
+    """Serve the cards, boot, and run the shell or the command."""
     chips = [name.removeprefix(VIRTUAL) for name in args.card]
     with Served(folder, *chips, log=bool(chips)) as served:
         try:
@@ -160,8 +164,8 @@ def _boot(args: argparse.Namespace, folder: Path, cards: Sequence[Path]) -> int:
 
 
 def _listen(stack: ExitStack, path: Path) -> tuple[socket.socket, list[str]]:
-    """Return a socket for the terminal's other end, and what gives the guest that terminal; the socket's name goes with
-    `stack`.
+    """Return a socket for the terminal's other end, and the device that gives the guest that terminal. `stack` removes
+    the socket's file.
     """
     listener = stack.enter_context(socket.socket(socket.AF_UNIX))
     listener.bind(str(path))
@@ -177,7 +181,7 @@ def _tell(line: str) -> None:
 
 
 class Session:
-    """A shell in the guest, on a terminal of the guest's whose other end is a socket here, joined with the terminal of
+    """A shell in the guest, on a terminal of the guest. Its other end is a socket here, connected to the terminal of
     this process.
     """
 
@@ -202,13 +206,15 @@ class Session:
         return self._status or 0
 
     def _shell(self) -> None:
-        """Run bash in the host's root, in a session of its own that the terminal controls, until its end."""
+        """Run bash in the host's root until its end, in its own session with the terminal as its
+        controlling terminal.
+        """
         kind = shlex.quote(os.environ.get("TERM", "dumb"))
         steps = (
             f"cd -- {shlex.quote(str(Path.cwd()))} 2>/dev/null || cd /root",
             f"infocmp -x {kind} 2>/dev/null | tic -x -o {TERMINFO} - 2>/dev/null",  # Debian 13's root has none
             f"exec <>{TERMINAL} >&0 2>&0",
-            # ORDER: the terminal forgets when it is closed
+            # ORDER: a closed terminal forgets its settings.
             f"stty iutf8 rows {self._window.lines} cols {self._window.columns}",
             "unset TMPDIR",
             f"export TERM={kind} TERMINFO={TERMINFO} PS1='guest:\\w\\$ '",
@@ -220,7 +226,7 @@ class Session:
             self._error = error
 
     def _relay(self) -> bool:
-        """Carry bytes both ways until the shell or the guest ends; true when the user would not wait for that."""
+        """Carry bytes both ways until the shell or the guest ends; return true when the user left before that."""
         typed, looked = b"", time.monotonic()
         while self._thread.is_alive():
             sources: list[int | socket.socket] = [self._far]
@@ -246,7 +252,7 @@ class Session:
         return False
 
     def _show(self) -> bool:
-        """Show what the guest's terminal shows; false when that has come to its end."""
+        """Show the output of the guest's terminal; return false at its end."""
         try:
             piece = self._far.recv(1 << 16)
         except OSError:
@@ -261,11 +267,11 @@ class Session:
         """Make the guest's terminal as big as this one."""
         if (now := _window()) != self._window:
             self._window = now
-            with contextlib.suppress(GuestFailed):  # it is going
+            with contextlib.suppress(GuestFailed):  # the guest is going down
                 self._guest.begin(f"stty -F {TERMINAL} rows {now.lines} cols {now.columns}")
 
     def _off(self) -> bool:
-        """Say whether the guest's power has gone down; after a sleep the emulator does not end by it."""
+        """Tell whether the guest has powered off. After a sleep, the emulator does not end at a power-off."""
         path = self._guest.folder / "console"
         with path.open("rb") as console:
             console.seek(max(0, path.stat().st_size - LAST_BYTES))
@@ -279,7 +285,7 @@ def _window() -> os.terminal_size:
 
 @contextlib.contextmanager
 def _raw(terminal: int) -> Iterator[None]:
-    """Have a terminal pass on each key as it is; it is as before afterwards, whatever happens."""
+    """Make a terminal pass on each key unchanged, and restore it afterwards, whatever happens."""
     before = termios.tcgetattr(terminal)
     try:
         tty.setraw(terminal)

@@ -33,7 +33,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of the log: it begins with the first entry behind the last piece's whose text matches."""
+    """A stretch of the log. It starts with the first entry after the last piece whose text matches."""
 
     rung: int
     first: str
@@ -54,14 +54,14 @@ PIECES = (  # in the order in which amdgpu works; a rung may have several
     Piece(8, r"gc write gc\.CP_MAX_CONTEXT", "gfx_v11_0_cp_gfx_start, sdma_v6_0_hw_init"),
     Piece(9, r"mes packet MESAPI__MISC", "amdgpu_device_ip_late_init, amdgpu_ib_ring_tests"),
 )
-LOADED = "modprobe amdgpu"  # the remarks between which a cold start lies
+LOADED = "modprobe amdgpu"  # a cold start lies between these remarks
 IDLE = "amdgpu is idle"
 KEPT = 8  # entries of a run that are shown before the rest is left out
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """Entries that come in long runs. `match` groups what may change from one to the next."""
+    """Entries that come in long runs. `match` groups what may change from one entry to the next."""
 
     match: re.Pattern[str]
     what: str
@@ -77,14 +77,15 @@ BULK = (
 
 
 def text(entry: Entry) -> str:
-    """Return what an entry says, without time and count."""
+    """Return the text of an entry, without time and count."""
     return f"{entry.block} {entry.kind} {entry.text}"
 
 
 def cold_start(path: Path) -> list[Entry]:
-    """Return the entries of card 0 from loading the driver until it is idle; of a log without those remarks, all.
+    """Return the entries of card 0 from loading the driver until it is idle. From a log without those remarks, return
+    all.
 
-    Raises `TransportError` for what is no log.
+    Raises `TransportError` when the file is not a log.
     """
     entries, remarks = read(path)
     if LOADED not in remarks:
@@ -97,7 +98,7 @@ def cold_start(path: Path) -> list[Entry]:
 
 
 def pieces(entries: Sequence[Entry]) -> Iterator[tuple[Piece, Sequence[Entry]]]:
-    """Cut a cold start. Raises `ValueError` naming a piece that does not begin."""
+    """Cut a cold start. Raises `ValueError` naming a piece whose start is missing."""
     starts, at = [], 0
     for piece in PIECES:
         pattern = re.compile(piece.first)
@@ -111,7 +112,7 @@ def pieces(entries: Sequence[Entry]) -> Iterator[tuple[Piece, Sequence[Entry]]]:
 
 
 def shortened(entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the lines of entries; runs of bulk become their first entries and a remark."""
+    """Yield the lines of entries. A long run becomes its first entries and a remark."""
     run: list[Entry] = []
     kind: Bulk | None = None
 
@@ -135,7 +136,7 @@ def shortened(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def split(log: Path, folder: Path, made: str) -> None:
-    """Write a file a rung into `folder`. `made` is a remark: which kernel, which firmware, when."""
+    """Write a file for each rung into `folder`. `made` is a remark: which kernel, which firmware, when."""
     found: dict[int, list[str]] = {rung: [] for rung in TITLES}
     for piece, entries in pieces(cold_start(log)):
         found[piece.rung] += [f"# {piece.what}", *shortened(entries)]

@@ -1,4 +1,4 @@
-"""Runs in the guest, in the interpreter that has tinygrad: its operators on a card, each beside NumPy. Status 0 when
+"""Runs in the guest, in the interpreter that has tinygrad: compares its operators on a card with NumPy. Status 0 when
 all are right.
 """
 

@@ -1,7 +1,7 @@
 """What runs in the guest, as root: devices that ringup serves, plugged into a real kernel (vhci_hcd) and used through
 the real libusb.
 
-The server is another process, as it is for a user. The order of the tests is the order of the story.
+The server is another process, as it is for a user. The tests build on each other, in this order.
 """
 
 import contextlib
@@ -31,11 +31,14 @@ from ringup.errors import DeviceLost
 
 DEVICES = Path("/sys/bus/usb/devices")
 VHCI = Path("/sys/devices/platform/vhci_hcd.0")
-SLOWER = 32  # an emulated processor without hardware help: bring-up's bounds are for real ones, and stretched
+# The CPU is emulated without hardware help. The bring-up's time limits are for real ones, so they are stretched.
+SLOWER = 32
 FIRMWARE = os.environ["GUEST_FIRMWARE"]  # a folder with the virtual card's own images
 PYTHON = (sys.executable, "-X", "faulthandler")
-SOON_S = 60.0  # TIMEOUT: an emulated processor without hardware help
-COMMAND_S = 800.0  # TIMEOUT: a bring-up takes 180 s on a slow computer without hardware help
+# TIMEOUT: an emulated processor without hardware help.
+SOON_S = 60.0
+# TIMEOUT: a bring-up takes 180 s on a slow computer without hardware help.
+COMMAND_S = 800.0
 LOOPBACK, ENCLOSURE = (0x1209, 0x0001), (0xADD1, 0x0001)
 KEEP, DELAY, STALL, UNPLUG, COUNT = 1, 2, 3, 4, 5
 OUT, IN = 0x40, 0xC0
@@ -43,7 +46,7 @@ PATTERN = bytes(range(251)) * 4200
 
 
 def within(what, condition, seconds=SOON_S):
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while True:
         found = condition()
@@ -60,7 +63,7 @@ def text(path):
 
 
 def plugged(vendor, product):
-    """The kernel's folders of the configured devices with that identity."""
+    """Return the kernel's folders of the configured devices with that identity."""
     ids = f"{vendor:04x}", f"{product:04x}"
     every = sorted(DEVICES.glob("[0-9]*-[0-9]*"))
     mine = [path for path in every if (text(path / "idVendor"), text(path / "idProduct")) == ids]
@@ -69,7 +72,7 @@ def plugged(vendor, product):
 
 @contextlib.contextmanager
 def serving(*words):
-    """`ringup serve usbip` in a process of its own; gives what it says when it is ready."""
+    """Run `ringup serve usbip` in a process of its own, and yield its output when it is ready."""
     command = [*PYTHON, "-m", "ringup.tools.command_line.cli", "serve", "usbip", *words, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -80,7 +83,7 @@ def serving(*words):
 
 
 def ended(process, seconds):
-    """Wait for a process and give its status and output; one that hangs shows where."""
+    """Wait for a process and return its status and output. For a process that hangs, show where."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -90,12 +93,14 @@ def ended(process, seconds):
 
 
 def context():
-    """A new libusb context, which looks for devices anew: nobody in the guest tells libusb of those that came since."""
+    """Return a new libusb context, which looks for devices anew. In the guest, nothing notifies libusb of
+    new devices.
+    """
     return usb.backend.libusb1._LibUSB(usb.backend.libusb1.get_backend().lib)
 
 
 class Opened:
-    """The loopback device through libusb: pyusb's own calls, and ours beside them."""
+    """The loopback device through libusb: pyusb's own calls and ours."""
 
     def __init__(self, folder):
         self.backend = context()
@@ -264,7 +269,7 @@ def test_what_the_kernel_will_not_take_is_an_error_and_leaves_nothing(opened):
     assert caught.value.errno == errno.ENOMEM
     with pytest.raises(usb.core.USBError):
         opened.submit(0x85, 64)
-    # vhci has none, and says so politely
+    # vhci has no streams, and returns a proper error.
     assert opened.host.alloc_streams(opened.handle, 4, (0x81,)) == 0
     assert opened.host.in_flight == 0
 
@@ -305,7 +310,7 @@ def test_unplugged_mid_transfer_everything_ends(folder):
     assert made.wait(*waiting) == ["no_device"] * 16
 
     def refused():
-        """Until the kernel has taken notice, a transfer is taken and ends as the others did."""
+        """Until the kernel has noticed, it still accepts a transfer, which ends as the others did."""
         try:
             transfer = made.submit(0x81, 64, timeout_ms=0)
         except usb.core.USBError as error:
@@ -319,10 +324,10 @@ def test_unplugged_mid_transfer_everything_ends(folder):
 
 
 def imported(port, bus_id):
-    """As the `usbip` tool does: ask for a device and give the kernel the socket. Returns the port; None when it was
-    refused.
+    """Import a device as the `usbip` tool does: ask for it and give the kernel the socket. Return the port, or None
+    when it was refused.
 
-    Written from the protocol's text, as is all of vhci's here.
+    This and all of vhci's code here is written from the protocol's text.
     """
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(struct.pack(">HHI32s", 0x0111, 0x8003, 0, bus_id.encode()))
@@ -376,13 +381,13 @@ def enclosure():
 
 
 def attached(ready):
-    """Plug the enclosure in; gives vhci's port and ringup's name of it."""
+    """Plug the enclosure in; return vhci's port and ringup's name of the card."""
     port = within("it can be imported", lambda: imported(ready["port"], "1-1"))
     return port, f"usb:{within('the kernel enumerates it', lambda: plugged(*ENCLOSURE))[0].name}"
 
 
 def up(name):
-    """What `ringup up` says of a card, in a process of its own."""
+    """Return the output of `ringup up` for a card, from a process of its own."""
     code = (
         f"from ringup.drivers.transport import clock; clock.NS *= {SLOWER}; "
         "from ringup.tools.command_line import cli; raise SystemExit(cli.main())"

@@ -1,4 +1,4 @@
-"""The shaders of `vulkan/`: what each is given, and what NumPy and Python say that it must answer."""
+"""The shaders of `vulkan/`: their inputs, and the answers that NumPy and Python expect."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Judge = Callable[[Array], str]  # of an answer: what is wrong with it, or nothing
+# Takes an answer, and returns what is wrong with it, or an empty string.
+Judge = Callable[[Array], str]
 N = 1024  # invocations of the plain rows
 COMPUTE = "queue=compute"
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a shader is given: buffers by binding, an array or a number of zero bytes; and who judges which of them
-    afterwards.
+    """The inputs of a shader, by binding: an array, or a number of zero bytes; and the functions that check its
+    outputs.
     """
 
     buffers: Sequence[Array | int]
-    judges: Mapping[int, tuple[str, Judge]]  # by binding: the elements' type, the judge
+    judges: Mapping[int, tuple[str, Judge]]  # by binding: the elements' type, the function that checks them
     options: Sequence[str] = ()
     uniform: int | None = None  # the binding of a uniform buffer
 
@@ -38,7 +39,8 @@ class Shader:
     make: Callable[..., Case]
     options: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    uses: str = ""  # of the compiler's statistics, one that must not be 0: what the row is about
+    # A number among the compiler's statistics that must not be 0: the feature that the row tests.
+    uses: str = ""
 
     @property
     def name(self) -> str:
@@ -47,7 +49,7 @@ class Shader:
 
 
 def equal(expected: Any) -> Judge:
-    """Judge by every element: the same, and of floats the same bits (but all NaN are one)."""
+    """Check for equal elements. Floats must have the same bits, except that any NaN equals any other."""
 
     def judge(answer: Array) -> str:
         wanted = (
@@ -63,7 +65,7 @@ def equal(expected: Any) -> Judge:
 
 
 def near(expected: list[Array], relative: float, absolute: float = 0.0) -> Judge:
-    """Judge by the distance to what was computed in a wider type."""
+    """Check the distance to a result computed in a wider type."""
 
     def judge(answer: Array) -> str:
         wanted = np.concatenate(expected)
@@ -87,7 +89,7 @@ def _random(name: str) -> np.random.Generator:
 
 
 def _words(name: str, count: int = N) -> Array:
-    """Return 32-bit numbers of every size, with the edges among them."""
+    """Return 32-bit numbers of all magnitudes, including the edge values."""
     random = _random(name)
     words = random.integers(0, 1 << 32, count, dtype=np.uint32) >> random.integers(0, 32, count, dtype=np.uint32)
     edges = (0, 1, 2, 0x7FFF_FFFF, 0x8000_0000, 0x8000_0001, 0xFFFF_FFFE, 0xFFFF_FFFF)
@@ -233,7 +235,7 @@ def functions() -> Case:
         *(np.sin(x), np.cos(x), np.exp2(x), np.exp(x), np.log2(positive), np.log(positive), positive**1.75),
         *(np.arctan(x), np.tanh(x), np.arctan2(x, 0.75), np.arcsin(x / 4)),
     ]
-    # the last four are made of others and of polynomials
+    # The last four are made of others and of polynomials.
     allowed = [2.0**-20] * 7 + [
         2.0**-18,
         2.0**-16,
@@ -275,7 +277,7 @@ def lookback() -> Case:
 
 def subgroup(wave: int) -> Case:
     a = _words(f"subgroup {wave}")
-    a[3 * wave : 4 * wave] = 77  # a wave of equals
+    a[3 * wave : 4 * wave] = 77  # a wave of equal values
     waves = a.reshape(-1, wave)
     lane = np.arange(wave)
     odd = (waves & 1).astype("u8")
@@ -494,7 +496,7 @@ def matrix16(wave: int) -> Case:
     random = _random("matrix16")
     a, b = random.integers(-30, 30, (M, K)).astype("f2"), random.integers(-30, 30, (K, N_)).astype("f2")
     c = random.integers(-1000, 1000, (M, N_)).astype("f4")
-    # whole numbers: no order of the sum rounds
+    # Whole numbers: no order of the sum causes rounding.
     answer = (a.astype("i8") @ b.astype("i8") + c.astype("i8")).astype("f4")
     options = (f"groups={N_ // 16},{M // 16},1", f"spec=0:{wave},1:{K}")
     return Case([a, b, c], {2: ("f4", equal(answer))}, options)

@@ -1,7 +1,7 @@
 """A rung of the ladder: Vulkan compute through Mesa's RADV in the guest, and a page fault that the kernel reports.
 
-`build` makes the programs, `run_all` runs every shader of `vulkan_cases` and judges its answers, `page_fault` has a
-shader store where nothing is. Each returns what is wrong, in words; nothing when all is well.
+`build` makes the programs, `run_all` runs every shader of `vulkan_cases` and checks its answers, `page_fault` makes a
+shader store to an unmapped address. Each returns what is wrong, in words; nothing when all is well.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ SOURCES = boot_files.HERE / "vulkan"
 FOLDER = "/run/guest/vulkan"  # in the guest: memory, in both of its roots
 WILD = 0x1234_5678_9ABC  # a gpu_va of 47 bits where the driver puts nothing
 LOST = 4  # status of `dispatch`
-JOB_S = 40  # TIMEOUT: a job of the graphics ring is given 10 s by the kernel before its waves are killed
-SHADER_S = 180  # TIMEOUT: each takes a second, the biggest some seconds, on an idle machine of two slow cores
+# TIMEOUT: the kernel gives a job of the graphics ring 10 s, then kills its waves.
+JOB_S = 40
+# TIMEOUT: each shader takes a second, the biggest some seconds, on an idle machine of two slow cores.
+SHADER_S = 180
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a shader fared."""
+    """The result of one shader."""
 
     shader: Shader
     wrong: str
@@ -39,15 +41,15 @@ class Outcome:
 
 
 def build(folder: Path) -> Path:
-    """Compile the program and the shaders into `folder`, with this machine's compiler and what is in Debian 13's root;
-    return the folder.
+    """Compile the program and the shaders into `folder`, with this machine's compiler and the files of Debian 13's
+    root; return the folder.
     """
     root = boot_files.set_up("root.sh", cache_folder() / "guest-root")
     libraries = root / "usr/lib/x86_64-linux-gnu"
     folder.mkdir(parents=True, exist_ok=True)
     gcc: list[str | Path] = ["gcc", "-std=c17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"]
     where: list[str | Path] = ["-idirafter", root / "usr/include", SOURCES / "dispatch.c", "-o", folder / "dispatch"]
-    # QUIRK: the library wants a newer C library than this machine's; the guest has it
+    # QUIRK: the library needs a newer C library than this machine's; the guest has it.
     link: list[str | Path] = ["-L", libraries, "-l:libvulkan.so.1", "-Wl,--allow-shlib-undefined"]
     subprocess.run([*gcc, *where, *link], check=True)
     for source in sorted(SOURCES.glob("*.comp")):
@@ -80,7 +82,7 @@ def run_all(guest: Guest, folder: Path) -> list[str]:
 
 
 def run(guest: Guest, shader: Shader) -> Outcome:
-    """Run one shader whose files are in the guest, and judge its answers."""
+    """Run one shader whose files are in the guest, and check its answers."""
     case, started = _case(shader), time.monotonic()
     result = _dispatch(guest, shader, case)
     took_s = time.monotonic() - started
@@ -102,10 +104,11 @@ def run(guest: Guest, shader: Shader) -> Outcome:
 
 
 def page_fault(guest: Guest) -> list[str]:
-    """Have a shader store to an address where nothing is, and return what is wrong; the files of `install` are in the
+    """Make a shader store to an unmapped address, and return what is wrong. The files of `install` must be in the
     guest.
 
-    The kernel must tell of the fault with the page and the process, the job must fail, and the card must go on working.
+    The kernel must report the fault with the page and the process, the job must fail, and the card must continue to
+    work.
     """
     guest.dmesg()
     command = f"cd {FOLDER} && (./dispatch wild.spv zero=64 out=out.wild push=u64:{WILD:#x} wait={JOB_S} & echo PID $!; wait $!)"

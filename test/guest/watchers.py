@@ -1,5 +1,5 @@
-"""A rung of the ladder: a user's watcher, nvtop of Debian 13, reads the card, and says what the kernel's own files
-say.
+"""A rung of the ladder: a user's monitor, nvtop of Debian 13, reads the card, and shows the values of the kernel's own
+files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from machine import Guest
 
 DEVICE = "/sys/class/drm/card0/device"
-FILES = {  # what nvtop tells, and where the kernel tells it
+FILES = {  # nvtop's name of a value, and the kernel's file for it
     "gpu_clock": f"{DEVICE}/hwmon/hwmon*/freq1_input",
     "mem_clock": f"{DEVICE}/hwmon/hwmon*/freq2_input",
     "temp": f"{DEVICE}/hwmon/hwmon*/temp1_input",
@@ -20,9 +20,8 @@ FILES = {  # what nvtop tells, and where the kernel tells it
     "vram_used": f"{DEVICE}/mem_info_vram_used",
     "vram_total": f"{DEVICE}/mem_info_vram_total",
 }
-UNITS: dict[
-    str, tuple[float, str, int]
-] = {  # of the kernel's numbers, and how much nvtop's may be off: it rounds, and asks a little earlier or later
+# The units of the kernel's numbers, and how far nvtop's may be off: it rounds, and reads a little earlier or later.
+UNITS: dict[str, tuple[float, str, int]] = {
     "gpu_clock": (1e-6, "MHz", 5),
     "mem_clock": (1e-6, "MHz", 5),
     "temp": (1e-3, "C", 1),
@@ -34,9 +33,10 @@ MOST_MEM_UTIL_OFF = 1  # percent: rounded
 
 
 def nvtop(guest: Guest, name: str) -> list[str]:
-    """Have nvtop take a snapshot of the first card, between two looks at the kernel's files, and return what is wrong.
+    """Make nvtop take a snapshot of the first card, between two readings of the kernel's files, and return what is
+    wrong.
 
-    `name` is what people call the card. A value must lie between what the two looks saw.
+    `name` is the card's product name. A value must lie between the two readings.
     """
     before = _kernel(guest)
     result = guest.trixie("HOME=/run/guest nvtop --snapshot")

@@ -1,5 +1,5 @@
-"""tinygrad, for the tests in which its drivers work on virtual cards: its interpreter, a way to run scripts there, and
-the firmware files that it wants.
+"""tinygrad, for the tests in which its drivers work on virtual cards: its interpreter, a way to run scripts in it, and
+the firmware files that it needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def competitor():
-    """tinygrad's environment; a package index that cannot be reached fails."""
+    """tinygrad's environment. A package index that cannot be reached fails the test."""
     from ringup.tools.common.paths import cache_folder
     from ringup.tools.competitor.environment import FOLDER, find_or_make
 
@@ -25,8 +25,8 @@ def competitor():
 
 @pytest.fixture
 def run_in_competitor(competitor, tmp_path):
-    """`run_in_competitor(script, job, timeout_s, **variables)` gives the script the job as JSON; it returns the process
-    that has ended. The script finds the modules of `tools/competitor/scripts`.
+    """`run_in_competitor(script, job, timeout_s, **variables)` gives the script the job as JSON and returns the ended
+    process. The script finds the modules of `tools/competitor/scripts`.
     """
     from ringup.tools.competitor.environment import SCRIPTS
 
@@ -53,7 +53,7 @@ def clang():
 
 @pytest.fixture(scope="session")
 def made_firmware(tmp_path_factory):
-    """A folder of the virtual cards' own images: no card but a virtual one takes them."""
+    """A folder of the virtual cards' own images. Only virtual cards accept them."""
     from ringup.silicon.amd.board import images
     from ringup.silicon.amd.board.chips import CHIPS
 

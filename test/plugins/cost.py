@@ -1,11 +1,11 @@
 """What a run costs: CPU time of the tests and of the processes that they start and wait for, in standard seconds.
 
-One computer needs three times the CPU seconds of another for the same tests, so CPU seconds alone say nothing about
-the suite. Each process measures, again and again, how long a fixed piece of work (`yardstick`) takes it. A standard
-second is the CPU time that a computer needs for what takes one second where the yardstick takes `STANDARD_MS`.
+One computer needs three times the CPU seconds of another for the same tests, so CPU seconds alone say nothing about the
+suite. Each process measures repeatedly how long a fixed piece of work (`yardstick`) takes. A standard second is the CPU
+time for work that takes one second on a computer where the yardstick takes `STANDARD_MS`.
 
-The last lines of a run give the total and the slowest files. A figure above its budget is a warning;
-`--cost-fails FACTOR` makes it a failure once it is FACTOR times the budget.
+The last lines of a run give the total and the slowest files. A figure above its budget is a warning; `--cost-fails
+FACTOR` makes it a failure once it is FACTOR times the budget.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collections import Counter, deque
 
 import pytest
 
-STANDARD_MS = 2.2  # the yardstick on the computer on which the budgets were set
-TOTAL_SECONDS = 1000  # of the whole suite: `make test` has 20 CPU minutes, and lint needs some of them
+STANDARD_MS = 2.2  # the yardstick's time on the computer on which the budgets were set
+# The budget of the whole suite: `make test` has 20 CPU minutes, and lint needs some of them.
+TOTAL_SECONDS = 1000
 FILE_SECONDS = 30
 SHOWN = 5
 SECONDS_BETWEEN = 2.0  # CPU time from one measurement to the next
-KEPT = 5  # the median of so many measurements counts
+KEPT = 5  # the median of this many measurements counts
 
 
 def _cpu_seconds():
@@ -55,14 +56,14 @@ class Speed:
 
     def __init__(self, measure=measure_ms):
         self._measure = measure
-        # the first time is slower: memory and the interpreter's caches are cold
+        # The first time is slower, because memory and the interpreter's caches are cold.
         measure()
         self._recent = deque(maxlen=KEPT)
         self._measured_at = None
         self.factors = []
 
     def factor(self, cpu_seconds):
-        """Return the factor, measured anew if `cpu_seconds` have gone on by `SECONDS_BETWEEN`."""
+        """Return the factor. It is measured again if `cpu_seconds` have grown by `SECONDS_BETWEEN`."""
         if self._measured_at is None or cpu_seconds - self._measured_at >= SECONDS_BETWEEN:
             self._measured_at = cpu_seconds
             self._recent.append(self._measure())
@@ -71,7 +72,7 @@ class Speed:
 
 
 class Cost:
-    """Counts what each test file costs; with workers, each counts and the controller adds up."""
+    """Counts what each test file costs. With workers, each counts and the controller adds up."""
 
     def __init__(self, config):
         self.config = config
@@ -122,7 +123,7 @@ class Cost:
         return sum(self.files.values()) + outside / self.slowness()
 
     def above(self, factor=1.0):
-        """Return a line for each budget that is passed by more than `factor`."""
+        """Return a line for each budget that is exceeded by more than `factor`."""
         lines = [
             f"{path}: {seconds:.0f} standard CPU s, the budget of a file is {FILE_SECONDS}"
             for path, seconds in self.files.most_common()

@@ -1,16 +1,16 @@
-"""`--fuzz`: random programs and whole sweeps, which `make test` has a few fixed cases of.
+"""`--fuzz`: random programs and whole sweeps. `make test` runs only a few fixed cases of them.
 
 - `@pytest.mark.seeds(3)` on a test with the argument `seed`: seeds 0, 1 and 2 in `make test`, new ones under `--fuzz`.
   `seeds(3, first=400, also=(730013,))` moves the first and adds seeds that failed once.
 - `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, spread evenly; under `--fuzz` all of them in
-  random order. With `spread=False` the first 40. `sample.fixed` is whether the cases are the same each time, and how
-  often what happens may be judged.
+  random order. With `spread=False` the first 40. `sample.fixed` tells whether the cases are the same each time. Only
+  then may a test count how often something happens.
 - `@pytest.mark.sweep(8)` on a test of many parameters: 8 of its cases in `make test`, the same each time; under
   `--fuzz` all in random order.
 - `@pytest.mark.fuzz`: a test, or a parameter, that runs under `--fuzz` only.
 
-Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`; what does not fit is left
-out and counted.
+Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`. Cases that do not fit are
+left out and counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 
 import pytest
 
-FUZZ_SEEDS = 500  # of one test in one run, if time allows
+FUZZ_SEEDS = 500  # at most this many of one test in one run, if time allows
 LEFT_OUT = "no time left for this case"
 PLUGIN = "ringup-fuzz-run"
 
@@ -37,7 +37,7 @@ def pytest_configure(config):
     if not config.getoption("--fuzz"):
         return
     if config.option.fuzz_seed is None:
-        # Another one each minute. Workers are told the controller's.
+        # The seed changes each minute. Workers receive the controller's.
         config.option.fuzz_seed = int(time.time() // 60) % 2_000_000 * 1000
     config.pluginmanager.register(Run(config), PLUGIN)
 
@@ -69,14 +69,16 @@ def pytest_collection_modifyitems(config, items):
     fuzz = config.getoption("--fuzz")
     kept = [item for item in items if _is_fuzz(item)] if fuzz else _few(items)
     if len(kept) < len(items):
-        # Not told as deselected: each half has its own command.
+        # These are not reported as deselected: each half has its own command.
         items[:] = kept
     if fuzz:
         config.pluginmanager.get_plugin(PLUGIN).share_out(items)
 
 
 def _few(items):
-    """Return what `make test` runs: of sweeps as many cases as they say, chosen by nothing but the test's name."""
+    """Return what `make test` runs. Of a sweep it is as many cases as the sweep says, chosen by the test's
+    name alone.
+    """
     kept, sweeps = [], {}
     for item in items:
         if not item.get_closest_marker("fuzz"):
@@ -112,7 +114,7 @@ class Run:
         functions = {}
         for item in items:
             functions.setdefault(_function(item), []).append(item)
-        # What does not fit is another part of a sweep each time.
+        # What does not fit is a different part of a sweep each time.
         for one in functions.values():
             random.Random(self.config.option.fuzz_seed).shuffle(one)
         items[:] = [item for one in functions.values() for item in one]
@@ -133,7 +135,7 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report):
-        # A case that does not fit is no test that is skipped.
+        # A case that does not fit is not a skipped test.
         if report.skipped and LEFT_OUT in str(report.longrepr):
             return "", "", ""
         return None
@@ -182,8 +184,8 @@ def _seed(item):
 
 @pytest.fixture
 def sample(request):
-    """`sample(cases, few=40)` yields 40 of a sweep's cases, the same each time; with `--fuzz` all, shuffled, until time
-    is up.
+    """`sample(cases, few=40)` yields 40 of a sweep's cases, the same each time. With `--fuzz` it yields all, shuffled,
+    until time is up.
     """
     run = request.config.pluginmanager.get_plugin(PLUGIN)
 

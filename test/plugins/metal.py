@@ -1,8 +1,8 @@
 """`--card NAME`: the tests marked `metal` run on that card, and nothing else runs: `pytest --card pci:0000:03:00.0`.
 
-Without it they run on the virtual cards, as every other test does. Such a test takes the card from `metal_card`, looks
-at the far end only through the card itself (bytes that come back, points, reports), and leaves it working: no reset but
-that of a queue.
+Without it they run on the virtual cards, as every other test does. Such a test takes the card from `metal_card` and
+checks results only through the card itself (bytes that come back, points, reports). It leaves the card working, and
+resets at most a queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 import ringup
 
 CARDS = ("virtual:navi31", "virtual:navi32", "virtual:navi33")
-VRAM_BYTES = 1 << 30  # of a virtual one; scratch of every wave that could run is taken from it
+# The memory of a virtual card: the scratch of every wave that could run comes from it.
+VRAM_BYTES = 1 << 30
 
 
 def pytest_addoption(parser):
@@ -38,7 +39,7 @@ def pytest_collection_modifyitems(config, items):
 
 @contextmanager
 def opened(name):
-    """A card that is up; a virtual one must have seen no mistake at its end."""
+    """Yield an open card. A virtual one must have recorded no violation at its end."""
     transport = {"vram_bytes": VRAM_BYTES} if name.startswith("virtual:") else {}
     with ringup.open(name, transport=transport) as card:
         yield card
@@ -56,5 +57,5 @@ def metal_card(card_name):
 
 @pytest.fixture(scope="session")
 def open_metal():
-    """`with open_metal(card_name) as card`: for what starts and closes a card itself."""
+    """`with open_metal(card_name) as card`: for tests that start and close a card themselves."""
     return opened

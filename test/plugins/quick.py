@@ -1,4 +1,4 @@
-"""`--quick-seconds N`: tests that would begin later than that are skipped, and the last lines count them."""
+"""`--quick-seconds N`: tests that would begin later than N seconds are skipped, and the last lines count them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def pytest_addoption(parser):
 
 
 class Quick:
-    """Skips what would begin too late."""
+    """Skips tests that would begin too late."""
 
     def __init__(self, seconds):
         self.seconds, self.end = seconds, 0.0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self):
-        # from the first test on: what collecting them takes is no test's
+        # The time starts with the first test: collection does not count.
         self.end = self.end or time.monotonic() + self.seconds
         if time.monotonic() > self.end:
             pytest.skip(REASON)

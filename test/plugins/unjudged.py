@@ -1,5 +1,5 @@
-"""What a run could not judge: the tests that were skipped, counted by reason, in the last lines. A missing oracle
-fails; it is never skipped.
+"""What a run could not check: the skipped tests, counted by reason, in the last lines. A missing reference fails a
+test; it never skips it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections import defaultdict
 
 
 def _reason(report):
-    """Return why a test was skipped, without pytest's own word for it."""
+    """Return why a test was skipped, without pytest's own prefix."""
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return reason.removeprefix("Skipped: ")
 
 
 def lines(reasons):
-    """Return a line for each kind of reason; those that differ only in numbers, as versions do, are one kind."""
+    """Return a line for each kind of reason. Reasons that differ only in numbers, such as versions, are one kind."""
     kinds = defaultdict(list)
     for reason in reasons:
         kinds[re.sub(r"\d+", "0", reason)].append(reason)

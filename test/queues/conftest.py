@@ -1,5 +1,5 @@
-"""A toy engine that obeys rings as hardware does: reads up to the write pointer when it feels like it, executes, stores
-the timeline.
+"""A toy engine that obeys rings as hardware does: it reads up to the write pointer at times of its own, executes, and
+stores the timeline.
 """
 
 import struct
@@ -22,8 +22,8 @@ PAD = bytes(8)  # a NOP has no operands
 
 
 class ToyCommands:
-    """Packets of 24 bytes, NOPs of 8; `padded` pads as engines do that fetch several at a time, and wants packets whole
-    in the ring.
+    """Packets of 24 bytes, NOPs of 8. `padded` pads as engines do that fetch several packets at a time, and needs each
+    packet whole in the ring.
     """
 
     kind = "toy"
@@ -48,13 +48,13 @@ class ToyCommands:
 
 
 class Machine:
-    """Memory and engines on it. Engines run a packet at a time, in turn, whenever somebody waits."""
+    """Memory, and the engines that work on it. While somebody waits, the engines take turns and run a packet each."""
 
     def __init__(self, size_bytes=1 << 16):
         self.memory = memoryview(bytearray(size_bytes))
         self.words = self.memory.cast("Q")
         self.engines = []
-        self.free = 64  # address 0 means nothing
+        self.free = 64  # address 0 means no address
         self.owner = Owner("toy")
         self.stuck = False
 
@@ -79,7 +79,7 @@ class Machine:
 
 
 class ToyQueue:
-    """A queue and its engine; `notes` is what the engine was told, in order."""
+    """A queue and its engine; `notes` lists the numbers that the engine executed, in order."""
 
     def __init__(self, machine, ring_bytes, start, wptr, word_bits, padded, mapped):
         self.machine, self.notes, self.waiting, self.calls = machine, [], 0, deque()
@@ -178,7 +178,7 @@ class ToyQueue:
 
 
 def _size(packet):
-    """A packet's bytes, by its first dword."""
+    """Return a packet's size in bytes, from its first dword."""
     return PACKET.size if int.from_bytes(packet[:4], "little") else len(PAD)
 
 
@@ -189,8 +189,8 @@ def machine():
 
 @pytest.fixture(scope="session")
 def compile_cl(tmp_path_factory):
-    """`compile_cl(source, *flags, cpu="gfx1100", version=5, linked=True)` is clang 19's code object of OpenCL
-    source.
+    """`compile_cl(source, *flags, cpu="gfx1100", version=5, linked=True)` is clang 19's code object of
+    OpenCL source.
     """
     folder = tmp_path_factory.mktemp("cl")
 
@@ -216,7 +216,7 @@ def compile_cl(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def llvm_tool(headers):
-    """`llvm_tool("llvm-readobj", *argv, stdin=b"")` is what LLVM 22's program prints, as bytes."""
+    """`llvm_tool("llvm-readobj", *argv, stdin=b"")` is the output of LLVM 22's program, as bytes."""
     loader, option, libraries, program = llvm_mc(headers("llvm-22"))
 
     def call(name, *argv, stdin=b""):

@@ -28,7 +28,7 @@ __kernel void many(S s, uchar c, short h, double d, __global long *p, __local in
 
 
 class Memory:
-    """A buffer of a card, for all a packer cares."""
+    """As much of a card's buffer as a packer needs."""
 
     def __init__(self, gpu_va):
         self.gpu_va = gpu_va
@@ -40,7 +40,7 @@ def program(compile_cl):
 
 
 def of(*arguments, size_bytes=64, **more):
-    """A kernel of given arguments."""
+    """Return a kernel with the given arguments."""
     program = code_object.raw(
         bytes(256), "gfx1100", rsrc1=0, rsrc2=4, kernarg_bytes=size_bytes, arguments=arguments or None, **more
     )
@@ -54,7 +54,7 @@ def test_explicit_arguments_lie_where_the_compiler_put_them(program):
     packed = Packer(program.kernel("scale")).pack(
         [Memory(0x1_2345_6000), 0xFFFF_0000_1000, 2, -5], Launch.of(4, (64, 2))
     )
-    # an int for a float becomes one
+    # an int for a float argument becomes a float
     assert packed == struct.pack("<QQfi", 0x1_2345_6000, 0xFFFF_0000_1000, 2.0, -5)
 
 
@@ -66,7 +66,7 @@ def test_hidden_arguments_say_what_the_launch_is(program):
     assert packed[:16] == structure
     assert packed[16] == 200
     assert struct.unpack_from("<hxxxxd", packed, 18) == (-3, 1.5)
-    # the first array lies behind the 33 ints; the second, of doubles, is aligned to 8
+    # The first array comes after the 33 ints; the second, of doubles, is aligned to 8.
     assert struct.unpack_from("<QIxxxxQI", packed, 32) == (0x7000, 132, 9, 392)
     hidden = {each.kind: each for each in kernel.arguments}
 

@@ -1,5 +1,5 @@
-"""Code objects against the compiler that made them: clang 19's objects, LLVM 22's reading of them, the linker's own
-placing of relocations.
+"""Code objects compared with the tools that made them: clang 19's objects, LLVM 22's reading of them, the linker's own
+placement of relocations.
 """
 
 import re
@@ -33,7 +33,7 @@ __global int table[4] = {5, 6, 7, 8};
 __global int *where = &table[2];
 __kernel void ptr(__global int *p) { p[0] = *where + lut[p[1] & 3]; where = p; }
 """
-NUMBERS = {  # of the metadata: our field
+NUMBERS = {  # a key of the metadata: our field
     ".kernarg_segment_size": "kernarg_bytes",
     ".kernarg_segment_align": "kernarg_align",
     ".group_segment_fixed_size": "lds_bytes",
@@ -143,7 +143,7 @@ def test_an_object_without_metadata_is_known_by_its_descriptor(llvm_tool, wave32
     assert kernel.rsrc2 & 0x3F == 13 << 1 | 1  # user_sgpr, scratch_en
     assert kernel.rsrc3 == 3 << 4
     assert kernel.arguments is None
-    # no fixed ones, a stack of unknown depth
+    # no fixed arguments, a stack of unknown depth
     assert parse(data, stack_bytes=4096).kernel("k").scratch_bytes_per_item == 4096
     assert kernel.rsrc2_with_lds(0) >> 15 & 0x1FF == 3  # 1040 bytes in units of 512
     assert kernel.rsrc2_with_lds(512) >> 15 & 0x1FF == 4
@@ -272,7 +272,7 @@ def test_relocations_that_do_not_fit_are_told():
 
 def test_every_processor_has_the_number_that_llvm_gives_it(llvm_tool):
     for mach, name in processors.PROCESSORS.items():
-        # LLVM dropped them; AMDGPUUsage lists 0x40 and 0x4b
+        # LLVM dropped these; AMDGPUUsage lists 0x40 and 0x4b.
         if name in ("gfx940", "gfx941"):
             continue
         data = assembled(llvm_tool, "s_endpgm", name)

@@ -1,5 +1,5 @@
-"""Damaged code objects: cut at every byte, bytes changed at random, counts and sizes blown up. One `RingupError` or a
-program; never more.
+"""Damaged code objects: cut at every byte, bytes changed at random, counts and sizes enlarged. The result is one
+`RingupError` or a program.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def small(request, compile_cl):
 
 
 def attempt(data):
-    """Parse, place and pack as a loader would; say whether it went."""
+    """Parse, place and pack as a loader does; tell whether it succeeded."""
     try:
         program = parse(data)
         program.relocate(0x1_0000_0000)
@@ -42,7 +42,7 @@ def attempt(data):
 
 
 def test_an_object_cut_anywhere_is_one_error_or_whole(small):
-    # the section headers of a linked object, at its end, are not needed
+    # The section headers at the end of a linked object are not needed.
     went = [attempt(small[:size]) for size in range(len(small))]
     needed = went.index(True) if True in went else len(small)
     assert not any(went[:needed])

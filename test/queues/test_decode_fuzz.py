@@ -1,5 +1,5 @@
-"""Decoders given 100,000 streams of noise and damaged packets: never an exception, every dword shown once and in order,
-time in proportion.
+"""Decoders given 100,000 streams of noise and damaged packets. They raise no exception, show every dword once and in
+order, and take time in proportion to the length.
 """
 
 import random
@@ -64,7 +64,9 @@ KINDS = {
 
 
 def damaged(draw, valid):
-    """A piece of a valid stream with a few bits turned, bytes replaced, or its end cut off in the middle of a dword."""
+    """Return a piece of a valid stream with a few bits flipped, bytes replaced, or its end cut off in the middle of a
+    dword.
+    """
     start = draw.randrange(len(valid) // 4 - LENGTH) * 4
     data = bytearray(valid[start : start + 4 * LENGTH])
     for _ in range(draw.randrange(4)):
@@ -74,7 +76,7 @@ def damaged(draw, valid):
 
 
 def shown(packets):
-    """The bytes that packets show, in order."""
+    """Return the bytes that packets show, in order."""
     whole = [dword for packet in packets if packet.name != "BYTES" for dword in packet.raw]
     data = struct.pack(f"<{len(whole)}I", *whole)
     if packets and packets[-1].name == "BYTES":
@@ -109,11 +111,11 @@ def test_indirect_buffers_of_noise_end(kind):
     following = type(decoder)(decoder.version, fetch)
     for _ in range(500):
         following.decode(valid)
-    assert asked[0] > 500  # buffers in buffers
+    assert asked[0] > 500  # buffers inside buffers
 
 
 def calls(decoder, data):
-    """How many functions of Python a decoding calls."""
+    """Return how many Python functions a decoding calls."""
     count = 0
 
     def profile(frame, event, argument):

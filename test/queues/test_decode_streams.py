@@ -1,5 +1,5 @@
-"""Decoders: what no engine takes is shown with a note, indirect buffers are followed within bounds, live rings read
-around their end.
+"""Decoders: what no engine accepts is shown with a note, indirect buffers are followed within limits, and live rings
+are read around their end.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from ringup.queues.decode import MAX_DEPTH, MAX_DWORDS, decode_ring
 NAVI31, SDMA6, SDMA7 = (11, 0, 0), (6, 0, 0), (7, 0, 0)
 CALL = [0xC002_3F00, 0x1000, 0, 0x0080_0004]  # 4 dwords at 0x1000
 
-# dwords, what each packet is called and its note
+# dwords, the name of each packet and its note
 STRANGE_PM4 = {
     "unknown opcode": ([0xC001_FE00, 1, 2], [("UNKNOWN_0xfe", "no opcode 0xfe in this version")]),
     "of another version": (
@@ -52,7 +52,7 @@ def test_operands_are_as_many_as_were_there():
     assert packet.fields == {"dword_1": 1, "dword_2": 2}
     (packet,) = decode_pm4([0x0001_2E40, 5, 6], NAVI31)
     assert packet.registers == ((0x2E40, 5), (0x2E41, 6))
-    # a bit that EVENT_WRITE has no field for
+    # EVENT_WRITE has no field for this bit.
     (packet,) = decode_pm4([0xC000_4600, 0x407 | 1 << 20], NAVI31)
     assert packet.fields["EVENT_WRITE_CONTROL.reserved"] == 1 << 20
     (packet,) = decode_pm4([0xC000_4201, 0], NAVI31)
@@ -111,7 +111,7 @@ def test_a_copy_of_sdma_7_has_an_eighth_dword_when_its_header_says_so():
         ("TRAP", 2),
     ]
     assert [packets[1].fields[name] for name in ("read_cm", "write_cm", "max_com")] == [1, 1, 1]
-    # SDMA 6 takes the eighth for a header
+    # SDMA 6 takes the eighth dword for a header.
     assert [packet.name for packet in decode_sdma(treated, SDMA6)] == [
         "COPY_LINEAR",
         "NOP",
@@ -147,7 +147,7 @@ def test_following_is_bounded_and_says_why_it_ends():
         depth, packet = depth + 1, packet.inner[0]
     assert (depth, packet.note) == (MAX_DEPTH, f"not followed: deeper than {MAX_DEPTH} indirect buffers")
 
-    # each nearly all the dwords that are followed
+    # Each has nearly as many dwords as the decoder follows in total.
     many = [0xC002_3F00, 0x1000, 0, 0x008F_FFFF] * 2
     packets = decode_pm4(many, NAVI31, lambda gpu_va, size_bytes: bytes(8))
     assert packets[0].note == "8 of its 4194300 bytes were there"
@@ -166,14 +166,14 @@ def test_a_ring_is_read_around_its_end():
     ring[14 * 4 :] = to_bytes([0xC003_3700, 0x0010_0500])
     ring[: 3 * 4] = to_bytes([0x1000, 0, 7])
     decoder = Pm4Decoder(NAVI31)
-    # the pointers of a compute ring never wrap
+    # The pointers of a compute ring never wrap.
     for turns in (0, 5):
         (packet,) = decode_ring(decoder, memoryview(ring), 14 + 16 * turns, 19 + 16 * turns)
         assert (packet.name, packet.fields["dst_addr"], packet.fields["data[0]"]) == ("WRITE_DATA", 0x1000, 7)
-    # pointers that wrap with the ring
+    # These pointers wrap with the ring.
     assert decode_ring(decoder, ring, 14, 3) == decode_ring(decoder, ring, 14, 19)
     assert decode_ring(decoder, ring, 3, 3) == []
-    # only the last ring full is there: from dword 3 round to it
+    # Only the last ringful of dwords is there: from dword 3 round to it.
     assert len(decode_ring(decoder, ring, 0, 3 + 160)) == 12
     sdma = bytearray(to_bytes([0, 0, 0, 9, 6, 0, 0, 6]))  # SDMA rings count bytes
     packets = decode_ring(SdmaDecoder(SDMA6), sdma, 16, 24, unit_bytes=1)

@@ -1,4 +1,4 @@
-"""Fat binaries: every form of a bundle, several in a program for the host, choices among them, damage. Layouts: LLVM
+"""Fat binaries: every form of a bundle, several bundles in a host program, the choice among them, damage. Layouts: LLVM
 ClangOffloadBundler.
 """
 
@@ -25,7 +25,7 @@ PACKERS = {0: zlib.compress, 1: zstandard.ZstdCompressor().compress}
 
 
 def bundle(contents, ids=IDS):
-    """Return a plain bundle; entries lie on pages."""
+    """Return a plain bundle; its entries are aligned to pages."""
     table, at, body = struct.pack("<Q", len(ids)), 4096, b""
     for name, data in zip(ids, contents, strict=True):
         table += struct.pack("<QQQ", at, len(data), len(name)) + name.encode()
@@ -35,7 +35,7 @@ def bundle(contents, ids=IDS):
 
 
 def packed(plain, version=3, method=1, says=None, **wrong):
-    """Return a bundle compressed; `wrong` are fields of the header to be set otherwise."""
+    """Return a compressed bundle; `wrong` replaces fields of the header."""
     data = PACKERS[method](plain)
     layout = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}[version]
     size = 8 + struct.calcsize(layout) + len(data)
@@ -46,7 +46,7 @@ def packed(plain, version=3, method=1, says=None, **wrong):
 
 
 def host(section, name=b".hip_fatbin", machine=62):
-    """Return a program for a host: an ELF file with that section."""
+    """Return a host program: an ELF file with that section."""
     names = b"\0" + name + b"\0.shstrtab\0"
     start, header = 4096, struct.Struct("<16sHHIQQQIHHHHHH")
     table = start + len(section) + len(names)
@@ -94,8 +94,8 @@ def test_one_object_is_no_fat_binary(compile_cl):
 
 
 def test_the_object_for_a_chip_is_chosen(compile_cl):
-    """Code for the chip itself goes before code for its family; of several sources the one that has the kernel is
-    meant.
+    """Code for the chip itself is preferred to code for its family. Of several sources, the one that has the kernel is
+    chosen.
     """
     one = compile_cl("kernel void first(global int *out) { *out = 1; }")
     two = compile_cl("kernel void second(global int *out) { *out = 2; }")

@@ -1,5 +1,5 @@
-"""PM4 packets, dword by dword, written out by hand from nvd.h, soc15d.h and what gfx_v11_0.c, gfx_v12_0.c and
-gfx_v9_4_3.c write.
+"""PM4 packets, dword by dword, written out by hand from nvd.h, soc15d.h and the packets of gfx_v11_0.c, gfx_v12_0.c and
+gfx_v9_4_3.c.
 """
 
 import pytest
@@ -25,7 +25,8 @@ VERSIONS = [MI300, (9, 5, 0), NAVI31, (11, 0, 1), (11, 0, 2), (11, 0, 3), STRIX,
 VA = 0x1_2345_6780
 ONES = 0xFFFF_FFFF
 
-# PACKET3(op, n) is 3 << 30 | op << 8 | n << 16, n one less than the dwords behind; the same in every generation
+# PACKET3(op, n) is 3 << 30 | op << 8 | n << 16, where n is the number of following dwords minus one. It is the same in
+# every generation.
 SAME = {
     "nop": (lambda p: p.nop(), [0xFFFF_1000]),  # gfx_v11_0.c: funcs.nop is PACKET3(PACKET3_NOP, 0x3FFF)
     "nop of 5": (lambda p: p.nop(5), [0xC003_1000, 0, 0, 0, 0]),
@@ -106,7 +107,7 @@ def test_packets_that_all_generations_share(name, version):
 
 
 DIFFERENT = {
-    # gfx_v9_4_3_emit_mem_sync; gfx_v11_0_emit_mem_sync, of which RADV leaves out nothing
+    # gfx_v9_4_3_emit_mem_sync; gfx_v11_0_emit_mem_sync, which RADV uses in full.
     ("all caches", MI300): (lambda p: p.acquire_mem(NEW_CODE), [0xC005_5800, 0x28C4_0000, ONES, 0xFF_FFFF, 0, 0, 0xA]),
     ("all caches", NAVI31): (lambda p: p.acquire_mem(NEW_CODE), [0xC006_5800, 0, ONES, 0xFF_FFFF, 0, 0, 0xA, 0xC3B1]),
     # GFX12 without GLM, bits 4 and 5: radv_cs.c
@@ -158,7 +159,7 @@ DIFFERENT = {
         lambda p: p.wait_mem64(VA, 0x5_0000_0006),
         [0xC007_9300, 0x15, 0x2345_6780, 1, 6, 5, ONES, ONES, 4],
     ),
-    # the base of segment 0 differs: 0xE0C + 0x2000 and 0x1BAC + 0x1260 are the same register
+    # The base of segment 0 differs: 0xE0C + 0x2000 and 0x1BAC + 0x1260 are the same register.
     ("program address", MI300): (lambda p: p.set_sh_at(regs.COMPUTE_PGM_LO, 1, 2), [0xC002_7600, 0x20C, 1, 2]),
     ("program address", NAVI31): (lambda p: p.set_sh_at(regs.COMPUTE_PGM_LO, 1, 2), [0xC002_7600, 0x20C, 1, 2]),
     ("program address", NAVI48): (lambda p: p.set_sh_at(regs.COMPUTE_PGM_LO, 1, 2), [0xC002_7600, 0x20C, 1, 2]),

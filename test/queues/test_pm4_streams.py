@@ -1,4 +1,4 @@
-"""Whole PM4 streams: those of a production driver built and decoded bit by bit, templates, round trips over random
+"""Whole PM4 streams: a production driver's streams built and decoded bit by bit, templates, round trips over random
 operands.
 """
 
@@ -16,7 +16,7 @@ from ringup.queues.amd.pm4_stream import Pm4Commands
 
 NAVI31 = (11, 0, 0)
 ONES = 0xFFFF_FFFF
-# what Mesa 25's RADV submits for a dispatch of 5 x 3 x 2 groups on a navi31: its preamble and its stream
+# What Mesa 25's RADV submits for a dispatch of 5 x 3 x 2 groups on a navi31: its preamble and its stream.
 PREAMBLE = (
     "c00279000000038000000000 00000000c00176000000020d00000080c002760000000216ffffffffffffffffc002760000000219ffffffffffffffffc0047600"
     "00000224000000000000000000000000 00000000c00576000000022bffffffffffffffff000000000000000000000040c00176000000027d00000000c0037600"
@@ -31,7 +31,7 @@ STREAM = (
 
 
 def words(text):
-    """A dump's dwords, each written high digit first."""
+    """Return a dump's dwords; each is written with its high digit first."""
     text = text.replace(" ", "")
     return [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
 
@@ -134,7 +134,7 @@ def test_an_indirect_buffer_of_a_users_queue_names_no_address_space():
 
 
 def test_padding_is_one_packet():
-    # Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib: PKT3(PKT3_NOP, remaining - 2), but for a lone dword
+    # Mesa amdgpu_cs.cpp, amdgpu_pad_gfx_compute_ib: PKT3(PKT3_NOP, remaining - 2), except for a single dword.
     commands = Pm4Commands(NAVI31)
     wanted = [[], [0xFFFF_1000], [0xC000_1000, 0], [0xC001_1000, 0, 0]]
     assert [commands.padding(count) for count in range(4)] == list(map(to_bytes, wanted))
@@ -142,7 +142,7 @@ def test_padding_is_one_packet():
 
 
 def launch(p):
-    """A stream as a dispatch has it, with every value zero."""
+    """Return a stream like that of a dispatch, with every value zero."""
     return [
         *p.set_sh(regs.COMPUTE_PGM_LO(0), regs.COMPUTE_PGM_HI(0)),
         *p.set_sh_at(regs.COMPUTE_USER_DATA_0, 0, 0),
@@ -183,7 +183,7 @@ def test_a_filled_template_is_the_stream_built_with_those_values(version):
     template.patch(patched, 8, **values)
     assert patched == b"\xaa" * 8 + to_bytes(built)
     filled = bytearray(b"\xaa" * (len(template.data) + 16))
-    # in another order than they lie
+    # The order differs from that in the stream.
     names = sorted(values)
     stored = [template.holes[name].stored(values[name], name) for name in names]
     template.filler(*names)(filled, 8, *stored)
@@ -206,7 +206,7 @@ def test_holes_refuse_what_does_not_fit():
     assert buffer == template.data
     with pytest.raises(ValueError, match=r"no hole of 4 bytes lies behind RELEASE_MEM\.int_ctxid"):
         template.widened("RELEASE_MEM.int_ctxid")
-    with pytest.raises(struct.error):  # the fast path's only check
+    with pytest.raises(struct.error):  # the only check of the fast path
         template.filler("DISPATCH_DIRECT.dim_x")(buffer, 0, 1 << 32)
 
 

@@ -9,7 +9,7 @@ from ringup.queues.trace import Correlation
 
 
 class Stream:
-    """Notes what it is told."""
+    """Records the calls that it receives."""
 
     def __init__(self):
         self.told = []

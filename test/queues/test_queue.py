@@ -1,5 +1,5 @@
-"""Queues on a toy engine that executes what it finds in memory: order, wraps, full rings, waits, kept streams,
-threads.
+"""Queues on a toy engine that executes what it finds in memory: order, wraps, full rings, waits, kept
+streams, threads.
 """
 
 import random
@@ -18,7 +18,7 @@ NOTE, NOTE_ARGS, PACKET_BYTES = 5, 6, 24
 
 
 def note_args(toy, *numbers):
-    """A stream that notes numbers which lie in its arguments."""
+    """Return a stream that notes numbers from its arguments."""
     stream = Stream(toy.queue.commands, toy.machine.owner)
     for number in numbers:
         stream.fixups.append((len(stream.body) + 8, len(stream.args)))
@@ -78,7 +78,7 @@ def test_a_stream_longer_than_the_ring_runs_from_memory(machine):
 
 @pytest.mark.parametrize("wptr", range(0, 4096, 128))
 def test_commands_can_be_put_into_the_ring_by_the_queue_itself(machine, wptr):
-    """Who puts them may submit to the same queue first, wherever in the ring that is."""
+    """The function that puts commands may first submit to the same queue, anywhere in the ring."""
     toy = machine.queue(ring_bytes=4096, padded=True, wptr=wptr)
     expected, puts = [], []
 
@@ -94,7 +94,7 @@ def test_commands_can_be_put_into_the_ring_by_the_queue_itself(machine, wptr):
         toy.queue.submit(toy.stream(*notes), put=put).wait()
         expected += notes
     assert toy.notes == expected
-    # twice where the commands run over the ring's end
+    # The function is called twice where the commands cross the ring's end.
     assert 30 < len(puts) < 40
 
 
@@ -235,8 +235,8 @@ def test_arguments_that_are_as_they_were_are_not_stored_again_while_nothing_else
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_stream_that_is_submitted_again_finds_its_arguments_whatever_was_between(machine, seed):
-    """Other numbers, other streams, another queue, one more command for the same argument, a queue that was mapped
-    anew.
+    """Other numbers, other streams, another queue, one more command for the same argument, or a remapped queue may come
+    between.
     """
     draw = random.Random(seed)
     toys = [machine.queue(), machine.queue()]
@@ -305,7 +305,7 @@ def keep(toy, stream, copies=2):
 def test_a_kept_stream_runs_with_the_values_it_had_when_submitted(machine, copies, padded):
     toy = machine.queue(padded=padded)
     kept, freed = keep(toy, toy.stream(1, 2), copies)
-    # behind `begin`: the first note's number
+    # after `begin`: the first note's number
     place = PACKET_BYTES + 8
     wanted = []
     for n in range(30):

@@ -1,5 +1,5 @@
-"""Queues whose hardware was reset: what was lost fails for good, what follows works, and a card that takes no work says
-why.
+"""Queues whose hardware was reset: lost work stays failed, later work runs, and a card that accepts no work
+says why.
 """
 
 import threading
@@ -11,7 +11,7 @@ from ringup.queues.kept import Kept
 
 
 def reset(toy):
-    """What a driver does around `Queue.restart`: the engine is stopped, its pointers start at 0."""
+    """Do what a driver does around `Queue.restart`: stop the engine and set its pointers to 0."""
     toy.queue.restart(DeviceHung("the engine hung"))
     toy.rptr = toy.wptr = toy.waiting = 0
     toy.calls.clear()
@@ -28,7 +28,7 @@ def test_lost_work_stays_lost_and_later_work_is_done(machine, word_bits, start):
     lost = [toy.queue.submit(toy.stream(number)) for number in (2, 3)]
     reset(toy)
     machine.stuck = False
-    # round the ring, over the places of the lost
+    # The submissions go around the ring, over the places of the lost ones.
     later = [toy.queue.submit(toy.stream(number)) for number in range(10, 40)]
     later[-1].wait()
     assert toy.notes == [1, *range(10, 40)]
@@ -68,7 +68,7 @@ def test_arguments_and_kept_streams_of_lost_work_come_back(machine):
     reset(toy)
     machine.stuck = False
     assert toy.queue._args.take(2048, 0) == 0
-    # the note's number, behind the packet that begins a stream
+    # The note's number, after the packet that begins a stream.
     kept.patch(24 + 8, 6)
     kept.submit().wait()
     assert toy.notes == [6]
@@ -97,7 +97,8 @@ def test_what_a_card_refuses_work_for_is_told_each_time_and_cured_once(machine):
     well.append(1)
     toy.queue.submit(toy.stream(2)).wait()
     well.clear()
-    toy.queue.submit(toy.stream(3)).wait()  # nobody is asked any more
+    # The queue does not ask for a refusal any more.
+    toy.queue.submit(toy.stream(3)).wait()
     assert toy.notes == [2, 3]
 
 

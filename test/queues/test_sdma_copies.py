@@ -1,5 +1,5 @@
-"""Copies of any size and shape: what their packets leave in memory, executed by a few lines that follow the packet
-header and nothing else.
+"""Copies of any size and shape: a few lines that follow only the packet header execute the packets, and the tests check
+the memory.
 """
 
 import random
@@ -14,8 +14,8 @@ COPY_MAX = {4: 0x3F_FF00, 6: 0x3FFF_FF00, 7: 0x3FFF_FF00}  # sid.h, SDMA_V2_0_ a
 
 
 def execute(memory, dwords, version):
-    """Run COPY_LINEAR, its sub-window, CONSTANT_FILL and NOP. All copies since the last NOP may be under way at
-    once.
+    """Run COPY_LINEAR, its sub-window, CONSTANT_FILL and NOP. All copies since the last NOP may run at the
+    same time.
     """
     # ranges that copies since the last NOP write
     busy = []
@@ -54,7 +54,7 @@ def execute(memory, dwords, version):
 
 
 def copies(dwords):
-    """(source, target, size) of every COPY_LINEAR; the stream holds nothing else but NOPs."""
+    """Return (source, target, size) of every COPY_LINEAR. The stream holds nothing else except NOPs."""
     found, at = [], 0
     while at < len(dwords):
         if dwords[at]:

@@ -1,4 +1,4 @@
-"""Copies of a stream are the builder's packets, whichever way they take into the stream."""
+"""A stream's copies equal the builder's packets, whichever code path adds them."""
 
 import random
 
@@ -31,7 +31,7 @@ def test_a_copy_is_the_builder_s_packets_whatever_its_size_and_place(stream):
 
 
 def test_a_submission_begins_behind_the_copies_of_the_one_before(stream):
-    """By an empty packet, as radv_barrier of Mesa's radv_cmd_buffer.c waits for copies."""
+    """It begins with an empty packet, as radv_barrier of Mesa's radv_cmd_buffer.c waits for copies."""
     assert bytes(stream.body[:4]) == bytes(4)
 
 

@@ -1,5 +1,5 @@
-"""Traces, read back by protobuf's rules. Field numbers: Perfetto's .proto files; its own Python classes read such a
-file the same way (0.59).
+"""Traces, read back by protobuf's rules. The field numbers are from Perfetto's .proto files. Perfetto's own Python
+classes read such a file the same way (0.59).
 """
 
 import random
@@ -11,7 +11,7 @@ from ringup.queues.trace import Correlation, Trace
 
 
 def fields(data):
-    """Give (number, value) of a message's fields: integers, 8 bytes or a run of bytes."""
+    """Yield (number, value) of a message's fields: integers, 8 bytes or a run of bytes."""
     at = 0
 
     def varint():
@@ -120,7 +120,7 @@ def test_events_that_overlap_stand_in_rows_of_one_name():
     for _, step in sorted(ends):
         running += step
         deepest = max(deepest, running)
-    assert len(read.tracks) == deepest  # no row more than run at once
+    assert len(read.tracks) == deepest  # no more rows than run at once
 
 
 def test_ticks_are_placed_between_and_beyond_the_two_moments():

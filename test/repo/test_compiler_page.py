@@ -1,7 +1,7 @@
-"""docs/compiler.md: its Python runs, its commands print what is shown, what it names exists.
+"""docs/compiler.md: its Python runs, its commands print what the page shows, and what it names exists.
 
-Figures are not compared: those shown are of the day the page was written. What a figure means is tested by
-`test/compiler/rdna`.
+Figures are not compared: they are those of the day the page was written. `test/compiler/rdna` tests what the figures
+mean.
 """
 
 import re
@@ -19,13 +19,13 @@ SHOWN = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 
 
 def shape_of(line):
-    """Return a line with numbers and lengths of gaps taken out: those move with every pass that gets better."""
+    """Return a line without numbers and lengths of gaps: those change whenever a pass improves."""
     return re.sub(r"\d[\d.]*", "N", re.sub(r"_[0-9a-f]{8}\b", "_HASH", " ".join(line.split())))
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What the page's commands print for the page's file."""
+    """Return the output of the page's commands for the page's file."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "softmax.py").write_text(PYTHON[0])
     patch = pytest.MonkeyPatch()
@@ -57,7 +57,7 @@ def test_explain_prints_what_the_page_shows(printed, capsys, number):
 
 @pytest.mark.parametrize(("number", "level"), [(3, "machine drop"), (4, "rdna select"), (5, "assembly")])
 def test_the_excerpts_are_of_the_right_levels(printed, capsys, number, level):
-    """Every operation or mnemonic in an excerpt is one that the text of that level holds today."""
+    """Every operation or mnemonic in an excerpt is one that the text of that level still contains."""
     out = printed(capsys, "explain", "softmax.py", "--kernel", "0", "--pass", level)
     words = re.findall(r"= (\w+)" if level.startswith("machine") else r"^\s+([a-z]\w+)", SHOWN[number], re.MULTILINE)
     assert len(words) > 5

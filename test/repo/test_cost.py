@@ -1,4 +1,4 @@
-"""The cost of a run is counted in standard seconds, which are the same on slow and on fast computers."""
+"""The cost of a run is counted in standard seconds, which are the same on slow and fast computers."""
 
 import importlib.util
 from pathlib import Path
@@ -19,7 +19,7 @@ class Item:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The CPU seconds of this process so far, as the test says."""
+    """Return the CPU seconds of this process so far, as the test sets them."""
     now = {"seconds": 0.0}
     monkeypatch.setattr(cost, "_cpu_seconds", lambda: now["seconds"])
     return now
@@ -65,14 +65,14 @@ def test_workers_add_up(clock):
     counter = counter_on(3.0)
     counter.pytest_testnodedown(node)
     counter.pytest_testnodedown(node)
-    # a file may be shared by workers
+    # Workers may share a file.
     assert counter.files == {"a.py": 40.0}
     assert counter.slowness() == 3.0
 
 
 def test_a_computer_that_becomes_slower_is_measured_again(clock):
     readings = iter([9.0, *[1.0] * cost.KEPT, *[4.0] * cost.KEPT])
-    speed = cost.Speed(lambda: next(readings) * cost.STANDARD_MS)  # the first one is thrown away
+    speed = cost.Speed(lambda: next(readings) * cost.STANDARD_MS)  # the first one is discarded
     factors = []
     for _ in range(2 * cost.KEPT):
         factors.append(speed.factor(clock["seconds"]))

@@ -1,5 +1,5 @@
-"""`pytest --card NAME` runs the tests marked `metal` on that card and no other test: shown with a virtual card in a
-real one's place.
+"""`pytest --card NAME` runs the tests marked `metal` on that card and no other test. A virtual card plays the real one
+here.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""The list of `make mutants` fits the tree: each text stands where it says, once, each test is there, each survivor has
-its reason.
+"""The list of `make mutants` fits the tree: each text occurs once where the list says, each test exists, and each
+survivor has its reason.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ def test_every_survivor_is_listed_with_a_reason(run):
 
 
 def test_a_mutation_is_judged_in_a_copy_and_undone(run, tmp_path):
-    """Of a tree of two files: one whose test notices, one whose test does not."""
+    """A tree of two files: one has a test that notices the mutation, the other has none."""
     (tmp_path / ".typing").mkdir()
     (tmp_path / "code.py").write_text("def one():\n    return 1\n")
     (tmp_path / "test_code.py").write_text(

@@ -1,4 +1,4 @@
-"""The README and its pages tell the truth of today: commands print what is shown, the Python runs."""
+"""The README and its pages are up to date: commands print what is shown, and the Python runs."""
 
 import re
 import shlex
@@ -67,7 +67,7 @@ def test_every_page_it_names_exists_and_every_page_is_named():
 
 
 def prose(page):
-    """Its lines but for code, tables, headings, drawings and pictures."""
+    """Return a page's lines without code, tables, headings, drawings and pictures."""
     outside = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
     return [line for line in outside.splitlines() if not line.startswith(("|", "#", "    ", "!"))]
 

@@ -1,4 +1,4 @@
-"""The site of the documents builds without a warning: every page has its place, every docstring is readable markup."""
+"""The documentation site builds without a warning: every page is linked, and every docstring is valid markup."""
 
 import shutil
 import subprocess
@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.fuzz  # half a minute
+# It takes half a minute.
+@pytest.mark.fuzz
 def test_the_site_builds(tmp_path):
     source = tmp_path / "source"
     shutil.copytree(ROOT / "docs", source / "docs")

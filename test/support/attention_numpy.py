@@ -1,20 +1,19 @@
-"""Attention as NumPy says it, in f64, and tensors of narrow floats for it: shared by the tests of attention in one
-kernel.
-"""
+"""Attention in NumPy's f64, and tensors of narrow floats for it; shared by the tests of attention in one kernel."""
 
 import numpy as np
 
 from ringup.compiler.tensor import Tensor
 
+# The tolerance relative to the greatest result: powers and results are rounded to the type once.
 TOLERANCE = {
     "float32": 2e-6,
     "float16": 1e-3,
     "bfloat16": 8e-3,
-}  # of the greatest result: powers and results are rounded to the type once
+}
 
 
 def numbers(draw, kind, *shape):
-    """Return random numbers that a type of floats has, as f32."""
+    """Return random numbers that a float type can represent, as f32."""
     x = draw.standard_normal(shape).astype(np.float32)
     if kind == "bfloat16":
         bits = x.view(np.uint32)
@@ -23,14 +22,14 @@ def numbers(draw, kind, *shape):
 
 
 def tensor(kind, x):
-    """Return a tensor of a narrow type that lies in memory as such."""
+    """Return a tensor that is stored in memory in a narrow type."""
     if kind == "bfloat16":
         return Tensor((x.view(np.uint32) >> 16).astype(np.uint16)).bitcast("bfloat16")
     return Tensor(x.astype(kind))
 
 
 def attended(q, k, v, seen=None, scale=None, bias=0.0):
-    """Return softmax(q k^T * scale + bias) v in f64, heads of keys repeated; rows that see nothing are 0."""
+    """Return softmax(q k^T * scale + bias) v in f64, with heads of keys repeated. Rows that see no key are 0."""
     q, k, v = (one.astype(np.float64) for one in (q, k, v))
     k, v = (np.repeat(one, q.shape[1] // one.shape[1], 1) for one in (k, v))
     scores = q @ k.swapaxes(-1, -2) * (scale or q.shape[-1] ** -0.5) + bias
@@ -43,5 +42,5 @@ def attended(q, k, v, seen=None, scale=None, bias=0.0):
 
 
 def assert_close(found, wanted, kind):
-    """Compare with the type's tolerance, of the greatest value."""
+    """Compare with the type's tolerance, relative to the greatest value."""
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE[kind] * max(1.0, np.abs(wanted).max()))

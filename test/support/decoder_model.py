@@ -1,4 +1,4 @@
-"""The small decoder of `decoder_numpy` with tensors: trained, and run on with a cache of keys and values."""
+"""The small decoder of `decoder_numpy` with tensors: training, and inference with a cache of keys and values."""
 
 import numpy as np
 
@@ -11,10 +11,10 @@ class Decoder:
     """Weights by name, and a cache for one text of up to `room` letters."""
 
     def __init__(self, weights, room, most):
-        """`most`: letters that are read at once."""
+        """`most` is the number of letters that are read at once."""
         self.weights = {name: Tensor(one, requires_grad=True, name=name) for name, one in weights.items()}
         self.room, self.at, self.count = room, Size("at", 0, room - 1), Size("count", 1, most)
-        # at + count goes beyond the room for the two sizes' greatest values
+        # With the greatest values of both sizes, at + count is larger than `room`.
         shape = (
             1,
             HEADS,
@@ -34,14 +34,14 @@ class Decoder:
         return logits.reshape(-1, logits.shape[-1]).cross_entropy(tokens[:, 1:].reshape(-1))
 
     def logits(self, tokens):
-        """Return the logits of tokens (batch, positions), all read at once and nothing kept."""
+        """Return the logits of tokens (batch, positions), read all at once and without the cache."""
         return self._body(
             tokens, Tensor.arange(tokens.shape[1]), lambda i, q, k, v: q.scaled_dot_product_attention(k, v, causal=True)
         )
 
     def following(self, tokens):
-        """Return the logits after `count` of tokens (1, most), which stand at `at` and beyond: both are given when it
-        is computed.
+        """Return the logits after `count` of tokens (1, most), which stand at `at` and beyond. The evaluation is given
+        both numbers.
         """
         at, end = self.at, self.at + self.count
 

@@ -1,9 +1,9 @@
-"""A small decoder-only transformer in NumPy, f64, with gradients by hand and AdamW: the judge of the same model trained
-on a card.
+"""A small decoder-only transformer in NumPy, f64, with hand-written gradients and AdamW: the reference for the same
+model trained on a card.
 
 Rotary positions (Su and others, 2021) on pairs (i, i + width / 2), RMS norms before each half of a layer (Zhang and
-Sennrich, 2019), SiLU between two matrices, a head of its own. Gradients were derived for this file; `test_decoder`
-holds them against finite differences.
+Sennrich, 2019), SiLU between two matrices, and a separate output matrix. The gradients were derived for this file;
+`test_decoder` compares them with finite differences.
 """
 
 import numpy as np
@@ -41,13 +41,15 @@ def angles(count):
 
 
 def turn(x, cosines, sines):
-    """Return (…, positions, width) with its pairs turned."""
+    """Return (…, positions, width) with its pairs rotated."""
     a, b = np.split(x, 2, -1)
     return np.concatenate([a * cosines - b * sines, b * cosines + a * sines], -1)
 
 
 def norm(x, weight):
-    """Return x over the root of its mean square, times the weight, and what the gradient needs."""
+    """Return x divided by the root of its mean square and multiplied by the weight, and the values that the gradient
+    needs.
+    """
     root = np.sqrt((x * x).mean(-1, keepdims=True) + EPS)
     return x / root * weight, (x / root, root, weight)
 
@@ -75,7 +77,7 @@ def join(x):
 
 
 def forward(weights, tokens):
-    """Return logits (batch, positions, letters), and what the gradients need."""
+    """Return logits (batch, positions, letters), and the values that the gradients need."""
     w, count, kept = weights, tokens.shape[1], []
     cosines, sines = angles(count)
     seen = np.tril(np.ones((count, count), bool))

@@ -1,4 +1,6 @@
-"""Edge values of every dtype, the operations each dtype has, and how near a card's result must come to the judge's."""
+"""Edge values of every dtype, the operations of each dtype, and how near a card's result must come to the
+reference's.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from ringup.compiler.graph.nodes import Op
 FLOATS = [one for one in dtypes.ALL if one.is_float]
 INTEGERS = [one for one in dtypes.ALL if one.is_integer]
 
-# operations by kind of dtype; what else there is in BINARY and UNARY means nothing for them
+# Operations by kind of dtype. The operations that a kind lacks have no meaning for it.
 UNARY = {
     "float": [
         Op.NEG,
@@ -39,11 +41,11 @@ BINARY = {
 BINARY["uint"] = BINARY["int"]
 COMPARISONS = [Op.LT, Op.LE, Op.EQ, Op.NE]
 
-# units in the last place of the result's dtype, beyond a rounding of its own; everything else is exact. Narrow dtypes
-# are f32 arithmetic rounded, so that an error of f32's last place moves the result to its neighbour at most
+# Units in the last place of the result's dtype, on top of its own rounding. Everything else is exact. Narrow dtypes use
+# f32 arithmetic and round the result, so an error in f32's last place moves the result to its neighbour at most.
 ULPS = {
     (Op.RSQRT, "float32"): 1,
-    (Op.RSQRT, "float64"): 0,  # the judge's two roundings are the card's
+    (Op.RSQRT, "float64"): 0,  # the card rounds twice, as the reference does
     (Op.EXP2, "float32"): 2,
     (Op.LOG2, "float32"): 2,
     (Op.SIN, "float32"): 2,
@@ -53,7 +55,7 @@ ULPS = {
     (Op.SIN, "float64"): 2,
     (Op.POW, "float64"): 4,
 }
-SIGN_OF_ZERO_FREE = frozenset((Op.MAX, Op.MIN))  # IEEE 754's maximum of 0 and -0 is either here
+SIGN_OF_ZERO_FREE = frozenset((Op.MAX, Op.MIN))  # IEEE 754's maximum of 0 and -0 may be either
 
 
 def ulps(op, dtype):
@@ -114,13 +116,15 @@ def values(dtype):
 
 
 def pairs(dtype):
-    """Return two arrays that hold every pair of edge values."""
+    """Return two arrays that together hold every pair of edge values."""
     edge = values(dtype)
     return np.repeat(edge, len(edge)), np.tile(edge, len(edge))
 
 
 def unlike(found, wanted, allowed=0, *, sign_of_zero=True):
-    """Return where two arrays of one dtype differ: NaN is NaN; floats by units in the last place, `allowed` of them."""
+    """Return where two arrays of one dtype differ. All NaN are equal; floats may differ by `allowed` units in the last
+    place.
+    """
     kind = wanted.dtype
     if kind.kind in "iub":
         return np.flatnonzero(found != wanted)

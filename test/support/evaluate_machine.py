@@ -1,9 +1,9 @@
-"""Machine IR evaluated in NumPy, all threads at once: written from the comments of `compiler/machine/ir.py`, the judge
-of its back ends.
+"""Machine IR evaluated in NumPy, all threads at once. It is written from the comments of `compiler/machine/ir.py`, and
+is the reference of the back ends.
 
-Values are arrays over (threads,) or (threads, elements); threads of groups are padded to whole waves, the padding never
-runs. Since every operation is done by all threads before the next begins, a barrier has nothing to do. A value that
-claims to be uniform and is not fails.
+Values are arrays over (threads,) or (threads, elements). Threads of groups are padded to whole waves; the padding never
+runs. All threads do an operation before the next begins, so a barrier has no effect. A value that is marked uniform but
+varies raises an error.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def fma(a, b, c):
     bits = total.view(np.int64).copy()
     inexact = (error != 0) & np.isfinite(total)
     toward = np.where((error > 0) == (total > 0), 1, -1)
-    # round to odd: an even neighbour moves one place toward the exact sum, an odd one stays
+    # Round to odd: an even neighbour moves one place toward the exact sum, an odd one stays.
     bits = np.where(inexact & (bits & 1 == 0), np.where(toward > 0, bits + 1, bits - 1), bits)
     return bits.view(np.float64).astype(a.dtype)
 
 
 def to_int(a, bits, is_signed):
-    """Cut off, saturate, NaN to 0."""
+    """Cut off the fraction, saturate, and turn NaN into 0."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
     out = []
     for one in a.astype(np.float64).tolist():
@@ -88,7 +88,7 @@ def to_bf16(a):
 
 
 def divide(a, b, is_signed, remainder):
-    """Divide whole numbers toward zero; by zero gives what the caller must not look at."""
+    """Divide whole numbers toward zero. A division by zero gives a value that the caller must ignore."""
     if is_signed:
         x, y = signed(a).astype(object), signed(b).astype(object)
     else:
@@ -104,7 +104,7 @@ def divide(a, b, is_signed, remainder):
 
 
 def root(a):
-    """Return correctly rounded square roots: NumPy's are, and f16's is taken from an f64."""
+    """Return correctly rounded square roots. NumPy's are; f16's is computed in f64."""
     return np.sqrt(a.astype(np.float64)).astype(np.float16) if a.dtype == np.float16 else np.sqrt(a)
 
 
@@ -168,7 +168,7 @@ TERNARY = {
 
 
 class Machine:
-    """One launch: `groups` along x, y, z; `arguments` are arrays (changed in place) and numbers."""
+    """One launch. `groups` along x, y, z; `arguments` are arrays (changed in place) and numbers."""
 
     def __init__(self, function, arguments, groups, layout=None):
         self.function, self.layout = function, layout
@@ -393,7 +393,7 @@ class Machine:
     def _bytes(a, kind):
         return np.ascontiguousarray(a).view(np.int8 if kind == "i8" else np.uint8)
 
-    # memory
+    # Memory.
 
     def _memory(self, v, args, active):
         at = MASKED[v.op]
@@ -443,5 +443,5 @@ class Machine:
 
 
 def evaluate(function, arguments, groups=(1, 1, 1), layout=None):
-    """Run a kernel; arrays among the arguments hold what it stored."""
+    """Run a kernel. Arrays among the arguments receive what it stored."""
     Machine(function, arguments, groups, layout).run()

@@ -1,4 +1,4 @@
-"""A path to a virtual card as a USB bridge gives it: it maps nothing, so rings lie in VRAM and the CPU polls there."""
+"""A path to a virtual card like that of a USB bridge: it maps nothing, so rings are in VRAM and the CPU polls there."""
 
 from ringup.drivers.transport.recording.record import Recorder
 

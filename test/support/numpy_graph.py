@@ -1,9 +1,9 @@
-"""The tensor graph evaluated with NumPy: the judge of graphs and, later, of compiled kernels. Written from the comments
-of `compiler/graph/nodes.py`.
+"""The tensor graph evaluated with NumPy: the reference of graphs and of compiled kernels. It is written from the
+comments of `compiler/graph/nodes.py`.
 
-f16, bf16 and float8 nodes are f32 arithmetic rounded once a node; f32 transcendentals and sums are taken in f64 and
-rounded, so that the judge is nearer to the truth than what it judges. Values are immutable here: AFTER makes a changed
-copy, nothing is ever written in place.
+f16, bf16 and float8 nodes use f32 arithmetic and round once for each node. f32 transcendentals and sums are computed in
+f64 and rounded, so that the reference is more exact than the results it is compared with. Values are immutable here:
+AFTER makes a changed copy, and nothing is written in place.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def numpy_dtype(dtype):
 
 
 def evaluate(nodes, sizes=None, *, changed=None):
-    """Return the arrays of `nodes`, for values of the symbolic sizes by name; `changed` makes another value of each
-    node's.
+    """Return the arrays of `nodes`, for the given values of the symbolic sizes by name. `changed` replaces the value of
+    each node.
     """
     sizes = sizes or {}
     values, left = {}, {}
@@ -53,7 +53,7 @@ def evaluate(nodes, sizes=None, *, changed=None):
 
 
 class NumpyEvaluator:
-    """What `ringup.compiler.tensor.realize` asks for, with nothing but NumPy underneath."""
+    """The evaluator that `ringup.compiler.tensor.realize` needs, with NumPy alone."""
 
     def __init__(self):
         self.calls = []
@@ -88,7 +88,7 @@ def unary(op, x, dtype):
         return np.logical_not(x) if dtype.kind == "bool" else np.invert(x)
     if not dtype.is_float:
         return np.asarray(x if dtype.kind in ("bool", "uint") and op is Op.ABS else INTEGER_UNARY[op](x)).astype(kind)
-    # f32 of f64: rounded once, exact for all but the transcendental
+    # f32 computed in f64: rounded once, and exact except for transcendentals.
     wide = x.astype(np.float64 if dtype.bits >= 32 else np.float32)
     return np.asarray(FLOAT_UNARY[op](wide)).astype(kind)
 
@@ -201,8 +201,8 @@ INTEGER_BINARY = {
 
 
 def cast(x, kind):
-    """Return `x` as `kind`: nearest even for floats, cut off and saturated for integers with NaN as 0, `x != 0` for
-    bool.
+    """Return `x` as `kind`. Floats round to nearest even. Integers are cut off and saturated, with NaN as 0. bool is `x
+    != 0`.
     """
     from_float = x.dtype.kind == "f" or x.dtype in NUMPY.values()
     if kind == np.bool_:
@@ -223,8 +223,8 @@ def cast(x, kind):
 
 
 def _odd_f32(x):
-    """Return f32 rounded to odd, so that a second rounding to a narrower type is as if there were only one."""
-    # keep what f64 would lose as a sticky bit
+    """Return f32 rounded to odd. A second rounding to a narrower type then has the effect of a single rounding."""
+    # Keep what f64 would lose as a sticky bit.
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         half = x >> 11 << 11
         wide = np.where(
@@ -253,7 +253,7 @@ REDUCERS = {
 
 
 def reduce(op, axes, x, dtype):
-    """Return `x` folded along `axes`, which become 1."""
+    """Return `x` reduced along `axes`, which become 1."""
     kind, (function, start) = numpy_dtype(dtype), REDUCERS[op]
     if dtype.kind == "bool":
         function = {Op.ADD: np.logical_or, Op.MUL: np.logical_and}.get(op, function)
@@ -270,7 +270,9 @@ def reduce(op, axes, x, dtype):
 
 
 def scan(node, sources, shape, _sizes):
-    """Return what comes out of folding element by element, each stretch and each run of equal keys afresh."""
+    """Return the running results of folding element by element. Each stretch and each run of equal keys
+    starts afresh.
+    """
     (op, axis, stretch), kind = node.arg, numpy_dtype(node.dtype)
     function = REDUCERS[op][0]
     if node.dtype.kind == "bool":
@@ -328,7 +330,7 @@ def scatter(node, sources, _shape, _sizes):
 
 def buffer(node, _sources, shape, _sizes):
     kind, data = numpy_dtype(node.dtype), node.arg.data
-    # memory nobody has written: what lies there is no value to count on
+    # Memory that was never written: its contents are undefined.
     if data is None:
         return (
             np.full(int(np.prod(shape, dtype=np.int64)) * kind.itemsize, 0x55 if kind != np.bool_ else 1, np.uint8)
@@ -340,7 +342,7 @@ def buffer(node, _sources, shape, _sizes):
 
 
 def after(node, sources, shape, _sizes):
-    """Return the buffer with the stores done; a STORE's value is its places (flat) and what goes there."""
+    """Return the buffer with the stores done. A STORE's value is its flat places and the values for them."""
     made = np.array(sources[0]).reshape(-1)
     for places, value in sources[1:]:
         made[places.reshape(-1)] = value.reshape(-1)

@@ -1,5 +1,5 @@
-"""An evaluator of tensors on the virtual cores alone, without card or driver: each launch of a compiled graph by the
-workbench.
+"""An evaluator of tensors on the virtual cores, without a card or a driver: the workbench runs each launch of a
+compiled graph.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""How our driver's bring-up goes beside that of Linux's amdgpu: the same card's log of both, cut into steps, compared
-by order and by value.
+"""Compares our driver's bring-up with that of Linux's amdgpu: both logs of the same card are cut into steps and
+compared by order and by value.
 
-The kernel's log is `test/data/amdgpu-ladder/rung_*.log`; `order.toml` beside it names the steps, from amdgpu's source,
-and says why our driver differs where it does. Run as a program it prints what the tables do not explain; with `--page`
-it writes the tables into docs/amdgpu-ladder.md.
+The kernel's log is `test/data/amdgpu-ladder/rung_*.log`. `order.toml` beside it names the steps, from amdgpu's source,
+and says why our driver differs. Run as a program, this prints what the tables do not explain. With `--page` it writes
+the tables into docs/amdgpu-ladder.md.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _CARRIERS = (  # what they carry is compared instead
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a bring-up does. `does` matches the text of the access that it is told by. `moves`: where it
-    stands does not matter.
+    """A step of a bring-up. `does` matches the text of the access that identifies it. `moves` means that its place does
+    not matter.
     """
 
     name: str
@@ -56,19 +56,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """`order.toml`. Names and registers are patterns as of shells, several joined by semicolons; every row ends with
-    its reason.
+    """The contents of `order.toml`. Names and registers are shell patterns, several of them joined by semicolons. Every
+    row ends with its reason.
     """
 
     steps: tuple[Step, ...]
     missing: tuple[tuple[str, str], ...]  # steps that only the kernel has
     added: tuple[tuple[str, str], ...]  # steps that only we have
-    swapped: tuple[tuple[str, str, str], ...]  # the kernel does the first before the second, we behind it
+    swapped: tuple[tuple[str, str, str], ...]  # the kernel does the first before the second, we do it after
     values: tuple[tuple[str, str], ...]  # registers that both write, with other values
     unwritten: tuple[tuple[str, str], ...]  # registers that only the kernel writes
     written: tuple[tuple[str, str], ...]  # registers that only we write
     unpushed: tuple[tuple[str, str], ...]  # reads for order alone that only the kernel has
-    pushed: tuple[tuple[str, str], ...]  # those that only we have
+    pushed: tuple[tuple[str, str], ...]  # reads for order alone that only we have
 
 
 def tables(path: Path = DATA / "order.toml") -> Tables:
@@ -84,15 +84,16 @@ def tables(path: Path = DATA / "order.toml") -> Tables:
 
 @dataclass(slots=True)
 class Bringup:
-    """One side. `acts`: every event as text, with banked and indirect registers by their own names."""
+    """One side of the comparison. `acts`: every event as text, with banked and indirect registers under their own
+    names.
+    """
 
     acts: list[str] = field(default_factory=list)
-    writes: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # values by register, one after another, repeats left out
+    # Values by register, in order, without repeats.
+    writes: dict[str, list[int]] = field(default_factory=dict)
 
     def write(self, name: str, value: int) -> None:
-        """Note a value of a register, of a message's argument, or a type of firmware."""
+        """Record a value of a register, of a message's argument, or a type of firmware."""
         values = self.writes.setdefault(name, [])
         if not values or values[-1] != value:
             values.append(value)
@@ -100,9 +101,9 @@ class Bringup:
     def pushes(self) -> set[str]:
         """Return the reads that push posted writes, by their place.
 
-        A register that is read right behind its own write, and is not written again as the second half of an update, is
-        one; its place is that write. So is the memory size behind a flush of the host data path, ahead of whatever
-        comes next.
+        One kind reads a register right after its own write, where no write of the same register follows as the second
+        half of an update; its place is that write. The other kind reads the memory size after a flush of the host data
+        path; its place is the access that follows.
         """
         accesses = [found.groups() for act in self.acts if (found := _REGISTER.fullmatch(act))]
         found = set()
@@ -116,12 +117,12 @@ class Bringup:
         return found
 
     def place(self, step: Step) -> int | None:
-        """Return where a step stands, None where it is not done."""
+        """Return the position of a step, or None where it is missing."""
         return next((at for at, act in enumerate(self.acts) if step.does.match(act)), None)
 
 
 def bringup(entries: Iterable[Entry]) -> Bringup:
-    """Make acts of the entries of a log."""
+    """Turn the entries of a log into acts."""
     found, select, index = Bringup(), 0, 0
     for entry in entries:
         access = _ACCESS.fullmatch(entry.text) if entry.kind in ("read", "write") else None
@@ -157,7 +158,7 @@ def kernel(folder: Path = DATA) -> Bringup:
 
 
 def ours() -> Bringup:
-    """Start a virtual card with our driver, as large as the kernel's."""
+    """Start a virtual card with our driver; the card is as large as the kernel's."""
     radeon, stream = virtual("navi31"), io.StringIO(f"{HEAD}\n")
     stream.seek(0, io.SEEK_END)
     log = AccessLog(stream)
@@ -171,7 +172,7 @@ def ours() -> Bringup:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something the two do not share: `kind` is the name of the table that must explain it, `names` what its row must
+    """A difference between the two. `kind` is the name of the table that must explain it, `names` what its row must
     match.
     """
 
@@ -230,9 +231,10 @@ def explains(row: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def unexplained(known: Tables, found: Sequence[Difference]) -> tuple[list[Difference], list[str]]:
-    """Return the differences without a row, and what the tables need not say.
+    """Return the differences without a row, and the rows and patterns that are not needed.
 
-    A row is needed that alone explains a difference, a pattern that matches in one which its row explains.
+    A row is needed if it alone explains a difference. A pattern is needed if it matches in a difference that its row
+    explains.
     """
     open_ones: list[Difference] = []
     needed: set[tuple[str, ...]] = set()
@@ -291,7 +293,7 @@ def _table(kind: str, known: Tables) -> str:
 
 
 def paged(text: str, known: Tables) -> str:
-    """Return the page with the tables as they are now."""
+    """Return the page with the current tables."""
     for kind in HEADINGS:
         begin, end = BEGIN.format(kind), END.format(kind)
         before, rest = text.split(begin, 1)
@@ -301,7 +303,7 @@ def paged(text: str, known: Tables) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what is not explained, or write the page."""
+    """Print the unexplained differences, or write the page."""
     known = tables()
     if "--page" in arguments:
         PAGE.write_text(paged(PAGE.read_text(encoding="utf-8"), known), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Random chains of assignments through overlapping views, with NumPy's memory beside: `check(seed)`.
+"""Random chains of assignments through overlapping views, compared with NumPy's memory: `check(seed)`.
 
-A view shows what was there when it was taken, or last written through; what is written through it lands in the tensor
-it is a view of.
+A view shows the values of the time when it was taken or last written through. A write through it goes to the tensor
+that it is a view of.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ KINDS = ("float32", "int32", "float64", "int8", "float16")
 
 
 class Held:
-    """A tensor, the values it shows, and where these lie in the tensor that it is a view of (None: it is none)."""
+    """A tensor, the values it shows, and their places in the tensor that it is a view of (None: it is no view)."""
 
     def __init__(self, tensor, values, places=None, viewed=None):
         self.tensor, self.values, self.viewed = tensor, np.array(values), viewed
         self.places = np.arange(self.values.size).reshape(self.values.shape) if places is None else np.array(places)
 
     def put(self, key, value):
-        """Write through it."""
+        """Write through the view."""
         memory = (self.viewed or self).values
         at = self.places[key]
         memory.reshape(-1)[at.reshape(-1)] = np.broadcast_to(value, at.shape).reshape(-1)
@@ -32,7 +32,7 @@ class Held:
 
 
 class Maker:
-    """One chain in the making."""
+    """One chain under construction."""
 
     def __init__(self, seed):
         self.random, self.numpy = random.Random(seed), np.random.default_rng(seed)
@@ -71,7 +71,7 @@ class Maker:
             self.tensors.append(Held(made, step(values), step(one.places), one.viewed or one))
 
     def key(self, shape):
-        """Return a part: numbers, slices of any step, or places in a list."""
+        """Return a part: numbers, slices of any step, or a list of places."""
         choose = self.random
         if choose.random() < 0.2:
             return ([choose.randrange(-shape[0], shape[0]) for _ in range(choose.randint(1, 4))],)
@@ -83,7 +83,7 @@ class Maker:
         return tuple(found)
 
     def write(self, one):
-        """Write new values, a number, what lies in the same memory the other way round, or another tensor's values."""
+        """Write new values, a number, the part's own values in reverse, or another tensor's values."""
         if not one.values.ndim:
             return
         key = self.key(one.values.shape)
@@ -102,7 +102,7 @@ class Maker:
             if other is None:
                 return
             tensor, value = other.tensor * 2, other.values * np.array(2, self.kind)
-        # of places that come twice the last one counts, in NumPy too
+        # Where a place occurs twice, the last one counts, in NumPy too.
         if isinstance(key[0], list):
             value = np.array(np.broadcast_to(value, part.shape))
         one.tensor[key] = tensor
@@ -121,7 +121,7 @@ class Maker:
         one.put(..., value)
 
     def snap(self, one):
-        """Make a value of it, which later assignments must not change; or another tensor of the same value."""
+        """Take a value of it that later assignments must not change, or make another tensor of the same value."""
         if self.random.random() < 0.3:
             self.snaps.append((one.tensor.clone(), np.array(one.values)))
         else:
@@ -140,7 +140,7 @@ class Maker:
 
 
 def check(seed):
-    """Play the chain of that seed and compare all there is. Raises AssertionError for what is wrong."""
+    """Run the chain of that seed and compare all values. Raises AssertionError for what is wrong."""
     maker = Maker(seed)
     with np.errstate(over="ignore"):
         for _ in range(maker.random.randint(3, 16)):

@@ -1,7 +1,7 @@
-"""Random attentions through the Tensor API, with NumPy in f64 beside: `random_attention(seed)`.
+"""Random attentions through the Tensor API, compared with NumPy in f64: `random_attention(seed)`.
 
-Heads that share keys, masks and biases of any broadcast, causal from any start, sizes known when it runs, views of
-wider memory in any layout, and something done with the result.
+Heads that share keys, masks and biases of any broadcast, causal from any start, sizes known only at run time, views of
+wider memory in any layout, and an operation on the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAYOUTS = {  # of memory, as axes of (batch, heads, place, width)
 
 @dataclass
 class Attention:
-    """A tensor, the sizes to compute it for, what it is then, and the tolerance of its elements."""
+    """A tensor, the sizes to compute it for, its expected values, and the tolerance of its elements."""
 
     tensor: Tensor
     sizes: dict[str, int]
@@ -32,7 +32,7 @@ class Attention:
 
 
 class Maker:
-    """One attention in the making: what is drawn is noted in `trail`."""
+    """One attention under construction: `trail` records the choices."""
 
     def __init__(self, seed):
         self.random, self.numpy = random.Random(seed), np.random.default_rng(seed)
@@ -46,7 +46,7 @@ class Maker:
         return found
 
     def lying(self, name, array):
-        """Return an array as a view of memory: a part of a wider one, its axes in another order."""
+        """Return an array as a view of memory: a part of a wider one, with its axes in another order."""
         around = [
             (self.choice(f"{name} before", 0, 0, 0, 1), self.choice(f"{name} behind", 0, 0, 0, 3)) for _ in array.shape
         ]
@@ -89,8 +89,8 @@ def random_attention(seed):
 
 
 def _cut(make, arrays, tensors):
-    """Return the first some queries and keys of arrays and tensors, as many as sizes say: queries at the end of the
-    keys, or as many as keys.
+    """Cut arrays and tensors to the first queries and keys, as many as random sizes say. In a decoder, earlier keys
+    come before those of the queries. Otherwise there are as many keys as queries.
     """
     q, k, v = arrays
     count = Size("count", 1, q.shape[2])
@@ -111,7 +111,7 @@ def _cut(make, arrays, tensors):
 
 
 def _mask(make, shape):
-    """Return which keys are seen (None: all), what is added to logits, and the mask that says so."""
+    """Return which keys are seen (None: all), what is added to logits, and the mask that expresses it."""
     what = make.choice("mask", "none", "none", "seen", "added")
     if what == "none":
         return None, 0.0, None
@@ -124,13 +124,13 @@ def _mask(make, shape):
 
 
 def _followed(make, tensor, wanted):
-    """Return a result and what is done with it."""
+    """Return a result and an operation on it."""
     what = make.choice("then", "nothing", "nothing", "relu", "cast", "merged", "added")
     if what == "relu":
         return tensor.relu(), np.maximum(wanted, 0)
     if what == "cast":
         return tensor.cast("float32") * 2, wanted * 2
-    # heads beside each other, as the next layer wants them
+    # Heads side by side, as the next layer needs them.
     if what == "merged":
         batch, heads, queries, wide = wanted.shape
         merged = wanted.transpose(0, 2, 1, 3).reshape(batch, queries, heads * wide)

@@ -1,7 +1,7 @@
-"""Random graphs of 5 to 40 operations through the Tensor API, with NumPy doing the same beside: `random_graph(seed)`.
+"""Random graphs of 5 to 40 operations through the Tensor API, and the same in NumPy: `random_graph(seed)`.
 
-Values are kept small so that results stay comparable; the tolerance returned is relative to the greatest magnitude met
-on the way.
+Values stay small so that results are comparable. The returned tolerance is relative to the greatest magnitude that
+occurs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INTS = ("int32", "int32", "int64", "int8", "uint8", "int16", "uint16")
 
 @dataclass
 class Pair:
-    """A tensor and NumPy's array of the same value; `error` bounds how far apart rounding may have driven them."""
+    """A tensor and NumPy's array of the same value. `error` bounds how far rounding may have moved them apart."""
 
     tensor: Tensor
     array: np.ndarray
@@ -36,7 +36,7 @@ class Pair:
 
 
 class Maker:
-    """One random graph in the making."""
+    """One random graph under construction."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -64,7 +64,7 @@ class Maker:
         return pair
 
     def step(self):
-        """Put one more operation on a random value."""
+        """Apply one more operation to a random value."""
         x = self.random.choice(self.pairs[-3:])
         names = [*MOVES, *(FLOAT_STEPS if x.kind in ULP else INT_STEPS), *BOTH]
         name = self.random.choice(names)
@@ -175,7 +175,7 @@ def multiplied(maker, x):
 
 def chosen(maker, x):
     other = maker.leaf(x.array.shape, x.kind)
-    # a condition that rounding cannot turn
+    # rounding cannot change this condition
     if x.kind in ULP:
         where = other.array > 0.25
         return Pair((other.tensor > 0.25).where(x.tensor, other.tensor), np.where(where, x.array, other.array), x.error)
@@ -272,7 +272,7 @@ def ordered(maker, x):
 
 
 def placed(maker, x):
-    """Take the places of elements in order; of floats only where rounding cannot change it."""
+    """Take the places of elements in order; for floats only where rounding cannot change it."""
     if not x.array.ndim or x.error:
         return None
     axis = maker.random.randrange(x.array.ndim)
@@ -280,7 +280,9 @@ def placed(maker, x):
 
 
 def put(maker, x):
-    """Put values at places along an axis, some of them outside: the last one stays, or the greatest."""
+    """Put values at places along an axis, some of them outside. For repeated places the last value counts, or the
+    greatest.
+    """
     if not x.array.ndim:
         return None
     axis, count = maker.random.randrange(x.array.ndim), maker.random.randint(1, 12)
@@ -343,8 +345,8 @@ INT_STEPS = {"bits": bits, "divide": divided, "shift": shifted, "argmax": counte
 
 
 def random_graph(seed):
-    """Return (tensor, NumPy's array of what it should be, absolute tolerance) of the random graph of that seed; 0 for
-    integers.
+    """Return (tensor, NumPy's array of its expected value, absolute tolerance) of the random graph of that seed. The
+    tolerance is 0 for integers.
     """
     with np.errstate(over="ignore"):
         maker = Maker(seed)

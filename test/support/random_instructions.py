@@ -1,4 +1,4 @@
-"""Random instructions of every form: operands that its slots can hold, modifiers in their ranges."""
+"""Random instructions of every form, with operands that their slots accept and modifiers within their ranges."""
 
 from ringup.compiler.isa.amd import NULL, OFF, Literal, a, abs_, lit, neg, s, special, ttmp, v
 from ringup.compiler.isa.amd.encoding import memory_forms as memory
@@ -17,7 +17,7 @@ class Maker:
         self.limits = machine.limits
 
     def modifiers(self, form):
-        """Return random modifiers of a form; those an instruction cannot go without are there."""
+        """Return random modifiers of a form, including those that the instruction requires."""
         found = {}
         needed = {name for name, _ in form.needs}
         for name, modifier in form.modifiers.items():
@@ -102,7 +102,7 @@ class Maker:
         return None
 
     def operand(self, form, slot, count):
-        """Return a random operand that a slot can hold."""
+        """Return a random operand that a slot accepts."""
         pick = self.random
         if slot.codec == "implied":
             plain = slot.text.removesuffix("_lo")
@@ -138,7 +138,7 @@ class Maker:
             return self.marked(slot, register)
 
     def marked(self, slot, operand):
-        """Put a sign or an absolute value around an operand where its slot has the bits."""
+        """Add a sign or an absolute value to an operand where its slot has the bits."""
         if isinstance(operand, int) and not isinstance(operand, bool):
             return operand
         if slot.abs_bit >= 0 and self.random.random() < 0.3:

@@ -1,8 +1,8 @@
 """Random functions of machine IR by seed: arithmetic of several types, uniform and varying, with loops, conditions,
 loads, exchanges.
 
-Only operations whose results are exact are used, floats are kept free of NaN where bits would show, and stores go to
-places of their own, so that memory afterwards is the same to the bit on anything that obeys `ir.py`.
+Only operations with exact results are used. Floats are kept free of NaN where bits would show, and each store goes to
+its own place. So every implementation that obeys `ir.py` leaves the same bits in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CONSTANTS = (
 
 
 class Maker:
-    """One random function. `pool` holds the values in reach by type."""
+    """One random function. `pool` holds the available values by type."""
 
     def __init__(self, seed: int) -> None:
         r = self.r = random.Random(seed)
@@ -69,7 +69,7 @@ class Maker:
         self.at = b.add(b.mul(self.group_id, group), self.thread)
         self.pool: dict[Type, list[Value]] = {one: [] for one in (I1, I16, I32, I64, F16, F32, F64)}
         self.slot = self.depth = 0
-        # no condition that varies by lane around
+        # inside no condition that varies by lane
         self.uniform_flow = True
         for one in (self.thread, self.group_id, self.at, b.param(3), b.op("lane_id", I32), b.op("wave_id", I32)):
             self.pool[I32].append(one)
@@ -79,7 +79,7 @@ class Maker:
             self.load()
 
     def pick(self, kind: Type) -> Value:
-        """Return a value of a type: one of the pool, rather a late one, or a constant."""
+        """Return a value of a type: one of the pool, preferably a recent one, or a constant."""
         r, b, have = self.r, self.b, self.pool[kind]
         if not have or r.random() < 0.15:
             if kind == I1:
@@ -99,7 +99,7 @@ class Maker:
         self.pool[value.type].append(value)
 
     def finite(self, value: Value) -> Value:
-        """Return a float that is no NaN and whose zero has no sign."""
+        """Return a float that is not NaN and whose zero has no sign."""
         b = self.b
         good = b.op("feq", I1, value, value)
         return b.op(
@@ -214,7 +214,7 @@ class Maker:
             self.keep(b.op("select", kind, self.pick(I1), self.pick(kind), self.pick(kind)))
 
     def exchange(self) -> None:
-        """Add an exchange between lanes, which must all run; what absent lanes would give is not looked at."""
+        """Add an exchange between lanes. All lanes must run; what absent lanes would give is ignored."""
         r, b = self.r, self.b
         if not self.uniform_flow or self.b.function.group_size % self.wave_size:
             return
@@ -249,7 +249,7 @@ class Maker:
         self.keep(b.op("lds_load", kind, b.mul(other, 8), *mask, imm=0))
 
     def store(self) -> None:
-        """Store a value to a place of its own."""
+        """Store a value to its own place."""
         r, b = self.r, self.b
         if self.slot == SLOTS:
             return
@@ -260,7 +260,7 @@ class Maker:
         self.slot += 1
 
     def structure(self, budget: int) -> None:
-        """Add a loop or a condition with something inside."""
+        """Add a loop or a condition with operations inside."""
         r, b = self.r, self.b
         kept = {kind: len(have) for kind, have in self.pool.items()}
         flow = self.uniform_flow
@@ -325,7 +325,7 @@ class Maker:
 
 
 def random_function(seed: int, budget: int = 30):
-    """Return (function, arguments, groups): arguments of the same seed are the same."""
+    """Return (function, arguments, groups). The same seed gives the same arguments."""
     maker = Maker(seed)
     maker.some(budget)
     for kind in (I32, F32, I64, F64, F16, I16):

@@ -1,8 +1,8 @@
 """Random small networks through the Tensor API: `random_network(seed)`. Convolutions, norms, pools, attention,
 embeddings, losses, gradients.
 
-A network is built twice, in its own type and in f64 with the same weights, so that NumPy's two answers tell how far
-rounding may drive a third.
+A network is built twice, in its own type and in f64 with the same weights. NumPy's two answers then show how far
+rounding may move a third.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ringup.compiler.tensor import Tensor, gradient
 
 KINDS = ("float32", "float32", "float32", "float16", "bfloat16")
 NUMPY = {"bfloat16": ml_dtypes.bfloat16}
-SHAKES = 3  # times that a network is computed with its sums a little off
-MAX_ELEMENTS = 40_000  # elements of a value on the way: the reference interpreter computes all of this
+SHAKES = 3  # how often a network is computed with its sums slightly off
+# The limit of elements of a value on the way: the reference interpreter computes all of this.
+MAX_ELEMENTS = 40_000
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Builder:
         self.weights, self.trail = [], []
 
     def values(self, *shape, scale=1.0, grow=True):
-        """Return a tensor of random numbers as the network's own type rounds them."""
+        """Return a tensor of random numbers, rounded to the network's own type."""
         array = (self.numpy.standard_normal(shape) * scale).astype(NUMPY.get(self.kind, self.kind))
         made = Tensor(array.astype(np.float64)) if self.exact else Tensor(array)
         if grow:
@@ -52,7 +53,7 @@ class Builder:
         return self.random.choice(options)
 
     def grow(self, x, steps):
-        """Put so many layers behind x, those that its rank allows."""
+        """Add that many layers after x, of those that its rank allows."""
         for _ in range(steps * 3):
             if len(self.trail) >= steps:
                 break
@@ -198,7 +199,7 @@ def _built(seed, kind, *, exact):
 
 
 def random_network(seed):
-    """Return the network of that seed: 2 to 6 layers, half of them with a loss and its gradients by up to three
+    """Return the network of that seed: 2 to 6 layers. Half of the networks have a loss and its gradients by up to three
     weights.
     """
     kind = random.Random(seed ^ 0x5EED).choice(KINDS)
@@ -208,10 +209,12 @@ def random_network(seed):
 
 
 def tolerances(judged, exact, shaken, kind):
-    """Return an absolute tolerance for each output, from how far NumPy in the network's own type is from NumPy in f64.
+    """Return an absolute tolerance for each output, from the distance between NumPy in the network's own type and NumPy
+    in f64.
 
-    `shaken`: the outputs with every sum one unit in its last place off. Where that is what tells, as in the gradient of
-    a norm of a norm, a sum of four such units is right too: NumPy's own distance may be small there by chance.
+    `shaken` holds the outputs with every sum one unit in its last place off. NumPy's own distance may be small by
+    chance, as in the gradient of a norm of a norm. `shaken` then decides: a sum that is four such units off is right
+    too.
     """
     step = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[kind]
     found = []
@@ -229,7 +232,7 @@ def _apart(one, other):
 
 
 def shaken(nodes, seed):
-    """Return the arrays of nodes, every sum in f32 one unit in its last place up or down, by chance."""
+    """Return the arrays of nodes, with every f32 sum one unit in its last place up or down at random."""
     numbers = np.random.default_rng(seed)
 
     def changed(node, made):

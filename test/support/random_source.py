@@ -1,9 +1,9 @@
-"""Random kernels in the C that both machines read: what they compute is defined, though not every variable has a value
-on every path.
+"""Random kernels in the C that both machines read. What they compute is defined, although not every variable has a
+value on every path.
 
-`Source(seed).text` has kernels over two arrays of u32: loops whose length only the data knows, arrays in registers or
-in memory by an index, switches, early ends, calls, values that are made on some paths and read on those alone, and LDS
-that a whole group fills.
+`Source(seed).text` has kernels over two arrays of u32: loops whose length depends on data, arrays in registers or in
+memory by an index, switches, early ends, calls, values that are made and read on some paths only, and LDS that a whole
+group fills.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ DEEPEST = 2  # statements within statements
 TRIPS = ("n / 16", "b[i] % 11", "(b[i] ^ a[i]) % 7", "5", "n % 9 + 2")
 TYPES = ("u32", "u32", "u32", "u64", "u16", "u8")
 
-# Clang 19 divides in 24-bit floats where both numbers start with nine equal bits, and takes ones for zeros there:
-# 0xFFFFFFFF % 3 as x >> 31 % 3 is wrong (llvm/llvm-project#119325 mends it in LLVM 20). It knows no bit of these.
+# Clang 19 divides in 24-bit floats where both numbers start with nine equal bits, and mistakes ones for zeros there:
+# 0xFFFFFFFF % 3 as x >> 31 % 3 is wrong (llvm/llvm-project#119325 corrects it in LLVM 20). It knows no bit of these.
 PREAMBLE = """#include "common.h"
 #ifdef __AMDGCN__
 #define REGISTER "+v"
@@ -28,7 +28,7 @@ INLINE u32 opaque(u32 x) { __asm__("" : REGISTER(x)); return x; }
 
 
 class Source:
-    """One source file, the same for a seed each time."""
+    """One source file; the same seed gives the same file."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -45,14 +45,14 @@ class Source:
     # expressions ------------------------------------------------------------------------------------------------------
 
     def _term(self) -> str:
-        """Return something that has a value here."""
+        """Return a term that has a value here."""
         choices = [*self.values, *self.values, f"{self.random.choice((0, 1, 2, 7, 31, 255, 0x9E3779B9))}u"]
         if self.kernel:
             choices += [f"a[(u32)({self._pick(*self.values)}) % n]", "i", "n"]
         return self.random.choice(choices)
 
     def _value(self, depth: int = 2) -> str:
-        """Return an expression of unsigned numbers: nothing in it is undefined."""
+        """Return an expression of unsigned numbers without undefined behaviour."""
         if depth == 0 or self.random.random() < 0.2:
             return self._term()
         left, right = self._value(depth - 1), self._value(depth - 1)
@@ -113,7 +113,7 @@ class Source:
         return f"for (u32 {count} = 0; {count} < {trips}; {count}++) {body}"
 
     def _sometimes(self) -> str:
-        """Make a value on some paths, and read it on those alone."""
+        """Make a value on some paths, and read it only on those."""
         name, made = f"m{self._number()}", f"h{self._number()}"
         kind = self._pick(*TYPES)
         write = f"if ({self._condition()}) {{ {name} = {self._value()}; {made} = 1; }}"
@@ -132,7 +132,7 @@ class Source:
         return f"switch (opaque({self._value()}) % {len(cases) + 1}) {{ {' '.join(cases)} }}"
 
     def _array(self, depth: int) -> str:
-        """Fill an array whole, or element by element as far as it goes, and read what is there."""
+        """Fill an array completely, or element by element as far as the loop goes, and read its elements."""
         name, count = f"t{self._number()}", f"c{self._number()}"
         size, kind = self.random.choice((3, 4, 7, 8, 16, 50)), self._pick(*TYPES)
         at, target = f"k{self._number()}", self._pick(*self.variables)
@@ -184,7 +184,7 @@ class Source:
         return f"KERNEL({name}, u32, u32, u32) {{\n{head}\n{body}\nout[i] = v0 ^ v1 * 3 ^ (u32)v2 ^ v3;\n}}"
 
     def _group_kernel(self, name: str) -> str:
-        """A group fills LDS, and takes from one another's places in turns."""
+        """Add a kernel whose group fills LDS, and whose lanes read one another's places in turns."""
         phases = ["EACH(l) one[l] = a[GROUP_ID * GROUP + l]; END"]
         for at in range(self.random.randint(1, 4)):
             to, of = ("two", "one") if at % 2 == 0 else ("one", "two")

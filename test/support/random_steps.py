@@ -1,8 +1,8 @@
 """Random steps that change memory, as optimisers take them: `check(seed)`. NumPy does the same, statement by statement.
 
-Some states of one shape are assigned, whole or in part, from each other at the same places or elsewhere; sums, extremes
-and values on the way are asked for beside them, all in one evaluation. So roots meet that may be one kernel, and roots
-that must not be.
+Some states of one shape are assigned, in whole or in part, from each other at the same places or elsewhere. Sums,
+extremes and intermediate values are requested with them, all in one evaluation. So some roots may share a kernel, and
+others must not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = 7
 
 
 class Steps:
-    """States as tensors and as arrays, and what was asked for of each on the way."""
+    """States as tensors and as arrays, and the values requested between the steps."""
 
     def __init__(self, seed):
         self.random, numbers = random.Random(seed), np.random.default_rng(seed)
@@ -28,7 +28,7 @@ class Steps:
         self.trail = []
 
     def value(self):
-        """Return a value of all of the shape: a state, at its places or at others, with arithmetic on it."""
+        """Return a value of the full shape: a state, at its places or at others, with arithmetic on it."""
         i, j = self.random.randrange(3), self.random.randrange(3)
         x, a = self.tensors[i], self.arrays[i]
         how = self.random.choice(["plain", "plain", "plain", "flipped", "rolled", "mean", "exponential"])
@@ -46,7 +46,7 @@ class Steps:
         return x * 0.5 + y * 0.25, a * np.float32(0.5) + b * np.float32(0.25)
 
     def step(self):
-        """Assign or ask for something."""
+        """Assign or request a value."""
         what = self.random.choice(["assign", "assign", "assign", "part", "value", "sum", "greatest"])
         self.trail.append(what)
         (x, a), i = self.value(), self.random.randrange(3)
@@ -68,8 +68,8 @@ class Steps:
 
 
 def check(seed):
-    """Take the steps of that seed on the device and compare all states and all that was asked for. Raises
-    AssertionError for what is wrong.
+    """Take the steps of that seed on the device, and compare all states and all requested values. Raises AssertionError
+    for what is wrong.
     """
     steps = Steps(seed)
     for one in steps.tensors:

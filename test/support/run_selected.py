@@ -1,4 +1,4 @@
-"""Runs what selection made without the real passes: registers by a plain linear scan, waits after each access, text
+"""Runs the selection's result without the real passes: registers by a plain linear scan, a wait after each access, text
 through llvm-mc.
 """
 
@@ -51,7 +51,7 @@ def _registers(operand):
 
 
 def allocate(code):
-    """Give every register a place: intervals in the order of the text, widened over loops that they reach into."""
+    """Give every register a place: intervals in the order of the text, widened over loops that they overlap."""
     spans, at, loops = {}, 0, []
     starts = {}
     for block in code.blocks:
@@ -88,7 +88,7 @@ def allocate(code):
 
 
 def text_of(code):
-    """Return LLVM's text, registers physical, waits everywhere."""
+    """Return LLVM's text, with physical registers and waits after each access."""
     places = allocate(code)
     facts = target(code.target)
     halves = {}
@@ -108,7 +108,7 @@ def text_of(code):
                 )
             half, modifiers = halves[name], dict(instr.modifiers)
             upper = [0] * len(instr.operands)
-            # where registers have halves it is their names that say which
+            # Where registers have halves, their names say which half.
             if any(half) and "op_sel" in modifiers:
                 *sources, result = modifiers.pop("op_sel")
                 upper = [result, *sources]
@@ -116,7 +116,7 @@ def text_of(code):
                 _spelled(one, places, ("", (".l", ".h")[upper[i]])[i < len(half) and half[i]])
                 for i, one in enumerate(instr.operands)
             ]
-            # it may not stand right behind v_cmpx
+            # it may not directly follow v_cmpx
             if name.startswith("v_permlane") and not code.target.startswith("gfx12"):
                 moved = operands[1].removesuffix(".l")
                 lines.append(f"  v_mov_b32 {moved}, {moved}")
@@ -178,7 +178,7 @@ def kernarg(function, arguments):
 
 
 def run(engine, machine_code, code, function, arguments, groups=(1, 1, 1), places=None, strict=True):
-    """Run machine code of the plain allocation; arrays among the arguments hold what it stored."""
+    """Run machine code of the plain allocation. Arrays among the arguments receive what it stored."""
     vgprs = max([places[reg] + reg.count for reg in places if reg.bank == "v"] or [1])
     _launch(
         engine, machine_code, function, arguments, strict, wave_size=code.wave_size, group_size=(code.group_size, 1, 1), group_count=groups,
@@ -187,7 +187,7 @@ def run(engine, machine_code, code, function, arguments, groups=(1, 1, 1), place
 
 
 def run_binary(engine, binary, function, arguments, groups=(1, 1, 1), strict=True):
-    """Run what the whole back end made of a function; arrays among the arguments hold what it stored."""
+    """Run the whole back end's result for a function. Arrays among the arguments receive what it stored."""
     waves = -(-binary.group_size // binary.wave_size) * int(np.prod(groups))
     wave_bytes = -(-binary.scratch_bytes * binary.wave_size // 1024) * 1024
     _launch(

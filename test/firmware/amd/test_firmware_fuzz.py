@@ -1,4 +1,4 @@
-"""Hostile images: 26,000 mutated ones, each read or refused with one error, in bounded time."""
+"""Hostile images: 26,000 mutated ones. Each is read or refused with one error, within a time limit."""
 
 import random
 import struct
@@ -13,8 +13,10 @@ from ringup.firmware.amd.containers import CONTAINERS
 from ringup.firmware.amd.image import parse
 from ringup.firmware.amd.parts import ROWS, boot_parts, ip_parts, trusted_applications
 
-SLOWEST_S = 20  # TIMEOUT: one image takes about 0.1 ms; a loop without a bound never ends
-REAL = (  # one of each header that the distribution has and a card of ours loads, and of the older ones
+# TIMEOUT: one image takes about 0.1 ms; a loop without a bound never ends.
+SLOWEST_S = 20
+# One of each header among the distribution's files that a card of ours loads, and some older headers.
+REAL = (
     *(
         "psp_13_0_0_sos.bin",
         "psp_13_0_6_sos.bin",
@@ -48,14 +50,14 @@ REAL = (  # one of each header that the distribution has and a card of ours load
         "umsch_mm_4_0_0.bin",
     ),
 )
-# headers, lists of packed parts and power tables lie in the first bytes; damage behind them changes nothing
+# Headers, lists of packed parts and power tables are in the first bytes. Damage after them changes nothing.
 HEAD_BYTES = 512
 VALUES = (0, 1, 0x7F, 0xFF, 0x100, 0xFFFF, 0x1_0000, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FF00, 0xFFFF_FFFF)
 
 
 def mutate(blob, chance, reach):
-    """Change up to four fields, cut, extend or join; sometimes the stated size follows, so that damage gets past the
-    first check.
+    """Change up to four fields, cut, extend or join. Sometimes the stated size is adjusted, so that the damage gets
+    past the first check.
     """
     made = bytearray(blob)
     for _ in range(chance.randrange(1, 5)):
@@ -73,8 +75,8 @@ def mutate(blob, chance, reach):
 
 
 def outcome(read, data, *rest):
-    """Read an image; say whether it was taken. Anything but the result or `FirmwareError` fails the test, as does a
-    long time.
+    """Read an image and tell whether it was accepted. The test fails on any error other than `FirmwareError` and on a
+    long run time.
     """
     begin = time.process_time()
     try:
@@ -88,7 +90,7 @@ def outcome(read, data, *rest):
 
 
 def cut_all(data, name, kind):
-    """Parse and cut into every kind of piece; no piece may be longer than the file."""
+    """Parse and cut into every kind of piece. No piece may be longer than the file."""
     image = parse(data, name, kind)
     parts = []
     if kind in ROWS or kind == "sos":
@@ -103,7 +105,7 @@ def cut_all(data, name, kind):
 
 @pytest.mark.parametrize("name", REAL)
 def test_mutations_of_published_files_are_read_or_refused(real, name):
-    """24 files, 500 each."""
+    """24 files, 500 mutations each."""
     blob, chance, taken = real(name), random.Random(name), 0
     kind = parse(blob, name).kind
     for _ in range(500):
@@ -119,7 +121,7 @@ FORMS = [(kind, version) for kind, versions in CONTAINERS.items() for version in
 
 @pytest.mark.parametrize(("kind", "version"), FORMS)
 def test_mutations_of_built_images_are_read_or_refused(kind, version):
-    """48 headers, 150 each."""
+    """48 headers, 150 mutations each."""
     container, chance = CONTAINERS[kind][version], random.Random(f"{kind}{version}")
     names = [cut.name for cut in container.cuts if not cut.inside and cut.name != "hdcp"] or [
         "sos" if kind == "sos" else "asd"
@@ -133,7 +135,7 @@ def test_mutations_of_built_images_are_read_or_refused(kind, version):
 
 
 def test_noise_is_refused():
-    """2,000 of random bytes, half with a size that is right."""
+    """2,000 images of random bytes; half of them state the right size."""
     chance = random.Random(3)
     for kind in ("sos", "rlc", "smu", "ta"):
         for number in range(500):
@@ -144,7 +146,7 @@ def test_noise_is_refused():
 
 
 def resum(made):
-    """Make the sums of a discovery binary right, as far as its tables still lie inside it."""
+    """Correct the checksums of a discovery binary, for those tables that are still inside it."""
     if len(made) < 60:
         return
     for index in range(6):
@@ -155,7 +157,7 @@ def resum(made):
 
 
 def test_mutations_of_a_discovery_binary_are_read_or_refused():
-    """2,000, most with right sums, so that damage reaches the tables."""
+    """2,000 mutations. Most have right checksums, so that the damage reaches the tables."""
     chance = random.Random(5)
     ips = [discovery.Ip(hw_id, 0, (1, 2, 3), (1, 2)) for hw_id in range(1, 40)]
     tables = [build_tables.info_table(facts.GC, (1, 2), {}), build_tables.harvest_table([(12, 1)])]
@@ -174,7 +176,7 @@ def test_mutations_of_a_discovery_binary_are_read_or_refused():
 
 
 def test_mutations_of_a_rom_are_read_or_refused():
-    """2,000, with everything that reads the result."""
+    """2,000 mutations, with every function that reads the result."""
     chance, taken = random.Random(6), 0
     firmware = build_tables.DataTable((3, 4), {"bios_scratch_reg_startaddr": 0x4C})
     rest = {"vram_info": (3, 0), "smu_info": (4, 0), "gfx_info": (3, 0), "umc_info": (4, 0)}
@@ -197,7 +199,7 @@ def test_mutations_of_a_rom_are_read_or_refused():
 
 
 def test_mutations_of_a_table_of_contents_are_read_or_refused():
-    """1,000."""
+    """1,000 mutations."""
     chance = random.Random(7)
     for core in ((11, 0, 0), (12, 0, 0)):
         blob = toc.build_table(tuple({"place.id": number, "load.size": 9} for number in range(1, 30)), core)

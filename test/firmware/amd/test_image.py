@@ -1,4 +1,4 @@
-"""Firmware containers: every published file, and every way in which one can be wrong."""
+"""Firmware containers: every published file, and every way in which a file can be wrong."""
 
 import struct
 
@@ -24,19 +24,19 @@ def patched(data, at, value, form="<I"):
 
 
 def sections_of(kind, version):
-    """Names of sections that such an image may have side by side."""
+    """Return names of sections that such an image may contain together."""
     container = CONTAINERS[kind][version]
     if container.packed:
         first = ["asd", "ras"] if kind == "ta" else ["sys_drv", "sos"]
         return first + [f"{name}_aux" for name in first if version == (2, 1)]
     if (kind, version) == ("ta", (1, 0)):
-        # hdcp begins where xgmi does: a file has one or the other
+        # hdcp starts where xgmi does, so a file has one or the other.
         return ["xgmi", "ras"]
     return [cut.name for cut in container.cuts if not cut.inside] + ["pptable_3", "pptable_77"] * container.tables
 
 
 def test_every_published_file_is_read(firmware_folder):
-    """638 files of the distribution. One is refused: its lists lie over its code, as published (raven2_rlc.bin)."""
+    """638 files of the distribution. One is refused: in the published raven2_rlc.bin, the lists overlap the code."""
     names, refused = sorted(path.name for path in (firmware_folder / "amdgpu").glob("*.bin")), {}
     rules = dict.fromkeys(CRC_RULES, 0)
     for name in names:
@@ -54,12 +54,13 @@ def test_every_published_file_is_read(firmware_folder):
     assert refused == {
         "raven2_rlc.bin": "raven2_rlc.bin: restore_list_cntl begins at byte 13852, inside code, which ends at 17152"
     }
-    assert rules["no known rule"] > len(names) // 10  # why a CRC refuses nothing
+    assert rules["no known rule"] > len(names) // 10  # this is why a wrong CRC is no reason to refuse
 
 
 @pytest.mark.parametrize(
     ("name", "sections"),
-    [  # offsets and sizes in the package of April 2025, from a bring-up in which a kernel sent these very bytes
+    # Offsets and sizes in the package of April 2025. They are from a bring-up in which a kernel sent these very bytes.
+    [
         ("psp_13_0_0_sos.bin", [("sys_drv", 0x100, 0x26790), ("sos", 0x26890, 0x18380), ("toc", 0x3EC10, 0x900),
                                 ("kdb", 0x3F510, 0x1700), ("spl", 0x40C10, 0x2A0), ("rl", 0x40EB0, 0x960)]),
         ("sdma_6_0_0.bin", [("ctx", 0x100, 0x4400), ("ctl", 0x4500, 0x4200), ("ctx_jump_table", 0x4100, 0x200)]),
@@ -119,7 +120,7 @@ def test_no_image_may_end_early_or_late(kind, version):
     for size in (*range(64), len(blob) // 2, len(blob) - 1):
         with pytest.raises(FirmwareError, match=r"^made\.bin: "):
             parse(blob[:size], "made.bin", kind)
-        # also where the size in the header is the cut one's
+        # The size in the header may also be that of the cut image.
         with pytest.raises(FirmwareError, match=r"^made\.bin: "):
             parse(patched(blob[:size], 0, size) if size > 3 else blob[:size], "made.bin", kind)
     with pytest.raises(FirmwareError, match=f"says {len(blob)} bytes, the image has {len(blob) + 1}"):
@@ -128,14 +129,14 @@ def test_no_image_may_end_early_or_late(kind, version):
 
 @pytest.mark.parametrize(
     ("at", "value", "form", "message"),
-    [  # byte of gfx_firmware_header_v2_0, what it becomes
+    [  # byte of gfx_firmware_header_v2_0, its new value
         (0, 1, "<I", "the header at byte 0 says 1 bytes, the image has 352"),
         (8, 7, "<H", "byte 8 says header version 7.0; mec images have 1.0, 2.0"),
         (10, 9, "<H", "byte 8 says header version 2.9"),
         (24, 0, "<I", "code begins at byte 0, inside the header of 60 bytes"),
         (24, 59, "<I", "code begins at byte 59, inside the header"),
         (24, 0xFFFF_FFFF, "<I", "code ends at byte 4294967359, the image at 352"),
-        (36, 97, "<I", "code ends at byte 353, the image at 352"),  # before the overlap is looked at
+        (36, 97, "<I", "code ends at byte 353, the image at 352"),  # checked before the overlap
         (36, 65, "<I", "data begins at byte 320, inside code, which ends at 321"),
         (44, 33, "<I", "data ends at byte 353, the image at 352"),
         (48, 319, "<I", "data begins at byte 319, inside code, which ends at 320"),
@@ -161,7 +162,7 @@ def test_an_empty_section_may_point_anywhere():
     ("count", "message"), [(26, "counts 26 packed parts"), (0xFFFF_FFFF, "at most 25"), (25, "packed part 21")]
 )
 def test_a_list_of_packed_parts_is_bounded(count, message):
-    """UCODE_MAX_PSP_PACKAGING is 26; a count below it that the file has no room for ends where the file does."""
+    """UCODE_MAX_PSP_PACKAGING is 26. A smaller count that exceeds the file is cut at the end of the file."""
     blob = build.image("sos", (2, 0), {"sys_drv": bytes(64), "sos": bytes(64)})
     with pytest.raises(FirmwareError, match=message):
         parse(patched(blob, 32, count), "psp_13_0_0_sos.bin")
@@ -174,7 +175,7 @@ def test_a_second_set_beyond_the_list_is_refused():
 
 
 def test_a_part_that_is_listed_twice_is_refused():
-    """The kernel would take the last, silently; no published file does so."""
+    """The kernel would silently take the last one. No published file lists a part twice."""
     blob = build.image("sos", (2, 0), {"sys_drv": bytes(16), "sos": bytes(16)})
     with pytest.raises(FirmwareError, match="byte 52 lists a second sys_drv"):
         # psp_fw_bin_desc.fw_type of the second
@@ -183,7 +184,7 @@ def test_a_part_that_is_listed_twice_is_refused():
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 17), (16, 1), (15, 2)])
 def test_a_jump_table_lies_inside_its_code(offset, size):
-    """In dwords of a code of 16."""
+    """Offsets and sizes in dwords; the code has 16."""
     blob = build.image("mec", (1, 0), {"code": bytes(64)}, fields={"jt_offset": offset, "jt_size": size})
     with pytest.raises(FirmwareError, match=r"jump_table.*(is outside the code of the image|the image at 320)"):
         parse(blob, "gc_11_0_1_mec.bin")

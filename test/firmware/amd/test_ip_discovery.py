@@ -1,4 +1,4 @@
-"""The discovery binary: what a card's own list says, and damage that must be told."""
+"""The discovery binary: what a card's own list contains, and damage that must be reported."""
 
 import re
 import struct
@@ -21,7 +21,7 @@ IPS = (
 
 
 def table(index):
-    """One of each table, version 1."""
+    """Return a binary with one of each table, version 1."""
     rows = {
         facts.GC: build_tables.info_table(facts.GC, (1, 2), {"gc_num_se": 6}),
         facts.HARVEST_INFO: build_tables.harvest_table([(VCN, 1), (UMC, 5)]),
@@ -36,7 +36,7 @@ FULL = tuple(map(table, (facts.GC, facts.HARVEST_INFO, facts.VCN_INFO, facts.MAL
 
 
 def patched(blob, at, value, form="<H", *, whole=True):
-    """Change a field, and the sum over the whole binary unless that is to be wrong too."""
+    """Change a field. Also correct the checksum of the whole binary, unless it is to be wrong too."""
     made = bytearray(blob)
     struct.pack_into(form, made, at, value)
     if whole:
@@ -64,7 +64,7 @@ def test_a_card_is_read_as_its_memory_shows_it(chip, version, units):
     assert core.bases[:2] == (0x1260, 0xA000)
     info = found.require("gc")
     assert (info["gc_num_se"], info["gc_num_wgp0_per_sa"], info["gc_num_sa_per_se"]) == units
-    # tables that such a card may lack
+    # Such a card may lack these tables.
     assert set(found.reasons) <= {"vcn", "nps"}
 
 
@@ -92,7 +92,7 @@ def test_a_damaged_harvest_table_is_never_taken_for_a_whole_card():
 
 
 def test_bits_of_a_video_cores_revision_are_no_version():
-    """amdgpu_discovery.c: bits 7:6 of a VCN's revision tell what is fused off."""
+    """amdgpu_discovery.c: bits 7:6 of a VCN's revision say what is fused off."""
     blob = build_tables.discovery_binary([[Ip(VCN, 0, (4, 0, 2), (1,), fused=0x40), Ip(SDMA0, 0, (6, 0, 0x42), ())]])
     video, copy = parse(blob).ips
     assert (video.version, video.fused) == ((4, 0, 2), 0x40)
@@ -198,7 +198,8 @@ def test_a_damaged_list_of_blocks_is_an_error_that_names_the_byte(damage, messag
 
 @pytest.mark.parametrize(
     ("at", "value", "message"),
-    [  # byte in the list of blocks, whose sums are made right again
+    # Bytes in the list of blocks. The test corrects the checksums.
+    [
         (4, 0, "says version 0 of the list of blocks"),
         (4, 5, "says version 5 of the list of blocks"),
         (12, 17, "counts 17 dies"),

@@ -1,4 +1,4 @@
-"""Descriptions are what the C structs are: judged by the structs' own views, which a C compiler has judged."""
+"""Our descriptions of C structs agree with views of the structs themselves, which a C compiler has checked."""
 
 import random
 import re
@@ -22,7 +22,9 @@ TABLES = [struct for revisions in vbios.DECODED.values() for struct in revisions
 
 
 def leaves(struct, data):
-    """Every value of a struct by its path, read through its own view; what a later version begins with is flattened."""
+    """Return every value of a struct by its path, read through its own view. The part that a later version starts with
+    is flattened.
+    """
     view, found = struct.view(bytearray(data)), {}
     for path in struct.leaves():
         value = view

@@ -1,4 +1,4 @@
-"""Names of files: those that amdgpu's MODULE_FIRMWARE lines and requests spell."""
+"""Names of firmware files, compared with amdgpu's MODULE_FIRMWARE lines and requests."""
 
 import re
 
@@ -17,7 +17,7 @@ def names(chip, **pci):
 
 
 def test_a_navi31_takes_the_files_that_a_kernel_asked_for():
-    """Requests seen in a bring-up of amdgpu.ko 6.12, video left out."""
+    """Requests that amdgpu.ko 6.12 made in a bring-up, without those for video."""
     assert names("navi31") == {
         "sos": "amdgpu/psp_13_0_0_sos.bin",
         "ta": "amdgpu/psp_13_0_0_ta.bin",
@@ -34,7 +34,7 @@ def test_a_navi31_takes_the_files_that_a_kernel_asked_for():
 
 
 def test_a_kicker_card_has_five_files_of_its_own():
-    """amdgpu_ucode.c: device 0x744b revision 0. Those with a name of their own: psp_v13_0.c, imu_v11_0.c, gfx_v11_0.c,
+    """amdgpu_ucode.c: device 0x744b revision 0. Files with a name of their own: psp_v13_0.c, imu_v11_0.c, gfx_v11_0.c,
     smu_v13_0.c.
     """
     own = {kind for kind, name in names("navi31", pci_device=0x744B).items() if "_kicker" in name}

@@ -1,5 +1,5 @@
-"""What the security processor is given, against slices measured while a kernel brought a navi31 up with the same
-files.
+"""The pieces that the security processor loads, compared with slices measured while a kernel started a navi31 with the
+same files.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ from ringup.firmware.amd.needs import CHIPS, needs
 from ringup.firmware.amd.parts import boot_parts, ip_parts, trusted_applications
 from ringup.firmware.store import Store
 
-# psp_gfx_fw_type in the order of LOAD_IP_FW commands of amdgpu.ko on a navi31, SMU (18) put last: it goes first, before
-# the loop
+# psp_gfx_fw_type in the order of LOAD_IP_FW commands of amdgpu.ko on a navi31. SMU (18) is moved to the end: the kernel
+# sends it first, before the loop.
 NAVI31_ORDER = [71, 72, 87, 88, 89, *range(90, 98), 33, 34, 81, 82, 68, 69, 20, 21, 26, 48, 25, 7, 8, 18]
 
 
@@ -91,8 +91,8 @@ def test_graphics_core_12_has_fewer_stacks_and_one_scheduler_image(chip):
 
 
 @pytest.mark.parametrize(
-    # PSP_FW_TYPE_*: 1 sOS 2 system driver 3 key database 4 TOC 5 SPL 6 register list 7.. drivers, in the published
-    # files
+    # PSP_FW_TYPE_* in the published files: 1 sOS, 2 system driver, 3 key database, 4 TOC, 5 SPL, 6 register list, 7 and
+    # above drivers.
     ("name", "kinds"),
     [("navi31", {1, 2, 3, 4, 5, 6}), ("navi32", {1, 2, 3, 4, 6, 7, 8, 9, 10}), ("navi33", {1, 2, 3, 4, 5}),
      ("navi44", {1, 2, 3, 4, 5, 7, 8, 9, 11}), ("navi48", set(range(1, 12)))],
@@ -112,14 +112,14 @@ def test_the_boot_loaders_parts_are_slices_of_the_file(chip, real):
 
 
 def test_an_older_secure_os_is_cut_by_its_header(real):
-    """psp_firmware_header_v1_3 of aldebaran: the system driver is what precedes the secure OS; a second pair stands
-    apart.
+    """psp_firmware_header_v1_3 of aldebaran: the system driver comes before the secure OS; a second pair is stored
+    separately.
     """
     blob = real("aldebaran_sos.bin")
     first, second = (boot_parts(parse(blob, "aldebaran_sos.bin"), aux=aux) for aux in (False, True))
     assert (first[2].data, first[1].data) == (blob[0x100:0x1E990], blob[0x1E990:0x32DE0])
     assert (second[2].data, second[1].data) == (blob[0x351D0:0x56A60], blob[0x56A60:0x6CEE0])
-    # both use the one key database
+    # Both use the same key database.
     assert first[3].data == second[3].data
 
 

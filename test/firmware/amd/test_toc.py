@@ -8,13 +8,13 @@ from ringup.firmware.amd.image import parse
 
 
 def test_the_published_table_fills_its_buffer(real):
-    """gfx_v12_0.c knows the buffer's size beside the table: RLC_TOC_UMF_SIZE_inM is 23."""
+    """gfx_v12_0.c knows the buffer's size apart from the table: RLC_TOC_UMF_SIZE_inM is 23."""
     image = parse(real("gc_12_0_0_toc.bin"), "gc_12_0_0_toc.bin")
     entries = toc.parse(image.data(image.section("code")), (12, 0, 0))
     assert entries[-1].offset_bytes + entries[-1].size_bytes == 23 << 20
     places = {entry.name: (entry.offset_bytes, entry.size_bytes) for entry in entries}
     assert places["RLC_G_UCODE"] == (0, 0x6000)
-    # the table has a place for itself
+    # The table contains an entry for itself.
     assert places["RLC_TOC"] == (0x6000, image.section("code").size_bytes)
     assert places["RS64_MEC_P3_STACK"] == (0x1540000, 0xC0000)
 

@@ -74,7 +74,7 @@ def test_what_is_built_is_read():
 
 @pytest.mark.parametrize(
     ("table", "revision", "fields", "memory"),
-    [  # amdgpu_atomfirmware_get_vram_info: how each revision says width and vendor
+    [  # amdgpu_atomfirmware_get_vram_info: how each revision encodes width and vendor
         ("vram_info", (3, 0), {"memory_type": 0x70, "channel_num": 20, "vram_module[0].dram_vendor_id": 0x81}, ("GDDR6", 20, 320, 1)),
         ("vram_info", (2, 3), {"vram_module[0].memory_type": 0x60, "vram_module[0].channel_num": 16, "vram_module[0].channel_width": 7,
                                "vram_module[0].vender_rev_id": 0x16}, ("HBM2", 16, 2048, 6)),
@@ -106,7 +106,7 @@ def test_a_table_that_is_missing_or_of_an_unknown_revision_says_so():
 
 
 def test_fields_beyond_a_short_table_are_not_made_up():
-    # up to bootup_vddc_mv at byte 28, which it cuts
+    # The table ends in bootup_vddc_mv, at byte 28.
     found = vbios.parse(rom({"firmwareinfo": DataTable((3, 4), bytes(28))}))
     assert "bios_scratch_reg_startaddr" in found.require("firmwareinfo")
     assert "mc_baseaddr_high" not in found.require("firmwareinfo")
@@ -159,4 +159,4 @@ def test_a_wrong_sum_is_shown_and_no_reason_to_refuse():
 def test_strings_of_a_hostile_rom_print_as_text():
     found = vbios.parse(rom(strings=("113\x1b[31m\x07",), title="\x1b]0;x"))
     assert (found.part_number, found.title) == ("113[31m", "]0;x")
-    assert vbios.parse(patched(rom(), 0x6E, 0xFFF0)).part_number == ""  # strings beyond the image
+    assert vbios.parse(patched(rom(), 0x6E, 0xFFF0)).part_number == ""  # the strings are outside the image

@@ -2,9 +2,9 @@
 FOLDER/language.gguf, a small decoder.
 
 The sentence transformer is the published all-MiniLM-L6-v2, from the Python package that carries its weights. The
-decoder is of random weights, of every kind that quantised models of that family are made of: what it says means
-nothing, but two computers must say the same. Runs in an environment of its own, which has gguf, safetensors and that
-package. Source: gguf-py's constants, for names and keys.
+decoder has random weights, of every kind that quantised models of that family use. Its text has no meaning, but two
+computers must produce the same text. This runs in an environment of its own, which has gguf, safetensors and that
+package. Source of names and keys: gguf-py's constants.
 """
 
 import json
@@ -33,8 +33,9 @@ PLACES_OF_A_LAYER = {
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
 }
-WORD = "\u2581"  # begins a word in gguf's lists of tokens
-WIDTH, HEADS, KEY_HEADS, INNER, LAYERS, ROOM = 256, 8, 2, 768, 2, 256  # of the decoder
+WORD = "\u2581"  # starts a word in gguf's lists of tokens
+# The decoder's sizes.
+WIDTH, HEADS, KEY_HEADS, INNER, LAYERS, ROOM = 256, 8, 2, 768, 2, 256
 LETTERS = "".join(map(chr, range(32, 127)))
 
 
