@@ -159,7 +159,8 @@ def test_sysfs_pins_a_callers_pages(edu):
         round_trip(device, pinned, 8192)
         assert pages[8192:8448] == pinned.view[8192:8448]
         pinned.free()
-        pages.close()  # nothing holds it any more
+        # Nothing holds it any more.
+        pages.close()
     finally:
         device.close()
 
@@ -332,7 +333,8 @@ def test_vfio_lets_no_access_through_that_is_not_mapped(edu):
         where = memory.bus_addr()
         round_trip(device, memory, 0)
         held = memory.view[:256].tobytes()
-        move(device, OWN, where + (1 << 20), 256, TO_RAM)  # unmapped: the IOMMU stops it
+        # Nothing is mapped there: the IOMMU stops it.
+        move(device, OWN, where + (1 << 20), 256, TO_RAM)
         assert memory.view[:256] == held
         memory.free()
         again = mmap.mmap(-1, 4096)
@@ -376,7 +378,8 @@ def test_vfio_says_when_the_kernel_wants_the_card_back(edu):
         while not device.lost:
             assert time.monotonic() < end
             time.sleep(0.05)
-        assert remover.poll() is None  # it waits for us
+        # It waits for us.
+        assert remover.poll() is None
     finally:
         device.close()
     assert remover.wait(20) == 0
@@ -402,7 +405,8 @@ def test_a_card_with_a_kernel_driver_goes_there_and_back(rng, capsys):
             device.reset("slot")
         assert device.interrupts.vectors >= 2
         assert device.interrupts.wait(1000) == ()
-        assert run("unbind", rng.address) == 13  # we hold it
+        # We hold it.
+        assert run("unbind", rng.address) == 13
         assert rng.driver == "vfio-pci"
     finally:
         device.close()

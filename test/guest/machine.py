@@ -85,7 +85,7 @@ while read -r -u 3 nonce root bound command; do serve $nonce $root $bound $comma
 """
 MODPROBE = f"""#!/bin/sh
 exec chroot {TRIXIE} /sbin/modprobe "$@"
-"""  # for the kernel, when it asks for a module itself
+"""  # for the kernel, when it loads a module by itself
 ENTER = f"""#!/bin/sh
 [ $# -gt 0 ] || {{
   export PS1='trixie:\\w\\$ '

@@ -1,5 +1,6 @@
-/* Vector additions through the HSA runtime alone: user-mode AQL queue, code object from a file, completion signals, scratch memory, and at the
- * end a packet that no GPU takes, whose error must come back. One PASS or FAIL a step.
+/* Vector additions through the HSA runtime alone: user-mode AQL queue, code object from a file, completion signals,
+ * scratch memory. At the end comes a packet that no GPU accepts; its error must come back. Prints PASS or FAIL for each
+ * step.
  *
  *   clang-19 -x cl -cl-std=CL2.0 -target amdgcn-amd-amdhsa -mcpu=gfx1100 -nogpulib -O2 rocr_vector.cl -o rocr_vector.hsaco
  *   gcc -O1 -I ROOT/usr/include rocr_vector.c -o rocr_vector -L ROOT/usr/lib/x86_64-linux-gnu -l:libhsa-runtime64.so.1 -Wl,--allow-shlib-undefined
@@ -96,7 +97,7 @@ static struct kernel find(hsa_executable_t executable, const char *name) {
   return found;
 }
 
-/* Write a packet's first 32 bits last, and ring. */
+/* Write a packet's first 32 bits last, and ring the doorbell. */
 static void submit(hsa_queue_t *queue, const hsa_kernel_dispatch_packet_t *wanted) {
   uint64_t index = hsa_queue_add_write_index_relaxed(queue, 1);
   while (index - hsa_queue_load_read_index_scacquire(queue) >= queue->size) ;

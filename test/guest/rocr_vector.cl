@@ -1,11 +1,12 @@
-/* The kernels of rocr_vector.c. They ask for nothing but their arguments and the work-item's number, so that no implicit argument is read. */
+/* The kernels of rocr_vector.c. They use only their arguments and the work-item's number, so they read no implicit
+ * argument. */
 #define ID (__builtin_amdgcn_workgroup_id_x() * 256 + __builtin_amdgcn_workitem_id_x())
 
 __kernel void add(__global float *out, __global const float *a, __global const float *b, unsigned n) {
   if (ID < n) out[ID] = a[ID] + b[ID];
 }
 
-/* The same by way of scratch memory. */
+/* The same through scratch memory. */
 __kernel void add_in_scratch(__global float *out, __global const float *a, __global const float *b, unsigned n) {
   volatile float own[256];
   for (unsigned i = 0; i < 8; i++) own[(n + 37 * i) % 256] = i;

@@ -33,7 +33,8 @@ def test_a_command_is_stamped_before_and_behind_and_places_run_out():
 
 
 def test_only_what_ran_is_a_span_in_the_order_of_its_beginning():
-    memory = struct.pack("<6Q", 900, 950, 100, 200, 0, 0)  # the third has not run
+    # The third command has not run.
+    memory = struct.pack("<6Q", 900, 950, 100, 200, 0, 0)
     profile = Profile(0, 8, lambda byte: struct.unpack_from("<Q", memory, byte)[0])
     for track, name in (("compute 0", "late"), ("copy 0.0", "early"), ("copy 0.0", "never")):
         profile.around(track)(Stream(), name)

@@ -156,7 +156,7 @@ def test_a_queue_waits_for_another_before_it_goes_on(machine):
     stream.wait_for(slow)
     after = second.queue.submit(stream)
     while not after.done:
-        # the waiting engine gets the first turn
+        # The waiting engine gets the first turn.
         for engine in (second, first):
             engine.step()
         assert not second.notes or len(first.notes) == 20
@@ -271,7 +271,8 @@ def test_arguments_of_before_a_reset_are_stored_again(machine):
     toy.queue.restart(DeviceTimeout("reset"))
     toy.rptr = toy.wptr = 0
     toy.queue.submit(stream)
-    others = [note_args(toy, *[n] * 30) for n in range(8)]  # these fill the arena
+    # These fill the arena.
+    others = [note_args(toy, *[n] * 30) for n in range(8)]
     for other in others:
         toy.queue.submit(other)
     Point(toy.queue.timeline, toy.queue.timeline.last).wait()

@@ -112,7 +112,8 @@ def test_events_that_overlap_stand_in_rows_of_one_name():
         start, took = rng.randrange(100_000), rng.randrange(1, 400)
         wanted.append(("compute 0", f"k{number}", start * 1000, took * 1000, []))
         trace.add("compute 0", f"k{number}", start, took)
-    read = Read(trace.pack())  # it refuses overlap
+    # `Read` refuses slices that overlap.
+    read = Read(trace.pack())
     assert sorted(read.slices) == sorted(wanted)
     assert {name for name, _, _ in read.tracks.values()} == {"compute 0"}
     ends = [(start, 1) for *_, start, _, _ in wanted] + [(start + took, -1) for *_, start, took, _ in wanted]

@@ -72,7 +72,8 @@ def test_workers_add_up(clock):
 
 def test_a_computer_that_becomes_slower_is_measured_again(clock):
     readings = iter([9.0, *[1.0] * cost.KEPT, *[4.0] * cost.KEPT])
-    speed = cost.Speed(lambda: next(readings) * cost.STANDARD_MS)  # the first one is discarded
+    # The first reading is discarded.
+    speed = cost.Speed(lambda: next(readings) * cost.STANDARD_MS)
     factors = []
     for _ in range(2 * cost.KEPT):
         factors.append(speed.factor(clock["seconds"]))

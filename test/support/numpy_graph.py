@@ -88,7 +88,7 @@ def unary(op, x, dtype):
         return np.logical_not(x) if dtype.kind == "bool" else np.invert(x)
     if not dtype.is_float:
         return np.asarray(x if dtype.kind in ("bool", "uint") and op is Op.ABS else INTEGER_UNARY[op](x)).astype(kind)
-    # f32 computed in f64: rounded once, and exact except for transcendentals.
+    # f32 is computed in f64: rounded once, and exact except for transcendentals.
     wide = x.astype(np.float64 if dtype.bits >= 32 else np.float32)
     return np.asarray(FLOAT_UNARY[op](wide)).astype(kind)
 

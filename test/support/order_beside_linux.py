@@ -30,10 +30,11 @@ _ACCESS = re.compile(r"(\S+) (=|is) (0x[0-9a-f]+)")
 _BY_QUEUE = re.compile(r"gc\.(?:CP_HQD_|CP_MQD_|CP_(?:MEC_RS64|MES|PFP|ME)_PRGRM_CNTR_START|CPC_INT_CNTL)")
 _BY_VMID = re.compile(r"gc\.(?:SH_MEM_|SPI_GDBG_PER_VMID_CNTL)")
 _REGISTER = re.compile(r"\S+ (read|write) (\S+) (?:=|is) 0x[0-9a-f]+")
+# nbio_v4_3_remap_hdp_registers; hdp_v6_0_flush_hdp
 _HDP_FLUSH, _HDP_PUSH = (
     "0x7f000",
     "nbio.RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE",
-)  # nbio_v4_3_remap_hdp_registers; hdp_v6_0_flush_hdp
+)
 _MESSAGE = re.compile(r"(0x[0-9a-f]+)\((0x[0-9a-f]+)\)(?: = 0x[0-9a-f]+)?")
 _FIRMWARE = re.compile(r"0x6, firmware type (0x[0-9a-f]+) done")
 _CARRIERS = (  # what they carry is compared instead

@@ -175,7 +175,7 @@ def multiplied(maker, x):
 
 def chosen(maker, x):
     other = maker.leaf(x.array.shape, x.kind)
-    # rounding cannot change this condition
+    # Rounding cannot change this condition.
     if x.kind in ULP:
         where = other.array > 0.25
         return Pair((other.tensor > 0.25).where(x.tensor, other.tensor), np.where(where, x.array, other.array), x.error)

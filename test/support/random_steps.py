@@ -73,7 +73,8 @@ def check(seed):
     """
     steps = Steps(seed)
     for one in steps.tensors:
-        one.assign(one + 0.0)  # its own memory from here on
+        # It has its own memory from here on.
+        one.assign(one + 0.0)
     steps.tensors[0].realize(*steps.tensors[1:])
     for _ in range(STEPS):
         steps.step()

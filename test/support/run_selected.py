@@ -116,12 +116,12 @@ def text_of(code):
                 _spelled(one, places, ("", (".l", ".h")[upper[i]])[i < len(half) and half[i]])
                 for i, one in enumerate(instr.operands)
             ]
-            # it may not directly follow v_cmpx
+            # It may not directly follow v_cmpx.
             if name.startswith("v_permlane") and not code.target.startswith("gfx12"):
                 moved = operands[1].removesuffix(".l")
                 lines.append(f"  v_mov_b32 {moved}, {moved}")
             lines.append(f"  {name} {', '.join(operands)} {' '.join(_modifier(*one) for one in modifiers.items())}")
-            # va_vdst(0): their results come late
+            # va_vdst(0): their results come late.
             if name.startswith(_TRANSCENDENTAL):
                 lines.append("  s_wait_alu 0xfff" if code.target.startswith("gfx12") else "  s_waitcnt_depctr 0xfff")
             if name.startswith(_ACCESSES):

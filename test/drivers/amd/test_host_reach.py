@@ -74,7 +74,8 @@ def test_requests_that_go_nowhere_are_named_with_address_mastering_and_mask(rade
     # A card that never opened has none.
     assert "report()" not in text
     assert caught.value.exit_code == TransportError.exit_code
-    assert not radeon.gpu.masters_bus  # the card is left without bus mastering
+    # The card is left without bus mastering.
+    assert not radeon.gpu.masters_bus
     # The stage runs once: the driver tries no reset, because none would help.
     assert [stage.name for stage in stages if not isinstance(stage, str)].count("testing the queues") == 1
 

@@ -93,7 +93,8 @@ def run(library):
 @pytest.mark.parametrize(("kind", "block", "of_item"), [("float", 64, 2), ("half", 512, 2), ("bfloat16", 4096, 4)])
 @pytest.mark.sweep(4)
 def test_what_is_quantised_by_blocks_is_the_nearest_and_comes_back(run, kind, block, of_item, table):
-    count, random = 4200, np.random.default_rng(table)  # the last block is not full
+    # The last block is not full.
+    count, random = 4200, np.random.default_rng(table)
     blocks = -(-count // block)
     given = packed(random.standard_normal(count), kind)
     greatest, out = np.zeros(blocks + 64, F32), np.zeros(count if table == 0 else count // 2, np.uint8)

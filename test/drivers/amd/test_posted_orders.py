@@ -97,7 +97,8 @@ def test_a_copy_engine_that_polls_memory_sees_what_went_through_the_window_befor
             for queue in engine.queues:
                 if queue.ring is not None:
                     engine._poll(queue)
-        radeon.clock.sleep_us(1_000)  # nothing is read meanwhile
+        # Nothing is read in this time.
+        radeon.clock.sleep_us(1_000)
         assert bytes(target.view) == data
         point.wait()
 

@@ -96,7 +96,8 @@ def test_a_reset_puts_back_what_was_there_and_leaves_mastering_off(machine):
 def test_a_command_register_with_reserved_bits_is_a_failing_link_not_a_header(machine):
     card = machine.add(group="")
     device = pci.open(ADDRESS, kernel=machine.kernel)
-    machine.set_config(card, regs.PCI_COMMAND, b"\xff\xff")  # the class still answers
+    # The class still answers.
+    machine.set_config(card, regs.PCI_COMMAND, b"\xff\xff")
     with pytest.raises(DeviceLost, match="the command register reads 0xffff, which no function has"):
         config_space.save(device.config)
     config_space.change_command(device.config, off=regs.PCI_COMMAND_MASTER)

@@ -240,7 +240,8 @@ def test_an_uncombined_access_finds_what_was_combined_before_it(behind, monkeypa
         made.append(window)
     memory, doorbells = made
     fill(memory)
-    assert bytes(processor.memory[:16]) == bytes(16)  # nothing has arrived yet
+    # Nothing has arrived yet.
+    assert bytes(processor.memory[:16]) == bytes(16)
     announce(doorbells)
     assert processor.seen == [bytes(range(1, 17))]
     announce(doorbells)

@@ -184,7 +184,8 @@ def test_a_refusal_half_way_puts_everything_back(free, end, code):
         pci.open(ADDRESS, kernel=free.kernel)
     free.fails = {}
     assert (held(free, "power/control"), held(free, "enable")) == ("auto", "0")
-    pci.open(ADDRESS, kernel=free.kernel).close()  # the lock is free too
+    # The lock is free too.
+    pci.open(ADDRESS, kernel=free.kernel).close()
 
 
 def test_polling_lets_the_time_pass(device):

@@ -235,7 +235,8 @@ def test_a_callers_pages_are_reached_where_they_are(held, device):
     held.card_writes(pinned.bus_addr(8000), b"seen")
     assert pages[8000:8004] == b"seen"
     pinned.free()
-    pages.close()  # nothing holds it any more
+    # Nothing holds it any more.
+    pages.close()
     assert held.maps == {}
 
 
@@ -258,7 +259,8 @@ def test_the_limit_of_locked_memory_is_named(held, device):
     with pytest.raises(OutOfMemory, match=r"mapping 4096 bytes for the card: Cannot allocate memory; .*ulimit -l"):
         device.alloc_host(4096)
     held.fails = {}
-    assert device.alloc_host(4096).bus_addr() == 1 << 20  # the address was given back
+    # The address was given back.
+    assert device.alloc_host(4096).bus_addr() == 1 << 20
 
 
 def test_interrupts_come_as_events_and_only_when_asked_for(held, device):
@@ -419,7 +421,7 @@ def test_every_refused_call_is_named_and_leaves_nothing_open(held, code, error):
         assert len(os.listdir("/proc/self/fd")) == nodes
     held.fails = {}
     pci.open(ADDRESS, kernel=held.kernel).close()
-    # the fake's own, which a kernel drops with the node
+    # these are the fake's own; a kernel closes them with the node
     assert len(os.listdir("/proc/self/fd")) == nodes + len(held.card.events)
 
 

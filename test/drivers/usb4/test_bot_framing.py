@@ -98,7 +98,8 @@ def test_an_empty_packet_before_the_status_is_passed_over(bot):
     device, transport = bot
     device.say(IN, b"", csw(1))
     transport.execute([scsi.xdata_write(0, 0x33)])
-    assert len(device.sent) == 1  # the command is sent once
+    # The command is sent once.
+    assert len(device.sent) == 1
 
 
 def test_a_stalled_status_is_asked_for_once_more(bot):

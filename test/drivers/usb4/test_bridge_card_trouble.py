@@ -110,7 +110,8 @@ def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase
             refused += 1
             dock.open()
             assert not refusal(dock, point)
-    assert refused <= tried // 2 + 1  # most leave nothing to refuse
+    # Most interruptions leave nothing to refuse.
+    assert refused <= tried // 2 + 1
 
 
 class Impatient:

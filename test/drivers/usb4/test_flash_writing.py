@@ -79,7 +79,8 @@ def test_an_image_is_written_with_the_configuration_that_was_there(desk, backup)
     assert (outcome.finished, outcome.verified, len(outcome.written)) == (True, True, 4)
     assert bench.cells == before[:0x100] + NEW.blob.ljust(SET_BYTES - 0x100, b"\xff") + before[SET_BYTES:]
     assert backup.read_bytes() == before
-    assert [path.name for path in backup.parent.iterdir() if path.is_file()] == ["backup.bin"]  # no journal is left
+    # No journal is left.
+    assert [path.name for path in backup.parent.iterdir() if path.is_file()] == ["backup.bin"]
     assert not bench.enclosure.violations
     # It is off the bus until its power goes.
     assert bench.ids == []

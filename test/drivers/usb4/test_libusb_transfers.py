@@ -193,7 +193,8 @@ def test_bulk_bytes_are_not_copied_where_they_need_not_be(host, library):
     buffer[:] = b"later"
     assert library.sent() == b"later"
     with pytest.raises(BufferError):
-        buffer.append(0)  # libusb owns it
+        # libusb owns the buffer.
+        buffer.append(0)
     host.end(HANDLE)
     buffer.append(0)
 

@@ -162,7 +162,8 @@ def test_configuration_requests_have_their_own_types(chip, request_, fields):
 def test_a_status_other_than_success_is_returned_and_its_data_is_not(chip, status, value):
     chip.answer(value=value, status=status, carried=0)
     assert chip.firmware.request([tlp.memory_read(0x1000)]) == [Completion(status, 0xFFFF_FFFF)]
-    assert chip.log.count(START[1]) == 1  # asked once: this is an answer
+    # The driver asks once: this is an answer.
+    assert chip.log.count(START[1]) == 1
 
 
 def test_a_garbled_request_is_repeated(chip):

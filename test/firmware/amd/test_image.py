@@ -54,7 +54,8 @@ def test_every_published_file_is_read(firmware_folder):
     assert refused == {
         "raven2_rlc.bin": "raven2_rlc.bin: restore_list_cntl begins at byte 13852, inside code, which ends at 17152"
     }
-    assert rules["no known rule"] > len(names) // 10  # this is why a wrong CRC is no reason to refuse
+    # This is why a wrong CRC is no reason to refuse a file.
+    assert rules["no known rule"] > len(names) // 10
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_sections_lie_where_a_kernel_took_them(real, name, sections):
 def test_power_tables_are_listed_by_their_id(real):
     image = parse(real("smu_13_0_0.bin"), "smu_13_0_0.bin")
     tables = [section for section in image.sections if section.name != "code"]
-    # smu_v13_0_0_ppt.c knows these ids
+    # smu_v13_0_0_ppt.c knows these ids.
     assert [table.number for table in tables] == [
         3664,
         36641,

@@ -30,7 +30,7 @@ def leaves(struct, data):
         value = view
         for step in re.findall(r"\w+", path):
             value = value[int(step)] if step.isdigit() else getattr(value, step)
-        # an array of bytes is one leaf; cffi gives elements of `char` as bytes
+        # An array of bytes is one leaf. cffi gives elements of `char` as bytes.
         if not isinstance(value, int):
             value = b"".join(one if isinstance(one, bytes) else bytes([one]) for one in value)
         found[re.sub(r"(^|\.)(v\d+_\d+\.)+", r"\1", path)] = value
@@ -45,7 +45,7 @@ def test_every_field_of_a_description_is_the_structs(struct):
         if not isinstance(value, tuple):
             fields[name] = value
         elif name in seen:
-            # an array of bytes is one leaf
+            # An array of bytes is one leaf.
             fields[name] = bytes(value)
         else:
             fields |= {f"{name}[{index}]": element for index, element in enumerate(value)}
@@ -95,7 +95,7 @@ def test_fuse_bits_are_the_structs():
 
 
 def test_the_header_with_a_second_core_lies_behind_2_2():
-    # four dwords more: amdgpu_ucode.h
+    # Four dwords more: amdgpu_ucode.h.
     assert rlc_firmware_header_v2_5.SIZE == ucode.rlc_firmware_header_v2_2.SIZE + 16
 
 
@@ -106,7 +106,7 @@ def test_what_is_built_is_read_again():
     assert made[:4] == b"\x07\0\0\0"
     # ... ucode_size_bytes the sixth
     assert made[20:24] == b"\x0b\0\0\0"
-    # gfx_firmware_header_v2_0.ucode_size_bytes the second behind it
+    # gfx_firmware_header_v2_0.ucode_size_bytes is the second after it.
     assert made[36:40] == b"\x09\0\0\0"
 
 

@@ -159,4 +159,5 @@ def test_a_wrong_sum_is_shown_and_no_reason_to_refuse():
 def test_strings_of_a_hostile_rom_print_as_text():
     found = vbios.parse(rom(strings=("113\x1b[31m\x07",), title="\x1b]0;x"))
     assert (found.part_number, found.title) == ("113[31m", "]0;x")
-    assert vbios.parse(patched(rom(), 0x6E, 0xFFF0)).part_number == ""  # the strings are outside the image
+    # The strings are outside the image.
+    assert vbios.parse(patched(rom(), 0x6E, 0xFFF0)).part_number == ""

@@ -1,6 +1,6 @@
 // llama.cpp by node-llama-cpp: node run.mjs PACKAGES MODELS cpu|vulkan [TOKENS]
-// Prints, as JSON: the device, the embeddings of a few sentences, and what the decoder says, with its probabilities of each token; where
-// TOKENS is a list, it is made to say those instead of what it finds likeliest.
+// Prints, as JSON: the device, the embeddings of a few sentences, and the decoder's text with the probability of each
+// token. With a list of TOKENS, the decoder takes these tokens instead of the most probable ones.
 const [packages, models, where, said] = process.argv.slice(2);
 const tokens = JSON.parse(said ?? "[]");
 const {getLlama, LlamaLogLevel} = await import(`${packages}/node_modules/node-llama-cpp/dist/index.js`);

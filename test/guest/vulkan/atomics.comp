@@ -1,4 +1,4 @@
-// Atomic operations on memory and on shared memory: 32 and 64 bits, integers and floats, with and without what was there before.
+// Atomic operations on memory and on shared memory: 32 and 64 bits, integers and floats, with and without the old value.
 #version 460
 #extension GL_EXT_shader_atomic_int64 : require
 #extension GL_EXT_shader_atomic_float : require

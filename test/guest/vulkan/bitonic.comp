@@ -1,4 +1,4 @@
-// One pass of a bitonic sort per step, over all of the buffer.
+// Each step is one pass of a bitonic sort over the whole buffer.
 #version 460
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push { uint step_; };

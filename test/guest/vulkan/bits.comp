@@ -1,4 +1,4 @@
-// Bits counted, found, reversed, cut out, put in, carried and packed.
+// Bit operations: count, find, reverse, extract, insert, carry and pack.
 #version 460
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer A { uint a[]; };

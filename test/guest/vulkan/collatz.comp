@@ -1,4 +1,4 @@
-// Loops that end at another time in each lane.
+// Loops that end at a different iteration in each lane.
 #version 460
 layout(local_size_x = 64) in;
 layout(binding = 0) writeonly buffer Answer { uint answer[]; };

@@ -1,4 +1,4 @@
-// Constants of every kind: specialisation (the workgroup's size, too), push constants of several widths, a uniform buffer.
+// Constants of every kind: specialisation constants (also the workgroup's size), push constants, a uniform buffer.
 #version 460
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 layout(local_size_x_id = 0) in;

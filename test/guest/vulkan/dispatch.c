@@ -1,23 +1,23 @@
-// Runs one compute shader through Vulkan 1.3 and writes what came of it.
+// Runs one compute shader through Vulkan 1.3 and writes its results.
 //
 //     dispatch SHADER.spv [OPTION]...
 //
 //     in=FILE          a storage buffer with a file's bytes; buffers have bindings 0, 1, ... of set 0 in the order of their options
 //     zero=BYTES       a storage buffer of zeros
 //     uniform=FILE     a uniform buffer with a file's bytes
-//     out=FILE         write the buffer named last to a file when all is done
-//     groups=X,Y,Z     workgroups; 1,1,1 unless told
+//     out=FILE         at the end, write the buffer named last to a file
+//     groups=X,Y,Z     workgroups; default 1,1,1
 //     indirect=1       the device reads the number of workgroups from a buffer
 //     steps=N          dispatch N times, each after the one before
 //     push=ITEM,...    push constants: u32:N u64:N f32:X f64:X, address:BINDING (u64) or step (u32, 0 to N - 1)
 //     spec=ID:N,...    specialisation constants of 32 bits
-//     wave=32|64       the subgroup size, which every subgroup must have whole
-//     queue=compute    of a queue family without graphics; one with graphics unless told
-//     device=WORD      of the device's name; RADV unless told
-//     wait=SECONDS     for the device, before giving up; 60 unless told
+//     wave=32|64       the subgroup size; every subgroup must be full
+//     queue=compute    use a queue family without graphics; default: one with graphics
+//     device=WORD      a word of the device's name; default RADV
+//     wait=SECONDS     how long to wait for the device; default 60
 //
-// Buffers are in device memory, filled from and emptied into memory of the host by copies on the same queue. Emptying is a submission of its
-// own, if there is any: drivers tell of a job that came to no good end when the next one is submitted.
+// Buffers are in device memory. Copies on the same queue fill them from host memory and read them back. Reading back is
+// a separate submission, if there is any: drivers report a failed job when the next one is submitted.
 // Exit status: 0, or 1 with one line on standard error; 3: the device did not finish in time; 4: the device was lost.
 
 #include <errno.h>
@@ -180,7 +180,7 @@ static bool offers(const char *name) {
   return found;
 }
 
-// Makes the device, with every feature it offers of those that shaders may want.
+// Makes the device with all those features that it offers and that shaders may use.
 static void make_device(uint32_t family) {
   VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
   VkPhysicalDeviceShaderAtomicFloatFeaturesEXT atomic = {VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
@@ -261,7 +261,7 @@ static uint64_t address_of(const struct job *job, uint64_t binding) {
   return vkGetBufferDeviceAddress(device, &about);
 }
 
-// Lays the push constants of a step out, each at a multiple of its size, and returns how many bytes they are.
+// Lays out the push constants of a step, each at a multiple of its size, and returns their size in bytes.
 static uint32_t push_constants(const struct job *job, uint32_t step, char *bytes) {
   uint32_t at = 0;
   char *end;

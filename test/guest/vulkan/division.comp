@@ -1,4 +1,4 @@
-// Integer division, which the hardware has none of: by what comes in a buffer and by constants.
+// Integer division, by values from a buffer and by constants. The hardware has no instruction for it.
 #version 460
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer A { uint a[]; };

@@ -1,4 +1,4 @@
-// f16 arithmetic, two to a register: every operation here is exact up to its own rounding.
+// f16 arithmetic, two values in a register. Every operation here is exact up to its own rounding.
 #version 460
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require

@@ -1,4 +1,4 @@
-// f32 arithmetic: exact operations into `exact`, those that may be some ulp off into `near`.
+// f32 arithmetic: exact operations go into `exact`, those that may be some ulp off go into `near`.
 #version 460
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer A { float a[]; };

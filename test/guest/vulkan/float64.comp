@@ -1,4 +1,4 @@
-// f64 arithmetic: exact operations into `exact`, division and roots into `near`.
+// f64 arithmetic: exact operations go into `exact`, division and roots go into `near`.
 #version 460
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 layout(local_size_x = 64) in;

@@ -1,4 +1,4 @@
-// Transcendental functions, which the hardware has as approximations of base 2 and of revolutions.
+// Transcendental functions. The hardware has approximations of them, to base 2 and for angles in revolutions.
 #version 460
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer A { float a[]; };

@@ -1,4 +1,4 @@
-// A big grid of three dimensions: where each invocation believes to be, counted; and each workgroup's own word.
+// A big grid of three dimensions: counts the position that each invocation reads, and writes a word for each workgroup.
 #version 460
 layout(local_size_x = 4, local_size_y = 8, local_size_z = 2) in;
 layout(binding = 0) buffer Table { uint table[1024]; };

@@ -1,4 +1,4 @@
-// 64-bit integers, of which the hardware has additions and shifts; and the two halves of 32-bit products.
+// 64-bit integers, for which the hardware has only additions and shifts; and the two halves of 32-bit products.
 #version 460
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 layout(local_size_x = 64) in;

@@ -1,4 +1,4 @@
-// Prefix sums of a whole buffer in one dispatch: workgroups take tickets, and each waits for the sum before it from the one before it.
+// Prefix sums of a whole buffer in one dispatch: workgroups take tickets, and each waits for the sum of the one before.
 #version 460
 #extension GL_KHR_memory_scope_semantics : require
 #pragma use_vulkan_memory_model

@@ -1,4 +1,4 @@
-// A stack machine: every lane interprets a program of its own, so that control flow parts in every way.
+// A stack machine: every lane interprets its own program, so that control flow diverges in every way.
 #version 460
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint LENGTH = 32;

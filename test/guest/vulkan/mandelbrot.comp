@@ -1,4 +1,4 @@
-// How long each point of a part of the plane stays near; in f32, every operation rounded for itself.
+// The Mandelbrot set: how many iterations each point stays near. In f32, every operation rounds separately.
 #version 460
 layout(local_size_x = 8, local_size_y = 8) in;
 layout(push_constant) uniform Push { float left, top, pitch; uint most; };

@@ -1,4 +1,4 @@
-// C = A B + C by the matrix instructions, f16 into f32: a subgroup makes a tile.
+// C = A B + C by the matrix instructions, f16 into f32: a subgroup computes a tile.
 #version 460
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require

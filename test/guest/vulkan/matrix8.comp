@@ -1,4 +1,4 @@
-// C = A B by the matrix instructions, i8 into i32, with B column by column.
+// C = A B by the matrix instructions, i8 into i32, with B in column-major order.
 #version 460
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require

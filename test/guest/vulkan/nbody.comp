@@ -1,4 +1,4 @@
-// Bodies that pull each other: a step moves them from one half of the buffer to the other.
+// Bodies that attract each other: a step reads them from one half of the buffer and writes them to the other.
 #version 460
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Push { uint step_; float dt; };

@@ -1,4 +1,4 @@
-// The sum of all numbers: a tree in shared memory for each workgroup, an atomic addition for all.
+// The sum of all numbers: a tree in shared memory for each workgroup, then an atomic addition.
 #version 460
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer A { uint a[]; };

@@ -1,4 +1,4 @@
-// An array of each invocation's own, indexed by what is only known when it runs: a heap sort in scratch memory.
+// A private array of each invocation, indexed by values known only at run time: a heap sort in scratch memory.
 #version 460
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint COUNT = 48;

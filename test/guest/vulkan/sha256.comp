@@ -1,4 +1,4 @@
-// SHA-256 of messages of 52 bytes, one to an invocation.
+// SHA-256 of messages of 52 bytes, one for each invocation.
 #version 460
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer Messages { uint messages[]; };

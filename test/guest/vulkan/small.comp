@@ -1,4 +1,4 @@
-// Elements of 8 and 16 bits in memory: extended, computed with, saturated, and written beside each other by different lanes.
+// Elements of 8 and 16 bits in memory: extended, computed with, saturated, and written side by side by different lanes.
 #version 460
 #extension GL_EXT_shader_8bit_storage : require
 #extension GL_EXT_shader_16bit_storage : require

@@ -1,4 +1,4 @@
-// Work that takes as long as the host says: `rounds` times `turns` steps of a generator, one after the other.
+// Work that takes as long as the host says: `rounds` times `turns` sequential steps of a generator.
 #version 460
 layout(local_size_x = 32) in;
 layout(binding = 0) buffer Words { uint words[]; };

@@ -1,4 +1,4 @@
-// What the lanes of a wave tell each other; with the wave's size wherever it matters.
+// Subgroup operations: the lanes of a wave exchange values. The wave's size appears wherever it matters.
 #version 460
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_vote : require

@@ -10,7 +10,7 @@ from ringup.drivers.amd.bus.registers import Registers
 from ringup.errors import DeviceLost, DeviceTimeout, FirmwareError, NotSupported
 
 FROM_END = 64 << 10  # amdgpu_discovery.h, DISCOVERY_TMR_OFFSET
-GC = (0x1260, 0xA000, 0x1C000, 0x2402C00)  # observed: what amdgpu.ko takes for a navi31
+GC = (0x1260, 0xA000, 0x1C000, 0x2402C00)  # recorded: what amdgpu.ko reads from a navi31
 NBIF = (0x0, 0x14, 0xD20, 0x10400, 0x241B000, 0x4040000)
 CHIPS = {  # compute units and MiB: AMD's specifications of the RX 7900 XTX, 7800 XT and 7600
     "navi31": ("gfx1100", (11, 0, 0), 96, 24576),

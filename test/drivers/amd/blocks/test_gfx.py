@@ -305,7 +305,7 @@ def test_a_queue_that_does_not_become_active_is_a_hang(navi31):
 def test_a_queue_that_does_not_let_go_is_a_hang(navi31, monkeypatch):
     hung = Queue(navi31)
     hung.endless()
-    # the card's engines stand still
+    # The card's engines stand still.
     monkeypatch.setattr(navi31.radeon.clock, "after", lambda *_: None)
     message = (
         r"compute queue 1\.0\.0 cannot be taken off.*asking the RLC for safe mode: RLC_SAFE_MODE read .* for 100 ms"

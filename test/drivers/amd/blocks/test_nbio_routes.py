@@ -9,7 +9,7 @@ from ringup.drivers.amd.psp import vbios
 from ringup.errors import FirmwareError
 
 CHIPS = ("navi31", "navi32", "navi33")
-ROUTES = {  # a trace of amdgpu.ko on a navi31: what it writes with two SDMA engines and one interrupt ring
+ROUTES = {  # recorded from amdgpu.ko on a navi31 with two SDMA engines and one interrupt ring
     "S2A_DOORBELL_ENTRY_0_CTRL": 0x3000_0007,
     "S2A_DOORBELL_ENTRY_1_CTRL": 0x0005_7801,
     "S2A_DOORBELL_ENTRY_2_CTRL": 0x3051_001D,

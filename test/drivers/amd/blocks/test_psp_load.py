@@ -124,7 +124,8 @@ def test_stopped_twice_it_is_stopped_and_takes_no_command(boot):
     card.psp.stop()
     with pytest.raises(ValueError, match="the secure OS has no ring: create it first"):
         card.psp._load_toc(card.firmware().boot[ucode.PSP_FW_TYPE_PSP_TOC])
-    assert card.psp.alive  # it still runs
+    # The secure OS still runs.
+    assert card.psp.alive
 
 
 # --- each stage fails in turn -----------------------------------------------------------------------------------

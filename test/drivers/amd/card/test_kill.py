@@ -99,7 +99,8 @@ def take_over(radeon):
         return card.info.found, card.info.resets
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a dead process closes no generator
+# A dead process closes no generator.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("chip", RUNS)
 def test_a_card_is_taken_over_from_processes_that_died_at_any_access(chip, sample):
     radeon = virtual(chip, vram_bytes=VRAM)

@@ -32,7 +32,7 @@ def test_two_cards_work_side_by_side_and_wait_for_each_other(cards):
     first, second = cards
     assert np.array_equal(*(picture(card, card.load(compile_for(card.info.target))) for card in cards))
     with first.alloc(4096) as here, second.alloc(4096) as there:
-        # the host waits: the cards share no addresses
+        # The host waits, because the cards share no addresses.
         second.copy.wait_for(first.copy.fill(here, 7))
         second.copy.upload(there, first.copy.download(here))
         assert second.copy.download(there) == b"\7\0\0\0" * 1024
