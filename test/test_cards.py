@@ -156,7 +156,7 @@ def test_no_transport_takes_the_list_down(installed, transport, reason):
     assert [card.name for card in others] == ["shelf:0", "shelf:1"]
 
 
-def test_what_a_transport_raises_says_whose_it_is(installed):
+def test_an_error_of_a_transport_names_the_transport(installed):
     installed(bad=Silent(), leaving=Leaving())
     with pytest.raises(ZeroDivisionError) as raised:
         ringup.open("bad:0")

@@ -81,7 +81,7 @@ def test_the_version_is_written_as_files_are_named(image):
 
 
 @pytest.mark.parametrize(("exit_code", "flavour"), [(0x0A, "stock"), (0x05, "patched"), (0x0B, "modified")])
-def test_the_byte_that_the_patch_changes_tells_patched_from_stock(exit_code, flavour):
+def test_the_byte_that_the_patch_changes_distinguishes_patched_from_stock(exit_code, flavour):
     content = bytearray(body())
     # patch.py: file 0x2a12, 0a to 05
     content[0x2A0E] = exit_code
@@ -210,7 +210,7 @@ def test_what_does_not_fit_a_block_is_the_callers_mistake():
         build(bytes(0x1_FF00))
 
 
-def test_both_sets_of_a_flash_are_told_apart_and_damage_stays_in_its_set(image):
+def test_both_sets_of_a_flash_are_read_separately_and_damage_stays_in_its_set(image):
     other = build(body("241129850000"))
     blob = bytearray(build_flash_set(CONFIG_0, CONFIG_1, image) + build_flash_set(CONFIG_0, CONFIG_1, other))
     blob[0x100 + 5000] ^= 1

@@ -61,7 +61,7 @@ def test_a_packed_file_that_is_cut_is_refused_behind_a_link_too(tmp_path):
         Store([tmp_path]).load(NAME)
 
 
-def test_a_link_that_leads_nowhere_is_named_with_what_lies_beside(tmp_path):
+def test_a_dangling_link_is_named_with_the_files_beside_it(tmp_path):
     (tmp_path / "amdgpu").mkdir()
     (tmp_path / NAME).symlink_to("real.bin")
     with pytest.raises(FirmwareError, match=r"gc_11_0_0_mec\.bin is a link to real\.bin, which is not there; install"):
@@ -123,7 +123,7 @@ def test_a_missing_file_says_where_was_looked_and_what_brings_it(tmp_path):
         Store([]).load("odd/x.bin")
 
 
-def test_a_named_place_that_is_not_there_is_told_at_once(tmp_path):
+def test_a_named_place_that_is_missing_is_reported_at_once(tmp_path):
     with pytest.raises(FirmwareError, match="slip, where firmware should be, is not there"):
         Store(None, [tmp_path / "slip"])
 
@@ -194,7 +194,7 @@ def test_a_file_larger_than_any_firmware_is_not_read(tmp_path):
         Store([tmp_path]).load(NAME)
 
 
-def test_what_is_no_file_does_not_block(tmp_path):
+def test_a_special_file_does_not_block(tmp_path):
     (tmp_path / "amdgpu").mkdir()
     os.mkfifo(tmp_path / NAME)
     with pytest.raises(FirmwareError, match="is not a regular file"):

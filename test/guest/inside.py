@@ -133,7 +133,7 @@ def test_sysfs_registers_config_and_single_accesses(edu):
 
 
 @pytest.mark.parametrize("size", [4096, 64 << 10, 4 << 20], ids=["a page", "64 KiB", "4 MiB"])
-def test_sysfs_memory_is_where_the_card_is_told(edu, size):
+def test_sysfs_memory_is_at_the_address_given_to_the_card(edu, size):
     device = pci.open(edu.address, path="sysfs")
     try:
         memory = device.alloc_host(size)
@@ -201,7 +201,7 @@ def test_without_io_uring_only_pages_that_stay_are_given_to_a_card(edu):
         KERNEL.write(forbidden, "0", "allowing io_uring")
 
 
-def test_an_ordinary_user_is_told_what_is_missing(edu):
+def test_an_ordinary_users_error_names_what_is_missing(edu):
     code = f"""
 import os
 from ringup.drivers.transport.linux import pci

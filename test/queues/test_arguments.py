@@ -156,13 +156,13 @@ def test_the_count_of_arguments_is_checked(program):
         Packer(program.kernel("scale")).pack([1, 2, 3], ONE)
 
 
-def test_a_buffer_too_small_is_told(program):
+def test_a_buffer_that_is_too_small_is_refused(program):
     packer = Packer(program.kernel("scale"))
     with pytest.raises(ValueError, match="scale: 24 bytes of arguments at 8 in 31"):
         packer.pack_into(bytearray(31), 8, [0, 0, 0.0, 0], ONE)
 
 
-def test_arguments_nobody_described_are_bytes():
+def test_undescribed_arguments_are_bytes():
     packer = Packer(of(size_bytes=12))
     assert packer.pack([b"abcdefghijkl"], ONE) == b"abcdefghijkl"
     with pytest.raises(ValueError, match="the arguments: 12 bytes are wanted, not 3"):
@@ -176,7 +176,7 @@ def test_services_are_addresses_that_the_run_time_gives():
     assert Packer(kernel, {"hidden_printf_buffer": 0xABC000}).pack([1], ONE) == struct.pack("<QQQ", 1, 0xABC000, 0)
 
 
-def test_kinds_that_nobody_knows_are_refused():
+def test_unknown_kinds_are_refused():
     with pytest.raises(NotSupported, match="arguments of kind hidden_surprise; ringup knows no such kind"):
         Packer(of(Argument("hidden_surprise", 0, 8)))
     with pytest.raises(NotSupported, match="of kind hidden_grid_dims of 3 bytes"):

@@ -73,7 +73,7 @@ def test_kernels_are_described_as_llvm_reads_them(compile_cl, llvm_tool, tmp_pat
     assert program.kernel("many").required_group_size is None
 
 
-def test_code_lies_where_the_entry_points(compile_cl, llvm_tool, tmp_path):
+def test_the_entry_points_at_the_code(compile_cl, llvm_tool, tmp_path):
     data = compile_cl(SOURCE)
     (tmp_path / "a.elf").write_bytes(data)
     text = llvm_tool("llvm-objdump", "-d", "--disassemble-symbols=many", str(tmp_path / "a.elf")).decode()
@@ -149,7 +149,7 @@ def test_an_object_without_metadata_is_known_by_its_descriptor(llvm_tool, wave32
     assert kernel.rsrc2_with_lds(512) >> 15 & 0x1FF == 4
 
 
-def test_more_user_sgprs_asked_for_than_there_are_is_told(llvm_tool):
+def test_too_many_user_sgprs_are_refused(llvm_tool):
     data = bytearray(assembled(llvm_tool, ASSEMBLY.format(wave32=1)))
     at = data.find(struct.pack("<III", 1040, 0, 24))
     data[at + 52] = 3 << 1  # COMPUTE_PGM_RSRC2
@@ -209,7 +209,7 @@ def test_a_moved_image_is_what_the_linker_makes_at_that_address(compile_cl, tmp_
     assert struct.unpack_from("<2i", moved, int.from_bytes(moved[place : place + 8], "little") - base) == (7, 8)
 
 
-def test_an_unlinked_object_reaches_its_data_wherever_it_lies(compile_cl):
+def test_an_unlinked_object_reaches_its_data_at_any_address(compile_cl):
     program = parse(compile_cl(POINTERS, linked=False))
     base = 0x12_3456_7000
     image = program.relocate(base)
@@ -259,7 +259,7 @@ def test_symbols_of_other_objects_are_reached_through_a_table(compile_cl):
     assert struct.unpack_from("<Q", image, slot) == (0x1234_5678_9ABC,)
 
 
-def test_relocations_that_do_not_fit_are_told():
+def test_relocations_that_do_not_fit_are_refused():
     symbol = code_object.elf_image.Symbol("s", 0)
     row = code_object.elf_image.Relocation(0, 6, symbol, 0)  # R_AMDGPU_ABS32
     program = code_object.CodeObject("p", processors.Target("gfx1100"), 5, bytes(8), 4096, (), {}, {}, (row,))
@@ -328,7 +328,7 @@ def test_an_old_generic_object_is_not_run(llvm_tool):
         (0, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8), CompileError, "bundle 1 begins with 4000000000000000, not as one"),
     ],
 )
-def test_other_files_are_told_apart(compile_cl, at, value, error, message):
+def test_other_kinds_of_files_are_named(compile_cl, at, value, error, message):
     data = bytearray(compile_cl(SOURCE))
     data[at : at + len(value)] = value
     with pytest.raises(error, match=message):

@@ -210,7 +210,7 @@ def test_holes_refuse_what_does_not_fit():
         template.filler("DISPATCH_DIRECT.dim_x")(buffer, 0, 1 << 32)
 
 
-def test_a_stream_that_nobody_built_has_no_template():
+def test_a_stream_with_an_unknown_packet_has_no_template():
     with pytest.raises(ValueError, match="dword 5 of the stream, 0xc000fe00, begins no packet"):
         Pm4(NAVI31).template([*Pm4(NAVI31).dispatch(1, 1, 1), 0xC000_FE00, 0])
 

@@ -98,7 +98,7 @@ def test_commands_can_be_put_into_the_ring_by_the_queue_itself(machine, wptr):
     assert 30 < len(puts) < 40
 
 
-def test_who_puts_commands_may_not_submit_more_than_was_left_for_that(machine):
+def test_a_put_may_not_submit_more_than_the_room_left_for_it(machine):
     toy = machine.queue(ring_bytes=4096, padded=True)
     with pytest.raises(ValueError, match="took more of it than 256 bytes"):
         toy.queue.submit(toy.stream(1), put=lambda at, data: toy.queue.submit(toy.stream(*range(40))))
@@ -106,7 +106,7 @@ def test_who_puts_commands_may_not_submit_more_than_was_left_for_that(machine):
     assert toy.notes == [*range(40), 2]
 
 
-def test_who_wants_to_know_hears_that_commands_are_stored_before_the_engine_does(machine):
+def test_stored_is_called_before_the_engine_is_notified(machine):
     toy = machine.queue()
     told = []
 
@@ -119,7 +119,7 @@ def test_who_wants_to_know_hears_that_commands_are_stored_before_the_engine_does
     assert toy.wptr > 0
 
 
-def test_a_submission_is_taken_back_where_who_hears_of_it_objects(machine):
+def test_a_submission_is_taken_back_when_stored_raises(machine):
     toy = machine.queue()
 
     def object_to_it():
@@ -140,7 +140,7 @@ def test_a_stream_that_fits_nowhere_is_refused(machine):
 
 
 @pytest.mark.parametrize("padded", [True, False])
-def test_padding_is_read_by_nobody_or_does_nothing(machine, padded):
+def test_padding_is_not_read_or_does_nothing(machine, padded):
     toy = machine.queue(padded=padded)
     for n in range(200):
         toy.queue.submit(toy.stream(*range(n % 7))).wait()
@@ -163,7 +163,7 @@ def test_a_queue_waits_for_another_before_it_goes_on(machine):
     assert second.notes == [1]
 
 
-def test_a_queue_told_to_wait_holds_back_what_comes_later_once(machine):
+def test_a_queues_wait_holds_back_later_work_once(machine):
     first, second = machine.queue(), machine.queue()
     point = first.queue.submit(first.stream(1))
     second.queue.wait_for(point)
@@ -199,7 +199,7 @@ def test_points_of_another_address_space_are_waited_for_by_the_host(machine):
 
 
 @pytest.mark.parametrize("garbage", [(1 << 64) - 1, 1 << 40])
-def test_a_word_that_nobody_can_have_signalled_is_no_progress(machine, garbage):
+def test_an_impossible_timeline_value_is_no_progress(machine, garbage):
     toy = machine.queue()
     machine.stuck = True
     point = toy.queue.submit(toy.stream(1))
@@ -375,7 +375,7 @@ def test_a_stream_of_another_card_is_not_kept(machine):
         keep(toy, other.stream(1))
 
 
-def test_what_is_no_stream_or_point_is_named_and_spoils_nothing(machine):
+def test_objects_that_are_no_stream_or_point_are_named_and_change_nothing(machine):
     toy = machine.queue()
     stream = toy.stream(1)
     for wait_for in (toy.queue.wait_for, stream.wait_for):
@@ -387,7 +387,7 @@ def test_what_is_no_stream_or_point_is_named_and_spoils_nothing(machine):
     assert toy.notes == [1]
 
 
-def test_another_thread_is_told_whose_queue_it_is(machine):
+def test_another_threads_error_names_the_queues_owner(machine):
     toy = machine.queue()
     seen = []
 

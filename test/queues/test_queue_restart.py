@@ -84,7 +84,7 @@ def test_a_kept_stream_whose_memory_is_lost_says_so(machine):
     kept.free()
 
 
-def test_what_a_card_refuses_work_for_is_told_each_time_and_cured_once(machine):
+def test_the_reason_for_refused_work_is_raised_each_time_until_it_is_cured(machine):
     toy, well = machine.queue(), []
     cause = DeviceFault("a page fault")
     cause.add_note("where it was")
@@ -102,7 +102,7 @@ def test_what_a_card_refuses_work_for_is_told_each_time_and_cured_once(machine):
     assert toy.notes == [2, 3]
 
 
-def test_a_refusal_holds_for_who_adopts_the_card(machine):
+def test_a_refusal_holds_for_the_thread_that_adopts_the_card(machine):
     toy, seen = machine.queue(), []
     machine.owner.refuse(DeviceHung("it hung"))
 

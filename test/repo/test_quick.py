@@ -26,11 +26,11 @@ def test_tests_of_a_modules_name_come_before_its_folders():
     assert "test/queues/test_profile.py" in found
 
 
-def test_who_imports_a_module_is_tried():
+def test_tests_that_import_a_changed_module_are_chosen():
     assert "test/compiler/runtime/test_front.py" in names("compiler/tensor/realize.py")
 
 
-def test_a_helper_of_tests_stands_for_its_folder():
+def test_a_changed_helper_chooses_the_tests_of_its_folder():
     found = names("test/compiler/runtime/conftest.py")
     assert "test/compiler/runtime/test_device.py" in found
     assert "test/queues/test_queue.py" not in found
@@ -41,11 +41,11 @@ def test_the_repositorys_own_tests_are_always_there(name):
     assert "test/repo/test_layout.py" in names(name)
 
 
-def test_what_everything_stands_on_is_tried_by_everything():
+def test_a_file_that_all_code_needs_chooses_all_tests():
     assert len(names("errors.py")) > 300
 
 
-def test_what_would_begin_too_late_is_skipped_and_counted(tmp_path):
+def test_tests_that_would_begin_too_late_are_skipped_and_counted(tmp_path):
     import subprocess
 
     plugin = ROOT / "test/plugins/quick.py"

@@ -172,7 +172,7 @@ def test_another_chips_program_is_not_loaded(navi31, build):
         navi31.load(build("gfx1201", 5))
 
 
-def test_the_workbench_tells_a_kernel_what_the_driver_tells_it(navi31, build):
+def test_a_kernel_gets_the_same_values_from_workbench_and_driver(navi31, build):
     """The dispatch packet and the queue's object. Only the addresses of the kernel and of its arguments differ."""
     elf = build("gfx1100", 5)
     out = navi31.alloc(256, visible=True)

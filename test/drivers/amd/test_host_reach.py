@@ -91,7 +91,7 @@ def test_a_port_above_that_masters_nothing_is_seen_by_its_effect(radeon):
 
 
 @pytest.mark.parametrize("lost", ["read", "write"])
-def test_one_direction_alone_is_told_apart(radeon, monkeypatch, lost):
+def test_one_failing_direction_is_named(radeon, monkeypatch, lost):
     if lost == "read":
         monkeypatch.setattr(radeon.host, "read", lambda bus_addr, size_bytes: b"\xff" * size_bytes)
     else:

@@ -55,7 +55,7 @@ def everything(card):
     return card.registers.reads
 
 
-def test_a_lost_card_is_told_at_any_read(hands):
+def test_a_card_lost_at_any_read_raises_device_lost(hands):
     whole = hands()
     total = -whole.registers.reads + everything(whole)
     pick = random.Random(11)

@@ -94,7 +94,7 @@ def test_a_kept_stream_runs_with_new_arguments(metal_card, program):
         kept.free()
 
 
-def test_what_it_measures_can_be(metal_card):
+def test_its_measurements_are_plausible(metal_card):
     """A card on a desk. The bounds hold for every working card."""
     first, second = metal_card.stats(), metal_card.stats()
     for metrics in (first.metrics, second.metrics):

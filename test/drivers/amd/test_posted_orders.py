@@ -131,7 +131,7 @@ class Beside:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_who_looks_at_published_metrics_at_any_moment_sees_one_table_whole(boot, seed):
+def test_a_reader_of_published_metrics_sees_one_whole_table_at_any_moment(boot, seed):
     """Each line of the table carries the counter of its table. The lines leave the CPU in any order that no flush
     forbids.
     """

@@ -58,7 +58,7 @@ def test_a_start_names_registers_that_answer_no_more(virtual_card, after):
     assert not [value for _, value in ones.written if value == 0xFFFF_FFFF]
 
 
-def test_a_look_at_a_card_takes_no_ones_for_a_state(virtual_card):
+def test_reading_ones_is_not_taken_for_a_state(virtual_card):
     radeon = virtual_card(vram_bytes=VRAM)
     Ones(radeon, 5)
     with pytest.raises(DeviceLost, match=SILENT):
@@ -76,7 +76,7 @@ def test_a_report_of_a_card_that_goes_silent_meanwhile_names_that(virtual_card):
     card.close()
 
 
-def test_a_window_that_leads_nowhere_is_no_data(virtual_card):
+def test_a_window_without_a_device_gives_no_data(virtual_card):
     radeon = virtual_card(vram_bytes=VRAM)
     bare = Bare(radeon)
     Ones(radeon, 0)
@@ -84,7 +84,7 @@ def test_a_window_that_leads_nowhere_is_no_data(virtual_card):
         bare.window.read(0, 64)
 
 
-def test_memory_of_ones_is_data(virtual_card):
+def test_memory_that_holds_ones_is_data(virtual_card):
     radeon = virtual_card(vram_bytes=VRAM)
     radeon.vram.view[0:64] = b"\xff" * 64
     assert Bare(radeon).window.read(0, 64) == b"\xff" * 64

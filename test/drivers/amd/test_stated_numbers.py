@@ -115,7 +115,7 @@ def test_a_trusted_region_that_has_no_room_is_refused_with_its_size(radeon, tmr_
         opened(radeon)
 
 
-def test_a_mark_with_nonsense_beside_it_is_nobodys(radeon):
+def test_a_mark_with_impossible_values_is_ignored(radeon):
     opened(radeon)
     radeon.gc.grbm.cells["SCRATCH_REG4"] = 0x00DE_ADBE  # MiB of the trusted region
     assert opened(radeon).found == "foreign"

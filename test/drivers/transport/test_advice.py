@@ -36,7 +36,7 @@ def refusal(machine, call, code):
     return str(raised.value)
 
 
-def test_a_limit_of_locked_memory_is_told_in_numbers(machine, limit):
+def test_a_limit_of_locked_memory_is_reported_in_numbers(machine, limit):
     limit(8 << 20, 8 << 20)
     machine.write("proc/self/status", "Name:\tpython3\nVmLck:\t    7300 kB\n")
     text = refusal(machine, vfio.VFIO_IOMMU_MAP_DMA, errno.ENOMEM)

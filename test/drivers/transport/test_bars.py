@@ -44,7 +44,7 @@ def test_a_bar_that_is_too_small_is_named_with_its_size(machine):
     assert "BAR 2 (its doorbells) shows 2048 bytes, 4096 are the least" in found.skipped
 
 
-def test_cards_of_which_no_driver_is_known_are_not_judged():
+def test_cards_without_a_known_driver_are_not_checked():
     assert bars.trouble(0x10DE, {}) == ""
 
 

@@ -41,7 +41,7 @@ def test_the_whole_group_goes_and_comes_back(desktop):
     assert bind.plan_unbind(card(desktop)) == []
 
 
-def test_a_card_can_be_given_to_nobody(desktop):
+def test_a_card_can_be_left_without_a_driver(desktop):
     bind.carry_out(desktop.kernel, bind.plan_bind(card(desktop), bind.NOBODY))
     assert state(desktop) == [("", "none"), ("", "none")]
     assert bind.plan_bind(card(desktop), bind.NOBODY) == []
@@ -61,7 +61,7 @@ def test_functions_of_the_slot_go_without_a_common_group_too(machine, groups):
     assert state(machine) == [("amdgpu", "(null)"), ("snd_hda_intel", "(null)")]
 
 
-def test_who_holds_a_companion_stands_against_the_plan_without_an_iommu_too(machine):
+def test_a_held_companion_is_an_objection_without_an_iommu_too(machine):
     machine.add(driver="amdgpu", group="")
     machine.add(
         SOUND, ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel", group="", bars={0: (16384, 0x40200)}
@@ -97,7 +97,7 @@ STEPS = ("amdgpu/unbind", "03:00.0/driver_override", "vfio-pci", "snd_hda_intel/
 
 
 @pytest.mark.parametrize("failing", STEPS)
-def test_whatever_step_fails_all_is_as_it_was(desktop, failing):
+def test_after_any_failed_step_everything_is_restored(desktop, failing):
     before = state(desktop)
     # "vfio-pci" as a driver: its probe fails, but the write itself succeeds.
     desktop.fails = {failing: errno.EIO}
@@ -132,7 +132,7 @@ def test_what_cannot_be_undone_is_reported(desktop):
     assert state(desktop)[0] == ("", "(null)")
 
 
-def test_an_override_of_somebody_elses_comes_back(desktop):
+def test_another_programs_override_is_restored(desktop):
     desktop.write(desktop.folder(SOUND) / "driver_override", "snd_hda_intel\n")
     before = state(desktop)
     desktop.fails = {"drivers_probe": errno.EIO}

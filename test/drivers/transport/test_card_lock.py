@@ -66,7 +66,7 @@ def test_waiting_is_bounded(root, holder):
     assert 100_000 <= clock.now_us - started < 5_000_000
 
 
-def test_a_card_that_is_let_go_goes_to_who_waits(root, holder):
+def test_a_released_card_goes_to_the_waiting_process(root, holder):
     holder.stdin.write("\n")
     holder.stdin.flush()
     lock = lock_of(root)
@@ -76,7 +76,7 @@ def test_a_card_that_is_let_go_goes_to_who_waits(root, holder):
     assert lock.holder() is None
 
 
-def test_kill_9_frees_the_card_and_tells_how_it_was_left(root, holder):
+def test_kill_9_frees_the_card_and_the_next_process_learns_its_state(root, holder):
     holder.kill()
     holder.wait()
     lock = lock_of(root)
@@ -97,7 +97,7 @@ def test_a_later_process_with_the_same_id_is_no_holder(root, holder):
 
 
 @pytest.mark.parametrize("record", ["", "{", "[" * 100_000, '{"pid": "x"}', '{"pid": 1}', "7", "\udc80"])
-def test_a_record_that_is_none_is_passed_over(root, record):
+def test_a_malformed_record_is_ignored(root, record):
     lock = lock_of(root)
     lock.path.write_bytes(record.encode(errors="surrogateescape"))
     lock.take(HostClock())

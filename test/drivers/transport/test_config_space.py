@@ -47,7 +47,7 @@ def test_registers_lie_behind_the_regions_start(space):
 
 
 @pytest.mark.parametrize(("offset", "size"), [(1, 2), (2, 4), (0, 3), (0, 8), (4096, 4), (-4, 4)])
-def test_what_is_no_register_is_the_callers_mistake(space, offset, size):
+def test_an_address_outside_the_registers_is_the_callers_mistake(space, offset, size):
     with pytest.raises(ValueError, match="configuration space has no"):
         space[1].read(offset, size)
     with pytest.raises(ValueError, match="configuration space has no"):

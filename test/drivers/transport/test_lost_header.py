@@ -119,7 +119,7 @@ def test_a_register_that_reads_ones_again_and_again_is_not_put_back(machine, off
     device.close()
 
 
-def test_a_glitch_that_is_over_at_the_second_look_is_no_value(machine):
+def test_a_glitch_that_is_gone_at_the_second_read_is_not_taken_for_a_value(machine):
     machine.add(group="")
     device = pci.open(ADDRESS, kernel=machine.kernel)
     answers = iter([0xFFFF])
@@ -130,7 +130,7 @@ def test_a_glitch_that_is_over_at_the_second_look_is_no_value(machine):
 
 
 @PATHS
-def test_a_card_that_reads_ones_is_told_before_it_is_opened(machine, driver, group):
+def test_a_card_that_reads_ones_is_reported_before_it_is_opened(machine, driver, group):
     card = machine.add(driver=driver, group=group)
     machine.set_config(card, 0, ONES)
     # the kernel's own view of the same registers

@@ -105,7 +105,7 @@ def test_a_process_that_has_the_card_open_is_named(bound, node):
         opened(bound)
 
 
-def test_processes_that_hold_other_things_are_nobodys_business(bound):
+def test_processes_that_hold_other_devices_are_ignored(bound):
     # The list of BARs gives no access to the card.
     table = str(bound.folder(ADDRESS) / "resource")
     bound.process(4242, "lspci", opened=(table, "/dev/vfio/13"))
@@ -127,7 +127,7 @@ def test_the_driver_must_fit_the_path(machine, driver, path, says):
         opened(machine, path=path)
 
 
-def test_a_path_that_is_none_is_the_callers_mistake(bound):
+def test_an_unknown_path_is_the_callers_mistake(bound):
     with pytest.raises(ValueError, match="auto, vfio or sysfs, not 'uio'"):
         opened(bound, path="uio")
 
@@ -150,7 +150,7 @@ def test_a_locked_down_kernel_keeps_sysfs_closed_and_vfio_open(machine, free):
     assert findings(free, "sysfs")["lockdown"].state == "ok"
 
 
-def test_vfio_does_not_mind_lockdown(bound):
+def test_vfio_works_under_lockdown(bound):
     bound.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
     device = opened(bound)
     assert not device.lost
@@ -194,12 +194,12 @@ def test_notes_name_a_small_window_a_slow_link_and_sleep(bound):
 
 
 @pytest.mark.parametrize("text", ["", "garbage\n", "0x1 0x2\n" * 3, "0xzz 0x1 0x200\n", "0x10 0x0 0x200\n"])
-def test_a_table_of_bars_that_is_none_means_no_bars(bound, text):
+def test_a_malformed_table_of_bars_means_no_bars(bound, text):
     bound.write(bound.folder(ADDRESS) / "resource", text)
     assert Function(bound.kernel, ADDRESS).bars() == {}
 
 
-def test_only_gpus_of_known_vendors_are_listed_and_refusals_are_told(machine):
+def test_only_gpus_of_known_vendors_are_listed_with_their_refusals(machine):
     machine.add(driver="amdgpu")
     machine.add("0000:03:00.1", ids=(0x1002, 0xAB30), code=0x040300, driver="snd_hda_intel")
     machine.add(
@@ -215,7 +215,7 @@ def test_only_gpus_of_known_vendors_are_listed_and_refusals_are_told(machine):
     assert machine.log == before  # nothing was touched
 
 
-def test_names_of_cards_that_are_none(bound):
+def test_malformed_names_of_cards_are_refused(bound):
     with pytest.raises(NoSuchCard, match=r"write it as 0000:03:00\.0"):
         find(bound.kernel, "3:0")
     with pytest.raises(NoSuchCard, match=r"no PCI function 0000:09:00\.0; GPUs seen: 0000:03:00\.0"):
@@ -224,7 +224,7 @@ def test_names_of_cards_that_are_none(bound):
     assert [gpu.address for gpu in gpus_of(bound.kernel)] == [ADDRESS]
 
 
-def test_what_is_no_gpu_is_not_opened(machine):
+def test_a_device_that_is_no_gpu_is_not_opened(machine):
     machine.add(ids=(0x1002, 0x43F6), code=0x010601, group="")
     with pytest.raises(
         NotSupported, match=r"card: it is a disk or its controller \(class 0x0106\), no GPU; `ringup list`"

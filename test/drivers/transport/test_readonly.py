@@ -51,7 +51,7 @@ def test_a_driver_of_the_kernels_is_asked_instead(machine):
 
 
 @pytest.mark.parametrize("how", ["asleep", "undecoded"])
-def test_a_function_that_answers_nobody_is_left_alone(machine, how):
+def test_a_function_that_does_not_answer_is_left_alone(machine, how):
     machine.add()
     if how == "asleep":
         decode(machine)
@@ -60,7 +60,7 @@ def test_a_function_that_answers_nobody_is_left_alone(machine, how):
         open_readonly(ADDRESS, machine.kernel)
 
 
-def test_no_card_and_no_permission_are_told(held):
+def test_a_missing_card_and_a_missing_permission_are_reported(held):
     with pytest.raises(NoSuchCard):
         open_readonly("0000:77:00.0", held.kernel)
     (held.folder(ADDRESS) / "resource5").unlink()

@@ -160,7 +160,7 @@ def test_the_first_difference_in_memory_is_named(recorded):
         Session(Replay(io.BytesIO(recorded[0])), packet=b"")
 
 
-def test_a_driver_that_asks_for_more_or_less_is_told(recorded, tmp_path):
+def test_a_driver_that_makes_more_or_fewer_accesses_gets_an_error(recorded, tmp_path):
     (tmp_path / "a.transcript").write_bytes(recorded[0])
     replay = Replay(tmp_path / "a.transcript")
     with pytest.raises(

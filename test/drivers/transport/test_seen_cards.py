@@ -34,7 +34,7 @@ def test_cards_without_a_driver_are_listed_as_such(machine):
         (0x744C, ""), (0x7448, ""), (0x747E, ""), (0x7480, ""), (0x7550, ""), (0x7590, ""), (0xFFFF, ""),
     ],
 )  # fmt: skip
-def test_families_are_told_by_device_id(device, family):
+def test_families_are_recognised_by_device_id(device, family):
     assert ids.family(device) == family
 
 

@@ -67,7 +67,7 @@ def test_doorbells_are_never_kept_back_in_write_combining_buffers(device):
     assert names == {"resource0_wc", "resource2", "resource5"}
 
 
-def test_a_line_interrupt_that_nobody_hears_stays_down(device):
+def test_an_unused_line_interrupt_is_disabled(device):
     # PCI Local Bus Specification 3.0, 6.2.2: Interrupt Disable
     assert device.config.read(4, 2) & 0x400
 
@@ -99,7 +99,7 @@ def test_the_rom_is_shown_while_the_card_is_held(free):
     assert [text for path, text in free.log if path.endswith("rom")] == ["1", "0"]
 
 
-def test_no_rom_is_none(device):
+def test_a_card_without_a_rom_has_rom_none(device):
     assert device.rom is None
 
 
@@ -154,7 +154,7 @@ def test_a_refused_reset_leaves_the_methods_as_they_were(free, device):
     assert held(free, "reset_method") == "flr bus"
 
 
-def test_a_header_that_does_not_come_back_is_told(free, device):
+def test_a_header_that_does_not_come_back_is_reported(free, device):
     read_only = free.folder(ADDRESS) / "config"
 
     def forget(path, text, store=free.store):
@@ -195,7 +195,7 @@ def test_polling_lets_the_time_pass(device):
 
 
 @pytest.mark.parametrize(("offset", "data"), [(0x10, bytes(24)), (0, b"\xff" * 64)], ids=["no addresses", "nothing"])
-def test_a_card_whose_link_came_back_is_looked_for_anew(free, offset, data):
+def test_a_card_whose_link_came_back_is_rescanned(free, offset, data):
     free.set_config(free.card, offset, data)
     device = pci.open(ADDRESS, kernel=free.kernel)
     assert [(path.rpartition("/")[2], text) for path, text in free.log][:2] == [("remove", "1"), ("rescan", "1")]

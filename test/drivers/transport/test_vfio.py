@@ -113,7 +113,7 @@ def test_bars_are_the_cards(held, device):
         device.bars[5].map()
 
 
-def test_a_bar_of_pieces_reaches_what_lies_between_them(held):
+def test_a_bar_mapped_in_pieces_reaches_the_gaps_too(held):
     """Kernels before 4.16 provide a BAR with an MSI-X table this way: the table's page cannot be mapped."""
     held.card.sparse = {5: ((0x3000, 0xD000), (0, 0x2000))}
     device = pci.open(ADDRESS, kernel=held.kernel)
@@ -194,7 +194,7 @@ def test_ten_thousand_buffers_leave_nothing_behind(held):
     device.close()
 
 
-def test_large_memory_lies_at_a_large_pages_border(held, device):
+def test_large_memory_is_aligned_to_a_large_page(held, device):
     device.alloc_host(4096)
     assert device.alloc_host(4 << 20).bus_addr() % (2 << 20) == 0
 
@@ -273,7 +273,7 @@ def test_interrupts_come_as_events_and_only_when_asked_for(held, device):
     assert not [key for key in held.card.events if key[0] == vfio.VFIO_PCI_MSI_IRQ_INDEX]
 
 
-def test_msi_x_is_preferred_and_its_vectors_told_apart(held):
+def test_msi_x_is_preferred_and_its_vectors_are_distinguished(held):
     held.card.irqs |= {vfio.VFIO_PCI_MSIX_IRQ_INDEX: 4, vfio.VFIO_PCI_INTX_IRQ_INDEX: 1}
     device = pci.open(ADDRESS, kernel=held.kernel)
     device.interrupts.wait(0)
@@ -365,7 +365,7 @@ def test_a_reset_puts_the_header_back(held, method):
         (None, 2, "", ()),
     ],
 )
-def test_only_resets_that_reach_nobody_else_are_offered(held, dependents, flags, methods, offered):
+def test_only_resets_that_reach_no_other_device_are_offered(held, dependents, flags, methods, offered):
     held.card.dependents, held.card.flags = dependents, flags
     held.write(held.folder(ADDRESS) / "reset_method", methods)
     device = pci.open(ADDRESS, kernel=held.kernel)

@@ -55,7 +55,7 @@ def clock():
     return Clock()
 
 
-def test_what_is_there_already_costs_one_look_and_no_nap(clock):
+def test_a_condition_that_holds_already_costs_one_look_and_no_sleep(clock):
     register = Register(clock, 0)
     assert wait(register) == "done"
     assert (register.looks, clock.naps) == ([0], [])
@@ -101,7 +101,7 @@ def test_no_time_at_all_is_one_look(clock):
     assert wait(Register(clock, 0), timeout_us=0) == "done"
 
 
-def test_what_a_look_raises_comes_out_at_once(clock):
+def test_an_error_in_a_look_is_raised_at_once(clock):
     def gone():
         raise DeviceLost("the link is down")
 

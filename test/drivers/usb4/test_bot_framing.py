@@ -69,7 +69,7 @@ def test_a_write_sends_its_data_behind_the_wrapper(bot):
     assert (endpoint, data) == (OUT, bytes(range(128)))
 
 
-def test_a_failed_command_is_told_by_its_sense(bot):
+def test_a_failed_command_is_reported_with_its_sense(bot):
     device, transport = bot
     device.say(IN, csw(1, status=1), NO_MEDIUM, csw(2))
     with pytest.raises(Refused, match=r"not ready, no medium: .* \(02/3a/00\)") as caught:
@@ -123,7 +123,7 @@ def test_a_stalled_status_is_asked_for_once_more(bot):
         (b"", "a status of 0 bytes came"),
     ],
 )
-def test_a_status_that_is_none_resets_the_transport(bot, status, words):
+def test_a_malformed_status_resets_the_transport(bot, status, words):
     device, transport = bot
     device.say(IN, status, *([status] if not status else []))
     with pytest.raises(TransportError, match=words):

@@ -82,7 +82,7 @@ def test_what_befalls_the_card_while_bytes_come_out_is_raised_by_that_copy(docks
     up.download(1)
 
 
-def test_the_engine_is_armed_while_commands_are_on_their_way_and_told_of_them_behind_both(docks, monkeypatch):
+def test_the_engine_is_armed_while_commands_are_sent_and_notified_after_both(docks, monkeypatch):
     up, begun = docks(), []
     card, submit = up.open(), up.host.submit
 

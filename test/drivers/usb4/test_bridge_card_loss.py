@@ -54,7 +54,7 @@ def use_thrice(dock, moment, seed):
         getattr(dock, moment)(seed + number)
 
 
-def test_two_alike_are_told_apart_by_their_ports_and_compute_at_once(two):
+def test_two_identical_enclosures_are_distinguished_by_their_ports_and_compute_at_once(two):
     first, _ = two
     host = first.host
     rows = [host.get_device_descriptor(device) for device in host.enumerate_devices()]
@@ -135,7 +135,7 @@ def test_the_kernels_storage_driver_lets_go_and_gets_its_device_back():
     assert host.is_kernel_driver_active(handle, 0)
 
 
-def test_no_device_at_a_port_is_told_with_the_ports_that_have_one(docks):
+def test_no_device_at_a_port_is_reported_with_the_ports_that_have_one(docks):
     dock = docks()
     options = {"backend": dock.host, "clock": dock.clock}
     with pytest.raises(NoSuchCard, match="enclosures are at usb:1-1"):
@@ -152,7 +152,7 @@ def test_an_empty_slot_is_a_link_that_is_down():
 
 
 @pytest.mark.parametrize("trouble", ["unpowered", "never trains"])
-def test_a_slot_whose_link_does_not_come_up_is_told_within_seconds(trouble):
+def test_a_slot_whose_link_does_not_come_up_is_reported_within_seconds(trouble):
     card = make_card("navi31", vram_bytes=256 << 20, enumerated=False)
     enclosure = Enclosure(card, "open", powered=trouble != "unpowered")
     if trouble == "never trains":
@@ -175,7 +175,7 @@ def test_usb2_works_and_warns(docks, caplog):
     dock.download(1)
 
 
-def test_a_bridge_in_usb4_mode_is_told_from_a_card():
+def test_a_bridge_in_usb4_mode_is_distinguished_from_a_card():
     card = make_card("navi31", vram_bytes=256 << 20, enumerated=False)
     begun_us = card.clock.machine.now_us
     with pytest.raises(RingupError) as told:
@@ -184,7 +184,7 @@ def test_a_bridge_in_usb4_mode_is_told_from_a_card():
     assert card.clock.machine.now_us - begun_us < 30_000_000
 
 
-def test_the_loader_in_rom_is_told_with_what_writes_firmware():
+def test_the_loader_in_rom_is_reported_with_the_command_that_writes_firmware():
     with pytest.raises(NotSupported, match="ringup bridge flash"):
         alone(Enclosure(None, "rom"))
 
@@ -275,7 +275,7 @@ def test_a_close_that_ctrl_c_meets_leaves_the_bridge_right_or_a_word_of_it(real,
     assert len(calls) < point  # all calls were tried
 
 
-def test_a_bridge_that_does_not_restart_is_told(real, monkeypatch):
+def test_a_bridge_that_does_not_restart_is_reported(real, monkeypatch):
     dock, open_it = real
     killed = open_it()
     die(killed, dock.host)

@@ -156,7 +156,7 @@ def test_a_stream_that_ctrl_c_meets_arrives_whole_or_the_card_is_refused(docks, 
     dock.recover()
 
 
-def test_posted_writes_that_ctrl_c_ends_too_early_are_kept_in_mind(docks, monkeypatch):
+def test_posted_writes_that_ctrl_c_ends_too_early_are_remembered(docks, monkeypatch):
     """This happens when the bridge does not answer within the time that the driver allows for the end."""
     dock = docks()
     card = dock.open()
@@ -444,13 +444,13 @@ def test_a_card_without_memory_or_rom_is_a_board_without_them(behind):
 
 
 @pytest.mark.parametrize("patience_us", [0, 900_000])
-def test_a_card_that_asks_for_patience_gets_a_second(behind, patience_us):
+def test_a_card_that_asks_for_time_gets_a_second(behind, patience_us):
     behind.patience_us = patience_us
     assert find_board(Fabric(behind)).function.place == Place(1, 0, 0)
     assert behind.clock.now_us <= patience_us + 20_000
 
 
-def test_one_that_asks_for_ever_is_told_after_a_second(behind):
+def test_a_card_that_asks_forever_is_reported_after_a_second(behind):
     behind.patience_us = 1 << 60
     with pytest.raises(LinkDown, match="answers with a retry status for longer than 1000 ms"):
         find_board(Fabric(behind))

@@ -152,7 +152,7 @@ def test_fills_are_armed_before_their_bytes_and_one_ahead_at_most(up, monkeypatc
     assert all(unarmed == 0 and ahead <= 1 for unarmed, ahead in seen)
 
 
-def test_the_engine_tells_of_a_copy_when_the_copy_has_ended(up, monkeypatch):
+def test_the_engine_signals_a_copy_when_the_copy_has_ended(up, monkeypatch):
     """A fence alone does not wait, but an empty packet does. Source: radv_barrier of Mesa's radv_cmd_buffer.c."""
     queue, submit, streams = up.card.copy, up.card.copy.submit, []
 

@@ -66,7 +66,7 @@ def test_a_copy_has_both_sets_byte_for_byte(desk):
     assert [one.image.version for one in parse_flash(copy, "copy")] == ["240417_85_00_00", "231204_85_00_00"]
 
 
-def test_the_running_version_is_told(desk):
+def test_the_running_version_is_reported(desk):
     with desk().flash() as flash:
         assert (flash.version, flash.readable, flash.slow) == ("240417_85_00_00", True, False)
 
@@ -100,7 +100,7 @@ def test_a_configuration_that_is_given_is_what_the_bridge_calls_itself_then(desk
     assert bench.ids == [PATCHED]
 
 
-def test_what_is_right_already_is_not_written(desk, backup):
+def test_blocks_that_are_right_already_are_not_written(desk, backup):
     bench = desk()
     with bench.flash() as flash:
         write(flash, backup)
@@ -113,7 +113,7 @@ def test_what_is_right_already_is_not_written(desk, backup):
     assert bench.ids == [STOCK]
 
 
-def test_a_difference_is_told_by_its_place_in_the_flash(desk):
+def test_a_difference_is_reported_with_its_place_in_the_flash(desk):
     bench = desk()
     image = parse(bytes(bench.cells[0x100 : 0x100 + 98016]), "running")
     bench.enclosure.flash.cells[0x12345] ^= 0xFF
@@ -206,7 +206,7 @@ def test_a_cable_that_is_pulled_is_a_lost_device_and_is_gone_on_from(desk, backu
     assert bench.cells[0x100 : 0x100 + 98016] == NEW.blob
 
 
-def test_writes_that_the_flash_refuses_are_told_and_nothing_is_called_done(desk, backup):
+def test_writes_that_the_flash_refuses_are_reported_and_not_called_done(desk, backup):
     bench = desk()
     bench.enclosure.faults.inject("flash_write_fails", -1)
     with bench.flash() as flash, pytest.raises(TransportError, match=r"write of a configuration block .*medium error"):
@@ -385,7 +385,7 @@ def test_a_flash_with_nothing_sound_in_it_takes_the_copy_there_is(desk, backup):
         assert objections(flash, backup) == []
 
 
-def test_a_journal_of_another_bridge_is_refused_and_what_is_none_is_called_so(desk, backup):
+def test_a_journal_of_another_bridge_and_a_malformed_one_are_refused(desk, backup):
     journal = backup.with_name("backup.bin.journal")
     bench = desk()
     with bench.flash() as flash:

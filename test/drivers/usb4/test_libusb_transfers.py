@@ -142,7 +142,7 @@ def test_it_is_a_host_by_shape(host):
     assert isinstance(host, AsyncHost)
 
 
-def test_what_libusb_is_told_of_each_kind(host, library):
+def test_each_kind_of_transfer_is_submitted_with_its_parameters(host, library):
     host.submit(HANDLE, 0x02, b"abc", timeout_ms=500)
     host.submit(HANDLE, 0x81, 64, timeout_ms=0, stream=3)
     host.submit(HANDLE, 0, 4, setup=SETUP_IN, timeout_ms=1000)
@@ -176,7 +176,7 @@ def test_every_end_has_its_word_and_what_came_is_kept(host, library, code, word)
     assert (transfer.done, transfer.status, transfer.actual, transfer.data) == (True, word, 8, b"half-way")
 
 
-def test_control_data_lies_behind_the_setup_packet(host, library):
+def test_control_data_follows_the_setup_packet(host, library):
     incoming = host.submit(HANDLE, 0, 4, setup=SETUP_IN, timeout_ms=100)
     library.fill(b"wxyz", offset=8)
     outgoing = host.submit(HANDLE, 0, bytearray(b"123456789012"), setup=SETUP_OUT, timeout_ms=100)
@@ -361,7 +361,7 @@ def test_a_cancellation_that_was_interrupted_is_not_taken_as_absent_when_it_is_a
     assert host.end(HANDLE) == 0
 
 
-def test_a_result_whose_taking_was_interrupted_is_not_looked_for_at_its_old_address(host, library):
+def test_an_interrupted_result_is_not_looked_up_at_its_old_address(host, library):
     """Another transfer may be at that address by then."""
     transfer, free = host.submit(HANDLE, 0x81, 64, timeout_ms=0), library.libusb_free_transfer
 
@@ -406,7 +406,7 @@ def test_a_forgotten_host_takes_its_transfers_back(library):
     assert transfer.status == "cancelled"
 
 
-def test_what_never_ends_keeps_its_buffer(library, monkeypatch):
+def test_a_transfer_that_never_ends_keeps_its_buffer(library, monkeypatch):
     monkeypatch.setattr(libusb, "REAP_S", 0.0)
     host = LibusbHost(SimpleNamespace(lib=library, ctx=ctypes.c_void_p(1)))
     host.submit(HANDLE, 0x81, 64, timeout_ms=0)

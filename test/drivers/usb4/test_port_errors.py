@@ -74,7 +74,7 @@ def test_ctrl_c_wins_over_events_that_fail_after_it(wire):
     assert port.torn
 
 
-def test_one_whose_beginning_failed_for_events_is_not_begun_later(wire):
+def test_a_transfer_whose_start_failed_in_events_is_not_started_later(wire):
     device, port = wire()
     first = port.start_control_out(1, 0, 0)
     # The first is still under way, so the others wait in line.
@@ -101,7 +101,7 @@ def test_one_whose_beginning_failed_for_events_is_not_begun_later(wire):
 @pytest.mark.parametrize(
     ("error", "kind"), [(IO, TransportError), (GONE, DeviceLost), (NotImplementedError("not here"), NotSupported)]
 )
-def test_whatever_a_port_does_fails_in_our_words(wire, name, use, error, kind):
+def test_every_operation_of_a_port_raises_our_errors(wire, name, use, error, kind):
     device, port = wire()
     setattr(device, name, failing(error))
     with pytest.raises(kind, match=r"usb:1-1: \w+"):
@@ -120,7 +120,7 @@ def test_whatever_a_port_does_fails_in_our_words(wire, name, use, error, kind):
         (NotImplementedError("not here"), NotSupported),
     ],
 )
-def test_opening_fails_in_our_words(wire, name, error, kind):
+def test_opening_raises_our_errors(wire, name, error, kind):
     device, port = wire()
     setattr(device, name, failing(error))
     with pytest.raises(kind, match=r"(opening|claiming) usb:1-1 \(174c:2464\)"):
@@ -154,12 +154,12 @@ def test_a_device_that_goes_while_it_is_looked_at_is_not_there():
 
 
 @pytest.mark.parametrize(("error", "kind"), [(OTHER, TransportError), (IO, TransportError), (DENIED, PermissionNeeded)])
-def test_looking_for_devices_fails_in_our_words(error, kind):
+def test_looking_for_devices_raises_our_errors(error, kind):
     with pytest.raises(kind, match="looking for USB devices"):
         places(Shelf(ROW, error))
 
 
-def test_whether_a_device_is_present_fails_in_our_words(wire):
+def test_asking_for_a_device_raises_our_errors(wire):
     device, port = wire()
     device.enumerate_devices = failing(IO)
     with pytest.raises(TransportError, match="looking for USB devices"):

@@ -157,7 +157,7 @@ def test_a_transfer_that_was_taken_and_not_yet_out_of_line_is_not_begun_again(op
     port.close()
 
 
-def test_who_waits_for_one_lost_in_line_is_told(open_port):
+def test_a_wait_for_a_transfer_lost_in_line_reports_it(open_port):
     host, port = open_port
     first = port.start_control_in(6, 0x100, 0, 18, kind=0x80)
     second, third = (port.start_control_in(6, 0x100, 0, 18, kind=0x80, doing=name) for name in ("second", "third"))
@@ -173,7 +173,7 @@ def test_who_waits_for_one_lost_in_line_is_told(open_port):
     port.close()
 
 
-def test_dropping_ends_what_nobody_has_hold_of(open_port):
+def test_dropping_ends_lost_transfers_too(open_port):
     host, port = open_port
     known, lost = port.start_bulk_in(IN, 64, 0), lose(host, port)
     port.drop()

@@ -26,7 +26,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("whole", [*itertools.product((True, False), repeat=3)])
-def test_a_request_follows_at_once_only_where_neither_minds(wire, whole):
+def test_a_request_follows_at_once_only_where_both_allow_it(wire, whole):
     device, port = wire()
     host = Slow(device)
     pending = [port.start_control_out(REQUEST, value, 0, whole=one) for value, one in enumerate(whole)]

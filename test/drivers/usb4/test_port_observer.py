@@ -26,7 +26,7 @@ def path(enclosure):
     with_bridge.close()
 
 
-def test_every_transfer_is_told_once_with_its_bytes(path):
+def test_every_transfer_is_reported_once_with_its_bytes(path):
     seen, before = [], path.counts.copy()
     path.bridge.port.observer = seen.append
     path.bars[VRAM_BAR].read_block(0, 4096)
@@ -40,7 +40,7 @@ def test_every_transfer_is_told_once_with_its_bytes(path):
     assert all(one.doing for one in seen)
 
 
-def test_who_observes_no_more_is_told_nothing(path):
+def test_a_removed_observer_receives_nothing(path):
     seen = []
     path.bridge.port.observer = seen.append
     path.bars[VRAM_BAR].read32(0)
@@ -58,7 +58,7 @@ def test_times_of_a_transfer_lie_within_what_passed(path):
     assert [one.ended_us for one in seen] == sorted(one.ended_us for one in seen)
 
 
-def test_a_transfer_that_a_pulled_cable_ends_is_told_as_such(path, enclosure):
+def test_a_transfer_that_a_pulled_cable_ends_is_reported_as_such(path, enclosure):
     seen = []
     path.bridge.port.observer = seen.append
     enclosure.faults.inject("disconnect_after_transfers", 0)

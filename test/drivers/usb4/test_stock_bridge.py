@@ -57,7 +57,7 @@ def patched():
     return Bench("patched", "super_plus")
 
 
-def test_the_firmware_and_its_transport_are_told(bench, request):
+def test_the_firmware_and_its_transport_are_reported(bench, request):
     name = request.node.callspec.id.split()[0]
     assert (bench.bridge.kind, bench.bridge.version) == (name, "240417_85_00_00")
     assert bench.bridge.transport == (
@@ -96,7 +96,7 @@ def test_a_read_is_one_wait_and_writes_are_none(stock):
 
 
 @pytest.mark.parametrize("name", ["tlp_glitch", "tlp_timeout"])
-def test_a_request_that_the_link_garbles_is_repeated_and_nobody_notices(stock, name):
+def test_a_garbled_request_is_repeated_without_an_error(stock, name):
     window = stock.device.bars[0]
     for after in range(8):
         data = random.Random(after).randbytes(64)
@@ -110,7 +110,7 @@ def test_an_unsupported_request_is_an_answer(stock):
     assert stock.bridge.request([tlp.config_read(4, 7, 0, 0)]) == [tlp.Completion(tlp.UNSUPPORTED)]
 
 
-def test_a_request_that_hangs_is_told_within_a_bound(stock):
+def test_a_request_that_hangs_is_reported_within_a_bound(stock):
     stock.enclosure.faults.inject("tlp_hang", -1)
     before_us = stock.host.clock.now_us
     with pytest.raises((DeviceTimeout, DeviceLost)):

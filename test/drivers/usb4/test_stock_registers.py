@@ -334,7 +334,7 @@ def test_the_last_slot_is_never_used_and_only_slots_can_be_filled(patched):
             bulk.fill(offset, bytes(size))
 
 
-def test_a_later_slot_is_reached_by_sending_what_lies_before_it_once_more(patched):
+def test_a_later_slot_is_reached_by_sending_the_bytes_before_it_again(patched):
     bulk = patched.firmware.bulk
     bulk.fill(0, b"a" * 0x5000)
     patched.written.clear()

@@ -72,7 +72,7 @@ def test_streams_choose_attached_scsi_and_its_setting(uas):
     assert (device.alt, device.streams) == (1, 31)
 
 
-def test_the_pipes_are_told_by_their_usage_not_by_their_number(wire):
+def test_the_pipes_are_recognised_by_their_usage_not_by_their_number(wire):
     _, port = wire()
     (attached,) = [one for one in scsi.settings(port.configuration()) if one.protocol == ATTACHED]
     assert attached.pipes == {1: 0x04, 2: 0x83, 3: 0x81, 4: 0x02}
@@ -130,7 +130,7 @@ def test_answers_come_back_in_the_order_of_the_commands(uas):
     assert transport.execute([scsi.xdata_read(at, 1) for at in range(100)]) == [bytes([at + 1]) for at in range(100)]
 
 
-def test_a_status_that_is_not_good_is_told_by_its_sense_and_the_rest_is_done(uas):
+def test_a_status_that_is_not_good_is_reported_with_its_sense_and_the_rest_is_done(uas):
     device, chip, transport = uas
     chip.bad[2] = lambda tag: sense(tag, CHECK, FIELD_NOT_VALID)
     with pytest.raises(Refused, match=r"illegal request, a field of the command is not valid \(05/24/00\)"):
@@ -178,7 +178,7 @@ def test_posted_commands_are_not_waited_for_until_their_tags_are_needed(uas):
     assert [unit[17] for unit in chip.seen] == list(range(32))
 
 
-def test_what_befalls_a_posted_command_comes_out_later(uas):
+def test_an_error_of_a_posted_command_is_raised_later(uas):
     _, chip, transport = uas
     chip.bad[1] = lambda tag: sense(tag, CHECK, FIELD_NOT_VALID)
     transport.post([scsi.xdata_write(0, 1)])

@@ -93,7 +93,7 @@ def test_power_tables_are_listed_by_their_id(real):
     assert len(image.data(tables[0])) == 0x12C4
 
 
-def test_the_second_set_of_a_secure_os_is_told_apart(real):
+def test_the_second_set_of_a_secure_os_is_listed_separately(real):
     image = parse(real("psp_13_0_6_sos.bin"), "psp_13_0_6_sos.bin")
     names = [section.name for section in image.sections]
     assert len(names) == 16
@@ -184,7 +184,7 @@ def test_a_part_that_is_listed_twice_is_refused():
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 17), (16, 1), (15, 2)])
-def test_a_jump_table_lies_inside_its_code(offset, size):
+def test_a_jump_table_is_inside_its_code(offset, size):
     """Offsets and sizes in dwords; the code has 16."""
     blob = build.image("mec", (1, 0), {"code": bytes(64)}, fields={"jt_offset": offset, "jt_size": size})
     with pytest.raises(FirmwareError, match=r"jump_table.*(is outside the code of the image|the image at 320)"):
@@ -214,11 +214,11 @@ def test_a_wrong_crc_is_shown_and_no_reason_to_refuse():
         ("umsch_mm_4_0_0.bin", "umsch"), ("dcn_3_5_dmcub.bin", "dmcub"),
     ],
 )  # fmt: skip
-def test_a_name_tells_the_kind(name, kind):
+def test_a_name_gives_the_kind(name, kind):
     assert kind_of(name) == kind
 
 
-def test_a_name_that_tells_no_kind_is_refused():
+def test_a_name_without_a_kind_is_refused():
     with pytest.raises(FirmwareError, match=r"^letter\.bin: the name contains no kind"):
         parse(bytes(64), "letter.bin")
     with pytest.raises(ValueError, match="no kind of firmware is called letter"):

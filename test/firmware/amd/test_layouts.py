@@ -94,7 +94,7 @@ def test_fuse_bits_are_the_structs():
         assert {name for name, value in row.items() if value} == {f"instance_info[0].fuse_data.{codec}_disabled"}
 
 
-def test_the_header_with_a_second_core_lies_behind_2_2():
+def test_the_header_with_a_second_core_extends_version_2_2():
     # Four dwords more: amdgpu_ucode.h.
     assert rlc_firmware_header_v2_5.SIZE == ucode.rlc_firmware_header_v2_2.SIZE + 16
 

@@ -84,7 +84,7 @@ def test_what_is_built_is_read():
         ("vram_info", (3, 0), {"memory_type": 0x77, "channel_num": 1}, ("0x77", 1, 16, 0)),
     ],
 )  # fmt: skip
-def test_the_memory_fitted_is_told_for_every_revision(table, revision, fields, memory):
+def test_the_fitted_memory_is_read_for_every_revision(table, revision, fields, memory):
     found = vbios.parse(rom({table: DataTable(revision, fields)}))
     assert found.memory() == vbios.Memory(*memory)
 

@@ -63,7 +63,7 @@ def test_blocks_lie_where_the_table_says(read):
     assert ips.block("gc") is ips.block("gc")
 
 
-def test_video_cores_are_told_as_fused_off(read):
+def test_video_cores_are_reported_as_fused_off(read):
     ips, _ = read()[2]()
     assert len(ips.table.find(facts.VCN_HWID)) == 2
     assert ips.table.harvested(facts.VCN_HWID, 0)
@@ -85,7 +85,7 @@ def test_a_table_beyond_the_window_says_the_same(read, chip):
     assert not radeon.violations
 
 
-def test_the_whole_of_a_large_memory_is_told(read):
+def test_the_full_size_of_a_large_memory_is_reported(read):
     _, window = read("navi33", vram_bytes=None)[2]()
     # 8 GiB minus what the card reserves
     assert window.size_bytes == 0x1_FF00_0000
@@ -139,7 +139,7 @@ def test_versions_that_amdgpu_drives_alike_share_their_facts():
         served_by("mmhub", (9, 9, 9))
 
 
-def test_a_block_that_is_not_there_is_named(read):
+def test_a_missing_block_is_named(read):
     ips, _ = read()[2]()
     with pytest.raises(NotSupported, match="the card lists no SDMA1 1"):
         ips.block("sdma1", 1)
@@ -178,7 +178,7 @@ def test_a_processor_with_graphics_is_refused(read):
         go()
 
 
-def test_a_card_that_is_gone_is_told(read):
+def test_a_card_that_is_gone_is_reported(read):
     radeon, _, go = read()
     radeon.unplug()
     with pytest.raises(DeviceLost, match="virtual:navi31 is gone from the bus"):

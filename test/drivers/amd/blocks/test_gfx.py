@@ -188,7 +188,7 @@ def test_stop_takes_everything_off_and_start_brings_it_back(navi31):
     assert fresh.seen == 4
 
 
-def test_a_page_fault_of_a_queue_is_told_with_its_address(navi31):
+def test_a_page_fault_of_a_queue_is_reported_with_its_address(navi31):
     base, pa = navi31.gmc.fb_base, navi31.RING_PA
     interrupts = Ih(navi31.osssys, navi31.vram(pa, 4096), base + pa, navi31.vram(pa + 8192, 4), base + pa + 8192)
     interrupts.start(message_signalled=False)
@@ -271,7 +271,7 @@ def test_queues_that_cannot_be_are_refused(navi31):
         compute_mqd((9, 4, 3), spec)
 
 
-def test_a_mark_that_was_cut_short_is_none(navi31, monkeypatch):
+def test_an_incomplete_mark_is_ignored(navi31, monkeypatch):
     """Interrupt the driver before each of its writes, over an earlier mark. The mark then reads either complete or
     absent.
     """

@@ -84,7 +84,7 @@ def test_a_hub_that_never_answers_a_flush_is_named(hands, fault, message):
     card.gmc.flush_tlb(8)
 
 
-def test_a_flush_that_was_interrupted_as_it_took_the_semaphore_keeps_nobody_out(hands, monkeypatch):
+def test_a_flush_interrupted_while_it_takes_the_semaphore_blocks_no_other(hands, monkeypatch):
     """The read that takes the semaphore was answered, but an interruption discarded the answer."""
     card = hands()
     card.gmc.start_mmhub()
@@ -139,7 +139,7 @@ def test_a_status_word_is_decoded_field_by_field():
     assert gmc_faults.decode("gfxhub", (12, 0, 0), later, 0).client == "WGS"
 
 
-def test_a_caller_that_asks_for_nonsense_is_told(up):
+def test_nonsense_arguments_are_refused(up):
     for call, message in (
         (lambda: up.gmc.flush_tlb(16), "a vmid is 0 to 15, not 16"),
         (lambda: up.gmc.set_context(8, 0x123), "start on a page, not at 0x123"),

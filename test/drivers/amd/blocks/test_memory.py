@@ -280,7 +280,7 @@ def test_memory_of_the_callers_gets_an_address_and_stays_the_callers(rig):
     dma.free()
 
 
-def test_a_fault_is_told_by_the_buffer_it_hit_passed_or_came_too_late_for(rig):
+def test_a_fault_names_the_buffer_that_it_hit_or_passed_or_that_was_freed(rig):
     buffer = rig.memory.alloc(3000, name="table")
     va = buffer.gpu_va
     assert rig.memory.find(va + 2999) is buffer

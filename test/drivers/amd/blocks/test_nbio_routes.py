@@ -20,7 +20,7 @@ HUNG = 1 << 29  # atombios.h, ATOM_S3_ASIC_GUI_ENGINE_HUNG
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_doorbells_go_where_the_kernels_driver_leads_them(boot, chip):
+def test_doorbells_are_routed_as_linuxs_driver_routes_them(boot, chip):
     card = boot(chip)
     cells = card.radeon.nbio.cells
     assert {name: cells[name] for name in ROUTES} == ROUTES
@@ -57,7 +57,7 @@ def test_the_mark_for_the_vbios_leaves_its_neighbours(boot):
     assert card.radeon.nbio.cells[scratch] == 0x1234
 
 
-def test_the_interrupt_page_is_told_in_units_of_256_bytes(boot):
+def test_the_interrupt_page_is_written_in_units_of_256_bytes(boot):
     card = boot("navi31")
     card.nbio.interrupt_page(0x12_3456_7800)
     assert card.radeon.nbio.cells["BIF_BX0_INTERRUPT_CNTL2"] == 0x1234_5678
@@ -90,7 +90,7 @@ def test_a_card_without_a_rom_is_read_from_its_flash_part(boot):
     assert vbios.read(card.radeon, card.ips).blob == bytes(card.radeon.image)
 
 
-def test_a_flash_part_without_an_image_is_told(boot):
+def test_a_flash_part_without_an_image_is_reported(boot):
     card = boot("navi31")
     card.radeon.rom = None
     # The ROM starts 128 KiB in, where the flash is erased.

@@ -109,7 +109,7 @@ def test_the_ring_goes_round(boot):
     assert len(card.radeon.log.find("command", "psp")) > 150
 
 
-def test_a_ring_that_somebody_left_is_taken_down_first(boot):
+def test_an_earlier_drivers_ring_is_taken_down_first(boot):
     card = boot("navi31").load()
     again = card.make_psp(buffers=replace(card.BUFFERS, ring=0x5000))
     again.boot({})
@@ -148,7 +148,7 @@ def test_a_boot_loader_that_never_listens_is_given_time(boot):
         card.load()
 
 
-def test_a_secure_os_that_never_starts_is_told(boot):
+def test_a_secure_os_that_never_starts_is_reported(boot):
     card = boot("navi31")
     card.radeon.faults.inject("psp_no_sign_of_life")
     with pytest.raises(
@@ -157,7 +157,7 @@ def test_a_secure_os_that_never_starts_is_told(boot):
         card.load()
 
 
-def test_a_fence_that_is_never_written_is_told(boot):
+def test_a_fence_that_is_never_written_is_reported(boot):
     card = boot("navi31")
     card.radeon.faults.inject("psp_stuck_fence")
     with pytest.raises(
@@ -166,7 +166,7 @@ def test_a_fence_that_is_never_written_is_told(boot):
         card.load()
 
 
-def test_a_fence_that_a_driver_of_before_left_is_no_answer(boot):
+def test_an_earlier_drivers_fence_is_no_answer(boot):
     card = boot("navi31")
     card.radeon.vram.write(card.BUFFERS.fence, (1).to_bytes(4, "little"))
     card.radeon.faults.inject("psp_stuck_fence")
@@ -174,7 +174,7 @@ def test_a_fence_that_a_driver_of_before_left_is_no_answer(boot):
         card.load()
 
 
-def test_the_fence_lies_in_what_a_command_leaves_free():
+def test_the_fence_is_in_the_unused_part_of_a_command():
     buffers, command = PspBuffers(message=0, ring=1 << 20, command=2 << 20), psp.psp_gfx_cmd_resp
     free = range(buffers.command + command.offset_of("reserved_1"), buffers.response)
     assert buffers.fence in free
@@ -183,7 +183,7 @@ def test_the_fence_lies_in_what_a_command_leaves_free():
 
 
 @pytest.mark.parametrize("cut", range(4, 132, 4))
-def test_a_look_that_the_answer_falls_into_the_middle_of_is_not_believed(boot, monkeypatch, cut):
+def test_a_read_during_which_the_answer_arrives_is_not_trusted(boot, monkeypatch, cut):
     """Memory is read in ascending order: bytes read before the answer came are old, the others are new."""
     card, looks, read = boot("navi31"), [], VramWindow.read
 

@@ -101,7 +101,7 @@ def test_what_was_not_handed_out_is_not_taken_back():
     assert ranges.free_bytes == MIB
 
 
-def test_a_shortage_tells_asked_free_largest_and_who_holds_most():
+def test_a_shortage_reports_asked_free_largest_and_the_largest_holders():
     ranges = Ranges(0, 16 * MIB, "VRAM")
     for holder, count in (("weights", 3), ("cache", 2), ("scratch", 1)):
         for _ in range(count):

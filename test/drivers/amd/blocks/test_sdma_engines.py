@@ -121,7 +121,7 @@ def test_a_hung_queue_costs_its_engine_and_the_other_goes_on(up):
     assert fresh.seen == 3
 
 
-def test_a_queue_that_nothing_empties_is_told_and_its_engine_is_a_hang(hands):
+def test_a_queue_that_does_not_drain_is_reported_and_its_engine_hangs(hands):
     card = hands().start()
     first = engine(card)
     queue = Queue(card, first)

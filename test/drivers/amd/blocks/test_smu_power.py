@@ -70,7 +70,7 @@ def test_the_boards_own_power_table_goes_back(boot, chip):
 
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("caps", [0, 0x4])  # smu_v13_0_0_pptable.h, smu_v13_0_7_pptable.h: PP_PLATFORM_CAP_HARDWAREDC
-def test_the_firmware_is_told_of_mains_unless_a_pin_tells_it(boot, monkeypatch, chip, caps):
+def test_the_driver_reports_mains_power_unless_a_pin_does(boot, monkeypatch, chip, caps):
     def with_caps(*arguments, made=smu_tables.combo):
         table = bytearray(made(*arguments))
         struct.pack_into("<I", table, 18, caps)  # platform_caps
@@ -85,7 +85,7 @@ def test_the_firmware_is_told_of_mains_unless_a_pin_tells_it(boot, monkeypatch, 
     assert told == ([] if caps else ["0x35(0x0) = 0x0"])
 
 
-def test_firmware_that_amdgpu_tells_nothing_of_mains_is_told_nothing(boot):
+def test_firmware_that_amdgpu_sends_no_power_source_gets_none(boot):
     assert [version for version, row in ROWS.items() if not row.told_of_mains] == [(14, 0, 2), (14, 0, 3)]
     card = boot("navi31").load()
     card.smu.row = replace(card.smu.row, told_of_mains=False)
@@ -222,7 +222,7 @@ def test_a_second_driver_of_a_running_firmware_takes_up_with_it(up):
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------
-def test_firmware_that_was_not_loaded_is_told(boot):
+def test_firmware_that_was_not_loaded_is_reported(boot):
     card = boot("navi31")
     with pytest.raises(DeviceTimeout, match=r"its firmware does not run \(flags 0x0\) 100 ms after it was loaded"):
         card.smu.start(None, signed=True)

@@ -56,7 +56,7 @@ def test_a_stopped_watch_is_silent(rig):
     assert rig.ring.drain() == []
 
 
-def test_bounds_that_are_none_are_refused(rig):
+def test_impossible_thresholds_are_refused(rig):
     for high, low in ((50, 50), (10, 20), (10, -1)):
         with pytest.raises(ValueError, match="a lower bound below an upper one"):
             rig.watch.start(high, low)

@@ -61,7 +61,7 @@ def test_a_run_of_dwords_costs_two_accesses_each(far):
     assert (registers.reads, registers.writes) == (100, 101)
 
 
-def test_nothing_lies_outside_of_memory(far):
+def test_addresses_outside_of_memory_are_refused(far):
     _, _, window = far
     for at, size in ((512 * MIB, 1), (512 * MIB - 4, 8), (-4, 4)):
         with pytest.raises(ValueError, match="VRAM has 0x20000000 bytes, none of"):

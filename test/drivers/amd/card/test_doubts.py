@@ -64,7 +64,7 @@ def test_a_silent_power_controller_is_named_with_its_last_answers_age(radeon):
         radeon.faults.clear("smu_silent")
 
 
-def test_one_that_nobody_had_asked_is_found_silent_by_the_report_itself(radeon):
+def test_the_report_itself_finds_a_silent_power_controller(radeon):
     with opened(radeon) as card:
         radeon.faults.inject("smu_silent")
         begun_us = radeon.clock.now_us
@@ -93,7 +93,7 @@ def test_a_queue_that_does_not_go_on_is_its_engines(bench):
     assert bench.card.report().silent == []
 
 
-def test_another_interface_is_told_once_and_shown_everywhere(radeon, caplog):
+def test_another_interface_version_is_reported_once_and_shown_everywhere(radeon, caplog):
     speaks(radeon)
     with caplog.at_level(logging.WARNING, logger="ringup"), opened(radeon) as card:
         (doubt,) = card.info.doubts
@@ -146,7 +146,7 @@ def test_a_clock_of_a_billion_levels_is_refused_at_once(radeon, monkeypatch, lev
         monkeypatch.undo()
 
 
-def test_a_table_that_is_newer_than_those_known_is_told(radeon):
+def test_a_table_newer_than_the_known_ones_is_reported(radeon):
     place = radeon.vram.size_bytes - made.TOP_OFFSET
     (size,) = struct.unpack_from("<H", radeon.vram.view, place + 10)
     blob = bytearray(radeon.vram.view[place : place + size])

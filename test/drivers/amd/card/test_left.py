@@ -42,7 +42,7 @@ def left(radeon):
     return gpu_va
 
 
-def test_a_card_tells_what_it_is_before_anything_is_started(radeon):
+def test_a_card_reports_its_identity_before_anything_is_started(radeon):
     bare = found(radeon)
     assert bare.state() == states.COLD
     assert bare.pci_ids[:2] == (0x1002, 0x744C)
@@ -123,7 +123,7 @@ def test_a_report_from_outside_changes_nothing_and_knows_its_limits(radeon, left
     assert str(mine).startswith("virtual:navi31: left running")
 
 
-def test_a_core_that_nobody_is_known_to_keep_awake_is_not_read(radeon):
+def test_a_core_that_may_be_asleep_is_not_read(radeon):
     # Memory decoding is on, as a holder would have it.
     radeon.config.write(4, 2, 2)
     report = examine(Bare(ReadOnly.of(radeon), own=False))
@@ -131,7 +131,7 @@ def test_a_core_that_nobody_is_known_to_keep_awake_is_not_read(radeon):
     assert "graphics core" not in report.registers
 
 
-def test_a_card_that_is_gone_is_told_at_once(radeon):
+def test_a_card_that_is_gone_is_reported_at_once(radeon):
     radeon.unplug()
     with pytest.raises(DeviceLost, match="nothing answers"):
         Bare(radeon)

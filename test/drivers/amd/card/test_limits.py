@@ -93,7 +93,7 @@ def test_heat_stops_work_and_slows_the_card_until_it_has_cooled(bench):
     assert not card.stats().too_hot
 
 
-def test_heat_is_noticed_while_somebody_waits(bench):
+def test_heat_is_noticed_during_a_wait(bench):
     bench = bench()
     # Nobody signals this point.
     never = bench.card.copy.timeline.next()

@@ -115,7 +115,7 @@ def use(radeon, rng, cause, phase, code, made):
 
 
 @pytest.mark.parametrize("chip", RUNS)
-def test_seeded_losses_are_told_as_lost_and_leave_nothing_behind(chip, opencl, sample):
+def test_seeded_losses_are_reported_as_lost_and_leak_nothing(chip, opencl, sample):
     radeon, other = virtual(chip, vram_bytes=VRAM), virtual(chip, vram_bytes=VRAM)
     code = opencl(TWICE, {"navi31": "gfx1100", "navi32": "gfx1101", "navi33": "gfx1102"}[chip])
     told, runs = {}, 0
@@ -177,7 +177,7 @@ def test_work_for_a_lost_card_is_refused_as_lost_or_its_wait_says_so(virtual_car
     card.close()
 
 
-def test_a_card_that_waits_for_one_that_is_lost_is_told_once_and_goes_on(virtual_card):
+def test_a_card_that_waits_for_a_lost_one_reports_it_once_and_continues(virtual_card):
     lost, well = virtual_card("navi31", vram_bytes=VRAM), virtual_card("navi33", vram_bytes=VRAM)
     card, other = connect(lost), connect(well)
     point = submit_endless(card.compute)
@@ -213,7 +213,7 @@ def test_points_of_a_lost_card_that_was_closed_still_say_how_it_went(virtual_car
     card.close()
 
 
-def test_losses_in_resets_are_told_as_lost(sample):
+def test_losses_in_resets_are_reported_as_lost(sample):
     """For each reset of the ladder; a queue hangs in half of the runs."""
     radeon = virtual("navi31", vram_bytes=VRAM)
     told = runs = 0

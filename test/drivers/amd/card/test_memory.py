@@ -77,7 +77,7 @@ def test_exhausted_vram_says_asked_free_largest_and_holders_and_is_whole_again(r
         assert works(card)
 
 
-def test_exhausted_addresses_are_told_and_cost_nothing(radeon):
+def test_exhausted_addresses_are_reported_and_leak_nothing(radeon):
     with connect(radeon) as card:
         works(card)
         va = card.spaces.user.va
@@ -94,7 +94,7 @@ def test_exhausted_addresses_are_told_and_cost_nothing(radeon):
         assert works(card)
 
 
-def test_scratch_that_does_not_fit_is_told_and_the_stream_stays_as_it_was(virtual_card, opencl):
+def test_scratch_that_does_not_fit_is_reported_and_the_stream_stays_unchanged(virtual_card, opencl):
     with connect(virtual_card(vram_bytes=64 * MIB)) as card, card.alloc(4096) as out:
         program = card.load(opencl(SOURCE, "gfx1100"))
         stream = card.compute.stream()
@@ -120,7 +120,7 @@ def test_thousands_of_faulting_lanes_are_one_error_and_the_card_works_on(radeon,
 
 
 @pytest.mark.parametrize("after", range(6))
-def test_refused_host_memory_is_told_and_leaves_nothing_half_made(radeon, after):
+def test_refused_host_memory_is_reported_and_leaves_nothing_half_made(radeon, after):
     with connect(radeon) as card:
         assert works(card)
         before, give, left = state(radeon, card), radeon.alloc_host, after

@@ -171,7 +171,7 @@ def test_what_waits_for_ever_is_named_by_the_error_and_the_report(virtual_card, 
             assert "what stands still" not in str(card.report()), what
 
 
-def test_a_waiting_queue_that_goes_on_is_nobodys_fault(bench):
+def test_a_waiting_queue_that_continues_is_no_mistake(bench):
     bench = bench()
     hung = bench.hang()
     assert "nothing has failed, and work is under way: " in str(bench.card.report()).splitlines()[0]
@@ -182,7 +182,7 @@ def test_a_waiting_queue_that_goes_on_is_nobodys_fault(bench):
     assert str(bench.card.report()).startswith("virtual:navi31: nothing is wrong with it")
 
 
-def test_a_mistake_that_stops_nothing_is_told_all_the_same(bench, caplog):
+def test_a_mistake_that_stops_nothing_is_reported_all_the_same(bench, caplog):
     bench = bench()
     bench.radeon.bars[2].write64(0xFF8, 1)
     # A doorbell is a posted write: it arrives a little later.
@@ -202,7 +202,7 @@ def test_a_mistake_that_stops_nothing_is_told_all_the_same(bench, caplog):
     bench.radeon.violations.clear()
 
 
-def test_a_doorbell_of_a_process_that_nobody_hears_is_told_where_work_stands(bench):
+def test_an_unheard_doorbell_is_reported_where_work_stands(bench):
     bench = bench()
     assert bench.card.report().unfinished == []
     bench.radeon.bars[2].write64(0x1FF8, 1)
@@ -229,7 +229,7 @@ def test_the_first_mistake_is_the_cause_and_others_follow_in_short(bench):
     bench.radeon.violations.clear()
 
 
-def test_a_translation_that_was_not_flushed_is_told(bench):
+def test_a_translation_that_was_not_flushed_is_reported(bench):
     bench = bench()
     radeon = bench.radeon
     (leaf,) = [
@@ -254,7 +254,7 @@ def test_a_start_that_fails_names_its_mistake_and_none_of_before(virtual_card):
     radeon.violations.clear()
 
 
-def test_behind_a_bridge_the_same_is_told(opencl):
+def test_the_same_is_reported_behind_a_bridge(opencl):
     with ringup.open("virtual:navi31@asm2464pd", transport={"vram_bytes": 256 << 20}) as card:
         it = Kinds(card, opencl(SOURCE, "gfx1100"))
         act, kind, pattern = MISTAKES["a store into no buffer"]
@@ -267,7 +267,7 @@ def test_behind_a_bridge_the_same_is_told(opencl):
             act(it)
 
 
-def test_a_recording_tells_what_its_card_told(virtual_card, opencl, tmp_path):
+def test_a_recording_reports_what_its_card_reported(virtual_card, opencl, tmp_path):
     radeon, code = virtual_card("navi31", vram_bytes=256 << 20), opencl(SOURCE, "gfx1100")
 
     def session(device):

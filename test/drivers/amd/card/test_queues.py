@@ -188,7 +188,7 @@ def test_a_kept_stream_is_patched_while_it_runs_and_every_run_keeps_its_values(u
 
 
 @pytest.mark.metal
-def test_dispatch_tells_where_each_of_several_finds_its_arguments(up):
+def test_dispatch_returns_the_place_of_each_kernels_arguments(up):
     _, card, program = up
     kernel = program["mark"]
     with card.alloc(4 * 64 * 3) as target:
@@ -328,7 +328,7 @@ def in_thread(work):
     return raised[0] if raised else None
 
 
-def test_another_threads_calls_say_whose_the_card_is_and_adopting_hands_it_over(virtual_card):
+def test_calls_of_another_thread_name_the_owner_and_adopting_moves_the_card(virtual_card):
     radeon = virtual_card(vram_bytes=64 << 20)
     card = connect(radeon)
     calls = entries(card)

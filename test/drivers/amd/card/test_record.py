@@ -41,7 +41,7 @@ def test_a_session_is_recorded_and_replayed_to_its_end(virtual_card, tmp_path, c
     assert replay.left == 0
 
 
-def test_a_driver_that_does_otherwise_is_told_where(virtual_card, tmp_path):
+def test_the_first_difference_of_a_driver_is_named(virtual_card, tmp_path):
     radeon = virtual_card("navi31", vram_bytes=256 << 20)
     with Recorder(radeon, tmp_path / "session") as recorder, select.start(recorder) as card:
         session(card)

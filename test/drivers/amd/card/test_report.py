@@ -89,7 +89,7 @@ def test_what_a_kept_stream_holds_is_followed(bench):
     bench.card.reset()
 
 
-def test_long_queues_are_told_in_part(bench):
+def test_long_queues_are_shown_in_part(bench):
     bench = bench()
     bench.hang()
     for value in range(100):
@@ -100,7 +100,7 @@ def test_long_queues_are_told_in_part(bench):
     bench.card.reset()
 
 
-def test_an_address_is_told_by_kernel_and_offset(bench):
+def test_an_address_is_shown_by_kernel_and_offset(bench):
     program = bench().program
     spin, store = program["spin"].entry_va, program["store"].entry_va
     assert program.where(spin + 8) == "spin+0x8 of trouble"

@@ -48,7 +48,7 @@ def test_an_endless_kernel_is_killed_and_its_queue_works_again(bench, chip, firs
     assert not hung.done
 
 
-def test_what_ends_within_a_moment_is_not_lost(bench):
+def test_work_that_ends_within_a_moment_is_not_lost(bench):
     bench = bench()
     with bench.card.alloc(64 << 20) as large:
         filled = bench.card.copy.fill(large, 3)
@@ -136,7 +136,7 @@ def test_a_fault_stops_submissions_until_a_reset(bench, chip):
     bench.radeon.violations.clear()
 
 
-def test_the_first_fault_is_the_one_that_is_told(bench):
+def test_the_first_fault_is_the_one_that_is_reported(bench):
     bench = bench()
     second = bench.card.new_compute_queue()
     points = [bench.store(0xDEAD_0000, 1), bench.store(0xBEEF_0000, 1, second)]
@@ -164,6 +164,6 @@ def test_a_copy_that_faults_and_yet_ends_is_not_taken_as_done(bench):
     assert bench.works(6)
 
 
-def test_a_rung_that_is_not_there_is_named(bench):
+def test_an_unknown_reset_is_refused_by_name(bench):
     with pytest.raises(ValueError, match="no reset 'hammer'; it has queue, engine, mode1"):
         bench().card.reset("hammer")

@@ -71,7 +71,7 @@ def test_a_card_that_is_gone_is_not_reset(bench):
         bench.store(1 << 33, 1)
 
 
-def test_where_no_rung_helps_each_is_told_and_the_card_takes_no_work(bench):
+def test_where_no_reset_helps_each_is_reported_and_the_card_takes_no_work(bench):
     bench = bench()
     bench.radeon.faults.inject("smu_silent")
     bench.radeon.resets = lambda: ()

@@ -107,7 +107,7 @@ def test_a_card_whose_owner_died_is_taken_over_without_loading_firmware(radeon):
     [{SCRATCH_REG7: 0xA000_0006}, {SCRATCH_REG5: 0x1234_5678}],
     ids=["another driver's mark", "other firmware"],
 )
-def test_what_is_not_ours_is_reset_before_it_is_used(radeon, change):
+def test_a_card_that_is_not_ours_is_reset_before_it_is_used(radeon, change):
     first = connect(radeon)
     for word, value in change.items():
         first.blocks.gfx.block.write(word(value))

@@ -90,7 +90,7 @@ def test_a_core_that_nobody_of_ours_started_is_not_touched(virtual_card):
     assert shown.temperature_c == round(radeon.smu.power.temperature)
 
 
-def test_whoever_looks_cannot_write(bench):
+def test_a_reader_cannot_write(bench):
     bench = bench()
     device = ReadOnly.of(bench.radeon)
     window = device.bars[0]
@@ -112,7 +112,7 @@ def test_whoever_looks_cannot_write(bench):
     assert bench.works(1)
 
 
-def test_a_card_that_is_gone_is_told_as_lost(bench):
+def test_a_card_that_is_gone_is_reported_as_lost(bench):
     bench = bench()
     with watch(bench.radeon) as eyes:
         bench.radeon.tree.set_link(up=False)

@@ -125,7 +125,7 @@ def test_rectangles_land_where_numpy_puts_them(card, width):
         assert np.array_equal(card.copy.download_array(to, np.uint8, target.shape), target)
 
 
-def test_fills_cover_what_they_say(card, buffer):
+def test_fills_cover_their_range(card, buffer):
     card.copy.fill(buffer, 0)
     card.copy.fill(buffer, 0xDEADBEEF, 8, 4000)
     out = card.copy.download_array(buffer, np.uint32, 2000)

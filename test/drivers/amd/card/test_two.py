@@ -56,7 +56,7 @@ def test_a_copy_queue_takes_no_buffer_of_another_card(cards):
         assert second.copy.download(there) == b"\5\0\0\0" * 1024
 
 
-def test_what_is_closed_says_so(cards):
+def test_a_closed_object_is_named_in_the_error(cards):
     first, _ = cards
     queue = first.new_compute_queue()
     queue.close()
@@ -71,7 +71,7 @@ def test_what_is_closed_says_so(cards):
         pass
 
 
-def test_sizes_are_whole_numbers_of_any_make(cards):
+def test_sizes_may_be_integers_of_any_type(cards):
     first, _ = cards
     program = first.load(compile_for(first.info.target))
     with first.alloc(np.int64(1 << 16)) as out:
@@ -122,7 +122,7 @@ def test_a_queue_may_be_closed_while_another_waits_for_it(cards):
         assert point.done
 
 
-def test_a_queue_whose_work_never_ends_is_closed_and_lets_go_who_waited_for_it(cards):
+def test_a_queue_with_endless_work_is_closed_and_waiting_queues_continue(cards):
     card = cards[0]
     queue = card.new_compute_queue()
     endless = queue.stream()
