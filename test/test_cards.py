@@ -191,7 +191,7 @@ def test_a_name_that_is_no_string_is_the_caller_s_error(installed, name):
 
 
 @pytest.mark.parametrize("name", ["", "navi31", "shelf", "shelf:", ":0", "nosuch:0"])
-def test_what_is_no_name_is_refused_with_the_form_of_names(installed, name):
+def test_a_malformed_name_is_refused_with_the_form_of_names(installed, name):
     installed(shelf=Shelf())
     with pytest.raises(NoSuchCard, match=r"names no card: a name is PREFIX:REST .*pci:0000:03:00.0"):
         ringup.open(name)

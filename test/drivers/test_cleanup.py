@@ -55,7 +55,7 @@ def test_an_interruption_waits_for_the_other_steps_and_comes_out_before_later_er
     assert steps.tried == ["transfers", "device"]
 
 
-def test_errors_that_are_logged_alone_hide_nothing(steps, caplog):
+def test_errors_that_are_only_logged_hide_no_other_error(steps, caplog):
     caplog.set_level(logging.INFO, logger="ringup.drivers.cleanup")
     with Teardown("closing a card", logged=(RingupError, OSError)) as teardown:
         assert not teardown.attempt(steps.step("mastering", DeviceLost("gone")))
@@ -92,7 +92,7 @@ def test_a_kept_error_that_the_body_raises_is_not_logged(steps, caplog):
     assert caplog.messages == []
 
 
-def test_what_a_failed_start_undoes_does_not_hide_why_it_failed(steps):
+def test_the_cleanup_of_a_failed_start_does_not_hide_its_error(steps):
     undo = steps.step("undo", DeviceLost("gone too"))
     with pytest.raises(DeviceHung, match="stuck"), undone_on_error(undo):
         raise DeviceHung("stuck")

@@ -197,7 +197,7 @@ def test_a_bad_block_is_refused_in_words(block, words):
         parse_device_config(block, "x")
 
 
-def test_what_does_not_fit_a_block_is_the_callers_mistake():
+def test_values_that_do_not_fit_a_block_are_the_callers_mistake():
     with pytest.raises(ValueError, match="scsi_vendor holds 8 ASCII characters, not 'far too long'"):
         build_device_config(1, 2, scsi_vendor="far too long")
     with pytest.raises(ValueError, match="has no colour"):

@@ -44,7 +44,7 @@ def test_a_file_as_it_is_comes_before_a_compressed_one(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".xz", ".zst"])
-def test_what_a_link_leads_to_is_unpacked_by_what_it_holds(tmp_path, suffix):
+def test_the_target_of_a_link_is_unpacked_by_its_contents(tmp_path, suffix):
     put(tmp_path / f"amdgpu/real.bin{suffix}", compressed(suffix))
     (tmp_path / NAME).symlink_to(f"real.bin{suffix}")
     assert Store([tmp_path]).load(NAME).data == DATA
@@ -101,7 +101,7 @@ def test_a_named_file_serves_its_own_name_only(tmp_path):
     assert found.find("amdgpu/gc_11_0_0_me.bin") is None
 
 
-def test_links_are_followed_and_dangling_ones_are_missing(tmp_path):
+def test_links_are_followed_and_dangling_ones_count_as_missing(tmp_path):
     put(tmp_path / "amdgpu" / "real.bin")
     (tmp_path / NAME).symlink_to("real.bin")
     assert Store([tmp_path]).load(NAME).data == DATA
@@ -111,7 +111,7 @@ def test_links_are_followed_and_dangling_ones_are_missing(tmp_path):
     assert Store([tmp_path]).find("amdgpu/loop.bin") is None
 
 
-def test_a_missing_file_says_where_was_looked_and_what_brings_it(tmp_path):
+def test_a_missing_files_error_names_the_folders_searched_and_the_package(tmp_path):
     (tmp_path / "b").mkdir()
     with pytest.raises(FirmwareError) as caught:
         Store([tmp_path / "a"], [tmp_path / "b"]).load(NAME, "amdgpu/other.bin")

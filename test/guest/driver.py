@@ -85,7 +85,7 @@ def found(said):
     return said["card"]["found"]
 
 
-def test_what_stands_in_the_way_of_physical_addresses_is_said(story):
+def test_obstacles_to_physical_addresses_are_named(story):
     listed = json.loads(story.ringup("list --json").output)
     row = next(row for row in listed if row["name"] == story.name)
     assert f"group {story.group} translates" in json.dumps(row)

@@ -212,7 +212,7 @@ def test_rung_10_kfd(story):
 BY_TIMER = {"SMU: GFXOFF allowed"}  # amdgpu_gfx.c, amdgpu_gfx_off_ctrl: a delayed work
 
 
-def test_the_kernel_does_what_the_records_in_the_repository_say(story, tmp_path):
+def test_the_kernel_still_does_what_the_repositorys_records_show(story, tmp_path):
     """`test_order_beside_linux.py` compares our driver with a record of this kernel. This test checks that the kernel
     still does the same, step by step and value by value.
     """

@@ -263,7 +263,7 @@ def test_a_slow_device_is_waited_for(opened):
     assert bytes(opened.device.read(0x81, 1024)) == b"slow"
 
 
-def test_what_the_kernel_will_not_take_is_an_error_and_leaves_nothing(opened):
+def test_a_transfer_that_the_kernel_refuses_is_an_error_and_leaves_nothing(opened):
     with pytest.raises(usb.core.USBError) as caught:
         opened.submit(0x81, 64 << 20)  # more than usbfs_memory_mb
     assert caught.value.errno == errno.ENOMEM

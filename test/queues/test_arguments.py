@@ -58,7 +58,7 @@ def test_explicit_arguments_lie_where_the_compiler_put_them(program):
     assert packed == struct.pack("<QQfi", 0x1_2345_6000, 0xFFFF_0000_1000, 2.0, -5)
 
 
-def test_hidden_arguments_say_what_the_launch_is(program):
+def test_hidden_arguments_describe_the_launch(program):
     kernel = program.kernel("many")
     launch = Launch.of_items((1000, 70), (64, 4), 64 * 4 + 4 + 32)
     structure = struct.pack("<if5s3x", 1, 2.0, b"abcde")
@@ -227,6 +227,6 @@ def test_a_block_of_too_many_items_is_refused():
         Launch.of(1, (32, 33)).check(kernel)
 
 
-def test_a_type_of_another_size_than_its_argument_counts_for_nothing():
+def test_a_type_whose_size_differs_from_its_argument_is_ignored():
     packer = Packer(of(Argument("by_value", 0, 2, "n", type_name="long"), Argument("by_value", 2, 2), size_bytes=4))
     assert packer.pack([0x1234, 5], ONE) == bytes.fromhex("34120500")

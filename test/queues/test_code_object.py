@@ -335,7 +335,7 @@ def test_other_kinds_of_files_are_named(compile_cl, at, value, error, message):
         parse(bytes(data))
 
 
-def test_a_program_given_by_hand_has_what_it_was_given():
+def test_a_hand_made_program_has_the_given_values():
     program = code_object.raw(
         bytes(256), "gfx1100", rsrc1=0x60AF_0000, rsrc2=0x84, user_sgprs=["kernarg_segment_ptr"], kernarg_bytes=16
     )

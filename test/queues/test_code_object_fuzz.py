@@ -109,7 +109,7 @@ def test_an_image_of_endless_zeros_is_refused(small):
     tracemalloc.stop()
 
 
-def test_arguments_without_end_are_refused(small):
+def test_endless_arguments_are_refused(small):
     data = bytearray(small)
     at = data.find(struct.pack("<III", 0, 0, parse(small).kernel("k").kernarg_bytes))  # the descriptor's first words
     struct.pack_into("<I", data, at + 8, 0xFFFF_FFFF)

@@ -126,7 +126,7 @@ def test_the_object_for_a_chip_is_chosen(compile_cl):
         parse(data)
 
 
-def test_a_kernel_is_meant_by_its_name_or_a_part_of_it():
+def test_a_kernel_is_found_by_its_name_or_a_part_of_it():
     names = ["_Z3addi", "_Z3addij", "_Z3subi"]
     assert fat_binary.match(names, "_Z3addi", "fat") == "_Z3addi"
     assert fat_binary.match(names, "sub", "fat") == "_Z3subi"
@@ -168,7 +168,7 @@ def test_damage_is_named(name):
 @pytest.mark.parametrize(
     "form", [PLAIN, packed(PLAIN), packed(PLAIN, 1, 0), host(packed(PLAIN).ljust(4096, b"\0") + PLAIN)]
 )
-def test_spoiled_bytes_never_make_a_traceback(form):
+def test_damaged_bytes_raise_only_our_errors(form):
     pick = random.Random(len(form))
     places = [*range(64), *(pick.randrange(len(form)) for _ in range(150))]
     for place in places:

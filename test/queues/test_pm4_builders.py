@@ -247,7 +247,7 @@ def test_every_operand_is_checked_by_name():
             build()
 
 
-def test_what_a_version_lacks_is_said():
+def test_features_that_a_version_lacks_are_refused():
     with pytest.raises(NotSupported, match=r"no packets are known for graphics core \(10, 3, 0\); known: \(11, 0, 0\)"):
         Pm4((10, 3, 0))
     with pytest.raises(NotSupported, match=r"\(9, 4, 3\) has no WAIT_REG_MEM64"):

@@ -102,14 +102,14 @@ def test_the_drivers_dispatch_is_decoded_packet_by_packet():
     ]
 
 
-def test_a_submission_waits_for_the_dispatches_before_it_then_forgets_caches():
+def test_a_submission_waits_for_earlier_dispatches_then_invalidates_caches():
     # nvd.h, PACKET3_EVENT_WRITE: CS_PARTIAL_FLUSH 7, index 4; then gfx_v11_0_emit_mem_sync's ACQUIRE_MEM over
     # everything
     begin = [0xC000_4600, 0x407, 0xC006_5800, 0, ONES, 0xFF_FFFF, 0, 0, 0xA, 0xC3B1]
     assert Pm4Commands(NAVI31).begin == to_bytes(begin)
 
 
-def test_a_barrier_waits_and_forgets_what_shaders_read_through():
+def test_a_barrier_waits_and_invalidates_the_caches_of_shaders():
     """CS_PARTIAL_FLUSH (event 7, index 4), then ACQUIRE_MEM whose GCR_CNTL invalidates scalar, vector and L1 caches.
     nvd.h, soc15d.h.
     """
@@ -216,7 +216,7 @@ def test_a_stream_with_an_unknown_packet_has_no_template():
 
 
 @pytest.mark.parametrize("version", [(9, 4, 3), NAVI31, (11, 5, 1), (12, 0, 0)], ids=str)
-def test_what_is_built_from_random_operands_is_decoded_to_them(version):
+def test_packets_built_from_random_operands_decode_to_the_same_operands(version):
     draw, p = random.Random(5), Pm4(version)
     for _ in range(100):
         va, value, count = draw.randrange(1 << 61) * 8, draw.getrandbits(64), draw.randrange(1, 20)

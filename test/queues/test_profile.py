@@ -21,7 +21,7 @@ class Stream:
         self.told.append(gpu_va)
 
 
-def test_a_command_is_stamped_before_and_behind_and_places_run_out():
+def test_a_command_is_stamped_before_and_after_until_places_run_out():
     profile, stream = Profile(0x1000, 2, lambda byte: 0), Stream()
     around = profile.around("compute 0")
     for name in ("first", "second", "third"):

@@ -218,7 +218,7 @@ def test_arguments_of_every_submission_are_its_own(machine):
     assert toy.notes == [11, 22, 33, 44, 22, 33]
 
 
-def test_arguments_that_are_as_they_were_are_not_stored_again_while_nothing_else_was(machine):
+def test_unchanged_arguments_are_not_stored_again(machine):
     toy, stored = machine.queue(), []
     args = toy.queue._args
     write = args._write

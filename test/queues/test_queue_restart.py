@@ -121,7 +121,7 @@ def test_a_refusal_holds_for_the_thread_that_adopts_the_card(machine):
     assert (seen, toy.notes) == (["it hung"], [2])
 
 
-def test_what_is_not_done_is_whole_submissions(machine):
+def test_unfinished_work_is_listed_by_whole_submissions(machine):
     toy = machine.queue()
     toy.queue.submit(toy.stream(1)).wait()
     end = toy.queue.ring.wptr

@@ -234,7 +234,7 @@ def test_every_operand_is_checked_by_name():
             build()
 
 
-def test_what_a_version_lacks_is_said():
+def test_features_that_a_version_lacks_are_refused():
     with pytest.raises(NotSupported, match=r"no packets are known for SDMA \(5, 2, 0\); known: \(4, 4, 2\)"):
         Sdma((5, 2, 0))
     with pytest.raises(NotSupported, match=r"SDMA \(4, 4, 2\) has no GCR_REQ"):
@@ -278,7 +278,7 @@ def test_a_patched_template_is_the_stream_built_with_those_values(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=str)
-def test_what_is_built_from_random_operands_is_decoded_to_them(version):
+def test_packets_built_from_random_operands_decode_to_the_same_operands(version):
     draw, s = random.Random(6), Sdma(version)
     for _ in range(50):
         va, other, value = draw.randrange(1 << 59) * 32, draw.getrandbits(64), draw.getrandbits(64)

@@ -100,7 +100,7 @@ def test_every_licence_has_its_text_and_is_in_the_package(files):
     assert project["license-files"] == ["LICENSE", "NOTICE", "LICENSES/*"]
 
 
-def test_headers_say_of_themselves_what_the_list_says(files, headers):
+def test_the_licences_in_headers_agree_with_the_list(files, headers):
     """Where a generated module names the Linux headers it was made from, their SPDX line states the list's licence."""
     looked = 0
     tree = headers("linux")

@@ -22,7 +22,7 @@ def test_marked_tests_run_on_the_card_that_is_named_and_no_others():
     assert re.findall(r"::(\w+)\[(\S+?)\] PASSED", said) == [("test_it_computes_what_numpy_does", "virtual:navi33")]
 
 
-def test_what_is_not_marked_is_left_out():
+def test_unmarked_tests_are_left_out():
     status, said = pytest_on(
         "virtual:navi33", "--collect-only", "test/drivers/amd/card/test_queues.py", "test/test_errors.py"
     )

@@ -80,7 +80,7 @@ def test_requests_that_go_nowhere_are_named_with_address_mastering_and_mask(rade
     assert [stage.name for stage in stages if not isinstance(stage, str)].count("testing the queues") == 1
 
 
-def test_a_port_above_that_masters_nothing_is_seen_by_its_effect(radeon):
+def test_an_upstream_port_without_bus_mastering_is_noticed_by_its_effect(radeon):
     port = next(
         node.function for node in radeon.tree.nodes() if node.function is not radeon.gpu and node.function.row.name
     )

@@ -48,7 +48,7 @@ def test_every_difference_is_explained_and_every_explanation_is_needed(known, ke
     assert stale == []
 
 
-def test_steps_have_names_of_their_own(known):
+def test_step_names_are_unique(known):
     names = [step.name for step in known.steps]
     assert len(set(names)) == len(names)
     assert all(step.why for step in known.steps)

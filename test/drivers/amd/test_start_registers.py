@@ -74,7 +74,7 @@ def test_a_semaphore_that_died_with_its_owner_is_taken_anyway(radeon):
         assert card.info.found == "dirty"
 
 
-def test_a_warm_start_resets_what_may_be_in_the_midst_of_something(radeon):
+def test_a_warm_start_resets_engines_that_may_be_in_the_middle_of_work(radeon):
     connect(radeon).close()
     radeon.log.accesses = True
     with connect(radeon) as card:

@@ -76,7 +76,7 @@ def test_without_a_limit_the_machine_is_short_of_memory(machine, limit):
         (errno.EIO, "`dmesg` may say why"),
     ],
 )
-def test_another_refusal_to_map_says_what_it_means_and_nothing_of_a_limit(machine, limit, code, said):
+def test_another_refusal_to_map_is_explained_without_a_limit(machine, limit, code, said):
     limit(8 << 20, 8 << 20)
     text = refusal(machine, vfio.VFIO_IOMMU_MAP_DMA, code)
     assert text.startswith(f"mapping 1048576 bytes for the card: {os.strerror(code)}; ")

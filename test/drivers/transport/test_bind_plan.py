@@ -123,7 +123,7 @@ def test_a_step_that_was_done_and_fails_all_the_same_is_taken_back_too(desktop, 
     assert state(desktop) == before
 
 
-def test_what_cannot_be_undone_is_reported(desktop):
+def test_steps_that_cannot_be_undone_are_reported(desktop):
     desktop.fails = {"snd_hda_intel/unbind": errno.EIO, "amdgpu/bind": errno.ENODEV}
     with pytest.raises(
         RingupError, match=r"not everything could be undone: undoing: take it from amdgpu: .*No such device"
@@ -145,38 +145,38 @@ def objections(machine, driver="vfio-pci"):
     return {row.what: row.seen for row in bind.objections(card(machine), driver)}
 
 
-def test_nothing_speaks_against_an_idle_card(desktop):
+def test_an_idle_card_has_no_objection(desktop):
     assert objections(desktop) == {}
     assert objections(desktop, None) == {}
 
 
-def test_a_process_on_the_card_or_its_mate_speaks_against_it(desktop):
+def test_a_process_that_holds_the_card_or_its_mate_is_an_objection(desktop):
     desktop.write(desktop.folder(SOUND) / "sound/card1/pcmC1D3p/dev", "116:5\n")
     desktop.process(77, "pipewire", opened=(str(desktop.root / "dev/snd/pcmC1D3p"),))
     assert objections(desktop) == {"holders": "process 77 (pipewire) has /dev/snd/pcmC1D3p open"}
 
 
-def test_another_device_in_the_group_speaks_against_it_until_the_user_knows(desktop):
+def test_another_device_in_the_group_is_an_objection_until_the_user_accepts(desktop):
     desktop.add("0000:04:00.0", ids=(0x144D, 0xA80A), code=0x010802, driver="nvme", parent="0000:00:02.0")
     assert objections(desktop) == {"group": "other devices are in group 12: 0000:04:00.0 (nvme)"}
     assert bind.objections(card(desktop), "vfio-pci", whole_group=True) == []
     assert objections(desktop, None) == {}
 
 
-def test_the_console_speaks_against_giving_it_away_and_not_against_giving_it_back(desktop):
+def test_the_console_is_an_objection_to_giving_a_card_away_but_not_back(desktop):
     desktop.write(desktop.folder(ADDRESS) / "drm/card1/card1-DP-1/enabled", "enabled\n")
     assert objections(desktop) == {"console": "card1-DP-1 shows a picture"}
     assert objections(desktop, None) == {}
 
 
-def test_a_driver_that_is_not_loaded_speaks_against_it(desktop):
+def test_a_driver_that_is_not_loaded_is_an_objection(desktop):
     for file in (desktop.root / "sys/bus/pci/drivers/vfio-pci").iterdir():
         file.unlink()
     (desktop.root / "sys/bus/pci/drivers/vfio-pci").rmdir()
     assert objections(desktop) == {"driver": "the kernel has no driver vfio-pci loaded"}
 
 
-def test_vfio_without_an_iommu_speaks_against_it(machine):
+def test_vfio_without_an_iommu_is_an_objection(machine):
     machine.add(group="", driver="amdgpu")
     assert objections(machine) == {"group": "no IOMMU group"}
     assert objections(machine, bind.NOBODY) == {}

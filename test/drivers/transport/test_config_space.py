@@ -38,7 +38,7 @@ def put(space, offset, data):
         file.write(image)
 
 
-def test_registers_lie_behind_the_regions_start(space):
+def test_registers_are_at_offsets_from_the_regions_start(space):
     put(space, 0, bytes.fromhex("02104c74"))
     assert space[1].read(0) == 0x744C1002
     assert space[1].read(2, 2) == 0x744C

@@ -82,7 +82,7 @@ def test_a_card_that_is_back_when_its_lost_device_is_closed_is_left_as_it_came(m
     assert machine.config(card, regs.PCI_COMMAND, 2) == 0
 
 
-def test_a_reset_puts_back_what_was_there_and_leaves_mastering_off(machine):
+def test_a_reset_restores_the_header_and_leaves_mastering_off(machine):
     card = machine.add(group="")
     device = pci.open(ADDRESS, kernel=machine.kernel)
     good = header(machine, card)

@@ -60,7 +60,7 @@ def test_accesses_are_little_endian_at_their_offsets(window, behind):
         ("read64", SIZE),
     ],
 )
-def test_an_access_that_cannot_be_is_the_callers_mistake(window, access, offset):
+def test_an_impossible_access_is_the_callers_mistake(window, access, offset):
     with pytest.raises(ValueError, match=r"BAR 5 \(0x2000 bytes\) has no"):
         getattr(window, access)(offset)
     with pytest.raises(ValueError, match=r"BAR 5 \(0x2000 bytes\) has no"):
@@ -129,7 +129,7 @@ def test_a_rom_that_ends_early_reads_as_ones_behind_its_end(behind):
     os.close(node)
 
 
-def test_what_was_combined_is_on_its_way_before_an_uncombined_access(behind, tmp_path):
+def test_combined_writes_are_sent_before_an_uncombined_access(behind, tmp_path):
     """Without a card, the flag is all that can be checked. The guest test checks the bytes."""
     combining = WriteCombining()
     other = tmp_path / "registers"
@@ -224,7 +224,7 @@ class Stores:
     ],
     ids=["block", "dwords", "quadwords"],
 )
-def test_an_uncombined_access_finds_what_was_combined_before_it(behind, monkeypatch, fill, announce):
+def test_an_uncombined_access_comes_after_earlier_combined_writes(behind, monkeypatch, fill, announce):
     processor = Processor()
     monkeypatch.setattr(mmio, "threading", processor)
     processor.Lock = processor.lock

@@ -38,7 +38,7 @@ def test_a_companion_with_a_driver_of_the_kernel_s_is_noted(machine):
     assert "`ringup bind 0000:03:00.0 --driver none` takes all functions of the slot" in found.remedy
 
 
-def test_a_good_card_has_nothing_against_it(bound):
+def test_a_good_card_has_no_finding_against_it(bound):
     rows = findings(bound)
     assert {row.state for row in rows.values()} <= {"ok", "note"}
     assert rows["driver"].seen == "vfio-pci"

@@ -175,7 +175,7 @@ def test_a_driver_that_makes_more_or_fewer_accesses_gets_an_error(recorded, tmp_
         Replay(tmp_path / "nowhere")
 
 
-def test_what_an_access_raised_is_raised_again(tmp_path):
+def test_an_error_of_an_access_is_raised_again_in_the_replay(tmp_path):
     path = tmp_path / "a.transcript"
     with Recorder(card("navi31", vram_bytes=64 << 20), path) as recorder:
         for ask in (lambda d: d.bars[5].read32(3), lambda d: d.reset("wish"), lambda d: d.bars[5].read32(-8)):

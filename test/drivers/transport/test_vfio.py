@@ -199,7 +199,7 @@ def test_large_memory_is_aligned_to_a_large_page(held, device):
     assert device.alloc_host(4 << 20).bus_addr() % (2 << 20) == 0
 
 
-def test_addresses_avoid_what_bridges_keep_to_themselves(held):
+def test_addresses_avoid_the_windows_of_bridges(held):
     """A bridge's window inside the range that the IOMMU offers: an access to it never reaches the IOMMU."""
     window = 0x60_B000_0000, 0x60_CFFF_FFFF
     bridge = held.folder("0000:00:01.0") / "resource"
@@ -447,7 +447,7 @@ def test_a_capability_chain_that_runs_in_circles_ends(held):
     assert list(capabilities(reply, 60, 2)) == []
 
 
-def test_an_error_of_the_tree_reaches_the_caller_whatever_the_call(held):
+def test_our_errors_reach_the_caller_from_every_call(held):
     held.fails = {vfio.VFIO_DEVICE_GET_INFO: errno.ENODEV}
     with pytest.raises(RingupError, match="No such device"):
         pci.open(ADDRESS, kernel=held.kernel)

@@ -61,13 +61,13 @@ def test_a_condition_that_holds_already_costs_one_look_and_no_sleep(clock):
     assert (register.looks, clock.naps) == ([0], [])
 
 
-def test_every_look_but_the_first_comes_behind_one_nap(clock):
+def test_every_look_except_the_first_follows_one_sleep(clock):
     register = Register(clock, 600)
     assert wait(register) == "done"
     assert (register.looks, clock.naps) == ([0, 300, 600], [300, 300])
 
 
-def test_an_answer_that_comes_in_the_nap_over_the_deadline_is_seen(clock):
+def test_an_answer_during_the_sleep_across_the_deadline_is_seen(clock):
     register = Register(clock, 1_001)
     assert wait(register) == "done"
     assert register.looks == [0, 300, 600, 900, 1_200]
@@ -80,7 +80,7 @@ def test_a_look_during_which_the_time_runs_out_is_not_the_last(clock):
     assert register.looks == [0, 1_800]
 
 
-def test_a_wait_that_runs_out_names_what_was_awaited_and_what_was_seen_last(clock):
+def test_an_expired_wait_names_its_condition_and_the_last_value(clock):
     register = Register(clock, 1_201)
     with pytest.raises(DeviceTimeout) as caught:
         wait(register, describe=lambda seen: f"it read {seen}", advice="; reset the card")
@@ -88,7 +88,7 @@ def test_a_wait_that_runs_out_names_what_was_awaited_and_what_was_seen_last(cloc
     assert register.looks == [0, 300, 600, 900, 1_200]
 
 
-def test_what_was_seen_is_shown_as_python_does_where_nothing_else_is_said(clock):
+def test_the_last_value_is_shown_by_its_repr_by_default(clock):
     with pytest.raises(DeviceTimeout, match=r"^waking the card: 'busy' for 1 ms$"):
         wait(Register(clock, 9_999))
 
@@ -111,6 +111,6 @@ def test_an_error_in_a_look_is_raised_at_once(clock):
 
 
 @pytest.mark.parametrize(("done_us", "seen"), [(600, "done"), (1_200, "done"), (1_201, "busy")])
-def test_a_poll_returns_what_was_seen_last_whatever_it_was(clock, done_us, seen):
+def test_a_poll_returns_the_last_value_in_any_case(clock, done_us, seen):
     register = Register(clock, done_us)
     assert poll(register.read, is_done, clock=clock, timeout_us=TIMEOUT_US, poll_us=POLL_US) == seen

@@ -178,7 +178,7 @@ def test_copies_go_near_the_rate_of_link_and_memory(docks, speed):
     assert out >= 0.9
 
 
-def test_a_look_that_shows_more_than_was_sent_is_no_progress(docks, monkeypatch):
+def test_a_read_that_shows_more_than_was_sent_is_no_progress(docks, monkeypatch):
     """The chip reads its bytes one after another: between 0xff and 0x100 it may show 0x1ff. The engine is slow here, so
     fills must wait.
     """

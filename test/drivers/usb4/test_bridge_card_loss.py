@@ -76,7 +76,7 @@ def test_two_identical_enclosures_are_distinguished_by_their_ports_and_compute_a
 
 
 @pytest.mark.parametrize("moment", ["upload", "download", "compute"])
-def test_one_that_is_pulled_is_lost_in_time_and_the_other_goes_on(two, moment):
+def test_a_pulled_enclosure_is_lost_in_time_and_the_other_continues(two, moment):
     first, second = two
     for seed in range(3):
         kept_in = first.card.alloc(4096)
@@ -221,7 +221,7 @@ def carries(device, dock):
     return dock.enclosure.chip.sram.view[512:4096] == data[512:]
 
 
-def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opened_again(real, monkeypatch):
+def test_a_killed_programs_drain_is_gone_when_the_bridge_is_reopened(real, monkeypatch):
     """An abandoned drain would swallow the next copy's bytes. The restart also happens when the first attempt to open
     fails.
     """
@@ -249,7 +249,7 @@ def test_what_a_killed_program_left_armed_in_the_bridge_is_gone_when_it_is_opene
     assert dock.clock.now_us - begun_us < 300_000
 
 
-def test_a_close_that_ctrl_c_meets_leaves_the_bridge_right_or_a_word_of_it(real, monkeypatch):
+def test_a_close_interrupted_by_ctrl_c_leaves_a_working_bridge_or_a_note(real, monkeypatch):
     dock, open_it = real
     real_wait = dock.host.handle_events
     for point in range(1, 12):

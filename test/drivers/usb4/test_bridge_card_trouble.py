@@ -90,7 +90,7 @@ def refusal(dock, seed):
 
 
 @pytest.mark.parametrize("phase", ["upload", "download", "compute"])
-def test_ctrl_c_leaves_a_card_that_works_rightly_or_says_what_to_do(docks, phase, sample):
+def test_ctrl_c_leaves_a_card_that_works_or_says_what_to_do(docks, phase, sample):
     """Every transfer has ended. The next operation moves the right bytes or is refused, and a reopened card works."""
     dock = docks()
     dock.open()
@@ -129,7 +129,7 @@ class Impatient:
 
 
 @pytest.mark.parametrize("presses", [1, 2, 3])
-def test_a_stream_that_ctrl_c_meets_arrives_whole_or_the_card_is_refused(docks, monkeypatch, presses):
+def test_a_stream_interrupted_by_ctrl_c_arrives_whole_or_the_card_is_refused(docks, monkeypatch, presses):
     """Some bytes may be under way when the call that sent them has returned. They must not be confused with the next
     ones.
     """
@@ -212,7 +212,7 @@ def test_commands_that_were_put_ahead_are_taken_back_with_their_submission(docks
     dock.download(1)
 
 
-def test_a_thread_that_may_not_copy_breaks_nothing(docks):
+def test_a_refused_copy_of_another_thread_has_no_effect(docks):
     dock = docks()
     card = dock.open()
     dock.upload(0)
@@ -278,7 +278,7 @@ def test_an_unmapped_address_is_a_fault_that_names_the_buffer_next_to_it_also_wh
 
 
 @pytest.mark.parametrize("half_rings", [True, False])
-def test_a_card_that_hears_nothing_of_half_a_doorbell_is_rung_with_both(docks, half_rings):
+def test_a_card_that_ignores_half_a_doorbell_gets_both_halves(docks, half_rings):
     """The driver does not know which kind of card it has. It finds out with the first queue of each kind."""
     dock = docks()
     dock.radeon.nbio.half_rings = half_rings
@@ -296,7 +296,7 @@ def test_a_card_that_hears_nothing_of_half_a_doorbell_is_rung_with_both(docks, h
     dock.compute(2)
 
 
-def test_a_queue_that_hears_nothing_is_named_within_a_bound(docks, monkeypatch):
+def test_a_queue_that_ignores_its_doorbell_is_named_within_a_bound(docks, monkeypatch):
     dock = docks()
     card = dock.open()
     dock.compute(0)
@@ -420,7 +420,7 @@ def test_a_board_with_wide_windows_has_its_memory_above_4_gib_and_one_without_be
     assert all(bar.address < tlp.FOUR_GIB for bar in find_board(Fabric(behind)).bars)
 
 
-def test_buses_above_one_another_without_end_are_refused(behind):
+def test_an_endless_chain_of_buses_is_refused(behind):
     for bus in range(12):
         behind.port_at(Place(bus, 0, 0), bus + 1)
     with pytest.raises(TransportError, match="8 ports one below another"):

@@ -91,7 +91,7 @@ def test_an_image_is_written_with_the_configuration_that_was_there(desk, backup)
         assert flash.differences(NEW, quiet) == []
 
 
-def test_a_configuration_that_is_given_is_what_the_bridge_calls_itself_then(desk, backup):
+def test_the_bridge_uses_the_names_of_a_given_configuration(desk, backup):
     bench = desk()
     with bench.flash() as flash:
         write(flash, backup, configs=(CONFIG_0, CONFIG_1))
@@ -280,7 +280,7 @@ def test_usb2_speed_is_refused_and_nothing_is_touched(desk, backup):
     assert not backup.exists()
 
 
-def test_another_makers_bridge_is_asked_for_one_harmless_thing_and_left(wire):
+def test_another_makers_bridge_gets_one_harmless_command(wire):
     """It refuses the read of XDATA, E4. No flash command may come before that read."""
     device, port = wire()
     # SPC-4, fixed format: 05/24/00
@@ -298,7 +298,7 @@ def test_the_open_firmwares_flash_is_not_ours_to_write(desk):
         pass
 
 
-def test_another_makers_line_and_images_without_a_version_have_to_be_meant(desk, backup):
+def test_images_of_another_product_line_or_without_a_version_need_a_confirmation(desk, backup):
     with desk().flash() as flash:
         assert objections(flash, backup, parse(firmware("240417860000"), "x")) == ["version"]
         assert objections(flash, backup, parse(firmware(size=0x4000), "x")) == ["version"]
@@ -343,7 +343,7 @@ def test_a_copy_of_something_else_is_refused_before_anything_is_written(desk, ba
 
 
 @pytest.mark.parametrize("held", ["programmer", "first set", "other second set"])
-def test_a_copy_of_what_is_to_be_written_over_is_taken(desk, backup, held):
+def test_a_copy_of_the_flash_to_be_overwritten_is_accepted(desk, backup, held):
     """Only the first set is written. The rest of the copy does not matter."""
     bench = desk()
     copies = {
@@ -377,7 +377,7 @@ def test_an_interrupted_run_keeps_its_copy_also_as_the_image_to_go_back_to(desk,
     assert bench.cells == before
 
 
-def test_a_flash_with_nothing_sound_in_it_takes_the_copy_there_is(desk, backup):
+def test_a_flash_without_a_valid_set_accepts_the_existing_copy(desk, backup):
     bench = desk()
     backup.write_bytes(bench.cells)
     bench.enclosure.flash.cells[0x5000] ^= 1

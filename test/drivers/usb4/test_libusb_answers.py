@@ -75,7 +75,7 @@ def test_an_interface_that_the_kernel_does_not_know_is_claimed(system, plugged):
     assert seen == []
 
 
-def test_a_driver_that_went_meanwhile_is_no_trouble(system, plugged):
+def test_a_driver_that_detached_meanwhile_is_no_error(system, plugged):
     virtual, seen = plugged("stock")
     device = next(iter(virtual.enumerate_devices()))
     handle = virtual.open_device(device)
@@ -148,7 +148,7 @@ def test_on_macos_a_pulled_device_ends_its_transfers_with_an_error(darwin, wire,
         (-99, None, "libusb says no more"),
     ],
 )
-def test_every_answer_of_libusb_has_a_reading_of_its_own(system, wire, number, code, advice):
+def test_every_answer_of_libusb_has_its_own_error(system, wire, number, code, advice):
     device, port = wire()
     device.clear_halt = fails(USBError("what libusb says", number, code))
     with pytest.raises(TransportError, match=f"clearing endpoint 0x81: .*what libusb says; .*{advice}"):
@@ -205,7 +205,7 @@ def idle():
     return library, LibusbHost(SimpleNamespace(lib=library, ctx=ctypes.c_void_p(1)))
 
 
-def test_events_that_bring_nothing_pin_no_processor(idle):
+def test_empty_events_do_not_keep_a_processor_busy(idle):
     library, transfers = idle
     begun_s = time.process_time()
     transfers.handle_events(300)
@@ -253,7 +253,7 @@ def test_a_transfer_that_the_host_does_not_end_is_a_timeout_with_its_bound(wire)
         ("libusb-1.0.so.0", "", "the library libusb-1.0.so.0 loads and cannot be used"),
     ],
 )  # fmt: skip
-def test_a_library_that_cannot_be_used_is_named_with_what_its_loader_said(monkeypatch, found, said, advice):
+def test_an_unusable_library_is_named_with_its_loaders_message(monkeypatch, found, said, advice):
     def load(path):
         if said:
             raise OSError(said)

@@ -167,7 +167,7 @@ def test_each_kind_of_transfer_is_submitted_with_its_parameters(host, library):
         (99, "error"),
     ],
 )
-def test_every_end_has_its_word_and_what_came_is_kept(host, library, code, word):
+def test_every_result_has_its_status_and_keeps_the_received_bytes(host, library, code, word):
     transfer = host.submit(HANDLE, 0x81, 64, timeout_ms=100)
     assert (transfer.done, transfer.status) == (False, "")
     library.fill(b"half-way")
@@ -377,7 +377,7 @@ def test_an_interrupted_result_is_not_looked_up_at_its_old_address(host, library
     assert (transfer.status, host.in_flight) == ("completed", 0)
 
 
-def test_ending_goes_on_past_failures_of_libusb_but_not_for_ever(host, library):
+def test_ending_continues_after_failures_of_libusb_but_not_forever(host, library):
     transfer = host.submit(HANDLE, 0x81, 64, timeout_ms=0)
     library.failure = -1
     assert host.end(HANDLE) == 0

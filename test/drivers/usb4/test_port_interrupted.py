@@ -47,7 +47,7 @@ def points(name, calls, count):
 
 
 @pytest.mark.parametrize("phase", ["upload", "download", "compute"])
-def test_a_card_interrupted_as_a_transfer_was_taken_goes_on_or_says_how(docks, phase):
+def test_a_card_interrupted_as_a_transfer_was_taken_continues_or_asks_to_be_reopened(docks, phase):
     dock = docks()
     dock.open()
     host = Snatched(dock.host)

@@ -141,7 +141,7 @@ def test_an_unplugged_cable_is_a_lost_device_at_any_transfer(stock, transfers):
 
 
 @pytest.mark.parametrize("name", ["stall", "short_packet", "lost_completion", "scsi_check_condition"])
-def test_a_fault_of_a_transfer_is_an_error_and_the_bridge_works_after_it_or_opened_anew(stock, name):
+def test_a_fault_of_a_transfer_is_an_error_and_the_bridge_works_after_it_or_after_a_reopen(stock, name):
     """Five points of each copy. The read bytes are right, or an error comes within the time limit. The next program
     finds a bridge that works.
     """

@@ -218,7 +218,7 @@ def test_reads_go_ahead_of_their_answers_and_from_a_garbled_one_on_again(chip):
     assert chip.log.count(START[1]) == 5
 
 
-def test_no_write_goes_behind_a_read_that_has_not_been_answered(chip):
+def test_no_write_is_sent_after_an_unanswered_read(chip):
     chip.answer(state=1)
     chip.answer(value=3)
     chip.firmware.request([tlp.memory_read(0x1000), tlp.memory_write(0x2000, 0x77), tlp.memory_write(0x2000, 0x78)])

@@ -207,7 +207,7 @@ def test_a_transport_whose_commands_stay_stuck_says_so_from_then_on(uas):
         transport.execute([scsi.xdata_write(0, 1)])
 
 
-def test_ctrl_c_gives_up_what_is_under_way_and_the_next_command_works(uas):
+def test_ctrl_c_abandons_running_commands_and_the_next_one_works(uas):
     device, chip, transport = uas
     events = device.handle_events
 
@@ -273,7 +273,7 @@ def test_without_streams_the_device_asks_for_each_data_stage(serial):
     assert device.sent[-1] == (DATA_OUT, 0, bytes(128))
 
 
-def test_a_good_status_in_place_of_the_question_has_the_command_sent_anew(serial):
+def test_a_good_status_instead_of_a_ready_unit_repeats_the_command(serial):
     device, chip, transport = serial
     chip.bad[1] = sense
     chip.bad[2] = lambda tag: (device.say(DATA_IN, b"abcd"), device.say(STATUS, ready(6, tag)), sense(tag))[2]
@@ -284,7 +284,7 @@ def test_a_good_status_in_place_of_the_question_has_the_command_sent_anew(serial
         transport.execute([scsi.xdata_read(0x100, 4)])
 
 
-def test_a_question_that_was_not_to_come_is_no_status(serial):
+def test_an_unexpected_ready_unit_is_no_status(serial):
     _, chip, transport = serial
     chip.bad[1] = lambda tag: ready(7, tag)
     with pytest.raises(TransportError, match="which is no status"):

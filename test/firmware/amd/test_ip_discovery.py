@@ -125,7 +125,7 @@ def test_blocks_of_a_second_die_follow_those_of_the_first():
         found.ip(SDMA0, 2)
 
 
-def test_what_amdgpu_skips_is_skipped():
+def test_entries_that_amdgpu_skips_are_skipped():
     """amdgpu_discovery_validate_ip: hw_id below 300, instance below 44."""
     blob = build_tables.discovery_binary([[Ip(300, 0, (1, 0, 0), (1,)), Ip(GC, 44, (1, 0, 0), (2,)), *IPS]])
     assert parse(blob).ips == IPS
@@ -209,7 +209,7 @@ def test_a_damaged_list_of_blocks_is_an_error_that_names_the_byte(damage, messag
         (82, 900, "takes bytes"),
     ],
 )
-def test_a_list_that_cannot_be_is_an_error(at, value, message):
+def test_an_impossible_list_is_an_error(at, value, message):
     made = bytearray(build_tables.discovery_binary([IPS]))
     struct.pack_into("<H", made, 60 + at, value)
     size = struct.unpack_from("<H", made, 66)[0]

@@ -113,7 +113,7 @@ def test_what_is_built_is_read_again():
 @pytest.mark.parametrize(
     "fields", [{"nonsense": 1}, {"header.nonsense": 1}, {"header.crc32": 1 << 32}, {"header.crc32": -1}]
 )
-def test_a_field_that_cannot_be_is_the_callers_mistake(fields):
+def test_an_impossible_field_is_the_callers_mistake(fields):
     with pytest.raises(ValueError, match="field"):
         build(ucode.gfx_firmware_header_v1_0, fields)
 

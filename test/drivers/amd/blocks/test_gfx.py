@@ -134,7 +134,7 @@ def test_a_queue_that_was_taken_off_can_be_mapped_again(queue):
     assert again.seen == 2
 
 
-def test_what_a_queue_has_begun_ends_before_it_is_taken_off(queue):
+def test_running_work_of_a_queue_ends_before_it_is_unmapped(queue):
     for value in range(1, 9):
         queue.fence(value)
     assert queue.hqd.unmap()
@@ -155,7 +155,7 @@ def test_a_hung_queue_is_killed_and_the_others_go_on(navi31):
     assert fresh.seen == 3
 
 
-def test_mapping_throws_out_what_a_previous_owner_left(navi31):
+def test_mapping_removes_what_an_earlier_owner_left(navi31):
     Queue(navi31).endless()
     fresh = Queue(navi31)
     assert not any(queue.grids for queue in navi31.radeon.gc.cp.queues.values())
@@ -255,7 +255,7 @@ def test_the_descriptor_in_memory_is_what_the_queue_was_loaded_with(queue):
         assert queue.card.gc.read(CP_HQD_ACTIVE).active
 
 
-def test_queues_that_cannot_be_are_refused(navi31):
+def test_impossible_queues_are_refused(navi31):
     spec = Queue(navi31).spec
     for changed, message in (
         ({"ring_dwords": 100}, "power of two"),

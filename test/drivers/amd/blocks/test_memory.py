@@ -179,7 +179,7 @@ def test_a_buffer_is_joined_from_pieces_when_none_is_large_enough(rig):
     assert str(told.value) == rig.vram.visible.shortage(40 * MIB)
 
 
-def test_what_was_freed_is_out_of_the_cards_reach_before_it_is_used_again(rig):
+def test_freed_memory_is_unmapped_from_the_card_before_it_is_reused(rig):
     first = rig.memory.alloc(PAGE, visible=True, name="first")
     first_va, first_pa = first.gpu_va, rig.tables.walk(first.gpu_va).address
     # The hub keeps the translation.

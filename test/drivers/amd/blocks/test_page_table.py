@@ -188,7 +188,7 @@ def test_rights_and_caching_are_in_every_entry(space, row, kind, rights):
     assert (leaf.writable, leaf.executable) == (rights.get("writable", True), rights.get("executable", True))
 
 
-def test_vram_lies_behind_its_physical_base(row):
+def test_vram_addresses_start_at_its_physical_base(row):
     space = Space(row, base=0x10_0000_0000)
     assert space.tables.base == 0x10_0000_0000 + space.tables.root_pa + 1  # the valid bit
     space.tables.map(GIB, [(PAGE, PAGE)], "vram")

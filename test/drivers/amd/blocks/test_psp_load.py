@@ -266,7 +266,7 @@ def test_a_card_that_goes_away_meanwhile_is_lost(boot):
     card.radeon.violations.clear()
 
 
-def test_versions_and_buffers_that_cannot_be_are_refused(boot):
+def test_impossible_versions_and_buffers_are_refused(boot):
     card = boot("navi31")
     block = card.ips.block("mp0")
     with pytest.raises(NotSupported, match=r"the security processor is version 12\.0\.1; known are 13\.0\.0"):

@@ -60,7 +60,7 @@ def test_random_ranges_never_overlap_and_are_refused_only_when_nothing_fits(seed
     assert (ranges.free_bytes, ranges.largest_bytes, ranges.live) == (size, size, 0)
 
 
-def test_the_whole_is_one_piece_again_in_whatever_order_it_comes_back():
+def test_freed_ranges_merge_into_one_in_any_order():
     rnd = random.Random(7)
     for _ in range(20):
         ranges = Ranges(0, 4 * MIB, "test")
@@ -90,7 +90,7 @@ def test_a_request_takes_the_smallest_piece_that_holds_it():
     assert ranges.alloc(64 * KIB) == third
 
 
-def test_what_was_not_handed_out_is_not_taken_back():
+def test_a_range_that_was_not_allocated_cannot_be_freed():
     ranges = Ranges(0, MIB, "VRAM")
     start = ranges.alloc(PAGE)
     ranges.free(start)
@@ -115,7 +115,7 @@ def test_a_shortage_reports_asked_free_largest_and_the_largest_holders():
     )
 
 
-def test_a_reserved_range_is_never_handed_out():
+def test_a_reserved_range_is_never_allocated():
     ranges = Ranges(0, MIB, "test")
     ranges.reserve(256 * KIB, 512 * KIB, "firmware")
     assert {ranges.alloc(256 * KIB), ranges.alloc(256 * KIB)} == {0, 768 * KIB}
@@ -132,6 +132,6 @@ def test_nonsense_is_refused(size, align):
         Ranges(0, MIB, "test").alloc(size, align)
 
 
-def test_an_empty_space_has_nothing_to_give():
+def test_an_empty_space_has_no_free_range():
     ranges = Ranges(MIB, 0, "VRAM beyond the CPU window")
     assert (ranges.find(PAGE), ranges.largest_bytes, ranges.free_bytes) == (None, 0, 0)

@@ -106,7 +106,7 @@ def test_a_queue_that_was_taken_off_can_be_mapped_again(up):
     assert again.seen == 2
 
 
-def test_a_hung_queue_costs_its_engine_and_the_other_goes_on(up):
+def test_a_hung_queue_stops_its_engine_and_the_other_continues(up):
     engines = [engine(up, 0), engine(up, 1)]
     hung, other = Queue(up, engines[0]), Queue(up, engines[1], slot=1)
     hung.wait_for_ever()
@@ -170,7 +170,7 @@ def test_doorbells_lie_where_the_kernel_puts_them(up):
         Doorbell(up.radeon.bars[DOORBELL_BAR], 0x8_0000)
 
 
-def test_engines_and_queues_that_cannot_be_are_refused(up):
+def test_impossible_engines_and_queues_are_refused(up):
     first = engine(up)
     for call, message in (
         (lambda: SdmaEngine(up.gc, (6, 0, 0), 2), "engines 0 and 1"),

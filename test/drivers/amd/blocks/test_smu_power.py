@@ -318,7 +318,7 @@ def test_a_controller_that_does_not_run_cannot_reset_the_card(boot):
         mode1_reset(card.radeon, card.nbio, card.psp, card.smu)
 
 
-def test_a_controller_that_was_sent_to_rest_is_asked_whether_it_listens(up):
+def test_an_unloaded_controller_is_asked_whether_it_listens(up):
     card = up("navi31")
     card.radeon.smu.cells["MP1_FIRMWARE_FLAGS"] = 0
     assert not card.smu.running

@@ -32,7 +32,7 @@ def test_bytes_beyond_the_window_arrive_and_leave_their_neighbours(far, size, of
     assert window.read(at, size) == data
 
 
-def test_what_crosses_the_end_of_the_window_is_whole(far):
+def test_an_access_across_the_end_of_the_window_is_whole(far):
     radeon, _, window = far
     data = random.Random(1).randbytes(50)
     window.write(WINDOW - 22, data)
@@ -80,7 +80,7 @@ def test_only_what_the_window_shows_is_plain_memory(far):
     assert window.read(0x1000, 16) == b"sixteen bytes of"
 
 
-def test_what_the_host_wrote_waits_until_it_is_flushed(boot):
+def test_host_writes_wait_until_they_are_flushed(boot):
     card = boot("navi31")
     # Without a flush, writes wait forever.
     card.radeon.hdp.drain_us = None

@@ -94,7 +94,7 @@ def test_dependent_dispatches_of_two_queues_are_right(up):
 
 
 @pytest.mark.parametrize("less", [{"scalar": False}, {"gl0": False}, {"gl1": False}])
-def test_a_kernel_behind_a_copy_reads_old_bytes_without_its_acquire(up, monkeypatch, less):
+def test_a_kernel_after_a_copy_reads_old_bytes_without_its_acquire(up, monkeypatch, less):
     radeon, card, program = up
     with card.alloc(4096) as source, card.alloc(4096) as out:
         mutate(monkeypatch, acquire=less, release=less)

@@ -80,7 +80,7 @@ def test_engines_that_stand_still_are_named(radeon):
         radeon.gc.grbm.cells["CP_MEC_RS64_CNTL"] &= ~(1 << 30)
 
 
-def test_a_queue_that_does_not_go_on_is_its_engines(bench):
+def test_a_stuck_queue_is_reported_with_its_engine(bench):
     bench = bench()
     with pytest.raises(DeviceTimeout):
         bench.hang().wait(0.005)
@@ -109,7 +109,7 @@ def test_another_interface_version_is_reported_once_and_shown_everywhere(radeon,
         assert "speaks interface 0x41, the tables are of 0x3d" in watched
 
 
-def test_numbers_of_moved_tables_that_cannot_be_are_zero_and_said(radeon, monkeypatch):
+def test_impossible_numbers_of_moved_tables_are_zero_and_reported(radeon, monkeypatch):
     with opened(radeon) as card:
         from ringup.drivers.amd.observe import health
 

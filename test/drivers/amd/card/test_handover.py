@@ -46,7 +46,7 @@ def test_a_kept_stream_sees_what_the_host_stored_between_its_runs(card):
 
 
 @pytest.mark.parametrize("make", [lambda card: card.new_compute_queue(), lambda card: card.new_copy_queue(1)])
-def test_a_queue_in_vram_begins_with_clean_pointers_where_another_has_been(virtual_card, make):
+def test_a_queue_in_reused_vram_begins_with_clean_pointers(virtual_card, make):
     radeon = virtual_card("navi31", vram_bytes=256 << 20)
     radeon.vram.write(2 << 20, b"\x07" * (126 << 20))
     with select.start(Far(radeon)) as card:

@@ -52,7 +52,7 @@ def test_kernels_find_their_arguments_wherever_in_the_ring_they_came_to_lie(card
     assert card.compute._args.head == 0
 
 
-def test_arguments_that_are_too_many_for_the_ring_lie_in_memory_of_their_own(card, opencl):
+def test_arguments_too_large_for_the_ring_are_in_separate_memory(card, opencl):
     program = card.load(opencl(KERNEL, card.info.target))
     out = card.alloc(8 * 40)
     stream = card.compute.stream()

@@ -96,7 +96,7 @@ def test_a_card_left_running_is_reset_and_sleeps(radeon, left):
         assert card.info.found == "cold"
 
 
-def test_a_reset_that_nothing_can_be_asked_for_comes_from_the_bus(radeon):
+def test_the_bus_resets_a_card_without_running_firmware(radeon):
     assert [rung.name for rung in shutdown.reset(found(radeon))] == ["slot"]
     with pytest.raises(ValueError, match="has no reset 'engine'; it has mode1, slot"):
         shutdown.reset(Bare(radeon), "engine")
@@ -137,7 +137,7 @@ def test_a_card_that_is_gone_is_reported_at_once(radeon):
         Bare(radeon)
 
 
-def test_no_reset_that_helps_says_what_was_tried(radeon, left, monkeypatch):
+def test_when_no_reset_helps_the_error_names_all_that_were_tried(radeon, left, monkeypatch):
     monkeypatch.setattr(type(radeon), "resets", lambda self: ())
     radeon.faults.inject("smu_silent")
     with pytest.raises(DeviceHung, match="no reset helped"):

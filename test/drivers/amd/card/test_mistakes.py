@@ -154,7 +154,7 @@ def test_every_broken_rule_is_named_by_the_error_and_the_report(virtual_card, op
     radeon.violations.clear()
 
 
-def test_what_waits_for_ever_is_named_by_the_error_and_the_report(virtual_card, opencl):
+def test_an_endless_wait_is_named_by_the_error_and_the_report(virtual_card, opencl):
     radeon = virtual_card("navi31", vram_bytes=256 << 20)
     with ringup.open("virtual:navi31", transport={"card": radeon}) as card:
         it = Kinds(card, opencl(SOURCE, "gfx1100"))

@@ -59,7 +59,7 @@ def test_a_hung_copy_is_seen_too(bench):
     bench.store(bench.flag, 5).wait()
 
 
-def test_a_fault_names_buffer_and_cause_and_stays_known_behind_a_reset(bench):
+def test_a_fault_names_buffer_and_cause_and_stays_in_the_report_after_a_reset(bench):
     bench = bench()
     card = bench.card
     weights = card.alloc(8192, name="weights")
@@ -79,7 +79,7 @@ def test_a_fault_names_buffer_and_cause_and_stays_known_behind_a_reset(bench):
     bench.radeon.violations.clear()
 
 
-def test_what_a_kept_stream_holds_is_followed(bench):
+def test_the_packets_of_a_kept_stream_are_followed(bench):
     bench = bench()
     stream = bench.card.compute.stream()
     stream.dispatch(bench.program["spin"], 3, 32, [bench.flag])

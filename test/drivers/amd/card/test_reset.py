@@ -89,7 +89,7 @@ def test_a_hung_copy_engine_is_reset_alone(bench):
         assert bench.works(value, copy=queue)
 
 
-def test_work_that_would_wait_for_what_was_lost_is_refused(bench):
+def test_work_that_would_wait_for_lost_work_is_refused(bench):
     bench = bench()
     hung = bench.hang()
     bench.card.reset()
@@ -101,7 +101,7 @@ def test_work_that_would_wait_for_what_was_lost_is_refused(bench):
     assert bench.works(5)
 
 
-def test_a_kept_stream_goes_on_behind_a_reset_of_its_queue(bench):
+def test_a_kept_stream_works_after_a_reset_of_its_queue(bench):
     bench = bench()
     card, out = bench.card, bench.card.alloc(4096)
     stream = card.compute.stream()

@@ -49,7 +49,7 @@ def test_a_queue_that_went_on_and_is_closed_with_work_under_way_gives_all_its_me
     assert page.freed
 
 
-def test_another_card_notices_nothing(bench):
+def test_another_card_is_not_affected(bench):
     first, second = bench("navi31"), bench("navi33")
     first.hang()
     point = second.store(second.flag, 3)

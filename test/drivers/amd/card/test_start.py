@@ -171,7 +171,7 @@ def test_missing_firmware_is_said_before_anything_is_started(radeon, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["empty", "gc_11_0_3_mec.bin", "other/gc_11_0_0_mec.txt"])
-def test_firmware_that_was_named_and_serves_nothing_is_a_mistake_though_the_card_brings_its_own(radeon, tmp_path, name):
+def test_a_named_firmware_folder_that_serves_nothing_is_an_error_for_a_virtual_card_too(radeon, tmp_path, name):
     good, named = tmp_path / "good", tmp_path / name
     good.mkdir()
     (good / "gc_11_0_0_mec.bin").write_bytes(radeon.firmware("gc_11_0_0_mec.bin"))
@@ -220,7 +220,7 @@ def test_a_warm_start_that_fails_ends_in_a_reset_of_the_whole_card(radeon):
         assert works(card)
 
 
-def test_a_ladder_that_runs_out_says_what_every_rung_said(radeon):
+def test_when_all_resets_fail_the_error_has_each_ones_message(radeon):
     first = connect(radeon)
     first.device.close()
     # This command processor releases no queue, not even after a reset.

@@ -51,7 +51,7 @@ class ByDlpack:
     "wrap",
     [bytes, bytearray, memoryview, np.frombuffer, lambda data: ByDlpack(np.array(np.frombuffer(data, np.uint8)))],
 )
-def test_bytes_come_from_whatever_holds_them(card, buffer, wrap):
+def test_bytes_may_come_from_any_object_that_holds_them(card, buffer, wrap):
     data = bytes(range(256)) * 16
     given = wrap(data) if wrap is not np.frombuffer else np.frombuffer(data, np.float32).reshape(32, -1)
     card.copy.upload(buffer, given).wait()
