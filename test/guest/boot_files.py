@@ -46,7 +46,7 @@ HOST_ROOT = (
 
 def set_up(script: str, path: Path, *needs: Path) -> Path:
     """Run one of the set-up scripts beside this file and return `path`. The script makes `path` from what it `needs`,
-    and is quick when `path` exists.
+    and does nothing when `path` is up to date.
     """
     subprocess.run(["bash", HERE / script, path, *needs], check=True)
     return path

@@ -33,7 +33,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of the log. It starts with the first entry after the last piece whose text matches."""
+    """A stretch of the log. It starts at the first entry after the previous piece's start that matches `first`."""
 
     rung: int
     first: str

@@ -1,5 +1,5 @@
-"""`pytest --card NAME` runs the tests marked `metal` on that card and no other test. A virtual card plays the real one
-here.
+"""`pytest --card NAME` runs the tests marked `metal` on that card and no other test. A virtual card stands in for the
+real one here.
 """
 
 import re

@@ -213,8 +213,8 @@ def tolerances(judged, exact, shaken, kind):
     in f64.
 
     `shaken` holds the outputs with every sum one unit in its last place off. NumPy's own distance may be small by
-    chance, as in the gradient of a norm of a norm. `shaken` then decides: a sum that is four such units off is right
-    too.
+    chance, as in the gradient of a norm of a norm. Then `shaken` sets the limit: a sum that is four such units off is
+    right too.
     """
     step = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[kind]
     found = []

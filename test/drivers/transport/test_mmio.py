@@ -18,7 +18,7 @@ SIZE = 8192
 
 @pytest.fixture
 def behind(tmp_path):
-    """The file that plays the BAR."""
+    """The file that stands in for the BAR."""
     path = tmp_path / "bar"
     path.write_bytes(random.Random(1).randbytes(SIZE))
     return path
@@ -167,7 +167,7 @@ class Processor:
         self.memory[offset : offset + len(data)] = data
 
     def lock(self):
-        """Play `threading.Lock`: taking a lock is a locked instruction."""
+        """Stand in for `threading.Lock`: taking a lock is a locked instruction."""
         return self
 
     def __enter__(self):

@@ -43,7 +43,9 @@ class Clock:
 
 
 class Wire:
-    """A pyusb backend with one device. It calls `answer(endpoint, stream, data)` for each incoming bulk transfer."""
+    """A pyusb backend with one device. It calls `answer(endpoint, stream, data)` for each bulk transfer that the host
+    sends.
+    """
 
     def __init__(self, clock, settings=BOT_SETTING + UAS_SETTING):
         self.clock, self.answer = clock, lambda endpoint, stream, data: None

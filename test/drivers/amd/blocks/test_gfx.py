@@ -315,7 +315,7 @@ def test_a_queue_that_does_not_let_go_is_a_hang(navi31, monkeypatch):
 
 
 def test_waves_are_found_where_they_are(navi31):
-    """The test plays the sequencers: two waves, with the indices of gc_11_0_0_offset.h (ixSQ_WAVE_*)."""
+    """The test stands in for the sequencers: two waves, with the indices of gc_11_0_0_offset.h (ixSQ_WAVE_*)."""
     cells = navi31.radeon.gc.grbm.cells
     active, status, pc_lo, pc_hi, exec_lo, hw_id2, trapsts = 0x00A, 0x102, 0x108, 0x109, 0x27E, 0x118, 0x103
     there = {  # engine, array, instance (work-group processor << 2 | SIMD), slot

@@ -133,7 +133,7 @@ def test_results_are_the_hosts_after_the_release_and_not_without(up, monkeypatch
 
 
 def test_code_that_was_overwritten_runs_as_it_was_without_its_invalidation(up, monkeypatch, opencl):
-    """The copy engine overwrites a kernel that has run with another kernel."""
+    """The copy engine writes another kernel over one that has run."""
     radeon, card, program = up
     other = card.load(opencl(SOURCE.replace("+ 1;", "+ 2;"), "gfx1100"))
     mutate(monkeypatch, acquire={"instructions": False})
