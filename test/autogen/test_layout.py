@@ -1,4 +1,4 @@
-"""Words: bits with names, checked; structs: views whose places we fix."""
+"""Words have named bits and check their values. Structs are views of memory with a fixed layout."""
 
 import copy
 import os
@@ -141,9 +141,8 @@ class Tail(Struct):
     LAYOUT = "count:u32@0 entry:Inner[]@4"
 
 
-class Odd(
-    Struct
-):  # three bytes: no aligned unit inside the struct holds 20 bits from bit 0 and none may reach past its end
+# Three bytes: no aligned unit inside the struct holds 20 bits from bit 0 on, and none may reach past its end.
+class Odd(Struct):
     SIZE, ALIGN = 3, 1
     LAYOUT = "low:u32@0.0+20 high:u8@2.4+4"
 
@@ -287,7 +286,7 @@ def test_a_struct_no_unit_covers_is_served_all_the_same():
 
 
 def test_plain_views_agree_with_quick_ones_on_every_member():
-    """Value by value and type by type, down to the elements of arrays."""
+    """The comparison covers each value and type, down to the elements of arrays."""
     raw = bytes(range(1, 57)) + b"\x01" + bytes(range(58, 73))
     quick, plain = Outer.view(bytearray(raw)), plain_view.PlainView(memoryview(bytearray(raw)), Outer)
 
@@ -356,7 +355,7 @@ def test_a_release_chosen_twice_starts_from_the_base():
     pool = uvm.UVM_ALLOC_SEMAPHORE_POOL_PARAMS
     assert pool.at("595.45.04").at("545.29.06") is pool.at("545.29.06")
     assert (pool.at("595.45.04").at("545.29.06").SIZE, pool.at("545.29.06").at("595.45.04").SIZE) == (1184, 9248)
-    # its inner structs are of that very release
+    # Its inner structs are those of the same release.
     assert fsp.GSP_FMC_BOOT_PARAMS.at("580.142")() is not None
     small, large = rm_alloc.NV00DE_ALLOC_PARAMETERS, rm_alloc.NV00DE_ALLOC_PARAMETERS.at("545.29.06")
     small.pack_into(bytearray(16), 0, *[1] * len(small.leaves()))

@@ -1,5 +1,5 @@
-"""The register database: what is written is found again, and damage is one error that hurts only what needs the damaged
-file.
+"""The register database: reading gives what was written. A damaged file gives one error, only for a reader who needs
+that file.
 """
 
 import json
@@ -29,7 +29,7 @@ FACTS = [
 
 @pytest.fixture
 def folder(tmp_path):
-    """A database folder with one chip, `toy`, of two blocks that share a file."""
+    """A database folder with one chip, `toy`. It has two blocks that share a file."""
     (tmp_path / "chips").mkdir()
     (tmp_path / "one.bin").write_bytes(write_block(FACTS))
     places = (
@@ -123,7 +123,7 @@ def test_facts_that_are_none_are_refused(field):
 
 
 def read_all(folder):
-    """Open everything and read every fact of it."""
+    """Open everything and read every fact in it."""
     chip = open_chip("toy", folder)
     chip.verify()
     registers = [*chip.find(""), *chip.registers("CP_CNTL"), *chip.registers("NOPE")]
@@ -159,7 +159,7 @@ def test_a_file_with_a_right_checksum_and_wrong_contents_is_an_error(folder):
             damaged[chance.randrange(16, len(damaged))] = chance.randrange(256)
         damaged[12:16] = zlib.crc32(damaged[16:]).to_bytes(4, "little")
         (folder / "one.bin").write_bytes(damaged)
-        # any other exception fails the test; contents that are sound may be read
+        # Any other exception fails the test. Undamaged contents may be read.
         with suppress(HeaderError):
             read_all(folder)
 
@@ -186,16 +186,16 @@ def test_the_same_facts_give_the_same_bytes_whatever_the_hash_seed(tmp_path):
     assert len(made) == 1
 
 
-# ---- contents that are wrong though the checksum is right
+# ---- contents that are wrong behind a right checksum
 
 
 def framed(magic, body):
-    """A file of the database whose frame is right."""
+    """Return a file of the database with this content and a right header and checksum."""
     return struct.pack("<8sII", magic, 16 + len(body), zlib.crc32(body)) + body
 
 
 def with_column(whole, number, size, count, place):
-    """The block file with the descriptor of one column replaced."""
+    """Return the block file with the descriptor of one column replaced."""
     body = bytearray(whole[16:])
     struct.pack_into("<BxxxIQ", body, number * 16, size, count, place)
     return framed(b"RINGREG1", bytes(body))
@@ -204,10 +204,13 @@ def with_column(whole, number, size, count, place):
 @pytest.mark.parametrize(
     ("column", "size", "count", "place"),
     [
-        (3, 2, 4, 512),  # hash_tag, of two bytes each
+        # hash_tag of two bytes each.
+        (3, 2, 4, 512),
         (3, 4, 4, 512),
-        (3, 0, 8, 1000),  # hash_tag, a constant that is no byte
-        (3, 0, 0xFFFFFFFF, 0),  # hash_tag, a constant that fills memory
+        # hash_tag as a constant that is no byte.
+        (3, 0, 8, 1000),
+        # hash_tag as a constant that fills memory.
+        (3, 0, 0xFFFFFFFF, 0),
         (0, 0, 0xFFFFFFFF, 0),  # words
         (26, 0, 0xFFFFFFFF, 0),  # value_name
         (19, 0, 3, 1 << 45),  # field_hi
@@ -278,7 +281,7 @@ def test_a_name_that_is_no_text_is_no_register(toy):
 
 @pytest.fixture
 def partly(folder):
-    """The chip `pair`: block `bad`, damaged, comes before block `good`."""
+    """The chip `pair`: the damaged block `bad` comes before the block `good`."""
     (folder / "bad.bin").write_bytes(write_block([RegisterFacts("CP_CNTL", "reg", 1, 0)])[:-1])
     places = (Place("bad", "1", "bad.bin"), Place("good", "1", "one.bin"))
     (folder / "chips" / "pair.bin").write_bytes(write_chip(ChipRow("pair", "", "", places)))
@@ -342,7 +345,7 @@ def test_any_register_of_a_chip_is_found_by_its_name(name):
 
 
 def test_the_register_file_s_registers_are_where_the_kernel_was_seen_to_access_them():
-    # dwords of BAR 5 that amdgpu.ko 6.12 accessed on a navi31 during bring-up
+    # Dwords of BAR 5 that amdgpu.ko 6.12 accessed on a navi31 during bring-up.
     seen = {
         "MP0_SMN_C2PMSG_33": 0x16061, "RCC_DEV0_EPF0_RCC_CONFIG_MEMSIZE": 0xDE3, "MMMC_VM_FB_LOCATION_BASE": 0x1A8EC,
         "MMVM_CONTEXT0_PAGE_TABLE_BASE_ADDR_LO32": 0x1A7AB, "IH_RB_CNTL": 0x1120, "CP_STAT": 0x21A0,

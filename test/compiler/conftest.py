@@ -1,5 +1,5 @@
-"""Fixtures for compiled code: LLVM's assembler, the evaluator of machine IR, and selected code run beside it on the
-virtual cores.
+"""Fixtures for compiled code: LLVM's assembler, the evaluator of machine IR, and the virtual cores that run selected
+code.
 """
 
 import attention_numpy
@@ -51,8 +51,8 @@ def beside(llvm):
 
 @pytest.fixture(scope="session")
 def same(beside):
-    """`same(function, arguments, groups)` asserts that selected code leaves in memory, bit for bit, what the evaluator
-    does.
+    """`same(function, arguments, groups)` asserts that selected code and the evaluator leave the same bits in
+    memory.
     """
 
     def check(function, arguments, groups=(1, 1, 1), *, on=("interpreter", "translator"), layout=None):
@@ -75,13 +75,13 @@ def same(beside):
 
 @pytest.fixture
 def numpy():
-    """What NumPy says of attention."""
+    """Return attention as NumPy computes it."""
     return attention_numpy
 
 
 @pytest.fixture
 def computed(numpy):
-    """`computed(kind, q, k, v, ...)`: an attention of that type as f32, made by one kernel."""
+    """`computed(kind, q, k, v, ...)` computes attention of that type in one kernel and returns it as f32."""
 
     def run(kind, *arrays, **options):
         cores = on_cores.Cores()

@@ -1,4 +1,4 @@
-"""Attention in one kernel against NumPy in f64: on the virtual cores, in strict mode."""
+"""Attention in one kernel compared with NumPy in f64, on the virtual cores in strict mode."""
 
 import numpy as np
 import on_cores
@@ -26,7 +26,8 @@ def computed(q, k, v, **options):
 
 @pytest.mark.parametrize(
     ("queries", "keys", "deep"),
-    [(9, 11, 8), (16, 32, 32), (20, 65, 12)],  # ragged tiles, whole tiles, several turns
+    # Ragged tiles, whole tiles, several turns.
+    [(9, 11, 8), (16, 32, 32), (20, 65, 12)],
 )
 def test_one_kernel_is_what_numpy_says(queries, keys, deep):
     q, k, v = numbers(2, 2, queries, deep), numbers(2, 2, keys, deep), numbers(2, 2, keys, deep)
@@ -52,7 +53,8 @@ def test_rows_that_see_nothing_are_zero():
     q, k, v = numbers(2, 1, 6, 8), numbers(2, 1, 37, 8), numbers(2, 1, 37, 8)
     seen = draw.random((2, 1, 6, 37)) < 0.5
     seen[0, 0, 3] = False
-    seen[1, 0, :, :35] = False  # whole turns without a key
+    # Whole turns without a key.
+    seen[1, 0, :, :35] = False
     found, kernels = computed(q, k, v, mask=Tensor(seen))
     np.testing.assert_allclose(found, expected(q, k, v, seen), atol=2e-6)
     assert not found[0, 0, 3].any()
@@ -127,10 +129,14 @@ def test_values_too_wide_for_a_tile_go_another_way():
 @pytest.mark.parametrize(
     ("heads", "count", "deep", "queries", "keys"),
     [
-        (16, 1024, 64, 64, 32),  # the most that share keys
-        (8, 256, 64, 32, 32),  # compute units would be idle
-        (16, 1024, 128, 64, 16),  # LDS holds no more keys beside so many queries
-        (4, 12, 64, 16, 32),  # no more queries than there are
+        # This many queries is the most that share keys.
+        (16, 1024, 64, 64, 32),
+        # Larger tiles would leave compute units idle.
+        (8, 256, 64, 32, 32),
+        # LDS holds no more keys beside so many queries.
+        (16, 1024, 128, 64, 16),
+        # There are no more queries than these.
+        (4, 12, 64, 16, 32),
     ],
 )
 def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, count, deep, queries, keys):
@@ -142,7 +148,9 @@ def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, cou
 
 @pytest.mark.parametrize("dtype", [dtypes.uint32, dtypes.int32, dtypes.int8])
 def test_places_that_wrap_around_hide_what_the_graph_says(dtype):
-    """Without a sign, the first queries' places less 3 are the greatest there are: these queries see every key."""
+    """In an unsigned type, 3 less than the first queries' places wraps around to the greatest values. Those queries see
+    every key.
+    """
     q, k, v = numbers(1, 9, 8), numbers(1, 120, 8), numbers(1, 120, 8)
     kind = np.dtype(dtype.name)
     with np.errstate(over="ignore"):
@@ -155,5 +163,6 @@ def test_places_that_wrap_around_hide_what_the_graph_says(dtype):
         )
         found = (logits.softmax(-1) @ Tensor(v)).numpy()
     wanted = expected(q[:, None], k[:, None], v[:, None], seen, scale=1.0)[:, 0]
-    rows = seen.any(1).nonzero()[0]  # others are NaN
+    # The other rows are NaN.
+    rows = seen.any(1).nonzero()[0]
     np.testing.assert_allclose(found[0, rows], wanted[0, rows], atol=5e-6)

@@ -1,5 +1,5 @@
-"""Attention of few queries over many keys, one kernel: against NumPy in f64, on the virtual cores in strict mode; sizes
-known and not.
+"""Attention of few queries over many keys in one kernel, compared with NumPy in f64 on the virtual cores in strict
+mode. Sizes are known or symbolic.
 """
 
 import numpy as np
@@ -24,11 +24,16 @@ def draw():
 @pytest.mark.parametrize(
     ("queries", "keys", "deep", "wide"),
     [
-        (1, 64, 64, 64),  # whole turns
-        (1, 133, 80, 80),  # lanes without elements of a key, a ragged end
-        (3, 50, 96, 24),  # rows apart, short values
-        (8, 5, 12, 7),  # fewer keys than a wave takes, odd columns
-        (1, 1, 16, 16),  # a single key
+        # Whole turns.
+        (1, 64, 64, 64),
+        # Lanes without elements of a key, and a ragged end.
+        (1, 133, 80, 80),
+        # Rows lie apart, and values are short.
+        (3, 50, 96, 24),
+        # Fewer keys than a wave takes, and an odd number of columns.
+        (8, 5, 12, 7),
+        # A single key.
+        (1, 1, 16, 16),
     ],
 )
 @pytest.mark.sweep(6)
@@ -55,7 +60,7 @@ def test_a_bias_a_mask_and_rows_that_see_nothing(draw, numpy, computed):
     numpy.assert_close(found, numpy.attended(*arrays, bias=bias, scale=0.3), "float32")
     seen = draw.random((2, 1, 4, 90)) < 0.5
     seen[0, 0, 3] = False
-    # waves that see nothing, beside some that do
+    # Some waves see nothing, beside others that see keys.
     seen[1, 0, :, :80] = False
     found = computed("float32", *arrays, mask=Tensor(seen))
     numpy.assert_close(found, numpy.attended(*arrays, seen), "float32")
@@ -75,7 +80,7 @@ def test_large_logits_do_not_overflow_and_nan_stays_in_its_row(draw, numpy, comp
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 def test_a_cache_of_symbolic_length_takes_the_same_kernel(kind, draw, numpy):
-    """Queries stand at the end of a cache, in which there is room for more: lengths are known when it runs."""
+    """The queries stand at the end of a cache that has room for more. The lengths are known at run time."""
     at, count = Size("at", 0, 90), Size("count", 1, 4)
     q, k, v = (numpy.numbers(draw, kind, 1, heads, size, 16) for heads, size in ((4, 4), (2, 96), (2, 96)))
     cores = on_cores.Cores()
@@ -95,7 +100,7 @@ def test_a_cache_of_symbolic_length_takes_the_same_kernel(kind, draw, numpy):
 
 
 def test_many_queries_of_symbolic_number_are_tiles(draw, numpy):
-    """A text read at once, its length known when it runs: by tiles of queries, in f16 by matrices."""
+    """A text of unknown length is read at once. It takes tiles of queries, and matrix instructions in f16."""
     count = Size("count", 1, 40)
     for kind, choice in (("float32", "attention queries"), ("float16", "matrix attention")):
         q, k, v = (numpy.numbers(draw, kind, 1, 2, 40, 16) for _ in range(3))
@@ -120,7 +125,7 @@ def test_every_key_is_moved_once_and_waves_share_them():
     assert explained.bytes_moved == 2 * 2 * (32 * 128 + 8 * 4096 * 128)
     assert kernel.cost.bound == "memory"
     roles = {(axis.name, axis.role): axis.size for axis in kernel.step.lowered.axes}
-    # lanes of 16 bytes for a key of 256
+    # A lane takes 16 bytes of a key of 256 bytes.
     assert roles["part", "reduce"] == 16
     assert roles["slice", "loop"] * roles["k", "unroll"] == 4096
     assert roles["k", "unroll"] % roles["keys", "reduce"] == 0
@@ -128,8 +133,8 @@ def test_every_key_is_moved_once_and_waves_share_them():
 
 @pytest.mark.parametrize(("batch", "queries"), [(1, 1), (8, 2), (16, 4)])
 def test_heads_that_share_keys_share_their_loads_once_compute_units_are_busy(batch, queries):
-    """Eight heads of keys for 32 of queries: apart as long as compute units are idle, in one group when there are
-    groups enough.
+    """Eight heads of keys serve 32 heads of queries. They run apart while compute units are idle, and in one group when
+    there are groups enough.
     """
     q, *cache = (
         Tensor._of(buffer(dtypes.float16, (batch, heads, size, 64))) for heads, size in ((32, 1), (8, 512), (8, 512))

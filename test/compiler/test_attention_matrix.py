@@ -1,5 +1,5 @@
-"""Attention in f16 and bf16 by matrix instructions, one kernel: against NumPy in f64, on the virtual cores in strict
-mode.
+"""Attention in f16 and bf16 by matrix instructions in one kernel, compared with NumPy in f64 on the virtual cores in
+strict mode.
 """
 
 import evaluate_machine
@@ -30,11 +30,16 @@ def draw():
 @pytest.mark.parametrize(
     ("queries", "keys", "deep", "wide"),
     [
-        (16, 32, 32, 32),  # whole fragments
-        (20, 50, 64, 64),  # ragged queries and keys
-        (33, 35, 80, 80),  # a head of five fragments
-        (9, 70, 96, 24),  # half a fragment of columns
-        (40, 17, 12, 7),  # less than a fragment, odd columns
+        # Whole fragments.
+        (16, 32, 32, 32),
+        # Ragged queries and keys.
+        (20, 50, 64, 64),
+        # A head of five fragments.
+        (33, 35, 80, 80),
+        # Half a fragment of columns.
+        (9, 70, 96, 24),
+        # Less than a fragment, and an odd number of columns.
+        (40, 17, 12, 7),
     ],
 )
 @pytest.mark.sweep(4)
@@ -79,8 +84,8 @@ def test_nan_and_large_scores_stay_in_their_rows(draw, numpy, computed):
 
 
 def test_keys_that_no_row_of_a_tile_sees_are_not_met(draw, numpy, computed):
-    """Values behind the last one that any of a group's rows sees are never multiplied, not even by 0: NaN there shows
-    nowhere.
+    """Values behind the last one that any row of a group sees are never multiplied, not even by 0. NaN there reaches no
+    result.
     """
     q, k, v = (numpy.numbers(draw, "float16", 1, 1, 160, 16) for _ in range(3))
     wanted = numpy.attended(q, k, v, np.tril(np.ones((160, 160), bool)))
@@ -91,7 +96,9 @@ def test_keys_that_no_row_of_a_tile_sees_are_not_met(draw, numpy, computed):
 
 
 def test_weights_that_the_graph_does_not_round_go_another_way(draw, numpy):
-    """Values cast to f32 before the product want weights in f32: matrix instructions would round them."""
+    """If values are cast to f32 before the product, weights must be f32 too. Matrix instructions would round the
+    weights.
+    """
     arrays = [numpy.numbers(draw, "float16", 1, 1, count, 16) for count in (20, 40, 40)]
     cores = on_cores.Cores()
     with device(cores):
@@ -105,9 +112,7 @@ def test_weights_that_the_graph_does_not_round_go_another_way(draw, numpy):
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_fragments_of_either_layout(target, causal, draw, numpy):
-    """Machine IR by its evaluator, with matrices laid as the target has them: RDNA4's fragments have no other judge
-    here.
-    """
+    """The evaluator runs machine IR with matrices in the target's layout. RDNA4's fragments have no other test here."""
     arrays = [numpy.numbers(draw, "float16", 1, 1, *size) for size in ((16, 32), (40, 32), (40, 24))]
     nodes = [Tensor(one.astype(np.float16)) for one in arrays]
     made = nodes[0].scaled_dot_product_attention(*nodes[1:], causal=causal)
@@ -142,8 +147,8 @@ def test_scores_move_no_bytes_and_waves_share_the_queries(kind):
 
 @pytest.mark.parametrize(("queries", "heads"), [(64, 4), (64, 2), (1, 4), (1, 2)])
 def test_heads_beside_each_other_in_the_result_are_heads_still(queries, heads):
-    """One axis of the result is heads and columns of a layer's input: it takes the same tiles, and sees as few keys, as
-    heads apart.
+    """One axis of the result is heads and columns of a layer's input. The kernel takes the same tiles, and reads as few
+    keys, as with separate heads.
     """
     q, k, v = (
         Tensor._of(buffer(dtypes.float16, (2, count, size, 32)))
@@ -162,9 +167,12 @@ def test_heads_beside_each_other_in_the_result_are_heads_still(queries, heads):
     ("heads", "count", "deep", "queries", "keys"),
     [
         (16, 1024, 64, 64, 32),
-        (8, 256, 64, 32, 32),  # compute units would be idle
-        (16, 1024, 128, 64, 16),  # two groups find room in a compute unit's LDS
-        (32, 2048, 128, 128, 32),  # eight waves need no company
+        # Larger tiles would leave compute units idle.
+        (8, 256, 64, 32, 32),
+        # Two groups fit in a compute unit's LDS.
+        (16, 1024, 128, 64, 16),
+        # Eight waves keep a compute unit busy alone.
+        (32, 2048, 128, 128, 32),
     ],
 )
 def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, count, deep, queries, keys):

@@ -1,5 +1,5 @@
-"""Every shape that a kernel may have computes the same: all candidates of several kernels run on the virtual cores, in
-strict mode.
+"""Every candidate of a kernel computes the same: all candidates of several kernels run on the virtual cores in strict
+mode.
 """
 
 import random
@@ -47,7 +47,8 @@ def halves():
     return Tensor(HALF_Q).scaled_dot_product_attention(Tensor(HALF_K), Tensor(HALF_V))
 
 
-CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates these are, relative tolerance)
+# Name to (tensors, NumPy's result, the lowering that has these candidates, relative tolerance).
+CASES = {
     "elementwise": (lambda: Tensor(A) * 2 + 1, A * 2 + 1, elementwise.Shape, 1e-6),
     "elementwise by rows": (lambda: Tensor(A).permute(1, 0) + Tensor(B)[:, :40], A.T + B[:, :40], elementwise.Shape, 1e-6),
     "softmax": (lambda: Tensor(C).softmax(-1), softmax(C), rows.Shape, 1e-5),
@@ -85,7 +86,7 @@ CASES = {  # name: (tensors, what NumPy says, the lowering whose candidates thes
 
 
 class Always:
-    """Chooses the same shape for every kernel that has it."""
+    """Chooses the same shape for every kernel that offers it."""
 
     def __init__(self, choice):
         self.one = choice
@@ -113,11 +114,12 @@ def test_every_candidate_computes_the_same(name, sample):
         names.add(binary.name)
         scale = np.abs(expected).max()
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * scale, err_msg=str(choice))
-    # programs are kept by name: another shape is another one
+    # Programs are stored by name, so another shape is another program.
     assert len(names) == tried
 
 
-BESIDE = {  # name: tensors that are roots of one kernel, what NumPy says they are
+# Name to the tensors that are roots of one kernel, and NumPy's results.
+BESIDE = {
     "elementwise": (lambda: ((x := Tensor(A)) + 1, x * 2), (A + 1, A * 2)),
     "reductions": (lambda: ((x := Tensor(LONG)).sum(1), x.max(1)), (LONG.sum(1), LONG.max(1))),
     "reductions across": (lambda: ((x := Tensor(A)).sum(0), (x * x).sum(0)), (A.sum(0), (A * A).sum(0))),
@@ -179,7 +181,7 @@ def test_a_shape_that_no_group_can_hold_is_refused_with_the_bound():
 
 
 class Random:
-    """Chooses any of a kernel's candidates."""
+    """Chooses a random candidate of each kernel."""
 
     def __init__(self, seed):
         self.random, self.chosen = random.Random(seed), []

@@ -1,4 +1,4 @@
-"""A graph compiled: what stays behind of it."""
+"""A compiled graph: what remains of it."""
 
 import gc
 import sys
@@ -30,8 +30,8 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_nothing_waits_for_the_collector(name):
-    """Thousands of instructions in a cycle would cost every user a twentieth of the time, and hold the graph's memory
-    until then.
+    """Thousands of instructions in a reference cycle would cost every user a twentieth of the time, and would hold the
+    graph's memory until a collection.
     """
     node = GRAPHS[name]().node
     gc.collect()
@@ -44,7 +44,8 @@ def test_nothing_waits_for_the_collector(name):
 
 
 OTHER = values(8)
-CHAINS = {  # steps, and one of them
+# All steps, and one of them.
+CHAINS = {
     "sums": (20_000, lambda x: x + OTHER),
     "turned around": (1000, lambda x: x.flip(0).neg()),
 }
@@ -74,7 +75,7 @@ def test_two_threads_compile_at_once_what_one_does(monkeypatch):
     monkeypatch.setattr(compile_module, "_kernels", {})
     nodes = {name: make().node for name, make in GRAPHS.items()}
     alone = {name: compile_graph([node]) for name, node in nodes.items()}
-    # the same kernels again and again, and others between them
+    # The same kernels again and again, with others in between.
     compile_module._kernels.clear()
     switching = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -99,7 +100,7 @@ def test_two_threads_compile_at_once_what_one_does(monkeypatch):
 
 
 def test_compiling_leaves_the_collector_as_it_is():
-    """It is the process's own: another thread may have switched it on or off meanwhile."""
+    """The collector belongs to the process. Another thread may have switched it on or off meanwhile."""
     seen = []
     compile_graph([GRAPHS["matrix units"]().node], watch=lambda _: seen.append((gc.isenabled(), gc.get_threshold())))
     assert seen == [(gc.isenabled(), gc.get_threshold())]

@@ -1,7 +1,7 @@
-"""Kernels over more than 2**31 elements, on the virtual cores: the groups at the far end and on both sides of places
-that need another bit.
+"""Kernels over more than 2**31 elements on the virtual cores: groups at the far end, and on both sides of places whose
+index needs one more bit.
 
-Memory is mapped and not filled: pages that no group touches are never there. Of all groups of a launch only some run.
+Memory is mapped and not filled: pages that no group accesses never exist. Only some groups of a launch run.
 """
 
 import mmap
@@ -17,13 +17,14 @@ from ringup.compiler.tensor import Tensor
 from ringup.silicon.shader import program, workbench
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
-WINDOW = 1 << 12  # elements on each side of a place that hold something
+# So many elements on each side of a place hold values other than zero.
+WINDOW = 1 << 12
 MAX_BYTES = 40 << 30
 NORESERVE = 0x4000  # MAP_NORESERVE. Source: Linux, asm-generic/mman-common.h
 
 
 def sparse(count, dtype):
-    """Return zeros of which no page is there until it is touched."""
+    """Return zeros whose pages exist only once they are accessed."""
     size = count * np.dtype(dtype).itemsize
     assert size <= MAX_BYTES
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
@@ -42,8 +43,8 @@ class Some:
 
 
 def compiled(tensor, **arrays):
-    """Return the only launch of a tensor's graph, its code, and its memory: arrays by the names of buffers, a new one
-    for the output.
+    """Return a tensor's only launch, its code, and its memory: arrays by the names of buffers, with a new one for the
+    output.
     """
     graph = compile_graph([tensor.node])
     (launch,) = graph.launches
@@ -63,19 +64,21 @@ def run(launch, code, memory, place):
 
 
 def tensor(name, dtype, *shape):
-    """Return a tensor in memory that is not there yet, and that memory."""
+    """Return a tensor in memory without pages, and that memory."""
     return Tensor(np.zeros(1, np.float32))._of(buffer(dtype, shape, name)), sparse(
         int(np.prod(shape, dtype=np.int64)), dtype.numpy
     )
 
 
 def windows(count):
-    """Return the places around which something lies: the far end, and where 31, 32 and 33 bits begin to be too few."""
+    """Return the places around which there are values: the far end, and the first places that need more than 31, 32 and
+    33 bits.
+    """
     return [place for place in (1 << 31, 1 << 32, 1 << 33) if place < count] + [count - WINDOW]
 
 
 def fill(array, random):
-    """Put numbers other than zero around those places, in elements and in bytes."""
+    """Put numbers other than zero around those places, which count elements and bytes."""
     found = []
     for place in windows(array.size) + [one // array.itemsize for one in windows(array.nbytes)]:
         part = slice(max(place - WINDOW, 0), min(place + WINDOW, array.size))
@@ -85,7 +88,7 @@ def fill(array, random):
 
 
 def check(made, expected, parts):
-    """Assert that whatever was written in the parts is right; return how much was."""
+    """Assert that everything written in these parts is right; return how much that was."""
     count = 0
     for part in parts:
         got, right = made[part], expected(part)
@@ -96,8 +99,8 @@ def check(made, expected, parts):
 
 
 def places_of(launch, share):
-    """Return the group at a share (0 to 1) of a launch, along its longest axis, and its neighbours; of other axes the
-    last.
+    """Return the group at a share (0 to 1) of a launch along its longest axis, and its neighbours. On other axes it is
+    the last group.
     """
     groups = list(launch.groups)
     axis = groups.index(max(groups))

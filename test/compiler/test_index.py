@@ -1,5 +1,5 @@
-"""Whole-number expressions: whatever normal form they take, they are the number that the plain formula gives, within
-the bounds they state.
+"""Whole-number expressions: whatever normal form they take, they equal the plain formula and stay within their
+bounds.
 """
 
 import random
@@ -120,4 +120,5 @@ def test_there_is_one_atom_of_a_meaning_whoever_makes_it():
     gone = index.runtime_value("index", 0, 7, object())
     known = len(index._atoms)
     del gone
-    assert len(index._atoms) == known - 1  # nobody needs it any more
+    # Nobody needs it any more.
+    assert len(index._atoms) == known - 1

@@ -1,4 +1,4 @@
-"""The judge itself, held against values written down by hand from the comments of `compiler/graph/nodes.py`."""
+"""The NumPy reference itself, compared with values written by hand from the comments of `compiler/graph/nodes.py`."""
 
 import math
 

@@ -1,5 +1,5 @@
-"""Matrix products and convolutions against NumPy: operands of every narrow dtype, ragged edges, what follows the sum,
-on the virtual cores.
+"""Matrix products and convolutions compared with NumPy, on the virtual cores: operands of every narrow dtype, ragged
+edges, and work on the sum.
 """
 
 import math
@@ -36,7 +36,7 @@ def test_narrow_factors_go_through_matrix_instructions(kind, rows, columns, deep
     rounding = 0 if np.issubdtype(kind, np.integer) else 2.0**-8 if kind is ml_dtypes.bfloat16 else 2.0**-11
     assert np.abs(found.astype(np.float64) - exact).max() <= rounding * np.abs(exact).max()
     (binary,) = graph.binaries
-    # VOP3P, where the matrix instructions are
+    # The matrix instructions are in VOP3P.
     assert b"\xcc" in binary.code
     from ringup.compiler.isa.amd import processor
 

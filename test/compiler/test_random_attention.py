@@ -1,4 +1,4 @@
-"""Random attentions in one kernel or several, on the virtual cores in strict mode, against NumPy in f64."""
+"""Random attentions in one kernel or several, on the virtual cores in strict mode, compared with NumPy in f64."""
 
 import on_cores
 import pytest

@@ -1,6 +1,4 @@
-"""Models compile for every target, and LLVM's disassembler finds the same instructions in the code objects as ours
-does.
-"""
+"""Models compile for every target. LLVM's disassembler and ours find the same instructions in the code objects."""
 
 import re
 import subprocess
@@ -18,7 +16,8 @@ from ringup.compiler.tensor import Tensor
 from ringup.compiler.tensor.order import prepared
 
 R = np.random.default_rng(0)
-FILLERS = {"s_code_end", "s_nop 0"}  # LLVM decodes what lies between kernels
+# LLVM also decodes what lies between kernels.
+FILLERS = {"s_code_end", "s_nop 0"}
 
 
 def weights(*shape):
@@ -26,7 +25,7 @@ def weights(*shape):
 
 
 def transformer(dim=32, heads=2, length=32):
-    """A block as `issue 7` has it, smaller."""
+    """A small transformer block."""
     x = weights(1, length, dim)
     n = x.layer_norm()
     q, k, v = ((n @ weights(dim, dim)).reshape(1, length, heads, dim // heads).permute(0, 2, 1, 3) for _ in range(3))
@@ -36,7 +35,7 @@ def transformer(dim=32, heads=2, length=32):
 
 
 def residual():
-    """Convolutions of a ResNet: strided, with a norm's scale and a pool behind."""
+    """Convolutions of a ResNet: one is strided and has a norm's scale and a pool behind it."""
     x = (
         weights(1, 3, 32, 32)
         .conv2d(weights(16, 3, 7, 7), stride=2, padding=3)
@@ -52,7 +51,7 @@ def halves(kind):
 
 
 def attention(kind, queries, keys, heads=2):
-    """Attention of narrow floats, causal, over memory."""
+    """Causal attention of narrow floats, on operands in memory."""
     q, k, v = (
         Tensor(np.zeros((1, count, size, 64), np.float32)).cast(kind).contiguous()
         for count, size in ((4, queries), (heads, keys), (heads, keys))
@@ -80,15 +79,15 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def objdump(headers):
-    """`objdump(path)`: what LLVM 22 lists; a missing LLVM fails, it never skips."""
+    """`objdump(path)` returns LLVM 22's listing. A missing LLVM fails the test and never skips it."""
     *loader, program = llvm_mc(headers("llvm-22"))
     command = [*loader, str(Path(program).with_name("llvm-objdump")), "-d"]
     return lambda path: subprocess.run([*command, path], capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def plain(text):
-    """Return an instruction's text without what the two spell differently: distances of branches, zeros in hexadecimal,
-    .l of true 16-bit.
+    """Return an instruction's text without what LLVM and we spell differently: distances of branches, hexadecimal
+    zeros, and .l of true 16-bit operands.
     """
     text = re.sub(r"\s+", " ", text.strip())
     text = re.sub(r"^(s_c?branch\w*) .*", r"\1", text)
@@ -125,7 +124,7 @@ def test_targets_differ_where_their_documents_do():
     assert "s_waitcnt" not in texts["gfx1201"]
     assert "ttmp9" in texts["gfx1201"]
     assert "s_barrier_signal" in texts["gfx1201"]
-    # a fragment of A takes 8 VGPRs on RDNA3, 4 on RDNA4
+    # A fragment of A takes 8 VGPRs on RDNA3, 4 on RDNA4.
     widths = {
         target: {
             int(b) - int(a) + 1 for a, b in re.findall(r"v_wmma_f32_16x16x16_f16 v\[\d+:\d+\], v\[(\d+):(\d+)\]", text)

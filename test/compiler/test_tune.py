@@ -1,4 +1,6 @@
-"""The search over shapes: the best is found, kept, used; a damaged file does no harm; cards measure."""
+"""The search over candidates finds, stores and uses the best one. A damaged file does no harm, and cards can
+measure.
+"""
 
 import json
 import logging
@@ -27,7 +29,7 @@ def graph():
 
 
 class Backwards:
-    """Says that the last candidate measured is the best; `broken` ones cannot be compiled."""
+    """Says that the last candidate measured is the best. Those in `broken` cannot be compiled."""
 
     judge, unit = "model", "cycles"
 
@@ -51,10 +53,10 @@ def test_the_best_candidate_is_kept_and_compiled_from_then_on(tmp_path):
     (launch,) = compile_graph(graph(), tuning=again).launches
     assert launch.binary.code == measure.steps[-1].binary.code
     assert launch.binary.code != measure.steps[0].binary.code
-    assert (
-        compile_graph(graph()).launches[0].binary.code == measure.steps[0].binary.code
-    )  # untuned graphs are as before
-    other = compile_graph(graph(), "gfx1151", tuning=again).launches[0].binary  # another target's is not used
+    # Untuned graphs are as before.
+    assert compile_graph(graph()).launches[0].binary.code == measure.steps[0].binary.code
+    # Another target's result is not used.
+    other = compile_graph(graph(), "gfx1151", tuning=again).launches[0].binary
     assert other.code == compile_graph(graph(), "gfx1151").launches[0].binary.code
 
 
@@ -81,7 +83,7 @@ def test_a_shape_that_is_hardly_better_does_not_replace_the_heuristic_one():
 
 
 def test_the_model_finds_a_better_tile_for_a_convolution():
-    """Figures of the model, pinned loosely: a convolution of 64 channels fills half of the units with the heuristic
+    """The model's figures, loosely pinned: a convolution of 64 channels fills half of the units with the heuristic's
     tile.
     """
     image, weights = Tensor(np.zeros((1, 64, 56, 56), np.float32)), Tensor(np.zeros((64, 64, 3, 3), np.float32))
@@ -185,7 +187,9 @@ def test_what_a_card_said_outweighs_the_model_and_a_virtual_card_s_clock_nothing
 
 
 def test_a_kernel_s_key_is_the_same_in_every_process():
-    """Pinned: a change of signatures or of the hash makes every file of users' worthless, and is to be meant."""
+    """The key is pinned. A change of signatures or of the hash makes every user's file worthless, so it must be
+    intended.
+    """
     (job,) = jobs_of([(Tensor(np.zeros((4, 8), np.float32)) + 1).node])
     assert "0x" not in repr(job.signature)
     assert key_of(job.signature, "gfx1100") == key_of(

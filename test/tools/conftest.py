@@ -1,5 +1,5 @@
-"""Fixtures of the command's tests: a virtual card that stays plugged in from one command to the next, and a machine
-without any card.
+"""Fixtures of the command's tests: a virtual card that stays plugged in between commands, and a machine without any
+card.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VRAM_BYTES = 256 * MIB
 
 
 class Slot:
-    """A transport whose one card, or enclosure, is the same at every opening, as a real slot's is."""
+    """A transport that gives the same card or enclosure at every opening, as a real slot does."""
 
     name, value = "virtual", "a slot"
 
@@ -40,7 +40,7 @@ class Slot:
 
 
 class Installed:
-    """A transport as it is installed."""
+    """Stands for a transport that is installed."""
 
     def __init__(self, name, module):
         self.name, self.value, self._module = name, module.__name__, module
@@ -51,8 +51,8 @@ class Installed:
 
 @pytest.fixture
 def plug(monkeypatch):
-    """`plug(name, **options)` puts a virtual card into the slot that `virtual:name` opens; at the end no card may have
-    seen a mistake.
+    """`plug(name, **options)` puts a virtual card into the slot that `virtual:name` opens. At the end no card may have
+    recorded a mistake.
     """
     made = []
 
@@ -68,8 +68,8 @@ def plug(monkeypatch):
 
 @pytest.fixture
 def dock(monkeypatch):
-    """`dock("navi31", "open")` plugs an enclosure with a card into USB; it is what `virtual:navi31@asm2464pd` opens
-    from then on.
+    """`dock("navi31", "open")` plugs an enclosure with a card into USB. From then on `virtual:navi31@asm2464pd` opens
+    it.
     """
     made, others = [], [Installed("usb", usb), Installed("replay", replay)]
 
@@ -87,7 +87,9 @@ def dock(monkeypatch):
 
 @pytest.fixture
 def start_server():
-    """`start_server("usbip", ...)` starts `ringup serve usbip ...` as a process; at the end none is left."""
+    """`start_server("usbip", ...)` starts `ringup serve usbip ...` as a process. At the end the fixture ends all of
+    them.
+    """
     started = []
 
     def start(*words):
@@ -103,7 +105,7 @@ def start_server():
 
 @pytest.fixture
 def nowhere(monkeypatch):
-    """A machine without any card, real or named by the environment."""
+    """A machine without a real card, and without a card in the environment."""
     monkeypatch.delenv("RINGUP_CARD", raising=False)
     monkeypatch.setattr("ringup.tools.command_line.card_argument.cards", list)
 
@@ -122,15 +124,15 @@ def ringup(capsys):
 
 @pytest.fixture
 def ask(ringup, tmp_path, monkeypatch):
-    """`ringup` in an empty folder of its own."""
+    """`ringup`, run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return ringup
 
 
 @pytest.fixture(scope="session")
 def mandelbrot(tmp_path_factory):
-    """A code object for gfx1100 with one kernel, `mandelbrot`: (buffer, width, steps, left, top, pixel), groups of
-    256.
+    """A code object for gfx1100 with one kernel, `mandelbrot`. Its arguments are (buffer, width, steps, left, top,
+    pixel), and a group has 256 threads.
     """
     path = tmp_path_factory.mktemp("code") / "mandelbrot.o"
     path.write_bytes(compile_for("gfx1100"))

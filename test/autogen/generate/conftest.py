@@ -1,4 +1,4 @@
-"""gcc as the judge of layouts: a compiled probe says where everything lies, and the facts must agree."""
+"""gcc as the reference for layouts: a compiled probe prints where every member lies, and the facts must agree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ static void ringup_bits(unsigned long size) /* lowest set bit, how many, whether
 
 
 class Judged(NamedTuple):
-    """What gcc was asked about, and where it disagrees with the facts."""
+    """How much gcc was asked about, and where it disagrees with the facts."""
 
     structs: int
     members: int
@@ -49,7 +49,7 @@ class Judged(NamedTuple):
 
 
 def type_names(unit: Unit) -> dict[str, str]:
-    """How C reaches each record: by name, or as the type of the member that holds it."""
+    """Return how C names each record: by its tag, or as the type of the member that holds it."""
     names = {name: facts.c_name for name, facts in unit.structs.items() if facts.c_name}
     holders = [(facts, member) for facts in unit.structs.values() for member in facts.members if member.type.is_struct]
     while True:
@@ -64,7 +64,7 @@ def type_names(unit: Unit) -> dict[str, str]:
 
 
 def member_size(unit: Unit, member: Member) -> int | None:
-    """Bytes of an ordinary member; None for a flexible array, which has none."""
+    """Return the bytes of an ordinary member; None for a flexible array, which has no size."""
     size = unit.structs[member.type.base].size_bytes if member.type.is_struct else SIZES[member.type.base]
     for length in member.type.dims:
         if length is None:
@@ -74,7 +74,7 @@ def member_size(unit: Unit, member: Member) -> int | None:
 
 
 def questions(unit: Unit, facts: StructFacts, c_name: str) -> tuple[list[str], list[tuple[str, int]]]:
-    """C statements about one record, and the numbers they must print."""
+    """Return C statements about one record, and the numbers that they must print."""
     alias = f"ringup_{facts.name}"
     asked = [f"typedef {c_name} {alias};", f"ringup_put(sizeof({alias})); ringup_put(_Alignof({alias}));"]
     expected = [(f"{facts.name} size", facts.size_bytes), (f"{facts.name} alignment", facts.align_bytes)]
@@ -97,8 +97,8 @@ def questions(unit: Unit, facts: StructFacts, c_name: str) -> tuple[list[str], l
 
 
 def probe_source(unit: Unit, includes: Sequence[str], prelude: str = "") -> tuple[str, list[tuple[str, int]]]:
-    """A C program that prints every size, alignment, offset and bit position of the unit, and what the facts say of
-    them.
+    """Return a C program that prints every size, alignment, offset and bit position of the unit, and what the facts say
+    of them.
     """
     names = type_names(unit)
     functions, calls, expected = [], [], []
@@ -115,7 +115,7 @@ def probe_source(unit: Unit, includes: Sequence[str], prelude: str = "") -> tupl
 
 
 def run_gcc(source: str, options: Sequence[str], folder: Path) -> bytes:
-    """Compile and run `source`; its output. A compiler error fails the test with gcc's words."""
+    """Compile and run `source`; return its output. A compiler error fails the test and shows gcc's message."""
     code, program = folder / "probe.c", folder / "probe"
     code.write_text(source, encoding="utf-8")
     command = ["gcc", "-std=gnu11", "-w", "-O0", *options, "-o", str(program), str(code)]
@@ -142,8 +142,8 @@ def judge(unit: Unit, includes: Sequence[str], folder: Path, options: Sequence[s
 
 @pytest.fixture
 def gcc_layout(tmp_path: Path) -> Callable[..., Judged]:
-    """`gcc_layout(unit, headers, include=…, system=…, defines=…, prelude=…)`: every record of a unit as gcc lays it
-    out.
+    """`gcc_layout(unit, headers, include=…, system=…, defines=…, prelude=…)` compares every record of a unit with gcc's
+    layout.
     """
 
     def check(
@@ -164,8 +164,8 @@ def gcc_layout(tmp_path: Path) -> Callable[..., Judged]:
 
 @pytest.fixture
 def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
-    """`gcc_constants(unit, headers, …)`: how many integers and bit ranges of a unit were compared, and which differ
-    from gcc's.
+    """`gcc_constants(unit, headers, …)` compares a unit's integers and bit ranges with gcc's. It returns how many there
+    were and which differ.
     """
 
     def check(
@@ -179,7 +179,7 @@ def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         asked: list[str] = []
         expected: list[tuple[str, int]] = []
         for name, constant in unit.constants.items():
-            # `31:0` is no expression, `1 ? 31:0` is
+            # `31:0` alone is no expression; `1 ? 31:0` is one.
             if isinstance(constant.value, BitRange):
                 asked += [f"(1 ? {name})", f"(0 ? {name})"]
                 expected += [(f"{name} high", constant.value.hi), (f"{name} low", constant.value.lo)]
@@ -202,7 +202,7 @@ def gcc_constants(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
 
 @pytest.fixture
 def gcc_judge(tmp_path: Path) -> Callable[[Unit, str], Judged]:
-    """`gcc_judge(unit, text)`: the same for C text."""
+    """`gcc_judge(unit, text)` compares as `gcc_layout` does, for C text."""
 
     def check(unit: Unit, text: str) -> Judged:
         return judge(unit, [text], tmp_path)
@@ -212,7 +212,7 @@ def gcc_judge(tmp_path: Path) -> Callable[[Unit, str], Judged]:
 
 @pytest.fixture
 def gcc_output(tmp_path: Path) -> Callable[[str], str]:
-    """`gcc_output(program)`: what a C program prints."""
+    """`gcc_output(program)` returns what a C program prints."""
 
     def run(source: str) -> str:
         return run_gcc(source, (), tmp_path).decode("utf-8", "surrogateescape")

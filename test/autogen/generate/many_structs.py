@@ -1,4 +1,6 @@
-"""The layout proof at length: `python test/autogen/generate/many_structs.py 100000`. Run by hand, once in a while."""
+"""The layout test with many random structs: `python test/autogen/generate/many_structs.py 100000`. It is run by hand
+from time to time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ log = logging.getLogger("many_structs")
 
 
 def main(count: int) -> int:
-    """Compare `count` random structs with gcc; 0 when all agree."""
+    """Compare `count` random structs with gcc; return 0 if all agree."""
     proof, judge = (
         runpy.run_path(str(HERE / "test_layout_proof.py")),
         runpy.run_path(str(HERE / "conftest.py"))["judge"],

@@ -1,4 +1,6 @@
-"""Headers become facts: every kind of declaration, honest refusals, one clear error for what does not parse."""
+"""Headers become facts. The tests cover every kind of declaration, refusals, and one clear error for a header that does
+not parse.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from ringup.autogen.generate.c import clang, libclang
 from ringup.autogen.generate.emit.facts import Constant, Member, TypeRef
 from ringup.errors import HeaderError
 
-UAPI_STUBS = {  # what the kernel's build would put beside its user headers
+# Headers that the kernel's build puts beside its user headers.
+UAPI_STUBS = {
     "linux/compiler_types.h": "#define __user\n",
     "asm/types.h": "#include <asm-generic/int-ll64.h>\n",
     "asm/posix_types.h": "#include <asm-generic/posix_types.h>\n",
@@ -177,7 +180,8 @@ def test_an_enum_declared_ahead_gives_nothing_and_harms_nothing(header):
 @pytest.mark.parametrize(
     "body",
     [
-        "A = 0xffffffffffffffffULL, B = -1",  # gcc keeps A above zero
+        # gcc keeps A above zero.
+        "A = 0xffffffffffffffffULL, B = -1",
         "A = 0x8000000000000000ULL, B = -1",
         "A = 0xffffffffffffffffULL, B",  # gcc: overflow in enumeration values
         "A = 0x7fffffffffffffff, B",

@@ -1,4 +1,6 @@
-"""C is read as gcc reads it; what only another compiler obeys, what never ends and what does not parse is refused."""
+"""The reader takes C as gcc does. It refuses what only another compiler accepts, what never ends and what does not
+parse.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +181,8 @@ def test_an_include_that_never_ends_is_given_up(header, monkeypatch, tmp_path):
         with pytest.raises(HeaderError, match=r"libclang was given up after 0\.5 s"):
             clang.parse([path])
     finally:
-        os.close(os.open(tmp_path / "pipe.h", os.O_WRONLY | os.O_NONBLOCK))  # lets the thread end
+        # The write end lets the thread finish.
+        os.close(os.open(tmp_path / "pipe.h", os.O_WRONLY | os.O_NONBLOCK))
 
 
 @pytest.mark.parametrize("kind", ["device", "macros"])

@@ -1,4 +1,4 @@
-"""The committed facts: the same bytes from the same headers, and every struct of them as gcc lays it out."""
+"""The committed facts: the same headers give the same bytes, and gcc lays every struct out the same way."""
 
 import importlib
 import re
@@ -24,7 +24,9 @@ WIDE = {"u128": "u64", "i128": "i64"}
 
 @pytest.fixture(scope="module")
 def made(sources):
-    """Everything but the instruction facts: `test/autogen/isa/test_sweep.py` asks for those again, a minute's work."""
+    """Generate everything but the instruction facts. Those take a minute, and `test/autogen/isa/test_sweep.py` tests
+    them.
+    """
     everything = manifest.load()
     names = [module.module for module in everything.modules] + [group.name for group in everything.sets]
     made = run.generate(sources, [name for name in names if name != "isa"])
@@ -64,9 +66,7 @@ def test_no_fact_names_a_folder_of_this_machine():
 
 @pytest.fixture(scope="module")
 def stubs(tmp_path_factory):
-    """The include that the kernel's build strips from its user headers; gcc has the rest from the C library's
-    package.
-    """
+    """The include that the kernel's build strips from its user headers. The C library's package gives gcc the rest."""
     folder = tmp_path_factory.mktemp("stubs")
     (folder / "linux").mkdir()
     (folder / "linux/compiler_types.h").touch()
@@ -90,7 +90,8 @@ def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, g
 
     root = sources.root(module.package)
     uapi = [sources.root("linux") / run.UAPI] if "uapi" in module.types else []
-    judged = gcc_layout(  # the C library defines both byte orders as names of numbers; the kernel, only its own
+    # The C library defines both byte orders as names of numbers; the kernel defines its own only.
+    judged = gcc_layout(
         Unit(structs=inside),
         [root / header for header in module.headers],
         include=[*(root / path for path in module.include), stubs],
@@ -101,7 +102,7 @@ def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, g
     assert not judged.differences, judged.differences[:5]
     assert judged.structs == len(classes)
 
-    # and the class says what the facts say
+    # The class agrees with the facts.
     for key, facts in inside.items():
         rows = classes[python_name(key)].members()
         assert (
@@ -122,8 +123,8 @@ def test_every_committed_struct_is_laid_out_by_gcc_the_same_way(name, sources, g
 
 
 def directives(header, folder):
-    """Copy a header's directives, includes left out, and its enums: what gcc can read of a header whose structs are the
-    kernel's own.
+    """Copy a header's directives, without includes, and its enums. gcc can read these where the header's structs need
+    the kernel.
     """
     text = re.sub(r"/\*.*?\*/", " ", header.read_text("utf-8"), flags=re.DOTALL).replace("\\\n", " ")
     lines = [line for line in text.splitlines() if re.match(r"\s*#(?!\s*include)", line)]
@@ -135,7 +136,9 @@ def directives(header, folder):
 
 @pytest.mark.parametrize("name", WITH_CONSTANTS)
 def test_every_committed_constant_has_the_value_gcc_gives_it(name, sources, gcc_constants, stubs, tmp_path):
-    """Integers, and the bits that helpers place their argument in; each name of the module is one of the headers."""
+    """The values are integers, and the bits where a helper places its argument. Each name of the module is a name of
+    the headers.
+    """
     module = MODULES[name]
     unit = run.parse_module(module, sources).unit
     committed = importlib.import_module(f"ringup.autogen.{name.replace('/', '.')}")
@@ -151,7 +154,7 @@ def test_every_committed_constant_has_the_value_gcc_gives_it(name, sources, gcc_
             continue
         seen.add(key)
         value = values[key]
-        # a helper: its last argument all ones, the others zero
+        # A helper gets all ones as its last argument, and zeros as the others.
         if isinstance(value, tuple):
             high, low = value
             flags = "0, " * (len(unit.helpers[c_name].params) - 1)
@@ -177,14 +180,14 @@ def test_every_committed_constant_has_the_value_gcc_gives_it(name, sources, gcc_
 
 
 def test_layouts_named_in_public_documents():
-    """Sizes that the hardware's documents and other people's tools give."""
+    """Sizes that the hardware's documents and other people's tools state."""
     from ringup.autogen.amd import kfd, mqd, psp
     from ringup.autogen.linux import pci, vfio
 
     assert (mqd.v11_compute_mqd.SIZE, mqd.v11_sdma_mqd.SIZE, mqd.v9_mqd.SIZE) == (2048, 512, 2048)
     # psp_gfx_if.h: "total size of the structure is 1024 bytes"
     assert psp.psp_gfx_cmd_resp.SIZE == 1024
-    # strace of a process that opens the node
+    # strace of a process that opens the node.
     assert kfd.AMDKFD_IOC_GET_VERSION == 0x80084B01
     assert vfio.VFIO_GET_API_VERSION == 0x3B64
     # PCI Express base specification, resizable BAR capability

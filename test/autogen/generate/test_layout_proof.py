@@ -1,4 +1,6 @@
-"""Random structs laid out by us and by gcc: every size, alignment, offset, bit position, width and sign must agree."""
+"""Random structs laid out by ringup and by gcc: every size, alignment, offset, bit position, width and sign
+must agree.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ INTEGERS = {
     "enum small": 8, "enum small_signed": 16, "enum wide": 64, "enum wide_signed": 64, "over_int": 32, "under_long": 64,
     "under_short": 16,
 }  # fmt: skip
-DISPUTED = "has an alignment of its own; compilers differ"  # refused, since clang is not gcc there
+# The reader refuses this, because clang differs from gcc there.
+DISPUTED = "has an alignment of its own; compilers differ"
 OTHERS = (
     "float", "double", "long double", "__int128", "unsigned __int128", "double _Complex", "void *", "pair", "packed_pair",
     "wide_pair", "overlay",
@@ -54,7 +57,7 @@ ALIGNED_BITS = re.compile(r":\d+ __attribute__\(\((packed, )?aligned|(over_int|u
 
 @dataclass(frozen=True)
 class Shape:
-    """One struct or union as C text, `{name}` standing for its tag, and the names of its members."""
+    """One struct or union as C text, with `{name}` in place of its tag, and the names of its members."""
 
     text: str
     members: tuple[str, ...]
@@ -64,7 +67,7 @@ class Shape:
 
 
 class Writer:
-    """Draws a struct's members; counts names, so that members of anonymous aggregates cannot clash."""
+    """Draws the members of a struct. It numbers their names, so that members of anonymous aggregates cannot clash."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
@@ -87,7 +90,7 @@ class Writer:
         return f" __attribute__(({'packed, ' if kind == 11 else ''}{aligned}))"
 
     def head(self, depth: int) -> str:
-        """`struct` or `union`, perhaps packed or aligned."""
+        """Return `struct` or `union`, perhaps packed or aligned."""
         keyword = self.pick(("struct", "struct", "struct", "union") if depth == 0 else ("struct", "union"))
         return keyword + self.attributes()
 
@@ -114,12 +117,14 @@ class Writer:
             return f"int (*{name})(struct {{name}} *, int);", [name]
         dims = "".join(f"[{self.draw(st.integers(0, 3))}]" for _ in range(shape - 7 if shape > 7 else 0))
         if kind in ("wide_pair", "over_int"):
-            # C has no arrays of elements whose alignment is above their size
+            # C has no arrays of elements whose alignment exceeds their size.
             dims = ""
         return f"{kind} {name}{dims}{self.attributes()};", [name]
 
     def nested(self, depth: int) -> tuple[str, list[str]]:
-        """An anonymous aggregate, whose members are the outer's, or one with a member's name and no tag."""
+        """Return an anonymous aggregate, whose members belong to the outer one, or an aggregate with a member's name
+        and no tag.
+        """
         anonymous = self.draw(st.booleans())
         head = self.head(depth)
         body, members = self.body(depth + 1, self.draw(st.integers(1, 4)))
@@ -151,8 +156,8 @@ class Writer:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
-    """A struct or union with up to nine members: packed, aligned, under `pragma pack`, with a flexible array at the
-    end, or none of it.
+    """Draw a struct or union of up to nine members. It may be packed, aligned, under `pragma pack`, or end in a
+    flexible array.
     """
     writer = Writer(draw)
     head = writer.head(0)
@@ -170,7 +175,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 
 def collect(count: int, number: int) -> list[Shape]:
-    """`count` different random shapes; the same ones for the same number."""
+    """Return `count` different random shapes; the same number gives the same shapes."""
     found: dict[str, Shape] = {}
 
     @settings(
@@ -184,7 +189,7 @@ def collect(count: int, number: int) -> list[Shape]:
     def gather(shape: Shape) -> None:
         found[shape.text] = shape
 
-    # hypothesis repeats itself now and then
+    # hypothesis draws the same shape twice now and then.
     while len(found) < count:
         seeded(number)(gather)()
         number += 1_000_000
@@ -197,8 +202,8 @@ def batches(shapes_found: Sequence[Shape], size: int) -> Iterator[Sequence[Shape
 
 
 def compare(batch: Sequence[Shape], folder: Path, judge: Callable[..., list[str]]) -> tuple[list[str], int]:
-    """Where gcc and we differ on a batch, with the text of each struct concerned, shortest first; and how many we
-    refused.
+    """Compare a batch with gcc. Return the differences with the text of each struct concerned, shortest first, and how
+    many structs were refused.
     """
     named = {f"T{at}": shape for at, shape in enumerate(batch)}
     text = PRELUDE + "\n".join(shape.named(name) for name, shape in named.items())
@@ -248,8 +253,8 @@ def test_the_judge_sees_a_member_that_lies_one_bit_off(gcc_judge, tmp_path):
 
 
 def settable(cls: type[Struct]) -> Iterator[tuple[str, str, Row]]:
-    """Members that one scalar fits in, first elements of arrays included: how Python and C reach them, and their
-    row.
+    """Return the members that hold one scalar, first elements of arrays included: how Python and C reach them, and
+    their row.
     """
     for row in cls.members().values():
         if row.base in SCALARS and 0 not in row.dims and not row.flexible and not row.base.startswith("f"):
@@ -269,8 +274,8 @@ def store(view: object, path: str, row: Row, value: int) -> None:
 
 
 def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
-    """Members are set in order, with random values, by our views and by a compiled program; the bytes must be the
-    same.
+    """Our views and a compiled program set the members in the same order to the same random values. The bytes must be
+    the same.
     """
     dice = random.Random(7)
     compared = 0
@@ -293,7 +298,7 @@ def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
             program.append(f"{{ static unsigned char memory[sizeof({tag})]; {tag} *p = ({tag} *)memory;")
             for path, c_path, row in settable(cls):
                 if re.search(rf"(long double|_Complex|__int128) {row.name}\b", named[name].text):
-                    # an array of halves to us, a scalar to C
+                    # Our view has an array of halves here, C a scalar.
                     continue
                 bits = row.width or SCALARS[row.base][0] * 8
                 value = dice.getrandbits(1 if row.base == "bool" else bits)
@@ -306,7 +311,7 @@ def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
                 store(view, path, row, value)
                 cast = "(void *)" if row.base == "ptr" else ""
                 program.append(f"p->{c_path} = {cast}{literal};")
-            # a byte of many bits reads as True and is written as 1
+            # A bool of many bits reads as True and is written as 1.
             if all(row.base != "bool" for row in cls.members().values()):
                 assert cls.pack(*cls.unpack(buffer)) == masked(cls, buffer), f"{name} {named[name].text}"
             program.append("fwrite(memory, sizeof memory, 1, stdout); }")
@@ -320,6 +325,6 @@ def test_views_store_into_random_structs_what_gcc_stores(tmp_path, gcc_output):
 
 
 def masked(cls: type[Struct], buffer: bytearray) -> bytes:
-    """The bytes with every bit that is no leaf of the bulk codec cleared."""
+    """Return the bytes with every bit cleared that the bulk codec does not cover."""
     mask = cls.pack(*cls.unpack(b"\xff" * cls.SIZE))
     return bytes(byte & keep for byte, keep in zip(buffer, mask, strict=True))

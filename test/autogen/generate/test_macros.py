@@ -1,4 +1,4 @@
-"""Macros are worth what gcc computes for them, in value, width and sign; and what has no value says why."""
+"""Macros have the value, width and sign that gcc computes for them. A macro without a value gives its reason."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ REFUSED = {
 
 
 def split(forms: str) -> list[str]:
-    """The table's forms; `|` alone between blanks separates them, so that C's own `|` and `||` are written without
+    """Return the table's forms. A `|` between blanks separates them, so C's own `|` and `||` are written without
     blanks.
     """
     text = forms.strip().replace("\\\n", "\\\a")
@@ -247,7 +247,7 @@ ALL_FORMS = split(FORMS)
 
 @pytest.fixture(scope="module")
 def macros(tmp_path_factory):
-    """The table's forms as macros FORM_0…, read from a real header."""
+    """Return the table's forms as macros FORM_0…, read from a real header."""
     forms = [*ALL_FORMS, *TEXTS, *RANGES, *REFUSED]
     lines = [f"#define FORM_{at} {form}" for at, form in enumerate(forms)]
     header = tmp_path_factory.mktemp("macros") / "forms.h"
@@ -369,7 +369,8 @@ def test_a_hostile_macro_is_refused_in_no_time(bomb):
     with pytest.raises(Unreadable) as refusal:
         macros.value(bodies[-1][0])
     assert reason in str(refusal.value)
-    assert time.process_time() - start < 2  # measured: under 0.1 s
+    # Measured: under 0.1 s.
+    assert time.process_time() - start < 2
 
 
 def test_all_macros_of_a_parse_together_have_a_budget(monkeypatch):

@@ -1,4 +1,4 @@
-"""NVIDIA's facts judged: every struct by gcc for each driver tree at hand, every bit range by gcc's own reading of the
+"""NVIDIA's facts compared with gcc: every struct, for each driver tree at hand, and every bit range, as gcc reads the
 macro.
 """
 
@@ -27,7 +27,8 @@ from ringup.errors import HeaderError, NotSupported
 
 FACTS = Path(ringup.autogen.__file__).parent
 WANTED_ROWS = load()
-ALWAYS = ("535", "555")  # in Debian
+# These headers are in Debian.
+ALWAYS = ("535", "555")
 BRANCHES = tuple(WANTED_ROWS.branches)
 C_MODULES = tuple(module.path for module in WANTED_ROWS.modules)
 
@@ -46,7 +47,9 @@ def structs_of(committed: ModuleType) -> dict[str, type[Struct]]:
 
 @pytest.fixture(scope="session")
 def tree(sources, headers):
-    """The driver tree of a branch; one that no registry holds is skipped unless `--tree nvidia-580=DIR` names it."""
+    """The driver tree of a branch. No registry holds some of them: those are skipped unless `--tree nvidia-580=DIR`
+    names one.
+    """
 
     def find(branch: str) -> Path:
         label = f"nvidia-{branch}"
@@ -62,7 +65,7 @@ def tree(sources, headers):
 
 @pytest.fixture(scope="session")
 def documents(sources):
-    """open-gpu-doc, which no registry holds."""
+    """The tree of open-gpu-doc, which no registry holds."""
     found = sources.find("open-gpu-doc")
     if found is None:
         pytest.skip("open-gpu-doc is in no registry; give it with --tree open-gpu-doc=DIR")
@@ -71,7 +74,7 @@ def documents(sources):
 
 @pytest.fixture(scope="module", autouse=True)
 def parsed_once():
-    """A tree is parsed once, by whichever test comes first: that is most of what generating from it takes."""
+    """Parses each tree once, in the test that needs it first. Parsing takes most of the time that generating takes."""
     known = {}
 
     def parse(wanted, root):
@@ -86,7 +89,7 @@ def parsed_once():
 
 @pytest.fixture(scope="module")
 def parsed(tree, parsed_once):
-    """What is known of a branch: its root, the unit, and the facts by module."""
+    """What is known of a branch: its root folder, the unit, and the facts by module."""
     known = {}
 
     def get(branch: str):
@@ -124,7 +127,7 @@ def test_all_sources_and_no_committed_row_give_the_committed_bytes(tree, documen
 
 
 def test_a_header_that_contradicts_the_committed_row_shows_in_the_output(tree, tmp_path):
-    """A later branch's row comes back from the module, the changed tree's row from the tree."""
+    """The row of a later branch comes from the committed module, the row of the changed tree from the tree."""
     root = tmp_path / "tree"
     shutil.copytree(tree("535"), root, ignore=shutil.ignore_patterns("*.c", "*.bin", "nouveau"))
     header = root / "kernel-open/nvidia-uvm/uvm_ioctl.h"
@@ -196,10 +199,11 @@ def test_every_committed_struct_of_a_release_is_what_gcc_lays_out(branch, parsed
             assert rows == layout_rows(found[name]), name
             compared += 1
         inside |= {name: unit.structs[name] for name in by_module[path].structs}
+    # The types of opaque members are missing so far.
     while (
         missing := {member.type.base for facts in inside.values() for member in facts.members if member.type.is_struct}
         - inside.keys()
-    ):  # what an opaque member holds
+    ):
         inside |= {name: unit.structs[name] for name in missing}
     headers = [path for name in WANTED_ROWS.unit.headers for path in sorted(root.glob(name.lstrip("?")))]
     judged = gcc_layout(
@@ -247,7 +251,7 @@ typedef signed char s8; typedef short s16; typedef int s32; typedef long long s6
 
 
 def test_nouveaus_own_copy_of_535_has_the_same_offsets(headers):
-    """57 headers that another project cut from 535.113.01, and keeps working with that firmware."""
+    """Another project cut these 57 headers from 535.113.01 and works with that firmware."""
     folder = headers("linux") / "drivers/gpu/drm/nouveau/include"
     paths = sorted((folder / "nvrm").rglob("*.h"))
     assert len(paths) == 57
@@ -264,7 +268,7 @@ def test_nouveaus_own_copy_of_535_has_the_same_offsets(headers):
             if not same or facts.size_bytes != laid_out.SIZE:
                 moved.add(name)
             compared.append(name)
-    # The row is of 535.261.03. These grew between 535.113.01 and it, in NVIDIA's own tree as well.
+    # The row is that of 535.261.03. These structs grew between 535.113.01 and 535.261.03, in NVIDIA's own tree as well.
     assert moved <= {"GspFwWprMeta", "GspSystemInfo", "rpc_rc_triggered_v17_02"}
     assert "GspFwWprMeta" in moved
     assert len(compared) >= 60
@@ -277,18 +281,19 @@ SUM = re.compile(r"^[\s()\w+*-]+$")
 
 
 class Macro:
-    """What gcc says of one macro: hi and lo, or a number; by index for one with a parameter."""
+    """What gcc says of one macro: hi and lo, or a number. A macro with a parameter has one for each index."""
 
     def __init__(self, hi: int, lo: int, strides: tuple[int, ...]) -> None:
         self.hi, self.lo, self.strides = hi, lo, strides
 
 
 def gcc_reads(header: Path, folder: Path, wanted: re.Pattern[str]) -> tuple[dict[str, Macro], dict[str, Macro]]:
-    """Return the ranges and numbers of a header whose name `wanted` matches, as the preprocessor lists and gcc computes
-    them.
+    """Return the ranges and numbers of a header's macros whose name `wanted` matches. The preprocessor lists the
+    macros, and gcc computes them.
     """
     text = re.sub(r"/\*.*?\*/", " ", header.read_text("latin-1"), flags=re.DOTALL).replace("\\\n", " ")
-    defines = [line for line in text.splitlines() if re.match(r"\s*#\s*define\b", line)]  # whatever surrounds them
+    # gcc reads the macros alone, without the code around them.
+    defines = [line for line in text.splitlines() if re.match(r"\s*#\s*define\b", line)]
     text = "\n".join(["#define MW(range) range", *defines, ""])
     source = folder / "header.c"
     source.write_text(text, "latin-1")
@@ -352,7 +357,7 @@ def test_every_field_of_a_launch_descriptor_is_what_gcc_reads(header, documents,
     for name, macro in ranges.items():
         class_id, version, field = re.fullmatch(r"NV(\w{4})_(QMDV\d\d_\d\d)_(\w+)", name).groups()
         if len(macro.strides) == 2:
-            # listed as refused; the next test sees that its elements are there
+            # The generator lists this macro as refused. The next test checks that its elements exist.
             continue
         word = getattr(module(version.lower()), version)
         found = fields_of(word.at(int(class_id, 16)))[field.lower()]
@@ -428,8 +433,8 @@ CHIPS = tuple(WANTED_ROWS.chips.folders)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.sweep(6)
 def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree, tmp_path):
-    """The database has every register, field and value of the chip's own headers; so have the modules, of those they
-    take.
+    """The database has every register, field and value of the chip's own headers. The modules have those that they
+    include.
     """
     folder = tree(branch) / WANTED_ROWS.chips.root / WANTED_ROWS.chips.folders[chip][0]
     if not folder.is_dir():
@@ -452,7 +457,7 @@ def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree
                 assert (place if isinstance(place, int) else place[0]) == macro.hi, name
         for name, macro in ranges.items():
             owner = longest(name, by_name)
-            # a format in memory, an aperture, or bits of a register nobody publishes
+            # This is a format in memory, an aperture, or bits of a register that nobody publishes.
             if name in by_name:
                 row = by_name[name].row
                 if row.kind == "aperture":
@@ -477,7 +482,7 @@ def test_every_published_register_of_a_chip_is_what_gcc_reads(chip, branch, tree
     assert compared > 10
     if branch == WANTED_ROWS.chips.release:
         assert not unknown
-    # headers of other releases name some registers differently
+    # Headers of other releases name some registers differently.
     assert len(unknown) < compared // 5, unknown
 
 

@@ -1,4 +1,4 @@
-"""Writing facts: replaced whole or not at all, by one run at a time, never outside the folder."""
+"""Writing facts: one run at a time replaces the whole folder or nothing, and never writes outside of it."""
 
 import fcntl
 import os
@@ -103,7 +103,7 @@ def test_a_run_of_everything_takes_away_what_is_generated_no_more_and_nothing_el
     }
     output.write(old, tmp_path)
     assert output.leftovers(tmp_path, ["amd/kept.py"]) == ["amd/gone.py", "isa/gone.tsv", "regs/gone.bin"]
-    # a part of the manifest says nothing about the rest
+    # A part of the manifest does not affect the rest.
     assert output.write({"amd/kept.py": GENERATED}, tmp_path) == []
     assert output.write({"amd/kept.py": GENERATED}, tmp_path, whole=True) == [
         "amd/gone.py",

@@ -1,4 +1,6 @@
-"""AMD packets: gcc's value of every macro and bit-field, and two indirect buffers of a production driver."""
+"""AMD packets: gcc's value of every macro and bit-field, and two indirect buffers that a production driver
+submitted.
+"""
 
 import re
 import subprocess
@@ -24,7 +26,7 @@ def gcc(*arguments: str, text: str) -> str:
 
 
 def macros(header) -> dict[str, str]:
-    """Name (with parameters) to body of every macro that a header defines, as gcc lists them."""
+    """Return every macro that a header defines as gcc lists them: name (with parameters) to body."""
     text = f'#include "{header}"\n'
     own = dict(re.findall(r"^#define (\S+?\(.*?\)|\S+) ?(.*)$", gcc("-E", "-dM", text=text), re.MULTILINE))
     builtin = dict(re.findall(r"^#define (\S+?\(.*?\)|\S+) ?(.*)$", gcc("-E", "-dM", text=""), re.MULTILINE))
@@ -32,7 +34,7 @@ def macros(header) -> dict[str, str]:
 
 
 def values(header, names) -> dict[str, int]:
-    """What gcc computes for each expression, in one run of a program."""
+    """Return what gcc computes for each expression, by one run of a program."""
     lines = "\n".join(f'printf("%u\\n", (unsigned)({name}));' for name in names)
     source = f'#include <stdint.h>\n#include <stdio.h>\n#include "{header}"\nint main(void) {{\n{lines}\nreturn 0; }}\n'
     return dict(zip(names, run(source), strict=True))
@@ -77,7 +79,7 @@ def test_every_sdma_field_has_the_dword_and_mask_that_gcc_computes(sdma_case):
             dword, mask, shift = (known[f"{stem}_{end}"] for end in ("offset", "mask", "shift"))
             assert (1 << field.hi + 1) - (1 << field.lo) == mask << shift + 32 * dword, stem
             seen.add(stem)
-    # vega10's header has a packet that is only a header, outside of any definition of a packet
+    # vega10's header has one packet that is only a header and lies outside of any packet's definition.
     assert stems - seen <= {"SDMA_PKT_HEADER_op", "SDMA_PKT_HEADER_sub_op"}
     assert stems - seen == {one.name for one in header.rejected} & stems
 
@@ -156,14 +158,14 @@ def test_the_low_bit_of_every_helper_is_gccs(pm4_sources, amdgpu, name):
     assert listed <= found.keys()
 
 
-# headers disagree here, and a note says so; anything else that comes up is news
+# Headers disagree about these, and a note says so. Any other disagreement fails the test.
 DISAGREE = {
-    # sid.h numbers gfx6
+    # sid.h has the numbers of gfx6.
     ("sid.h", "PACKET3_INDIRECT_BUFFER_CONST"),
     ("sid.h", "PACKET3_LOAD_CONFIG_REG"),
     ("sid.h", "PACKET3_LOAD_CONTEXT_REG"),
     ("sid.h", "PACKET3_LOAD_SH_REG"),
-    # the kernel's two descriptions of QUERY_STATUS: bit 25, and the struct's 28
+    # The kernel describes QUERY_STATUS twice: by bit 25, and by bit 28 of the struct.
     ("soc15d.h", "PACKET3_QUERY_STATUS_ENG_SEL"),
     ("nvd.h", "PACKET3_QUERY_STATUS_ENG_SEL"),
 }
@@ -231,7 +233,7 @@ NAVI31 = (11, 0, 0)
 
 
 def decode(text: str) -> list[tuple[str, dict[str, int]]]:
-    """Packets by name, and the fields that are set in the dwords which have a class."""
+    """Return packets by name, and the fields that are set in the dwords that have a class."""
     dwords = [int(word, 16) for word in text.split()]
     words = pm4.PLACES[NAVI31]
     found, at = [], 0
@@ -239,7 +241,7 @@ def decode(text: str) -> list[tuple[str, dict[str, int]]]:
         header = pm4.HEADER.at(NAVI31)(dwords[at])
         assert header.type == 3
         packet = pm4.OPCODES[NAVI31][header.opcode]
-        # a NOP of one dword says 0x3FFF
+        # A NOP of one dword has the count 0x3FFF.
         size = 1 if header.count == 0x3FFF else header.count + 2
         fields = {"shader_type": 1} if header.shader_type else {}
         unknown(header)

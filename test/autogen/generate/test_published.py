@@ -1,4 +1,4 @@
-"""Fingerprints of published firmware: how parts are found in a file, and that the committed ones come from the
+"""Fingerprints of published firmware: the parts are found in a file, and the committed fingerprints come from the
 package.
 """
 

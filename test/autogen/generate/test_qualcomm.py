@@ -1,4 +1,4 @@
-"""Generated Adreno modules and chip databases, against the C header that Mesa's own generator makes."""
+"""Generated Adreno modules and chip databases, compared with the C header that Mesa's own generator makes."""
 
 import re
 import subprocess
@@ -44,7 +44,8 @@ def test_a_chip_has_every_register_of_its_generation_at_the_printed_offset(c_hea
     assert len(plain) > 140
     for name, offset, stride in [*((n, o, "0") for n, o in plain), *arrays]:
         if re.match(r"(TEX_|UBO_|PDC_|CX_|SQE_)", name):
-            continue  # domains of their own
+            # Registers of these names are in domains of their own.
+            continue
         rows = {(register.offset, register.row.stride) for register in database.registers(name)}
         assert (int(offset, 16), int(stride, 16)) in rows, name
 
@@ -68,7 +69,7 @@ def test_a_field_of_the_database_names_its_values():
 @pytest.mark.parametrize(
     ("word", "six", "seven"),
     [
-        # offsets as a6xx.xml.h of Mesa 25.0.7 prints them: REG_A6XX_..., REG_A7XX_...
+        # Offsets as a6xx.xml.h of Mesa 25.0.7 prints them: REG_A6XX_..., REG_A7XX_...
         (a6xx.SP_CS_CTRL_REG0, (0xA9B0, 0), (0xA9B0, 0)),
         (a6xx.SP_CS_OBJ_START, (0xA9B4, 0), (0xA9B4, 0)),
         (a6xx_cp.CP_RB_WPTR, (0x807, 0), (0x807, 0)),
@@ -87,7 +88,7 @@ def test_a_word_lies_where_its_generation_puts_it(word, six, seven):
 @pytest.mark.parametrize(
     ("word", "version", "fields", "value"),
     [
-        # masks and shifts as a6xx.xml.h and adreno_pm4.xml.h print them
+        # Masks and shifts as a6xx.xml.h and adreno_pm4.xml.h print them.
         (
             a6xx.SP_CS_CTRL_REG0,
             (6,),

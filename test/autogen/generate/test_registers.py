@@ -1,6 +1,4 @@
-"""amdgpu's register headers: what the reader takes, what it lists, and gcc's own values for every macro of every
-header.
-"""
+"""amdgpu's register headers: what the reader accepts, what it lists, and gcc's value of every macro of every header."""
 
 import json
 import re
@@ -19,8 +17,8 @@ from ringup.errors import HeaderError
 
 STEMS = sorted({place.file for chip in read_chips().values() for place in chip.places})
 
-# Macros that the databases do not hold, by header: a shift whose mask the header lacks, a segment whose register it
-# lacks, a shift that contradicts its mask (the mask counts), and one segment that is no number (`1  1`).
+# The number of macros that each header has and its database lacks. They are a shift without its mask, a segment without
+# its register, a shift that contradicts its mask (the mask counts), and one segment that is no number (`1  1`).
 LEFT_OUT = {
     "gc/gc_11_0_0": 3, "gc/gc_11_5_0": 1, "mmhub/mmhub_4_1_0": 45, "mp/mp_14_0_2": 1, "smuio/smuio_14_0_2": 68,
     "umc/umc_8_10_0": 1, "vcn/vcn_4_0_0": 1, "vcn/vcn_4_0_5": 406, "lsdma/lsdma_7_0_0": 19, "dcn/dcn_3_5_0": 10,
@@ -28,15 +26,15 @@ LEFT_OUT = {
 }  # fmt: skip
 NO_NUMBER = {("dcn_4_1_0_offset.h", "regPHYPLLE_PIXCLK_RESYNC_CNTL_BASE_IDX")}
 
-# Where Mesa's lists say something else than the kernel's headers: fields it adds, and registers of gfx9.4.3 that it
-# leaves at the addresses of older chips.
+# Here Mesa's lists differ from the kernel's headers. Mesa adds fields, and leaves registers of gfx9.4.3 at the
+# addresses of older chips.
 MESA_ADDS = re.compile(r"CB_COLOR\d_FDCC_CONTROL|VGT_DRAW_PAYLOAD_CNTL")
 MESA_OLDER = re.compile(r"SQ_THREAD_TRACE_\w+|SPI_CONFIG_CNTL")
 
 
 @pytest.fixture
 def block(tmp_path):
-    """Write headers of a made-up block and read them."""
+    """Write the headers of an invented block and read them."""
 
     def read(offset, masks=""):
         for ending, body in (("offset", offset), ("sh_mask", masks)):
@@ -132,7 +130,7 @@ def test_a_missing_header_is_an_error(tmp_path):
 
 
 def macros_by_gcc(header, folder):
-    """Let cpp name a header's macros and gcc compute each of them: nothing here is read by our code."""
+    """Let cpp list a header's macros and gcc compute each of them. Our code reads nothing here."""
     listing = subprocess.run(["cpp", "-dM", header], capture_output=True, text=True, check=True).stdout
     own = subprocess.run(["cpp", "-dM", "/dev/null"], capture_output=True, text=True, check=True).stdout
     builtin = {line.split()[1] for line in own.splitlines()}
@@ -157,7 +155,7 @@ def test_every_register_and_field_of_the_committed_databases_is_as_gcc_computes_
     paths = [root / f"{name}_{ending}.h" for ending in ("offset", "sh_mask")]
     macros = {k: v for path in paths if path.exists() for k, v in macros_by_gcc(path, tmp_path).items()}
     database = FOLDER / "amd" / f"{'dcn_3_5_0' if name == 'dcn_3_5_1' else name}.bin"
-    # dcn_3_5_1 says what dcn_3_5_0 says and shares its file
+    # dcn_3_5_1 is equal to dcn_3_5_0 and shares its file.
     file = BlockFile(database)
     wrong, seen = [], set()
     for index in range(len(file)):

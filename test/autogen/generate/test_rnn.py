@@ -1,4 +1,4 @@
-"""The Adreno XML reader against Mesa's and Linux's own gen_header.py, which prints C headers from the same files."""
+"""The Adreno XML reader compared with gen_header.py of Mesa and Linux, which prints C headers from the same files."""
 
 import re
 import subprocess
@@ -28,9 +28,9 @@ NUMBER = re.compile(r"#define (?!REG_(?!COMPARE_))(\w+?)(__MASK|__SHIFT)?\s+(0x[
 ENUM = re.compile(r"enum (\w+) \{\n(.*?)\};", re.DOTALL)
 VALUE = re.compile(r"\t(\w+) = (\w+),")
 
-# gen_header.py gives these registers all 32 bits: they state `high` and no `low`, and it wants both or neither.
+# gen_header.py gives these registers all 32 bits. They state `high` and no `low`; gen_header.py reads both or none.
 HIGH_ALONE = {"RB_MRT_PITCH": (0x0000FFFF, 0), "RB_MRT_ARRAY_PITCH": (0x1FFFFFFF, 0)}
-# ... and numbers this enumerator 0 as it has no value=; we list it as rejected.
+# gen_header.py gives this enumerator the number 0, because it has no value=. We list it as rejected.
 NO_VALUE = {("pc_di_index_size", "INDEX_SIZE_INVALID")}
 
 
@@ -58,14 +58,14 @@ def case(request, headers):
 
 
 def c_names(register) -> list[str]:
-    """How the C header may spell a register: its domain, or a variant in front of or instead of the domain."""
+    """How the C header may spell a register: with its domain, or with a variant in front or instead of the domain."""
     firsts = [re.split(r"[-,]", condition.variants)[0] for condition in register.conditions]
     domains = [register.domain, *(f"{first}_{register.domain}" for first in firsts), *firsts]
     return [f"{domain}_{register.name}" for domain in domains]
 
 
 def strides_of(register) -> tuple[int, ...]:
-    """The strides of the arrays around a register; gen_header prints none for an array of one."""
+    """Return the strides of the arrays around a register. gen_header.py prints none for an array of one element."""
     return tuple(dimension.stride for dimension in register.dimensions if dimension.count != 1)
 
 
@@ -83,7 +83,7 @@ def test_every_register_has_the_place_that_gen_header_prints_and_no_other_is_pri
         name = next((name for name in reversed(c_names(register)) if left.get((name, place))), None)
         assert name, f"{register.where}: none of {c_names(register)} is printed at {place}"
         left[name, place] -= 1
-    # an array that holds registers is printed as well, under the first part of their names and with their strides
+    # gen_header.py also prints an array that holds registers, under the first part of their names and with its strides.
     arrays = {
         (name[: match.start()], strides_of(register))
         for register in own
@@ -120,11 +120,11 @@ def test_every_field_has_the_bits_that_gen_header_prints_and_no_other_is_printed
         owners = c_names(register) + ([register.bitset] if register.bitset else [])
         for bits in register.fields:
             if not bits.name and not bits.type:
-                # gen_header prints a register's own bits only when it has a type
+                # gen_header.py prints a register's own bits only if the register has a type.
                 untyped += 1
                 continue
             if not bits.name and bits.lo == 0 and bits.shr == 0 and bits.type not in ("float", "fixed", "ufixed"):
-                # the whole register: gen_header prints nothing
+                # gen_header.py prints nothing for a field that is the whole register.
                 continue
             place = ((1 << bits.hi + 1) - (1 << bits.lo), bits.lo)
             macros = [f"{owner}_{bits.name}" if bits.name else owner for owner in owners]
@@ -134,7 +134,7 @@ def test_every_field_has_the_bits_that_gen_header_prints_and_no_other_is_printed
                 continue
             hits = [macro for macro in macros if place in printed.get(macro, ())]
             if not hits and register.bitset and not header_has(header, register.bitset):
-                # a bitset of an imported file is printed with that file
+                # A bitset of an imported file is printed with that file.
                 continue
             assert hits, f"{register.where}: {macros} not printed as {place}: {[printed.get(m) for m in macros]}"
             for macro in hits:

@@ -1,4 +1,4 @@
-"""The manifest and its runs: bad input is one error, the same headers give the same bytes."""
+"""The manifest and its runs: bad input gives one error, and the same headers give the same bytes."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ ROW = MANIFEST[MANIFEST.index("[[c]]") :]
 
 @pytest.fixture
 def tree(tmp_path):
-    """Build a tree with one header and a manifest for it; returns the sources."""
+    """Build a tree with one header and a manifest for it; return the sources."""
 
     def make(header=HEADER, text=MANIFEST):
         folder = tmp_path / "tree"

@@ -1,6 +1,4 @@
-"""Names of headers in generated modules: whatever a header calls its structs and constants, the module imports and its
-structs work.
-"""
+"""Names of headers in generated modules: the module imports and its structs work, whatever names the header uses."""
 
 import importlib.util
 import sys
@@ -13,7 +11,7 @@ from ringup.autogen.generate.emit.structs import closure, emit_module, nameable
 
 @pytest.fixture
 def generated(tmp_path):
-    """`generated(c_text)`: the module of a header, imported, and the names that were refused."""
+    """`generated(c_text)` imports the module of a header and returns it, with the names that were refused."""
 
     def make(text):
         header = tmp_path / "odd.h"

@@ -1,4 +1,4 @@
-"""Fixtures for the instruction facts: LLVM's own (bytes, text) pairs, and LLVM 22 itself."""
+"""Fixtures for the instruction facts: the (bytes, text) pairs of LLVM's tests, and LLVM 22 itself."""
 
 import gzip
 from pathlib import Path
@@ -11,7 +11,9 @@ from ringup.autogen.generate.isa.probe import Disassembler, llvm_mc
 
 @pytest.fixture(scope="session")
 def mc_pairs():
-    """`mc_pairs("gfx1100")`: (bytes, text) as LLVM's tests state them (origin in the file's first line)."""
+    """`mc_pairs("gfx1100")` returns (bytes, text) pairs from LLVM's tests. The file's first line states their
+    origin.
+    """
 
     def read(target):
         text = gzip.decompress((Path(__file__).parent / f"mc_{target}.tsv.gz").read_bytes()).decode()
@@ -23,6 +25,6 @@ def mc_pairs():
 
 @pytest.fixture(scope="session")
 def disassembler(headers):
-    """`disassembler("gfx1100")` is LLVM 22 for that processor; a missing tool fails, it never skips."""
+    """`disassembler("gfx1100")` is LLVM 22 for that processor. A missing tool fails the test and never skips it."""
     command = llvm_mc(headers("llvm-22"))
     return lambda target: Disassembler(command, target, FEATURES[target])

@@ -1,5 +1,5 @@
-"""The facts against the pairs LLVM's own tests state: format and opcode by the bytes, mnemonic and operands by the
-text.
+"""The facts compared with the pairs of LLVM's tests: the bytes give format and opcode, the text gives mnemonic and
+operands.
 """
 
 import re
@@ -12,8 +12,8 @@ from ringup.autogen.generate.isa.classify import size_bits
 from ringup.autogen.generate.isa.probe import parse
 from ringup.autogen.generate.isa.rows import base_name
 
-# pairs, pairs whose mnemonic agrees, instructions (a dual one counts twice) whose every operand agrees in number and
-# size
+# Three numbers of each target: pairs; pairs whose mnemonic agrees; instructions whose every operand agrees in number
+# and size. A dual instruction counts twice.
 AGREEING = {
     "gfx1100": (54873, 54872, 37692),
     "gfx1151": (856, 856, 854),
@@ -21,7 +21,8 @@ AGREEING = {
     "gfx942": (976, 976, 958),
     "gfx950": (1442, 1442, 1308),
 }
-ILLEGAL = {"gfx1100": ["v_illegal"]}  # texts LLVM prints for words that are no instruction
+# LLVM prints these texts for words that are no instruction.
+ILLEGAL = {"gfx1100": ["v_illegal"]}
 
 
 def facts_of(data, text, target):
@@ -43,7 +44,7 @@ def test_bytes_lead_to_the_mnemonic_llvm_prints(target, mc_pairs):
 
 
 def why_count_differs(row, operands, text, facts):
-    """Explain a text with another number of operands than the facts; None when nothing explains it."""
+    """Explain why a text has another number of operands than the facts; None if nothing explains it."""
     if "/*Invalid" in text:
         return "LLVM prints a remark about an operand it does not allow"
     if "returns" in row.flags and len(facts) - len(operands) == 1:
@@ -58,7 +59,7 @@ def why_count_differs(row, operands, text, facts):
 
 
 def why_size_differs(row, fact, size, text):
-    """Explain a register of another size than the facts; None when nothing explains it."""
+    """Explain why a register has another size than in the facts; None if nothing explains it."""
     if fact.size_bits == 16 and size == 32:
         return "a 16-bit operand in a register that has no halves, or in LLVM's older spelling"
     if fact.type == "mask" and {fact.size_bits, size} == {32, 64}:

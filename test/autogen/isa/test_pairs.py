@@ -1,4 +1,4 @@
-"""Taking (encoding, text) pairs out of LLVM's test files."""
+"""Extracting (encoding, text) pairs from LLVM's test files."""
 
 import pytest
 

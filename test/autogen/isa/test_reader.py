@@ -132,14 +132,14 @@ def test_what_could_not_be_settled_is_listed():
 
 @pytest.mark.parametrize("target", isa.TARGETS)
 def test_no_format_has_a_mnemonic_twice(target):
-    """Were an opcode field a bit too wide or a bit off, opcodes would repeat."""
+    """If an opcode field were a bit too wide or a bit off, opcodes would repeat."""
     for fmt in {row.format for row in isa.target(target).instructions}:
         names = [row.mnemonic for row in isa.target(target).instructions if row.format == fmt]
         assert sorted(set(names)) == sorted(names)
 
 
-# opcode tables of the ISA documents, chapter "Microcode Formats": instructions each format lists (first and last named,
-# and how many)
+# Opcode tables of the ISA documents, chapter "Microcode Formats": how many instructions each format lists, and the
+# first and the last of them.
 DOCUMENTED = [
     ("gfx1100", "SOP2", 52, {0: "s_add_u32", 53: "s_pack_hl_b32_b16"}),
     ("gfx1100", "VOP1", 86, {0: "v_nop", 1: "v_mov_b32"}),

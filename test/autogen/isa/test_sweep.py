@@ -1,5 +1,5 @@
-"""The committed facts against a fresh enumeration by LLVM 22, and the bit ranges of extension dwords against its
-text.
+"""The committed facts compared with a fresh enumeration by LLVM 22, and the bit ranges of extension dwords compared
+with LLVM's text.
 """
 
 from importlib import resources
@@ -20,11 +20,11 @@ def test_every_target_is_of_one_family():
     assert sorted(one for base in FAMILIES if base not in BASE_TARGETS for one in FAMILIES[base]) == sorted(isa.TARGETS)
 
 
-# Tens of seconds a family; every word of the opcode space is asked about below, in each run.
+# This takes tens of seconds a family. The test below asks about every word of the opcode space in each run.
 @pytest.mark.fuzz
 @pytest.mark.parametrize("base", [base for base in FAMILIES if base not in BASE_TARGETS])
 def test_enumerating_every_opcode_again_gives_the_committed_bytes(base, disassembler):
-    """A target and those that are written as what differs from it: asked about once, in one process."""
+    """One process asks about a target, and about the targets that are stored as differences from it."""
     surveys = {target: survey(disassembler(target), target) for target in FAMILIES[base]}
     for target, found in surveys.items():
         fresh = render(found, surveys.get(BASE_TARGETS.get(target)), unsettled(found))
@@ -33,8 +33,8 @@ def test_enumerating_every_opcode_again_gives_the_committed_bytes(base, disassem
 
 @pytest.mark.parametrize("target", isa.TARGETS)
 def test_every_word_of_the_opcode_space_is_known_to_both_or_to_neither(target, disassembler):
-    """All opcodes with all other fields zero: what LLVM decodes we name alike; what we call illegal it does not
-    decode.
+    """In these words all fields but the opcode are zero. Where LLVM decodes a word, we have the same name. Where we
+    call a word illegal, LLVM does not decode it.
     """
     facts, words, names = isa.target(target), [], []
     for fmt in formats(target).values():
@@ -54,8 +54,8 @@ def test_every_word_of_the_opcode_space_is_known_to_both_or_to_neither(target, d
     assert wrong == []
 
 
-# extension, base format and opcode (v_add_f32 or image_sample), code in src0, then field -> what its bits change in the
-# text
+# The keys are extension, base format and opcode (v_add_f32 or image_sample), and the code in src0. A value maps a field
+# to what its bits change in the text.
 DPP = {
     "src0": "operand", "dpp_ctrl": "control", "bc": "bound_ctrl", "src0_neg": "neg", "src0_abs": "abs", "src1_neg": "neg", "src1_abs": "abs",
     "bank_mask": "bank_mask", "row_mask": "row_mask",

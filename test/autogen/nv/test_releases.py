@@ -1,5 +1,5 @@
-"""What a driver sees of NVIDIA's interface at run time: the layout of its release, and a refusal where nothing is
-known.
+"""The run-time interface of NVIDIA's facts: a driver gets the layout of its release, and a refusal where the layout is
+unknown.
 """
 
 import importlib
@@ -34,7 +34,8 @@ from ringup.autogen.nv import (
 from ringup.autogen.nv.by_release import constant
 from ringup.errors import NotSupported
 
-SIZES = [  # measured with another reader over the tags of the repository; bytes from that release on
+# The bytes of each struct from that release on. Another reader measured them over the repository's tags.
+SIZES = [
     (rm.NVOS47_PARAMETERS, {"535.261.03": 40, "550.163.01": 48}),
     (rm.NVOS46_PARAMETERS, {"535.261.03": 56, "580.142": 64}),
     (rm.NVOS32_PARAMETERS, {"535.261.03": 184}),
@@ -152,7 +153,8 @@ def test_a_struct_that_came_later_or_went_is_refused_where_it_is_not():
         (rm, "NV_ESC_RM_CONTROL", "580.142", 0x2A),
         (rm, "NV_ESC_CARD_INFO", "580.142", 200),
         (uvm, "UVM_INITIALIZE", "580.142", 0x30000001),
-        (rm_ctrl_2080_fifo, "NV2080_CTRL_CMD_CE_GET_ALL_CAPS", "580.142", 0x20802A0A),  # libcuda's calls
+        # These are libcuda's calls.
+        (rm_ctrl_2080_fifo, "NV2080_CTRL_CMD_CE_GET_ALL_CAPS", "580.142", 0x20802A0A),
         (rm_ctrl_2080_gr, "NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER", "555.58.02", 0x2080121B),
         (rm_ctrl_channel, "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN", "535.261.03", 0xC36F0108),
         (rm_ctrl_channel, "NVC36F_CTRL_GET_CLASS_ENGINEID", "550.163.01", 0xC36F0101),
@@ -167,8 +169,10 @@ def test_a_constant_is_what_that_release_has(module, name, release, value):
 @pytest.mark.parametrize(
     ("module", "name", "release"),
     [
-        (rm, "NV_ESC_WAIT_OPEN_COMPLETE", "545.29.06"),  # from 550
-        (rm_ctrl_channel, "NVC36F_CTRL_GET_CLASS_ENGINEID", "555.58.02"),  # until 550
+        # From 550 on.
+        (rm, "NV_ESC_WAIT_OPEN_COMPLETE", "545.29.06"),
+        # Until 550.
+        (rm_ctrl_channel, "NVC36F_CTRL_GET_CLASS_ENGINEID", "555.58.02"),
         (gsp_rpc, "NV_VGPU_MSG_EVENT_GSP_SEND_USER_SHARED_DATA", "545.29.06"),
     ],
 )
@@ -190,7 +194,7 @@ def test_flags_are_words_made_of_the_headers_ranges():
 
 
 def test_descriptors_have_the_bits_that_captures_showed():
-    """nvidia-rm.md, section 3: version, release and its enable bit, of descriptors the vendor's library made."""
+    """nvidia-rm.md, section 3: version, release and its enable bit in descriptors that the vendor's library made."""
     assert qmdv02_03.QMDV02_03.WIDTH == qmdv03_00.QMDV03_00.WIDTH == 2048
     assert qmdv04_00.QMDV04_00.WIDTH == qmdv05_01.QMDV05_01.WIDTH == 3072
     for word in (qmdv02_03.QMDV02_03, qmdv02_04.QMDV02_04, qmdv03_00.QMDV03_00):
@@ -280,5 +284,5 @@ def test_every_struct_of_every_release_can_be_laid_over_memory(name):
             laid += 1
             memory = bytearray(chosen.SIZE)
             chosen.view(memory)
-    # each has its place in some release at least
+    # Each struct has a layout in at least one release.
     assert laid >= len(structs)

@@ -1,4 +1,6 @@
-"""Fixtures of kernels on a virtual card, in strict mode: what the card computes beside what the NumPy judge says."""
+"""Fixtures of kernels on a virtual card in strict mode. Tests compare the card's results with those of the NumPy
+reference.
+"""
 
 import numpy as np
 import numpy_graph
@@ -12,7 +14,7 @@ from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 
 
 class Bench:
-    """A card and the judge beside it."""
+    """A card and the NumPy reference."""
 
     def __init__(self, device):
         self.device = device
@@ -23,7 +25,7 @@ class Bench:
         return buffer(dtype, values.shape, "", np.ascontiguousarray(values).reshape(-1).view(np.uint8).tobytes())
 
     def computed(self, nodes, sizes=None):
-        """Return the arrays that the card computes for nodes, flat."""
+        """Return the arrays that the card computes for nodes, flattened."""
         found = self.device.evaluate(nodes, sizes or {})
         return [
             np.frombuffer(memory.read(), self.judge.numpy_dtype(node.dtype))
@@ -31,28 +33,28 @@ class Bench:
         ]
 
     def both(self, nodes, sizes=None):
-        """Return (what the card computes, what the judge does) for each node, flat."""
+        """Return (the card's result, the reference's result) for each node, flattened."""
         wanted = [np.ascontiguousarray(one).reshape(-1) for one in self.judge.evaluate(nodes, sizes)]
         return list(zip(self.computed(nodes, sizes), wanted, strict=True))
 
 
 @pytest.fixture(scope="session")
 def bench():
-    """One card for all tests; each kernel is compiled and translated to host code once."""
+    """One card for all tests. Each kernel is compiled and translated to host code only once."""
     with ringup.open("virtual:navi31") as card:
         yield Bench(Device(card))
 
 
 @pytest.fixture(scope="session")
 def small():
-    """The same with the reference interpreter for an engine: for few waves that takes less time than a translation."""
+    """A `bench` on the reference interpreter. For few waves it takes less time than a translation."""
     with ringup.open("virtual:navi31", transport={"engine": Interpreter()}) as card:
         yield Bench(Device(card))
 
 
 @pytest.fixture(autouse=True)
 def evaluator(request):
-    """Tensors are computed by the card that the test asks for."""
+    """The card that the test uses computes the tensors."""
     made = request.getfixturevalue("small" if "small" in request.fixturenames else "bench").device
     with device(made):
         yield made

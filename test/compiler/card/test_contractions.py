@@ -1,5 +1,5 @@
-"""Matrix products and convolutions of every dtype, tile and ragged edge: whole numbers, whose sums are exact in any
-order.
+"""Matrix products and convolutions of every dtype, tile and ragged edge. Their numbers are whole, so sums are exact in
+any order.
 """
 
 import itertools
@@ -59,7 +59,7 @@ def test_every_dtype(small, name):
     product(small, whole((19, 21), dtype, 1, most), whole((21, 18), dtype, 2, most), dtype)
 
 
-# Small tiles take the same path in a fraction of the time; `make fuzz` takes all of them.
+# Small tiles take the same path in a fraction of the time. `make fuzz` runs all tiles.
 FEW_TILES = (*fma.TILES[6::3], *matrix.TILES[4::3])
 
 
@@ -69,8 +69,8 @@ FEW_TILES = (*fma.TILES[6::3], *matrix.TILES[4::3])
     ids=lambda tile: f"{type(tile).__name__}-{tile.m}x{tile.n}x{tile.k}-{tile.threads}",
 )
 def test_tiles_and_their_edges(bench, monkeypatch, tile):
-    """One tile and a ragged edge each way, three slices of k; which tile a size would get by itself does not matter
-    here.
+    """The shape is one tile with a ragged edge each way and three slices of k. The heuristic's choice of a tile does
+    not matter here.
     """
     way = matrix if tile in matrix.TILES else fma
     monkeypatch.setattr(way, "TILES", (tile,))
@@ -126,7 +126,7 @@ def test_waves_share_the_depth_of_a_product_of_few_results(small, name):
 @pytest.mark.parametrize("makes", [lambda x, y: x.sin() + y.exp(), lambda x, y: x * y], ids=["long", "short"])
 @pytest.mark.sweep(1)
 def test_what_follows_two_products_whose_depth_waves_share(small, monkeypatch, makes):
-    """A long epilogue rolls over rows, its results waiting in LDS."""
+    """A long epilogue loops over rows and keeps its results in LDS until then."""
     monkeypatch.setattr(contraction, "MAX_EPILOGUE", 20)
     kind = dtypes.float32
     a, b, c, d = (
@@ -152,7 +152,7 @@ def test_gradients_by_the_weights_of_a_convolution_of_many_places(bench):
 
 
 def test_what_is_computed_on_the_way_in_and_out(small):
-    """Operands and results with arithmetic, casts, padding and cuts of their own, in the kernel of the product."""
+    """Operands and results have arithmetic, casts, padding and cuts of their own, in the kernel of the product."""
     a, b = whole((40, 24), dtypes.float32, 1), whole((24, 48), dtypes.float32, 2)
     s, t = Tensor(a.astype(np.float32)), Tensor(b.astype(np.float32))
     bias = whole((48,), dtypes.float32, 3)
@@ -214,7 +214,7 @@ def test_convolutions(small, channels, out, size, kernel, stride, dilation, padd
 @pytest.mark.parametrize(("m", "n", "k", "other"), [(8, 9, 5, 40), (37, 50, 70, 3), (64, 20, 16, 16)])
 @pytest.mark.sweep(2)
 def test_two_products_in_one_kernel(small, names, m, n, k, other):
-    """The second one turned; narrow factors are widened before they are multiplied, so that f16 and f32 may be
+    """The second product is transposed. Narrow factors are widened before they are multiplied, so f16 and f32 can be
     added.
     """
     first, second = (dtypes.BY_NAME[one] for one in names.split())
@@ -267,17 +267,20 @@ def test_results_of_two_products_wait_in_lds_while_a_long_epilogue_runs_over_row
     steps = []
     compile_graph([made.node], "gfx1100", watch=steps.append)
     assert [len(step.kernel.folds) for step in steps] == [2]
-    rolled = tile.thread_m > 2  # a thread of two rows has one for each loop: that is none
+    # A thread of two rows would have one row for each half, so there is no loop.
+    rolled = tile.thread_m > 2
     loops = [item for item in steps[0].lowered.function.body.items if isinstance(item, Loop)]
-    assert len(loops) == (4 if rolled else 2)  # the slices of each, then half of the rows each
-    waiting = tile.m * tile.n * 4 if rolled else 0  # bytes: as much as of one product
+    # One loop over the slices of each product, then one over each half of the rows.
+    assert len(loops) == (4 if rolled else 2)
+    # The bytes that one product takes.
+    waiting = tile.m * tile.n * 4 if rolled else 0
     assert steps[0].lowered.function.lds_bytes == max(waiting, 2 * 4 * tile.k * (tile.m + tile.n + 2 * fma.PAD))
     ((found, wanted),) = small.both([made.node])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def pooled(made):
-    """Return the lowered steps of a tensor that is one kernel with a fold over a contraction's columns."""
+    """Return the lowered steps of a tensor. The tensor must be one kernel with a fold over a contraction's columns."""
     steps = []
     compile_graph([made.node], "gfx1100", watch=steps.append)
     assert [(len(step.kernel.folds), step.kernel.pool is not None) for step in steps] == [(2, True)]
@@ -334,7 +337,9 @@ def test_whether_any_column_is_above(small):
 @pytest.mark.parametrize(("size", "stride"), [((7, 7), 1), ((9, 5), 1), ((11, 15), 2)])
 @pytest.mark.sweep(1)
 def test_the_mean_of_a_convolution_its_norm_and_the_way_around_it(small, kind, size, stride):
-    """The tail of a residual network, with its gradients; f16's sums are f32 and rounded where the graph says so."""
+    """The tail of a residual network, with its gradients. Sums of f16 are f32 and are rounded where the graph
+    says so.
+    """
     random = np.random.default_rng(size[0])
     x, kernel, scale = (
         Tensor((random.standard_normal(shape) * 0.5).astype(kind))
@@ -360,7 +365,8 @@ def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, mon
     a, b = (Tensor(random.standard_normal(shape).astype(np.float32) * 0.1) for shape in ((70, 40), (40, 51)))
     made = (a @ b).gelu("none").sum(1).exp()
     function = pooled(made).function
-    assert len([item for item in function.body.items if isinstance(item, Loop)]) == 2  # slices, then rows
+    # One loop over slices, then one over rows.
+    assert len([item for item in function.body.items if isinstance(item, Loop)]) == 2
     waiting = (
         tile.m * tile.n * 4 + tile.m * (tile.n // 4 + 1) * 4
     )  # bytes: results, then pieces of four columns behind them
@@ -371,7 +377,7 @@ def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, mon
 
 @pytest.mark.parametrize(("m", "n", "k"), [(512, 49, 4608), (1024, 33, 1024), (512, 16, 512), (4096, 64, 512)])
 def test_a_fold_behind_a_product_takes_no_longer_than_after_it(m, n, k):
-    """By the model, which leaves out what it takes to start the second kernel: 2 us are 5000 cycles."""
+    """The model's cycles leave out the start of the second kernel: 2 us are 5000 cycles."""
 
     def cycles(apart):
         made = (Tensor.empty(m, k) @ Tensor.empty(k, n)).relu()
@@ -384,7 +390,7 @@ def test_a_fold_behind_a_product_takes_no_longer_than_after_it(m, n, k):
 
 
 def test_what_the_rows_are_made_of_may_lie_in_memory_with_all_columns(small):
-    """A factor that is an output too is read where it lies; it is the same in every column."""
+    """A factor that is also an output is read from memory. It is the same in every column."""
     random = np.random.default_rng(5)
     a, b = (random.standard_normal(shape).astype(np.float32) for shape in ((19, 12), (12, 10)))
     wide = Tensor(a).reshape(19, 12, 1).expand(19, 12, 10).exp()
@@ -397,8 +403,8 @@ def test_what_the_rows_are_made_of_may_lie_in_memory_with_all_columns(small):
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
 @pytest.mark.parametrize("folded", [False, True])
 def test_parts_of_a_tile_may_lie_in_a_pad_as_a_whole(small, monkeypatch, dtype, folded):
-    """Of the columns 0 to 60, filled up to 128, every second: zeros from the 31st on, which is the whole second run of
-    a thread.
+    """The test takes every second of 61 columns that are padded to 128. Columns from the 31st on are zeros, which is
+    the whole second run of a thread.
     """
     monkeypatch.setattr(fma, "TILES", (fma.TILES[3],))
     monkeypatch.setattr(fma, "POOLED", ())
@@ -417,8 +423,8 @@ def test_parts_of_a_tile_may_lie_in_a_pad_as_a_whole(small, monkeypatch, dtype, 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int32], ids=str)
 @pytest.mark.parametrize("spread", ["padded", "joined", "masked"])
 def test_columns_that_only_a_pad_or_a_seam_tells_apart(small, dtype, spread):
-    """The rows' factor is read at the same places for every column, yet it is not the same in all of them: these are no
-    rows and columns.
+    """Every column reads the rows' factor at the same places, yet the factor differs between columns. Such a graph must
+    not count as a product of rows and columns.
     """
     rows, depth, columns = 16, 5, 12
     x, y, z = (whole(shape, dtype, i) for i, shape in enumerate([(rows, depth), (depth, columns), (rows, depth)]))
@@ -441,7 +447,9 @@ def test_columns_that_only_a_pad_or_a_seam_tells_apart(small, dtype, spread):
 
 
 def test_narrow_products_go_through_the_matrix_units(small):
-    """f16 and bf16 do, what is summed in them does not overflow; f32, f64 and integers are multiplied as they are."""
+    """f16 and bf16 use the matrix units, and their sums do not overflow. f32, f64 and integers are multiplied in their
+    own type.
+    """
     for name, by_matrix in (
         ("float16", True),
         ("bfloat16", True),
@@ -459,7 +467,7 @@ def test_narrow_products_go_through_the_matrix_units(small):
 
 
 def operations(region):
-    """Yield the operations of a region and those inside of it."""
+    """Yield the operations of a region and of the regions inside it."""
     for item in region.items:
         if hasattr(item, "body"):
             yield from operations(item.body)

@@ -1,5 +1,5 @@
-"""Every elementwise operation on edge values of every dtype, bit for bit where it is exact. Operations are packed: a
-kernel has many of them.
+"""Every elementwise operation on edge values of every dtype, bit for bit where the operation is exact. One kernel
+computes many operations.
 """
 
 import edges
@@ -17,7 +17,7 @@ def packed(parts):
 
 
 def assert_like(names, allowed, operands, found, wanted, free=()):
-    """Hold the rows that `packed` made against the judge's; `operands` are shown for what differs."""
+    """Compare the rows of `packed` with the reference's. The message shows the `operands` of rows that differ."""
     found, wanted = found.reshape(len(names), -1), wanted.reshape(len(names), -1)
     wrong = []
     for i, name in enumerate(names):
@@ -53,8 +53,8 @@ def test_operations_of_two_operands(bench, dtype):
 @pytest.mark.parametrize("dtype", edges.FLOATS, ids=str)
 @pytest.mark.sweep(2)
 def test_sums_of_exponentials(small, dtype):
-    """What cancels leaves an error of the size of what cancelled: last places of the greatest operand, not of the
-    result.
+    """Cancellation leaves an error of the size of the cancelled terms. The bound is in last places of the greatest
+    operand, not of the result.
     """
     x, y = edges.pairs(dtype)
     made = elementwise(Op.LOGADDEXP, small.buffer(x, dtype), small.buffer(y, dtype))
@@ -83,7 +83,7 @@ def test_casts_from_every_dtype(small, dtype):
 @pytest.mark.parametrize("dtype", [one for one in dtypes.ALL if one.is_float and one is not dtypes.float64], ids=str)
 @pytest.mark.sweep(3)
 def test_conversions_round_once(small, dtype):
-    """Ties of the result's last place, and what is next to a tie by the source's own last bits."""
+    """The operands are ties of the result's last place, and their neighbours by the source's own last bits."""
     random = np.random.default_rng(5)
     count, mantissa = 600, dtype.mantissa_bits
     ties = random.integers(1 << mantissa, 2 << mantissa, count) * 2 + 1
@@ -119,8 +119,10 @@ def test_the_same_bits_as_other_dtypes(small, bits):
     for one, row in zip(alike, found, strict=True):
         held = values.view(small.judge.numpy_dtype(one))
         kept = ~np.isnan(held.astype(np.float64)) if one.is_float else np.ones(len(values), bool)
-        np.testing.assert_array_equal(row[kept], values[kept], err_msg=str(one))  # a NaN may lose its payload
-        np.testing.assert_array_equal(row >> bits - 1, values >> bits - 1, err_msg=str(one))  # and keeps its sign
+        # A NaN may lose its payload.
+        np.testing.assert_array_equal(row[kept], values[kept], err_msg=str(one))
+        # A NaN keeps its sign.
+        np.testing.assert_array_equal(row >> bits - 1, values >> bits - 1, err_msg=str(one))
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)

@@ -1,6 +1,4 @@
-"""Compiled kernels do the same on both engines of the virtual card: the reference interpreter, instruction by
-instruction, and the fast core.
-"""
+"""Compiled kernels compute the same on both engines of the virtual card: on the interpreter and on the translator."""
 
 import numpy as np
 
@@ -10,7 +8,7 @@ from ringup.compiler.tensor import Tensor
 
 
 def graphs(bench):
-    """Return graphs of every kind of kernel, each of a few waves."""
+    """Return graphs for every kind of kernel, each of a few waves."""
     random = np.random.default_rng(0)
     x = random.standard_normal((20, 70)).astype(np.float32)
     half = random.standard_normal((33, 40)).astype(np.float16)
@@ -33,7 +31,8 @@ def graphs(bench):
 
 
 def test_both_engines_compute_the_same_bits(bench, small):
-    fast, others = graphs(bench), graphs(bench)  # memory belongs to one card
+    # Memory belongs to one card.
+    fast, others = graphs(bench), graphs(bench)
     for name, node in fast.items():
         (wanted,), (found,) = bench.device.evaluate([node], {}), small.device.evaluate([others[name]], {})
         assert any(wanted.read()), name

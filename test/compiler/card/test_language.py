@@ -1,5 +1,5 @@
-"""What the language is made of beyond single operations, computed by the card as by the judge: sorting, running sums,
-random numbers.
+"""Features of the tensor language beyond single operations: sorting, running sums, random numbers. The card must
+compute the same as the reference.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from ringup.compiler.tensor import Size, Source, Tensor, device
 
 
 def beside(make):
-    """Return what a function that makes a tensor gives on the card, and by the judge."""
+    """Return what a function's tensor gives on the card, and with the reference."""
     found = make().numpy()
     with device(numpy_graph.NumpyEvaluator()):
         return found, make().numpy()
@@ -79,7 +79,9 @@ def test_gradients(small):
 
 
 def test_attention_with_a_cache_that_grows(small):
-    """A word at a time into caches in place, each asked for with what lies there by then: as all at once."""
+    """Words are added to the caches one at a time, in place. Each step attends to the cache as it is then. The results
+    must equal those of all words at once.
+    """
     random = np.random.default_rng(0)
     q, k, v = (random.standard_normal((1, 2, 6, 8)).astype(np.float32) for _ in range(3))
     whole = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), causal=True).numpy()
@@ -92,7 +94,7 @@ def test_attention_with_a_cache_that_grows(small):
 
 
 def attended(q, k, v, mask=None, scale=None):
-    """Return attention by its definition, in f64; a query that may look nowhere is NaN."""
+    """Return attention by its definition, in f64. A query that sees no key gives NaN."""
     q, k, v = (one.astype(np.float64) for one in (q, k, v))
     scores = q @ k.swapaxes(-1, -2) * (scale or 1 / np.sqrt(q.shape[-1]))
     scores = scores if mask is None else np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask

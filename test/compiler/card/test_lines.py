@@ -1,5 +1,5 @@
-"""Kernels that work along an axis as a whole: running reductions and sorting, of every type, length and direction, in
-strict mode.
+"""Kernels that work along a whole axis: running reductions and sorting, of every type, length and direction, in strict
+mode.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ TYPES = [
     "uint64",
     "bool",
 ]
-# One of each width and of each way to compute; `make fuzz` takes all.
+# One of each width and of each way to compute. `make fuzz` runs all.
 FEW_TYPES, FUZZ = ("float32", "float64", "bfloat16", "int8", "int64", "bool"), pytest.mark.fuzz
 OPS = [Op.ADD, Op.MUL, Op.MAX, Op.MIN]
 BITS = [Op.AND, Op.OR, Op.XOR]
@@ -63,7 +63,7 @@ def test_every_fold_of_every_type(small, kind):
 )
 @pytest.mark.sweep(1)
 def test_runs_of_equal_keys(small, kind, axis):
-    """Runs of one element, of a whole row, across the borders of lanes, waves, tiles and stretches."""
+    """Runs of one element and of a whole row, and runs that cross lanes, waves, tiles and stretches."""
     dtype = getattr(dtypes, "bool_" if kind == "bool" else kind)
     random = np.random.default_rng(1)
     for shape, stretch in (((5, 40), None), ((3, 700), None), ((2, 1300), None), ((2, 700), 96), ((3, 29), 7)):
@@ -120,7 +120,7 @@ def test_values_at_the_edges(small):
 
 
 def test_running_sums_of_exponentials_reach_far(small):
-    """A row's greatest says nothing about what stands before it; infinities and NaN do as NumPy has it."""
+    """A row's maximum says nothing about the elements before it. Infinities and NaN give what NumPy gives."""
     inf, nan = np.inf, np.nan
     x = np.random.default_rng(15).uniform(-400, 400, (5, 700)).astype(np.float32)
     x[0], x[1] = np.linspace(-3e4, 3e4, 700), np.linspace(3e4, -3e4, 700)
@@ -234,7 +234,8 @@ def test_sorted_rows_of_every_type(small, kind):
         ((90,), 0, 64),
     ):
         x = random.integers(limits.min, limits.max, shape, kind, endpoint=True)
-        x.reshape(-1)[::7] = limits.max  # what is not there counts as this
+        # Elements outside of the row have this value.
+        x.reshape(-1)[::7] = limits.max
         x.reshape(-1)[::11] = limits.min
         ((found, wanted),) = small.both([graph.sort(small.buffer(x, dtype), axis, stretch=stretch)])
         np.testing.assert_array_equal(found, wanted)
@@ -256,7 +257,7 @@ def test_rows_longer_than_a_group_sorts_merge(bench):
 
 
 def in_order(x, axis, *, falling):
-    """Return NumPy's stable order; falling order keeps equals as they stand, NaN first."""
+    """Return NumPy's stable order. Descending order keeps equal elements in place and puts NaN first."""
     if not falling:
         return np.argsort(x, axis, kind="stable")
     return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)

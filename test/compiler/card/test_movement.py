@@ -1,5 +1,5 @@
-"""Movement as index arithmetic in kernels: chains of it over every dtype's width, edges that reach outside, sizes of 0,
-of 1, bound late.
+"""Movement as index arithmetic in kernels: chains of movements for every width of dtype, edges that reach outside, and
+sizes of 0, of 1 and bound late.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ ROWS_OF_FOUR = np.arange(24, dtype=np.float32).reshape(6, 4)
 
 @st.composite
 def chains(draw):
-    """Return (dtype name, shape, steps): a chain of movements, each a name and what it takes, that fits the shape
-    before it.
+    """Return (dtype name, shape, steps). The steps are a chain of movements that fits the shape before each of them: a
+    name and its arguments.
     """
     shape = draw(st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 13]), min_size=1, max_size=4))
     steps, at = [], list(shape)
@@ -112,8 +112,8 @@ BEHIND = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_what_only_spare_threads_would_reach(small, name):
-    """Three elements of a row, for which a row has four threads: the fourth's index is that of the element which no
-    other has.
+    """A row has three elements and four threads. The fourth thread's index is that of an element that no other thread
+    has.
     """
     behind = BEHIND[name](Tensor(ROWS_OF_FOUR) + 1) * 2
     none_of_it = behind.pad(((0, 0), (2, 2)), 1.0)[:, 0:1].pad(((0, 0), (1, 1)), 0.0)
@@ -146,7 +146,7 @@ def test_products_over_nothing(small):
 
 
 def test_sizes_bound_when_a_tensor_is_computed(small):
-    """Every kind of kernel with a size that each run has anew, none and one included."""
+    """Every kind of kernel, with a size that each run binds again. Sizes of 0 and 1 are among them."""
     n = Size("n", 0, 40)
     x = np.random.default_rng(0).standard_normal((40, 12)).astype(np.float32)
     w = np.random.default_rng(1).standard_normal((12, 16)).astype(np.float32)
@@ -173,7 +173,7 @@ def test_sizes_bound_when_a_tensor_is_computed(small):
 
 
 def test_one_or_none(small):
-    """A size of 0 or 1: the axis has one place, which may not be there."""
+    """The size is 0 or 1: the axis has one place, which may be absent."""
     n = Size("n", 0, 1)
     x = np.arange(3, 15, dtype=np.float32).reshape(1, 12)
     part = Tensor(x)[:n]
@@ -188,7 +188,7 @@ def test_one_or_none(small):
 
 
 def test_assignment_in_place(small):
-    """Parts of memory written again and again, a cache that grows by a size known at run time, a value read before it
+    """Parts of memory are written repeatedly, a cache grows by a size known at run time, and a value is read before it
     is overwritten.
     """
     x = np.arange(40, dtype=np.float32).reshape(5, 8)
@@ -204,8 +204,8 @@ def test_assignment_in_place(small):
 
 
 def test_results_beyond_2_to_the_31_elements_count_right(small):
-    """An operand repeated to 2**33 elements, cut to a few again: places are counted in 64 bits, and few are
-    computed.
+    """The operand is repeated to 2**33 elements and then cut to a few. Places are counted in 64 bits, and only a few
+    are computed.
     """
     x = np.arange(8, dtype=np.int32)
     wide = Tensor(x).reshape(1, 8).expand(1 << 30, 8).reshape(1 << 33)
@@ -218,7 +218,7 @@ def test_results_beyond_2_to_the_31_elements_count_right(small):
 
 
 def test_memory_beyond_4_gib(small):
-    """A buffer whose last places need 33 bits in bytes and elements: written, read, gathered, folded there."""
+    """The last places of the buffer need 33 bits in bytes and elements. Kernels write, read, gather and fold there."""
     size = 5 << 30
     memory = buffer(dtypes.int8, (size,))
     tail = np.arange(-50, 50, dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Random graphs of 5 to 40 operations come out of the card as NumPy has them."""
+"""Random graphs of 5 to 40 operations give the same results on the card as in NumPy."""
 
 import pytest
 from random_graphs import check

@@ -1,4 +1,4 @@
-"""Random steps that change memory leave on the card what NumPy leaves: see `random_steps.py`."""
+"""Random steps that change memory leave the same content on the card as in NumPy: see `random_steps.py`."""
 
 import pytest
 import random_steps

@@ -1,5 +1,5 @@
-"""Reductions of every dtype and layout: axes in any place, short and long rows, few and many, by lanes, by waves, in
-two steps.
+"""Reductions of every dtype and layout: axes in any position, short and long rows, few and many rows, by lanes, by
+waves and in two steps.
 """
 
 import edges
@@ -23,7 +23,7 @@ OPS["uint"] = OPS["int"]
 
 
 def rows_of(dtype, count, length, seed=0):
-    """Return rows whose sums and products stay in range and are exact in any order for integers."""
+    """Return rows whose sums and products stay in range. Integers are exact in any order."""
     random = np.random.default_rng(seed)
     if dtype.kind == "bool":
         return random.random((count, length)) < 0.9
@@ -34,8 +34,8 @@ def rows_of(dtype, count, length, seed=0):
 
 
 def near(found, wanted, dtype, terms):
-    """Hold sums against the judge's, which are nearer to the truth: rounding in the running dtype grows with the root
-    of the terms.
+    """Compare sums with the reference's, which are more exact. Rounding in the running dtype grows with the root of the
+    number of terms.
     """
     if not dtype.is_float:
         return np.testing.assert_array_equal(found, wanted)
@@ -116,7 +116,7 @@ def test_axes_in_any_place(small, sizes, data):
 
 
 def test_rows_used_again_stay_as_they_were_computed(bench):
-    """Softmax, norms: one kernel folds a row twice and writes it, kept in registers or read again."""
+    """Softmax and norms: one kernel folds a row twice and writes it. The row stays in registers or is read again."""
     random = np.random.default_rng(0)
     for count, length in ((4, 10), (600, 40), (1, 3000), (1, 16000)):
         x = random.standard_normal((count, length)).astype(np.float32)
@@ -129,7 +129,7 @@ def test_rows_used_again_stay_as_they_were_computed(bench):
 
 
 def test_parts_and_edges_of_what_is_reduced(small):
-    """A padded, a flipped, a cut and a joined operand: what lies outside takes no part."""
+    """Padded, flipped, cut and joined operands. Elements outside take no part in the reduction."""
     random = np.random.default_rng(1)
     x = random.integers(-99, 99, (6, 37)).astype(np.int32)
     t = Tensor(x)

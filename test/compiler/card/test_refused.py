@@ -1,4 +1,4 @@
-"""What no kernel can be made of is one CompileError that says what was asked, what was seen and what to do."""
+"""A graph that no kernel can compute gives one CompileError. It says what was asked, what was found and what to do."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ def test_a_target_that_is_not_there():
 
 
 def test_more_registers_than_there_are():
-    """Kernels spill to few registers; one instruction's own operands must fit, and a matrix product's take 24."""
+    """Kernels can spill to few registers. The operands of one instruction must fit nevertheless, and those of a matrix
+    product take 24.
+    """
     steps = []
     halves = [Tensor(np.ones((64, 64), np.float16)) for _ in range(2)]
     compile_graph([(halves[0] @ halves[1]).node], watch=steps.append)
@@ -34,7 +36,7 @@ def test_more_registers_than_there_are():
 
 
 def test_a_value_from_before_an_assignment_that_waits_for_it():
-    """A sum of memory as it was and as it is: no order of kernels has both."""
+    """A sum of memory before and after an assignment. No order of kernels gives both."""
     memory = buffer(dtypes.float32, (4,))
     stored = node(Op.STORE, dtypes.float32, (4,), (memory, elementwise(Op.NEG, memory)))
     now = node(Op.AFTER, dtypes.float32, (4,), (memory, stored))

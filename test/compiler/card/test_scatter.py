@@ -1,5 +1,5 @@
-"""What is put and added at places known at run time: sorted by place on the card, against the judge that goes through
-it one by one.
+"""Storing and adding at places known at run time. The card sorts by place; the reference goes through the places one by
+one.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ CLOSE = {"float32": 1e-5, "float64": 1e-13, "float16": 4e-3, "bfloat16": 3e-2}
 
 @pytest.fixture(autouse=True)
 def always_sorted(monkeypatch):
-    """The form of many, for few too."""
+    """Always take the form for many elements, for few as well."""
     monkeypatch.setattr(scatter, "MAX_SEARCHED_PAIRS", 0)
 
 
@@ -43,7 +43,7 @@ def values(kind, shape, seed, bench):
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.sweep(5)
 def test_every_way_to_combine_every_type(small, kind):
-    """Places repeated, outside on both sides, and some never met."""
+    """Some places repeat, some lie outside on both sides, and some get nothing."""
     x, y = values(kind, (3, 25), 0, small), values(kind, (3, 41), 1, small)
     places = small.buffer(np.random.default_rng(2).integers(-3, 22, (3, 41)).astype(np.int32), dtypes.int32)
     ops = OPS if kind != "bool" else [None, Op.MAX, Op.MIN]
@@ -78,7 +78,7 @@ def test_any_axis_and_fewer_of_others(small, shape):
 
 
 def test_everything_at_one_place_and_at_none(small):
-    """One run over all waves, turns and stretches; then nothing that is inside."""
+    """First all elements go to one place: one run over all waves, turns and stretches. Then no place lies inside."""
     random = np.random.default_rng(7)
     y = random.integers(-3, 4, (1500, 3)).astype(np.float32)
     for place in (2, -1, 5):
@@ -102,7 +102,7 @@ def test_the_last_one_stays_also_of_many(bench):
 
 
 def test_edge_values(small):
-    """NaN and infinities reach their own place alone; a zero keeps its sign."""
+    """NaN and infinities reach their own place only. A zero keeps its sign."""
     x = Tensor(np.array([1, -0.0, 2, 3, -0.0], np.float32))
     where = Tensor(np.array([0, 2, 2, 0, 3, 3, 3, 4, 4, 3, 2], np.int32))
     y = np.array([np.nan, np.inf, 1, 5, -np.inf, np.inf, 1, -0.0, -0.0, 2, 3], np.float32)
@@ -124,7 +124,8 @@ def embedded(table, words, weights):
 def test_gradient_of_a_table_of_words(small, vocabulary, deep, shape):
     random = np.random.default_rng(9)
     table = random.standard_normal((vocabulary, deep)).astype(np.float32)
-    words = (vocabulary * random.random(shape) ** 3).astype(np.int32)  # some are frequent
+    # Some places are frequent.
+    words = (vocabulary * random.random(shape) ** 3).astype(np.int32)
     weights = random.standard_normal((*shape, deep)).astype(np.float32)
     wanted, most = np.zeros(table.shape), np.zeros(table.shape)
     np.add.at(wanted, words, weights.astype(np.float64))
@@ -180,7 +181,7 @@ def test_other_axes_may_be_known_when_it_runs(small):
 
 
 def test_many_meet_in_time_that_grows_with_their_number(monkeypatch):
-    """What is looked at: never the product of both sizes once that is large."""
+    """The number of elements read is never the product of both sizes once that is large."""
     monkeypatch.undo()
 
     def lines(count, size, deep):

@@ -1,5 +1,5 @@
-"""Compiled graphs on a card whose caches go stale: every launch, copy and kept stream acquires and releases what it
-must.
+"""Compiled graphs on a card with caches that can hold stale data. Every launch, copy and kept stream acquires and
+releases what it must.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from ringup.silicon import card as virtual
 
 @pytest.fixture
 def cached():
-    """A card with caches: the tensors' device, and a look at what was read stale."""
+    """A card with caches: the device of tensors, and a function that lists stale reads."""
     radeon = virtual("navi31", vram_bytes=1 << 30, caches=True)
     with ringup.open(radeon.name, transport={"card": radeon}) as card:
         made = Device(card)

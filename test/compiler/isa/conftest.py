@@ -1,5 +1,5 @@
-"""Fixtures for the instruction sets: LLVM 22's assembler and disassembler asked in bulk, and the pairs LLVM's own tests
-state.
+"""Fixtures for the instruction sets: LLVM 22's assembler and disassembler, asked in bulk, and the pairs of LLVM's
+tests.
 """
 
 import gzip
@@ -39,7 +39,7 @@ class Llvm:
         )
 
     def assemble(self, texts):
-        """Return for each text its bytes, or the message it was refused with."""
+        """Return for each text its bytes, or the message of the refusal."""
         done = self._run(texts)
         refused = {}
         for match in re.finditer(r"^<stdin>:(\d+):\d+: error: (.*)", done.stderr.decode(), re.M):
@@ -50,10 +50,10 @@ class Llvm:
         return [refused[i] if i in refused else _whole(next(found)) for i in range(len(texts))]
 
     def disassemble(self, words):
-        """Return {bytes: text} of all that decode to exactly one instruction."""
+        """Return {bytes: text} of all words that decode to exactly one instruction."""
         done = self._run([f"[{','.join(map(hex, word))}]" for word in words], "-disassemble")
         found = {_bytes(code): " ".join(text.split()) for text, code in _ENCODING.findall(done.stdout.decode())}
-        # LLVM crashes on a few words: go on around them
+        # LLVM crashes on a few words. Leave those out and go on.
         if done.returncode < 0 and len(words) > 1:
             middle = len(words) // 2
             return self.disassemble(words[:middle]) | self.disassemble(words[middle:])
@@ -70,14 +70,16 @@ def _bytes(code):
 
 @pytest.fixture(scope="session")
 def llvm(headers):
-    """`llvm("gfx1100", 32, True)`; a missing LLVM fails, it never skips."""
+    """`llvm("gfx1100", 32, True)` starts LLVM 22. A missing LLVM fails the test and never skips it."""
     command = llvm_mc(headers("llvm-22"))
     return lru_cache(lambda target, wave_size=32, halves=True: Llvm(command, target, wave_size, halves))
 
 
 @pytest.fixture(scope="session")
 def llvm_tool(headers):
-    """`llvm_tool("llvm-readelf", ...)` runs a program of LLVM 22 and returns its output; its failure fails."""
+    """`llvm_tool("llvm-readelf", ...)` runs a program of LLVM 22 and returns its output. A failure of the program fails
+    the test.
+    """
     *loader, program = llvm_mc(headers("llvm-22"))
 
     def run(name, *arguments):
@@ -89,7 +91,7 @@ def llvm_tool(headers):
 
 @pytest.fixture(scope="session")
 def mc_pairs():
-    """`mc_pairs("gfx1100")`: (bytes, text) as LLVM's tests state them."""
+    """`mc_pairs("gfx1100")` returns (bytes, text) pairs from LLVM's tests."""
 
     @lru_cache
     def read(target):
@@ -102,5 +104,5 @@ def mc_pairs():
 
 @pytest.fixture(scope="session")
 def maker():
-    """`maker(machine, random)` makes random instructions; `random_instructions.py` of the support folder."""
+    """`maker(machine, random)` makes random instructions; see `random_instructions.py` in the support folder."""
     return random_instructions.Maker

@@ -1,4 +1,4 @@
-"""The text assembler: what people write, and what it says where they err."""
+"""The text assembler: the texts it accepts, and the errors it reports."""
 
 import contextlib
 import random
@@ -65,7 +65,7 @@ def test_macros_repetitions_and_conditions():
 
 
 def test_the_distance_to_a_label_fills_a_literal():
-    # s_getpc_b64; s_add_u32 of a label 20 bytes behind the pc it gave
+    # s_getpc_b64, then s_add_u32 with a label 20 bytes after the returned PC.
     text = "s_getpc_b64 s[0:1]\n s_add_u32 s0, s0, there@rel32@lo+4\n s_addc_u32 s1, s1, there@rel32@hi+12\n s_nop 0\nthere:"
     assert words(text)[2] == 20
     assert words(text)[4] == 0
@@ -77,7 +77,8 @@ def test_waits_may_be_written_as_sums():
     ]  # fmt: skip
 
 
-ERRORS = [  # text, line, column, message
+# Text, line, column and message.
+ERRORS = [
     ("v_ad_f32 v0, v1, v2", 1, 1, r"gfx1100 has no v_ad_f32; did you mean v_add_f32"),
     ("s_nop 0\n  v_add_f32 v0, v1", 2, 3, r"v_add_f32 takes 3 operands, not 2"),
     ("v_add_f32 v0 v1, v2", 1, 14, r"expected ',' before v1"),
@@ -164,7 +165,7 @@ TOKENS = [
 
 
 def changed(text, pick):
-    """Return a text with characters or words left out, doubled, replaced or put in."""
+    """Return a text with characters or words left out, repeated, replaced or inserted."""
     for _ in range(pick.choice([1, 1, 2, 3])):
         at, end = sorted(pick.randrange(len(text) + 1) for _ in range(2))
         end = min(end, at + 12)
@@ -182,7 +183,7 @@ def changed(text, pick):
 
 
 def refusal(text, machine):
-    """Return what is said of a text, empty where it becomes a code object."""
+    """Return the assembler's error for a text; empty if the text becomes a code object."""
     try:
         elf_write.write(assemble(text, machine, "x.s"))
     except CompileError as error:

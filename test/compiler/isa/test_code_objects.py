@@ -1,5 +1,5 @@
-"""Code objects: judged by LLVM's readers, by our loader, by descriptors LLVM makes, and by running on the virtual
-cores.
+"""Code objects checked in four ways: by LLVM's readers, by our loader, against descriptors that LLVM makes, and by a
+run on the virtual cores.
 """
 
 import contextlib
@@ -204,7 +204,7 @@ def test_descriptors_are_llvms(target, headers, tmp_path):
         )
         right = elf_read.read(path.read_bytes(), "k").sections[".rodata"].data
         ours = descriptor.build(given, limits, 0, wave)
-        # between them: the entry, which a linker fills in
+        # Between them lies the entry that a linker fills in.
         assert (ours[:16], ours[24:]) == (right[:16], right[24:]), given
         assert descriptor.build(descriptor.read(ours, limits)[0], limits, 0, wave) == ours
 
@@ -229,7 +229,7 @@ DEBUG_LINES = {0: "one.cl:5", 8: "one.cl:7", 12: "one.cl:300"}
 
 @pytest.fixture
 def with_lines(headers, tmp_path):
-    """`with_lines(version)` is an object file with a line table of that version of DWARF, as LLVM 22 makes it."""
+    """`with_lines(version)` returns an object file of LLVM 22 with a line table of that version of DWARF."""
 
     def build(version):
         path = tmp_path / f"lines{version}.o"
@@ -248,7 +248,9 @@ def test_source_lines_are_those_of_the_line_table(version, with_lines):
 
 
 def test_the_address_of_a_line_table_may_come_in_two_halves(with_lines):
-    """R_AMDGPU_ABS32_LO and _HI instead of _ABS64. A row that named the file's directory makes room for the second."""
+    """LLVM relocates the address by R_AMDGPU_ABS32_LO and _HI instead of _ABS64. The row of the file's directory makes
+    room for the second relocation.
+    """
     data = with_lines(5)
     rows = elf_read.read(data, "lines").sections[".rela.debug_line"].data
     relocations = [list(row) for row in elf.RELA.iter_unpack(rows)]
@@ -262,7 +264,7 @@ def test_the_address_of_a_line_table_may_come_in_two_halves(with_lines):
 
 
 def test_sources_without_an_operand_read_back_as_compilers_fill_them():
-    """AMD's compilers of ROCm 7.14 and later put the constant 0 there, others nothing."""
+    """AMD's compilers of ROCm 7.14 and later put the constant 0 there; others put nothing."""
     machine = processor("gfx1100")
     # v_add_co_u32 v1, s0, s0, v3; v_lshlrev_b64 v[3:4], 2, v[1:2]
     words = bytes.fromhex("010000d70006020203003cd782020202")
@@ -275,8 +277,8 @@ def test_sources_without_an_operand_read_back_as_compilers_fill_them():
 
 
 def test_a_kernel_that_was_compiled_to_nothing_does_not_spoil_the_others():
-    """AMD's compiler leaves such where a body cannot be reached, as rocPRIM's for other processors; the last one begins
-    where the code ends.
+    """AMD's compiler leaves an empty kernel where a body cannot be reached, as in rocPRIM's kernels for other
+    processors. The last kernel begins where the code ends.
     """
     text = """
       .text

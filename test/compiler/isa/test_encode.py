@@ -1,4 +1,4 @@
-"""The encoder as the compiler calls it: words against llvm-mc's, what is refused, waits, other processors."""
+"""The encoder as the compiler calls it: its words equal llvm-mc's. Also: refusals, waits and other processors."""
 
 import random
 import re
@@ -43,7 +43,7 @@ def test_words_are_llvms(mnemonic, operands, modifiers, code, llvm):
     machine = processor("gfx1100")
     word = machine.encode(mnemonic, operands, **modifiers)
     assert word.hex() == code
-    # of which the text does not tell that it was insisted on
+    # The text does not show that a literal was forced.
     if not any(isinstance(operand, Literal) for operand in operands):
         assert llvm("gfx1100").assemble([machine.text(machine.decode(word))]) == [word]
 
@@ -157,24 +157,25 @@ def test_a_mnemonic_that_is_not_there_is_suggested():
 
 
 def cores_seen(word):
-    """Return what the virtual cores' own decoder makes of a word."""
+    """Return the text that the virtual cores' own decoder gives for a word."""
     try:
         return cores_text.text(cores_decode.decode(word))
     except cores_decode.IllegalInstruction:
         return None
 
 
-# mnemonics whose text the virtual cores' own writer keeps plainer: numbers for names, addresses without brackets
+# For these mnemonics the text of the virtual cores is plainer: numbers instead of names, and addresses without
+# brackets.
 PLAINER = (
     "exp", "s_getreg_b32", "s_setreg_b32", "s_setreg_imm32_b32", "s_gl1_inv",
 )  # fmt: skip
 
 
 def test_random_words_mean_the_same_to_the_virtual_cores():
-    """Two decoders written apart. Where both see an instruction it is the same one with the same operands.
+    """Two independent decoders. Where both find an instruction, it is the same one with the same operands.
 
-    Where only one does, the reasons are known: the cores refuse reserved bits and memory forms they do not model, we
-    refuse scalar ranges that begin at odd numbers and registers that the processor lacks.
+    The reasons why only one of them finds an instruction are known. The cores refuse reserved bits and memory forms
+    that they do not model. We refuse scalar ranges that begin at odd numbers, and registers that the processor lacks.
     """
     machine, pick = processor("gfx1100"), random.Random(17)
     differing, count = [], Counter()
@@ -191,9 +192,8 @@ def test_random_words_mean_the_same_to_the_virtual_cores():
         else:
             same = sorted(text.split()) == sorted(theirs.split())
         differing += [] if same else [(word.hex(), text, theirs)]
-    assert [
-        row for row in differing if not re.match(r"v_\w+_f16\S* .*0x[0-9a-f]{5,8}\b", row[1])
-    ] == []  # half literals with more bits
+    # Half literals with excess bits may differ.
+    assert [row for row in differing if not re.match(r"v_\w+_f16\S* .*0x[0-9a-f]{5,8}\b", row[1])] == []
     assert count["both"] > 2500
     assert count["ours"] < 200
     assert count["cores"] < 200

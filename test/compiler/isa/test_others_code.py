@@ -1,8 +1,9 @@
-"""Code of AMD's own compiler (bitsandbytes' kernels, hipcc of ROCm 6.4 and 7.15): every instruction reads as LLVM 22
-reads it, and back.
+"""Code of AMD's own compiler (bitsandbytes' kernels, hipcc of ROCm 6.4 and 7.15): every instruction disassembles as in
+LLVM 22, and assembles again.
 
-`ringup headers fetch bitsandbytes` gets the libraries. All of their code for the processors we know, and that of
-llama.cpp, ONNX Runtime and XLA (40 million instructions), was compared once in the same way; these are samples of it.
+`ringup headers fetch bitsandbytes` fetches the libraries. The tests take samples of them. All of their code for the
+processors we know, and that of llama.cpp, ONNX Runtime and XLA (40 million instructions), was compared once in the same
+way.
 """
 
 import re
@@ -17,9 +18,11 @@ from ringup.compiler.isa.amd.objects import elf_read
 from ringup.queues.amd.objects import fat_binary
 
 LINE = re.compile(r"^\t(.+?)\s*// [0-9A-F]+: ((?:[0-9A-F]{8} ?)+)", re.M)
-LABELLED = re.compile(r"^(s_c?branch\w*|s_call_b64 \S+) .*")  # distances of branches are spelled in other ways
-FILLED = 128  # what AMD's newer compilers leave in sources that no operand needs, for gfx11 and gfx12
-# (library, processor, source): instructions, distinct ones
+# LLVM and we spell the distances of branches differently.
+LABELLED = re.compile(r"^(s_c?branch\w*|s_call_b64 \S+) .*")
+# AMD's newer compilers leave this value in unused sources on gfx11 and gfx12.
+FILLED = 128
+# (library, processor, source) to the number of instructions and of distinct ones.
 SAMPLES = {
     ("rocm715", "gfx1100", 1): (20199, 4729),
     ("rocm715", "gfx1201", 1): (22045, 4689),
@@ -32,7 +35,7 @@ SAMPLES = {
 
 @pytest.fixture(scope="module")
 def library(headers):
-    """`library("rocm64")` is a library with HIP kernels; a missing one fails, it never skips."""
+    """`library("rocm64")` returns a library with HIP kernels. A missing one fails the test and never skips it."""
     folder = headers("bitsandbytes") / "bitsandbytes"
     return lambda name: (folder / f"libbitsandbytes_{name}.so").read_bytes()
 
@@ -44,8 +47,8 @@ def member(data, target, source):
 
 
 def same(ours, theirs):
-    """Tell whether two texts are one but for a number below zero in 16 bits, of which LLVM's assembler would drop the
-    sign's bits.
+    """Tell whether two texts are equal. They may differ in a negative number of 16 bits, of which LLVM's assembler
+    would drop the sign bits.
     """
     halves = re.sub(r"-0x([0-9a-f]+)\b", lambda found: f"{0x10000 - int(found[1], 16):#x}", ours)
     return LABELLED.sub(r"\1", theirs) in (LABELLED.sub(r"\1", ours), LABELLED.sub(r"\1", halves))
@@ -66,7 +69,8 @@ def test_llvm_reads_it_as_we_do(name, target, source, library, llvm_tool, tmp_pa
     for (theirs, words), count in found.items():
         data = b"".join(bytes.fromhex(word)[::-1] for word in words.split())
         if not any(data):
-            continue  # between kernels
+            # This line lies between kernels.
+            continue
         instruction = machine.decode(data)
         ours = machine.text(instruction) if instruction else ""
         if not (
@@ -79,7 +83,7 @@ def test_llvm_reads_it_as_we_do(name, target, source, library, llvm_tool, tmp_pa
 
 @pytest.mark.parametrize("kernel", ["gemm_4bit_simtIfLi1E", "gemm_4bit_simtI6__halfLi8E"])
 def test_a_kernel_of_a_library_reads_as_text_that_makes_the_same_code(kernel, library):
-    """All of it is text: nothing has bits that only a number says."""
+    """The text holds everything: no bits need a number in place of an instruction."""
     found = elf_read.read(member(library("rocm715"), "gfx1100", 1), "kernels")
     name = fat_binary.match(found.descriptors, kernel, "kernels")
     machine, listing = disassembler.of_object(found, name)

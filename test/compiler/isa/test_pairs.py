@@ -1,7 +1,7 @@
-"""LLVM's own (bytes, text) pairs, both ways: every text assembles to LLVM's bytes, every word's text is what LLVM 22
-prints for it today.
+"""The (bytes, text) pairs of LLVM's tests, in both directions. Every text assembles to LLVM's bytes, and every word
+disassembles to the text that LLVM 22 prints.
 
-What is meant to differ is listed by kind with its reason, and counted.
+Intended differences are listed by kind, with their reason and their number.
 """
 
 import re
@@ -14,7 +14,7 @@ from ringup.compiler.isa.amd.assembly.assembler import Assembler
 from ringup.errors import CompileError
 
 WAVES = {"gfx1100": (32, 64), "gfx1151": (32, 64), "gfx1201": (32, 64), "gfx942": (64,), "gfx950": (64,)}
-# texts; texts that LLVM 22 takes in some mode, and that give the same bytes here
+# The number of texts, and how many of them LLVM 22 accepts in some mode with the same bytes as ours.
 ASSEMBLED = {
     "gfx1100": (54871, 54427),
     "gfx1151": (856, 856),
@@ -23,7 +23,8 @@ ASSEMBLED = {
     "gfx950": (1441, 1440),
 }
 NO_SEXT = "v_pk_fmac_f16_sdwa v5, v1, sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:DWORD"
-NOT_TAKEN = {  # texts that LLVM takes and we do not, with the reason
+# Texts that LLVM accepts and we refuse, with the reason.
+NOT_TAKEN = {
     "gfx1100": {"v_illegal": "LLVM's own name for the word zero, which is no instruction"},
     "gfx942": {NO_SEXT: "LLVM takes the sign extension of a float and encodes nothing of it"},
     "gfx950": {NO_SEXT: "LLVM takes the sign extension of a float and encodes nothing of it"},
@@ -37,7 +38,8 @@ LONG = {"gfx1201": pytest.mark.fuzz}
 @pytest.mark.parametrize("target", [pytest.param(target, marks=LONG.get(target, ())) for target in WAVES])
 def test_every_text_assembles_to_the_same_bytes(target, llvm, mc_pairs):
     texts = sorted({text for _, text in mc_pairs(target)})
-    halves = (True, False) if target.startswith("gfx1") else (True,)  # .l and .h, or none
+    # With .l and .h, or without.
+    halves = (True, False) if target.startswith("gfx1") else (True,)
     assemblers = {wave: Assembler(processor(target, wave)) for wave in WAVES[target]}
     taken = Counter()
     same, refused, wrong = 0, [], []
@@ -55,14 +57,14 @@ def test_every_text_assembles_to_the_same_bytes(target, llvm, mc_pairs):
             else:
                 same += found in right
                 wrong += [] if found in right else [(text, wave, found, right)]
-            # the other wave size is told apart by texts that only it takes
+            # Texts that only the other wave size accepts need the next turn.
             break
     assert wrong == []
     assert refused == list(NOT_TAKEN.get(target, ()))
     assert (len(texts), same) == ASSEMBLED[target]
 
 
-# distinct words; those LLVM 22 decodes without a remark of its own; the same text here
+# Distinct words; those that LLVM 22 decodes without a remark; those with the same text here.
 DISASSEMBLED = {
     "gfx1100": (39819, 39755, 39746),
     "gfx1151": (855, 855, 855),
@@ -70,13 +72,16 @@ DISASSEMBLED = {
     "gfx942": (975, 975, 974),
     "gfx950": (1441, 1441, 1440),
 }
-OTHER_TEXTS = {  # LLVM's text, ours, how many on gfx1100, gfx1201, gfx942 and gfx950: LLVM's gives other bytes, or none
+# LLVM's text, ours, and how many on gfx1100, gfx1201, gfx942 and gfx950. LLVM assembles its own text to other bytes, or
+# refuses it.
+OTHER_TEXTS = {
     r"ds_swizzle_b32 .*:swizzle\(.*": (r"ds_swizzle_b32 v\d+, v\d+ offset:\d+( gds)?", (5, 4, 0, 0)),
     r"s_delay_alu .*/\* invalid .*": (r"s_delay_alu 0x[0-9a-f]+", (1, 1, 0, 0)),
     r"v_(nop|pipeflush)": (r"v_(nop|pipeflush)_e64", (2, 2, 0, 0)),
     r"v_pk_fmac_f16_sdwa v5, v1, v2 .*": (r"v_pk_fmac_f16_sdwa v5, v1, -v2 .*", (0, 0, 1, 1)),
 }
-NO_INSTRUCTION = {"gfx1100": ["v_illegal"]}  # LLVM's own name for the word zero
+# LLVM's own name for the word zero.
+NO_INSTRUCTION = {"gfx1100": ["v_illegal"]}
 
 
 @pytest.mark.parametrize("target", WAVES)

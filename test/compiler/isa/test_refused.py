@@ -1,4 +1,4 @@
-"""What LLVM refuses, we refuse: the texts of its own tests of refusals, and texts changed at random."""
+"""We refuse what LLVM refuses: texts that LLVM's tests of refusals list, and randomly changed texts."""
 
 import gzip
 import random
@@ -12,7 +12,8 @@ from ringup.compiler.isa.amd.assembly.assembler import Assembler
 from ringup.errors import CompileError
 
 HERE = Path(__file__).parent
-REFUSED = {  # texts LLVM 22 refuses; taken here, with the reason
+# The number of texts that LLVM 22 refuses, and those that we accept, with the reason.
+REFUSED = {
     "gfx1100": (13252, {}),
     "gfx1201": (
         15547,
@@ -21,9 +22,12 @@ REFUSED = {  # texts LLVM 22 refuses; taken here, with the reason
         },
     ),
 }
-ALIASES = {"gfx1100": 24145, "gfx1201": 27728}  # texts of the same tests that LLVM takes
-EVERY = 7  # of these, one in so many: older names, values at their limits
-STRICTER = (  # taken by LLVM, refused or encoded otherwise here
+# The number of texts in the same tests that LLVM accepts.
+ALIASES = {"gfx1100": 24145, "gfx1201": 27728}
+# The test takes one in so many of them: older names, and values at their limits.
+EVERY = 7
+# LLVM accepts these; we refuse them or encode them differently.
+STRICTER = (
     r".*_f64.* -?\d+\.\d+|.*\d\.\d+e", # a double that needs all 64 bits: LLVM cuts it with a warning
     r"s_getreg_b32 s2, \{", r".*lit\(", r"v_pk_fmac_f16 v5, 0x38003800", r"v_cvt_f16_f32 v255\.h v1",
     r"buffer_atomic_add .*(scc|src_shared_base)", r".*(src_)?(shared|private)_(base|limit)",
@@ -49,7 +53,7 @@ def test_texts_of_llvms_tests_of_refusals_are_refused(target, llvm):
     count, known = REFUSED[target]
     assert len(texts) == count
     assert [text for text in texts if answer(assembler, text) is not None] == list(known)
-    # the list was made with LLVM 22; it still says so
+    # LLVM 22 made the list; this sample checks that it still refuses them.
     sample = texts[::50]
     assert [code for code in llvm(target).assemble(sample) if isinstance(code, bytes)] == []
 
@@ -88,7 +92,7 @@ CHANGED = 4000  # texts
 
 
 def changed(text, pick):
-    """Return a text with an operand replaced, dropped or added, or a modifier added."""
+    """Return a text with an operand replaced, dropped or added, or with a modifier added."""
     mnemonic, _, rest = text.partition(" ")
     parts = re.split(r", (?![^\[\(]*[\]\)])", rest)
     choice = pick.randrange(4) if "::" not in text else 0
@@ -104,8 +108,8 @@ def changed(text, pick):
     return f"{mnemonic} {', '.join(parts)}"
 
 
-# refused by LLVM, taken here: what the text looks like and why; LLVM takes our own text of the bytes, and to the same
-# bytes
+# Texts that LLVM refuses and we accept: their pattern, and the reason. LLVM accepts our own text of the bytes and gives
+# the same bytes.
 LOOSER = (
     (
         r"v_\w*16\w* (?!.*\.[lh]\b).*op_sel:\[.*",
@@ -117,7 +121,7 @@ LOOSER = (
         "a permutation without a number behind a compare that leaves VCC out",
     ),
 )
-# taken by LLVM, refused here
+# LLVM accepts these, and we refuse them.
 STRICTER_CHANGED = (
     (r"\S+ src_scc, .*|s_movk_i32 src_scc.*", "SCC as a result"),
     (r"s_get_barrier_state .*|s_barrier_\w+ .*", "a constant as a result, SCC or null as a barrier's number"),
@@ -147,15 +151,16 @@ MODIFIER = re.compile(
 
 
 def ordered(text):
-    """Return what a text says in whatever order and spelling: its operands, and its modifiers sorted, their numbers as
-    decimals.
+    """Return a text's operands and its sorted modifiers with decimal numbers, so that order and spelling do not
+    matter.
     """
     operands, *modifiers = MODIFIER.split(text.replace(".l", ""))
     plain = [
         re.sub(r"(,0)+\]$", "]", re.sub(r"0x[0-9a-f]+", lambda number: str(int(number[0], 16)), one))
         for one in modifiers
     ]
-    said_twice = "op_sel:" if ".h" in operands else "-"  # by the operands, too
+    # The operands say this as well.
+    said_twice = "op_sel:" if ".h" in operands else "-"
     return operands.partition(" ")[2], sorted(
         one for one in plain if not one.startswith(said_twice) and one != "op_sel_hi:[0]"
     )
@@ -183,9 +188,8 @@ def test_texts_changed_at_random_are_refused_where_llvm_refuses_them(target, llv
         elif found is not None and found not in right:
             (other if right else looser).append((text, found))
     assert refused > CHANGED // 2
-    assert [
-        row for row in other if not re.fullmatch(r"s_setreg_imm32_b32 .*, -?\d\.\d", row[0])
-    ] == []  # LLVM encodes 0 for the float
+    # LLVM encodes 0 for the float of s_setreg_imm32_b32.
+    assert [row for row in other if not re.fullmatch(r"s_setreg_imm32_b32 .*, -?\d\.\d", row[0])] == []
     assert [text for text in stricter if not any(re.fullmatch(kind, text) for kind, _ in STRICTER_CHANGED)] == []
     printed = [machine.text(machine.decode(found)) for _, found in looser]
     again = llvm(target).assemble(printed)

@@ -1,8 +1,8 @@
-"""Every form of every instruction with random operands and modifiers, both ways through LLVM 22: our text assembles
-there to our bytes, and our bytes read back there as our text.
+"""Every form of every instruction with random operands and modifiers, in both directions through LLVM 22. Our text
+assembles there to our bytes, and our bytes disassemble there to our text.
 
-Whatever differs must be one of `DIFFERENCES`, each of which LLVM itself must show to be its own: it cannot read what it
-prints, or print what it reads.
+Each difference must be one of `DIFFERENCES`. LLVM itself must show that the difference is its own: it cannot read what
+it prints, or cannot print what it reads.
 """
 
 import random
@@ -13,13 +13,15 @@ import pytest
 from ringup.compiler.isa.amd import Register, processor
 from ringup.errors import CompileError
 
-TRIES = 60  # for each: a random one may break a rule that holds between operands
+# Tries for each form. A random one may break a rule between operands.
+TRIES = 60
 LOSES = "the text LLVM prints of the word gives other bytes there, or none"
 REFUSES = "LLVM prints our text of the word and refuses it"
 NEITHER = "LLVM reads neither our text nor its own, which is another one"
 FORGETS = "LLVM assembles our text to the word and decodes the word to something else, or to nothing"
 NO_WORD = "LLVM refuses our text and decodes the word to nothing"
-DIFFERENCES = (  # how it shows, our text, why
+# How LLVM shows it, our text, and the reason.
+DIFFERENCES = (
     (LOSES, r"v_(nop|pipeflush|clrexcp)_e64", "printed without the suffix that tells the long encoding"),
     (LOSES, r"ds_swizzle_b32 v\d+, v\d+ offset:\d+( gds)?", "a swizzle's names drop bits"),
     (LOSES, r"s_waitcnt 0x[0-9a-f]+", "counters drop bits between and above them"),
@@ -33,7 +35,7 @@ DIFFERENCES = (  # how it shows, our text, why
     (FORGETS, r"v_(fma_mix(lo|hi)_f16|cvt_pk_[bf][fp]8_f32)_e64_dpp .* quad_perm:\[\d,\d,\d,[23]\] .*", "these are not decoded"),
     (FORGETS, r"v_(fmamk|fmaak|madmk|madak)_f16 .*0x[89a-f][0-9a-f]\b.*", "a literal that looks like the code of a constant is taken for it"),
 )  # fmt: skip
-# (target, wave size): forms, instructions of each
+# (target, wave size) to the number of forms, and of instructions of each form.
 COUNTS = {
     ("gfx1100", 32): (2558, 3),
     ("gfx1100", 64): (2558, 1),
@@ -46,8 +48,8 @@ COUNTS = {
 
 
 def how_shown(tool, rows):
-    """Return for each (word, text, LLVM's bytes or refusal, LLVM's text or None) in which way LLVM shows a difference
-    to be its own, or None.
+    """Return for each (word, text, LLVM's bytes or refusal, LLVM's text or None) how LLVM shows that the difference is
+    its own; None if it does not.
     """
     again = iter(tool.assemble([said for *_, said in rows if said is not None]))
     found = []
@@ -65,7 +67,7 @@ def how_shown(tool, rows):
 
 
 def unexplained(tool, rows):
-    """Return the rows that no line of `DIFFERENCES` explains in the way that LLVM shows."""
+    """Return the rows that no line of `DIFFERENCES` explains in the way LLVM shows them."""
     wrong = []
     for (word, text, code, said), how in zip(rows, how_shown(tool, rows), strict=True):
         if not any(how == kind and re.fullmatch(ours, text) for kind, ours, _ in DIFFERENCES):
@@ -104,7 +106,7 @@ def test_random_instructions_pass_through_llvm_both_ways(target, wave, llvm, mak
             rows += made
             never += [] if made else [form.mnemonic]
     assert seen == forms
-    # those want null, one in six of what is tried
+    # These need null as an operand, which one try in six has.
     assert [name for name in never if not name.startswith("s_waitcnt_")] == []
     assert changed == []
     texts = [machine.text(machine.decode(word)) for word in rows]

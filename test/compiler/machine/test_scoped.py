@@ -1,4 +1,4 @@
-"""A builder's table: rows are known to the end of the region in which they were put."""
+"""A builder's table keeps its rows until the end of the region in which they were added."""
 
 from ringup.compiler.machine.scoped import Scoped
 

@@ -1,4 +1,4 @@
-"""Machine IR as text and back, and what the checker finds."""
+"""Machine IR to text and back, and the problems that the checker finds."""
 
 import pytest
 import random_machine
@@ -136,7 +136,8 @@ def test_loops_that_do_not_fit():
     loop.results[0].uniform = True
     assert any("claims to be uniform" in one for one in problems(b.function))
     loop.results[0].uniform = False
-    b.add(inside, 5)  # out of reach
+    # The value is out of reach here.
+    b.add(inside, 5)
     assert any("is not defined before, in scope" in one for one in problems(b.function))
     loop.following.clear()
     assert any("0 following" in one for one in problems(b.function))

@@ -1,4 +1,4 @@
-"""Fixtures of tests with whole models: a virtual card that evaluates tensors, and references by their names."""
+"""Fixtures of tests with whole models: a virtual card that evaluates tensors, and the references by their names."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def card():
-    """A virtual card that punishes what metal would, and more: strict mode."""
+    """A virtual card in strict mode, which stops at everything that metal would punish, and at more."""
     with ringup.open("virtual:navi31") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def evaluator(card):
-    """Its evaluator of tensors; kept for a module, so that kernels are compiled once."""
+    """The card's evaluator of tensors. It lives for a module, so kernels are compiled once."""
     return Device(card)
 
 
@@ -36,7 +36,7 @@ def on_evaluator(evaluator):
 
 @pytest.fixture(autouse=True)
 def on_card(evaluator, card):
-    """Let tensors be computed on the card, and see that it saw no mistake."""
+    """Compute tensors on the card, and check that the card recorded no mistake."""
     with device(evaluator):
         yield evaluator
     assert card.device.violations == []
@@ -44,13 +44,13 @@ def on_card(evaluator, card):
 
 @pytest.fixture(scope="session")
 def model_files():
-    """The published model's files; their absence fails, it never skips."""
+    """The published model's files. If they are missing, the test fails; it never skips."""
     return sentence_files.open_files()
 
 
 @pytest.fixture(scope="session")
 def minilm(model_files):
-    """The judge of sentences."""
+    """The NumPy reference of the sentence model."""
     return MiniLm(model_files)
 
 

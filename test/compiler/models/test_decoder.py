@@ -1,5 +1,5 @@
-"""A small decoder learns on the card as its reference does in NumPy, and goes on with a text from a cache as it does
-without one.
+"""A small decoder trains on the card as its NumPy reference does. It continues a text from a cache as it does without
+one.
 """
 
 from pathlib import Path
@@ -16,9 +16,10 @@ TEXT = np.frombuffer((Path(__file__).parents[3] / "README.md").read_bytes(), np.
 BATCH, POSITIONS, STEPS, RATE = 4, 16, 24, 5e-3
 ROOM, AT_ONCE = 24, 8
 # Both compute the same sums in f32 and f64, the second in another order. Adam turns the smallest gradients, which are
-# rounding in part, into whole steps, so the weights drift: seen 3e-7 at first, 3e-6 within 24 steps
+# partly rounding, into whole steps, so the weights drift. Measured: 3e-7 at first, 3e-6 within 24 steps.
 FIRST, TOLERANCE = 2e-6, 5e-5
-LOGITS = 1e-5  # of some units; seen 2e-7 before any training
+# Logits are a few units large. Measured: 2e-7 before the training.
+LOGITS = 1e-5
 SEED = 7
 
 
@@ -34,8 +35,8 @@ def wide(weights):
 
 
 def trained(decoder, evaluator):
-    """Return a model after its training: (model, losses on the card, the reference's, graphs there were after each
-    step).
+    """Return a model after its training: (model, losses on the card, the reference's losses, number of graphs after
+    each step).
     """
     weights = decoder.initial(SEED)
     reference = decoder.AdamW(wide(weights), RATE)
@@ -70,20 +71,20 @@ def test_the_reference_has_the_gradients_of_its_loss(decoder):
 
 
 def check_losses(found, wanted):
-    """They agree step by step, and fall."""
+    """Check that the losses agree step by step, and fall."""
     assert found[0] == pytest.approx(wanted[0], abs=FIRST)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
     assert np.mean(found[-4:]) < found[0] - 1.5
 
 
 def check_graphs(graphs):
-    """A step with other data is a kept graph."""
-    # the first step makes the optimiser's memory, too
+    """Check that a step with other data reuses a kept graph."""
+    # The first step also makes the optimiser's memory.
     assert graphs[2:] == [graphs[1]] * (STEPS - 2)
 
 
 def told(model):
-    """Return what a model makes of a text, from its cache: (text, logits after each letter that it added)."""
+    """Return a model's continuation of a text from its cache: (text, logits after each letter that it added)."""
     text, logits = list(b"a card "), []
     with no_grad():
         at, given = 0, text
@@ -97,7 +98,7 @@ def told(model):
 
 
 def check_cache(model, text, logits):
-    """A text goes on from the cache as without one."""
+    """Check that the model continues a text from the cache as it does without one."""
     with no_grad():
         at_once = model.logits(Tensor(np.array([text], np.int32))).numpy()[0]
     first = ROOM - len(logits)
@@ -106,14 +107,14 @@ def check_cache(model, text, logits):
 
 
 def check_reference(model, text, logits, decoder):
-    """It goes on as the reference has it."""
+    """Check that the model continues a text as the reference does."""
     weights = wide({name: one.numpy() for name, one in model.weights.items()})
     wanted = decoder.forward(weights, np.array([text]))[0][0]
     np.testing.assert_allclose(logits, wanted[ROOM - len(logits) - 1 : -1], rtol=0, atol=LOGITS)
 
 
 def check_one_graph(model, on_card):
-    """One graph reads and goes on."""
+    """Check that one graph both reads the text and continues it."""
     before = len(on_card.graphs)
     with no_grad():
         model.following(Tensor(np.zeros((1, AT_ONCE), np.int32))).realize(sizes={"at": 3, "count": 2}).numpy()
@@ -121,7 +122,9 @@ def check_one_graph(model, on_card):
 
 
 def test_it_learns_and_goes_on_as_its_reference_does(decoder, evaluator, on_evaluator, on_card):
-    """One test, so that one process trains: translating the kernels for the virtual card is most of the time."""
+    """One test, so that only one process trains: most of the time goes into translating kernels for the virtual
+    card.
+    """
     model, found, wanted, graphs = trained(decoder, evaluator)
     check_losses(found, wanted)
     check_graphs(graphs)
@@ -132,7 +135,7 @@ def test_it_learns_and_goes_on_as_its_reference_does(decoder, evaluator, on_eval
 
 
 def test_a_step_attends_to_its_cache_in_one_kernel_a_layer(decoder):
-    """Lengths of the cache and of the text are known only when it runs, and the cache is written by the same graph."""
+    """The lengths of the cache and of the text are known only at run time, and the same graph writes the cache."""
     with no_grad():
         model = decoder_model.Decoder(decoder.initial(SEED), ROOM, AT_ONCE)
         made = model.following(Tensor(np.zeros((1, AT_ONCE), np.int32)))
@@ -140,4 +143,5 @@ def test_a_step_attends_to_its_cache_in_one_kernel_a_layer(decoder):
     attention = [one for one in kernels if one.step.lowered.choice.startswith("few queries")]
     assert sum(len(one.launches) for one in attention) == decoder_model.LAYERS
     powers = [one for one in kernels if any("exp2" in line.does for line in one.nodes) and one not in attention]
-    assert not any("max over" in line.does for one in powers for line in one.nodes)  # no softmax by itself
+    # No softmax has a kernel by itself.
+    assert not any("max over" in line.does for one in powers for line in one.nodes)

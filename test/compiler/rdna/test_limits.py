@@ -1,4 +1,4 @@
-"""How many waves fit on a SIMD, by clang's own report of kernels that use that many registers."""
+"""How many waves fit on a SIMD, compared with clang's report for kernels that use as many registers."""
 
 import re
 import subprocess

@@ -1,5 +1,5 @@
-"""A launch by the model: turns of blocks, rounds of groups, bytes against arithmetic, on kernels whose figures can be
-counted by hand.
+"""The model of a launch: executions of blocks, rounds of groups, bytes against arithmetic. The kernels are small enough
+to count by hand.
 """
 
 import numpy as np
@@ -26,7 +26,8 @@ def test_a_copy_is_bound_by_memory_and_its_bytes_are_its_arrays():
     step = step_of(zeros(4096, 4096) + 1)
     cost = modelled(step)
     assert cost.bytes_moved == 2 * 4096 * 4096 * 4
-    assert cost.flops == 4096 * 4096  # an addition each
+    # One addition each.
+    assert cost.flops == 4096 * 4096
     assert cost.bound == "memory"
     assert cost.cycles == cost.memory_cycles == pytest.approx(cost.bytes_moved / 960e9 * 2500e6, abs=1)
     assert cost.microseconds == pytest.approx(139.8, rel=0.01)
@@ -71,8 +72,8 @@ def test_a_loop_whose_length_is_not_known_counts_as_a_round_number_of_turns():
 
 @pytest.mark.parametrize(("target", "units", "resident"), [("gfx1100", 96, 3), ("gfx1151", 40, 7), ("gfx1201", 64, 4)])
 def test_targets_have_their_own_figures(target, units, resident):
-    """256 groups of two waves, 7 of which fit on each SIMD: all at once, 3 on most of 96 units, 7 on most of 40, 4 on
-    each of 64.
+    """256 groups of two waves, 7 of which fit on each SIMD. All run at once: 3 on most of 96 units, 7 on most of 40, 4
+    on each of 64.
     """
     step = step_of(zeros(1024, 1024) @ zeros(1024, 1024), FmaTile(64, 64, 8, 8, 8, 1.0), target)
     cost = modelled(step)

@@ -1,4 +1,4 @@
-"""Operations of constants that no instruction holds as they are: two literals would be needed, or none."""
+"""Operations on constants that no instruction can hold directly: they would need two literals, or allow none."""
 
 import numpy as np
 import pytest

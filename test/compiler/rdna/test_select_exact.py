@@ -1,5 +1,5 @@
-"""What is promised to be exact, on many operands: roots, quotients, conversions; and the numbers that divisions by
-constants multiply with.
+"""Operations that promise exact results, on many operands: roots, quotients, conversions, and the multipliers of
+divisions by constants.
 """
 
 import random
@@ -20,14 +20,15 @@ def kernel(type_, result, make):
     at = b.add(b.mul(b.op("group_id", I32, imm=0), GROUP), b.op("thread_id", I32))
     x, y = (b.load(type_, b.param(i), b.mul(at, type_.size_bytes)) for i in range(2))
     value = make(b, x, y)
-    if result.is_float:  # every NaN the same
+    # Every NaN counts as the same.
+    if result.is_float:
         value = b.op("select", result, b.op("feq", I1, value, value), value, b.const(12345.0, result))
     b.store(b.param(2), b.mul(at, result.size_bytes), value)
     return b.function
 
 
 def operands(type_, count=COUNT):
-    """Return raw operands: any bits, close pairs, and products whose quotient or root lies near a tie."""
+    """Return raw operands: random bits, close pairs, and products whose quotient or root lies near a tie."""
     rng = np.random.default_rng(type_.bits)
     raw = RAW[type_]
     x, y = (rng.integers(0, 1 << type_.bits, count, raw, endpoint=False) for _ in range(2))
@@ -75,7 +76,7 @@ def test_whole_quotients(same, type_, op):
 def test_long_integers_round_once_to_floats(same, signed):
     rng = np.random.default_rng(6)
     x = rng.integers(0, 1 << 64, 4096, np.uint64, endpoint=False) >> rng.integers(0, 64, 4096, np.uint64)
-    # ties of f32 and their neighbours
+    # Ties of f32 and their neighbours.
     top = np.uint64(1) << rng.integers(25, 64, 2048, np.uint64)
     x[:2048] = (
         top
@@ -91,7 +92,8 @@ def test_doubles_round_once_to_halves(same):
     rng = np.random.default_rng(8)
     x = rng.integers(0, 1 << 16, 4096, np.uint16).view(np.float16).astype(np.float64)
     with np.errstate(all="ignore"):
-        x = (x + np.nextafter(x.astype(np.float16), np.float16(np.inf)).astype(np.float64)) / 2  # ties
+        # Ties.
+        x = (x + np.nextafter(x.astype(np.float16), np.float16(np.inf)).astype(np.float64)) / 2
         x *= 1 + rng.integers(-2, 3, 4096) * 2.0**-45
     function = kernel(F64, F16, lambda b, x, y: b.op("fconvert", F16, x))
     same(function, [x, x, np.zeros(4096, np.uint16)], (16, 1, 1), on=("translator",))
@@ -113,7 +115,7 @@ def test_reciprocals_are_exact_up_to_their_bound():
 
 
 def test_division_by_every_kind_of_constant(same):
-    """Divisors of all kinds in one kernel, dividends of all sizes, signed and not."""
+    """One kernel has divisors of all kinds, dividends of all sizes, signed and unsigned."""
     r = random.Random(9)
     divisors = [
         1,

@@ -40,7 +40,7 @@ def test_exchanges_across_rows_share_a_constant_that_is_made_once(same):
 @pytest.mark.parametrize("wave_size", [32, 64])
 @pytest.mark.parametrize("kind", [I16, F32, I64, I32.of(2)])
 def test_every_distance_down_a_row_of_lanes(same, wave_size, kind):
-    """Also of what is the same in all lanes: the first lanes of a row read 0 all the same."""
+    """A value that is the same in all lanes is tested too: the first lanes of a row read 0 nevertheless."""
     b = Builder("test", [IN, OUT], 64, wave_size=wave_size)
     thread = b.op("thread_id", I32)
     at, size = b.mul(thread, kind.size_bytes), 64 * kind.size_bytes
@@ -113,7 +113,7 @@ def test_packed_and_dot_products(same):
         b.vector([b.extract(halves[0], 1), b.extract(halves[1], 0)]),
     ]
     square = b.op("packed", F16.of(2), halves[0], halves[0], imm="fmul")
-    # of one sign: others are a unit off on cards
+    # The operands have one sign, because cards differ by a unit for others.
     made += [b.op("dot2", F32, square, half, b.const(1.0, F32))]
     made += [b.op(op, I32, words[0], words[1], words[2]) for op in ("dot4_s", "dot4_u")]
     made += [b.op("fconvert", F32, b.extract(halves[2], 1)), b.op("fma", F32, b.op("fconvert", F32, b.extract(halves[1], 1)),
@@ -129,7 +129,7 @@ def test_packed_and_dot_products(same):
 @pytest.mark.parametrize("kind", ["f16", "bf16", "i8", "u8"])
 @pytest.mark.parametrize("looped", [False, True])
 def test_matrices_multiply_as_their_layout_says(same, kind, looped):
-    """Small whole numbers: every order of summing gives the same."""
+    """The numbers are small and whole, so every order of summing gives the same."""
     layout = matrix_layout("gfx1100")
     narrow = {"f16": F16, "bf16": F16, "i8": I8, "u8": I8}[kind]
     narrow = narrow.of(16) if kind != "bf16" else I16.of(16)

@@ -1,4 +1,4 @@
-"""Memory: widths, offsets, masks at the ends of buffers, LDS, atomics, the barrier."""
+"""Memory: widths, offsets, masks at the ends of buffers, LDS, atomics and the barrier."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_every_width_is_copied(same, form):
         if form.startswith("local"):
             made = b.load(type_, source, at, constant=first)
             masks = [mask] if mask else []
-            # elements of different threads share bytes from type to type
+            # Elements of different threads share bytes where the types differ.
             b.barrier()
             b.op("lds_store", VOID, at, made, *masks, imm=0)
             made = b.op("lds_load", type_, at, *masks, imm=0)
@@ -76,7 +76,7 @@ def test_a_negative_offset_of_64_bits(same):
 @pytest.mark.parametrize("size_known", [True, False])
 @pytest.mark.parametrize("wave_size", [32, 64])
 def test_masked_accesses_touch_nothing_outside(same, size_known, wave_size):
-    """Both buffers end where the mask does: an access beyond would fault."""
+    """Both buffers end where the mask ends, so an access beyond it would fault."""
     count = 75
     sizes = count * 4 if size_known else 0
     b = Builder("test", [Param("in", I64, True, False, sizes), OUT._replace(size_bytes=sizes)], 64, wave_size=wave_size)
@@ -127,7 +127,7 @@ def test_scalar_loads_only_of_what_is_never_written():
     )
     names = mnemonics(b.function)
     assert names.count("global_load_b32") == 1
-    # two runs of arguments, one value
+    # Two runs of arguments share one value.
     assert sum(one.startswith("s_load") for one in names) == 3
 
 
@@ -165,7 +165,7 @@ ATOMICS = [
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_atomics(same, masked):
-    """Each of its own counter, whose old value comes back; then all of one counter."""
+    """First each thread has its own counter, whose old value it returns; then all threads share one counter."""
     b = Builder("test", [Param("cells", I64, True, True), OUT], 64)
     thread = b.op("thread_id", I32)
     mask = [b.op("lt_u", I1, thread, b.const(40))] if masked else []

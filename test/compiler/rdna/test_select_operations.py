@@ -1,5 +1,6 @@
-"""Every operation of every type, varying and uniform,
-on edge values: selected code on the virtual cores beside the evaluator of machine IR."""
+"""Every operation of every type, varying and uniform, on edge values. Selected code on the virtual cores gives the same
+as the evaluator of machine IR.
+"""
 
 from itertools import product
 
@@ -37,7 +38,7 @@ FLOATS = {
          3.4028235677973366e38, float("inf"), float("-inf"), float("nan")],
 }  # fmt: skip
 
-# operation: type of the result, None as the operands
+# Operation to the type of its result; None if that is the type of the operands.
 INTEGERS = {
     16: ["add", "sub", "mul", "and", "or", "xor", "not", "min_s", "max_s", "min_u", "max_u", "shl", "shr_u", "shr_s", "eq", "ne",
          "lt_s", "le_s", "lt_u", "le_u"],
@@ -66,7 +67,7 @@ COMPARES = ("eq", "ne", "lt_s", "le_s", "lt_u", "le_u", "feq", "fne", "flt", "fl
 
 
 def operation(b, op, x, y, z):
-    """Make one operation; conditions become numbers, shift amounts lie within the width."""
+    """Build one operation. Conditions become numbers, and shift amounts are below the width."""
     type_ = x.type
     if op in COMPARES:
         return b.op("zext", I32, b.op(op, I1, x, y))
@@ -108,8 +109,8 @@ ARITY = dict.fromkeys(
 
 
 def program(makers, types, count, *, uniform, wave_size=32):
-    """A kernel that makes one value of each maker from elements of its inputs and stores it. Uniform: each wave takes
-    its own element.
+    """Return a kernel that makes one value of each maker from elements of its inputs and stores it. If uniform, each
+    wave takes its own element.
     """
     params = [Param(f"in{i}", I64, True) for i in range(len(types))] + [Param("out", I64, True, True)]
     group = wave_size if uniform else 64
@@ -129,7 +130,7 @@ def program(makers, types, count, *, uniform, wave_size=32):
 
 
 def differing(expected, got, type_, ulps=0):
-    """Return where two arrays of a type differ: NaN is NaN; either zero is."""
+    """Return where two arrays of a type differ. Two NaNs are equal, and so are both zeros."""
     dtype = DTYPES[type_.element]
     x, y = (
         np.ascontiguousarray(one.reshape(-1, 8)[:, : np.dtype(dtype).itemsize]).view(dtype)[:, 0]
@@ -165,7 +166,7 @@ def check(beside, names, makers, types, inputs, *, uniform, engines=("interprete
 
 
 def operands(type_, values, uniform):
-    """Return three arrays: all pairs, and a third of each."""
+    """Return three arrays: two give all pairs, and the third has one element for each pair."""
     dtype = DTYPES[type_.element]
     pairs = list(product(values, values))
     rng = np.random.default_rng(7)
@@ -187,7 +188,8 @@ def test_integers(beside, bits, uniform):
     type_ = {16: I16, 32: I32, 64: I64}[bits]
     inputs = operands(type_, WHOLE[bits], uniform)
     names = INTEGERS[bits]
-    by_zero = inputs[1] == 0  # any value
+    # Any value is right here.
+    by_zero = inputs[1] == 0
     skip = [by_zero if op[:3] in ("div", "rem") else None for op in names]
     check(beside, names, makers_of(names), [type_] * 3, inputs, uniform=uniform, skip=skip)
 

@@ -1,4 +1,4 @@
-"""Several operations in one instruction: the instruction is there, what it replaces is not, and the result is the
+"""Several operations in one instruction: that instruction replaces the others, and the result equals the
 evaluator's.
 """
 
@@ -93,7 +93,7 @@ def test_what_lies_together_is_not_copied(same):
     b.store(b.param(1), at, b.vector(parts[1:3]), constant=24)
     same(b.function, [np.arange(256, dtype=np.float32), np.zeros(256, np.float32)])
     lines = [one.mnemonic for block in select(b.function, "gfx1100").blocks for one in block.instrs]
-    # the thread's number, and two parts that lie across
+    # The thread's number, and two parts that lie crosswise.
     assert lines.count("v_mov_b32") == 3
 
 

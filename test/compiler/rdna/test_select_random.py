@@ -1,4 +1,4 @@
-"""Random functions: what selected code leaves in memory is what the evaluator says, on both virtual cores."""
+"""Random functions: selected code leaves in memory what the evaluator computes, on both engines."""
 
 import re
 
@@ -29,7 +29,7 @@ def test_random_functions_on_the_fast_core(same, seed):
 
 @pytest.mark.seeds(20, first=3000)
 def test_random_functions_through_every_pass(seed):
-    """Behind selection: scheduling, allocation, waits, dual issue, encoding."""
+    """The passes after selection: scheduling, allocation, waits, dual issue, encoding."""
     evaluator, runner = evaluate_machine, run_selected
     function, arguments, groups = random_machine.random_function(seed)
     binary = finish(select(function, "gfx1100"))
@@ -43,7 +43,7 @@ def test_random_functions_through_every_pass(seed):
 
 @pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
 def test_other_processors_have_every_instruction_that_is_chosen(llvm, target):
-    """No virtual core runs these: LLVM's assembler takes every line, in the forms of that processor."""
+    """No virtual core runs these. LLVM's assembler must accept every line, in the forms of that processor."""
     runner, make = run_selected, random_machine.random_function
     for wave_size in (32, 64):
         texts = []
@@ -57,6 +57,6 @@ def test_other_processors_have_every_instruction_that_is_chosen(llvm, target):
 
 
 def _renamed(text, seed):
-    """Give the blocks of one kernel labels of their own."""
+    """Rename the blocks of one kernel, so that labels are unique."""
 
     return re.sub(r"\bb(\d+)\b(?!:\[)", rf"k{seed}_\1", text)

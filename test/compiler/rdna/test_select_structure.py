@@ -1,4 +1,4 @@
-"""Loops and conditions: selected code on both virtual cores beside the evaluator."""
+"""Loops and conditions: selected code on both engines gives the same as the evaluator."""
 
 import numpy as np
 import pytest

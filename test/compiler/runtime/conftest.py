@@ -9,20 +9,20 @@ from ringup.compiler.tensor import device
 
 @pytest.fixture(scope="module")
 def card():
-    """A card for the tests that leave it whole."""
+    """A card for tests that do not break it."""
     with ringup.open("virtual:navi31") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def evaluator(card):
-    """Its evaluator, kept for a module so that little is compiled twice."""
+    """The card's evaluator. It lives for a module, so little is compiled twice."""
     return Device(card)
 
 
 @pytest.fixture
 def on_card(evaluator, card):
-    """Let tensors be computed on the card, and see that it saw no mistake."""
+    """Compute tensors on the card, and check that the card recorded no mistake."""
     with device(evaluator):
         yield evaluator
     assert card.device.violations == []

@@ -1,4 +1,4 @@
-"""Graphs on a card: compiled once, run again from a kept stream with other data, in memory that comes back."""
+"""Graphs on a card: compiled once and run again with other data from a kept stream. Their memory is returned."""
 
 import gc
 import weakref
@@ -58,7 +58,7 @@ def test_a_graph_run_again_is_neither_compiled_nor_are_weights_sent_again(on_car
     assert len(on_card.graphs) == graphs
     assert weights.node.arg.data.gpu_va == place
     sizes = sorted(int(span.name.split()[1]) for span in profile.spans())
-    # of copies: the input there, the result back; a kept stream has no spans of its own
+    # The spans are copies: the input to the card, the result back. A kept stream has no spans of its own.
     assert sizes == [
         found.nbytes,
         Y.nbytes,
@@ -86,8 +86,10 @@ def test_the_graphs_used_last_are_kept(on_card, monkeypatch):
     assert [graph.outputs[0].shape for graph in on_card.graphs] == [(40,)] * 3
     kept = on_card.graphs
     close(run(2), X[:2].sum(0))
-    assert on_card.graphs == [kept[0], kept[2], kept[1]]  # 4, 5, 2: it was there still
-    close(run(3), X[:3].sum(0))  # compiled again
+    # The order is 4, 5, 2: graph 2 was still there.
+    assert on_card.graphs == [kept[0], kept[2], kept[1]]
+    # This graph is compiled again.
+    close(run(3), X[:3].sum(0))
     assert len(on_card.graphs) == 3
 
 
@@ -104,18 +106,20 @@ def test_kernels_go_with_the_last_graph_that_needs_them(card, monkeypatch):
     sums = [X[:count] for count in (2, 3, 4)]
     run(Tensor(sums[0]).sum(0), sums[0].sum(0))
     run(Tensor(sums[0]).sum(0) * 2, sums[0].sum(0) * 2)
-    # the first graph's kernel goes
+    # The first graph and its kernel are dropped.
     run((Tensor(X) + 1).contiguous() * 2, (X + 1) * 2)
-    # one of its kernels is there already
+    # One of its kernels is loaded already.
     run((Tensor(X) + 1).contiguous().sum(0), (X + 1).sum(0))
-    # the graph goes that loaded the shared kernel; its program stays for the other
+    # The graph that loaded the shared kernel is dropped. The program stays for the other graph.
     run(Tensor(sums[1]).sum(0), sums[1].sum(0))
     assert loaded == [1, 2, 3, 3, 4]
-    run((Tensor(Y) + 1).contiguous().sum(0), (Y + 1).sum(0))  # it still runs
+    # The shared kernel still runs.
+    run((Tensor(Y) + 1).contiguous().sum(0), (Y + 1).sum(0))
     programs = {id(one.program) for one in evaluator._programs._held.values()}
     for count in range(4, 20):
         run(Tensor(X[:count]).sum(0), X[:count].sum(0))
-    assert loaded[-1] == 2  # two graphs of a kernel each
+    # Two graphs of one kernel each.
+    assert loaded[-1] == 2
     assert not programs & {id(one.program) for one in evaluator._programs._held.values()}
     assert card.device.violations == []
 
@@ -152,7 +156,7 @@ def test_nothing_that_is_compiled_keeps_a_tensors_memory(on_card):
     gc.collect()
     assert kept() is None
     on_card.pool.trim()
-    # intermediates of the largest graph, which are kept once
+    # The intermediates of the largest graph, which are held once.
     assert on_card.pool.held_bytes <= used + (64 << 10)
 
 
@@ -236,10 +240,10 @@ def test_no_memory_left_is_one_error_and_the_card_goes_on(own_card):
         with pytest.raises(OutOfMemory, match=r"1 GiB asked for tensor") as caught:
             Tensor.ones(1 << 28).contiguous().realize()
         assert caught.value.__context__ is None
-        # idle memory went back before it gave up
+        # The pool freed its idle memory before it gave up.
         assert evaluator.pool.idle_bytes == 0
         assert (Tensor([1.0, 2.0]) + 1).tolist() == [2, 3]
-        # 300 MiB, which did not fit beside what lay idle
+        # 300 MiB did not fit beside the idle memory.
         large = Tensor.ones(75 << 20).contiguous().realize()
         assert large[-1].item() == 1
 
@@ -250,7 +254,7 @@ def test_a_card_that_is_lost_in_a_run_is_told_and_is_no_hang(own_card):
         x = Tensor(X)
         for _ in range(3):
             x = (x @ Tensor(WEIGHTS) @ Tensor(WEIGHTS).T).tanh()
-        # compiled and translated before
+        # Compile and translate the kernels before the loss.
         x.realize()
         again = Tensor(Y)
         for _ in range(3):
@@ -309,7 +313,8 @@ def test_a_closed_card_is_named(own_card):
                 asked.numpy()
         with pytest.raises(ValueError, match="computing tensors on virtual:navi31: it was closed"):
             there.assign(host).realize()
-        np.testing.assert_array_equal(host.numpy(), Y)  # it never went there
+        # The tensor never went to that card.
+        np.testing.assert_array_equal(host.numpy(), Y)
         assert "of virtual:navi31, closed" in repr(place)
         evaluator.pool.trim()
         assert evaluator.pool.idle_bytes == 0
@@ -339,7 +344,9 @@ def test_a_name_that_is_no_size_and_a_value_that_is_no_number_are_refused(on_car
 
 
 def test_tensors_that_lie_on_another_card_are_brought_to_the_one_that_computes(card, own_card):
-    """In graphs that are kept, with others of the card's own, assigned to, and back again; a closed card is named."""
+    """The tensors take part in kept graphs beside the card's own, are assigned to, and go back. A closed card is named
+    in the error.
+    """
     here, there = Device(card), Device(own_card())
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -1,4 +1,6 @@
-"""The front door: tensors with one import, on a card by name, on an open card, or made by the card itself."""
+"""The entry to the tensor language: tensors by one import, on a card by name, on an open card, or made by the card
+itself.
+"""
 
 import gc
 import subprocess
@@ -15,7 +17,7 @@ from ringup.errors import CompileError, NotSupported
 
 @pytest.fixture(autouse=True)
 def nothing_chosen():
-    """Let no card be chosen, as in a program that just started."""
+    """Choose no card, as in a program that has just started."""
     token = realize._current.set(realize._UNSET)
     yield
     realize._current.reset(token)
@@ -142,7 +144,7 @@ def test_every_public_name_is_there():
 
 
 def test_a_card_without_tensors_loads_no_compiler():
-    """Nor NumPy: the core of a real card is small."""
+    """NumPy is not loaded either: the core of a real card is small."""
     code = (
         "import sys, ringup, ringup.drivers.amd.card, ringup.drivers.usb4.transport, ringup.drivers.transport.linux.pci;"
         "print(sorted({one.split('.')[0] for one in sys.modules} & {'numpy', 'llvmlite', 'rich', 'shtab'}),"

@@ -1,4 +1,4 @@
-"""Cutting graphs into kernels: what is fused, what is put into memory, in which order it runs and where it lies."""
+"""Cutting graphs into kernels: what is fused, what goes to memory, in which order kernels run and where results lie."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def block(x, dim, heads):
 
 
 def shortcut(x, kernel, around):
-    """A convolution of stride 2 and the way around it."""
+    """A strided convolution and the shortcut around it."""
     return (x.conv2d(kernel, stride=2, padding=1) + x.conv2d(around, stride=2) * 0.5).relu()
 
 
@@ -70,20 +70,20 @@ def shortcut(x, kernel, around):
         ),
         (lambda: block(tensor(1, 32, 64), 64, 4), 9),
         (lambda: tensor(100, 1000)[Tensor(np.zeros(7, np.int32))].sum(1), 1),
-        # a norm in front of a product with a vector is computed again by every row of it; for many products at once it
-        # is not
+        # A product with one vector computes the norm in front of it again in every row. A product of many rows does
+        # not.
         (lambda: tensor(1, 256).layer_norm() @ tensor(256, 1000), 1),
         (lambda: tensor(64, 256).layer_norm() @ tensor(256, 1000), 2),
-        # a fold that is longer than the product's own is too much to do again
+        # A fold that is longer than the product's own is too much to repeat.
         (lambda: (tensor(1, 64) * tensor(6000).max()) @ tensor(64, 1000), 2),
-        # two products of the same rows and columns are one kernel, three are not
+        # Two products of the same rows and columns are one kernel, three are not.
         (lambda: (tensor(40, 64) @ tensor(64, 48)).silu() * (tensor(40, 24) @ tensor(24, 48)), 1),
         (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(48, 24) @ tensor(24, 40)).permute(1, 0), 1),
         (lambda: sum((tensor(40, 64) @ tensor(64, 48) for _ in range(2)), tensor(40, 64) @ tensor(64, 48)), 2),
         (lambda: tensor(40, 64) @ tensor(64, 48) + (tensor(8, 24) @ tensor(24, 48)).repeat(5, 1), 2),
         (lambda: shortcut(tensor(1, 16, 12, 12), tensor(24, 16, 3, 3), tensor(24, 16, 1, 1)), 1),
-        # all columns of a product are folded in its kernel where they are few, not beside other kinds of columns, nor
-        # behind an attention
+        # A product's kernel folds all of its columns if they are few. It does not fold them beside other kinds of
+        # columns, or behind an attention.
         (lambda: (tensor(40, 64) @ tensor(64, 49) + tensor(49)).relu().sum(1), 1),
         (lambda: (tensor(40, 64) @ tensor(64, 65) + tensor(65)).relu().sum(1), 2),
         (lambda: (tensor(40, 64) @ tensor(64, 49)).sum(), 2),
@@ -91,11 +91,12 @@ def shortcut(x, kernel, around):
         (lambda: tensor(4, 16, 7, 7).conv2d(tensor(24, 16, 3, 3), padding=1).relu().mean((2, 3)), 2),
         (lambda: tensor(64, 16).scaled_dot_product_attention(tensor(64, 16), tensor(64, 16)).sum(1), 2),
         (lambda: (tensor(40, 64) @ tensor(64, 49)).softmax(-1), 2),
-        (lambda: (tensor(40, 1000) @ tensor(1000, 49)).sum(1), 2),  # too deep for so few rows
-        # what is made of several fetched elements is not made again for each product; one that is fetched is
+        # The product is too deep for so few rows.
+        (lambda: (tensor(40, 1000) @ tensor(1000, 49)).sum(1), 2),
+        # A value made of several fetched elements is not made again for each product. A single fetched element is.
         (lambda: tensor(1, 8, 20, 20).interpolate((40, 40), "linear").conv2d(tensor(8, 8, 3, 3), padding=1), 2),
         (lambda: tensor(100, 96)[Tensor(np.zeros(40, np.int32))] @ tensor(96, 64), 1),
-        # exponentials are done again if they are few
+        # Exponentials are repeated if they are few.
         (lambda: tensor(4, 1, 128).softmax(-1) @ tensor(4, 128, 64), 1),
         (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
     ],
@@ -158,7 +159,7 @@ def test_a_value_of_before_that_a_later_one_needs_too_is_refused():
     memory = nodes.buffer(dtypes.float32, (8,), "state", b"\0" * 32)
     store = nodes.node(Op.STORE, dtypes.float32, (8,), (memory, nodes.const(1.0, dtypes.float32, (8,))))
     after = nodes.node(Op.AFTER, dtypes.float32, (8,), (memory, store))
-    # one kernel would read both states
+    # One kernel would read both states.
     both = nodes.elementwise(Op.ADD, memory, after)
     with pytest.raises(CompileError, match=r"copy the value first \(contiguous\(\)\)"):
         plan([both])
@@ -183,7 +184,7 @@ def test_equal_layers_are_one_kernel_to_the_cache_and_unequal_ones_are_not():
 
 
 def test_kernels_that_read_the_same_memory_in_other_shapes_are_one_kernel_and_others_are_not():
-    """What a pool leaves has axes of one element; it is read as any other image is."""
+    """A pool's result has axes of one element. It is read as any other image is."""
 
     def mark(value):
         root = (value @ tensor(64, 32)).node
@@ -206,8 +207,8 @@ def test_the_plan_is_the_same_each_time():
 
 
 def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
-    """A SiLU between two products that are trained: its exponential and its quotient are no use to the second
-    product.
+    """A SiLU between two products that are trained: the second product has no use for its exponential and its
+    quotient.
     """
     x, first, second = tensor(64, 96), tensor(96, 128), tensor(128, 80)
     made = (x @ first).silu() @ second
@@ -216,7 +217,7 @@ def test_of_what_costs_much_only_the_last_that_is_made_of_it_lies_in_memory():
 
 
 def test_states_of_an_lstm_are_written_once_and_not_made_again_from_the_first():
-    """A state of a step: its gates' kernel, and one for the state and what is shown of it, which read no older
+    """One step's state takes a kernel for its gates, and one for the state and its output. That one reads no older
     gates.
     """
     shown, state, into, around = tensor(32, 64), tensor(32, 64), tensor(32, 256), tensor(64, 256)
@@ -248,7 +249,7 @@ def chain(step, count):
     ids=["softmax", "norm", "softmax and product", "both ways"],
 )
 def test_planning_a_chain_takes_steps_in_proportion_to_its_length(monkeypatch, step):
-    """What is counted are the steps from a value to what it needs, which every search of the cut is made of."""
+    """The test counts the steps from a value to its sources, which make up every search of the cut."""
     steps, sources = [0], cut.sources
 
     def counted(node, point):
@@ -271,7 +272,7 @@ def test_a_chain_of_softmaxes_fills_kernels_with_whole_ones():
 
 
 def heavy(x, count=6):
-    """A chain of so many sines: more for each element than one kernel does beside anything that repeats it."""
+    """A chain of so many sines. It is more work for each element than a kernel does beside anything that repeats it."""
     for _ in range(count):
         x = x.sin() + 1
     return x
@@ -304,8 +305,8 @@ def test_much_work_behind_a_reduction_is_a_kernel_of_its_own(before):
 
 
 def test_less_is_much_where_a_thread_writes_many_elements_out():
-    """Behind matrix instructions, which leave 64 results in a thread, and on the scores of an attention; not behind
-    multiply-adds.
+    """Matrix instructions leave 64 results in a thread, and the scores of an attention are many too. Multiply-adds
+    leave few.
     """
     half = tensor(64, 64).cast("float16").contiguous()
     assert [len(one.folds) for one in kernels(heavy(half @ half, 2))] == [0, 1, 0]

@@ -1,4 +1,4 @@
-"""Kernels put together: which roots become one kernel, what they may use of each other, what is not stored at all."""
+"""Joining kernels: which roots become one kernel, what they may use of each other, and what is not stored at all."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from ringup.compiler.tensor.realize import device
 
 
 class Nowhere:
-    """Gives memory of zeros for whatever is asked."""
+    """Returns memory of zeros for every request."""
 
     def evaluate(self, nodes, sizes):
         return [bytearray(int(np.prod(one.shape, dtype=int)) * one.dtype.size_bytes) for one in nodes]
@@ -47,7 +47,7 @@ BIG = (128, 128)
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        # what is read together is one kernel, if it is read at the same places
+        # Roots that read the same data are one kernel, if they read it at the same places.
         (lambda x: [x * 2, x.exp(), x + 1], [3]),
         (lambda x: [x * 2, x.flip(0) + 1], [1, 1]),
         (lambda x: [x * 2, tensor(*BIG) + 1], [1, 1]),
@@ -55,15 +55,15 @@ BIG = (128, 128)
         (lambda x: [x.sum(1), x.sum(0)], [1, 1]),
         (lambda x: [x.sum(1), x.sum(1, keepdims=True) * 2], [2]),
         (lambda x: [x.softmax(-1), x.softmax(-1) * 2], [2]),
-        # few elements need share nothing, whatever of the same shape they are
+        # Small tensors need not share anything, whatever else has their shape.
         (lambda x: [tensor(2, 4) + 1, tensor(8) + 1, tensor(8, 1) * 2], [2, 1]),
-        # a product and what is done with it, if it is not much
+        # A product and the work on its result are one kernel, if that work is little.
         (lambda x: [y := x @ tensor(*BIG), y + x], [2]),
         (lambda x: [y := x @ tensor(*BIG), (y / x).sqrt().exp() / y], [1, 1]),
         (lambda x: [x @ tensor(*BIG), x @ tensor(*BIG)], [1, 1]),
-        # what is between two roots parts them
+        # A kernel between two roots separates them.
         (lambda x: [y := x.exp(), z := y @ tensor(*BIG), (y * z).exp()], [1, 1, 1]),
-        # so does what was asked to lie in memory
+        # A request to lie in memory separates them as well.
         (lambda x: [y := (x + 1).contiguous(), y * 2], [1, 1]),
     ],
 )
@@ -83,9 +83,9 @@ def test_a_step_of_an_optimiser_is_one_kernel_a_parameter(made):
         found = planned(*parameters, *optimiser.state())
     kept = [one for one in found.kernels if one.shape != ()]
     assert [len(one.roots) for one in kept] == ([2, 2] if isinstance(optimiser, SGD) else [3, 3])
-    # what the running means sum to
+    # One kernel computes the sums of the running means.
     assert len(found.kernels) - len(kept) == (0 if isinstance(optimiser, SGD) else 1)
-    # each memory is read once, as it was before
+    # Each memory is read once, in its state before the step.
     for one in kept:
         assert len({memory_of(node) for node in one.inputs}) == len(one.inputs)
 
@@ -106,9 +106,12 @@ def test_a_gradient_that_only_its_optimiser_uses_is_not_stored():
 @pytest.mark.parametrize(
     ("reads", "expected"),
     [
-        (lambda x: x * 2, [2]),  # each thread reads its own element before it writes it
-        (lambda x: x.flip(0) * 2, [1, 1]),  # another thread's
-        (lambda x: x * x.max(0), [1, 2]),  # all of a column's, by the maximum's
+        # Each thread reads its own element before it writes it.
+        (lambda x: x * 2, [2]),
+        # A thread reads another thread's element.
+        (lambda x: x.flip(0) * 2, [1, 1]),
+        # The maximum reads all elements of a column.
+        (lambda x: x * x.max(0), [1, 2]),
     ],
 )
 def test_what_is_overwritten_is_read_at_the_very_places_or_by_another_kernel_before(reads, expected):
@@ -125,7 +128,8 @@ def test_what_is_overwritten_is_read_at_the_very_places_or_by_another_kernel_bef
     [
         (slice(None), lambda x: x * 2, [2]),
         (slice(None), lambda x: x.permute(1, 0) * 2, [1, 1]),
-        (slice(64, None), lambda x: x[64:] * 2, [1, 1]),  # of a part, the rest is older
+        # Only a part is written; the rest is older.
+        (slice(64, None), lambda x: x[64:] * 2, [1, 1]),
     ],
 )
 def test_what_was_written_is_used_at_the_very_places_or_by_another_kernel_behind(write, read, expected):

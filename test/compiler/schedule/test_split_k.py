@@ -1,4 +1,6 @@
-"""Contractions of few results and a great depth are cut along it: into which parts, and which are left whole."""
+"""Contractions of few results and a great depth are cut along the depth. Tests check the number of parts, and which
+contractions stay whole.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ def kernels(*tensors):
 
 
 def parts(made):
-    """Return how many results a graph's first kernel has for each of the last one's, 1 where it is the only one."""
+    """Return how many results a graph's first kernel has for each result of the last one; 1 if it is the only
+    kernel.
+    """
     found = kernels(made)
     return int(np.prod(found[0].shape)) // int(np.prod(made.shape)) if len(found) > 1 else 1
 
@@ -27,12 +31,16 @@ def parts(made):
     [
         (lambda: tensor(16, 65536) @ tensor(65536, 16), 128),
         (lambda: tensor(64, 8192) @ tensor(8192, 64) + tensor(64), 8),
-        (lambda: tensor(64, 6007) @ tensor(6007, 64), 12),  # no divisor: filled up with zeros
+        # There is no divisor, so the depth is padded with zeros.
+        (lambda: tensor(64, 6007) @ tensor(6007, 64), 12),
         (lambda: tensor(64, 6007, kind=np.int32) @ tensor(6007, 64, kind=np.int32), 12),
         (lambda: tensor(3, 16, 8192) @ tensor(3, 8192, 16), 32),
-        (lambda: tensor(16, 4000) @ tensor(4000, 16), 1),  # too little is saved
-        (lambda: tensor(512, 8192) @ tensor(8192, 512), 1),  # tiles enough
-        (lambda: tensor(4, 8192) @ tensor(8192, 64), 1),  # no tile: groups share rows instead
+        # The cut would save too little.
+        (lambda: tensor(16, 4000) @ tensor(4000, 16), 1),
+        # There are enough tiles.
+        (lambda: tensor(512, 8192) @ tensor(8192, 512), 1),
+        # There is no tile: groups share rows instead.
+        (lambda: tensor(4, 8192) @ tensor(8192, 64), 1),
         (lambda: tensor(8, 64).scaled_dot_product_attention(tensor(8192, 64), tensor(8192, 32)), 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""Fixtures of the tensor language's tests: everything here is computed by the NumPy judge."""
+"""Fixtures of the tensor language's tests: the NumPy reference computes everything here."""
 
 import numpy_graph
 import pytest
@@ -8,7 +8,7 @@ from ringup.compiler.tensor import device
 
 @pytest.fixture(autouse=True)
 def evaluator():
-    """The judge, as the evaluator of the test; `calls` has the nodes it was asked for."""
+    """The NumPy reference as the test's evaluator. `calls` lists the nodes it was asked for."""
     made = numpy_graph.NumpyEvaluator()
     with device(made):
         yield made

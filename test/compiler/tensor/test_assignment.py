@@ -1,5 +1,5 @@
-"""Assignments: who reads what, in which order, in one evaluation and over several; played on memory that is really
-written.
+"""Assignments: which kernel reads which state, in which order, in one evaluation and over several. An evaluator that
+writes in place plays them.
 """
 
 import numpy as np
@@ -43,12 +43,14 @@ class InPlace:
         roots = dict.fromkeys(nodes)
         for event in pending:
             before = event.sources[0]
-            for node in every:  # every kernel that reads the old state, now and not sooner
+            # Every kernel that reads the old state runs now and not earlier.
+            for node in every:
                 whole = node.op in (Op.CONTIGUOUS, Op.REDUCE, Op.GATHER, Op.SCATTER, Op.SCAN, Op.SORT) or (
                     node in roots and node.op is not Op.AFTER
                 )
                 if whole and node not in self.kept and self.reads(node, before) and not self.late(node, event, after):
-                    self.kept[node] = np.array(self.value(node))  # a view would change with the memory
+                    # A view would change with the memory.
+                    self.kept[node] = np.array(self.value(node))
             for store in event.sources[1:]:
                 self.store(store, before)
         return [np.array(self.value(node)).reshape(-1).view(np.uint8) for node in nodes]
@@ -66,8 +68,8 @@ class InPlace:
         return False
 
     def late(self, node, event, after):
-        """Whether the node needs this event or a later one of the same memory: then the rule says it does not read what
-        is overwritten.
+        """Whether the node needs this event or a later one of the same memory. By the rule, such a node does not read
+        what is overwritten.
         """
         return event in ordered([node])
 
@@ -100,13 +102,14 @@ class InPlace:
         target = self.memory[order_module.state_of(before)].reshape(-1)
         places = self.judge.places_of(view, self.sizes).reshape(-1)
         elements = np.broadcast_to(self.value(value), self.judge.places_of(view, self.sizes).shape)
-        for i, place in enumerate(places):  # one element after the other, read again each time: an overlap would show
+        # One element after the other, each read again, so that an overlap would show.
+        for i, place in enumerate(places):
             target[place] = elements.reshape(-1)[i] if value in self.kept else self.value(value).reshape(-1)[i]
 
 
 @pytest.fixture(params=["values", "in place"], autouse=True)
 def evaluators(request, evaluator):
-    """Both the judge, for which states are values, and memory written in place."""
+    """Both evaluators: the reference, which treats states as values, and the one that writes memory in place."""
     with device(evaluator if request.param == "values" else InPlace()):
         yield
 
@@ -127,7 +130,8 @@ def test_old_and_new_in_one_value():
     old = t.flip(0) * 2
     t += 5
     both = old + t
-    del old  # nobody asks for it by itself
+    # Nobody asks for this value by itself.
+    del old
     assert both.tolist() == [6 + 6, 7 + 4, 8 + 2]
     assert t.tolist() == [6, 7, 8]
 
@@ -149,7 +153,8 @@ def test_two_tensors_swap():
     was = a * 1
     a.assign(b)
     b.assign(was)
-    del was  # nobody asks for it by itself
+    # Nobody asks for this value by itself.
+    del was
     a.realize(b)
     assert a.tolist() == [3, 4]
     assert b.tolist() == [1, 2]
@@ -224,8 +229,8 @@ def test_a_cache_written_at_a_place_known_at_run_time():
 
 
 def test_words_said_one_by_one_are_those_said_at_once():
-    """A decoder's attention over a cache, a few positions at a time at a place known at run time, against all positions
-    at once.
+    """A decoder attends over a cache, a few positions at a time at a place known at run time. The result equals that of
+    all positions at once.
     """
     rng = np.random.default_rng(0)
     q, k, v = (rng.normal(size=(2, 8, 4)).astype(np.float32) for _ in range(3))
@@ -256,7 +261,8 @@ def test_the_memory_stays_the_same(evaluator):
         (root,) = [node for node in evaluator.calls[-1] if node.op is Op.AFTER]
         assert order_module.storage_of(root) is before
         elsewhere = t.clone()
-        elsewhere += 1  # owns nothing: becomes another value
+        # The tensor owns no memory, so it becomes another value.
+        elsewhere += 1
         assert t.tolist() == [[1, 1], [1, 1]]
         assert elsewhere.tolist() == [[2, 2], [2, 2]]
 
@@ -290,7 +296,7 @@ def test_views_are_written_through():
 
 
 def test_what_shares_memory_with_an_assigned_tensor_keeps_its_value():
-    """A clone, views of the whole, and a tensor that came to the same value in the same evaluation."""
+    """A clone, views of the whole, and a tensor that got the same value in the same evaluation keep theirs."""
     for share in (lambda x: x.clone(), lambda x: x.reshape(3), lambda x: x.permute(0), lambda x: x[:]):
         t = Tensor(np.arange(3.0))
         other = share(t)
@@ -320,7 +326,8 @@ def test_views_of_a_view_that_was_written_through_write_there_too():
 def test_a_part_written_through_a_view_leaves_the_rest_as_it_is_there_now():
     t = Tensor(np.zeros(5))
     view = t[:]
-    t += 1  # the view shows zeros still
+    # The view still shows zeros.
+    t += 1
     view[[0, 3]] = 7
     view[::2] = 8
     np.testing.assert_array_equal(t.numpy(), [8, 1, 8, 7, 8])
@@ -390,7 +397,8 @@ def test_impossible_orders_are_named():
 
 def test_a_forgotten_graph_over_overwritten_memory_is_refused():
     t = Tensor(np.array([1.0, 2.0]), name="weights")
-    node = graph.elementwise(Op.NEG, t.node)  # a graph that no live tensor holds
+    # No live tensor holds this graph.
+    node = graph.elementwise(Op.NEG, t.node)
     t += 1
     t.realize()
     with pytest.raises(CompileError, match="reads weights as it was; that memory holds later values"):

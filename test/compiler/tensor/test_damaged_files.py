@@ -1,7 +1,7 @@
-"""Weight files that are damaged are refused by name: GGUF by ringup's own look at its layout, safetensors by its
-library's and ours.
+"""Damaged weight files are refused with an error that names them. ringup itself checks GGUF's layout; the library and
+ringup check safetensors.
 
-GGUF's words are written here from ggml's docs/gguf.md: magic, version, counts, fields, tensors, padding, data.
+The tests write GGUF's words from ggml's docs/gguf.md: magic, version, counts, fields, tensors, padding, data.
 """
 
 import json
@@ -63,7 +63,7 @@ def test_a_sound_file_has_what_was_written(load):
 
 
 def test_a_file_of_the_other_byte_order_is_refused_with_what_turns_it_over(tmp_path):
-    """Its numbers were taken as they are in the file, which made others of them."""
+    """Without the check its numbers would be read in the wrong byte order."""
     library = pytest.importorskip("gguf", reason=OPTIONAL)
     writer = library.GGUFWriter(tmp_path / "x.gguf", "llama", endianess=library.GGUFEndian.BIG)
     writer.add_tensor("k", np.arange(4, dtype=np.float32))

@@ -1,4 +1,4 @@
-"""Operators and conversions do what NumPy does, over types and edge values."""
+"""Operators and conversions give NumPy's results, over types and edge values."""
 
 import operator
 
@@ -89,9 +89,8 @@ def test_floor_division_of_floats_is_numpys(kind):
     x, y = floats(kind)
     found = (Tensor(x) // Tensor(y)).numpy()
     expected = np.floor_divide(x.astype(np.float64), y.astype(np.float64)) if kind != "float64" else x // y
-    small = (
-        np.abs(expected) < {"float16": 1e3, "float32": 1e6, "float64": 1e15}[kind]
-    )  # above, the quotient itself is rounded
+    # Above these numbers, the quotient itself is rounded.
+    small = np.abs(expected) < {"float16": 1e3, "float32": 1e6, "float64": 1e15}[kind]
     special = ~np.isfinite(expected)
     np.testing.assert_array_equal(found[small | special], expected[small | special].astype(kind))
 
@@ -299,7 +298,8 @@ def test_from_scalars_lists_arrays_and_dlpack():
     assert Tensor([]).shape == (0,)
     source = np.arange(6.0).reshape(2, 3)
     t = Tensor(source)
-    source[0, 0] = 99  # the bytes were copied
+    # The tensor has copied the bytes.
+    source[0, 0] = 99
     assert t.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert Tensor.from_dlpack(source).tolist() == source.tolist()
     assert np.from_dlpack(t).tolist() == t.tolist()

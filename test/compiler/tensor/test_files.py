@@ -1,4 +1,6 @@
-"""Weights come out of files as their libraries read them; files cut short are refused by name."""
+"""Weights are read as the formats' own libraries read them. Truncated files are refused with an error that
+names them.
+"""
 
 import sys
 
@@ -45,7 +47,8 @@ def test_gguf(tmp_path):
     blocks = {}
     for kind in BLOCKS:
         raw = RNG.integers(0, 256, (3, 2 * BLOCKS[kind].size_bytes), np.uint8)
-        for block in range(2):  # scales that are no NaN
+        # Scales other than NaN.
+        for block in range(2):
             for at in {"Q4_K": (0, 2), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}.get(kind, (0,)):
                 start = block * BLOCKS[kind].size_bytes + at
                 raw[:, start : start + 2] = RNG.normal(size=(3, 1)).astype(np.float16).view(np.uint8)

@@ -1,5 +1,5 @@
-"""Functions are good to a few units in the last place over their whole range; the bounds here are what the docstrings
-say.
+"""Functions are accurate to a few units in the last place over their whole range. The bounds are those of the
+docstrings.
 """
 
 import math
@@ -18,7 +18,8 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-CASES = {  # function: (true one, least and greatest argument for f32, the same for f64, ulps)
+# Function to (the true function, least and greatest argument for f32, the same for f64, ulps).
+CASES = {
     "exp": (np.exp, (-103, 88.7), (-745, 709), 2),
     "expm1": (np.expm1, (-50, 88.7), (-50, 709), 4),
     "log": (np.log, (1e-38, 3e38), (1e-300, 1e300), 3),

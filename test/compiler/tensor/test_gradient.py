@@ -1,4 +1,4 @@
-"""Gradients are what finite differences and another framework (HIPS autograd) say, of second order too."""
+"""Gradients, of second order too, agree with finite differences and with another framework (HIPS autograd)."""
 
 import math
 
@@ -12,13 +12,15 @@ RNG = np.random.default_rng(2)
 
 
 def spread(*shape, low=-2.0, high=2.0):
-    """Values with no two equal and none near a whole number or half: away from kinks."""
+    """Return values of which no two are equal and none is near a whole number or a half, so that none is near a
+    kink.
+    """
     count = math.prod(shape)
     return RNG.permutation(np.linspace(low, high, count + 2)[1:-1] + 0.003).reshape(shape)
 
 
 def check(function, *arrays, second=True, tolerance=1e-6):
-    """Hold gradients (and those of a sum of them) against central differences."""
+    """Compare gradients, and those of a sum of them, with central differences."""
     weights = None
 
     def loss(*tensors):
@@ -290,7 +292,8 @@ def test_backward_adds_up_in_every_leaf():
     a.requires_grad_(False)
     (a * b).sum().backward()
     assert a.grad.tolist() == [5, 6]
-    same, other = Tensor.zeros(2).requires_grad_(), Tensor.zeros(2).requires_grad_()  # equal values, two parameters
+    # Two parameters of equal values.
+    same, other = Tensor.zeros(2).requires_grad_(), Tensor.zeros(2).requires_grad_()
     (same * 2 + other * 3).sum().backward()
     assert same.grad.tolist() == [2, 2]
     assert other.grad.tolist() == [3, 3]

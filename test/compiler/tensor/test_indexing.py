@@ -1,4 +1,4 @@
-"""t[...] is NumPy's x[...], and the named methods do what they say."""
+"""t[...] gives what NumPy's x[...] gives, and the named methods do what they say."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,8 @@ def test_index_tensors_wrap_once_and_read_zero_outside():
     np.testing.assert_array_equal(T[Tensor([1, 0]), :, Tensor([-1, 0])].numpy(), X[[1, 0], :, [-1, 0]])
     np.testing.assert_array_equal(T[:, Tensor([2, 0], "uint8")].numpy(), X[:, [2, 0]])
     u = Tensor([1, 2, 3])
-    u[Tensor([0, 7])] = 9  # what lies outside is dropped
+    # Elements outside are dropped.
+    u[Tensor([0, 7])] = 9
     assert u.tolist() == [9, 2, 3]
 
 
@@ -144,7 +145,8 @@ def test_scattering():
             function.at(expected, tuple(grid), values)
             np.testing.assert_array_equal(Tensor(start).scatter_reduce(axis, p, Tensor(values), name).numpy(), expected)
     found = Tensor(x).scatter(1, Tensor([[1, 1, 9, 0]]), Tensor([[5.0, 6.0, 7.0, 8.0]])).numpy()
-    np.testing.assert_array_equal(found[0], [8, 6, 0, 0])  # the last one stays, what is outside is dropped
+    # The last value stays; elements outside are dropped.
+    np.testing.assert_array_equal(found[0], [8, 6, 0, 0])
     np.testing.assert_array_equal(Tensor(x).scatter_add(0, [[0, 0, 0, 0]], 1.5).numpy()[0], [1.5] * 4)
     with pytest.raises(ValueError, match="scatter_reduce by 'no'"):
         Tensor(x).scatter_reduce(0, [[0]], 1.0, "no")

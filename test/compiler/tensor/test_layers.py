@@ -1,4 +1,4 @@
-"""Layers and losses are their formulas."""
+"""Layers and losses compute their formulas."""
 
 import math
 
@@ -67,7 +67,8 @@ def test_attention():
         a.scaled_dot_product_attention(b, c, causal=True, start=0).numpy(), attention(q, k, v, np.tri(4, 6, 0, bool))
     )
     keep = RNG.random((2, 1, 4, 6)) > 0.4
-    keep[0, 0, 1] = False  # a row that sees nothing
+    # One row sees nothing.
+    keep[0, 0, 1] = False
     found = a.scaled_dot_product_attention(b, c, Tensor(keep)).numpy()
     np.testing.assert_allclose(found, attention(q, k, v, keep))
     assert not found[0, :, 1].any()
@@ -125,9 +126,8 @@ def test_attention_without_a_mask_is_the_softmax_chain_between_two_contractions(
             Op.REDUCE,
         ]
     few = Tensor(normal(1, 1, 2, 4))
-    late = (
-        Tensor(normal(1, 1, 6, 4)).scaled_dot_product_attention(few, few, causal=True).numpy()
-    )  # the first four rows see nothing
+    # The first four rows see nothing.
+    late = Tensor(normal(1, 1, 6, 4)).scaled_dot_product_attention(few, few, causal=True).numpy()
     assert not late[0, 0, :4].any()
     assert late[0, 0, 4:].all()
 

@@ -1,5 +1,5 @@
-"""Contractions and convolutions are what NumPy (and plain loops) make of them, in the graph form that kernels look
-for.
+"""Contractions and convolutions give what NumPy and plain loops give. Their graphs have the form that kernels
+look for.
 """
 
 import itertools

@@ -1,4 +1,6 @@
-"""The methods of `Tensor` are functions of the modules by topic, documented, and right for a class made of `Tensor`."""
+"""The methods of `Tensor` are the functions of the topic modules. They are documented, and they work for subclasses of
+`Tensor`.
+"""
 
 import inspect
 
@@ -9,7 +11,7 @@ from ringup.compiler.tensor import Tensor, gradient
 
 
 class Weight(Tensor):
-    """A class of a user's own."""
+    """A subclass that a user could write."""
 
 
 def weight(*shape):

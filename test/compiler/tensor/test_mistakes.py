@@ -1,4 +1,4 @@
-"""Mistakes users make are one clear error where they are made: no count or size that is no whole number reaches a
+"""A user's mistake gives one clear error where it is made. No count or size other than a whole number reaches a
 graph.
 """
 

@@ -1,4 +1,4 @@
-"""Views and joins are NumPy's."""
+"""Views and joins give NumPy's results."""
 
 import numpy as np
 import pytest
@@ -128,7 +128,7 @@ def test_windows_are_output_times_stride_plus_tap_times_dilation(length, size, s
 
 
 def through(node, place):
-    """Return the place in the source below all views of what lies at `place`, as an index expression."""
+    """Return, as an index expression, the place in the source of the element at `place` of a view of views."""
     while node.op in MOVEMENT:
         (source,) = node.sources
         if node.op is Op.RESHAPE:
@@ -157,7 +157,8 @@ def test_the_index_of_a_window_simplifies_to_that_very_sum(length, size, step, d
         return
     made = windows_along(Tensor(np.zeros((3, length))), 1, size, step, dilation)
     if any(node.op is Op.PAD for node in made.node.ordered()):
-        return  # a stride over one tap that does not divide the length: padding, then the first of each
+        # A stride over one tap that does not divide the length: the graph pads, then takes the first of each.
+        return
     row, o, k = index.variable("row", 0, 2), index.variable("o", 0, count - 1), index.variable("k", 0, size - 1)
     assert through(made.node, [row, o, k]) == [row, o * step + k * dilation]
 

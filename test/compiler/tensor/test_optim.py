@@ -1,4 +1,4 @@
-"""Optimisers do what their papers' loops do, in the parameters' own memory."""
+"""Optimisers compute the loops of their papers, in the parameters' own memory."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,8 @@ def test_a_small_network_learns(evaluator):
         losses.append(loss.item())
     assert losses[-1] < 0.35 < 0.6 < losses[0]
     sizes = [len(call) for call in evaluator.calls[-6:]]
-    assert len(set(sizes)) == 1  # every step asks for as much
+    # Every step needs the same number of kernels.
+    assert len(set(sizes)) == 1
 
 
 def test_the_rate_is_data():

@@ -1,4 +1,4 @@
-"""Random numbers are Threefry's, bit for bit, and spread as they should."""
+"""Random numbers equal Threefry's bit for bit, and have the right distribution."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,9 @@ KNOWN = [  # Random123's kat_vectors, threefry2x32 of 20 rounds: counter, key, r
 
 
 def reference(key, counter):
-    """Return Threefry-2x32-20 by NumPy, written from the paper: rounds of add, rotate, xor; a key every four."""
+    """Return Threefry-2x32-20 in NumPy, written from the paper: rounds of add, rotate and xor, and a key every four
+    rounds.
+    """
     rotations = [[13, 15, 26, 6], [17, 29, 16, 24]]
     ks = [np.uint32(key[0]), np.uint32(key[1]), np.uint32(key[0]) ^ np.uint32(key[1]) ^ np.uint32(0x1BD11BDA)]
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Random graphs come out as NumPy has them."""
+"""Random graphs give the results of NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Reductions, running reductions and order are NumPy's, over types, axes and edge values."""
+"""Reductions, running reductions and sorting give NumPy's results, over types, axes and edge values."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,8 @@ def test_sums_and_extremes(kind, axis):
             wide = x.astype(np.float64) if kind in ("float16", "float32") and name in ("sum", "prod") else x
             expected = getattr(np, name)(wide, axis=axis, keepdims=keep)
             if kind in ("int8", "uint8", "bool", "int32") and name == "prod":
-                expected = expected.astype(found.dtype)  # wraps there
+                # NumPy wraps around there.
+                expected = expected.astype(found.dtype)
             assert found.shape == expected.shape
             tolerance = {"float16": 2e-3, "float32": 1e-6}.get(kind, 1e-12)
             np.testing.assert_allclose(
@@ -83,7 +84,8 @@ def test_softmax(kind):
     for axis in (0, 1, -1):
         raised = np.exp(wide - wide.max(axis, keepdims=True))
         expected = raised / raised.sum(axis, keepdims=True)
-        rtol = {"float32": 1e-5, "float64": 2e-14, "float16": 1e-3}[kind]  # |x| / 2 ulp
+        # |x| / 2 ulp.
+        rtol = {"float32": 1e-5, "float64": 2e-14, "float16": 1e-3}[kind]
         np.testing.assert_allclose(
             Tensor(x).softmax(axis).numpy(), expected, rtol=rtol, atol=6e-8 if kind == "float16" else 0
         )
@@ -127,7 +129,8 @@ def test_argmax_takes_the_first_of_equals_and_nan_as_numpy_does():
 
 def test_sums_of_narrow_floats_are_kept_in_f32():
     x = np.full(5000, 0.1, np.float16)
-    assert abs(Tensor(x).sum().item() - 5000 * float(np.float16(0.1))) < 0.5  # f16 alone would stop at 256
+    # f16 alone would stop at 256.
+    assert abs(Tensor(x).sum().item() - 5000 * float(np.float16(0.1))) < 0.5
     assert Tensor(np.full(4096, 1, np.float32)).cast("bfloat16").sum().float().item() == 4096
     assert Tensor(np.full(300, 100, np.int8)).sum().item() == 30000
 
@@ -160,7 +163,7 @@ SORTED = ["float32", "float64", "float16", "int8", "int32", "uint32", "int64", "
 
 
 def order(x, axis, *, descending):
-    """Return NumPy's stable order; falling order keeps equals as they stand, NaN first."""
+    """Return NumPy's stable order. Descending order keeps equal elements in place and puts NaN first."""
     if not descending:
         return np.argsort(x, axis, kind="stable")
     places = np.argsort(np.flip(x, axis), axis, kind="stable")
@@ -189,7 +192,7 @@ def test_sorting_is_stable_with_nan_last(kind, block, monkeypatch):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 200), st.integers(0, 10**6), st.sampled_from([2, 8, 32]))
 def test_merging_sorts_rows_of_any_length(size, seed, most):
-    """What a schedule makes of a row that no group sorts."""
+    """The schedule turns a row that no group can sort into such merges."""
     x = np.random.default_rng(seed).integers(-3, 4, (2, size)).astype(np.int32)
     x[:, :2] = np.iinfo(np.int32).max
     before = rewrite.SORTED_BYTES

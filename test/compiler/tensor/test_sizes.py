@@ -89,7 +89,8 @@ def test_without_a_card_the_error_says_how_to_choose_one():
     before = realize._current.get()
     use(None)
     try:
-        assert Tensor([1, 2]).tolist() == [1, 2]  # bytes that are there need no card
+        # Bytes that are already there need no card.
+        assert Tensor([1, 2]).tolist() == [1, 2]
     finally:
         use(before)
 
@@ -119,7 +120,8 @@ def test_equal_work_is_one_graph(evaluator):
     one.realize()
     count = len(evaluator.calls)
     one.realize().numpy()
-    assert len(evaluator.calls) == count  # computed already
+    # The tensor is computed already.
+    assert len(evaluator.calls) == count
 
 
 @pytest.mark.parametrize(("bounds", "error", "message"), [

@@ -1,4 +1,4 @@
-"""The bench command: what a figure says, and what happens without a peer. No figure is compared with a clock here."""
+"""The bench command: the contents of a figure, and a run without a competitor. These tests check no measured time."""
 
 import json
 
@@ -14,7 +14,7 @@ from ringup.tools.competitor.environment import Peer
 
 
 class FreshStub:
-    """Answers of our own side, without running anything."""
+    """Returns fixed answers for our side and runs nothing."""
 
     def evaluate(self, code):
         return 4.0
@@ -25,7 +25,7 @@ class FreshStub:
 
 @pytest.fixture
 def lonely():
-    """A bench whose peer could not be had."""
+    """A bench that runs without the competitor, whose installation failed."""
     return Bench(sources=None, peer=Peer(None), fresh=FreshStub(), quick=True, say=lambda text: None)
 
 
@@ -153,7 +153,8 @@ def test_the_sides_of_the_field_bench_write_the_same_bytes():
 
 def test_sides_that_differ_are_refused():
     ours, other = sample.ours(), sample.with_ctypes()
-    other["memory"] = bytearray(sample.Whole.SIZE)  # the statements write elsewhere
+    # These statements write to another place.
+    other["memory"] = bytearray(sample.Whole.SIZE)
     with pytest.raises(Exception, match="ours, ctypes do not write the same bytes"):
         fields.check_same_layout({"ours": ours, "ctypes": other})
 

@@ -1,5 +1,5 @@
-"""The benches of a card's driver: that each runs, quick and alone, and what comes out on the page. No figure is
-compared with a clock here.
+"""The benches of a card's driver: each one runs, with `--quick` and without the competitor, and writes its page. These
+tests check no measured time.
 """
 
 import json
@@ -22,7 +22,7 @@ KEYS = {"name", "unit", "ours", "peer", "ratio", "better", "beside"}
 
 
 class Reader(HTMLParser):
-    """Counts elements, and keeps what would be fetched and which elements stay open."""
+    """Parses the page: counts its elements, and collects the links it would fetch and the elements that stay open."""
 
     def __init__(self, text):
         super().__init__()
@@ -45,7 +45,9 @@ class Reader(HTMLParser):
 
 @pytest.fixture
 def bench(capsys, tmp_path):
-    """`bench(name, …)` runs the command, quick and without a peer: its figures as objects, its page."""
+    """`bench(name, …)` runs the command with `--quick` and without the competitor. It returns the figures as objects,
+    and the page.
+    """
 
     def run(name, *options):
         html = tmp_path / f"{name}.html"
@@ -102,8 +104,10 @@ def test_the_transfers_bench_draws_every_direction_over_size(bench):
 
 def test_the_bringup_bench_draws_the_stages_of_both_starts(bench):
     figures, html = bench("bringup")
-    check(figures, html, plots=8)  # two starts, two windows, two clocks
-    assert html.count(">booting the secure OS<") == 4  # cold starts only
+    # Two starts, two windows and two clocks give eight plots.
+    check(figures, html, plots=8)
+    # Only a cold start boots the secure OS.
+    assert html.count(">booting the secure OS<") == 4
     goals = [row["goal"] for row in figures if row["name"].startswith("import")]
     assert goals == ["ours <= 50 ms", "ours <= 100 ms"]
 

@@ -1,5 +1,5 @@
-"""The code bench: machine IR through LLVM computes what our back end's code does, bit by bit; and a listing counts what
-stands there.
+"""The code bench. Machine IR compiled by LLVM computes the same bits as code of our back end. A listing counts the
+instructions of the code.
 """
 
 import json
@@ -78,7 +78,7 @@ def test_llvm_computes_the_same_bits_of_the_same_machine_ir(graph):
 
 
 def both(build, *arrays):
-    """Run one hand-made function by both back ends; return what each left in the arrays."""
+    """Run one hand-written function through both back ends. Return what each left in the arrays."""
     function = build.function
     binary = finish(select(function, TARGET), arguments=arguments_of(function.params))
     found = []
@@ -91,8 +91,8 @@ def both(build, *arrays):
 
 
 def started(group_size=64, count=3, lds_bytes=0):
-    """Return a builder of a kernel over `count` buffers of 4 kB, the first written, and the byte offset of its thread's
-    dword.
+    """Return a builder of a kernel over `count` buffers of 4 KiB, and the byte offset of its thread's dword. The kernel
+    writes the first buffer.
     """
     params = [Param(f"m{i}", I64, True, i == 0, 4096) for i in range(count)]
     build = Builder("made", params, group_size)
@@ -268,7 +268,8 @@ def test_halves_are_computed_in_pairs():
     ours, theirs = both(build, np.zeros(1024, np.uint32), halves, halves[::-1].copy())
     assert np.array_equal(ours[0][:64], theirs[0][:64])
     sums = [one[0][256:320].view(np.float32) for one in (ours, theirs)]
-    assert np.allclose(*sums, rtol=1e-5, atol=1e-6)  # LLVM takes v_dot2acc_f32_f16, which rounds in another order
+    # LLVM selects v_dot2acc_f32_f16, which rounds in another order.
+    assert np.allclose(*sums, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["i8", "u8"])
@@ -281,7 +282,7 @@ def test_bytes_multiply_as_matrices(kind):
     build.store(build.param(0), build.mul(build.op("thread_id", I32), 32), whole)
     text = ir.module(
         build.function
-    )  # our selection of it is tested elsewhere: here LLVM has to take it, and to use the instruction
+    )  # Other tests cover our own selection of this operation. Here LLVM must accept it and use the instruction.
     assert "v_wmma_i32_16x16x16_iu8" in back_end.assembly(text, TARGET)
 
 
@@ -348,9 +349,11 @@ def test_a_trace_that_loops_waits_for_its_load_every_time_and_what_never_runs_is
     pieces = traces(found, [1.0, 9.0, 0.0])
     assert [(len(one.instrs), one.runs, one.loops) for one in pieces] == [(1, 1.0, False), (6, 9.0, True)]
     timed = pieces[1].timed(TARGET, 32, 1)
-    assert timed.estimate.alone > 64  # the latency of LDS, which the wait in the loop stands for
+    # The wait in the loop costs the latency of LDS.
+    assert timed.estimate.alone > 64
     assert timed.cycles == 9 * timed.estimate.together
-    assert pieces[1].timed(TARGET, 32, 8).cycles < timed.cycles  # others work meanwhile
+    # Other waves work during the wait.
+    assert pieces[1].timed(TARGET, 32, 8).cycles < timed.cycles
 
 
 def test_bytes_that_are_no_instruction_are_told_with_their_place():

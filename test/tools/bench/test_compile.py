@@ -1,5 +1,5 @@
-"""The benches of compile time and schedules: the graphs, what a side answers, the figures made of it. No time is
-compared with anything.
+"""The benches of compile time and schedules: their graphs, the answers of each side, and the figures made of them.
+These tests check no measured time.
 """
 
 import json
@@ -33,7 +33,7 @@ SHAPES = {
 
 
 class Side:
-    """Answers of a side, one after the other, and what it was asked."""
+    """Gives prepared answers, one after the other, and records what it was asked."""
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
@@ -92,7 +92,9 @@ def test_graphs_of_several_results_are_compiled_as_one(graph):
 
 
 def test_a_step_of_an_optimiser_reads_its_state_and_does_not_make_it():
-    """What it keeps is in memory before: ours would have kernels that fill it with zeros otherwise."""
+    """The optimiser's state lies in memory before the step. Otherwise our graph would have kernels that fill it with
+    zeros.
+    """
     made = models.results("perceptron, a step of AdamW", models.Maker(ours.kit()))
     states = [one for one in made[1:] if one.node.op.value == "after"]
     assert len(states) == 3 * 6 + 2
@@ -102,7 +104,8 @@ def test_a_step_of_an_optimiser_reads_its_state_and_does_not_make_it():
 def test_a_buffer_counts_once_for_each_kernel_that_touches_it():
     found = ours.graph({"graph": "attention", "target": "gfx1100"})
     assert found["kernels"] >= 1
-    assert found["bytes"] >= 4 * 8 * 256 * 64 * 4  # three inputs and the output
+    # Each touches three inputs and the output.
+    assert found["bytes"] >= 4 * 8 * 256 * 64 * 4
 
 
 def test_compile_times_are_medians_and_sides_take_turns():

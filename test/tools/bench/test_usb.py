@@ -1,4 +1,6 @@
-"""The bench of a card behind a USB bridge: that it runs alone, what the peer's side gives. No clock decides."""
+"""The bench of a card behind a USB bridge: it runs alone, and the competitor's side gives its figures. These tests
+check no measured time.
+"""
 
 import json
 
@@ -20,7 +22,8 @@ def plugged(**options):
 
 
 def test_alone_it_gives_counts_starts_copies_and_the_vendors_firmware(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("RINGUP_CACHE", str(tmp_path))  # no published firmware there
+    # This cache holds no published firmware.
+    monkeypatch.setenv("RINGUP_CACHE", str(tmp_path))
     html = tmp_path / "usb.html"
     assert cli.main(["bench", "usb", "--quick", "--no-peer", "--json", "--html", str(html)]) == 0
     rows = {row["name"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
@@ -29,7 +32,8 @@ def test_alone_it_gives_counts_starts_copies_and_the_vendors_firmware(capsys, tm
         assert rows[f"{what}, waits"]["ours"] <= rows[f"{what}, transfers"]["ours"]
     assert rows["warm kernel, transfers"]["met"]
     shares = [row["ours"] for name, row in rows.items() if name.startswith("copy ")]
-    assert len(shares) == 2 * 3 * 3  # ways, sizes, speeds
+    # Ways times sizes times speeds.
+    assert len(shares) == 2 * 3 * 3
     assert max(shares) <= 100
     assert {name.partition(" firmware")[0] for name in rows if "firmware, opening" in name} == {"patched", "stock"}
     assert not any("published" in name for name in rows)
@@ -60,8 +64,8 @@ def test_the_peers_side_boots_computes_and_copies_and_marks_each_piece(competito
         answer = competitor.call("bridge", job)
     assert answer == {"right": True, "same": True, "chip": "gfx1100"}
     assert list(door.costs) == ["cold boot", "first kernel", "warm kernel 0", f"in {64 * KIB}", f"out {64 * KIB}"]
-    # on its own model of the bridge it makes 4,285 transfers to boot; here it waits longer for the secure OS, which it
-    # asks all the time
+    # On its own model of the bridge the competitor makes 4,285 transfers to boot. Here it waits longer for the secure
+    # OS, and it polls all the time.
     assert 4_000 < door.costs["cold boot"].transfers < 9_000
     assert not enclosure.violations
     assert not enclosure.card.violations

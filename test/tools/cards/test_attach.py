@@ -1,4 +1,6 @@
-"""A card that another process drives is looked at and not touched; where that cannot be, who has it is named."""
+"""Commands on a card that another process drives: they read the card and change nothing. Where reading is impossible,
+the error names the process.
+"""
 
 import json
 
@@ -14,7 +16,7 @@ HOLDER = "process 4711 (python3 train.py)"
 
 @pytest.fixture
 def driven(plug, monkeypatch):
-    """A card on the PCI bus that another process has up: it can be mapped for reading alone."""
+    """A card on the PCI bus that another process has brought up. It can only be mapped for reading."""
     card = plug(vram_bytes=256 << 20, bar0_bytes=256 << 20)
     radeon = library.open(card.name)
     radeon.stats()
@@ -39,7 +41,8 @@ def test_info_and_report_name_the_holder_and_write_nothing(driven, ringup):
     )
     report = json.loads(ringup("report", PCI, "--json")[1])
     assert (report["holder"], report["metrics"]["counter"]) == (HOLDER, 1)
-    assert driven.gpu.masters_bus  # the holder goes on
+    # The holder still drives the card.
+    assert driven.gpu.masters_bus
 
 
 def test_its_memory_and_registers_can_be_read(driven, ringup):

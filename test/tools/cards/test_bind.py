@@ -14,7 +14,9 @@ ADDRESS = "0000:03:00.0"
 
 @pytest.fixture
 def kernel(tmp_path):
-    """One Radeon with amdgpu; writes land in files and move nothing, so plans can be looked at and not carried out."""
+    """A machine with one Radeon bound to amdgpu. Writes land in files and change no binding, so tests can check plans
+    but not their effect.
+    """
     folder = tmp_path / "sys/bus/pci/devices" / ADDRESS
     group = tmp_path / "sys/kernel/iommu_groups/12"
     for path in (
@@ -80,7 +82,7 @@ def test_a_card_of_the_kernels_needs_no_unbinding(kernel, capsys):
 
 
 def test_a_step_that_nobody_may_take_names_root(kernel, monkeypatch):
-    # the tests may run as root, whom nothing is refused
+    # The tests may run as root, who is allowed everything.
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(
         PermissionNeeded, match="no permission for /sys/bus/pci/drivers/amdgpu/unbind; run the command as root"

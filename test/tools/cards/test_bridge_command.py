@@ -1,4 +1,4 @@
-"""`ringup bridge` on virtual enclosures: what it shows, what it refuses, what is left when it is stopped."""
+"""`ringup bridge` on virtual enclosures: what it shows, what it refuses, and what an interrupted run leaves behind."""
 
 import argparse
 import io
@@ -24,7 +24,7 @@ SIZE = 0x40000
 
 @pytest.fixture
 def ask(capsys):
-    """Run the command; give status, output and errors."""
+    """Run the command; return status, output and errors."""
 
     def run(*words):
         status = cli.main(["bridge", *words])
@@ -36,7 +36,7 @@ def ask(capsys):
 
 @pytest.fixture
 def image(tmp_path):
-    """A file with somebody's image of the generic line."""
+    """A file with an image for boards of the generic line."""
     body = bytearray(random.Random(1).randbytes(STOCK_BODY_BYTES))
     body[0x200:0x206] = bytes.fromhex("231204850000")
     path = tmp_path / "new.bin"
@@ -158,7 +158,8 @@ def test_a_dry_run_with_objections_says_all_of_them(ask, image):
     assert [one["what"] for one in json.loads(out)["objections"]] == ["version", "backup"]
     status, _, err = ask("flash", STOCK, str(image))
     assert (status, "made for another maker's boards" in err) == (11, True)
-    assert "What to do" not in err  # nothing was begun
+    # The command had not started to write.
+    assert "What to do" not in err
 
 
 def test_flashing_writes_reads_back_and_says_what_comes_next(ask, image, tmp_path):
@@ -179,7 +180,7 @@ def test_a_damaged_image_is_refused_before_the_bridge_is_asked_anything(ask, ima
 
 @pytest.fixture
 def bench(tmp_path):
-    """A stock enclosure that stays between two commands; `bench(words)` runs one."""
+    """A stock enclosure that persists from one command to the next. `bench(words)` runs one command."""
     root = tmp_path / "machine"
     (root / "run/lock").mkdir(parents=True)
     enclosure = Enclosure(None, "stock")
@@ -204,7 +205,7 @@ def bench(tmp_path):
 
 @pytest.fixture
 def interrupt():
-    """`interrupt(text)`: ctrl-C when that is begun."""
+    """`interrupt(text)` presses Ctrl-C when the step of that name begins."""
     log = logging.getLogger("ringup.tools.common.progress")
 
     class Key(logging.Handler):

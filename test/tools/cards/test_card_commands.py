@@ -1,4 +1,4 @@
-"""info, down, reset and report: a card is looked at and brought to rest without being started."""
+"""info, down, reset and report: these commands inspect a card or bring it to rest, and do not start it."""
 
 import json
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_a_report_of_a_card_that_was_left_tells_queues_and_leaves_them(plug, rin
     assert text.startswith("<!DOCTYPE html>")
     assert "<h1>Report of virtual:navi31</h1>" in text
     assert "GRBM_STATUS" in text
-    # nothing is fetched from elsewhere
+    # The page fetches nothing from another address.
     assert "http" not in text.split("</style>")[1]
     assert json.loads(ringup("report", card.name, "--json")[1])["mark"]["state"] == 1
 
@@ -88,7 +88,9 @@ def test_firmware_that_serves_nothing_is_told(plug, ringup, tmp_path):
 
 
 def test_commands_show_firmware_that_the_tables_are_not_of(plug, ringup):
-    """0x41: what distributions ship in 2026; the tables are of smu13_driver_if_v13_0_0.h, 0x3d."""
+    """Distributions of 2026 ship firmware with interface 0x41. Our tables are those of
+    smu13_driver_if_v13_0_0.h, 0x3d.
+    """
     card = plug()
     card.smu.row = replace(card.smu.row, interface_version=0x41, firmware_version=0x4E8500)
     both = "firmware 0x4e8500 speaks interface 0x41, the driver's tables are of 0x3d"
@@ -97,7 +99,7 @@ def test_commands_show_firmware_that_the_tables_are_not_of(plug, ringup):
     assert both in out
     assert "metrics (uncertain: see doubts)" in out
     assert both in ringup("report", card.name, "--up")[1]
-    # its firmware runs on behind the last driver
+    # The SMU's firmware keeps running after the last driver closes.
     assert both in ringup("info", card.name)[1]
     assert both in ringup("report", card.name)[1]
     assert json.loads(ringup("info", card.name, "--json")[1])["doubts"]

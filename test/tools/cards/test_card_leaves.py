@@ -1,5 +1,5 @@
-"""A card that leaves the bus at any access of a small command: the right answer, or one line and the exit status of a
-lost card.
+"""A card leaves the bus at any access of a short command. The command prints the right answer, or one line and the exit
+status of a lost card.
 """
 
 import pytest
@@ -9,7 +9,8 @@ from ringup.errors import DeviceLost
 
 LOST = DeviceLost.exit_code
 FAULT, NEVER = "all_ones_after_reads", 1 << 30
-FEW = 7  # accesses of each command; `make fuzz` takes all of them
+# The tests try so many accesses of each command; `make fuzz` tries all of them.
+FEW = 7
 COMMANDS = (
     ("info",),
     ("down",),
@@ -32,7 +33,7 @@ def leave(card):
 
 
 def reads_of(card, ringup, command):
-    """Run a command on a card that is well: how many reads it takes, and what it says."""
+    """Run a command on a card that works. Return how many reads it takes and what it prints."""
     card.faults.inject(FAULT, NEVER)
     status, out, err = ringup(*words(card, command))
     assert (status, err) == (0, "")
@@ -40,7 +41,9 @@ def reads_of(card, ringup, command):
 
 
 def check(card, ringup, command, reads, said):
-    """The card is gone after so many reads: only what was right all the same may be said with success."""
+    """Run a command on a card that leaves after so many reads. If the command succeeds, its output must be the right
+    one.
+    """
     card.faults.inject(FAULT, reads)
     status, out, err = ringup(*words(card, command))
     if status == 0:
@@ -58,7 +61,7 @@ def test_a_cold_card_that_leaves_at_any_read_is_never_called_well(plug, ringup, 
     reads, said = reads_of(card, ringup, command)
     for at in (*sample(range(1, reads - 2), few=FEW), reads - 2):
         card.replug()
-        # all but the last two reads decide something
+        # Every read but the last two decides something.
         assert check(card, ringup, command, at, said)
     for at in (reads - 1, reads):
         card.replug()

@@ -1,4 +1,4 @@
-"""`ringup mem`: what it shows lies in the model's memory, and what it writes gets there."""
+"""`ringup mem`: it shows what the model's memory holds, and what it writes arrives there."""
 
 import json
 

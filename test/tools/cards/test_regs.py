@@ -14,7 +14,7 @@ from ringup.tools.cards import regs
 
 @pytest.fixture
 def ask(capsys):
-    """Run the command; give status, output and errors."""
+    """Run the command; return status, output and errors."""
 
     def run(*words):
         parser = argparse.ArgumentParser()

@@ -1,4 +1,4 @@
-"""`ringup regs CARD`: registers of a card that is there, read by name; nothing is written by accident."""
+"""`ringup regs CARD`: it reads registers of a card by name, and writes only on request."""
 
 import json
 

@@ -23,8 +23,8 @@ define amdgpu_kernel void @put(ptr addrspace(1) %out, float %value) {
 
 
 def escapes(items):
-    """What the kernel computes, by NumPy: how many steps each point takes to leave the circle of radius 2, in single
-    precision.
+    """What the kernel computes, by NumPy in single precision: how many steps each point takes to leave the circle of
+    radius 2.
     """
     index = np.arange(items)
     single = np.float32
@@ -58,7 +58,7 @@ def test_a_kernel_runs_and_its_buffer_is_shown_and_written(plug, ringup, mandelb
 
 @pytest.fixture
 def stored(tmp_path):
-    """A code object whose kernel `put` stores one dword: (buffer, value)."""
+    """A code object whose kernel `put` stores one dword. Its arguments are (buffer, value)."""
     (tmp_path / "put.o").write_bytes(compile_for("gfx1100", PUT))
     return tmp_path / "put.o"
 
@@ -184,7 +184,7 @@ def test_a_transcript_is_played_by_the_same_command(ringup, tmp_path):
     assert ringup("trace", f"replay:{path}", "--perfetto", play)[0] == 0
     assert record.read_bytes() == play.read_bytes()
     shown = json.loads(ringup("trace", "--decode", path, "--window", "config", "--rows", "1", "--json")[1])
-    # Device and vendor id are read first, together.
+    # The first read covers the device and the vendor id.
     assert (shown["card"], shown["shown"][0]["result"]) == ("virtual:navi31", 0x744C_1002)
     text = ringup("trace", "--decode", path, "--skip", "3", "--rows", "2")[1].splitlines()
     assert text[0].startswith(f"{path}: virtual:navi31, ")

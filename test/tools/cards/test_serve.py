@@ -1,4 +1,4 @@
-"""`ringup serve`: what is said when all is ready, and how it ends."""
+"""`ringup serve`: what it prints when it is ready, and how it ends."""
 
 import json
 import signal

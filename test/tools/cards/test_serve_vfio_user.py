@@ -1,5 +1,5 @@
-"""`ringup serve vfio-user`: what is said when all is ready, how it ends, what is written down of it, and what that is
-read as.
+"""`ringup serve vfio-user`: what it prints when it is ready, how it ends, what its log holds, and how the log is
+decoded.
 """
 
 import errno
@@ -31,7 +31,7 @@ def serving(start_server):
 
 
 def converse(path, *messages):
-    """Send messages after a version; the answers' errno and payload."""
+    """Agree on a version, then send messages. Return errno and payload of each answer."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(60)
         sock.connect(path)
@@ -231,7 +231,7 @@ def test_a_damaged_log_is_one_clear_error(tmp_path, capsys, text, line):
 
 @pytest.mark.parametrize("left", [3, 20, 40, -1])
 def test_a_log_that_ends_within_a_line_is_read_up_to_there(tmp_path, capsys, left):
-    """As of a server that runs still, or was killed; half a value is no value."""
+    """The log of a running or killed server ends like this. Half a value counts as no value."""
     entry = str(access_log.Entry(1.5, 0, "gc", "write", "CP = 0x1234"))
     path = tmp_path / "log"
     path.write_text(f"{access_log.HEAD}\n# card 0: x\n{entry}\n{entry[:left]}")

@@ -1,4 +1,4 @@
-"""`ringup stats`: a card's numbers for people and for programs."""
+"""`ringup stats`: a card's numbers as text and as JSON."""
 
 import json
 

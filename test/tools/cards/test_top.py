@@ -1,4 +1,4 @@
-"""`ringup top`: one frame without a terminal, objects for programs, frames over one another on a terminal."""
+"""`ringup top`: one frame without a terminal, objects as JSON, and frames drawn in place on a terminal."""
 
 import json
 import sys
@@ -36,7 +36,8 @@ def test_a_terminal_is_drawn_on_until_the_count(plug, ringup, monkeypatch):
         top, "Console", lambda **options: Console(**options, force_terminal=True, file=sys.stdout, width=100)
     )
     out = ringup("top", card.name, "--count", "2")[1]
-    assert out.count("virtual:navi31, PCIe") >= 2  # the last frame stays behind
+    # The last frame stays on the screen.
+    assert out.count("virtual:navi31, PCIe") >= 2
     assert "\x1b[" in out
 
 

@@ -1,4 +1,4 @@
-"""`ringup up` brings a card up and says what it is; a card that cannot be opened is one line."""
+"""`ringup up` brings a card up and describes it. A card that cannot be opened gives a one-line error."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_firmware_that_is_not_there_is_told_with_its_stage(capsys, tmp_path):
 
 
 class Path:
-    """What is asked of a path: whether it maps its memory, and what moves bytes where it does not."""
+    """Answers what the command asks of a path: whether it maps its memory, and otherwise what moves the bytes."""
 
     def __init__(self, bulk, *, far=True):
         self.polls_vram, self.bulk = far, bulk

@@ -1,5 +1,5 @@
-"""Commands on a card in an enclosure on USB: what is special of it is told, what goes wrong is one line and its own
-exit code.
+"""Commands on a card in a USB enclosure: they show what is special about it. Each error is one line with its own exit
+code.
 """
 
 import json
@@ -87,7 +87,7 @@ def test_up_counts_what_goes_over_the_cable(dock, ringup):
     inside = sum(stage["transfers"] for stage in shown["stages"])
     assert 0 < inside <= usb["bring_up"]["transfers"] + usb["test"]["transfers"]
     assert shown["stages"][-1]["transfers"] == usb["test"]["transfers"]
-    # what the host itself counted, by endpoint, the closing too
+    # These are the host's own counts for each endpoint, closing included.
     seen = enclosure.host.counts("1-1")
     assert sum(one.transfers for one in seen.values()) >= sum(part["transfers"] for part in usb.values())
     assert shown["moved_bytes"] == 1 << 20

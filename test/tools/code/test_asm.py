@@ -1,4 +1,4 @@
-"""`ringup asm` and `ringup disasm`: there and back, errors in one line with their place, garbage."""
+"""`ringup asm` and `ringup disasm`: round trips, one-line errors that name their place, and damaged input."""
 
 import json
 import random

@@ -1,5 +1,5 @@
-"""`ringup compile`, `explain` and `tune`: what they make of a user's file, what they show, and how they say what is
-wrong in it.
+"""`ringup compile`, `explain` and `tune`: what they make of a user's file, what they show, and how they report its
+mistakes.
 """
 
 import html.parser
@@ -70,7 +70,7 @@ HELPER = "def broken():\n    return 1 / 0\n"
 
 @pytest.fixture
 def net(tmp_path, monkeypatch):
-    """A user's file in a folder of its own, which is also the current one and the cache."""
+    """A user's file in a new folder, which is also the current folder and the cache."""
     (tmp_path / "net.py").write_text(FILE)
     (tmp_path / "helper.py").write_text(HELPER)
     monkeypatch.chdir(tmp_path)
@@ -219,10 +219,10 @@ def test_explain_of_a_kernel_shows_every_pass_in_order_and_the_code(ringup, net)
     assert "s_delay_alu" not in before
     assert after.count("s_delay_alu") > 2
     before, after = out.split("--- rdna allocate")
-    # virtual registers until they are allocated
+    # Registers are virtual until the allocation.
     assert "v%" in before
     assert "v%" not in after
-    # the same names for registers in every run
+    # Every run names the registers alike.
     assert ringup("explain", "net.py", "--kernel", "0")[1] == out
     assert out.rstrip().endswith("s_endpgm")
     _, only, _ = ringup(
@@ -255,7 +255,7 @@ def test_explain_of_what_is_not_there_says_what_is(ringup, net, words, said):
 
 
 class Page(html.parser.HTMLParser):
-    """Tags that were opened and closed, what they link to, and texts by tag."""
+    """Parses a page: tags still open, links, and texts by tag."""
 
     VOID = frozenset(("meta", "br"))
 
@@ -296,10 +296,10 @@ def test_the_page_is_whole_escaped_and_asks_nobody(ringup, net):
     assert not re.search(r"https?://|@import|url\(", text)
     assert "<logits>" not in text
     assert "&lt;logits&gt;" in text
-    # the passes, the code, two panes
+    # One for each pass, the code and the two panes.
     assert page.counts["details"] == 13
     assert page.counts["select"] == 2
-    # what the panes can show is on the page
+    # The page holds everything that the panes can show.
     assert set(page.options) == page.ids
     assert any("s_endpgm" in one for one in page.texts["pre"])
     assert {"grid", "reduce", "unroll"} <= set(page.texts["span"])
@@ -359,7 +359,8 @@ def test_the_terminal_gets_a_drawn_table(net, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     table.show((table.Column("kernel"), table.Column("n", "right")), [("[red]a", "1")])
     out = capsys.readouterr().out
-    assert "[red]a" in out  # not taken for rich's markup
+    # The text contains what rich could take for markup.
+    assert "[red]a" in out
     assert "─" in out
     assert explain.SCHEDULE[0].head == "#"
 

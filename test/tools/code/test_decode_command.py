@@ -1,4 +1,4 @@
-"""`ringup decode`: files and text in, packets of the chip out; what is no stream is refused."""
+"""`ringup decode`: it turns files and text into packets of the chip, and refuses input that is no stream."""
 
 import io
 import json
@@ -9,13 +9,14 @@ import pytest
 
 from ringup.tools.command_line import cli
 
-DISPATCH = [0xC002_7600, 0x212, 0x602C_0002, 0x86, 0xC003_1502, 5, 3, 2, 0x2045]  # of a stream of RADV's on a navi31
+# From a stream that RADV made for a navi31.
+DISPATCH = [0xC002_7600, 0x212, 0x602C_0002, 0x86, 0xC003_1502, 5, 3, 2, 0x2045]
 FENCE = [0x0003_0005, 0x1000, 2, 7]  # SDMA 6: MTYPE(3)
 
 
 @pytest.fixture
 def ask(capsys):
-    """Run the whole command; give status, output and errors."""
+    """Run the whole command; return status, output and errors."""
 
     def run(*words):
         status = cli.main(["decode", *map(str, words)])

@@ -1,4 +1,4 @@
-"""Fat binaries at the command line: `ringup program`, `disasm` and `run` show what one holds and choose from it."""
+"""Fat binaries at the command line: `ringup program`, `disasm` and `run` show the contents and choose from them."""
 
 import json
 import struct
@@ -59,7 +59,7 @@ WAITS = {"gfx1100": "s_waitcnt lgkmcnt(0)", "gfx1102": "s_waitcnt lgkmcnt(0)", "
 
 
 def bundle(members):
-    """Return a plain bundle of (target, code object)."""
+    """Return an uncompressed bundle of (target, code object) pairs."""
     table, body = struct.pack("<Q", len(members)), b""
     for target, data in members:
         name = f"hipv4-amdgcn-amd-amdhsa--{target}".encode()
@@ -70,7 +70,7 @@ def bundle(members):
 
 @pytest.fixture
 def fat(ask, tmp_path):
-    """`fat`: two sources; the first has `seven` and `sevens`, the second `eight`, each for three processors."""
+    """`fat` holds two sources, each for three processors. The first has `seven` and `sevens`, the second `eight`."""
     sources = []
     for names in (("seven", "sevens"), ("eight",)):
         members = []

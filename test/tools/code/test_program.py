@@ -36,7 +36,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def ask(capsys):
-    """Run the command; give status and output."""
+    """Run the command; return status and output."""
 
     def run(*words):
         parser = argparse.ArgumentParser()

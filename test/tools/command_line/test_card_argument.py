@@ -1,4 +1,4 @@
-"""A card is named alike everywhere: as CARD, by --card, by RINGUP_CARD, or not at all where there is one."""
+"""Every command names a card in the same ways: as CARD, by --card, by RINGUP_CARD, or not at all if there is one."""
 
 import pytest
 
@@ -24,7 +24,8 @@ def test_the_only_real_card_needs_no_name(ringup, monkeypatch, nowhere):
     listed = [Found("pci:0000:03:00.0", "a card"), Found("virtual:navi31", "a model")]
     monkeypatch.setattr(card_argument, "cards", lambda: listed)
     status, _, err = ringup("info")
-    assert (status, "there is no PCI function 0000:03:00.0" in err) == (10, True)  # it is the one that was tried
+    # The error names the card that the command tried.
+    assert (status, "there is no PCI function 0000:03:00.0" in err) == (10, True)
     listed.append(Found("usb:2-1", "an enclosure"))
     assert "several cards can be opened, name one: pci:0000:03:00.0, usb:2-1" in ringup("info")[2]
 

@@ -1,4 +1,4 @@
-"""The command as its users meet it: help, exit codes, one line for an error."""
+"""The command line as users see it: help, exit codes, and one-line errors."""
 
 import json
 import re
@@ -17,7 +17,8 @@ from ringup.tools.command_line import parser as command_line
 from ringup.tools.command_line.examples import EXAMPLES
 from ringup.tools.common.json_text import json_text
 
-NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:1", "--arg", "f32:1", "--arg", "f32:1"]  # of `mandelbrot`
+# One of the arguments of `mandelbrot`.
+NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:1", "--arg", "f32:1", "--arg", "f32:1"]
 FULL = "{}: No space left on device; free some space there, or name another place"
 
 
@@ -52,7 +53,8 @@ def test_every_help_ends_with_examples_that_can_be_typed(capsys):
         for line in lines:
             assert f"  {line}\n" in text
             words = shlex.split(line)
-            words = words[words.index("ringup") + 1 :]  # some begin with sudo
+            # Some examples begin with sudo.
+            words = words[words.index("ringup") + 1 :]
             assert command_line.build_parser(name).parse_args(words).command == name
 
 

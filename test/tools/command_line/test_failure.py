@@ -1,5 +1,5 @@
-"""What a command says when something goes wrong that nobody expected: one line, a status of its own, a report; and no
-file half-written.
+"""Unexpected errors: the command prints one line, exits with a status of its own and writes a report. It leaves no
+half-written file.
 """
 
 import errno
@@ -26,14 +26,14 @@ INTERNAL = 70
 
 
 class Spoiled(Exception):
-    """An exception that cannot be shown."""
+    """An exception whose text cannot be made."""
 
     def __str__(self):
         raise RuntimeError("no text")
 
 
 class Cancelled(BaseException):
-    """What some libraries raise past `except Exception`."""
+    """An exception of the kind that some libraries raise and `except Exception` does not catch."""
 
 
 def deep(count=0):
@@ -42,14 +42,14 @@ def deep(count=0):
 
 @pytest.fixture(autouse=True)
 def reports(tmp_path, monkeypatch):
-    """The folder that reports go to; returns what lists their texts."""
+    """Sets the folder for reports. Returns a function that lists their texts."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return lambda: [path.read_text() for path in sorted((tmp_path / "state/ringup").glob("internal-error-*.txt"))]
 
 
 @pytest.fixture
 def failing(monkeypatch):
-    """`failing("list", error)`: the command raises it."""
+    """`failing("list", error)` makes the command raise that error."""
 
     def put(name, error):
         def fail(args):
@@ -348,8 +348,8 @@ def test_a_pipe_is_written_itself(tmp_path):
 
 
 def test_commands_write_files_through_one_place():
-    """Others are logs that grow in place, packages fetched into a folder of their own, and the benches' own scratch
-    files.
+    """The exceptions are logs that grow in place, packages fetched into their own folder, and the scratch files of
+    benches.
     """
     others = {"access_log.py", "fetch.py", "files.py", "failure.py", "environment.py", "shader.py", "usb.py"}
     texts = {path.name: path.read_text() for path in Path(cli.__file__).parent.rglob("*.py")}

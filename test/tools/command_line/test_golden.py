@@ -1,10 +1,10 @@
-"""What commands print, to the letter, as text and as JSON; times and the driver's own use of memory left out.
+"""The exact output of commands, as text and as JSON. Times and the driver's own use of memory are left out.
 
-The files are the program's own output: they prove that it prints what somebody read and took for right, and show each
-change of it. Whether it is right other tests say: of `info`, `regs`, `stats`, `mem` beside the model's state, of
-`decode` beside the headers' words.
+The golden files hold the program's own output, which somebody read and accepted, so a test shows every change. Other
+tests check that the output is right: `info`, `regs`, `stats` and `mem` against the model's state, `decode` against the
+words of the headers.
 
-After a change that is meant: `pytest test/tools/command_line/test_golden.py --update-golden`, and read the difference.
+After an intended change run `pytest test/tools/command_line/test_golden.py --update-golden`, and read the difference.
 """
 
 import re
@@ -15,7 +15,8 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:-2.2", "--arg", "f32:-1.5", "--arg", "f32:0.01"]
 RADEON = "virtual:navi31"
-CASES = {  # file: command lines; {tmp} is a folder with the files that `folder` makes
+# Golden file to command lines. {tmp} is a folder with the files that `folder` makes.
+CASES = {
     "list": (["list"], ["list", "--json"]),
     "up": (["up", RADEON], ["up", RADEON, "--json"], ["up", "navi31"], ["up", "virtual:navi99"]),
     "down": (["down", RADEON], ["down", RADEON, "--json", "--awake"]),
@@ -57,17 +58,19 @@ CASES = {  # file: command lines; {tmp} is a folder with the files that `folder`
     "help": (["--help"], ["up", "--help"], ["mem", "--help"]),
 }
 VARYING = "at_us|us|ms|bound_ms|bring_up_ms|kernel_us|buffers|used_bytes|peak_bytes|free_bytes|largest_bytes|rptr_bytes|wptr_bytes"
-RULES = (  # pattern, what stands for it
+# Pattern to its replacement.
+RULES = (
     (re.compile(rf'"({VARYING})": (\[[-0-9., ]*\]|-?[0-9.]+(e-?\d+)?)'), r'"\1": N'),
     (re.compile(rf"^( *)({VARYING}) +\d+$", re.MULTILINE), r"\1\2 N"),
     (re.compile(r"\d+(\.\d+)? (ms|us)\b"), r"N \2"),
-    (re.compile(r"^ (vram|host) .*$", re.MULTILINE), r" \1 N"),  # MiB of a table
+    # The column of MiB in a table.
+    (re.compile(r"^ (vram|host) .*$", re.MULTILINE), r" \1 N"),
 )
 WHITE_AT_ENDS = re.compile(r" +$", re.MULTILINE)
 
 
 def settled(text, folder):
-    """Return what a command printed without what varies."""
+    """Return a command's output with the parts that vary replaced."""
     text = text.replace(str(folder), "TMP")
     for pattern, stands in RULES:
         text = pattern.sub(stands, text)
@@ -76,9 +79,9 @@ def settled(text, folder):
 
 @pytest.fixture
 def folder(tmp_path, mandelbrot):
-    """Files that the command lines name."""
+    """A folder with the files that the command lines name."""
     (tmp_path / "mandelbrot.o").write_bytes(mandelbrot.read_bytes())
-    # llvm-mc knows no PM4; soc15d.h: PACKET3(PACKET3_NOP, 0), and PACKET3_WRITE_DATA to memory, of two dwords
+    # llvm-mc has no PM4. soc15d.h: PACKET3(PACKET3_NOP, 0), and PACKET3_WRITE_DATA of two dwords to memory.
     (tmp_path / "ib.txt").write_text(
         "c0001000 00000000  # NOP\nc0043700 00100500 00001000 00000001 deadbeef cafe0000\n"
     )

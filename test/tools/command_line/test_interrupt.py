@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a command: it ends with 130, and the card comes up again at once."""
+"""Ctrl-C at any moment of a command: the command exits with 130, and the card comes up again at once."""
 
 import os
 import random
@@ -18,7 +18,7 @@ def ctrl_c():
 
 
 class Pressing:
-    """The way to a card on which somebody presses Ctrl-C before access number `at`; counts accesses."""
+    """Wraps the way to a card. It counts accesses and presses Ctrl-C before access number `at`."""
 
     def __init__(self, card, press=ctrl_c):
         self.count, self.at = 0, -1
@@ -44,7 +44,8 @@ def test_an_interrupted_command_leaves_a_card_that_comes_up(ringup, plug, mandel
     words = words_of(name, mandelbrot) if name != "mem" else ["mem", "--card", RADEON, "write", "0x400000", "00" * 4096]
     whole = Pressing(card)
     assert ringup(*words)[0] == 0
-    ringup("up", RADEON)  # which leaves it as every point below finds it
+    # This leaves the card in the state that each interruption below finds.
+    ringup("up", RADEON)
     before = whole.count
     assert ringup(*words)[0] == 0
     count = whole.count - before
@@ -68,7 +69,8 @@ def test_a_card_at_work_comes_to_rest_before_a_signal_ends_the_command(ringup, p
     assert ringup("up", RADEON)[0] == 0
     before = whole.count
     assert ringup("up", RADEON)[0] == 0
-    whole.count, whole.at = 0, (whole.count - before) // 2  # bus mastering is on
+    # Bus mastering is on by then.
+    whole.count, whole.at = 0, (whole.count - before) // 2
     assert ringup("up", RADEON) == (status, "", f"ringup up: ended by {signal.Signals(number).name}\n")
     assert not card.gpu.masters_bus
     assert signal.getsignal(number) is signal.SIG_DFL

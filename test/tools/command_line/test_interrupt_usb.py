@@ -1,4 +1,4 @@
-"""Ctrl-C, and a pulled cable, at any moment of a command on a card in an enclosure: it comes up again at once."""
+"""Ctrl-C, or a pulled cable, at any moment of a command on a card in an enclosure: the card comes up again at once."""
 
 import random
 
@@ -10,7 +10,7 @@ ENCLOSED = "virtual:navi31@asm2464pd"
 
 
 class Waiting:
-    """A USB host during whose wait number `at` somebody presses Ctrl-C; counts waits."""
+    """A USB host that counts waits and presses Ctrl-C during wait number `at`."""
 
     def __init__(self, host):
         self.count, self.at = 0, -1

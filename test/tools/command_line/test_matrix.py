@@ -1,5 +1,5 @@
-"""Every command, with no card, with one that is busy, with one that is lost: one line that says so, and the exit code
-of its kind.
+"""Every command without a card, with a busy card and with a lost card: it prints one line about the cause and exits
+with the code of that cause.
 """
 
 import pytest
@@ -8,12 +8,13 @@ from mandelbrot_words import ARGUMENTS
 from ringup.errors import CardBusy, DeviceLost, NoSuchCard
 from ringup.tools.command_line import cli
 
-PULLED_AFTER = (0, 100, 2_000, 20_000, 150_000, 700_000)  # bytes over the bus, through bring-up and work
+# The loss comes after so many bytes on the bus, from bring-up into the work.
+PULLED_AFTER = (0, 100, 2_000, 20_000, 150_000, 700_000)
 RADEON = "virtual:navi31"
 
 
 def on_a_card(code):
-    """Return the commands that act on a card, without its name: everything else they need."""
+    """Return the commands that act on a card with all their arguments but the card."""
     return {
         "up": [],
         "down": [],
@@ -30,9 +31,11 @@ def on_a_card(code):
     }
 
 
-WORKING = ("up", "demo", "run", "trace")  # those that bring the card up and let it work
+# These bring the card up and let it work.
+WORKING = ("up", "demo", "run", "trace")
 NAMES = sorted(on_a_card("").keys())
-WITHOUT = {  # commands that need none: words, status
+# These commands need no card: words and exit status.
+WITHOUT = {
     "list": ([], 0),
     "doctor": ([], (0, 1)),
     "setup": ([], 0),
@@ -54,9 +57,8 @@ def test_every_command_is_in_the_matrix():
     assert set(cli.COMMANDS) <= {*NAMES, *WITHOUT}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if name not in ("demo", "regs")]
-)  # demo has a default; regs takes a chip
+# demo has a default card; regs takes a chip.
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("demo", "regs")])
 def test_without_a_card_it_says_what_to_try(ringup, nowhere, mandelbrot, name):
     status, out, err = ringup(name, *on_a_card(mandelbrot)[name])
     assert (status, out, err.count("\n")) == (NoSuchCard.exit_code, "", 1), err
@@ -79,7 +81,8 @@ def test_a_busy_card_names_who_has_it(ringup, plug, mandelbrot, name):
     assert (status, out, err.count("\n")) == (CardBusy.exit_code, "", 1), err
     assert "held by process " in err
     card.close()
-    assert ringup("info", RADEON)[0] == 0  # the one who had it was not disturbed, and the next one gets it
+    # The holder was not disturbed, and the next process gets the card.
+    assert ringup("info", RADEON)[0] == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +101,8 @@ def test_a_card_pulled_at_work_is_lost_and_comes_back(ringup, plug, mandelbrot, 
     card = plug()
     card.faults.inject("link_drop_after_bytes", after_bytes)
     status, _, err = ringup(name, "--card", RADEON, *on_a_card(mandelbrot)[name])
-    assert status in (0, DeviceLost.exit_code), err  # 0: it was done before
+    # The status is 0 if the command had finished before.
+    assert status in (0, DeviceLost.exit_code), err
     assert status == 0 or err.count("\n") == 1
     card.replug()
     assert ringup("up", RADEON)[0] == 0

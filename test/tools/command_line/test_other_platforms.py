@@ -1,6 +1,4 @@
-"""The command on a system that has none of Linux's nodes: nothing asks for one to list, look and reach a card on
-USB.
-"""
+"""The command on a system without Linux's device nodes: listing, showing and reaching a card on USB still work."""
 
 import subprocess
 import sys

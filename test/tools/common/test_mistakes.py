@@ -1,4 +1,6 @@
-"""A broken rule on a virtual card is told by the commands that work on it, and by servers on their terminal, once."""
+"""A broken rule on a virtual card is reported once: by the command that works on the card, and by a server on its
+terminal.
+"""
 
 import logging
 import re
@@ -21,7 +23,7 @@ RULE = "doorbell 0x3fe is odd"
 
 @pytest.fixture
 def faulty(compiled, tmp_path):
-    """A code object with a kernel that stores behind its buffer, and one that never ends."""
+    """A code object with three kernels: one stores behind its buffer, one never ends, one is right."""
     source = """
     __kernel void behind(__global uint *out) { out[0x10000 + __builtin_amdgcn_workitem_id_x()] = 1; }
     __kernel void for_ever(__global volatile uint *flag) { while (flag[0] == 0) ; }

@@ -1,4 +1,4 @@
-"""Stages as a terminal shows them: one line each with its time; nothing in a pipe."""
+"""Stages on a terminal: one line for each, with its time. In a pipe they do not appear."""
 
 import io
 import logging

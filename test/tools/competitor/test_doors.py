@@ -1,4 +1,4 @@
-"""The servers of virtual cards for tinygrad: what they count, which codes they answer, what breaks them."""
+"""The servers that give tinygrad a virtual card: what they count, which error codes they answer, and what ends them."""
 
 import socket
 from multiprocessing import AuthenticationError
@@ -29,7 +29,7 @@ def door():
 
 @pytest.fixture
 def ask(door):
-    """`ask(name, …)` is what the peer's libusb asks; the device is open and its interface claimed."""
+    """`ask(name, …)` sends what the competitor's libusb asks. The device is open and its interface claimed."""
     host, port = door.address.split(":")
     with Client((host, int(port)), authkey=KEY) as line:
 
@@ -61,10 +61,8 @@ def test_every_call_that_stands_still_is_a_wait_and_transfers_side_by_side_are_o
 
 
 def test_what_fails_on_the_bus_is_a_code_of_libusb(door, ask):
-    assert ask("control", 0xC0, 0x99, 0, 0, 4, 10) == (
-        -7,
-        b"",
-    )  # nothing answers an unknown request: LIBUSB_ERROR_TIMEOUT
+    # Nothing answers an unknown request: LIBUSB_ERROR_TIMEOUT.
+    assert ask("control", 0xC0, 0x99, 0, 0, 4, 10) == (-7, b"")
     assert ask("alternate", 0, 7) == (-5, b"")  # LIBUSB_ERROR_NOT_FOUND
 
 
@@ -92,7 +90,7 @@ def test_a_client_with_another_key_breaks_the_door_and_it_closes():
 def test_a_door_serves_on_when_it_broke_and_tells_every_error():
     door = PciDoor(card("navi31", vram_bytes=64 << 20))
     host, port = door.address.split(":")
-    # far outside of the BAR
+    # This address is far outside the BAR.
     for offset in (1 << 40, 1 << 41):
         with socket.create_connection((host, int(port))) as line:
             line.sendall(REQUEST.pack(READ_BAR, 0, 5, offset, 4, 0))

@@ -1,4 +1,4 @@
-"""tinygrad's environment: how it is made, what is said when it fails, and which scripts run in it."""
+"""tinygrad's environment: how it is made, the errors of a failed installation, and the scripts that run in it."""
 
 import subprocess
 
@@ -23,7 +23,8 @@ def test_a_peer_that_cannot_be_installed_is_one_line_with_the_reason(tmp_path, c
 def test_an_environment_that_was_cut_short_is_made_again(tmp_path):
     folder, ran = tmp_path / "peer", []
     (folder / "bin").mkdir(parents=True)
-    (folder / "bin" / "python").touch()  # there, and nothing says that the packages are
+    # The interpreter is there, but the mark that the packages are installed is missing.
+    (folder / "bin" / "python").touch()
 
     def note(command, **options):
         ran.append(command)

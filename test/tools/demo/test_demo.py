@@ -1,5 +1,5 @@
-"""The demonstration shows what it says: kernels judged by NumPy, a cable that is pulled and comes back, files that hold
-what ran.
+"""The demonstration does what it shows: NumPy confirms its kernels, a pulled cable comes back, and its files hold the
+run.
 """
 
 import html
@@ -25,8 +25,8 @@ from ringup.tools.embedder import files as sentence_files
 PICTURE = Path(__file__).parents[3] / "docs/demo.svg"
 README = Path(__file__).parents[3] / "README.md"
 TRACK_NAMES = (b"bring-up", b"host", b"demo", b"control", b"bulk out", b"bulk in", b"compute 0", b"copy 0.0")
-# pixels: 1.5066 (area of the set, OEIS A098403) of the 9 units that 256 x 256 pixels show, 10,971, less what 200 steps
-# miss
+# The set has an area of 1.5066 (OEIS A098403), and the 256 x 256 pixels show an area of 9: 10,971 pixels. 200 steps
+# miss some of them.
 INSIDE = 10_800
 
 
@@ -128,7 +128,8 @@ def test_the_set_has_its_size_and_is_its_own_mirror_image():
     steps = demo_kernels.tasks()[-1].expected
     inside = int((steps == demo_kernels.STEPS).sum())
     assert INSIDE < inside < 1.1 * INSIDE
-    assert (steps[1:] == steps[:0:-1]).mean() > 0.999  # row 128 is the real axis
+    # Row 128 is the real axis.
+    assert (steps[1:] == steps[:0:-1]).mean() > 0.999
 
 
 def test_a_card_that_computes_otherwise_than_numpy_is_told(monkeypatch):
@@ -210,7 +211,8 @@ def test_the_picture_in_the_readme_is_of_a_run():
     words = html.unescape(" ".join(re.findall(r"<text[^>]*>([^<]*)</text>", PICTURE.read_text()))).replace("\xa0", " ")
     assert [title for title in demo.HEADINGS if title not in words] == []
     assert "of 65536" in words
-    assert "@font-face" not in PICTURE.read_text()  # which would ask a server
+    # A font face would make the browser ask a server.
+    assert "@font-face" not in PICTURE.read_text()
     assert PICTURE.stat().st_size < 150 << 10
     assert "docs/demo.svg" in README.read_text()
 

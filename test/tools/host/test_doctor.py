@@ -1,4 +1,4 @@
-"""The doctor on machines made for it: every finding says what was seen and what to do."""
+"""The doctor on machines made for the tests: every finding says what it saw and what to do."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from ringup.tools.host import doctor
 
 @pytest.fixture
 def machine(tmp_path):
-    """A root folder with sysfs files of chosen devices; returns its findings by name."""
+    """A root folder with sysfs files of chosen devices. It returns the findings by name."""
 
     def examine(files=(), trees=()):
         for path, text in dict(files).items():
@@ -123,7 +123,8 @@ def test_a_device_node_of_a_group_without_a_name_shows_the_number(machine, monke
         raise KeyError(f"getgrgid(): gid not found: {path.stat().st_gid}")
 
     monkeypatch.setattr(Path, "group", nameless)
-    monkeypatch.setattr("ringup.tools.host.doctor.os.access", lambda path, mode: False)  # root may open everything
+    # Root may open every file.
+    monkeypatch.setattr("ringup.tools.host.doctor.os.access", lambda path, mode: False)
     line = machine({"dev/kfd": ""})["/dev/kfd"]
     assert (line.state, line.seen) == (doctor.WRONG, "no permission")
     assert line.todo == f"add yourself to group {os.getegid()}, which has no name here, then log in again"

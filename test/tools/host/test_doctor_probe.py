@@ -1,6 +1,4 @@
-"""`ringup doctor --probe`: an enclosure is opened and asked for the link to its card, whatever the system lists it
-by.
-"""
+"""`ringup doctor --probe` opens an enclosure and asks for the link to its card, however the system lists it."""
 
 import pytest
 
@@ -11,7 +9,7 @@ from ringup.tools.host.finding import FINE, OPTIONAL, WRONG
 
 @pytest.fixture
 def examine(tmp_path):
-    """Return the findings of a machine, not of Linux, that has this enclosure plugged in."""
+    """Return the findings on a system other than Linux that has this enclosure plugged in."""
 
     def look(enclosure):
         findings = doctor_usb.examine(Kernel(tmp_path), linux=False, probe=True, backend=enclosure.host)

@@ -1,4 +1,6 @@
-"""The doctor on machines with enclosures: firmware, speed, power, holders, permission, modes; each with what to do."""
+"""The doctor on machines with enclosures: firmware, speed, power, holders, permission and modes. Each finding says what
+to do.
+"""
 
 import pytest
 
@@ -14,7 +16,7 @@ USB = "sys/bus/usb/devices"
 def bridge(
     name, vid="add1", pid="0001", product="custom v0.1", speed="10000", serial="cafe0001", control="on", number=4
 ):
-    """Files of an enclosure as Linux lists one. Source: Linux ABI sysfs-bus-usb."""
+    """The files of one enclosure as Linux lists them. Source: Linux ABI sysfs-bus-usb."""
     values = {
         "idVendor": vid,
         "idProduct": pid,
@@ -32,7 +34,7 @@ def bridge(
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """`machine(files, links)` makes a root folder and returns its findings by name; a link is made after the files."""
+    """`machine(files, links)` makes a root folder and returns its findings by name. It makes links after the files."""
     monkeypatch.setattr("platform.system", lambda: "Linux")
 
     def examine(files, links=(), **options):
@@ -109,7 +111,8 @@ def test_an_enclosure_with_a_drive_is_left_alone(machine):
 
 
 def test_a_node_without_permission_names_the_set_up(machine, monkeypatch):
-    monkeypatch.setattr("ringup.tools.host.doctor_usb.os.access", lambda path, mode: False)  # root may open everything
+    # Root may open every file.
+    monkeypatch.setattr("ringup.tools.host.doctor_usb.os.access", lambda path, mode: False)
     line = machine(bridge("2-1"))["usb:2-1 permission"]
     assert (line.state, line.seen) == (WRONG, "/dev/bus/usb/002/004 is closed to this user")
     assert "sudo ringup setup --apply" in line.todo
@@ -148,7 +151,7 @@ def test_other_devices_and_broken_files_are_no_bridges(machine):
 
 
 class Enclosures:
-    """A pyusb backend that lists devices: what another system than Linux has instead of sysfs."""
+    """A pyusb backend that lists devices. Systems other than Linux have it in place of sysfs."""
 
     def __init__(self, *places):
         self.rows = places
@@ -264,5 +267,5 @@ def test_a_rule_that_is_there_and_was_not_applied_is_told_as_such(machine, monke
         == "the rule is installed and was not applied: pull the cable and plug it in again"
     )
     assert "the rule is installed and was not applied" in found["usb:2-1 autosuspend"].todo
-    # the rule has no line for this one
+    # The rule has no line for this enclosure.
     assert "`sudo ringup setup --apply` writes the rule" in found["usb:2-2 permission"].todo

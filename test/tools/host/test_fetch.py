@@ -1,4 +1,4 @@
-"""Fetching header packages: what goes wrong in the cache folder is one error. Nothing here uses the network."""
+"""Fetching header packages: each problem with the cache folder is one error. These tests do not use the network."""
 
 import logging
 import zipfile
@@ -19,7 +19,7 @@ def package():
 
 @pytest.fixture
 def tools(monkeypatch):
-    """All programs that fetching needs seem to be installed; none of them runs."""
+    """All programs that a fetch needs seem to be installed. None of them runs."""
     monkeypatch.setattr(fetch.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(fetch, "_try", lambda command, folder: "no program is run here")
 
@@ -78,7 +78,8 @@ def test_of_a_python_package_only_what_is_wanted_is_taken(monkeypatch, tmp_path)
     assert "bitsandbytes==0.50.2" in asked[0]
     fetch.fetch(package, tmp_path, quiet)
     assert len(asked) == 1
-    (found / STAMP).write_text("0.50.1\n")  # another pin than today's
+    # The pin differs from the current one.
+    (found / STAMP).write_text("0.50.1\n")
     fetch.fetch(package, tmp_path, quiet)
     assert (len(asked), (found / STAMP).read_text()) == (2, "0.50.2\n")
     names = names[1:]
@@ -105,8 +106,8 @@ def llvm():
 
 @pytest.fixture
 def unpacked(llvm, tmp_path):
-    """A root whose loader lists the libraries and whose programs end with the status that `unpacked(lines, status)` is
-    told.
+    """`unpacked(lines, status)` makes a root folder. Its loader lists the libraries in `lines`, and its programs exit
+    with `status`.
     """
 
     def make(lines="", status=0, names=llvm.programs):

@@ -1,4 +1,4 @@
-"""`ringup firmware`: what a card needs, and what is inside a file."""
+"""`ringup firmware`: the files a card needs, and the contents of a file."""
 
 import json
 
@@ -16,7 +16,7 @@ def folder(sources):
 
 @pytest.fixture
 def ask(capsys):
-    """Run the command; give status, output and errors."""
+    """Run the command; return status, output and errors."""
 
     def run(*words):
         status = cli.main(["firmware", *words])

@@ -1,4 +1,6 @@
-"""`ringup setup` on a system that lies in a folder: it shows, writes once, keeps what was there, and takes all back."""
+"""`ringup setup` on a system that lies in a folder: it shows its plan, writes once, keeps existing files and undoes
+everything.
+"""
 
 import argparse
 import json
@@ -16,7 +18,7 @@ RULES, MODULES = "etc/udev/rules.d/70-ringup.rules", "etc/modprobe.d/ringup.conf
 
 @pytest.fixture
 def system(tmp_path):
-    """A Debian without anything of ringup's, with the user `ada`."""
+    """A Debian system with the user `ada` and no file of ringup's."""
     for name, text in {
         "etc/group": "root:x:0:\nplugdev:x:46:\nrender:x:105:bert\nvideo:x:44:\n",
         "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\nbert:x:1001:1001::/:/bin/sh\n",
@@ -29,7 +31,7 @@ def system(tmp_path):
 
 @pytest.fixture
 def setup(system, capsys):
-    """`setup(*words)` runs the command on that system; returns (status, output, the programs that were run)."""
+    """`setup(*words)` runs the command on that system. It returns status, output and the programs that were run."""
 
     def run(*words):
         parser = argparse.ArgumentParser()
@@ -70,7 +72,8 @@ def test_applied_twice_is_applied_once(system, setup):
         ["usermod", "-aG", "render", "ada"],
         *map(list, setup_host.RELOAD),
     ]
-    (system / "etc/group").write_text("plugdev:x:46:ada\nrender:x:105:bert,ada\n")  # what usermod did
+    # usermod did this.
+    (system / "etc/group").write_text("plugdev:x:46:ada\nrender:x:105:bert,ada\n")
     written = files(system)
     status, out, done = setup("--apply", "--user", "ada")
     assert (status, done, files(system)) == (0, [], written)
@@ -153,7 +156,7 @@ def test_only_firmware_that_is_no_drive_is_kept_from_the_storage_driver():
 
 
 def test_rules_come_before_seats_are_given():
-    # 73-seat-late.rules acts on the tag
+    # 73-seat-late.rules acts on the tag.
     assert int(RULES.rpartition("/")[2][:2]) < 73
 
 

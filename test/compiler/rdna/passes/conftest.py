@@ -1,5 +1,5 @@
-"""Fixtures for the passes behind selection: an evaluator of virtual-register code, a maker of random programs, runs on
-the virtual cores.
+"""Fixtures for the passes after selection: an evaluator of virtual-register code, a maker of random programs, and runs
+on the virtual cores.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ M32 = 0xFFFF_FFFF
 
 
 class Evaluator:
-    """One wave32 of virtual-register code, by each instruction's meaning in the RDNA3 ISA reference; registers have no
-    limits and no delays.
+    """Evaluates one wave32 of virtual-register code by each instruction's meaning in the RDNA3 ISA reference. It has no
+    limit on registers and no delays.
     """
 
     def __init__(self, code, memory, lanes=LANES):
@@ -48,7 +48,7 @@ class Evaluator:
         return self.regs.get((reg, k))
 
     def vector(self, operand, k=0):
-        """32 values of a source, as uint32."""
+        """Return a source's 32 values as uint32."""
         if isinstance(operand, Signed):
             value = self.vector(operand.source, k)
             if operand.abs:
@@ -111,7 +111,8 @@ class Evaluator:
         if name == "s_endpgm":
             return "end"
         if name == "s_barrier":
-            return None  # there is one wave
+            # There is only one wave.
+            return None
         if name.startswith("s_cbranch_") or name == "s_branch":
             taken = {"s_branch": True, "s_cbranch_scc1": self.scc, "s_cbranch_scc0": not self.scc, "s_cbranch_execz": not self.exec,
                      "s_cbranch_vccz": not self.vcc, "s_cbranch_vccnz": self.vcc}[name]  # fmt: skip
@@ -218,8 +219,8 @@ class Evaluator:
         return table[name]()
 
     def matrix(self, ops):
-        """v_wmma_f32_16x16x16_f16: rows of A in lanes 0-15 (again in 16-31), columns of B too; C's element i of lane l
-        is row 2i + l // 16.
+        """v_wmma_f32_16x16x16_f16. Lanes 0 to 15 hold the rows of A, and lanes 16 to 31 copies of them; B has its
+        columns so. Element i of C in lane l is row 2i + l // 16.
         """
 
         def halves(operand):
@@ -279,7 +280,7 @@ class Evaluator:
 
 
 class Words:
-    """Memory as the evaluator sees it: words by address, none outside what was mapped."""
+    """The evaluator's memory: words by address. Only mapped words exist."""
 
     def __init__(self, regions):
         self.regions = regions
@@ -296,7 +297,7 @@ class Words:
 
 @dataclass
 class Arena:
-    """Memory of exact bounds for an engine."""
+    """An engine's memory with exact bounds."""
 
     regions: list = field(default_factory=list)
     epoch: int = 0
@@ -326,7 +327,7 @@ ENGINES = {"interpreter": Interpreter(), "translator": Translator()}
 
 
 def run_binary(binary, out_words, engine="interpreter", strict=True, groups=1):
-    """Run a kernel that takes two buffers; return the second, and the run."""
+    """Run a kernel that takes two buffers; return the second buffer, and the run."""
     arena = Arena()
     arena.place(CODE_VA, binary.code, executable=True)
     arena.place(ARGS_VA, np.array([IN_VA, 0, OUT_VA, 0, 5, 9, 0, 0], np.uint32).tobytes())
@@ -349,7 +350,7 @@ def run_binary(binary, out_words, engine="interpreter", strict=True, groups=1):
 
 
 def evaluate(code, out_words):
-    """Return what the code stores, by the evaluator."""
+    """Return what the code stores according to the evaluator."""
     out = np.zeros(out_words, np.uint32)
     memory = Words([(ARGS_VA, np.array([IN_VA, 0, OUT_VA, 0, 5, 9, 0, 0], np.uint32)), (IN_VA, INPUT), (OUT_VA, out)])
     evaluator = Evaluator(code, memory)
@@ -365,7 +366,7 @@ def evaluate(code, out_words):
 
 
 class Maker:
-    """Writes a program by hand or at random. `code` is what it made."""
+    """Writes a program, by hand-written calls or at random. `code` is the result."""
 
     def __init__(self, name="kernel", lds_bytes=0, target="gfx1100"):
         self.kernarg = Reg("s", 2, name="kernarg", fixed=0)
@@ -411,7 +412,7 @@ class Maker:
         return self.v(f"global_load_{name}", address, self.source, count=count, offset=16 * (number % 64))
 
     def store(self, value):
-        """Store one dword a lane behind what was stored before."""
+        """Store one dword a lane behind the earlier ones."""
         at = self.out_words * 4
         self.out_words += LANES
         if at < 4096 - 128:
@@ -424,7 +425,7 @@ class Maker:
         return self.code
 
     def divergent(self, condition, body, skip=False):
-        """Run `body` in the lanes of a mask."""
+        """Write `body` so that only the lanes of a mask run it."""
         saved = self.s("s_and_saveexec_b32", condition)
         after = Block(f"after{len(self.blocks)}.{id(saved) & 0xFFF}", self.depth)
         if skip:
@@ -435,7 +436,7 @@ class Maker:
         self("s_mov_b32", EXEC_LO, saved)
 
     def loop(self, count, body):
-        """Run `body(counter)` so many times."""
+        """Write a loop that runs `body(counter)` so many times."""
         counter = self.s("s_mov_b32", 0)
         self.depth += 1
         head = self.block("loop")
@@ -449,7 +450,7 @@ class Maker:
 
 
 class RandomProgram:
-    """A seeded program of straight code, loops, conditions, wide registers and as many live values as `live` says."""
+    """A seeded program of straight code, loops, conditions and wide registers, with `live` values alive at once."""
 
     TWO = (
         "v_add_nc_u32",
@@ -527,7 +528,7 @@ class RandomProgram:
         self.keep(self.make.v(self.random.choice(self.THREE), self.value(), self.value(), self.source()))
 
     def again(self):
-        """Write a register that exists: under a condition only in some lanes."""
+        """Write to an existing register; under a condition only some lanes write."""
         reg = self.value()
         if reg is not self.make.thread and reg is not self.make.lane4:
             self.make(self.random.choice(self.TWO), reg, self.source(), self.value())
@@ -564,7 +565,7 @@ class RandomProgram:
                 self.keep(self.make.v("v_add_nc_u32", self.random.randrange(60), reg[k]))
 
     def wide_lds(self):
-        """Put together a wide register from parts, send it through LDS, read it back."""
+        """Compose a wide register from parts, send it through LDS and read it back."""
         count = self.random.choice((2, 4))
         reg = Reg("v", count)
         for k in range(count):
@@ -604,7 +605,7 @@ class RandomProgram:
         self.keep(self.make.v("v_xor_b32", reg[0], reg[1]))
 
     def lane(self):
-        # no lane may be on there, and then what it reads was never written
+        # Under a mask, no lane may be active, and the instruction would read what was never written.
         if not self.masked:
             self.keep_scalar(self.make.s("v_readfirstlane_b32", self.value()))
 
@@ -630,7 +631,7 @@ class RandomProgram:
     )
 
     def a_loop(self, size, level):
-        """A loop that carries values by copies at its end, two of them exchanged."""
+        """Write a loop that carries values by copies at its end, two of which are exchanged."""
         make = self.make
         carried = []
         for _ in range(self.random.randrange(1, 4)):
@@ -700,7 +701,7 @@ class Tools:
 
     @staticmethod
     def check(code, out_words, engines=("interpreter",), **options):
-        """Evaluate, compile and run a program: all must store the same. Returns the binary."""
+        """Evaluate, compile and run a program; all must store the same. Return the binary."""
         expected = evaluate(code, out_words)
         binary = finish(code, **options)
         for engine in engines:
@@ -714,13 +715,13 @@ class Tools:
 
 @pytest.fixture(scope="session")
 def tools():
-    """Makers, the evaluator, the engines, and the passes up to one."""
+    """The makers, the evaluator, the engines, and a function that runs the passes before a given one."""
     return Tools
 
 
 @pytest.fixture(scope="session")
 def assembled(headers):
-    """`assembled(code)`: what LLVM 22's assembler makes of finished code's text, as bytes."""
+    """`assembled(code)` returns the bytes that LLVM 22's assembler makes of finished code's text."""
     command = llvm_mc(headers("llvm-22"))
 
     def run(code, accept=True):
@@ -735,7 +736,7 @@ def assembled(headers):
 
 
 def llvm_text(code):
-    """Return finished code as assembly text; branches as labels."""
+    """Return finished code as assembly text, with labels for branches."""
     labels = {block: f".L{i}" for i, block in enumerate(code.blocks)}
     lines = []
     for block in code.blocks:

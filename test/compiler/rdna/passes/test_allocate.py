@@ -1,4 +1,4 @@
-"""Allocation: exact limits, tuples, copies that vanish and copies that must not, spilling, lanes that are off."""
+"""Allocation: exact limits, tuples, copies that must disappear or must stay, spilling, and inactive lanes."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def instructions(code, mnemonic=""):
 
 
 def many(tools, count):
-    """A program with `count` loaded values alive at once beside an address."""
+    """A program with `count` loaded values and an address alive at once."""
     make = tools.maker()
     values = [make.load(i) for i in range(count)]
     total = make.v("v_mov_b32", 0)
@@ -54,7 +54,7 @@ def test_spilled_values_come_back(tools):
 
 def test_scratch_far_away_is_reached_through_a_register(tools):
     make = many(tools, 300)
-    # what the maker itself keeps there
+    # The maker itself keeps values there.
     make.code.scratch_bytes = 4000
     binary = tools.check(make.end(), make.out_words, max_vgprs=16)
     assert binary.scratch_bytes > 4096 + 100
@@ -155,11 +155,14 @@ def test_a_carried_value_is_computed_in_place(tools):
     code = make.end()
     program, _ = tools.prepared(code, "dual")
     moves = [step for steps in program.blocks for step in steps if step.instr.mnemonic == "v_mov_b32"]
-    assert len(moves) == 1  # the first value
+    # The first value.
+    assert len(moves) == 1
 
 
 def test_lanes_that_are_off_keep_the_value_from_before(tools):
-    """`outer` is written again under a mask: nothing between may take its register, though every path writes it."""
+    """`outer` is written again under a mask. Code between the writes must not take its register, although every path
+    writes it.
+    """
     make = tools.maker()
     outer = make.v("v_mov_b32", 7)
     saved = make.s("s_and_saveexec_b32", make.s("v_cmp_lt_u32", make.thread, 9))
@@ -233,7 +236,7 @@ def test_a_mask_of_a_compare_takes_vcc_where_nothing_else_does(tools):
 
 @pytest.mark.parametrize("same", [True, False], ids=["added in place", "added beside"])
 def test_matrix_products(tools, same):
-    """Sources and result of a product share no register; C and D are one or share none."""
+    """Sources and result of a product share no register. C and D are the same registers or share none."""
     make = tools.maker()
     a, b = Reg("v", 8), Reg("v", 8)
     for k in range(8):
@@ -260,7 +263,9 @@ def test_matrix_products(tools, same):
 
 @pytest.mark.parametrize("size", [0, 48])
 def test_a_loop_of_products_computes_them(tools, size):
-    """Halves are 0 and 1: sums are exact. With 48 registers the fragments do not fit and are spilled whole."""
+    """The halves are 0 and 1, so sums are exact. With 48 registers the fragments do not fit and are spilled as
+    a whole.
+    """
     make = tools.maker()
     totals = [Reg("v", 8) for _ in range(3)]
     for total in totals:
@@ -328,7 +333,7 @@ def test_inputs_stay_where_the_dispatcher_puts_them(tools):
     make.store(make.v("v_mov_b32", make.group))
     code = make.end()
     binary = tools.check(code, make.out_words)
-    # gfx1100: user and group SGPRs are 16 together
+    # gfx1100: user and group SGPRs are at most 16 together.
     assert binary.user_sgprs == 15
     out, _ = tools.run_binary(binary, make.out_words, groups=3)
     assert set(out[32:64].tolist()) <= {0, 1, 2}

@@ -1,5 +1,5 @@
-"""Branches over more code than they reach go by trampolines: with a short reach, so that small programs need many, and
-with the real one.
+"""Branches that cannot reach their target go through trampolines. Tests use a short reach, so that small programs need
+many trampolines, and the real one.
 """
 
 import re
@@ -15,7 +15,8 @@ from ringup.compiler.rdna.objects import object_of
 from ringup.compiler.rdna.pipeline import finish
 from ringup.errors import CompileError
 
-SHORT = 150  # dwords; a clause has up to 97, and nothing may lie in it
+# In dwords. A clause has up to 97 dwords, and no trampoline may lie inside one.
+SHORT = 150
 TRAMPOLINE, OWN = (
     0xBFA0,
     0xEE00,
@@ -28,7 +29,7 @@ def encode(mnemonic, operands):
 
 
 def landing(words, at):
-    """Return the word that control comes to behind a branch, trampolines followed, and how many these were."""
+    """Return the index of the word where a branch ends, through trampolines, and how many trampolines there were."""
     hops = -1
     while True:
         at += 1 + int(np.int16(words[at] & 0xFFFF))
@@ -55,7 +56,7 @@ def test_every_branch_of_random_layouts_comes_to_its_goal(monkeypatch):
         chunks, branches, barred = random_layout(random)
         made = link(chunks, branches, lambda barred=barred: barred, encode)
         words = np.frombuffer(b"".join(made), np.uint32).astype(np.int64)
-        # walk the code with no branch of its own taken: all chunks, in order, trampolines passed by
+        # Walk the code with no branch of its own taken: all chunks come in order, and the walk jumps over trampolines.
         starts, at, number = (
             [],
             0,
@@ -84,8 +85,8 @@ def test_code_in_which_all_branches_reach_stays_as_it_is():
 
 
 def test_the_reach_is_that_of_sixteen_bits():
-    """The greatest distance that goes without a trampoline, and a dword more."""
-    # A branch past the group, and a trampoline of each direction
+    """The distances are the greatest that needs no trampoline, and one dword more."""
+    # A branch around the group, and one trampoline in each direction.
     for count, added in ((32768, 0), (32769, 3)):
         chunks = [bytes(4)] * (count + 1)
         assert len(link(chunks, [Branch(0, count, "0")], set, encode)) == count + 1 + min(added, 2)
@@ -112,9 +113,9 @@ def test_random_programs_over_trampolines_store_what_is_meant(tools, engine, mon
 
 
 def long_loop(tools, turns, target="gfx1100"):
-    """A loop of 200 KiB whose condition jumps over all of it, and back from its end."""
+    """Write a loop of 200 KiB. Its condition jumps over all of the body, and its end jumps back."""
     make = tools.maker(target=target)
-    # there the group's number comes otherwise
+    # On other processors the group's number comes in another way.
     if target != "gfx1100":
         make.code.group_ids = (False, False, False)
         make.code.inputs.remove(make.group)
@@ -167,7 +168,8 @@ def test_llvm_sees_each_branch_go_to_a_trampoline_or_its_goal(tools, headers, ta
     (end, back), *more = [(at, to) for at, (name, to) in ways.items() if name == "s_cbranch_scc1"]
     assert not others + more
     assert ways[trampoline][0] == ways[back][0] == "s_branch"
-    # After what is skipped, before the loop's end
+    # The trampoline lies behind the skipped code and before the loop's end.
     assert 1 << 17 < ways[trampoline][1] - skip < end
-    assert ways[back][1] < skip  # the loop's first instruction
+    # The target is the loop's first instruction.
+    assert ways[back][1] < skip
     assert all(abs(to - at - 4) <= 1 << 17 for at, (_, to) in ways.items())

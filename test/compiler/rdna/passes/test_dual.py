@@ -1,5 +1,5 @@
-"""Dual issue: two instructions are joined exactly where LLVM's assembler takes some order of them, and never where one
-needs the other.
+"""Dual issue: two instructions are joined exactly where LLVM's assembler accepts them in some order, and never where
+one needs the other.
 """
 
 import random
@@ -78,7 +78,7 @@ def test_what_llvm_takes_is_joined_and_nothing_else(headers, target):
     if target == "gfx1100":
         assert not left, [cases[i] for i in left][:3]
     else:
-        # two moves through one bank, which RDNA4 alone allows, are left alone
+        # Two moves through one bank stay apart. Only RDNA4 allows that pair.
         assert all({one.mnemonic for one in cases[i]} == {"v_mov_b32"} for i in left), [cases[i] for i in left][:3]
     assert len(ours) > 150
 
@@ -89,14 +89,16 @@ def test_a_later_one_moves_up_where_nothing_between_needs_it():
     for hindrance in (Instr("v_exp_f32", v(1), v(8)), Instr("v_exp_f32", v(9), v(1)), Instr("s_nop", 0)):
         assert len(joined("gfx1100", first, hindrance, last)) == 3
     uses = Instr("v_add_f32", v(1), v(0), v(5))
-    assert len(joined("gfx1100", Instr("v_mov_b32", v(0), v(2)), uses)) == 2  # needs the first one's result
+    # The second instruction needs the first one's result.
+    assert len(joined("gfx1100", Instr("v_mov_b32", v(0), v(2)), uses)) == 2
     overwrites = joined("gfx1100", Instr("v_add_f32", v(0), v(1), v(2)), Instr("v_mov_b32", v(1), 2))
-    assert [type(one) for one in overwrites] == [Pair]  # reads the old value
+    # The first instruction reads the old value.
+    assert [type(one) for one in overwrites] == [Pair]
     assert str(overwrites[0].x.operands[0]) == "v0"
 
 
 def test_a_first_use_of_a_load_does_not_move_up():
-    """Its wait would move with it."""
+    """Its wait would move up with it."""
     loaded = Instr("global_load_b32", v(7), v(8), physical("s", 4, 2))
     between = Instr("v_exp_f32", v(9), v(8))
     assert len(joined("gfx1100", loaded, Instr("v_mov_b32", v(0), 1), between, Instr("v_mov_b32", v(1), v(7)))) == 4

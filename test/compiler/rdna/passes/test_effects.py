@@ -1,5 +1,5 @@
-"""What instructions read and write beyond their text, for every mnemonic of every processor; liveness and masks built
-on it.
+"""What instructions read and write beyond their text, for every mnemonic of every processor, and the liveness and masks
+that depend on it.
 """
 
 import pytest
@@ -71,7 +71,7 @@ ROWS = [
 def test_reads_and_writes(row):
     instr, defs, uses, hidden_defs, hidden_uses, counters = row
     found = effects("gfx1100").of(instr)
-    # its first operand names a hardware register, no register of a file
+    # Its first operand names a hardware register, not one of a register file.
     if instr.mnemonic.startswith("s_setreg"):
         defs = found.defs
         uses = found.uses

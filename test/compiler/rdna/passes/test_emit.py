@@ -1,4 +1,4 @@
-"""Bytes, descriptor facts, code objects and the model of a SIMD."""
+"""Code bytes, descriptor facts, code objects and the model of a SIMD."""
 
 import dataclasses
 import subprocess
@@ -84,7 +84,7 @@ def test_a_code_object_runs_and_says_what_it_needs(tools):
 
 @pytest.fixture
 def disassembled(headers, tmp_path):
-    """`disassembled(binary)` is what LLVM's objdump prints of a kernel's code object."""
+    """`disassembled(binary)` returns what LLVM's objdump prints for a kernel's code object."""
 
     def run(binary):
         (tmp_path / "k.co").write_bytes(object_of([binary]))
@@ -121,14 +121,14 @@ def test_registers_waves_and_dumps(tools):
     assert [name for name, _ in seen] == ["schedule", "allocate", "dual", "waits", "hazards", "clause", "delay"]
     assert "s_waitcnt" not in dict(seen)["dual"]
     assert "s_waitcnt" in dict(seen)["waits"]
-    # By clang's table, test_limits.py: 9 waves with 145 to 168 registers
+    # By clang's table in test_limits.py: 9 waves with 145 to 168 registers.
     assert 145 <= binary.vgprs <= 168
     assert binary.occupancy == 9
 
 
 @pytest.mark.parametrize("target", ["gfx1151", "gfx1201"])
 def test_other_processors_differ_by_rows(tools, target):
-    """Encoded, and each instruction one that LLVM's disassembler knows."""
+    """LLVM's disassembler knows each encoded instruction."""
     from ringup.compiler.isa.amd.encoding.processor import processor
 
     make = tools.maker(target=target)
@@ -176,13 +176,13 @@ def matrix_loop(tools, loads):
 
 
 def test_the_model_of_a_matrix_loop(tools):
-    """4 products of 32 cycles; 8 loads of 512 bytes at 64 a cycle."""
+    """4 products of 32 cycles each, and 8 loads of 512 bytes at 64 bytes a cycle."""
     code = matrix_loop(tools, loads=True)
     finish(code)
     found = hot_loop(code, 8)
     assert found.busy["wmma"] == 128
     assert found.busy["lds"] == 64
-    # the same cycles: a matrix instruction holds both
+    # The cycles are the same, because a matrix instruction occupies both.
     assert found.bound in ("valu", "wmma")
     assert found.together == 8 * 128
     assert found.matrix_share == 1.0
@@ -204,7 +204,7 @@ def test_a_loop_of_several_blocks_is_counted_whole(tools):
     code = make.end()
     finish(code)
     assert hot_loop(code, 1).busy["trans"] == 40
-    # each waits for the one before
+    # Each waits for the one before it.
     assert hot_loop(code, 1).alone > 100
     assert hot_loop(tools.maker().code, 1) is None
 
@@ -222,7 +222,7 @@ def test_the_model_waits_for_a_load_all_its_way(tools):
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_the_model_counts_a_pair_once(tools, disassembled, count):
-    """What issues is counted as LLVM's disassembler lists it: a dual instruction is a line."""
+    """The model counts as LLVM's disassembler lists: a dual instruction is one line."""
     make = tools.maker()
     values = [make.load(at) for at in range(2 * count)]
     for at, value in enumerate(values):

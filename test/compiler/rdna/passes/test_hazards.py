@@ -1,4 +1,4 @@
-"""Hazards, clauses and delays: what the tables ask for is there, and not more."""
+"""Hazards, clauses and delays: the code has what the tables demand, and not more."""
 
 import pytest
 
@@ -159,7 +159,7 @@ def add(d, a, b):
 
 
 def test_a_result_needed_soon_is_told():
-    """The codes are those of the RDNA3 ISA reference's table."""
+    """The codes are those in the table of the RDNA3 ISA reference."""
     assert after(insert_delays, add(0, 8, 9), add(1, 0, 9))[1] == "s_delay_alu 1"
     assert after(insert_delays, add(0, 8, 9), add(5, 8, 9), add(1, 0, 9))[2] == "s_delay_alu 2"
     assert len(after(insert_delays, add(0, 8, 9), *[add(20 + i, 8, 9) for i in range(4)], add(1, 0, 9))) == 6

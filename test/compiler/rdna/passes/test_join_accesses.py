@@ -1,5 +1,5 @@
-"""Several accesses by one instruction: what is joined and what is not, and that the same lies in registers and memory
-afterwards.
+"""Several accesses joined to one instruction: which ones are joined and which are not. Registers and memory hold the
+same afterwards.
 """
 
 import random
@@ -53,7 +53,7 @@ def joined(*instrs, inputs=(), **code):
     """Return the block's steps after the pass."""
     program = Program(Code("hand", "gfx1100", [Block("b0", instrs=list(instrs))], list(inputs), 0, 32, **code))
     join_accesses(program)
-    # units are those of the operands
+    # The units that a step reads and writes are those of its operands.
     for step in program.blocks[0]:
         again = program.step(step.instr)
         assert (step.reads, step.writes) == (again.reads, again.writes)
@@ -146,7 +146,7 @@ def test_loads_of_lds_become_one_at_the_first_place_into_a_tuple_that_is_named_e
     assert [one.instr.mnemonic for one in found] == ["ds_load_2addr_b32", "v_add_f32", "v_add_f32"]
     (pair, address), (_, *first), (_, negated, second) = (one.instr.operands for one in found)
     assert (pair.count, address, found[0].instr.modifiers) == (2, A, {"offset1": 2})
-    # the higher offset is the second half
+    # The higher offset is the second half.
     assert first == [pair[1], pair[1]]
     assert (negated, second) == (Signed(pair[0], neg=True), pair[1])
 
@@ -284,7 +284,8 @@ def test_stores_of_neighbours_become_one_at_the_last_place():
     assert [one.instr.mnemonic for one in found] == ["v_add_f32", "v_add_f32", "global_store_b64"]
     whole = found[2].instr.operands[1]
     assert [one.instr.operands[0] for one in found[:2]] == [whole[0], whole[1]]
-    assert mnemonics(sums[0], put(x), put(y, 4)) == ["v_add_f32", *["global_store_b32"] * 2]  # nothing writes y
+    # Nothing writes y.
+    assert mnemonics(sums[0], put(x), put(y, 4)) == ["v_add_f32", *["global_store_b32"] * 2]
     assert mnemonics(put(x), fetch(Z, 64), put(y, 4)) == ["global_store_b32", "global_load_b32", "global_store_b32"]
     assert mnemonics(put(x), put(y, 2), put(Z, 4)) == ["global_store_b32"] * 3
     assert mnemonics(put(x), put(x, 4)) == ["global_store_b32"] * 2
@@ -305,7 +306,7 @@ def test_data_and_addresses_that_went_into_tuples_are_found_in_other_joined_acce
     ("live", "lds_bytes", "joins"), [(94, 0, True), (95, 0, False), (214, 0, True), (215, 0, False), (215, 65536, True)]
 )
 def test_registers_that_would_cost_waves_keep_loads_apart(live, lds_bytes, joins):
-    """96 VGPRs leave room for 16 waves, 216 for 7; a group that fills LDS is alone whatever registers it has."""
+    """96 VGPRs allow 16 waves, 216 allow 7. A group that fills LDS runs alone whatever registers it uses."""
     x, y, *many = regs(live + 2)
     body = [
         fetch(x, buffer=0), Instr("v_add_f32", Z, x, x), *(Instr("v_add_f32", one, Z, Z) for one in many),
@@ -326,8 +327,8 @@ def test_data_of_stores_waits_only_where_there_is_room(live, joins):
 
 
 class RandomAccesses:
-    """A seeded program of loads and stores: LDS and memory of each lane's own, addresses that change, masks, barriers,
-    tied registers.
+    """A seeded program of loads and stores: LDS and memory that belong to each lane, changing addresses, masks,
+    barriers and tied registers.
     """
 
     WORDS = sorted({*range(0, 128, 4), *range(1024, 1152, 4), *range(1920, 2048, 4)})
@@ -358,7 +359,7 @@ class RandomAccesses:
             make("v_xor_b32", total, total, value)
         make.store(total)
         make.end()
-        # accesses say whose memory they touch, all of them or none
+        # Either all accesses state which buffer they use, or none does.
         if self.random.random() < 0.7:
             for instr in [one for block in make.blocks for one in block.instrs if one.mnemonic.startswith("global")]:
                 instr.buffer = "out" if instr.operands[-1] == make.target else "in"
@@ -383,7 +384,7 @@ class RandomAccesses:
         del self.pool[:-24]
 
     def target(self, count):
-        """Return where a load goes: a register of its own, a part of another, one that is used again."""
+        """Return the target of a load: a register of its own, a part of another one, or one that is used again."""
         kind = self.random.random()
         if kind < 0.7 or count > 1:
             return Reg("v", count)
@@ -397,7 +398,7 @@ class RandomAccesses:
             getattr(self, self.random.choices(list(kinds), list(kinds.values()))[0])()
 
     def run(self, count):
-        """Return places of some accesses near each other: what is to be joined comes in runs."""
+        """Return the places of some accesses near each other, because joinable accesses come in runs."""
         first = self.word(count)
         return [first, *(first + 4 * count * k for k in range(1, self.random.randrange(1, 5)))]
 
@@ -444,7 +445,7 @@ class RandomAccesses:
                 )
 
     def move(self):
-        """Write an address again."""
+        """Write to an address register again."""
         i, moved = self.random.randrange(3), self.random.choice((0, 8, 16))
         self.make("v_lshl_add_u32", self.addresses[i][0], self.make.thread, 11, moved)
         self.addresses[i] = (self.addresses[i][0], moved)
@@ -484,7 +485,7 @@ def test_random_accesses_find_what_they_would_have_found_one_by_one(tools, engin
 @pytest.mark.parametrize("target", ["gfx1100", "gfx1151", "gfx1201"])
 def test_llvm_encodes_what_was_joined_as_we_do(tools, assembled, target):
     code = RandomAccesses(tools, 1, target).make.code
-    # a barrier is spelled differently on gfx12
+    # gfx12 spells a barrier differently.
     for block in code.blocks:
         block.instrs = [one for one in block.instrs if one.mnemonic != "s_barrier"]
     binary = finish(code)

@@ -1,5 +1,5 @@
-"""Random programs through the whole back end: the virtual cores, strict, store what the direct evaluation says. Seeds
-are the names.
+"""Random programs through the whole back end. The virtual cores in strict mode store what the direct evaluation stores.
+A test's name is its seed.
 """
 
 import pytest
@@ -55,7 +55,7 @@ def test_llvm_assembles_the_text_to_the_same_bytes(tools, assembled, seed):
     theirs = b""
     for one in encodings:
         parts = one.split(",")
-        # A: left to the linker, a branch's distance
+        # A: the linker computes a branch's distance.
         theirs += bytes(0 if "A" in part else int(part, 0) for part in parts)
     branches = 0
     assert len(encodings) == binary.instructions

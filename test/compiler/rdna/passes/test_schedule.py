@@ -1,4 +1,6 @@
-"""Scheduling: what may not move stays, what waits starts early, registers are heeded; the same every time."""
+"""Scheduling: fixed instructions keep their order, latencies start early, register pressure is limited, and the result
+is always the same.
+"""
 
 import pytest
 
@@ -44,12 +46,16 @@ def load(value, base, offset=0, address=LANE):
 @pytest.mark.parametrize(
     ("first", "second", "moves"),
     [
-        (store(LANE, OUT), load(Reg("v"), IN), True),  # two arguments are two buffers
+        # Two arguments are two buffers.
+        (store(LANE, OUT), load(Reg("v"), IN), True),
         (store(LANE, OUT), load(Reg("v"), OUT), False),
-        (store(LANE, OUT), load(Reg("v"), OUT, 4), True),  # the same address, other bytes
+        # The same address, but other bytes.
+        (store(LANE, OUT), load(Reg("v"), OUT, 4), True),
         (store(LANE, OUT), load(Reg("v"), OUT, 3), False),
-        (store(LANE, OUT), load(Reg("v"), OUT, 64, Reg("v")), False),  # addresses that may meet
-        (store(LANE, OUT), load(Reg("v"), Reg("s", 2)), False),  # a base of unknown origin
+        # These addresses may be equal.
+        (store(LANE, OUT), load(Reg("v"), OUT, 64, Reg("v")), False),
+        # A base of unknown origin.
+        (store(LANE, OUT), load(Reg("v"), Reg("s", 2)), False),
         (Instr("ds_store_b32", LANE, LANE), load(Reg("v"), IN), True),
         (Instr("ds_store_b32", LANE, LANE), Instr("ds_load_b32", Reg("v"), LANE), False),
         (Instr("ds_store_b32", LANE, LANE), Instr("ds_load_b64", Reg("v", 2), LANE, offset=8), True),
@@ -60,7 +66,7 @@ def load(value, base, offset=0, address=LANE):
     ],
 )  # fmt: skip
 def test_what_keeps_its_order(first, second, moves):
-    """The second one heads a long way to the end, so that it goes first wherever it may."""
+    """The second instruction begins a long chain to the end, so the scheduler puts it first wherever it may."""
     late = []
     if second.mnemonic != "s_barrier":
         result = second.operands[0]
@@ -79,7 +85,7 @@ def test_compares_keep_their_readers():
 
 
 def chains(count):
-    """Loads, all first, each used once behind all of them."""
+    """Loads, all at the start. Each is used once, after all of them."""
     values = [Reg("v") for _ in range(count)]
     total = Reg("v")
     return [*[load(one, IN, 4 * i) for i, one in enumerate(values)], Instr("v_mov_b32", total, 0),
@@ -137,7 +143,7 @@ def test_scalar_loads_do_not_fill_the_scalar_file():
     )
     schedule(program)
     order = [step.instr for step in program.blocks[0]]
-    # a run of loads goes first, but not all of them
+    # A run of loads goes first, but not all of them.
     assert 20 < order.index(instrs[2]) < 100
 
 

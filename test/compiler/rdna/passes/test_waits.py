@@ -1,4 +1,6 @@
-"""Waits: none too few, none too many. Each field of each wait is loosened by one: strict cores then stop."""
+"""Waits: neither too few nor too many. The test loosens each field of each wait by one, and the cores in strict mode
+must then stop.
+"""
 
 import pytest
 
@@ -35,7 +37,7 @@ def test_a_wait_for_one_less_is_noticed(tools, seed):
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_wait_left_out_around_a_loop_is_noticed(tools, number):
-    """Loads before the loop and at its end are first used at its start: one wait inside serves both."""
+    """Loads before the loop and at its end are first used at its start. One wait inside covers both."""
     make = tools.maker()
     carried = make.load(1)
     total = make.v("v_mov_b32", 0)
@@ -60,7 +62,7 @@ def test_a_wait_left_out_around_a_loop_is_noticed(tools, number):
 
 
 def straight(target, *instrs):
-    """A program of physical-looking virtual registers, waits inserted."""
+    """A program of virtual registers that look like physical ones, with waits inserted."""
     program = Program(Code("k", target, [Block("b", instrs=list(instrs))], [], 0, 32))
     insert_waits(program)
     return program
