@@ -1,4 +1,4 @@
-"""A peer of a vfio-user server, spelled out byte by byte from QEMU's docs/interop/vfio-user.rst: `bench` makes servers,
+"""A peer of a vfio-user server, written byte by byte from QEMU's docs/interop/vfio-user.rst. `bench` makes servers,
 cards and peers.
 """
 
@@ -31,13 +31,13 @@ NONE, BOOL, EVENTFD, MASK, UNMASK, TRIGGER = 1, 2, 4, 8, 16, 32
 
 
 def descriptors():
-    """How many this process has, without those of cards that nothing refers to any more."""
+    """Return how many descriptors this process has, without those of cards that nothing refers to any more."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
 def receive(sock, size, most=16):
-    """(bytes, descriptors, whether the other end is there) of one recvmsg."""
+    """Return (bytes, descriptors, whether the other end is open) of one recvmsg."""
     room = array.array("i")
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(most * 4))
     for level, kind, payload in ancillary:
@@ -53,8 +53,8 @@ class Reply:
 
 
 class Peer:
-    """A monitor: sends, lets the server work, reads answers. Descriptors that come are closed at the end of the
-    test.
+    """A virtual machine monitor: it sends, lets the server work, and reads answers. The test's end closes the
+    descriptors it received.
     """
 
     def __init__(self, bench, path):
@@ -65,7 +65,7 @@ class Peer:
         self.inbox, self.fds, self.came, self.number, self.ended = b"", [], [], 0x1233, False
 
     def send(self, data, fds=()):
-        """Bytes, the descriptors with the first of them."""
+        """Send bytes; the descriptors go with the first of them."""
         view, fds = memoryview(data), list(fds)
         while view:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -80,7 +80,7 @@ class Peer:
         return struct.pack("=HHIII", self.number, command, 16 + len(payload), flags, 0) + payload
 
     def read(self, size):
-        """Bytes, or fewer once the server has closed."""
+        """Return so many bytes, or fewer if the server has closed."""
         for _ in range(STEPS):
             if len(self.inbox) >= size:
                 break
@@ -102,7 +102,7 @@ class Peer:
 
     @property
     def gone(self):
-        """Whether the server closes; what it sent before is dropped."""
+        """Whether the server closes. What it sent before is dropped."""
         self.read(1 << 30)
         return self.ended
 
@@ -124,13 +124,13 @@ class Peer:
         return reply
 
     def ask(self, command, payload=b"", fds=()):
-        """The payload of what must succeed."""
+        """Return the payload of a request that must succeed."""
         reply = self.exchange(command, payload, fds)
         assert reply.errno == 0, os.strerror(reply.errno)
         return reply.payload
 
     def refused(self, command, payload=b"", fds=()):
-        """The errno of what must not."""
+        """Return the errno of a request that must fail."""
         reply = self.exchange(command, payload, fds)
         assert reply.errno
         return reply.errno
@@ -191,7 +191,7 @@ class Peer:
 
 
 class Ram(threading.Thread):
-    """A peer's memory, given byte by byte on a socket in a thread, as its monitor would; `spoil` makes the answers
+    """A peer's memory. A thread serves it byte by byte on a socket, as a monitor would. `spoil` makes the answers
     wrong.
     """
 
@@ -199,9 +199,10 @@ class Ram(threading.Thread):
         super().__init__(daemon=True)
         self.sock, self.base, self.bytes, self.spoil = sock, base, bytearray(size), spoil
         self.asked = []
-        self.others = b""  # what else came
+        # Other messages that arrived.
+        self.others = b""
         self._ends, self._end = socket.socketpair()
-        # takes descriptors of any number, of which a worker with many tests behind it has some
+        # poll takes descriptors of any number. A worker that has run many tests has high ones.
         self._poll = select.poll()
         for one in (sock, self._ends):
             self._poll.register(one, select.POLLIN)
@@ -210,7 +211,8 @@ class Ram(threading.Thread):
     def _all(self, size):
         data = b""
         while len(data) < size:
-            if self.sock.fileno() not in (ready for ready, _ in self._poll.poll()):  # all that came is read first
+            # All that arrived is read first.
+            if self.sock.fileno() not in (ready for ready, _ in self._poll.poll()):
                 return None
             piece = self.sock.recv(size - len(data))
             if not piece:
@@ -272,12 +274,12 @@ class Bench:
         return card
 
     def connect(self, number=0):
-        """A peer that has said nothing yet."""
+        """Connect a peer that has sent nothing yet."""
         self.peers.append(Peer(self, self.paths[number]))
         return self.peers[-1]
 
     def peer(self, number=0, **capabilities):
-        """A peer that agreed on a version."""
+        """Connect a peer and agree on a version."""
         peer = self.connect(number)
         peer.agree(**capabilities)
         return peer
@@ -286,7 +288,7 @@ class Bench:
         return Ram(peer if isinstance(peer, socket.socket) else peer.sock, **options)
 
     def memfd(self, size, flags=os.MFD_ALLOW_SEALING):
-        """(descriptor, mapping) of a memory file."""
+        """Return (descriptor, mapping) of a memory file."""
         fd = os.memfd_create("ram", os.MFD_CLOEXEC | flags)
         os.ftruncate(fd, size)
         self.closing.append(fd)
@@ -298,14 +300,14 @@ class Bench:
 
     @staticmethod
     def count(fd):
-        """How often an eventfd was told something since it was last asked."""
+        """Return how often an eventfd was signalled since the last call."""
         try:
             return os.eventfd_read(fd)
         except BlockingIOError:
             return 0
 
     def until(self, done, seconds=10):
-        """Let the server work until something is so."""
+        """Let the server work until a condition holds."""
         end = time.monotonic() + seconds
         while not done():
             assert time.monotonic() < end
@@ -321,7 +323,7 @@ class Bench:
 
 @pytest.fixture
 def rounds_without_descriptors():
-    """How often a server looks around in 0.6 s while it has a connection that no descriptor is left for."""
+    """Return how often a server polls in 0.6 s while a connection waits and no descriptor is left for it."""
 
     def count(server, connect):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -347,7 +349,7 @@ def rounds_without_descriptors():
 
 @pytest.fixture
 def bench(tmp_path, virtual_card, monkeypatch):
-    """What is to be answered is waited for longer than any test lasts; one that is about that says how long."""
+    """A bench that waits for answers longer than any test lasts. Tests of this wait set their own time."""
     monkeypatch.setattr(vfio_user_channel, "ANSWER_S", 30)
     made = Bench(tmp_path, virtual_card)
     made.descriptors = descriptors
@@ -363,5 +365,5 @@ def card(bench):
 
 @pytest.fixture
 def peer(bench, card):
-    """Its peer, agreed on a version."""
+    """A peer of the first card, which has agreed on a version."""
     return bench.peer()

@@ -1,5 +1,5 @@
-"""Registers of a block: storage, hooks, banks, and the refusal of what no header names. Offsets are of Linux's
-headers.
+"""Registers of a block: storage, hooks, banks, and the refusal of registers that no header names. Offsets are those of
+Linux's headers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_hooks_answer_reads_and_hear_writes(gc):
     gc.on_write("CP_MQD_BASE_ADDR", heard.append)
     gc.on_read("CP_STAT", lambda: 0x8000_0000)
     gc.write(MQD_BASE, 3)
-    # the block's own hand rings no bell
+    # A write by the block itself does not call the hook.
     gc["CP_MQD_BASE_ADDR"] = 4
     assert heard == [3]
     assert gc.read(gc.address("CP_STAT")) == 0x8000_0000
@@ -64,7 +64,7 @@ def test_a_written_one_clears_and_the_hook_hears_what_was_written(gc):
     gc.on_write("CP_MQD_BASE_ADDR", heard.append)
     gc["CP_MQD_BASE_ADDR"] = 0xFF
     gc.write(MQD_BASE, 0x35)
-    # bits 3:0: 1111 less 0101; the others are stored
+    # Bits 3:0: 1111 less 0101. The other bits are stored.
     assert gc["CP_MQD_BASE_ADDR"] == 0x3A
     assert heard == [0x35]
 
@@ -162,7 +162,8 @@ def test_what_starts_something_that_is_lacking_raises_and_is_not_stored(tabled):
             Unmodelled, match=r"gc\.CP_PERFMON_CNTL\.(SPM_)?PERFMON_STATE was set to 0x1: performance counters"
         ):
             gc.write(gc.address(PERFMON), value)
-    gc.write(gc.address(PERFMON), 2)  # stops counters: none runs
+    # It stops the counters, and none runs.
+    gc.write(gc.address(PERFMON), 2)
     assert gc[PERFMON] == 2
     assert [text for _, _, text in told] == [
         "gc.CP_PERFMON_CNTL = 0x1 is refused: performance counters",
@@ -178,7 +179,7 @@ def test_reserved_bits_are_noted_once_unless_the_row_knows_them(tabled):
     assert told == []
     gc.write(gc.address("CP_HQD_VMID"), 0x8000_0001)
     gc.write(gc.address("CP_HQD_VMID"), 0x8000_0002)
-    # BASE_ADDR 31:2, and two spare bits
+    # BASE_ADDR 31:2, and two spare bits.
     gc.write(MQD_BASE, 0x1003)
     assert told == [
         (
@@ -220,9 +221,12 @@ def test_what_is_derived_is_made_again_once_a_register_of_it_changes(gc):
     assert (derived(), derived(), made) == (0, 0, [0])
     gc.write(MQD_BASE, 4)
     assert (derived(), derived()) == (4, 4)
-    gc.write(MQD_BASE, 4)  # as it was
-    gc.set_of(8, "CP_MQD_BASE_ADDR", 9)  # of another bank
-    gc["CP_MEC_ME1_HEADER_DUMP"] = 1  # not looked at
+    # The value does not change.
+    gc.write(MQD_BASE, 4)
+    # The register belongs to another bank.
+    gc.set_of(8, "CP_MQD_BASE_ADDR", 9)
+    # The function does not read this register.
+    gc["CP_MEC_ME1_HEADER_DUMP"] = 1
     assert (derived(), made) == (4, [0, 4])
     gc["CP_MEC_CNTL"] = 2
     assert derived() == 6

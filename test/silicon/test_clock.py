@@ -53,7 +53,7 @@ def test_a_cancelled_timer_never_fires(clock):
 
 def test_time_that_an_action_spends_delays_what_comes_after_it(clock):
     seen = []
-    # an action that itself touches the card
+    # The action itself accesses the card.
     clock.after(1, lambda: clock.sleep_us(10))
     clock.after(2, lambda: seen.append(clock.now_us))
     clock.sleep_us(5)
@@ -124,13 +124,14 @@ def test_an_action_goes_on_where_nothing_else_happens_meanwhile(clock):
     clock.after(1, work)
     clock.after(6, lambda: seen.append("other"))
     clock.sleep_us(10)
-    # the next one would come behind what falls due at 6
+    # The next part would come after the action at 6.
     assert seen == [3, 5, "other"]
     assert clock.now_us == 10
-    assert not clock.go_on(1)  # nothing is under way
+    # No action is in progress.
+    assert not clock.go_on(1)
     clock.after(1, work)
     clock.sleep_us(4)
-    # the next one would come at 15, which nobody has let come yet
+    # The next part would come at 15, and nobody waits until then yet.
     assert seen[3:] == [13]
 
 
@@ -146,7 +147,7 @@ def test_an_action_goes_on_no_longer_than_somebody_waits(clock):
     assert (seen, clock.now_us) == ([2, 3, 4], 4)
     clock.after(1, work)
     assert not clock.run_until(lambda: False, timeout_us=5)
-    # what falls due at the bound itself is the clock's to do
+    # The clock itself runs what is due at the bound.
     assert (seen[3:], clock.now_us) == ([6, 7, 8], 9)
 
 

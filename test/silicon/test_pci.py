@@ -48,7 +48,8 @@ def test_the_header_says_what_the_function_is(gpu):
 
 
 @pytest.mark.parametrize(
-    ("offset", "sized"),  # all ones written, the size read back: PCI 3.0, 6.2.5.1
+    # All ones are written and the size is read back: PCI 3.0, 6.2.5.1.
+    ("offset", "sized"),
     [
         (0x10, 0xF000_000C),
         (0x14, 0xFFFF_FFFF),
@@ -133,7 +134,7 @@ def test_d3hot_costs_the_state_of_a_function_that_does_not_keep_it(keeps_state, 
     gpu = make(keeps_state=keeps_state)
     gpu.write(COMMAND, MEMORY, 2)
     gpu.write(0x54, 3, 2)
-    # configuration space stays readable
+    # Configuration space stays readable.
     assert gpu.read(COMMAND, 2) == MEMORY
     gpu.write(0x54, 0, 2)
     assert gpu.read(COMMAND, 2) == left
@@ -179,7 +180,7 @@ def test_an_unsupported_request_is_logged_until_it_is_cleared(gpu):
 def test_a_resizable_bar_offers_sizes_and_takes_one(gpu):
     # 256, 512 and 1024 MiB: bits 12 to 14
     assert gpu.read(0x204) == 0x0000_7000
-    # one such BAR, number 0, 2**8 MiB
+    # One such BAR, number 0, 2**8 MiB.
     assert gpu.read(0x208) & 0x3FE7 == 0x0820
     gpu.write(0x208, 10 << 8)
     assert gpu.sizes[0] == 1 << 30
@@ -238,7 +239,7 @@ def test_without_msi_the_level_of_intx_is_shown_and_signalled(gpu):
 def test_a_masked_vector_stays_pending_until_it_is_unmasked():
     gpu = make(maskable=True, vectors_log2=2)
     gpu.write(COMMAND, MASTER, 2)
-    # enabled, four vectors granted
+    # Enabled, four vectors granted.
     gpu.write(0xA2, 0x21, 2)
     gpu.write(0xB0, 0b0100)
     gpu.interrupt(2)
@@ -253,7 +254,8 @@ def test_a_masked_vector_stays_pending_until_it_is_unmasked():
 def test_fewer_granted_vectors_share():
     gpu = make(vectors_log2=2)
     gpu.write(COMMAND, MASTER, 2)
-    gpu.write(0xA2, 0x11, 2)  # two granted
+    # Two vectors granted.
+    gpu.write(0xA2, 0x11, 2)
     gpu.interrupt(3)
     assert gpu.interrupts.take() == (1,)
 
@@ -289,4 +291,5 @@ def test_a_functions_own_reset_can_be_undone_but_for_its_power_state_and_its_err
     assert function.read(0x10) == 0xC
     function.restore(saved)
     assert (function.read(0x10), function.read(0x04, 2)) == (0x4000_000C, 6)
-    assert function.read(0x64 + 0xA, 2) == 0  # device status
+    # Device status.
+    assert function.read(0x64 + 0xA, 2) == 0

@@ -1,5 +1,5 @@
-"""A board behind its own switch: how configuration requests find a function, what links and resets do to those
-below.
+"""A board behind its own switch: how configuration requests find a function, and what links and resets do to the
+functions below.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_nothing_below_a_port_is_reached_before_its_buses_are_numbered(tree):
 
 def test_buses_numbered_by_hand_lead_to_the_functions(tree):
     tree.bus = 5
-    # primary 5, secondary 0x10, subordinate 0x20
+    # Primary 5, secondary 0x10, subordinate 0x20.
     tree.write(5, 0, 0, 0x18, 0x0020_1005)
     assert tree.read(0x10, 0, 0, 0x0) == 0x1478_1002
     tree.write(0x10, 0, 0, 0x18, 0x0020_1110)
@@ -93,7 +93,8 @@ def test_a_disabled_link_is_down_until_it_is_enabled(tree):
     tree.enumerate()
     tree.write(2, 0, 0, 0x68, 0x10, 2)
     assert tree.read(3, 0, 0, 0) == 0xFFFF_FFFF
-    assert not tree.read(2, 0, 0, 0x6A, 2) & 0x2000  # data link layer inactive
+    # The data link layer is inactive.
+    assert not tree.read(2, 0, 0, 0x6A, 2) & 0x2000
     tree.write(2, 0, 0, 0x68, 0, 2)
     assert tree.read(3, 0, 0, 0) == 0x744C_1002
     assert tree.read(2, 0, 0, 0x6A, 2) & 0x2000
@@ -105,5 +106,6 @@ def test_when_the_slot_loses_its_link_nothing_answers_and_what_comes_back_is_res
     assert tree.read(1, 0, 0, 0) == 0xFFFF_FFFF
     tree.set_link(up=True)
     assert tree.read(1, 0, 0, 0) == 0x1478_1002
-    assert tree.read(3, 0, 0, 0) == 0xFFFF_FFFF  # bus numbers are gone
+    # The bus numbers are gone.
+    assert tree.read(3, 0, 0, 0) == 0xFFFF_FFFF
     assert tree.find("gpu").resets == ["hot"]

@@ -1,5 +1,5 @@
-"""What a host has written lies on the way until something pushes it: PCI Express base specification, 2.4.1,
-"Transaction Ordering".
+"""A host's writes are posted: they lie on the way until something pushes them. Source: PCI Express base specification,
+2.4.1, "Transaction Ordering".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNNAMED = 0x2C
 
 
 class Window:
-    """Where writes arrive."""
+    """The window where writes arrive."""
 
     def __init__(self):
         self.came = []

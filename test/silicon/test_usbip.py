@@ -1,4 +1,4 @@
-"""The server over real sockets, its peer spelled out byte by byte; behind it the loopback device."""
+"""The USB/IP server over real sockets. The peer is written byte by byte; the loopback device is behind the server."""
 
 import random
 import socket
@@ -19,7 +19,7 @@ EPIPE, EPROTO, EBADR, EINVAL, ENOMEM, ECONNRESET, ESHUTDOWN, EREMOTEIO = -32, -7
 
 
 class Peer:
-    """A kernel, as far as a server can tell: sends commands, lets the server work, reads answers."""
+    """Acts as a kernel for the server: it sends commands, lets the server work, and reads answers."""
 
     def __init__(self, server, sock, devid=0x10001):
         self.server, self.sock, self.devid = server, sock, devid
@@ -38,7 +38,7 @@ class Peer:
         self.server.step(0)
 
     def read(self, size):
-        """Bytes, or fewer once the server has closed."""
+        """Return so many bytes, or fewer if the server has closed."""
         for _ in range(STEPS):
             if len(self.inbox) >= size:
                 break
@@ -67,7 +67,7 @@ class Peer:
         return record
 
     def submit(self, endpoint, payload, setup=bytes(8), flags=0):
-        """Begin a transfer; returns its number. `payload`: bytes out, or how many in."""
+        """Begin a transfer; return its number. `payload` holds the bytes out, or how many bytes in."""
         self.seqnum += 1
         incoming = isinstance(payload, int)
         size = payload if incoming else len(payload)
@@ -81,7 +81,7 @@ class Peer:
         return self.seqnum
 
     def answer(self, into_host=True):
-        """(command, seqnum, status, actual, data) of the next answer."""
+        """Return (command, seqnum, status, actual, data) of the next answer."""
         head = self.read(48)
         command, seqnum = struct.unpack_from(">II", head)
         status, actual = struct.unpack_from(">iI", head, 20)
@@ -195,7 +195,8 @@ def test_a_later_transfer_of_another_endpoint_need_not_wait(peer):
     out = peer.submit(0x02, b"now")
     first, data, second = peer.read(48), peer.read(3), peer.read(48)
     assert data == b"now"
-    assert [int.from_bytes(head[4:8], "big") for head in (first, second)] == [waiting, out]  # both in one round
+    # Both answers come in one round.
+    assert [int.from_bytes(head[4:8], "big") for head in (first, second)] == [waiting, out]
 
 
 def test_short_not_ok_is_said_of_a_short_transfer(peer):
@@ -211,7 +212,7 @@ def test_an_asked_for_empty_packet_ends_a_full_one(peer):
     out = peer.submit(0x02, bytes(1024), flags=0x40)
     assert peer.answer(into_host=False)[:4] == (3, out, 0, 1024)
     number = peer.submit(0x81, 4096)
-    # without the empty packet it would wait for more
+    # Without the empty packet it would wait for more.
     assert peer.answer()[:4] == (3, number, 0, 1024)
 
 
@@ -261,10 +262,12 @@ def test_taken_back_too_late(peer):
 def test_an_endpoint_that_is_not_there_does_not_answer(peer):
     peer.attach()
     peer.submit(0x81, 8)
-    assert peer.answer()[2] == EPROTO  # no configuration yet
+    # There is no configuration yet.
+    assert peer.answer()[2] == EPROTO
     peer.configure()
     peer.submit(0x83, 8)
-    assert peer.answer()[2] == EPROTO  # not of this setting
+    # The endpoint is not in this setting.
+    assert peer.answer()[2] == EPROTO
     peer.configure(setting=1)
     peer.submit(0x83, 8)
     assert peer.answer()[2] == 0
@@ -284,7 +287,8 @@ def test_unplugged_mid_transfer(server, peer, host):
     peer.attach()
     peer.configure()
     numbers = [peer.submit(0x81, 1024) for _ in range(3)]
-    assert peer.control(b"\x40\x04\x05\0\0\0")[0] == 0  # in 5 ms of its time
+    # The device leaves within 5 ms of its own time.
+    assert peer.control(b"\x40\x04\x05\0\0\0")[0] == 0
     assert [peer.answer()[1:3] for _ in numbers] == [(number, ESHUTDOWN) for number in numbers]
     assert peer.read(1) == b""
     assert host.opened == 0
@@ -516,7 +520,8 @@ def test_a_transfer_that_waits_for_the_peer_passes_with_the_wall_clock(server, p
     for _ in range(20):
         server.step(0.02)
     passed_s = time.monotonic() - before_s
-    assert host.clock.now_us - before_us <= passed_s * 1_000_000 + usbip.BURST_MS * 1000  # no free run beyond one burst
+    # The clock runs freely for one burst at most.
+    assert host.clock.now_us - before_us <= passed_s * 1_000_000 + usbip.BURST_MS * 1000
 
 
 def test_pyusb_drives_the_loopback_directly(host):

@@ -1,4 +1,4 @@
-"""A virtual enclosure, served over USB/IP: its requests, its streams and its loss arrive at the far end as they are."""
+"""A virtual enclosure served over USB/IP. Its requests, its streams and its loss arrive unchanged at the far end."""
 
 import socket
 import struct
@@ -12,7 +12,7 @@ ESHUTDOWN = -108
 
 
 class Far:
-    """The other end of a socketpair, where a kernel would be."""
+    """The far end of a socketpair, in place of a kernel."""
 
     def __init__(self, server, host):
         self.server = server
@@ -75,7 +75,7 @@ def far(host, enclosure):
 
 def test_its_descriptors_and_registers(far):
     status, descriptor = far.control(0x80, 6, 0x0100, 0, 18)
-    # ADD1:0001, as the open firmware says
+    # ADD1:0001, which the open firmware reports.
     assert (status, descriptor[8:12]) == (0, bytes.fromhex("d1ad0100"))
     status, text = far.control(0x80, 6, 0x0302, 0x0409, 255)
     assert text[2:].decode("utf-16-le").startswith("custom")

@@ -1,5 +1,5 @@
-"""Plugging devices into the kernel's own virtual controller: what is written where. The real one is met in the guest
-(`make guest`).
+"""Plugging devices into the kernel's own virtual controller: what is written to which file. `make guest` tests it with
+the real controller.
 """
 
 import socket
@@ -10,7 +10,7 @@ from ringup.errors import CardBusy, NotSupported, PermissionNeeded
 from ringup.silicon.serve.usbip_vhci import Vhci
 from ringup.silicon.serve.usbip_wire import Record, Speed
 
-# As Linux 6.12's status_show_vhci prints it: VDEV_ST_NULL is 4, VDEV_ST_USED 6.
+# The text that Linux 6.12's status_show_vhci prints: VDEV_ST_NULL is 4, VDEV_ST_USED 6.
 STATUS = """hub port sta spd dev      sockfd local_busid
 hs  0000 006 003 00010002 000003 1-1
 hs  0001 004 000 00000000 000000 0-0

@@ -1,4 +1,4 @@
-"""The words of USB/IP, against the protocol's own text and a capture in it."""
+"""The words of USB/IP, compared with the protocol's own text and the capture in it."""
 
 import pytest
 
@@ -75,7 +75,8 @@ def test_a_list_has_every_field_at_the_texts_offset():
     assert data[0x10C : 0x10C + 4] == b"1-2\0"
     assert data[0x12C:0x144] == bytes.fromhex("00000001 00000009 00000005 1209 0001 0100 00 00 00 01 01 02")
     assert data[0x144:0x14C] == bytes.fromhex("ffffff00 08065000")
-    assert data[0x0C + 0x138 + 2 * 4 :][:5] == b"/sys/"  # the second device
+    # The second device.
+    assert data[0x0C + 0x138 + 2 * 4 :][:5] == b"/sys/"
     assert len(data) == 0x0C + 2 * (0x138 + 8)
 
 

@@ -1,5 +1,5 @@
-"""The server over real sockets, its peer spelled out byte by byte: versions, descriptions, regions, the order of
-messages.
+"""The vfio-user server over real sockets. The peer is written byte by byte. Tests cover versions, descriptions, regions
+and the order of messages.
 """
 
 import errno
@@ -20,7 +20,7 @@ NO_REPLY = 0x10
 CONFIG, ROM = 7, 6
 SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 MIB = 1 << 20
-# what QEMU 10.1 proposes, as its caps_json writes it: it has no room for an answer that is longer
+# The proposal of QEMU 10.1, as its caps_json writes it. QEMU has no room for a longer answer.
 QEMU = (
     b'{"capabilities": {"migration": {"pgsize": 4096, "max_bitmap_size": 268435456}, "max_msg_fds": 16, '
     b'"max_data_xfer_size": 1048576, "pgsizes": 4096, "max_dma_maps": 65535, "write_multiple": true}}\0'
@@ -28,7 +28,9 @@ QEMU = (
 
 
 def region_info(peer, index, argsz=4096):
-    """(argsz, flags, index, capability's offset, size, offset to map), the rest, descriptors."""
+    """Return (argsz, flags, index, capability's offset, size, offset to map), the remaining bytes, and the
+    descriptors.
+    """
     reply = peer.exchange(REGION_INFO, struct.pack("=IIIIQQ", argsz, 0, index, 0, 0, 0))
     assert reply.errno == 0
     assert len(reply.payload) <= max(argsz, 32)
@@ -178,7 +180,8 @@ def test_memory_smaller_than_its_bar_can_be_mapped_in_part(peer, card):
 
 def test_a_description_that_has_no_room_tells_how_much_it_needs(peer):
     (argsz, flags, _, place, size, _), rest, fds = region_info(peer, 0, argsz=32)
-    assert (argsz, place, size, rest) == (64, 32, 256 * MIB, b"")  # QEMU insists on the place
+    # QEMU insists on this place.
+    assert (argsz, place, size, rest) == (64, 32, 256 * MIB, b"")
     assert flags & 8
     assert len(fds) <= 1
 
@@ -244,7 +247,8 @@ def test_configuration_space_is_written_in_any_piece(peer, card):
     assert card.gpu.config.get(0x3C, 1) == 0x0B
     peer.put(CONFIG, 4, b"\x06\x04")
     assert card.gpu.command == 0x0406
-    peer.put(CONFIG, 0x11, b"\0\0\xf0\x12\0\0\0")  # over the edge of BAR 0
+    # The access crosses the end of BAR 0.
+    peer.put(CONFIG, 0x11, b"\0\0\xf0\x12\0\0\0")
     assert card.gpu.bar_address(0) == 0x12_F000_0000
     peer.put(CONFIG, 0, b"\0\0\0\0")
     assert peer.get(CONFIG, 0, 2) == b"\x02\x10"
@@ -359,8 +363,9 @@ def test_many_writes_come_as_one(bench, peer, card):
 
 def test_no_answer_comes_where_none_is_wanted(peer, card):
     peer.send(peer.message(WRITE, struct.pack("=QII", SCRATCH, 5, 4) + b"abcd", NO_REPLY))
-    peer.send(peer.message(READ, struct.pack("=QII", 1 << 40, 5, 4), NO_REPLY))  # not even an error
-    # and they were done before this
+    # Even an error gives no answer.
+    peer.send(peer.message(READ, struct.pack("=QII", 1 << 40, 5, 4), NO_REPLY))
+    # Both requests were done before this one.
     assert peer.get(5, SCRATCH, 4) == b"abcd"
 
 
@@ -424,7 +429,9 @@ def test_a_peer_that_reads_nothing_is_read_no_further_and_served_when_it_does(be
 
 
 def test_a_peer_with_much_to_do_leaves_time_for_others(bench, peer, card):
-    """Thousands of resets, milliseconds of work each, in one packet of a peer: another's access comes in between."""
+    """One peer sends thousands of resets, milliseconds of work each, in one packet. Another peer's access comes in
+    between.
+    """
     bench.card()
     other = bench.peer(1)
     peer.send(b"".join(peer.message(RESET, flags=NO_REPLY) for _ in range(3000)))

@@ -1,5 +1,5 @@
-"""Peers that send anything: the server answers, refuses or hangs up, keeps no descriptor of theirs, and serves the next
-one.
+"""Peers that send random data. The server answers, refuses or closes; it keeps no descriptor of theirs and serves the
+next peer.
 """
 
 import array
@@ -26,7 +26,7 @@ def connect(bench):
 
 
 def send(bench, sock, data, fds=()):
-    """As much as the server takes."""
+    """Send as much as the server takes."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     with contextlib.suppress(OSError):
         sock.sendmsg([data], rights)
@@ -39,7 +39,7 @@ def leave(bench, sock):
 
 
 def honest(bench, card):
-    """A peer that finds a working card."""
+    """Check that another peer finds a working card."""
     card.violations.clear()
     peer = bench.peer()
     assert peer.get(7, 0, 2) == b"\x02\x10"
@@ -65,7 +65,7 @@ def number(rng, bits):
 
 
 def payload(rng, command):
-    """A payload that may be one of the command's, or anything."""
+    """Return a random payload, or one that fits the command."""
     if not rng.randrange(8):
         return rng.randbytes(rng.getrandbits(rng.randrange(1, 10)))
     u32, u64 = (lambda: number(rng, 32)), (lambda: number(rng, 64))
@@ -143,7 +143,7 @@ def test_anything_is_survived_and_nothing_is_kept(bench, card, monkeypatch, seed
                 send(bench, sock, bytes(data[cut:]))
             if not rng.randrange(4):
                 with contextlib.suppress(OSError):
-                    # descriptors that come with it are the kernel's to close
+                    # The kernel closes descriptors that come with it.
                     while sock.recv(1 << 20):
                         pass
             card.host.read(rng.randrange(64) << 12, 8)
@@ -252,7 +252,8 @@ def test_the_next_peer_need_not_fear_what_the_last_one_left_half_said(bench, car
     again = bench.peer()
     again.send(b"cd")
     again.send(again.message(4, bytes(16)))
-    assert again.gone  # nonsense of its own
+    # The peer sends nonsense of its own.
+    assert again.gone
     honest(bench, card)
 
 

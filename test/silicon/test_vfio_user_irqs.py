@@ -1,7 +1,7 @@
-"""A served card's interrupts on their way to eventfds: MSI as edges, INTx as a level that masks itself, errors as
-Linux's vfio-pci gives them.
+"""A served card's interrupts go to eventfds: MSI as edges, INTx as a level that masks itself, errors as in Linux's
+vfio-pci.
 
-What is asked of which kind, and the errors: drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare;
+Source of each kind's requests and errors: drivers/vfio/vfio_main.c, vfio_set_irqs_validate_and_prepare;
 drivers/vfio/pci/vfio_pci_intrs.c.
 """
 
@@ -32,8 +32,8 @@ def event(bench):
 
 @pytest.fixture
 def ring(bench, peer, card):
-    """An interrupt ring in the peer's memory: `ring()` makes the card put an entry into it; `ring.read()` says it was
-    read.
+    """An interrupt ring in the peer's memory. `ring()` makes the card put an entry into it; `ring.read()` acknowledges
+    the entry.
     """
     fd, mapped = bench.memfd(1 << 16)
     assert peer.map(AT, 1 << 16, fd) == 0
@@ -114,7 +114,8 @@ def test_an_eventfd_is_replaced(bench, peer, card, event):
 
 
 def test_a_counter_that_is_full_keeps_nobody_waiting(bench, peer, card):
-    event = os.eventfd(0, 0)  # whose owner would wait
+    # Writes to this eventfd would block.
+    event = os.eventfd(0, 0)
     bench.closing.append(event)
     os.eventfd_write(event, 0xFFFF_FFFF_FFFF_FFFE)
     enable_msi(peer)
@@ -126,12 +127,14 @@ def test_a_counter_that_is_full_keeps_nobody_waiting(bench, peer, card):
 
 
 def test_an_eventfd_whose_owner_waits_again_keeps_nobody_else_waiting(bench, peer, card, event):
-    """Whether writes wait is the file's, which the peer has too: what was set when it was armed need not last."""
+    """Whether a write blocks is a property of the file, which the peer has too. The peer can change it after the
+    eventfd was armed.
+    """
     enable_msi(peer)
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     os.set_blocking(event, True)
     os.eventfd_write(event, 0xFFFF_FFFF_FFFF_FFFE)
-    # of a server that waits: it took no part of this
+    # A server that blocks takes no part in the test, so this thread rescues it.
     rescue = threading.Timer(5, os.eventfd_read, [event])
     rescue.start()
     card.gpu.interrupt(0)
@@ -167,7 +170,8 @@ def test_a_reset_drops_what_is_kept(bench, peer, card, event):
     peer.ask(RESET)
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     assert bench.count(event) == 0
-    assert peer.get(7, 0xA2, 1)[0] & 1  # what was set up is there
+    # The earlier set-up is still there.
+    assert peer.get(7, 0xA2, 1)[0] & 1
     card.gpu.interrupt(0)
     assert bench.count(event) == 1
 
@@ -180,7 +184,8 @@ def test_a_level_comes_once_until_it_is_unmasked(bench, peer, card, ring, event)
     ring()
     ring()
     assert bench.count(event) == 1
-    assert peer.irqs(INTX, NONE | UNMASK) == 0  # with its cause still there
+    # Its cause is still there.
+    assert peer.irqs(INTX, NONE | UNMASK) == 0
     assert bench.count(event) == 1
     ring.read()
     assert peer.irqs(INTX, NONE | UNMASK) == 0
@@ -243,7 +248,7 @@ def test_a_reset_lowers_the_line(bench, peer, card, ring, event):
     assert bench.count(event) == 0
 
 
-# what a peer triggers itself
+# Interrupts that a peer triggers itself.
 
 
 def test_a_peer_may_trigger_what_it_set_up(bench, peer, event):
@@ -265,27 +270,33 @@ def test_what_is_not_set_up_is_disabled_without_complaint(peer):
 @pytest.mark.parametrize(
     ("index", "flags", "start", "count", "data", "number"),
     [
-        (INTX, 0, 0, 1, b"", errno.EINVAL),  # no kind of data
+        # No kind of data is named.
+        (INTX, 0, 0, 1, b"", errno.EINVAL),
         (INTX, NONE | BOOL | TRIGGER, 0, 1, b"\1", errno.EINVAL),
         (INTX, NONE | TRIGGER | 64, 0, 1, b"", errno.EINVAL),
         (5, NONE | TRIGGER, 0, 0, b"", errno.EINVAL),
         (0xFFFF_FFFF, NONE | TRIGGER, 0, 0, b"", errno.EINVAL),
-        (MSIX, NONE | TRIGGER, 0, 0, b"", errno.EINVAL),  # the function has none
+        # The function has none.
+        (MSIX, NONE | TRIGGER, 0, 0, b"", errno.EINVAL),
         (ERR, NONE | TRIGGER, 0, 1, b"", errno.EINVAL),
         (REQ, EVENTFD | TRIGGER, 0, 1, b"", errno.EINVAL),
         (MSI, NONE | TRIGGER, 1, 0, b"", errno.EINVAL),
         (MSI, NONE | TRIGGER, 0, 2, b"", errno.EINVAL),
         (MSI, NONE | TRIGGER, 0xFFFF_FFFF, 1, b"", errno.EINVAL),
         (MSI, NONE | TRIGGER, 0, 0xFFFF_FFFF, b"", errno.EINVAL),
-        (MSI, BOOL | TRIGGER, 0, 1, b"", errno.EINVAL),  # no data
+        # There is no data.
+        (MSI, BOOL | TRIGGER, 0, 1, b"", errno.EINVAL),
         (MSI, BOOL | TRIGGER, 0, 0, b"", errno.EINVAL),
-        (MSI, NONE | TRIGGER, 0, 1, b"", errno.EINVAL),  # not set up
+        # The interrupt is not set up.
+        (MSI, NONE | TRIGGER, 0, 1, b"", errno.EINVAL),
         (MSI, NONE | MASK, 0, 1, b"", errno.ENOTTY),
         (MSI, NONE | UNMASK, 0, 1, b"", errno.ENOTTY),
-        (INTX, NONE, 0, 1, b"", errno.ENOTTY),  # no action
+        # No action is named.
+        (INTX, NONE, 0, 1, b"", errno.ENOTTY),
         (INTX, NONE | MASK | UNMASK, 0, 1, b"", errno.ENOTTY),
         (INTX, EVENTFD | MASK, 0, 1, b"", errno.ENOTTY),
-        (INTX, NONE | MASK, 0, 1, b"", errno.EINVAL),  # not set up
+        # The interrupt is not set up.
+        (INTX, NONE | MASK, 0, 1, b"", errno.EINVAL),
     ],
 )
 def test_what_cannot_be_asked_is_refused(peer, index, flags, start, count, data, number):
@@ -301,7 +312,7 @@ def test_a_mask_is_of_one_interrupt(peer, event):
 def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
     for count, fds in ((1, [event] * 2), (0, [event]), (1, [event] * 16)):
         assert peer.irqs(MSI, ARM, count=count, fds=fds) == errno.EINVAL
-    # one that nothing asked for is closed
+    # A descriptor that the request does not need is closed.
     assert peer.irqs(INTX, NONE | TRIGGER, count=0, fds=[event]) == 0
     before = bench.descriptors()
     peer.settle()
@@ -309,14 +320,15 @@ def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
 
 
 def test_only_an_eventfd_is_told(bench, peer, card, event, tmp_path):
-    """A write to anything else could wait for its reader, or for a disk."""
+    """A write to another file could block on its reader or on a disk."""
     bench.closing += [*os.pipe(), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT), os.open("/dev/zero", os.O_RDWR)]
-    # the eventfd's name, which takes no writes
+    # A descriptor of the eventfd's path, which takes no writes.
     bench.closing.append(os.open(f"/proc/self/fd/{event}", os.O_PATH))
     assert peer.irqs(MSI, ARM, fds=[event]) == 0
     for fd in [one for one in bench.closing if one != event]:
         assert peer.irqs(MSI, ARM, fds=[fd]) == errno.EINVAL
     enable_msi(peer)
     card.gpu.interrupt(0)
-    assert bench.count(event) == 1  # what was set up before stays
+    # The earlier set-up is still there.
+    assert bench.count(event) == 1
     assert (tmp_path / "file").read_bytes() == b""

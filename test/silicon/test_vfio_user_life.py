@@ -1,4 +1,4 @@
-"""Peers of a server that come and go, sockets in the file system, and time, which passes for cards as it does here."""
+"""A server's peers come and go, its sockets lie in the file system, and time passes for its cards as on the host."""
 
 import errno
 import os
@@ -16,12 +16,13 @@ from ringup.silicon.serve.vfio_user import VfioUserServer
 
 RESET = 13
 CONFIG, ROM = 7, 6
-INTERRUPT_LINE = 0x3C  # in configuration space
+# The command register in configuration space.
+INTERRUPT_LINE = 0x3C
 SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 MIB = 1 << 20
 
 
-# who comes and goes
+# Peers come and go.
 
 
 def test_a_second_peer_is_turned_away(bench, peer):
@@ -48,7 +49,7 @@ def test_a_reconnecting_peer_finds_the_card_as_it_left_it_without_memory_and_int
     peer.put(0, 0x1000, b"kept")
     peer.close()
     bench.until(lambda: bench.server._slots[0].peer is None)
-    # this side's: the file, its mapping, the eventfd
+    # The server keeps three descriptors: the file, its mapping and the eventfd.
     assert bench.descriptors() == before + 2 + 1
     again = bench.peer()
     assert again.get32(5, SCRATCH) == 77
@@ -187,7 +188,7 @@ def test_a_closed_server_leaves_nothing(bench, card):
 
 
 def caught_up(bench):
-    """Let the cards' time come up to ours; return since when it has, in seconds of ours."""
+    """Let the cards' time catch up with ours; return when it did, in seconds of ours."""
     while True:
         began = time.monotonic()
         bench.server.step(0)
@@ -223,7 +224,7 @@ def test_a_step_does_not_outlast_what_falls_due(bench, card):
 
 
 def test_a_guest_that_resets_without_end_does_not_stop_the_others_clock(bench, card, peer):
-    """Each reset costs 100 ms of the cards' time, and much less of ours."""
+    """Each reset takes 100 ms of the cards' time, and much less of ours."""
     for _ in range(12):
         peer.ask(RESET)
     bench.server.step(0)

@@ -1,5 +1,5 @@
-"""What a served card reaches of its peer's memory: pieces of files that come with descriptors, and what is asked for by
-message.
+"""A served card's access to its peer's memory: pieces of files that come with descriptors, and memory that is read and
+written by messages.
 """
 
 import errno
@@ -18,7 +18,8 @@ from ringup.silicon.shader.common.state import MemoryFault
 VERSION, DMA_MAP, READ, WRITE, DMA_READ, DMA_WRITE = 1, 2, 9, 10, 11, 12
 PAGE = 4096
 AT = 0x10_0000
-FB = 0x80_0000_0000  # where VRAM lies for the card's engines
+# The card's engines find VRAM there.
+FB = 0x80_0000_0000
 AGP = 0x90_0000_0000
 NO_REPLY = 0x10
 
@@ -30,14 +31,14 @@ def peer(peer):
 
 
 def unreachable(card):
-    """Whether the last access met nothing."""
+    """Return whether the last access found no memory."""
     text = card.violations.pop().text if card.violations else ""
     card.violations.clear()
     return "where no memory is" in text
 
 
 def apart(bench, peer):
-    """Agree on a version with a socket for the card's questions alone; return it."""
+    """Agree on a version with a socket only for the card's requests; return it."""
     _, answer = peer.agree(twin_socket={"supported": True})
     assert answer["capabilities"]["twin_socket"] == {"supported": True, "fd_index": 0}
     assert len(peer.fds) == 1
@@ -50,7 +51,7 @@ def mappings():
         return sum(1 for _ in lines)
 
 
-# by descriptor
+# Memory by descriptor.
 
 
 def test_the_card_reaches_exactly_what_is_mapped(bench, peer, card):
@@ -107,7 +108,7 @@ def test_a_descriptor_for_reading_maps_for_reading(bench, peer, card):
     assert card.host.read(AT, 4) == b"read"
     card.host.write(AT, b"x")
     assert unreachable(card)
-    # the same file, by the other descriptor
+    # The same file through the other descriptor.
     assert peer.map(AT + PAGE, PAGE, fd) == 0
     card.host.write(AT + PAGE, b"both")
     assert card.host.read(AT, 4) == b"both"
@@ -133,7 +134,8 @@ def test_a_descriptor_for_reading_maps_for_reading(bench, peer, card):
 def test_what_cannot_be_a_piece_of_the_file_is_refused(bench, peer, card, address, size, offset, flags, number):
     fd, _ = bench.memfd(2 * PAGE)
     assert peer.map(address, size, fd, offset, flags) == number
-    assert peer.map((1 << 64) - PAGE, PAGE, fd) == 0  # up to the last byte
+    # Up to the last byte.
+    assert peer.map((1 << 64) - PAGE, PAGE, fd) == 0
 
 
 def test_what_is_no_memory_file_is_refused(bench, peer, tmp_path):
@@ -165,7 +167,8 @@ def test_an_overlap_is_eexist_and_changes_nothing(bench, peer, card, address, si
     assert bench.descriptors() == before
     card.host.write(AT, b"same")
     assert mapped[:4] == b"same"
-    assert peer.map(AT + 4 * PAGE, PAGE, fd, offset=8 * PAGE) == 0  # side by side
+    # Side by side.
+    assert peer.map(AT + 4 * PAGE, PAGE, fd, offset=8 * PAGE) == 0
     assert peer.map(AT - PAGE, PAGE, fd, offset=9 * PAGE) == 0
 
 
@@ -179,7 +182,7 @@ def test_what_somebody_else_has_at_a_bus_address_stays(bench, peer, card):
     assert bytes(buffer.view[:8]) == b"in place"
 
 
-# taking away
+# Memory is taken away.
 
 
 def test_unmapped_exactly(bench, peer, card):
@@ -212,7 +215,8 @@ def test_no_map_is_cut_in_two(bench, peer, card, first, size):
 @pytest.mark.parametrize(
     ("address", "size", "flags", "number"),
     [
-        (AT, PAGE, 0, 0),  # nothing there: as the kernel, which then says 0 bytes
+        # Nothing is mapped there. The kernel accepts this and reports 0 bytes.
+        (AT, PAGE, 0, 0),
         (AT, 0, 0, errno.EINVAL),
         (AT + 1, PAGE, 0, errno.EINVAL),
         ((1 << 64) - PAGE, 2 * PAGE, 0, errno.EINVAL),
@@ -234,7 +238,8 @@ def test_unmap_all(bench, peer, card):
     assert peer.map(0, PAGE) == 0
     assert peer.unmap(0, 0, 2) == 0
     assert [card.host.find(AT + 2 * number * PAGE) for number in range(4)] == [None] * 4
-    assert bench.descriptors() == before + 2  # this side's
+    # This side's own descriptors.
+    assert bench.descriptors() == before + 2
 
 
 def test_thousands_of_pieces_of_one_file_are_one_mapping(bench, peer, card):
@@ -276,7 +281,7 @@ def test_a_file_that_grows_is_mapped_again_and_its_pieces_stay(bench, peer, card
 def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, monkeypatch):
     monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MAX_MAPPINGS", 3)
     fd, _ = bench.memfd(PAGE)
-    # one file that grows is as many
+    # One growing file counts as often as several files.
     for number in range(3):
         os.ftruncate(fd, (number + 1) * PAGE)
         assert peer.map(AT + number * PAGE, PAGE, fd, number * PAGE) == 0
@@ -304,11 +309,11 @@ def test_a_memory_file_is_sealed_so_that_it_cannot_shrink_under_the_card(bench, 
     assert peer.map(AT + PAGE, PAGE, unsealable) == 0
 
 
-# what the card does with it
+# What the card does with the memory.
 
 
 def copy(peer, card, source, target, count):
-    """An SDMA engine's copy, set up by register writes of the peer alone."""
+    """Copy by an SDMA engine that only the peer's register writes set up."""
     cells = card.sdma[0].cells
     for number in FIRMWARE:
         card.sdma[0].firmware_loaded(number, b"")
@@ -371,7 +376,9 @@ def test_an_engine_copies_from_memory_that_is_asked_for(bench, card):
 
 
 def test_a_shader_stores_nothing_where_the_guest_shares_for_reading(bench, peer, card):
-    """Its stores go by address: a page that is mapped here for reading only would end this process."""
+    """Shaders store through addresses. A store to a page that is mapped here only for reading would end this
+    process.
+    """
     fd, mapped = bench.memfd(2 * PAGE)
     readonly = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
     bench.closing.append(readonly)
@@ -396,7 +403,7 @@ def test_a_shader_stores_nothing_where_the_guest_shares_for_reading(bench, peer,
     assert mapped[:] == bytes(2 * PAGE)
 
 
-# by message
+# Memory by message.
 
 
 @pytest.mark.parametrize("twin", [False, True])
@@ -442,7 +449,7 @@ def test_a_map_for_one_way_is_not_asked_for_the_other(bench, peer, card):
 
 @pytest.mark.parametrize("twin", [False, True])
 def test_commands_that_come_meanwhile_are_done_afterwards_in_order(bench, card, twin):
-    """A write starts a transfer; two more writes and a read are there before the peer answers for its memory."""
+    """A write starts a transfer. Two more writes and a read arrive before the peer answers for its memory."""
     peer = bench.connect()
     sock = apart(bench, peer) if twin else peer.agree() and peer.sock
     peer.master()
@@ -485,7 +492,7 @@ def short(ram, answer):
 
 
 def fewer(ram, answer):
-    """Says so of a write; has so of a read."""
+    """Report fewer bytes for a write, and send fewer for a read."""
     number, command, _, flags, _ = struct.unpack_from("=HHIII", answer)
     body = answer[16:24] + struct.pack("=Q", 3) + answer[32:-1]
     return struct.pack("=HHIII", number, command, 16 + len(body), flags, 0) + body
@@ -529,7 +536,7 @@ def test_a_wrong_answer_is_a_bus_error_and_the_next_question_is_asked(bench, pee
     with bench.ram(peer, base=AT, spoil=spoil) as ram:
         assert card.host.read(AT, 4) == b"\xff" * 4
         assert unreachable(card)
-        # QEMU's whole answer to a write
+        # QEMU's whole answer to a write.
         if spoil is not header:
             card.host.write(AT, b"card")
             assert unreachable(card) == (spoil is not short)
@@ -540,7 +547,7 @@ def test_a_wrong_answer_is_a_bus_error_and_the_next_question_is_asked(bench, pee
 
 
 def test_a_write_is_answered_by_a_header_alone(bench, peer, card):
-    """As QEMU does it: vfio_user_dma_write in hw/vfio-user/pci.c."""
+    """As QEMU does in vfio_user_dma_write of hw/vfio-user/pci.c."""
     assert peer.map(AT, PAGE) == 0
     with bench.ram(peer, base=AT, spoil=header) as ram:
         card.host.write(AT, b"card")
@@ -564,7 +571,8 @@ def test_a_peer_that_never_answers_is_waited_for_once(bench, card, hasty, spoil,
     assert caplog.text.count("does not answer DMA_READ") == 1
     card.violations.clear()
     peer.settle()
-    assert peer.get(7, 0, 2) == b"\x02\x10"  # all else goes on
+    # Everything else continues.
+    assert peer.get(7, 0, 2) == b"\x02\x10"
 
 
 def test_a_peer_that_is_slow_with_every_answer_is_not_waited_for_without_end(bench, card, hasty):
@@ -610,7 +618,8 @@ def test_the_other_socket_takes_answers_only(bench, card):
     assert card.host.read(AT, 4) == b"\xff" * 4
     assert unreachable(card)
     assert peer.gone
-    assert bench.descriptors() == before - 2  # both sockets' ends here
+    # Both sockets' ends on this side.
+    assert bench.descriptors() == before - 2
 
 
 def test_a_peer_that_only_asks_when_it_is_asked_is_gone(bench, card, monkeypatch):
@@ -629,7 +638,7 @@ def test_a_peer_that_only_asks_when_it_is_asked_is_gone(bench, card, monkeypatch
 
 
 def test_a_slow_reader_gets_the_whole_question(bench, peer, card):
-    """More than the socket holds: the rest of what is written follows as it is read."""
+    """The message is longer than the socket's buffer. The server writes the rest while the peer reads."""
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     assert peer.map(AT, 1 << 20) == 0
     data = os.urandom(1 << 20)

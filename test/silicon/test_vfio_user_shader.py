@@ -1,4 +1,4 @@
-"""A served card whose shader cores wait for a program to be translated: it answers all the while."""
+"""A served card whose shader cores wait for a translation. The server answers all the while."""
 
 import threading
 
@@ -16,7 +16,7 @@ PROGRAM = (0x7E02_0281, 0xBFB0_0000)  # v_mov_b32 v1, 1; s_endpgm
 
 
 class Code:
-    """Memory with the program and nothing else."""
+    """Memory that holds only the program."""
 
     epoch = 0
 
@@ -29,7 +29,7 @@ class Code:
 
 
 class Served:
-    """A card, its peer, and the thread that translates for it, which is kept busy until `go`."""
+    """A card, its peer, and the thread that translates for the card. The thread is busy until `go`."""
 
     def __init__(self, bench, beside):
         self.bench, self.ended = bench, []
@@ -48,7 +48,7 @@ class Served:
         return grid
 
     def pass_time(self, ms):
-        """Have the card's time pass while registers are read."""
+        """Let the card's time pass while registers are read."""
         end_ns = self.bench.clock.now_ns + ms * 1_000_000
 
         def passed():

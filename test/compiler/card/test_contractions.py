@@ -367,9 +367,8 @@ def test_a_long_epilogue_runs_over_rows_before_its_columns_are_folded(small, mon
     function = pooled(made).function
     # One loop over slices, then one over rows.
     assert len([item for item in function.body.items if isinstance(item, Loop)]) == 2
-    waiting = (
-        tile.m * tile.n * 4 + tile.m * (tile.n // 4 + 1) * 4
-    )  # bytes: results, then pieces of four columns behind them
+    # In bytes: the results, then pieces of four columns behind them.
+    waiting = tile.m * tile.n * 4 + tile.m * (tile.n // 4 + 1) * 4
     assert function.lds_bytes == max(waiting, 2 * 4 * tile.k * (tile.m + tile.n + 2 * fma.PAD))
     ((found, wanted),) = small.both([made.node])
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

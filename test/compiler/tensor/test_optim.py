@@ -99,7 +99,7 @@ def test_a_small_network_learns(evaluator):
         losses.append(loss.item())
     assert losses[-1] < 0.35 < 0.6 < losses[0]
     sizes = [len(call) for call in evaluator.calls[-6:]]
-    # Every step needs the same number of kernels.
+    # Every step asks for the same number of nodes.
     assert len(set(sizes)) == 1
 
 

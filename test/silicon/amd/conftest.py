@@ -23,7 +23,9 @@ from ringup.silicon.shader.rdna.translator.engine import Translator
 
 @pytest.fixture(params=cards())
 def radeon(request):
-    """A virtual card with little memory, as a host's firmware leaves it: of every chip in turn."""
+    """A virtual card with little memory, in the state that a host's firmware leaves. Tests run on every chip in
+    turn.
+    """
     return card(request.param, vram_bytes=64 << 20)
 
 
@@ -33,19 +35,20 @@ def navi31():
     return card("navi31", vram_bytes=64 << 20)
 
 
-# psp_gfx_if.h, in a driver's order: PFP, ME, MEC and their stacks; MES and its; KIQ and its; IMU; RLC's lists, codes
+# The values of psp_gfx_if.h in a driver's order: PFP, ME, MEC and their stacks; MES and its stack; KIQ and its stack;
+# IMU; RLC's lists and codes.
 FIRMWARE = (87, 88, 89, *range(90, 98), 33, 34, 0x51, 0x52, 68, 69, 20, 21, 26, 48, 25, 7, 8)
 
 
 class FlatHub:
-    """A VM hub of flat memory: a gpu_va is an offset, the same in all VMIDs; pages of `unmapped` fault. `vmids` are
-    those of all accesses.
+    """A VM hub with flat memory: a gpu_va is an offset, the same in all VMIDs. Pages in `unmapped` fault. `vmids` holds
+    the VMIDs of all accesses.
     """
 
     PAGE = 4096
 
     def __init__(self, size_bytes=32 << 20):
-        # pages that no test touches cost nothing
+        # Pages that no test accesses cost nothing.
         self.span = span_of(mmap.mmap(-1, size_bytes))
         self.unmapped, self.epoch, self.vmids = set(), 0, []
 
@@ -74,7 +77,7 @@ class FlatHub:
 
 
 class Interrupted:
-    """An interrupt handler that only remembers: (client, source, ring, vmid, data)."""
+    """An interrupt handler that only records: (client, source, ring, vmid, data)."""
 
     def __init__(self):
         self.entries = []
@@ -84,11 +87,13 @@ class Interrupted:
 
 
 class GraphicsRig:
-    """A booted graphics core of its own, and a driver's hands: registers by name, rings, doorbells."""
+    """A booted graphics core by itself, and what a driver does with it: registers by name, rings, doorbells."""
 
     RING, MQD, REPORT, POINTER, DATA = 0x10_0000, 0x20_0000, 0x21_0000, 0x21_1000, 0x30_0000
-    RING_DWORDS = 256  # CP_HQD_PQ_CONTROL.queue_size 7
-    DRAIN, RESET, SAVE = 1, 2, 3  # CP_HQD_DEQUEUE_REQUEST.dequeue_req
+    # CP_HQD_PQ_CONTROL.queue_size 7
+    RING_DWORDS = 256
+    # CP_HQD_DEQUEUE_REQUEST.dequeue_req
+    DRAIN, RESET, SAVE = 1, 2, 3
 
     def __init__(self, boot=True, chip="navi31"):
         clock = VirtualClock()
@@ -100,7 +105,7 @@ class GraphicsRig:
         self.sdma = Recorder()
         row = CHIPS[chip].gc.core
         self.gc = GraphicsCore(self.board, self.cells, self.hub, self.ih, Translator(), row=row, sdma=(self.sdma,))
-        # the hub's part: requests are acknowledged at once
+        # The rig plays the hub: it acknowledges requests at once.
         for number in range(18):
             self.cells.on_write(f"GCVM_INVALIDATE_ENG{number}_REQ", partial(self._acknowledge, number))
         self.flushed = []
@@ -112,7 +117,7 @@ class GraphicsRig:
         self.cells[f"GCVM_INVALIDATE_ENG{number}_ACK"] = request & 0xFFFF
 
     def load(self, without=None):
-        """What the security processor hands over of Debian's files, but for one."""
+        """Hand over Debian's firmware as the security processor does, all files but one."""
         for kind in FIRMWARE:
             if kind != without:
                 self.gc.firmware_loaded(kind, b"")
@@ -121,7 +126,7 @@ class GraphicsRig:
         self.load(without)
         self.gc.autoload()
         self.clock.sleep_us(1000)
-        # as gfx_v11_0.c leaves it: four pipes active, not halted
+        # gfx_v11_0.c leaves it so: four pipes active, not halted.
         self.set("CP_MEC_RS64_CNTL", 0x3C00_0000)
         self.set("CP_MES_CNTL", 0x0C00_0000)
         self.set("CP_MEC_DOORBELL_RANGE_LOWER", 0)
@@ -129,7 +134,7 @@ class GraphicsRig:
         self.set("CP_RB_DOORBELL_RANGE_LOWER", 0x458)
         self.set("CP_RB_DOORBELL_RANGE_UPPER", 0x7F8)
         for pipe in range(4):
-            # time stamp, generic 0, errors
+            # Time stamp, generic 0 and errors.
             self.set(f"CP_ME1_PIPE{pipe}_INT_CNTL", 0x8D80_0000)
 
     def set(self, name, value):
@@ -142,7 +147,7 @@ class GraphicsRig:
         self.set("GRBM_GFX_CNTL", pipe | me << 2 | vmid << 4 | queue << 8)
 
     def dequeue(self, how, pipe=0):
-        """Ask for a queue of MEC 1 to be disconnected; tell whether it was."""
+        """Ask for a queue of MEC 1 to be disconnected; return whether it was."""
         self.select(1, pipe)
         self.set("CP_HQD_DEQUEUE_REQUEST", how)
         self.clock.sleep_us(500)
@@ -209,23 +214,23 @@ class Feeder:
         return self.rig.gc.doorbell(self.doorbell, value, size_bytes)
 
     def run(self, *words, us=2000):
-        """Submit and let time pass."""
+        """Submit, and let time pass."""
         self.write(*words)
         self.ring_bell()
         self.rig.clock.sleep_us(us)
 
     def done(self):
-        """Whether the reported read pointer has caught up."""
+        """Whether the reported read pointer has caught up with the write pointer."""
         return self.rig.number(self.report) == self.wptr & 0xFFFF_FFFF
 
 
 class AqlQueue:
-    """A runtime's side of one AQL queue: amd_queue_t, packets, signals. Layouts by hand from ROCR-Runtime's hsa.h and
-    amd_hsa_*.h.
+    """A runtime's side of one AQL queue: amd_queue_t, packets and signals. The layouts are written by hand from hsa.h
+    and amd_hsa_*.h of ROCR-Runtime.
     """
 
     SHARED, SIGNALS, EVENTS, SLOTS = 0xA0_0000, 0xA1_0000, 0xA2_0000, 16
-    # as kfd_mqd_manager_v11.c: 256 dwords, rptr_block_size 5, queue full, slots, no rptr, unordered
+    # As in kfd_mqd_manager_v11.c: 256 dwords, rptr_block_size 5, queue full, slots, no rptr, unordered.
     CONTROL = 7 | 5 << 8 | 1 << 14 | 2 << 18 | 1 << 27 | 1 << 28
 
     def __init__(self, rig, number=0, doorbell=6, vmid=8, index=0, **registers):
@@ -234,10 +239,11 @@ class AqlQueue:
         self.signals, self.written, self.vmid = self.SIGNALS + 0x1000 * number, index, vmid
         self.mqd = rig.MQD + 0x1000 * 8 * number
         for slot in range(self.SLOTS):
-            rig.put(self.ring + 64 * slot, 1)  # INVALID
+            # INVALID
+            rig.put(self.ring + 64 * slot, 1)
         rig.put(self.shared, *[0] * 64)
         self.inactive = self.signal(0)
-        # read_dispatch_id and where it is
+        # read_dispatch_id, and its place.
         self.put(128, struct.pack("<QI", index, 128))
         self.put(56, struct.pack("<Q", index))
         self.put(192, struct.pack("<Q", self.inactive))
@@ -257,7 +263,7 @@ class AqlQueue:
         self.rig.hub.span.view[self.shared + offset : self.shared + offset + len(data)] = data
 
     def signal(self, value, event=None):
-        """Make a signal, with an event if one is named."""
+        """Make a signal, with an event if one is given."""
         at, self.signals = self.signals, self.signals + 64
         mailbox = 0 if event is None else self.EVENTS + 8 * event
         self.rig.hub.span.view[at : at + 64] = struct.pack("<qqQIIQQQQ", 1, value, mailbox, event or 0, 0, 0, 0, 0, 0)
@@ -280,7 +286,7 @@ class AqlQueue:
     def dispatch(
         kernel, kernarg=0, grid=(1,), group=(1,), *, scratch=0, lds=0, signal=0, header=2 | 1 << 8, dimensions=None
     ):
-        """hsa_kernel_dispatch_packet_t; the barrier bit is set if not said otherwise."""
+        """Return an hsa_kernel_dispatch_packet_t. The barrier bit is set unless `barrier` says otherwise."""
         dimensions = len(grid) if dimensions is None else dimensions
         grid, group = (*grid, 1, 1)[:3], (*group, 1, 1)[:3]
         return struct.pack(
@@ -289,16 +295,18 @@ class AqlQueue:
 
     @staticmethod
     def barrier(*signals, kind=3, signal=0, bit=0):
-        """hsa_barrier_and_packet_t (3), hsa_barrier_or_packet_t (5)."""
+        """Return an hsa_barrier_and_packet_t (3) or an hsa_barrier_or_packet_t (5)."""
         return struct.pack("<HHIQQQQQQQ", kind | bit << 8, 0, 0, *(*signals, 0, 0, 0, 0, 0)[:5], 0, signal)
 
     @staticmethod
     def pm4_ib(at, dwords, *, signal=0, bit=0, jump=0xC002_3F00):
-        """The vendor's packet with an INDIRECT_BUFFER, as ROCR's ExecutePM4 makes it."""
+        """Return the vendor's packet with an INDIRECT_BUFFER, as ROCR's ExecutePM4 makes it."""
         return struct.pack("<HBBIIIII8IQ", bit << 8, 1, 0, jump, at, 0, dwords | 1 << 23, 10, *[0] * 8, signal)
 
     def write(self, *packets, header=None):
-        """Put packets into the ring; `header` instead of the last one's own leaves that to be written later."""
+        """Put packets into the ring. A `header` replaces the last packet's own, so that a test can write that one
+        later.
+        """
         for packet in packets:
             at = self.ring + self.written % self.SLOTS * 64
             self.rig.hub.span.view[at : at + 64] = packet
@@ -320,7 +328,7 @@ class AqlQueue:
 
 
 class Recorder:
-    """SDMA queues as schedulers see them."""
+    """Records SDMA queues as schedulers see them."""
 
     def __init__(self):
         self.mapped = {}
@@ -347,23 +355,23 @@ def any_core(request):
 
 @pytest.fixture
 def cold_core():
-    """A graphics core before its firmware was loaded."""
+    """A graphics core before its firmware is loaded."""
     return GraphicsRig(boot=False)
 
 
 @pytest.fixture
 def mec(core):
-    """Its first compute queue, kernel's, at doorbell 6."""
+    """The core's first compute queue, the kernel driver's, at doorbell 6."""
     return core.queue()
 
 
 @pytest.fixture
 def make_aql(core):
-    """Make AQL queues of a booted core: the first in slot 1.0.0 at doorbell 6, in VMID 8."""
+    """Make AQL queues of a booted core. The first is in slot 1.0.0 at doorbell 6, in VMID 8."""
     return partial(AqlQueue, core)
 
 
 @pytest.fixture
 def aql(make_aql):
-    """Its first AQL queue."""
+    """The core's first AQL queue."""
     return make_aql()

@@ -1,5 +1,5 @@
-"""Kernel dispatches in AQL queues: clang's code objects, their descriptors and what the packets ask of them, seen in
-memory.
+"""Kernel dispatches in AQL queues: clang's code objects, their descriptors, and the requests of packets. Tests check
+their effects in memory.
 
 Source: LLVM AMDGPUUsage, "Kernel Descriptor"; hsa.h; amd_hsa_queue.h; amd_aql_queue.cpp.
 """
@@ -50,7 +50,7 @@ __kernel void who(__global ulong *out) {
 
 @pytest.fixture(scope="module", params=[(32, 5), (64, 4)])
 def objects(request, tmp_path_factory):
-    """A code object of each wave size, one of version 5, one of version 4."""
+    """Code objects of each wave size, of version 5 and of version 4."""
     folder = tmp_path_factory.mktemp("aql")
     (folder / "kernels.cl").write_text(SOURCE)
     wave_size, version = request.param
@@ -98,7 +98,7 @@ def test_a_mistake_of_a_packet_is_told_once(core, aql, kernels):
 
 
 def test_the_first_sgprs_are_what_the_descriptor_asks_for(core, make_aql, kernels):
-    """clang enables no queue pointer in code objects 5, not even when asked for it."""
+    """clang enables no queue pointer in code objects of version 5, not even on request."""
     queue_pointer = core.number(kernels["who"] + 56, 2) >> 2 & 1
     aql = make_aql(index=0x1_0000_0005)
     aql.run(aql.dispatch(kernels["who"], kernarg(core, OUT), (1,), (1,)))
@@ -180,7 +180,8 @@ def test_profiled_signals_get_time_stamps_of_the_reference_clock(core, aql, kern
     core.clock.sleep_us(100)
     start, end = aql.stamps(signal)
     assert aql.stamps(plain) == (0, 0)
-    assert 0 <= start - before < 500  # 5 us
+    # 5 us
+    assert 0 <= start - before < 500
     assert 100_000 <= end - start <= 110_000
 
 
@@ -192,8 +193,8 @@ def test_group_memory_is_what_the_packet_asks_for(core, aql, kernels):
 
 
 def lend(aql, lane_bytes, wave_size, waves=32):
-    """As InitScratchSRD: the size of a wave in units of 256 bytes, waves by shader engine, what a lane of a wave64
-    has.
+    """Lend scratch as InitScratchSRD does: the size of a wave in units of 256 bytes, waves for each shader engine, and
+    the size for a lane of a wave64.
     """
     wave = -(-lane_bytes * wave_size // 256)
     aql.put(140, struct.pack("<I", waves | wave << 12))
@@ -216,7 +217,7 @@ def test_a_queue_with_too_little_scratch_asks_for_more_and_goes_on(core, aql, ke
         kernels["stack"], kernarg(core, OUT, 9, at=KERNARG + 64), (64,), (64,), scratch=192, header=2, signal=signal
     )
     aql.run(spin, stack)
-    # the runtime would free memory that may be in use
+    # Otherwise the runtime would free memory that may be in use.
     assert aql.value(aql.inactive) == 0
     core.put(FLAG, 1)
     core.clock.sleep_us(300)
@@ -275,7 +276,7 @@ def test_waves_that_are_preempted_go_on_in_another_slot_with_their_signal(core, 
     assert core.dequeue(core.SAVE)
     core.put(FLAG, 1)
     core.clock.sleep_us(300)
-    # nothing runs while it is away
+    # Nothing runs while the queue is disconnected.
     assert (aql.value(signal), core.number(OUT)) == (1, 0)
     core.select(1, 2, 5)
     assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 9) == ""
@@ -331,7 +332,7 @@ def test_waves_go_on_in_a_queue_that_registers_activate_again(core, aql, kernels
 
 
 def test_pm4_in_a_packet_and_its_completion_waits_for_the_grids_it_starts(core, aql, kernels):
-    """The code that a packet before it left in the registers runs again: PM4 shares them."""
+    """The registers still hold the code of an earlier packet, so it runs again: PM4 shares these registers."""
     signal, at = aql.signal(1), core.DATA + 0x1000
     aql.run(aql.dispatch(kernels["spin"], kernarg(core, OUT, FLAG + 4)))
     core.put(FLAG + 4, 1)

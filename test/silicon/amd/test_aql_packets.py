@@ -1,4 +1,4 @@
-"""AQL queues without kernels: pointers and doorbells, barriers, signals, the vendor's packets, errors, preemption.
+"""AQL queues without kernels: pointers and doorbells, barriers, signals, the vendor's packets, errors and preemption.
 
 Source: hsa.h, hsa_ext_amd.h, amd_hsa_queue.h, amd_hsa_signal.h, amd_aql_queue.cpp of ROCR-Runtime;
 kfd_int_process_v11.c, kfd_ioctl.h.
@@ -77,7 +77,7 @@ def test_a_32_bit_doorbell_from_before_the_range_ended_moves_nothing(core, make_
     signals = [aql.signal(1), aql.signal(1)]
     aql.write(*(aql.barrier(signal=one) for one in signals))
     aql.ring_bell(0, 4)
-    # of the first packet, by a producer that was late
+    # A late producer writes the header of the first packet.
     aql.ring_bell(0xFFFF_FFFF, 4)
     core.clock.sleep_us(100)
     assert [aql.value(one) for one in signals] == [0, 0]
@@ -116,7 +116,8 @@ def test_the_ring_wraps_around(core, aql):
 
 
 def test_the_read_pointer_of_32_bits_wraps_and_the_index_does_not(core, make_aql):
-    aql = make_aql(index=0x0FFF_FFFE)  # packets of 16 dwords
+    # Packets of 16 dwords.
+    aql = make_aql(index=0x0FFF_FFFE)
     signal = aql.signal(9)
     for _ in range(4):
         aql.run(aql.barrier(signal=signal), us=100)
@@ -147,7 +148,8 @@ def test_a_queue_reads_its_write_index_once_when_asked_before_it_is_active(core,
     assert core.dequeue(core.SAVE)
     aql.write(aql.barrier(signal=signal))
     core.select(1, 0, 0)
-    core.set("CP_PQ_WPTR_POLL_CNTL1", 1)  # as hqd_load_v11
+    # As hqd_load_v11 does.
+    core.set("CP_PQ_WPTR_POLL_CNTL1", 1)
     core.set("CP_HQD_ACTIVE", 1)
     core.clock.sleep_us(100)
     assert aql.value(signal) == 0
@@ -195,7 +197,8 @@ def test_two_queues_wait_for_each_other(core, make_aql):
     one.run(one.barrier(there), one.barrier(signal=back), one.barrier(signal=done))
     assert one.value(done) == 1
     two.run(two.barrier(signal=there), two.barrier(back, signal=done))
-    assert one.value(done) == -1  # both have counted it down
+    # Both packets have decremented the signal.
+    assert one.value(done) == -1
     assert (one.read_index, two.read_index) == (3, 2)
 
 
@@ -252,11 +255,12 @@ def test_a_bad_packet_within_pm4_hangs_the_queue(core, aql):
         (struct.pack("<H62x", 6), 32, 20),
         (struct.pack("<H62x", 0xFF), 32, 20),
         (struct.pack("<HB61x", 0, 9), 256, 23),
-        (struct.pack("<HB61x", 0, 1), 256, 23),  # no INDIRECT_BUFFER within
+        # There is no INDIRECT_BUFFER in it.
+        (struct.pack("<HB61x", 0, 1), 256, 23),
     ],
 )
 def test_a_packet_the_processor_does_not_know_stops_the_queue_and_is_told(core, aql, packet, reason, code):
-    # opcode_error, time_stamp: KFD's own
+    # opcode_error and time_stamp are KFD's own.
     core.set("CP_ME1_PIPE0_INT_CNTL", 1 << 24 | 1 << 26)
     signal = aql.signal(1)
     core.hub.span.view[aql.inactive + 16 : aql.inactive + 28] = struct.pack("<QI", aql.EVENTS + 8, 1)
@@ -288,7 +292,8 @@ def test_a_queue_that_waits_is_preempted_and_goes_on_in_another_slot(core, aql):
     assert core.dequeue(core.SAVE)
     image = v11_compute_mqd.view(bytearray(core.hub.read(0, aql.mqd, v11_compute_mqd.SIZE, "")))
     assert (image.cp_hqd_pq_rptr, aql.read_index) == (16, 1)
-    aql.write(aql.barrier(signal=signal))  # while it is away
+    # While the queue is disconnected.
+    aql.write(aql.barrier(signal=signal))
     core.select(1, 3, 2)
     assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 9) == ""
     core.clock.sleep_us(300)

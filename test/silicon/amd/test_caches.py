@@ -1,5 +1,5 @@
-"""The graphics core's caches alone: what kernels, CP and SDMA, and the host see of a page, by LLVM's AMDGPUUsage and
-GCR_CNTL.
+"""The graphics core's caches by themselves: what kernels, CP, SDMA and the host see of a page. Source: LLVM's
+AMDGPUUsage, GCR_CNTL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVERYTHING = Invalidation(True, True, True, True, True, True)
 
 
 class Rig:
-    """A hub whose VMID has one run of VRAM at VA; and what each party does."""
+    """A hub whose VMID maps one run of VRAM at VA, and the accesses of each party."""
 
     def __init__(self, flags=RIGHTS):
         clock = VirtualClock()
@@ -53,7 +53,7 @@ class Rig:
         return self.board.vram.read(PA + at, size)
 
     def kernel(self, *, store=None, code=False, at=0, size=4):
-        """Run a kernel that stores, or one that reads or executes, and say what it read."""
+        """Run a kernel that stores, reads or executes; return what it read."""
         memory = CachedMemory(self, 8, "TCP", self.caches)
         region = memory.region(VA + at, store is not None, code)
         assert region.gpu_va <= VA + at
@@ -127,7 +127,8 @@ def test_what_the_host_stores_is_behind_the_second_level_until_that_is_invalidat
     first = Invalidation(scalar=True, gl0=True, gl1=True)
     rig.caches.invalidate(first)
     assert rig.kernel() == b"\1" * 4
-    assert rig.caches.read(PA, 4) == b"\1" * 4  # and so do CP and SDMA
+    # CP and SDMA read the same.
+    assert rig.caches.read(PA, 4) == b"\1" * 4
     rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True, second_invalidate=True))
     assert rig.kernel() == b"\2" * 4
 
@@ -186,13 +187,14 @@ def test_a_run_of_code_is_contiguous(rig):
 
 @pytest.mark.parametrize("flags", [RIGHTS | UNCACHED, 0])
 def test_uncached_memory_is_not_held_by_the_second_level(flags):
-    """MTYPE_UC, and what no table translates: gfxhub_v3_0.c, init_tlb_regs."""
+    """Memory with MTYPE_UC, and memory that no table translates: gfxhub_v3_0.c, init_tlb_regs."""
     rig = Rig(flags)
     rig.kernel(store=b"\7" * 4)
     assert rig.seen_by_host() == b"\7" * 4
     rig.kernel()
     rig.host(b"\2" * 4)
-    assert rig.kernel() == b"\7" * 4  # the first level does hold it
+    # The first level does hold it.
+    assert rig.kernel() == b"\7" * 4
     rig.caches.invalidate(Invalidation(scalar=True, gl0=True, gl1=True))
     assert rig.kernel() == b"\2" * 4
 

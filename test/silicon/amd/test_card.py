@@ -1,4 +1,4 @@
-"""A whole card in a slot: what a host sees first, time, resets, faults, and DMA that the bus does not allow."""
+"""A whole card in a slot: what a host sees first, time, resets, faults, and DMA that the bus forbids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringup.silicon.amd.board.chips import CHIPS
 
 MEMSIZE = 0xDE3 * 4
 SCRATCH_0 = 0x4C * 4
-# regMMMC_VM_FB_LOCATION_BASE and regGCMC_VM_FB_LOCATION_BASE of each chip's headers, behind 0x1a000 and 0x1260
+# regMMMC_VM_FB_LOCATION_BASE and regGCMC_VM_FB_LOCATION_BASE in each chip's headers, relative to 0x1a000 and 0x1260.
 FB_LOCATIONS = {
     "navi31": (0x1A8EC * 4, 0x28D8 * 4),  # mmhub_3_0_0, gc_11_0_0
     "navi32": (0x1A8EC * 4, 0x28E8 * 4),  # gc_11_0_3
@@ -24,7 +24,8 @@ ONES = 0xFFFF_FFFF
 
 
 @pytest.mark.parametrize(
-    ("name", "gpu", "revision", "companions", "lanes"),  # pci.ids; the RX 7600 has eight lanes on its slot
+    # From pci.ids. The RX 7600 has eight lanes on its slot.
+    ("name", "gpu", "revision", "companions", "lanes"),
     [
         ("navi31", 0x744C_1002, 0xC8, {"audio": 0xAB30_1002, "usb": 0x7446_1002, "ucsi": 0x7444_1002}, 16),
         ("navi32", 0x747E_1002, 0xC8, {"audio": 0xAB30_1002}, 16),
@@ -36,14 +37,17 @@ def test_a_host_finds_the_board(name, gpu, revision, companions, lanes):
     ids = {name: radeon.tree.read(*place, 0) for name, place in radeon.places.items()}
     assert ids == {"upstream": 0x1478_1002, "downstream": 0x1479_1002, "gpu": gpu, **companions}
     assert radeon.config.read(8, 1) == revision
-    assert radeon.tree.read(*radeon.places["upstream"], 0x58 + 0x12, 2) >> 4 & 0x3F == lanes  # link status
-    assert radeon.tree.read(*radeon.places["gpu"], 0xE, 1) & 0x80  # several functions
+    # Link status.
+    assert radeon.tree.read(*radeon.places["upstream"], 0x58 + 0x12, 2) >> 4 & 0x3F == lanes
+    # There are several functions.
+    assert radeon.tree.read(*radeon.places["gpu"], 0xE, 1) & 0x80
 
 
 def test_bars_are_as_large_as_config_space_says(radeon):
     assert {index: bar.size_bytes for index, bar in radeon.bars.items()} == {0: 256 << 20, 2: 2 << 20, 5: 1 << 20}
     radeon.config.write(4, 0, 2)
-    largest = {"navi31": 15, "navi32": 14, "navi33": 13}[radeon.chip.name]  # 2^n MiB: all of VRAM fits
+    # 2^n MiB, so that all of VRAM fits.
+    largest = {"navi31": 15, "navi32": 14, "navi33": 13}[radeon.chip.name]
     assert radeon.config.read(0x204) >> 4 == sum(1 << n for n in range(8, largest + 1))
     radeon.config.write(0x208, largest << 8)
     assert radeon.bars[0].size_bytes == 1 << largest + 20
@@ -95,7 +99,8 @@ def test_registers_take_quadwords_and_give_bytes(radeon):
 def test_memory_decoding_off_answers_with_ones_and_is_logged(radeon):
     radeon.config.write(4, 0, 2)
     assert radeon.bars[5].read32(MEMSIZE) == ONES
-    assert radeon.config.read(0x154) & 0x0010_0000  # AER: unsupported request
+    # AER: unsupported request.
+    assert radeon.config.read(0x154) & 0x0010_0000
     assert len(radeon.violations) == 1
 
 
@@ -155,7 +160,8 @@ def test_mode_1_forgets_the_chip_and_keeps_config_space_and_scratch(radeon):
     regs.write32(0xDE0 * 4, 1)
     radeon.vram.write(0, b"work")
     radeon.mode1_reset()
-    assert regs.read32(MEMSIZE) == 64  # memory decoding is still on
+    # Memory decoding is still on.
+    assert regs.read32(MEMSIZE) == 64
     assert regs.read32(SCRATCH_0) == 5
     assert regs.read32(0x53 * 4) & 0x200
     assert regs.read32(0xDE0 * 4) == 0
@@ -209,7 +215,8 @@ def test_a_link_drops_in_the_middle_of_a_copy(radeon):
 
 
 def test_a_register_that_is_only_storage_is_noted_once(radeon):
-    address = radeon.board.space  # athub: nobody models it
+    # The model has no athub.
+    address = radeon.board.space
     place = next(at for at in range(0x3000, 0x3228, 4) if address.owner(at) and address.owner(at).block == "athub")
     for _ in range(3):
         radeon.bars[5].write32(place, 1)
@@ -233,18 +240,19 @@ def test_a_card_that_cannot_be_is_refused(option, match):
 
 
 def test_a_queue_is_loaded_by_writing_all_its_dwords(radeon):
-    # amdgpu_amdkfd_gfx_v11.c, hqd_load_v11: regCP_MQD_BASE_ADDR to regCP_HQD_PQ_WPTR_HI, 0x3219 has no name
+    # amdgpu_amdkfd_gfx_v11.c, hqd_load_v11: regCP_MQD_BASE_ADDR to regCP_HQD_PQ_WPTR_HI. 0x3219 has no name.
     for dword in range(0x3209, 0x3241):
         radeon.bars[5].write32(dword * 4, 0)
     assert radeon.bars[5].read32(0x3219 * 4) == 0
 
 
 def test_the_dump_of_a_hung_sdma_engine_1_may_ask_where_no_register_is(radeon):
-    # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at engine 1's distance
+    # sdma_v6_0.c, sdma_reg_list_6_0: GRBM_STATUS2 at the distance of engine 1.
     assert radeon.bars[5].read32(0x2602 * 4) == 0
 
 
-SHAPES = {  # AMD's data sheets: CUs, ROPs of eight a backend, memory channels of 16 bits, L2
+# AMD's data sheets: CUs, ROPs (eight for each backend), memory channels of 16 bits, L2.
+SHAPES = {
     "navi31": (6, 4, 2, 96, 192, 24, 6144, 1536),
     "navi32": (3, 5, 2, 60, 96, 16, 4096, 1536),
     "navi33": (2, 4, 2, 32, 64, 8, 2048, 1024),
@@ -254,9 +262,9 @@ SHAPES = {  # AMD's data sheets: CUs, ROPs of eight a backend, memory channels o
 def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(radeon):
     # DISCOVERY_TMR_OFFSET of amdgpu_discovery.h
     binary = (64 << 20) - (64 << 10)
-    # the second entry of the table list
+    # The second entry of the table list.
     table = binary + (radeon.bars[0].read32(binary + 20) & 0xFFFF)
-    # gc_info_v1_2, behind its header
+    # gc_info_v1_2, behind its header.
     gc = [radeon.bars[0].read32(table + 12 + 4 * n) for n in range(35)]
     assert radeon.bars[0].read32(table) & 0xFFFF == 0x4347
     engines, wgps, backends, channels, registers, arrays, l2_kib = gc[0], gc[1], gc[3], gc[4], gc[5], gc[16], gc[29]
@@ -268,12 +276,12 @@ def test_the_discovery_table_in_vram_and_the_graphics_core_tell_the_chips_shape(
 
 
 def test_a_driver_with_one_header_for_a_generation_may_dump_what_a_chip_lacks(radeon):
-    # gc_11_0_0_offset.h, of which gfx_v11_0.c dumps these on every chip: regGRBM_STATUS_SE3 to 5,
-    # regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR
+    # regGRBM_STATUS_SE3 to 5 and regCP_MES_DEBUG_INTERRUPT_INSTR_PNTR, from gc_11_0_0_offset.h. gfx_v11_0.c dumps these
+    # on every chip.
     dwords = (0x1260 + 0x0DAF, 0x1260 + 0x0DB0, 0x1260 + 0x0DB1, 0xA000 + 0x2842)
     values = [radeon.bars[5].read32(dword * 4) for dword in dwords]
     assert values[3] == 0
-    # only its six engines have the registers
+    # Only the chip with six engines has the registers.
     assert any(values[:3]) == (radeon.chip.name == "navi31")
     assert radeon.violations == []
 
@@ -345,7 +353,8 @@ def test_a_reset_from_the_slot_keeps_configuration_space_and_nothing_else(radeon
     radeon.config.write(4, 0, 2)
     radeon.config.write(0x208, 10 << 8)  # BAR 0 to 1 GiB
     radeon.config.write(4, 6, 2)
-    radeon.config.write(0xA4, 0xFEE0_0000)  # where MSIs go
+    # The address that MSIs go to.
+    radeon.config.write(0xA4, 0xFEE0_0000)
     radeon.bars[0].write32(0, 0x55)
     regs.write32(SCRATCH_0, 5)
     places = [node.function for node in radeon.tree.nodes()]

@@ -1,5 +1,5 @@
-"""The discovery binary, read by a parser of its own written from amdgpu's discovery.h: plain offsets, no generated
-layout.
+"""The discovery binary, read by an independent parser. It is written from amdgpu's discovery.h, with plain offsets and
+without generated layouts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from ringup.silicon.amd.board import discovery
 from ringup.silicon.amd.board.chips import CHIPS
 
 HEADER, TABLES = "<IHHHH", 6
-GC_MEMBERS = 30  # dwords of gc_info_v1_2 behind its 12-byte header
+# Dwords of gc_info_v1_2 behind its 12-byte header.
+GC_MEMBERS = 30
 
 
 def u16(data, at):
@@ -58,12 +59,13 @@ def parsed(chip):
 
 
 def test_every_checksum_and_length_is_right(parsed):
-    # DISCOVERY_TMR_SIZE: what a driver reads
+    # A driver reads DISCOVERY_TMR_SIZE bytes.
     assert len(parsed.data) < 10 << 10
 
 
 SHARED = {4: (13, 0, 6), 41: (6, 0, 0), 46: (4, 3, 0), 150: (8, 10, 0)}
-# by number of soc15_hw_ip.h; graphics, copies, security, power, display: the kernel's dgpu-asic-info-table.csv
+# Counts by number of soc15_hw_ip.h. Graphics, copies, security, power and display are from the kernel's
+# dgpu-asic-info-table.csv.
 VERSIONS = {
     "navi31": {11: (11, 0, 0), 42: (6, 0, 0), 43: (6, 0, 0), 255: (13, 0, 0), 1: (13, 0, 0), 34: (3, 0, 0), 108: (4, 3, 0),
                40: (6, 0, 0), 271: (3, 2, 0), 91: (6, 0, 0)},
@@ -85,11 +87,12 @@ def test_bases_lead_to_registers_the_driver_has_compiled_in(parsed):
     assert bases[255, 0][0] + 0x61 == 0x16061
     assert bases[108, 0][2] + 0xC3 == 0xDE3  # mmRCC_CONFIG_MEMSIZE there
     assert bases[4, 0][1] == 0x16A00  # mmIP_DISCOVERY_VERSION there
-    assert bases[11, 0] == bases[42, 0] == bases[43, 0]  # SDMA's registers are GC's
+    # SDMA's registers belong to GC.
+    assert bases[11, 0] == bases[42, 0] == bases[43, 0]
 
 
 def test_the_data_fabric_has_the_segment_that_its_header_names(parsed):
-    # regDF_CS_UMC_AON0_HardwareAssertMaskLow_BASE_IDX is 4; a driver indexes the list without a bound
+    # regDF_CS_UMC_AON0_HardwareAssertMaskLow_BASE_IDX is 4. A driver indexes the list without a check.
     assert [len(bases) for hw_id, _, _, bases in parsed.blocks if hw_id == 46] == [5]
 
 
@@ -101,14 +104,15 @@ def test_the_shape_of_the_graphics_core_is_the_boards(parsed, chip):
     gc = struct.unpack_from(f"<{GC_MEMBERS}I", parsed.data, at + 12)
     engines, wgp0, wgp1, arrays = gc[0], gc[1], gc[2], gc[16]
     assert engines * arrays * (wgp0 + wgp1) * 2 == cus
-    # render backends, GL2 channels, wave size, LDS in KiB
+    # Render backends, GL2 channels, wave size, LDS in KiB.
     assert (gc[3], gc[4], gc[11], gc[14]) == (
         4,
         channels,
         32,
         64,
     )
-    assert gc[29] == l2_kib  # GL2 of the chip
+    # GL2 of the chip.
+    assert gc[29] == l2_kib
 
 
 def test_video_is_listed_and_harvested(parsed):
@@ -120,7 +124,7 @@ def test_video_is_listed_and_harvested(parsed):
 
 
 def test_the_last_level_cache_is_the_boards(parsed, chip):
-    # Infinity Cache, AMD's data sheets
+    # The Infinity Cache, from AMD's data sheets.
     mib = {"navi31": 96, "navi32": 64, "navi33": 32}[chip]
     at = parsed.tables[4][0]
     table_id, major, _, size, each, present, half = struct.unpack_from("<IHHIIII", parsed.data, at)

@@ -1,7 +1,7 @@
-"""Compute dispatch: registers become grids, grids run on the cores, and what metal never finishes hangs.
+"""Compute dispatches: registers become grids, and grids run on the cores. Dispatches that metal never finishes hang.
 
-Code is assembled by clang 19 for gfx1100; the captured buffers are what Mesa 25's RADV submits for a dispatch of 5 x 3
-x 2 groups on a navi31.
+clang 19 assembled the code for gfx1100. The captured buffers are those that RADV of Mesa 25 submits for a dispatch of 5
+x 3 x 2 groups on a navi31.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NUMBERS = (0xD646_0001, 0x0401_0A02, 0x3004_0282, 0xDC6A_0000, 0x0000_0102, 0xBF
 SPIN = (0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
 # s_mov_b32 m0, 0x123456; s_sendmsg sendmsg(MSG_INTERRUPT); s_endpgm
 SEND = (0xBEFD_00FF, 0x0012_3456, 0xBFB6_0001, 0xBFB0_0000)
-NONE = 0xFFFF_FFFF  # no instruction
+# This is no instruction.
+NONE = 0xFFFF_FFFF
 W32 = 0x8001 | 1 << 2  # COMPUTE_SHADER_EN, FORCE_START_AT_000, CS_W32_EN
 NUM_THREAD_X, PGM_LO, RSRC1, TMPRING, THREAD_MGMT, START_X, USER_DATA = (
     0x207,
@@ -162,7 +163,7 @@ def test_a_dispatch_no_core_can_start_hangs_its_queue(core, mec, change, text):
 
 
 def test_a_group_that_fits_on_no_work_group_processor_of_the_chip_hangs(any_core):
-    """32 waves of 144 VGPRs: ten a SIMD of 1536, seven of 1024."""
+    """32 waves of 144 VGPRs: a SIMD of 1536 VGPRs holds ten, one of 1024 holds seven."""
     queue = any_core.queue()
     queue.run(
         *program(any_core, group=(1024, 1, 1), rsrc1=0x602C_0000 | 17), *dispatch(1), *FLUSH, *store(any_core.DATA, 1)
@@ -207,7 +208,8 @@ def test_illegal_code_hangs_the_dispatch(core, mec):
 
 def test_a_queue_reset_drops_a_hung_grid(core, mec):
     mec.run(*program(core, SPIN), *dispatch(1), *FLUSH)
-    assert not core.dequeue(core.DRAIN)  # draining waits for the waves
+    # A drain waits for the waves.
+    assert not core.dequeue(core.DRAIN)
     assert core.dequeue(core.RESET)
 
 
@@ -225,7 +227,7 @@ BROADCAST_KILL = 1 << 4 | 3  # SQ_CMD: MODE, CMD
 @pytest.mark.parametrize("code", [SPIN, (NONE,)], ids=["that spin", "that broke a rule"])
 @pytest.mark.parametrize(("command", "value"), [(6 << 28 | 1 << 7, 1), (0, 1), (5 << 28 | 1 << 7, 0)])
 def test_waves_of_a_vmid_are_killed_by_command_and_their_queue_goes_on(core, code, command, value):
-    # as gfx_v11_0_ring_soft_recovery does it for a job that hangs
+    # gfx_v11_0_ring_soft_recovery does this for a job that hangs.
     queue = core.queue(vmid=6)
     queue.run(*program(core, code), *dispatch(3), *FLUSH, *store(core.DATA, 1))
     assert core.number(core.DATA) == 0
@@ -255,19 +257,19 @@ def test_saved_waves_go_on_when_the_queue_comes_back(core):
 
 def test_busy_time_is_what_the_waves_took(core, mec):
     mec.run(*program(core), *dispatch(3), *FLUSH)
-    # three waves of four instructions, 1 ns each
+    # Three waves of four instructions, 1 ns each.
     assert core.gc.busy_ns == 3 * 4
 
 
 def test_the_buffers_of_radv_execute(core, mec):
-    """Its shader binary was not captured: s_endpgm stands at address 0 for it; the prefetch of it reads from there
+    """The capture lacks the shader binary. An s_endpgm at address 0 stands for it, and its prefetch reads from there
     too.
     """
     core.put(0, *[0xBFB0_0000] * 64)
     for number, text in enumerate(RADV):
         words = [int(text.replace(" ", "")[at : at + 8], 16) for at in range(0, len(text.replace(" ", "")), 8)]
         if number:
-            # the prefetch's address, upper half
+            # The prefetch's address, upper half.
             words[3] = words[5] = 0
         else:
             words[6] = 0  # COMPUTE_PGM_HI
@@ -279,11 +281,12 @@ def test_the_buffers_of_radv_execute(core, mec):
     assert core.number(core.DATA) == 1
     core.select(1, 0, 0)
     assert (core.get("COMPUTE_NUM_THREAD_X"), core.get("COMPUTE_USER_DATA_2")) == (64, 0x40000)
-    assert core.gc.busy_ns == 30  # 30 groups of one wave
+    # 30 groups of one wave.
+    assert core.gc.busy_ns == 30
 
 
 class Held(Executor):
-    """Executes what it was given when it is let."""
+    """An executor that runs its jobs only when a test calls `work`."""
 
     def __init__(self):
         self.given = []
@@ -300,7 +303,7 @@ class Held(Executor):
 
 @pytest.fixture
 def held(core):
-    """The cores' translations, which wait."""
+    """Holds the cores' translations back until a test lets them run."""
     executor = Held()
     core.gc.dispatcher.engine = Translator(beside=executor)
     return executor

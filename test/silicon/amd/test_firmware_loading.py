@@ -1,5 +1,5 @@
-"""Debian's own amdgpu images and the card's made ones on the whole card, cut as amdgpu_psp.c and amdgpu_ucode.c cut
-them, and damaged ones.
+"""Debian's amdgpu images and the card's own ones on the whole card: cut as amdgpu_psp.c and amdgpu_ucode.c cut them,
+and damaged.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import pytest
 
 from ringup.autogen.amd import psp_published
 
-VRAM_AT = 0x80_0000_0000  # FB_LOCATION_BASE << 24: where the board's firmware puts VRAM for MMHUB
+# FB_LOCATION_BASE << 24: the board's firmware puts VRAM there for MMHUB.
+VRAM_AT = 0x80_0000_0000
 BUFFER, RING, COMMAND, FENCE, IMAGE, TMR = 0x10_0000, 0x30_0000, 0x31_0000, 0x32_0000, 0x40_0000, 0x100_0000
-BOOT = (  # PSP_FW_TYPE_* in the file, boot-loader command: what psp_hw_start loads of what a file has, in its order
+# PSP_FW_TYPE_* in the file, and its boot-loader command. psp_hw_start loads these parts in this order, if the file has
+# them.
+BOOT = (
     (3, 0x80000), (5, 0x1000_0000), (2, 0x10000), (7, 0xB0000), (8, 0xD0000), (9, 0xC0000), (10, 0xE0000), (1, 0x20000),
 )  # fmt: skip
 C2PMSG = 0x16040 * 4
@@ -23,7 +26,7 @@ def word(data, at):
     return struct.unpack_from("<I", data, at)[0]
 
 
-# gc, sdma, psp, smu: the prefixes by amdgpu_ucode_ip_version_decode; a suffix makes the file's name
+# The prefixes for gc, sdma, psp and smu by amdgpu_ucode_ip_version_decode. A suffix completes the file's name.
 VERSIONS = {
     "navi31": {"gc": "gc_11_0_0", "sdma": "sdma_6_0_0", "psp": "psp_13_0_0", "smu": "smu_13_0_0"},
     "navi32": {"gc": "gc_11_0_3", "sdma": "sdma_6_0_3", "psp": "psp_13_0_10", "smu": "smu_13_0_10"},
@@ -39,8 +42,8 @@ SUFFIXES = {
 
 @pytest.fixture(params=["distribution", "card"])
 def firmware(request, radeon):
-    """`firmware("gc", "mec")`: a file for the card's chip, from the distribution's package (missing fails) or the card
-    itself.
+    """`firmware("gc", "mec")` returns a file for the card's chip, from the distribution's package (a missing one fails
+    the test) or from the card itself.
     """
     if request.param == "card":
         read = radeon.firmware
@@ -51,15 +54,15 @@ def firmware(request, radeon):
 
 
 def parts(data):
-    """The parts of a psp_firmware_header_v2_0: by type."""
+    """Return the parts of a psp_firmware_header_v2_0 by type."""
     start = word(data, 24)
     rows = [struct.unpack_from("<4I", data, 36 + 16 * n) for n in range(word(data, 32))]
     return {kind: data[start + at : start + at + size] for kind, _, at, size in rows}
 
 
 def images(firmware):
-    """(type, bytes) in the order of a driver. Offsets of header members: amdgpu_ucode.h, as its structs are laid
-    out.
+    """Return (type, bytes) in a driver's order. The offsets of header members are those of amdgpu_ucode.h, as its
+    structs are laid out.
     """
     rlc, imu = firmware("gc", "rlc"), firmware("gc", "imu")
     sdma = firmware("sdma")
@@ -90,7 +93,7 @@ def images(firmware):
 
 
 class Host:
-    """What a driver does to the PSP, by hand."""
+    """A driver's accesses to the PSP, written by hand."""
 
     def __init__(self, radeon):
         self.radeon, self.wptr, self.fence = radeon, 0, 0
@@ -168,7 +171,7 @@ def test_every_image_loads_and_the_graphics_core_boots(radeon, firmware):
         assert host.load(kind, data) == 0, kind
     assert host.command(0x21) == 0  # AUTOLOAD_RLC
     radeon.clock.sleep_us(1_000)
-    # RLC_RLCS_BOOTLOAD_STATUS: boot complete
+    # RLC_RLCS_BOOTLOAD_STATUS: boot complete.
     assert radeon.bars[5].read32(0xEE82 * 4) >> 31
     assert radeon.violations == []
 
@@ -181,13 +184,14 @@ def test_a_real_image_cut_short_or_sent_as_another_is_refused(radeon, firmware):
     code = mec[word(mec, 24) :][: word(mec, 36)]
     assert host.load(89, code[:-1]) != 0
     assert host.load(89, code[:0x80]) != 0
-    assert host.load(87, code) != 0  # as the PFP's
+    # This is the PFP's code.
+    assert host.load(87, code) != 0
     assert host.load(89, code) == 0
 
 
 def test_a_real_secure_os_of_two_chips_comes_with_drivers_or_without(sources):
     folder = sources.root("firmware-amd") / "lib/firmware/amdgpu"
-    # SOC, INTF, DBG, RAS drivers between system driver and secure OS
+    # SOC, INTF, DBG and RAS drivers lie between the system driver and the secure OS.
     extra = {7, 8, 9, 10}
     found = [set(parts((folder / f"psp_{name}_sos.bin").read_bytes())) & extra for name in ("13_0_0", "13_0_10")]
     assert found == [set(), extra]
@@ -197,10 +201,12 @@ def test_a_damaged_boot_image_is_refused_and_a_whole_one_goes_on(radeon, firmwar
     host, found = Host(radeon), parts(firmware("psp", "sos"))
     assert host.boot(0x80000, found[3]) == 0x8000_0000
     damaged = bytearray(found[2])
-    damaged[0x15] ^= 0x80  # the size of the body
+    # The size of the body.
+    damaged[0x15] ^= 0x80
     assert host.boot(0x10000, bytes(damaged)) & 0xFF
-    assert host.boot(0x20000, found[1]) & 0xFF  # without the system driver
-    # the secure OS as the system driver
+    # The system driver is missing.
+    assert host.boot(0x20000, found[1]) & 0xFF
+    # The secure OS in place of the system driver.
     assert host.boot(0x10000, found[1]) & 0xFF
     assert host.boot(0x10000, found[2]) == 0x8000_0000
     radeon.violations.clear()
@@ -225,7 +231,9 @@ def test_a_flipped_bit_or_a_lost_end_of_a_cards_own_image_is_found(radeon, place
 
 @pytest.fixture
 def published(radeon, sources):
-    """`published("gc", "mec", chip)`: a file of the distribution's package, of the card's chip if none is named."""
+    """`published("gc", "mec", chip)` returns a file of the distribution's package, for the card's chip unless one is
+    named.
+    """
     folder = sources.root("firmware-amd") / "lib/firmware/amdgpu"
     return lambda block, suffix="", chip=radeon.chip.name: (
         folder / ("_".join(filter(None, [VERSIONS[chip][block], suffix])) + ".bin")
@@ -234,7 +242,9 @@ def published(radeon, sources):
 
 @pytest.mark.parametrize("place", [0x05, 0x3A, 0x62, 0x150, -0x80])
 def test_a_flipped_bit_of_a_published_boot_image_is_found(radeon, published, place):
-    """Nonce, key, version, body, signature: of what the keys in the chip's ROM sign, and of the rest."""
+    """Flipped bits of the nonce, key, version, body and signature. The keys in the chip's ROM sign some of these parts,
+    and not the rest.
+    """
     host, found = Host(radeon), parts(published("psp", "sos"))
     for kind, command in BOOT:
         if kind in found:
@@ -305,8 +315,8 @@ def test_an_upload_that_waits_for_a_flush_has_not_arrived(navi31):
 
 
 def test_a_cards_own_files_keep_the_containers_rules(radeon):
-    """Sizes and offsets of common_firmware_header, as amdgpu_ucode_validate and those who cut insist on; the sum, as in
-    Debian's files.
+    """Sizes and offsets of common_firmware_header, as amdgpu_ucode_validate and the code that cuts images demand. The
+    checksum is made as in Debian's files.
     """
     names = [
         "_".join(filter(None, [VERSIONS[radeon.chip.name][block], end]))
@@ -331,7 +341,7 @@ def test_a_cards_own_headers_are_those_of_the_distributions_files(radeon, source
         for end in ends:
             name = "_".join(filter(None, [VERSIONS[radeon.chip.name][block], end])) + ".bin"
             made, real = radeon.firmware(name), (folder / name).read_bytes()
-            # header size, its version, the IP's
+            # Header size, its version, and the IP's version.
             assert made[4:16] == real[4:16], name
             assert made[24:28] == real[24:28], name
             if end == "sos":

@@ -1,5 +1,5 @@
-"""Bytes that nobody flushed when an engine is told to work: marked, and a mistake when an engine reads them, however
-much time has passed.
+"""Bytes that the host did not flush before it told an engine to work. The card marks them, and an engine's read of them
+is a mistake, however much time has passed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fetch(radeon, at=PLACE, size=4):
 def ring(radeon):
     radeon.bars[2].write64(0x200 * 4, 1)
     radeon.settle()
-    # no range leads the doorbell anywhere; that is not what is looked at
+    # No range routes this doorbell; the tests do not check that.
     radeon.violations.clear()
 
 
@@ -49,7 +49,8 @@ def test_what_an_engine_reads_unflushed_is_a_mistake_whatever_time_has_passed(ra
     assert "4 bytes written by the host were not flushed at doorbell 0x200" in radeon.log.find("unflushed")[0].text
     radeon.violations.clear()
     fetch(radeon)
-    assert not radeon.violations  # told once
+    # The mistake is reported once.
+    assert not radeon.violations
 
 
 def test_bytes_beside_and_bytes_that_are_flushed_before_may_be_read(radeon):
@@ -101,7 +102,7 @@ def test_ring_pointers_mailboxes_and_invalidations_announce_as_doorbells_do(rade
 
 
 def test_who_looks_late_is_rung_without_a_flush_on_metal_too(radeon):
-    """tinygrad's AM_PSP does so."""
+    """Some engines look for work late. tinygrad's AM_PSP starts one without a flush, and works on metal."""
     radeon.bars[0].write32(PLACE, 1)
     radeon.bars[5].write32(register("MP0_SMN_C2PMSG_67"), 0)
     radeon.settle()
@@ -113,7 +114,9 @@ def test_who_looks_late_is_rung_without_a_flush_on_metal_too(radeon):
 
 @pytest.mark.parametrize(("before_us", "after_us", "mistakes"), [(0, 1_000_000, 1), (100, 0, 0)])
 def test_bytes_that_have_left_before_the_doorbell_are_noted_alone(radeon, before_us, after_us, mistakes):
-    """A driver over a USB bridge flushes nothing and works on metal: its requests take longer than the bytes wait."""
+    """A driver over a USB bridge flushes nothing and works on metal. Its requests take longer than bytes stay in the
+    buffer.
+    """
     radeon.bars[0].write32(PLACE, 1)
     radeon.clock.sleep_us(before_us)
     ring(radeon)

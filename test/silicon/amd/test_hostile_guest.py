@@ -1,5 +1,5 @@
-"""A guest that writes anything anywhere gets answers, refusals or nothing: never an exception of the model's own, never
-an endless step.
+"""A guest writes random values to random places. It gets answers, refusals or nothing. The model raises no exception of
+its own, and every step ends.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_any_configuration_write_leaves_a_card_that_a_reset_brings_back(mastered
 
 
 def packet(rng):
-    """One packet of a known kind with anything in it, but sizes that are soon done."""
+    """Return one packet of a known kind with random content, but with small sizes so that it is done soon."""
     (op, sub_op), (layout, _) = rng.choice(tuple(PACKETS.items()))
     dwords = [anything(rng) for _ in range(layout.place(VERSION)[0])]
     for at in range(1, len(dwords) - 1):

@@ -1,4 +1,4 @@
-"""Hardware queues: activation, ring and pointers, doorbells, disconnecting, engines that halt. Source: gfx_v11_0.c,
+"""Hardware queues: activation, ring and pointers, doorbells, disconnecting, and halted engines. Source: gfx_v11_0.c,
 mes_v11_0.c.
 """
 
@@ -150,7 +150,7 @@ def test_a_queue_drained_within_an_indirect_buffer_goes_on_there(core, mec):
     core.put(core.DATA + 0x100, 1)
     core.set("CP_HQD_ACTIVE", 1)
     core.clock.sleep_us(100)
-    # the first store was not done again
+    # The first store does not run again.
     assert core.words(core.DATA, 2) == [0, 2]
 
 
@@ -178,7 +178,8 @@ def test_nothing_runs_before_the_firmware_was_loaded(cold_core):
     assert "has not been booted" in core.violations()[-1]
 
 
-@pytest.mark.parametrize("control", [1 << 30 | 0x3C00_0000, 0x3800_0000])  # halted; pipe 0 not active
+# Halted, and pipe 0 not active.
+@pytest.mark.parametrize("control", [1 << 30 | 0x3C00_0000, 0x3800_0000])
 def test_a_halted_engine_takes_doorbells_and_works_once_it_runs(core, mec, control):
     core.set("CP_MEC_RS64_CNTL", control)
     mec.run(*store(core.DATA, 1))
@@ -219,12 +220,14 @@ def test_registers_of_queues_and_vmids_are_banked(core):
 
 
 def test_per_array_registers_follow_grbm_gfx_index(core):
-    core.set("GRBM_GFX_INDEX", 2 << 16 | 1 << 8 | 1 << 30)  # engine 2, array 1
+    # Engine 2, array 1.
+    core.set("GRBM_GFX_INDEX", 2 << 16 | 1 << 8 | 1 << 30)
     core.set("GC_USER_SHADER_ARRAY_CONFIG", 3 << 16)
     core.set("GRBM_GFX_INDEX", 2 << 16 | 0 << 8 | 1 << 30)
     assert core.get("GC_USER_SHADER_ARRAY_CONFIG") == 0
     core.set("GRBM_GFX_INDEX", 0xE000_0000)
-    core.set("GC_USER_SHADER_ARRAY_CONFIG", 1 << 16)  # broadcast reaches all
+    # A broadcast reaches all.
+    core.set("GC_USER_SHADER_ARRAY_CONFIG", 1 << 16)
     core.set("GRBM_GFX_INDEX", 5 << 16 | 1 << 8 | 1 << 30)
     assert core.get("GC_USER_SHADER_ARRAY_CONFIG") == 1 << 16
 
@@ -294,7 +297,8 @@ def test_autoload_does_not_end_without_a_part_of_the_run_list_controller(cold_co
     assert not queue.done()
 
 
-# firmware left out, then the queues that are dead for it: micro engine and pipe; MEC's code is the PSP's to insist on
+# Firmware that is left out, and the queues that do not run without it: micro engine and pipe. The PSP insists on MEC's
+# code itself.
 ENGINES = {89: [(1, 0), (1, 1), (1, 2), (1, 3)], 94: [(1, 0)], 95: [(1, 1)], 96: [(1, 2)], 97: [(1, 3)]}
 
 
@@ -342,7 +346,7 @@ def test_an_engine_without_code_stays_halted_after_autoload(cold_core):
     ["GFX_IMU_I_RAM_DATA", "RLC_GPM_UCODE_DATA", "CP_MEC_ME1_UCODE_DATA", "CP_CPC_IC_BASE_LO", "SDMA0_UCODE_DATA"],
 )
 def test_firmware_past_the_security_processor_is_not_taken(cold_core, name):
-    """As AMDGPU_FW_LOAD_DIRECT of gfx_v11_0.c, imu_v11_0.c and sdma_v6_0.c would have it."""
+    """AMDGPU_FW_LOAD_DIRECT of gfx_v11_0.c, imu_v11_0.c and sdma_v6_0.c would load firmware this way."""
     for word in (0x1234_5678, 0x9ABC_DEF0):
         cold_core.set(name, word)
     assert cold_core.get(name) == 0

@@ -1,5 +1,5 @@
-"""The interrupt handler from ih_v6_0.c and amdgpu_ih.c: entries, pointers, overflow, write-back, messages, routing to
-ring 1.
+"""The interrupt handler: entries, pointers, overflow, write-back, messages, and routing to ring 1. Source: ih_v6_0.c,
+amdgpu_ih.c.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 
 RING, WRITE_BACK, RING1 = 0x7FFF_0000_0100, 0x7FFF_0008_0000, 0x7FFF_0009_0000
-LOG2_DWORDS = 6  # 64 dwords: eight entries
+# 64 dwords are eight entries.
+LOG2_DWORDS = 6
 ON, WRITEBACK, OVERFLOW, INTR, REARM, CLEAR = 1, 1 << 8, 1 << 16, 1 << 17, 1 << 21, 1 << 31  # osssys_6_0_0_sh_mask.h
 DRAIN, VIRTUAL, BUS = 1 << 9, 4 << 28, 2 << 28
 CONTROL = ON | LOG2_DWORDS << 1 | WRITEBACK | OVERFLOW | INTR | VIRTUAL
 
 
 class Pages:
-    """A hub over one flat piece of memory; `on_fault` is told what happens outside of it."""
+    """A hub over one flat piece of memory. `on_fault` is called for accesses outside of it."""
 
     def __init__(self):
         self.data, self.on_fault = bytearray(1 << 20), lambda: None
@@ -79,7 +80,7 @@ def test_an_entry_has_the_layout_that_the_kernel_decodes(rig):
     dwords = rig.entry(0)
     # client 0x14, source 181 = 0xb5, ring 0x41, vmid 9
     assert dwords[0] == 0x0941_B514
-    # a second of the 100 MHz reference
+    # A second of the 100 MHz reference clock.
     assert dwords[1] | dwords[2] << 32 == 100_000_000
     assert dwords[3:] == (0x8123, 1, 2, 3, 4)
 
@@ -112,7 +113,8 @@ def test_a_full_ring_overwrites_and_says_so_until_it_is_cleared(rig):
     rig.raise_(7)
     assert rig.written_back & 1 == 0
     rig.raise_()
-    assert rig.written_back == 1  # offset 0, RB_OVERFLOW
+    # Offset 0, RB_OVERFLOW.
+    assert rig.written_back == 1
     assert rig.get("IH_RB_WPTR") == 1
     rig.set("IH_RB_CNTL", CONTROL | CLEAR)
     rig.set("IH_RB_CNTL", CONTROL)
@@ -152,7 +154,7 @@ def test_with_rearm_one_message_goes_out_until_the_read_pointer_moves(rig):
     rig.set("IH_RB_CNTL", CONTROL | REARM)
     rig.raise_(3)
     assert rig.messages == [0]
-    # two are left: another message at once
+    # Two entries are left, so another message comes at once.
     rig.set("IH_RB_RPTR", 32)
     assert rig.messages == [0, 0]
     rig.set("IH_RB_RPTR", 96)
@@ -163,7 +165,7 @@ def test_with_rearm_one_message_goes_out_until_the_read_pointer_moves(rig):
 
 def test_the_read_pointer_comes_by_doorbell_when_that_is_on(rig):
     assert not rig.ih.doorbell(0x2F0, 32, 4)
-    # the value amdgpu writes: enable, offset 0x2f0
+    # The value that amdgpu writes: enable, offset 0x2f0.
     rig.set("IH_DOORBELL_RPTR", 0x1000_02F0)
     assert rig.ih.doorbell(0x2F0, 32, 4)
     assert rig.get("IH_RB_RPTR") == 32
@@ -175,13 +177,13 @@ def test_routed_sources_go_to_ring_1_which_tells_ring_0(rig):
     rig.set("IH_RB_BASE_HI_RING1", RING1 >> 40)
     rig.set("IH_RB_CNTL_RING1", ON | LOG2_DWORDS << 1 | DRAIN | VIRTUAL)
     rig.set("IH_RING1_CLIENT_CFG_INDEX", 0)
-    # ih_v6_0.c: client 0xa, source 0, match the source
+    # ih_v6_0.c: client 0xa, source 0, match the source.
     rig.set("IH_RING1_CLIENT_CFG_DATA", 0x1_000A)
     rig.raise_(client=0x0A, source=0, data=(0x55,))
     rig.raise_(client=0x0A, source=49, data=(0x66,))
     assert rig.entry(0, RING1)[4] == 0x55
     told, direct = rig.entry(0), rig.entry(1)
-    # client 0 source 0 ring 1: its write pointer
+    # Client 0, source 0, ring 1: its write pointer.
     assert (told[0], told[4]) == (0x0001_0000, 32)
     assert direct[4] == 0x66
 
@@ -233,7 +235,7 @@ def test_pointers_of_a_ring_larger_than_they_reach_wrap_where_they_end(rig):
 
 
 def test_news_of_ring_1_go_to_ring_0_even_when_everything_is_routed_away(rig):
-    # clients 0x14 and 0, whatever the source
+    # Clients 0x14 and 0, with any source.
     for index, route in enumerate((0x14, 0x100)):
         rig.set("IH_RING1_CLIENT_CFG_INDEX", index)
         rig.set("IH_RING1_CLIENT_CFG_DATA", route)
@@ -257,7 +259,8 @@ def test_the_level_of_intx_is_taken_back_when_there_is_nothing_to_be_read(rig, h
     rig.raise_(2)
     rig.set("IH_RB_RPTR", 32)
     assert rig.messages
-    assert not quiet  # one entry is left
+    # One entry is left.
+    assert not quiet
     if how == "read to its end":
         rig.set("IH_RB_RPTR", 64)
     elif how == "reset":

@@ -1,5 +1,5 @@
-"""A card that is gone: all ones, writes that vanish, a host left alone; of what is asked of it a reset alone raises,
-whatever was under way.
+"""A card that lost its link: it reads as all ones, drops writes and does not reach its host. Only a request for a reset
+raises an error, whatever was in progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ LOSSES = ("all_ones_after_reads", "link_drop_after_bytes", "unplug")
 
 
 class Busy:
-    """A card that interrupts its host every 20 us, loads firmware from its memory and is spoken to all the time."""
+    """A card that interrupts its host every 20 us and loads firmware from its memory, while its driver accesses it all
+    the time.
+    """
 
     def __init__(self, radeon):
         self.radeon, self.regs, self.ring = radeon, radeon.bars[5], radeon.alloc_host(4096)
@@ -65,7 +67,7 @@ def test_a_card_that_is_cut_off_answers_ones_and_leaves_its_host_alone(busy, los
     rng, radeon = random.Random(seed), busy.radeon
     radeon.vram.write(0x10_0000, b"\1" * 4096)
     busy.regs.write32(C2PMSG_36, 0x80_0010_0000 >> 20)
-    # the PSP reads a key database while the link goes
+    # The PSP reads a key database while the link goes down.
     busy.regs.write32(C2PMSG_35, 0x80000)
     busy.strike(loss, rng)
     for _ in range(2000):
@@ -74,10 +76,11 @@ def test_a_card_that_is_cut_off_answers_ones_and_leaves_its_host_alone(busy, los
         busy.step(rng)
     radeon.interrupts.take()
     assert radeon.lost
-    busy.regs.read32(MEMSIZE)  # whoever looks sees it
+    # A host that reads notices the loss.
+    busy.regs.read32(MEMSIZE)
     before = bytes(busy.ring.view)
     for _ in range(200):
-        # named or not: nothing of it arrives
+        # No write arrives, whether the register has a name or not.
         place = rng.randrange(0, busy.regs.size_bytes, 4)
         assert busy.regs.read32(place) == ONES
         busy.regs.write32(place, rng.getrandbits(32))

@@ -1,5 +1,5 @@
-"""Schedulers and the graphics ring: the kernel interface queue's packets, MES frames, start-up of the graphics ring as
-amdgpu does it.
+"""Schedulers and the graphics ring: packets of the kernel interface queue, MES frames, and the start of the graphics
+ring as amdgpu does it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def store(at, *values):
 
 
 def compute_mqd(ring, doorbell, pointer, at, **more):
-    """As gfx_v11_0_compute_mqd_init fills it; 256 dwords of ring."""
+    """Return an MQD as gfx_v11_0_compute_mqd_init fills it, with a ring of 256 dwords."""
     image = mqd.v11_compute_mqd(
         cp_mqd_base_addr_lo=at,
         cp_hqd_pq_base_lo=ring >> 8,
@@ -43,7 +43,7 @@ def compute_mqd(ring, doorbell, pointer, at, **more):
 
 
 def gfx_mqd(ring, doorbell, pointer, at):
-    """As gfx_v11_0_gfx_mqd_init fills it."""
+    """Return an MQD as gfx_v11_0_gfx_mqd_init fills it."""
     image = mqd.v11_gfx_mqd(
         cp_mqd_base_addr=at,
         cp_gfx_hqd_base=ring >> 8,
@@ -57,7 +57,9 @@ def gfx_mqd(ring, doorbell, pointer, at):
 
 
 class Host:
-    """amdgpu's side: KIQ by registers on micro engine 3 pipe 1, everything else through it or through MES."""
+    """amdgpu's side: it starts the KIQ by registers on micro engine 3, pipe 1, and does everything else through the KIQ
+    or MES.
+    """
 
     def __init__(self, core, make_feeder):
         self.core, self.make_feeder = core, make_feeder
@@ -71,7 +73,7 @@ class Host:
         return self.make_feeder(self.core, ring, doorbell, 0, pointer + 0x100, dwords)
 
     def map_queues(self, engine, me, pipe, queue, doorbell, at, pointer):
-        """gfx11_kiq_map_queues."""
+        """As gfx11_kiq_map_queues does."""
         control = queue << 13 | pipe << 16 | me << 18 | engine << 26 | 1 << 29
         self.kiq.run(0xC005_A200, control, doorbell << 2, at, 0, pointer, 0)
 
@@ -124,10 +126,11 @@ def mes(host):
 
 def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes, make_aql):
     aql = make_aql(1, doorbell=0x1002)
-    # its registers are in its MQD now
+    # Its registers are in its MQD now.
     assert core.dequeue(core.DRAIN, pipe=1)
     signal = aql.signal(2)
-    aql.write(aql.barrier(signal=signal))  # before it is mapped
+    # Before the queue is mapped.
+    aql.write(aql.barrier(signal=signal))
     for turn in range(2):
         assert mes.call(
             api.MESAPI__ADD_QUEUE, api.MES_SCH_API_ADD_QUEUE, process_id=0x8001, page_table_base_addr=0x12_3000, process_va_end=0xF_FFFF,
@@ -152,7 +155,8 @@ def test_the_kiq_writes_registers_and_interrupts_the_host(core, host):
 def test_map_queues_connects_the_queue_of_an_mqd_with_the_pointer_in_memory(core, host):
     core.hub.write(0, KCQ_MQD, compute_mqd(USER_RING, 0x8, POINTERS, KCQ_MQD), "")
     core.put(USER_RING, *store(core.DATA, 1))
-    core.put(POINTERS, 5, 0)  # work was submitted before
+    # The work was submitted before.
+    core.put(POINTERS, 5, 0)
     host.map_queues(0, 1, 2, 3, 0x8, KCQ_MQD, POINTERS)
     assert core.number(core.DATA) == 1
     core.select(1, 2, 3)
@@ -172,7 +176,7 @@ def test_unmap_queues_writes_the_mqd_back_and_frees_the_slot(core, host):
     assert core.get("CP_HQD_ACTIVE") == 0
     image = mqd.v11_compute_mqd.view(bytearray(core.hub.read(0, KCQ_MQD, mqd.v11_compute_mqd.SIZE, "")))
     assert (image.cp_hqd_pq_rptr, image.cp_hqd_active) == (5, 0)
-    # it goes on behind the five dwords, elsewhere
+    # The queue goes on behind the five dwords, in another slot.
     host.map_queues(0, 1, 0, 1, 0x8, KCQ_MQD, 0)
     queue = host.feeder(USER_RING, 0x8, POINTERS)
     queue.wptr = 5
@@ -246,7 +250,7 @@ def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
     gfx = gfx_by_kiq(core, host)
     # SET_CONTEXT_REG_PAIRS: PA_CL_CLIP_CNTL, CB_BLEND_RED
     gfx.write(0xC003_B800, 0x204, 0x11, 0x105, 0x22)
-    # packed; the last is one too many
+    # The packed form. The last pair is one too many.
     gfx.run(0xC006_B900, 3, 0x106 << 16 | 0x107, 0x33, 0x44, 0x107 << 16 | 0x108, 0x55, 0x66)
     names = ("PA_CL_CLIP_CNTL", "CB_BLEND_RED", "CB_BLEND_BLUE", "CB_BLEND_GREEN", "CB_BLEND_ALPHA")
     assert [core.get(name) for name in names] == [0x11, 0x22, 0x33, 0x44, 0x55]
@@ -256,7 +260,8 @@ def test_context_registers_are_set_in_pairs_plain_and_packed(core, host):
 @pytest.mark.parametrize(
     "draw",
     [
-        (0xC001_2D00, 3, 2),  # DRAW_INDEX_AUTO: three vertices, auto index. nvd.h, Mesa radv_cmd_buffer.c
+        # DRAW_INDEX_AUTO: three vertices, auto index. Source: nvd.h, Mesa radv_cmd_buffer.c.
+        (0xC001_2D00, 3, 2),
         (0xC004_2700, 3, 0x8000, 0, 3, 0),  # DRAW_INDEX_2
     ],
 )
@@ -270,7 +275,7 @@ def test_drawing_is_set_up_and_no_draw_is_a_success(core, host, draw):
 
 
 def spin(core, queue, gate):
-    """Have a queue run waves until `gate` is not 0."""
+    """Let a queue run waves until `gate` is not 0."""
     code = core.DATA + 0x1000
     # spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm
     core.put(code, 0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
@@ -322,7 +327,7 @@ def test_graphics_nests_indirect_buffers_twice_and_fences(core, host):
 
 
 def test_ring_buffer_0_is_started_by_registers(core):
-    """gfx_v11_0_cp_gfx_resume, without asynchronous rings."""
+    """As in gfx_v11_0_cp_gfx_resume, without asynchronous rings."""
     for name, value in (
         ("CP_RB_VMID", 0), ("CP_RB0_CNTL", 7 | 5 << 8), ("CP_RB0_WPTR", 0), ("CP_RB0_WPTR_HI", 0), ("CP_RB0_RPTR_ADDR", POINTERS + 0x100),
         ("CP_RB0_RPTR_ADDR_HI", 0), ("CP_RB0_BASE", GFX_RING >> 8), ("CP_RB0_BASE_HI", 0), ("CP_RB_ACTIVE", 1),
@@ -339,14 +344,15 @@ def test_ring_buffer_0_is_started_by_registers(core):
 # --- MES ----------------------------------------------------------------------------------------------------------
 def test_the_version_of_each_pipe_is_read_while_it_runs(core):
     core.select(3, 0)
-    # amdgpu then maps kernel queues through MES
+    # After this, amdgpu maps kernel queues through MES.
     assert core.get("CP_MES_GP3_LO") & 0xFFF >= 0x47
     core.set("CP_MES_CNTL", 1 << 30)
     assert core.get("CP_MES_GP3_LO") == 0
 
 
 def test_every_frame_is_answered_around_the_rings_end(core, mes):
-    for _ in range(9):  # four frames are once around
+    # Four frames fill the ring once.
+    for _ in range(9):
         assert mes.call(api.MESAPI__QUERY_MES_STATUS, api.MES_SCH_API_QUERY_SCHEDULER_STATUS)
 
 
@@ -414,7 +420,7 @@ def test_the_vmid_is_free_again_when_the_last_queue_is_gone(core, mes):
 
 
 def test_a_queue_more_than_there_are_slots_waits_for_one(core, mes):
-    # the mask leaves two slots on each of four pipes
+    # The mask leaves two slots on each of the four pipes.
     queues = [mes.add_user_queue(number) for number in range(9)]
     queues[8].write(*store(core.DATA, 9))
     core.put(POINTERS + 0x9000, 5, 0)
@@ -432,7 +438,8 @@ def test_a_queue_that_waits_gets_a_slot_that_became_free_when_the_host_tells_of_
     core.put(POINTERS + 0x9000, 5, 0)
     assert queues[8].ring_bell()
     core.select(1, 0, 2)
-    core.set("CP_HQD_DEQUEUE_REQUEST", core.DRAIN)  # behind the scheduler's back
+    # The scheduler does not know of it.
+    core.set("CP_HQD_DEQUEUE_REQUEST", core.DRAIN)
     core.clock.sleep_us(500)
     assert core.number(core.DATA) == 0
     assert mes.misc(api.MESAPI_MISC__NOTIFY_WORK_ON_UNMAPPED_QUEUE, queue_sch_level=1)
@@ -440,7 +447,8 @@ def test_a_queue_that_waits_gets_a_slot_that_became_free_when_the_host_tells_of_
     assert core.number(core.DATA) == 9
 
 
-LACKING = (  # operation, its layout, members that ask for something
+# Operation, its layout, and members with a request.
+LACKING = (
     (api.MES_SCH_API_SET_SCHEDULING_CONFIG, api.MESAPI__SET_SCHEDULING_CONFIG, {"normal_yield_percent": 10}),
     (api.MES_SCH_API_PERFORM_YIELD, api.MESAPI__PERFORM_YIELD, {}),
     (api.MES_SCH_API_SET_GANG_PRIORITY_LEVEL, api.MESAPI__CHANGE_GANG_PRIORITY_LEVEL, {"gang_context_addr": 0xC001}),
@@ -464,7 +472,8 @@ def test_what_the_scheduler_does_not_have_is_no_success(core, mes, operation, la
     core.put(STATUS, 0, 0)
     with pytest.raises(Unmodelled, match=r"^MES "):
         mes.call(layout, operation, **members)
-    assert core.number(STATUS, 8) == 0  # and no fence
+    # There is no fence either.
+    assert core.number(STATUS, 8) == 0
 
 
 def test_what_metal_does_without_a_trace_is_answered(core, mes):
@@ -559,6 +568,7 @@ def test_an_sdma_queue_of_a_process_goes_to_its_engine_with_the_pointer_in_memor
     descriptor, vmid = core.sdma.mapped[3]
     seen = mqd.v11_sdma_mqd.view(bytearray(descriptor))
     assert (seen.sdmax_rlcx_rb_base, seen.sdmax_rlcx_rb_wptr, vmid) == (0x1234, 0x40, 8)
-    assert not core.gc.doorbell(0x1100, 0x80, 8)  # the engine's to hear
+    # The engine handles this one.
+    assert not core.gc.doorbell(0x1100, 0x80, 8)
     assert mes.remove(0x1100)
     assert core.sdma.mapped == {}

@@ -1,5 +1,5 @@
-"""The bus interface: sizes, indirect windows, HDP flushes, doorbell routing. Dword offsets as amdgpu uses them on NBIO
-4.3.
+"""The bus interface: sizes, indirect windows, HDP flushes and doorbell routing. Dword offsets are those that amdgpu
+uses on NBIO 4.3.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_the_card_tells_its_memory_and_that_it_is_no_virtual_function(radeon, re
 
 def test_the_card_has_been_posted(regs):
     assert regs.read32(SCRATCH_7) & 0x200
-    # what amdgpu takes for that register before it has read the VBIOS
+    # amdgpu uses this register before it has read the VBIOS.
     assert regs.read32(7 * 4) == 0
 
 
@@ -103,7 +103,7 @@ def test_a_register_that_no_header_names_is_refused(regs):
 
 def test_config_space_is_seen_as_registers(radeon, regs):
     assert smn_read(regs, 0x10140000) == DEVICE_IDS[radeon.chip.name] << 16 | 0x1002
-    # regBIF_CFG_DEV0_EPF0_PCIE_LTR_CAP, as nbio_v4_3_program_aspm
+    # regBIF_CFG_DEV0_EPF0_PCIE_LTR_CAP, as in nbio_v4_3_program_aspm.
     smn_write(regs, 0x10140324, 0x1001_1001)
     assert radeon.config.read(0x324) == 0x1001_1001
     assert smn_read(regs, 0x10141000) >> 16 == 0xAB30
@@ -211,7 +211,7 @@ def engines(radeon):
 
 @pytest.fixture
 def opened(regs):
-    """The ranges as nbio_v4_3.c sets them for a navi31."""
+    """The ranges that nbio_v4_3.c sets on a navi31."""
     regs.write32(APER_EN, 1)
     smn_write(regs, S2A, 0x30000007)
     smn_write(regs, S2A + 12, 0x3000000D)
@@ -225,7 +225,7 @@ def test_doorbells_reach_the_engine_of_their_range(radeon, engines, opened):
     bell.write64(0x200 * 4, 0x1_0000_0040)
     bell.write32(0x2F0 * 4, 32)
     bell.write64(0x800 * 4, 1)
-    # a user's SDMA queue, outside the kernel's range
+    # The SDMA queue of a user, outside the kernel's range.
     bell.write64(0x900 * 4, 2)
     radeon.settle()
     assert engines["gc"].rung == [(0x6, 64, 8), (0x800, 1, 8)]

@@ -1,7 +1,7 @@
-"""Packets of a compute queue: what each leaves in memory, registers and interrupts, and what the engine refuses.
+"""Packets of a compute queue: their effects on memory, registers and interrupts, and the packets that the engine
+refuses.
 
-Headers are 0xC0000000 | count << 16 | opcode << 8 with nvd.h's opcodes; fields as PAL's f32_mec_pm4_packets.h places
-them.
+Headers are 0xC0000000 | count << 16 | opcode << 8 with opcodes of nvd.h. Fields lie as in PAL's f32_mec_pm4_packets.h.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from ringup.errors import Unmodelled
 WRITE_DATA, COPY_DATA, WAIT_REG_MEM, WAIT_REG_MEM64 = 0x37, 0x40, 0x3C, 0x93
 INDIRECT_BUFFER, RELEASE_MEM, ACQUIRE_MEM, EVENT_WRITE = 0x3F, 0x49, 0x58, 0x46
 ATOMIC_MEM, DMA_DATA, COND_EXEC, PRED_EXEC, REWIND = 0x1E, 0x50, 0x22, 0x23, 0x59
-SCRATCH_REG0 = 0xC040  # dword, gc_11_0_0_offset.h: base 1 (0xA000) + 0x2040
-NOP1 = 0xFFFF_1000  # a NOP without a body
+# A dword of gc_11_0_0_offset.h: base 1 (0xA000) + 0x2040.
+SCRATCH_REG0 = 0xC040
+# A NOP without a body.
+NOP1 = 0xFFFF_1000
 SRC_END_OF_PIPE, SRC_BAD_OPCODE, SRC_RESERVED, SRC_PRIV = 181, 183, 180, 184  # irqsrcs_gfx_11_0_0.h
 
 
@@ -79,7 +81,8 @@ def test_copy_data_stores_an_immediate_a_register_and_the_clock(core, mec):
     mec.write(*p(COPY_DATA, 0 | 5 << 8, SCRATCH_REG0, 0, at + 4, 0))
     mec.run(*p(COPY_DATA, 9 | 5 << 8 | 1 << 16, 0, 0, at + 8, 0))
     assert core.words(at, 2) == [77, 0xABCD]
-    assert 100_000 <= core.number(at + 8, 8) <= core.clock.ticks(100_000_000)  # booted 1 ms ago: 100 MHz
+    # The core booted 1 ms ago: 100 MHz.
+    assert 100_000 <= core.number(at + 8, 8) <= core.clock.ticks(100_000_000)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,8 @@ def test_wait_reg_mem_compares_as_its_function_says(core, mec, function, below, 
         core.put(at, value | 0x100)
         mec.run(*p(WAIT_REG_MEM, function | 1 << 4, at, 0, 5, 0xFF, 4), *store(core.DATA, value), us=300)
         assert (core.number(core.DATA) == value) == bool(passes)
-        core.put(at, 5 if function in (0, 2, 3, 5) else 4 if function in (1, 4) else 6)  # let it go on
+        # Let the queue go on.
+        core.put(at, 5 if function in (0, 2, 3, 5) else 4 if function in (1, 4) else 6)
         core.clock.sleep_us(300)
         assert mec.done()
 
@@ -108,7 +112,7 @@ def test_wait_reg_mem_64_looks_at_both_halves(core, mec):
 
 def test_write_wait_write_asks_one_register_and_waits_for_another(core, mec):
     request, acknowledge = (core.cells.address(f"GCVM_INVALIDATE_ENG0_{name}") // 4 for name in ("REQ", "ACK"))
-    # gmc_v11_0_emit_flush_gpu_tlb of VMID 3: a whole request, and one bit to wait for
+    # gmc_v11_0_emit_flush_gpu_tlb of VMID 3: a whole request, and one bit to wait for.
     mec.run(*p(WAIT_REG_MEM, 3 | 1 << 6, request, acknowledge, 0xF8_0008, 8, 0x20))
     assert mec.done()
     assert core.flushed == [0xF8_0008]
@@ -321,7 +325,8 @@ def test_a_packet_the_model_lacks_says_so(core, mec):
     with pytest.raises(Unmodelled, match="ATOMIC_GDS"):
         core.clock.sleep_us(100)
     mec.run(*store(core.DATA, 1))
-    assert core.number(core.DATA) == 0  # the queue stays where it is
+    # The queue stays where it is.
+    assert core.number(core.DATA) == 0
 
 
 def test_a_fault_while_fetching_stops_the_queue_and_says_where(core, mec):

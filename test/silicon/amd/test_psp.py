@@ -1,7 +1,8 @@
-"""The PSP from psp_v13_0.c and psp_gfx_if.h: order of components, sign of life, ring, commands, everything it refuses.
+"""The PSP: order of components, sign of life, ring, commands, and everything it refuses. Source: psp_v13_0.c,
+psp_gfx_if.h.
 
-Frames and command buffers are packed here by hand, at the offsets of psp_gfx_if.h: a frame holds command buffer (0),
-fence address (12) and value (20); a command buffer holds the id (8), operands (28) and the response (864: status,
+Frames and command buffers are packed here by hand, at the offsets of psp_gfx_if.h. A frame holds command buffer (0),
+fence address (12) and value (20). A command buffer holds the id (8), operands (28) and the response (864: status,
 session, address, 16 further on the TMR size).
 """
 
@@ -28,14 +29,16 @@ TMR_BYTES, RING_BYTES = 0x140_0000, 0x1000
 SMU, RLC_G, IMU_I, IMU_D, MEC = 18, 8, 68, 69, 89  # enum psp_gfx_fw_type
 
 
-USAGES = {0x0A: 0, 0x09: 0, 0x56: 0, 0x4F: 0, 0x3B: 0x8B, 0x3C: 0x8B, 1: 0x2F, 0: 0x11, 0x35: 0x3C}  # else graphics
+# All others are for graphics.
+USAGES = {0x0A: 0, 0x09: 0, 0x56: 0, 0x4F: 0, 0x3B: 0x8B, 0x3C: 0x8B, 1: 0x2F, 0: 0x11, 0x35: 0x3C}
 
 
 def image(size=0x1000, kind=0x48, *, words=None, key=None, body=None, magic=b"$PS1", resign=True):
-    """A signed image as the files have them, by PSPTool's header_file.py.
+    """Return a signed image in the format of the files. Source: PSPTool's header_file.py.
 
-    `$PS1` at 0x10, size of the body at 0x14, signed at 0x30, key at 0x38, kind at 0x58, version at 0x60, size at 0x6c,
-    SHA-256 of the body at 0xd0, signature behind. `resign=False`: the header is changed after the signature.
+    `$PS1` is at 0x10, the size of the body at 0x14, signed at 0x30, the key at 0x38, the kind at 0x58, the version at
+    0x60, the size at 0x6c, the SHA-256 of the body at 0xd0, and the signature behind the body. With `resign=False` the
+    header changes after the signature was made.
     """
     full = {1: 0x1001, 0: 0x0000, 0x0A: 0x000A, 0x09: 0x0009, 0x56: 0x0056, 0x4F: 0x004F, 0x35: 0x0135}.get(
         kind, 0x2000 | kind
@@ -197,10 +200,10 @@ def test_the_sign_of_life_comes_later_than_20_ms_after_the_last_component(rig):
         rig.boot(command, data)
     assert rig.boot(SOS, SOS_IMAGE, time_us=20_000) == READY
     assert rig.get(81) == 0
-    # and within the driver's 100 ms
+    # The answer comes within the driver's 100 ms.
     rig.board.clock.sleep_us(80_000)
     assert rig.get(81) != 0
-    # the version in the image's header
+    # The version in the image's header.
     assert rig.get(58) == 0x0031_0032
     assert rig.get(64) == READY
 
@@ -216,7 +219,7 @@ def test_components_out_of_order_are_refused(rig, order):
     assert "must be loaded first" in rig.refusals[-1]
 
 
-# answers of the boot loader and of the secure OS are those of GlobalPlatform's TEE client API where it has one
+# The boot loader and the secure OS answer with codes of GlobalPlatform's TEE client API where one fits.
 MISTAKES = {
     "zeros": (lambda good: bytes(len(good)), "nothing has arrived", images.Status.NO_DATA),
     "noise": (lambda good: shake_128(good).digest(len(good)), "no signed header", images.Status.BAD_FORMAT),
@@ -318,7 +321,7 @@ def test_a_part_is_taken_once_until_a_reset(ring):
 
 
 def test_the_key_database_serves_where_the_roll_back_table_is_asked_for(rig):
-    """As psp_v13_0.c has it: bootloader_load_spl sends the KDB."""
+    """psp_v13_0.c does the same: bootloader_load_spl sends the KDB."""
     assert rig.boot(KDB, KEYS) == READY
     assert rig.boot(SPL, SYS_IMAGE) & 0xFF
     assert rig.boot(SPL, KEYS) == READY
@@ -380,7 +383,8 @@ def test_a_secure_os_that_runs_takes_rings_a_little_later(rig):
 
 def test_a_ring_command_shows_the_answer_of_before_for_a_while(ring):
     """psp_v13_0.c sleeps 20 ms before it looks: "there might be handshake issue with hardware which needs delay"."""
-    ring.set(64, 2 << 16)  # there is one already
+    # An answer is already there.
+    ring.set(64, 2 << 16)
     ring.board.clock.sleep_us(1_000)
     assert ring.get(64) == READY
     ring.board.clock.sleep_us(19_000)
@@ -472,7 +476,7 @@ def test_firmware_other_than_the_smus_needs_the_tmr(ring):
 
 def test_room_behind_an_image_is_no_part_of_it(ring):
     ring.setup_tmr()
-    # RS64_MEC_P0_STACK as amdgpu sends it
+    # RS64_MEC_P0_STACK as amdgpu sends it.
     assert ring.load(94, image(0x1550, kind=0x49) + bytes(0x1000)) == 0
 
 
@@ -563,7 +567,8 @@ def test_reset_forgets_the_secure_os_the_ring_and_what_was_loaded(ring):
     assert ring.boot(SYS, SYS_IMAGE) != READY
     ring.wptr = ring.fence = 0
     ring.ring()
-    assert ring.load(MEC) != 0  # the TMR is gone too
+    # The TMR is gone too.
+    assert ring.load(MEC) != 0
 
 
 def test_work_under_way_at_a_reset_is_never_answered(ring):

@@ -1,4 +1,6 @@
-"""What each register is to the model: tables are complete, true, quiet about known drivers, and counted."""
+"""What the model does with each register: the tables are complete and true, they are quiet about known drivers, and
+their rows are counted.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ EVERY_ROW = [(block, row) for block, table in TABLES.items() for row in table.ro
 
 @cache
 def texts(module: str) -> re.Pattern[str]:
-    """All strings of a module as one pattern: what is put into them may be anything; they may end a name."""
+    """Return all strings of a module as one pattern. Inserted values may be anything, and a string may be the end of a
+    name.
+    """
     found = set()
     tree = ast.parse((MODEL / module).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -48,7 +52,7 @@ def is_constant(row) -> bool:
 
 
 def modules(row) -> list[str]:
-    """The modules that a row of behaviour names first."""
+    """Return the modules that a row of behaviour names first."""
     return re.findall(r"((?:\w+/)*\w+\.py)", row.why.partition(":")[0])
 
 
@@ -98,7 +102,9 @@ def test_every_name_of_every_row_is_a_register_of_some_chip():
 
 
 def known_writes():
-    """What Linux's amdgpu writes while it brings a navi31 up, and to which register: the log of a virtual machine."""
+    """Return what Linux's amdgpu writes to each register while it brings a navi31 up, from the log of a virtual
+    machine.
+    """
     for path in sorted((ROOT / "test/data/amdgpu-ladder").glob("rung_*.log")):
         for found in re.finditer(r" write +(\w+)\.(\w+) = (0x\w+)", path.read_text(encoding="utf-8")):
             yield found[1], found[2], int(found[3], 16)
@@ -119,7 +125,8 @@ def test_nothing_that_amdgpu_writes_starts_what_is_lacking_or_sets_reserved_bits
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("CB_RMI_GL2_CACHE_CONTROL", 0x0055_0055),  # clearstate_gfx11.h, as the next two
+        # clearstate_gfx11.h, as for the next two.
+        ("CB_RMI_GL2_CACHE_CONTROL", 0x0055_0055),
         ("DB_RMI_L2_CACHE_CONTROL", 0x0015_0055),
         ("PA_SC_CONSERVATIVE_RASTERIZATION_CNTL", 0x0010_0000),
         ("CP_HQD_HQ_SCHEDULER0", 1 << 14 | 1 << 29),  # kfd_mqd_manager_v11.c, init_mqd
@@ -137,7 +144,7 @@ def test_values_of_other_known_drivers_set_no_reserved_bits(navi31, name, value)
 
 @pytest.mark.parametrize("block", ["gc", "mmhub", "mp", "hdp", "osssys", "smuio", "thm", "athub", "lsdma", "vcn"])
 def test_every_register_without_a_model_is_noted_or_refused(navi31, block):
-    """One bit into each register that the model does not have, drawing and GDS among them."""
+    """The test writes one bit to each register that has no model. Registers for drawing and GDS are among them."""
     space = navi31.board.space
     cells = next(one for one in space._owner.values() if one.block == block)
     names = [name for address, name in cells.map.names.items() if space.owner(address) is cells]
@@ -185,7 +192,7 @@ def test_a_packet_that_starts_counters_tells_whoever_lets_time_pass(core, mec):
 
 
 def test_dwords_without_a_name_answer_0_and_keep_nothing(navi31):
-    """The rows say that what metal answers is not public; this is what the model does instead."""
+    """The rows say that metal's answer is not public. The test checks the model's own answer."""
     space, places = navi31.board.space, block_map("navi31", "gc", 0)
     first, last = (places.addresses[name] for name in ("CP_MQD_BASE_ADDR", "CP_HQD_PQ_WPTR_HI"))
     holes = [at for at in range(first, last, 4) if at not in places.names]
@@ -198,7 +205,7 @@ def test_dwords_without_a_name_answer_0_and_keep_nothing(navi31):
 
 
 def counts(chip: str) -> dict[str, tuple[int, int, int, int]]:
-    """Registers of each block: all, and by kind."""
+    """Return the number of registers of each block: all, and by kind."""
     found = {}
     for block in TABLES:
         cells = Cells(chip, block)

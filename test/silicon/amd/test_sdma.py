@@ -1,7 +1,7 @@
-"""SDMA from its packet header and sdma_v6_0.c: what each packet leaves in memory, rings and pointers, mistakes that
-stop a queue.
+"""SDMA: what each packet leaves in memory, rings and pointers, and mistakes that stop a queue. Source: sdma_v6_0.c and
+the packet header.
 
-Packets are dwords written out: `op | sub_op << 8`, then the fields as sdma_v6_0_0_pkt_open.h places them.
+Packets are written as dwords: `op | sub_op << 8`, then the fields as sdma_v6_0_0_pkt_open.h places them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from ringup.silicon.common.faults import Faults
 from ringup.silicon.common.log import EventLog
 from ringup.silicon.common.memory import HostMemory, Vram
 
-RING, RING_BYTES = 0x100_0000, 4096  # 1024 dwords: RB_SIZE 10
+# 1024 dwords: RB_SIZE 10.
+RING, RING_BYTES = 0x100_0000, 4096
 RPTR_AT, WPTR_AT, DATA = 0x110_0000, 0x110_0008, 0x200_0000
 PAGE = 4096
 
 
 class Pages:
-    """A hub whose mapped pages are those of `data`; VMID 3 sees the same bytes 16 MiB higher."""
+    """A hub whose mapped pages are those of `data`. VMID 3 sees the same bytes 16 MiB higher."""
 
     def __init__(self, mapped=range(0x1000, 0x3000)):
-        # pages that no test touches cost nothing
+        # Pages that no test accesses cost nothing.
         self.data = mmap.mmap(-1, 64 << 20)
         self.mapped = set(mapped)
 
@@ -82,7 +83,7 @@ class Rig:
         self.cells.write(self.cells.address(f"SDMA{self.index}_{name}"), value)
 
     def start(self, queue=0, control=0x80_1000, rptr=0):
-        """As sdma_v6_0_gfx_resume: RPTR_WRITEBACK_ENABLE 12, RB_PRIV 23."""
+        """Start a queue as sdma_v6_0_gfx_resume does: RPTR_WRITEBACK_ENABLE 12, RB_PRIV 23."""
         for number in FIRMWARE:
             self.engine.firmware_loaded(number, b"")
         self.engine_set("F32_CNTL", 0)
@@ -148,7 +149,7 @@ def test_a_fence_stores_its_dword_and_the_read_pointer_is_reported(rig):
 @pytest.mark.parametrize("start", range(0, RING_BYTES, 52))
 def test_a_packet_is_fetched_over_the_rings_end_at_every_offset(start):
     rig = Rig().start(rptr=start)
-    # more than the ring holds, in two rings of the doorbell
+    # More than the ring holds, submitted by two writes to the doorbell.
     for number in range(70):
         rig.put(5, DATA + number * 4, 0, number)
         if number % 35 == 34:
@@ -187,7 +188,7 @@ def test_a_copy_swaps_bytes_within_units(rig, mode, expected):
 
 
 def test_a_window_of_a_surface_is_copied_with_pitches(rig):
-    # 16 bytes a row: elements of 2 bytes, pitch 8
+    # 16 bytes a row: elements of 2 bytes, pitch 8.
     source = bytearray(16 * 16)
     for row in range(16):
         source[row * 16 : row * 16 + 16] = bytes([row * 16 + column for column in range(16)])
@@ -197,7 +198,7 @@ def test_a_window_of_a_surface_is_copied_with_pitches(rig):
         1 | 4 << 8 | 1 << 29, *both(DATA), 2 | 3 << 16, 0 | 7 << 13, 63,
         *both(target), 0 | 1 << 16, 0 | 3 << 13, 15, 2 | 1 << 16, 0, 0,
     )  # fmt: skip
-    # a box of 3 x 2 elements from (2, 3) to (0, 1); pitch 4
+    # A box of 3 x 2 elements from (2, 3) to (0, 1); pitch 4.
     for row in range(2):
         assert rig.data(6, target + (1 + row) * 8) == bytes(source[(3 + row) * 16 + 4 : (3 + row) * 16 + 10])
 
@@ -233,7 +234,8 @@ def test_no_trap_while_the_engines_interrupts_are_off(rig):
 
 
 def test_an_indirect_buffer_runs_in_its_vmid(rig):
-    ib = 0x240_0000  # VMID 3 sees it 16 MiB higher
+    # VMID 3 sees it 16 MiB higher.
+    ib = 0x240_0000
     code = struct.pack("<4I", 5, DATA + (16 << 20), 0, 0xABCD)
     rig.pages.data[ib : ib + 16] = code
     rig.run(0, 0, 4 | 3 << 16, *both(ib + (16 << 20)), 4, 0, 0)
@@ -242,7 +244,7 @@ def test_an_indirect_buffer_runs_in_its_vmid(rig):
 
 
 def test_behind_an_indirect_buffer_the_ring_goes_on_with_its_own_packets(rig):
-    # 64 bytes of NOP, more than the ring has before its fence
+    # 64 bytes of NOP, more than the ring has before its fence.
     rig.run(0, 0, 4, *both(DATA + 0x1000), 16, 0, 0, *FENCE)
     assert rig.stopped == []
     assert rig.data(4) != bytes(4)
@@ -251,7 +253,7 @@ def test_behind_an_indirect_buffer_the_ring_goes_on_with_its_own_packets(rig):
 def test_an_unprivileged_ring_cannot_choose_another_vmid():
     rig = Rig().start(control=0x1000)
     rig.run(0, 0, 4 | 3 << 16, *both(DATA), 8, 0, 0)
-    # eight NOPs of VMID 0, not of VMID 3, where DATA is unmapped
+    # Eight NOPs of VMID 0. VMID 3 does not map DATA.
     assert rig.data(4) == bytes(4)
     assert rig.stopped == []
 
@@ -276,7 +278,8 @@ def test_an_indirect_buffer_may_not_end_inside_a_packet(rig):
 def test_a_poll_of_memory_waits_for_its_value(rig):
     rig.run(8 | 3 << 28 | 1 << 31, *both(DATA + 64), 7, 0xFF, 0xFFF << 16 | 10, *FENCE)
     assert rig.data(4) == bytes(4)
-    rig.pages.data[DATA + 64 : DATA + 68] = b"\x07\xaa\xaa\xaa"  # the mask leaves the rest out
+    # The mask leaves the other bits out.
+    rig.pages.data[DATA + 64 : DATA + 68] = b"\x07\xaa\xaa\xaa"
     rig.board.clock.sleep_us(10)
     assert rig.data(4) == b"\x78\x56\x34\x12"
 
@@ -317,7 +320,8 @@ def test_an_invalidation_goes_to_the_named_engine_of_the_hub_and_is_awaited(rig)
     assert rig.cells.read(hub_register(rig, "REQ")) == 0x00F8_0008
     assert rig.cells.read(hub_register(rig, "ADDR_RANGE_LO32")) == 0xFFFF_FFFF
     assert rig.cells.read(hub_register(rig, "ADDR_RANGE_HI32")) == 0x1F
-    assert rig.data(4) == bytes(4)  # nobody acknowledged
+    # Nobody has acknowledged it.
+    assert rig.data(4) == bytes(4)
     rig.cells["GCVM_INVALIDATE_ENG12_ACK"] = 0x0018
     rig.board.clock.sleep_us(10)
     assert rig.data(4) == FENCE[3].to_bytes(4, "little")
@@ -428,7 +432,8 @@ def test_misaligned_addresses_stop_the_queue(rig, packet, reason):
 
 
 def test_a_copy_that_faults_in_the_middle_leaves_what_came_before(rig):
-    target = 0x2FF_F000  # the last mapped page
+    # The last mapped page.
+    target = 0x2FF_F000
     rig.pages.data[DATA : DATA + 8192] = b"x" * 8192
     rig.run(1, 8191, 0, *both(DATA), *both(target))
     assert rig.data(4096, target) == b"x" * 4096
@@ -471,7 +476,7 @@ def test_a_soft_reset_lifts_the_freeze_drops_the_queues_and_keeps_the_firmware(r
     rig.engine.soft_reset()
     assert rig.get("RB_CNTL") & 1 == 0
     assert rig.cells.read(rig.cells.address("SDMA0_FREEZE")) == 0
-    # halted, as sdma_v6_0_soft_reset finds it before its start
+    # Halted, as sdma_v6_0_soft_reset finds it before its start.
     assert rig.cells.read(rig.cells.address("SDMA0_F32_CNTL")) & 1
     rig.engine_set("F32_CNTL", 0)
     rig.set("RB_RPTR", 0)
@@ -561,7 +566,8 @@ def test_fences_can_be_made_to_stick(rig):
     assert rig.data(8) == bytes(4) + b"\1\0\0\0"
 
 
-FIVE_MIB = 5 << 20  # more than the 22 bits of a count before SDMA 6 hold; sdma_v6_0_0_pkt_open.h: 30 bits
+# More than the 22-bit count before SDMA 6 holds; sdma_v6_0_0_pkt_open.h has 30 bits.
+FIVE_MIB = 5 << 20
 
 
 def test_one_packet_moves_more_than_4_mib(rig):

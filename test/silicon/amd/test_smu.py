@@ -1,7 +1,7 @@
-"""The SMU from smu_cmn.c and smu_v13_0_0_ppsmc.h: mailbox, features, clocks, limits, tables; and power that follows the
-work.
+"""The SMU: mailbox, features, clocks, limits, tables, and power that follows the work. Source: smu_cmn.c,
+smu_v13_0_0_ppsmc.h.
 
-Message numbers are the header's; table offsets are those of smu13_driver_if_v13_0_0.h as gcc lays it out.
+Message numbers are the header's. Table offsets are those of smu13_driver_if_v13_0_0.h as gcc lays it out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Rig:
         self.thm = Thm(self.board, self.smu.power, self.bell)
 
     def busy_ns(self):
-        """Time worked: `load` of the time since it was last changed."""
+        """Return the time worked: the share `load` of the time since the load last changed."""
         return int(self.busy + (self.board.clock.now_ns - self.busy_from) * self.load)
 
     def set_load(self, load):
@@ -102,11 +102,12 @@ class Rig:
         return self
 
     def send(self, message, argument=0):
-        """As smu_cmn_send_smc_msg_with_param; returns answer and result."""
+        """Send as smu_cmn_send_smc_msg_with_param does; return answer and result."""
         self.register(90, 0)
         self.register(82, argument)
         self.register(66, message)
-        assert self.register(90) == 0  # no answer at once
+        # There is no answer at once.
+        assert self.register(90) == 0
         self.board.clock.sleep_us(1_000)
         return self.register(90), self.register(82)
 
@@ -173,7 +174,7 @@ def test_hosts_see_at_their_versions_address_whether_the_firmware_runs(row, addr
 
 def test_versions_are_the_rows(rig):
     assert rig.send(INTERFACE) == (OK, 0x3D)  # SMU13_0_0_DRIVER_IF_VERSION
-    # the first that knows mode-1 reset, smu_v13_0_0_ppt.c
+    # The first firmware that has mode-1 reset: smu_v13_0_0_ppt.c.
     assert rig.send(VERSION)[1] >= 0x004E_2900
 
 
@@ -207,7 +208,7 @@ def test_levels_of_a_clock_are_counted_and_listed(rig):
     assert rig.send(LEVEL, UCLK << 16 | 0xFF)[1] == 4  # discrete
     assert [rig.send(LEVEL, UCLK << 16 | n)[1] for n in range(4)] == [96, 456, 772, 1249]
     assert rig.send(LEVEL, UCLK << 16 | 4)[0] == FAILED
-    # smu_v13_0.c: bit 31 is fine grained; its two ends
+    # smu_v13_0.c: bit 31 means fine grained, and the clock has two ends.
     assert rig.send(LEVEL, GFXCLK << 16 | 0xFF)[1] == 2 | 1 << 31
     assert rig.send(LEVEL, 0x3F << 16)[0] == FAILED
     assert (rig.send(MIN_FREQ, UCLK << 16)[1], rig.send(MAX_FREQ, UCLK << 16)[1]) == (96, 1249)
@@ -233,7 +234,7 @@ def test_the_combo_table_holds_the_power_play_table_where_the_driver_looks(rig):
     assert rig.send(TO_DRAM, 1)[0] == OK
     table = rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 4804]
     assert struct.unpack_from("<HB", table) == (4804, 15)
-    # offsetof smc_pptable; then FreqTableUclk at 764, SocketPowerLimitAc at 16, PPTable version 0x2b
+    # Offset of smc_pptable; then FreqTableUclk at 764, SocketPowerLimitAc at 16, PPTable version 0x2b.
     sku = 832
     assert struct.unpack_from("<I", table, sku)[0] == 0x2B
     assert struct.unpack_from("<4H", table, sku + 764) == (96, 456, 772, 1249)
@@ -247,7 +248,7 @@ def test_a_table_written_is_the_table_read(rig):
     rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 200] = bytes(200)
     assert rig.send(TO_DRAM, 8)[0] == OK
     assert rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 128] == mark[:128]
-    # the driver cannot write metrics
+    # The driver cannot write metrics.
     assert rig.send(FROM_DRAM, 5)[0] == FAILED
 
 
@@ -370,7 +371,7 @@ def test_the_die_temperature_is_read_in_eighths_of_a_degree(rig):
 
 def test_crossing_the_threshold_interrupts_once_each_way(rig):
     cells = rig.thm.cells
-    # smu_v13_0_set_irq_state: thresholds, both masks open, hardware interrupts on (bit 28)
+    # smu_v13_0_set_irq_state: thresholds, both masks open, hardware interrupts on (bit 28).
     cells.write(cells.address("THM_THERMAL_INT_CTRL"), 50 | 45 << 8 | 1 << 28)
     cells.write(cells.address("THM_THERMAL_INT_ENA"), 0b11000)
     rig.set_load(1.0)
@@ -392,7 +393,7 @@ def test_a_thermal_trip_can_be_switched_on(rig):
 
 def test_the_link_is_told_decoded(rig):
     rig.metrics()
-    # PcieRate, PcieWidth: generation and lanes
+    # PcieRate and PcieWidth: generation and lanes.
     assert rig.pages.data[DRIVER_TABLE + 148 : DRIVER_TABLE + 150] == b"\x04\x10"
 
 
@@ -415,8 +416,8 @@ def test_the_table_tells_drivers_how_far_the_power_limit_may_go(rig):
         assert (mask, ppt) == (1 << 2, percent)
 
 
-# row, interface and table version, memory clocks, lanes as the table codes them and as metrics tell them, advertised
-# clocks
+# Row, interface version, table version, memory clocks, lanes as the table codes them, lanes as metrics give them,
+# advertised clocks.
 BOARDS = {
     "navi31": (smu_tables.NAVI31, 0x3D, 0x2B, (96, 456, 772, 1249), 6, 16, (1855, 2269, 2499)),
     "navi32": (smu_tables.NAVI32, 0x3D, 0x2B, (96, 456, 772, 1218), 6, 16, (1295, 2124, 2430)),
@@ -429,11 +430,11 @@ def test_every_boards_tables_are_those_of_its_firmware(name):
     row, interface, version, memory_clocks, lane_code, lanes, advertised = BOARDS[name]
     rig = Rig(row).ready()
     assert rig.send(INTERFACE) == (OK, interface)
-    # TABLE_PPTABLE, the chip's part first
+    # TABLE_PPTABLE, beginning with the chip's part.
     assert rig.send(TO_DRAM, 0)[0] == OK
     table = bytes(rig.pages.data[DRIVER_TABLE : DRIVER_TABLE + 3484])
     assert struct.unpack_from("<I", table)[0] == version
-    # offsetof FreqTableUclk, gcc, in both headers
+    # The offset of FreqTableUclk in both headers, by gcc.
     assert struct.unpack_from("<4H", table, 764) == memory_clocks
     assert table[1235] == lane_code  # PcieLaneCount
     assert struct.unpack_from("<3H", table, 2780) == advertised  # DriverReportedClocks

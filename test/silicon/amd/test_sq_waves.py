@@ -1,12 +1,12 @@
-"""Waves seen through the sequencers' index registers, as gfx_v11_0_read_wave_data reads them."""
+"""Waves read through the sequencers' index registers, as gfx_v11_0_read_wave_data reads them."""
 
 from __future__ import annotations
 
 import pytest
 
 CODE, TARGET = 0x40_0000, 0x50_0000
-# spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm  #
-# llvm-mc, gfx1100
+# spin: s_load_b32 s4, s[0:1], 0x0 glc; s_waitcnt lgkmcnt(0); s_cmp_eq_u32 s4, 0; s_cbranch_scc1 spin; s_endpgm.
+# Source: llvm-mc, gfx1100.
 SPIN = (0xF400_4100, 0xF800_0000, 0xBF89_FC07, 0xBF06_8004, 0xBFA2_FFFB, 0xBFB0_0000)
 ACTIVE, PC_LO, EXEC_LO, HW_ID1, HW_ID2 = 0x0A, 0x108, 0x27E, 0x117, 0x118  # gc_11_0_0_offset.h, ixSQ_WAVE_*
 W32 = 0x8001 | 1 << 2  # COMPUTE_SHADER_EN, FORCE_START_AT_000, CS_W32_EN
@@ -39,8 +39,10 @@ def test_a_wave_that_spins_tells_where_it_is_and_whose(core):
     assert read(core, ACTIVE) == 1
     assert CODE <= read(core, PC_LO) <= CODE + 0x14
     assert read(core, EXEC_LO) == 0xFFFF_FFFF
-    assert read(core, HW_ID2) >> 4 & 3 == 1  # the pipe
-    assert read(core, HW_ID2) >> 8 & 3 == 1  # the compute micro engine
+    # The pipe.
+    assert read(core, HW_ID2) >> 4 & 3 == 1
+    # The compute micro engine.
+    assert read(core, HW_ID2) >> 8 & 3 == 1
     core.put(TARGET, 1)
     core.clock.sleep_us(200)
     assert read(core, ACTIVE) == 0

@@ -1,6 +1,4 @@
-"""The VBIOS by the rules that amdgpu's atom.c and amdgpu_bios.c insist on, and those of the PCI Firmware
-Specification.
-"""
+"""The VBIOS keeps the rules of amdgpu's atom.c and amdgpu_bios.c, and of the PCI Firmware Specification."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def u32(rom, at):
 
 
 def table(rom, number):
-    """Place of a data table, checked: `number` counts in atom_master_list_of_data_tables_v2_1."""
+    """Return the place of a data table after checks. `number` is its index in atom_master_list_of_data_tables_v2_1."""
     header = u16(rom, 0x48)
     place = u16(rom, u16(rom, header + 0x20) + 4 + 2 * number)
     assert place == 0 or place + u16(rom, place) <= len(rom)
@@ -49,10 +47,11 @@ def test_it_is_an_expansion_rom(rom, chip):
     assert pcir % 4 == 0
     assert rom[pcir : pcir + 4] == b"PCIR"
     assert struct.unpack_from("<HH", rom, pcir + 4) == (0x1002, IDS[chip.name])
-    # programming interface, sub-class, class: a VGA controller
+    # Programming interface, sub-class, class: a VGA controller.
     assert rom[pcir + 13 : pcir + 16] == bytes([0, 0, 3])
     assert u16(rom, pcir + 16) * 512 == len(rom)
-    assert rom[pcir + 21] & 0x80  # the last image
+    # This is the last image.
+    assert rom[pcir + 21] & 0x80
 
 
 def test_it_is_an_atom_bios(rom):
@@ -75,7 +74,8 @@ def test_its_strings_are_where_the_driver_reads_them(rom, chip):
 
 
 @pytest.mark.parametrize(
-    ("number", "revision", "size"),  # atomfirmware.h: sizes of the structures
+    # atomfirmware.h: the sizes of the structures.
+    ("number", "revision", "size"),
     [(4, (3, 4), 108), (8, (4, 0), 288), (14, (3, 0), 136), (28, (3, 0), 608), (24, (4, 0), 84), (2, (4, 10), 4 + 488)],
 )
 def test_data_tables_have_the_layout_of_their_revision(rom, number, revision, size):
@@ -86,8 +86,9 @@ def test_data_tables_have_the_layout_of_their_revision(rom, number, revision, si
 
 def test_the_firmware_table_names_the_scratch_registers_and_clocks(rom):
     place = table(rom, 4)
-    assert u32(rom, place + 24) == 0x4C  # dword of BIOS_SCRATCH_0
-    # asic_init is refused without boot clocks
+    # The dword of BIOS_SCRATCH_0.
+    assert u32(rom, place + 24) == 0x4C
+    # asic_init is refused without boot clocks.
     assert u32(rom, place + 8)
     assert u32(rom, place + 12)
 
@@ -117,5 +118,5 @@ def test_asic_init_is_a_table_that_ends(rom):
     place = u16(rom, u16(rom, header + 0x1E) + 4)
     size = u16(rom, place)
     assert rom[place + 2] == 2
-    # OR register 0x53 with 0x200; end
+    # OR register 0x53 with 0x200, then end.
     assert rom[place + 6 : place + size] == bytes.fromhex("0d05 5300 00020000 5b")

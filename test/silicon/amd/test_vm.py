@@ -1,5 +1,5 @@
-"""VM hubs from the documents: every level's fault, huge pages, fragments, apertures, stale translations and their
-invalidation.
+"""VM hubs: faults at every level, huge pages, fragments, apertures, stale translations and their invalidation, by the
+documents.
 
 Page-table entries are literals as amdgpu_vm.h defines the bits: valid 0, system 1, snooped 2, executable 4, readable 5,
 writable 6, fragment 11:7, PRT 51, leaf 54.
@@ -24,16 +24,19 @@ from ringup.silicon.shader.common.state import MemoryFault
 VALID, SYSTEM, SNOOPED, EXECUTE, READ, WRITE = (1 << n for n in (0, 1, 2, 4, 5, 6))
 LEAF, PRT = 1 << 54, 1 << 51
 RW = VALID | READ | WRITE
-ALL_FAULTS_INTERRUPT = 0x2AAA00  # CONTEXT1_CNTL: the seven *_ENABLE_INTERRUPT bits 9, 11, ... 21 of gc_11_0_0_sh_mask.h
+# CONTEXT1_CNTL: the seven *_ENABLE_INTERRUPT bits 9, 11, ... 21 of gc_11_0_0_sh_mask.h.
+ALL_FAULTS_INTERRUPT = 0x2AAA00
 PRIVATE = "VM_L2_BANK_SELECT_RESERVED_CID2"
-FULL_FLUSH = 0x00F8_0000  # get_invalidate_req of gfxhub_v3_0.c: L2 PTEs, PDE0-2 and L1 PTEs
-ROOT, PDB1, PDB0, PTB = 0x10000, 0x11000, 0x12000, 0x13000  # where the tests keep their tables
+# get_invalidate_req of gfxhub_v3_0.c: L2 PTEs, PDE0-2 and L1 PTEs.
+FULL_FLUSH = 0x00F8_0000
+# The tests keep their tables here.
+ROOT, PDB1, PDB0, PTB = 0x10000, 0x11000, 0x12000, 0x13000
 VA = 0x0000_7F12_3456_7000  # 47:39 0xfe, 38:30 0x48, 29:21 0x1a2, 20:12 0x167
 SLOTS = (0xFE, 0x48, 0x1A2, 0x167)
 
 
 class Bell:
-    """Hears interrupts."""
+    """Records interrupts."""
 
     def __init__(self) -> None:
         self.heard: list[dict] = []
@@ -86,7 +89,7 @@ class Rig:
         return self.hub.read(vmid, va, size, "TCP")
 
     def fault(self, va=VA, write=False):
-        """Make an access that must fault; return status fields and the interrupt."""
+        """Make an access that must fault; return the status fields and the interrupt."""
         access = partial(self.hub.write, 1, va, b"\1\2\3\4", "TCP") if write else partial(self.read, va)
         with pytest.raises(VmFault):
             access()
@@ -95,7 +98,8 @@ class Rig:
         return {field: self.cells.get(name, field) for field in fields}
 
 
-@pytest.fixture(  # registers lie elsewhere in gc_11_0_3 than in gc_11_0_0, and in mmhub_3_0_2 than in mmhub_3_0_0
+# Registers lie elsewhere in gc_11_0_3 than in gc_11_0_0, and in mmhub_3_0_2 than in mmhub_3_0_0.
+@pytest.fixture(
     params=[(GFXHUB, "gc", "navi31"), (GFXHUB, "gc", "navi32"), (MMHUB, "mmhub", "navi31"), (MMHUB, "mmhub", "navi33")],
     ids=["gfxhub 11.0.0", "gfxhub 11.0.3", "mmhub 3.0.0", "mmhub 3.0.2"],
 )
@@ -134,7 +138,7 @@ def test_system_pages_lie_at_bus_addresses(rig):
     ("table", "slot", "size"), [(PDB0, SLOTS[2], 2 << 20), (PDB1, SLOTS[1], 1 << 30), (ROOT, SLOTS[0], 512 << 30)]
 )
 def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
-    # its first byte is the frame buffer's
+    # The huge page begins at the frame buffer's first byte.
     rig.entry(table, slot, RW | LEAF)
     rig.board.vram.write(0x1F_1234, b"huge")
     assert rig.read((VA & -size) + 0x1F_1234) == b"huge"
@@ -144,7 +148,7 @@ def test_a_leaf_at_any_directory_level_is_a_huge_page(rig, table, slot, size):
 
 
 def test_a_huge_page_begins_at_any_page_of_memory(rig):
-    # drivers align it by the virtual address alone
+    # Drivers align a huge page only by its virtual address.
     rig.entry(PDB0, SLOTS[2], 0x3_4000 | RW | LEAF)
     rig.board.vram.write(0x3_4000 + 0x1F_1234, b"huge")
     assert rig.read((VA & -(2 << 20)) + 0x1F_1234) == b"huge"
@@ -229,7 +233,8 @@ def test_a_translation_stays_until_it_is_invalidated(rig):
     assert rig.read() == b"old!"
     rig.map(0x30_0000 | RW)
     assert rig.read() == b"old!"
-    rig.flush(FULL_FLUSH | 1 << 2)  # another VMID's
+    # Another VMID's.
+    rig.flush(FULL_FLUSH | 1 << 2)
     assert rig.read() == b"old!"
     rig.flush(FULL_FLUSH | 1 << 1)
     assert rig.read() == b"new!"
@@ -250,14 +255,16 @@ def test_mmhub_keeps_translations_that_no_invalidation_engine_reaches(waits, rig
     assert rig.get("VM_INVALIDATE_ENG17_ACK") == 1 << 1
     rig.set("VM_INVALIDATE_ENG17_SEM", 0)
     assert rig.read() == b"old!"
-    rig.set(PRIVATE, 0)  # without its bit
+    # The bit is missing.
+    rig.set(PRIVATE, 0)
     assert rig.get(PRIVATE) == 0
     assert rig.read() == b"old!"
     rig.set(PRIVATE, 1 << 25)
     if waits:
         assert rig.get(PRIVATE) == 1 << 25
     else:
-        assert rig.read() == b"old!"  # under way
+        # The invalidation is in progress.
+        assert rig.read() == b"old!"
         rig.board.clock.sleep_us(1)
     assert rig.read() == b"new!"
 
@@ -284,7 +291,8 @@ def test_directories_are_cached_too_and_need_their_own_bits(rig):
     rig.board.vram.write(0x30_0000, b"new!")
     rig.entry(0x15000, SLOTS[3], 0x30_0000 | RW)
     rig.entry(PDB0, SLOTS[2], 0x15000 | VALID)
-    rig.flush(1 << 19 | 1 << 23 | 2)  # page-table entries alone
+    # It invalidates page-table entries only.
+    rig.flush(1 << 19 | 1 << 23 | 2)
     assert rig.read() == b"old!"
     rig.flush(FULL_FLUSH | 2)
     assert rig.read() == b"new!"
@@ -307,7 +315,8 @@ def test_an_invalidation_of_a_range_leaves_the_rest(rig):
     rig.map(0)
     rig.map(0, VA + 0x1000)
     page = (VA >> 12) + 1
-    rig.set("VM_INVALIDATE_ENG17_ADDR_RANGE_LO32", page << 1 & 0xFFFF_FFFF)  # S clear: this page alone
+    # S is clear: this page only.
+    rig.set("VM_INVALIDATE_ENG17_ADDR_RANGE_LO32", page << 1 & 0xFFFF_FFFF)
     rig.set("VM_INVALIDATE_ENG17_ADDR_RANGE_HI32", page >> 31)
     rig.flush(FULL_FLUSH | 2)
     rig.read(VA)
@@ -342,7 +351,7 @@ def test_the_semaphore_is_one_owners_until_it_is_given_back(rig):
 def test_mmhub_notes_a_request_without_its_semaphore_and_gfxhub_does_not_ask(rig):
     rig.set("VM_INVALIDATE_ENG17_REQ", FULL_FLUSH | 2)
     assert len(rig.board.log.find("unguarded")) == (rig.prefix == "MM")
-    # gmc_v11_0.c does so once the micro engine scheduler runs
+    # gmc_v11_0.c does so once the micro engine scheduler runs.
     assert not rig.board.log.find("violation")
 
 
@@ -350,7 +359,7 @@ def test_a_fragment_is_cached_as_a_whole(rig):
     for number in range(16):
         rig.map(0x20_0000 + number * 4096 | RW | 4 << 7, (VA & ~0xFFFF) + number * 4096)
     rig.read(VA)
-    # gone, but one entry covered all sixteen
+    # The entries are gone, but one cached entry covers all sixteen pages.
     rig.board.vram.write(PTB, bytes(4096))
     assert rig.read((VA & ~0xFFFF) + 15 * 4096) == bytes(4)
     rig.flush(FULL_FLUSH | 2)
@@ -376,7 +385,7 @@ def test_partly_resident_pages_read_zero_and_swallow_writes(rig):
 
 
 def test_a_flat_table_counts_from_its_start(rig):
-    """Context 0 as amdgpu's GART: depth 0, the table's first entry is the start page's."""
+    """Context 0 as amdgpu's GART uses it: depth 0, and the first entry of the table is that of the start page."""
     rig.set("VM_CONTEXT0_CNTL", 1)
     start = 0x7FFF_0000_0000 >> 12
     for name, value in (("START", start), ("END", start + 0x1FFFF)):
@@ -418,7 +427,7 @@ def test_agp_reaches_bus_addresses_without_a_table(rig):
 def test_faults_fall_back_to_the_default_page_when_context_and_hub_say_so(rig):
     spare = rig.board.host.allocate(4096)
     spare.view[0:4] = b"dumb"
-    # every interrupt and default bit
+    # Every interrupt bit and default bit.
     rig.set("VM_CONTEXT1_CNTL", 1 | 3 << 1 | 0x7FFE00)
     rig.set("VM_L2_PROTECTION_FAULT_CNTL", 0x1FFC)
     # ENABLE_DEFAULT_PAGE_OUT_TO_SYSTEM_MEMORY
@@ -445,7 +454,8 @@ def test_host_memory_that_was_reached_before_is_there_only_as_long_as_it_is(rig)
         rig.hub.write(1, VA + 4, b"abcd", "TCP")
         assert rig.read(size=8) == b"1111abcd"
     rig.map(second.bus_addr() | RW | SYSTEM)
-    assert rig.read() == b"1111"  # the translation is cached
+    # The translation is cached.
+    assert rig.read() == b"1111"
     rig.flush(FULL_FLUSH | 1 << 1)
     assert rig.read() == b"2222"
     rig.board.host.reachable = False
@@ -488,12 +498,13 @@ def test_a_region_found_again_is_as_the_tables_are_then(gfx):
     memory = gfx.hub.memory(1, "TCP")
     first = memory.region(VA, False)
     assert (first.size_bytes, memory.region(VA + 8, False)) == (4096, first)
-    # what was invalid is seen at once
+    # A page that was invalid before is seen at once.
     gfx.map(0x20_1000 | RW, VA + 4096)
     assert memory.region(VA, False).size_bytes == 2 * 4096
     assert gfx.hub.memory(1, "TCP").region(VA, False).size_bytes == 2 * 4096
     gfx.map(0x30_0000 | RW)
-    assert memory.region(VA, False).pointer == first.pointer  # the translation is cached
+    # The translation is cached.
+    assert memory.region(VA, False).pointer == first.pointer
     gfx.flush(FULL_FLUSH | 1 << 1)
     assert memory.region(VA, False).pointer == first.pointer + 0x10_0000
     assert memory.region(VA, True).size_bytes == 4096
@@ -538,7 +549,7 @@ def test_a_page_beyond_the_cards_memory_answers_nothing_and_is_noted(rig):
 
 
 def test_behind_the_end_of_vram_is_nothing_however_large_the_frame_buffer_claims_to_be(rig):
-    # 128 MiB, of which 64 are there
+    # 128 MiB, of which 64 exist.
     rig.set("MC_VM_FB_LOCATION_TOP", 0x7)
     end = rig.board.vram.size_bytes
     rig.hub.write(0, end - 2, b"abcd", "MP0")

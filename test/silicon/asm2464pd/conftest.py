@@ -1,5 +1,5 @@
-"""A host's side of USB mass storage by the books, over pyusb and the virtual host: Bulk-Only and USB Attached SCSI
-without any driver.
+"""A host's side of USB mass storage by the specifications, over pyusb and the virtual host: Bulk-Only and USB Attached
+SCSI without a driver.
 """
 
 import struct
@@ -12,12 +12,15 @@ from ringup.silicon import card as make_card
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 
 CBW_SIGNATURE, CSW_SIGNATURE = b"USBC", b"USBS"
-PIPE = -9  # LIBUSB_ERROR_PIPE: a stall
+# LIBUSB_ERROR_PIPE: a stall.
+PIPE = -9
 
 
 @dataclass
 class Done:
-    """How a command ended: the status wrapper's fields, what came, and which endpoints stalled on the way."""
+    """How a command ended: the status wrapper's fields, the data received, and the endpoints that stalled on
+    the way.
+    """
 
     status: int
     residue: int
@@ -26,9 +29,7 @@ class Done:
 
 
 class StorageHost:
-    """One enclosure and the host that talks to it. `bot` sends a command over Bulk-Only, `uas` over USB Attached
-    SCSI.
-    """
+    """One enclosure and a host that uses it. `bot` sends a command over Bulk-Only, `uas` over USB Attached SCSI."""
 
     def __init__(self, enclosure):
         self.enclosure = enclosure
@@ -45,7 +46,7 @@ class StorageHost:
 
     @property
     def handle(self):
-        # what the backend's open_device returned
+        # The handle that the backend's open_device returned.
         return self.dev._ctx.handle
 
     @property
@@ -58,7 +59,9 @@ class StorageHost:
         return CBW_SIGNATURE + struct.pack("<IIBBB16s", self.tag, length, 0x80 * to_host, lun, len(cdb), cdb)
 
     def bot(self, cdb, read=0, data=b"", lun=0):
-        """Send a command that reads up to `read` bytes or sends `data`, clearing halts as 5.3 and 6.7 say."""
+        """Send a command that reads up to `read` bytes or sends `data`. Clear halts as 5.3 and 6.7 of the specification
+        say.
+        """
         stalls, got = [], b""
         self.dev.write(0x02, self.wrapper(bytes(cdb), read or len(data), to_host=bool(read), lun=lun))
         try:
@@ -127,7 +130,7 @@ class StorageHost:
         return struct.pack(">BxHxxBx8s16s", 1, tag, 0, bytes([0, lun, 0, 0, 0, 0, 0, 0]), bytes(cdb))
 
     def uas(self, cdb, read=0, data=b"", tag=1, lun=0):
-        """Send one command with streams; return its status unit and what came."""
+        """Send one command with streams; return its status unit and the data received."""
         status = self.submit(0x83, 64, tag)
         more = [self.submit(0x81, read, tag)] if read else [self.submit(0x02, data, tag)] if data else []
         self.send_unit(self.command_unit(tag, cdb, lun))
@@ -147,7 +150,7 @@ class StorageHost:
 
 @pytest.fixture
 def storage():
-    """Make a `StorageHost` with an enclosure of that firmware, with a card in its slot or without; options are the
+    """Make a `StorageHost` whose enclosure has that firmware, with or without a card in its slot. Options are the
     enclosure's.
     """
 
@@ -159,18 +162,14 @@ def storage():
 
 
 # --- the open firmware ------------------------------------------------------------------------------------------------
-CONFIG_READ, CONFIG_WRITE, MEMORY_READ, MEMORY_WRITE = (
-    0x04,
-    0x44,
-    0x20,
-    0x60,
-)  # format bytes of requests; memory with 64-bit addresses
+# Format bytes of requests; those to memory have 64-bit addresses.
+CONFIG_READ, CONFIG_WRITE, MEMORY_READ, MEMORY_WRITE = 0x04, 0x44, 0x20, 0x60
 GPU_BUS = 4
 WINDOW_32, WINDOW_64 = 0x1000_0000, 0x8_0000_0000
 
 
 class OpenBridge:
-    """An enclosure with the open firmware, and a host that speaks its requests as handmade/src/main.c takes them."""
+    """An enclosure with the open firmware, and a host that sends its requests as handmade/src/main.c takes them."""
 
     def __init__(self, enclosure, host=None, port="1-1"):
         self.enclosure, self.radeon, self.port = enclosure, enclosure.card, port
@@ -225,7 +224,7 @@ class OpenBridge:
         assert (status, result) == (0, 0)
 
     def set_up_buses(self, command=7):
-        """Number the buses and open the windows as pcie/pcie_probe.py of the firmware does, and give the GPU's BARs
+        """Number the buses, open the windows as pcie/pcie_probe.py of the firmware does, and give the GPU's BARs
         addresses.
         """
         for bus in range(GPU_BUS):
@@ -272,7 +271,7 @@ class OpenBridge:
 
 @pytest.fixture
 def bridge():
-    """Make an `OpenBridge` with a navi31 in its slot; options are the enclosure's. Tests look at violations
+    """Make an `OpenBridge` with a navi31 in its slot. Options are the enclosure's. Tests check violations
     themselves.
     """
 

@@ -1,5 +1,5 @@
-"""Every fault of the way through an enclosure strikes when it is told to, as it does on metal, and is over when it is
-over.
+"""Fault injection along the whole way through an enclosure: each fault strikes when asked to, acts as on metal, and
+ends.
 """
 
 import random
@@ -67,7 +67,7 @@ def test_a_lost_completion_is_a_time_out_of_what_was_done(one):
     data = DRAW.randbytes(4096)
     one.begin(0x60, one.vram, 1024, mode=1)
     one.enclosure.faults.inject("lost_completion", 0)
-    # all had moved when the time was over
+    # All data had moved when the time was over.
     assert one.dev.write(0x02, data, 50) == 4096
     assert one.read(one.vram, 4096) == data
 
@@ -84,7 +84,7 @@ def test_a_device_that_leaves_in_the_middle_of_bulk_data_ends_it_there(one, left
     assert moving.actual == left
     assert list(one.host.enumerate_devices()) == []
     assert code_of(lambda: one.peek(0xB450)) == NO_DEVICE
-    # the enclosure loses power with its bus
+    # The enclosure loses power with its bus.
     assert one.radeon.path.lost
 
 
@@ -102,7 +102,7 @@ def test_a_device_that_comes_back_has_another_address_and_a_cold_card(one):
     assert [code_of(lambda: one.peek(0xB450)) for _ in range(4)] == [0, 0, NO_DEVICE, NO_DEVICE]
     assert list(one.host.enumerate_devices()) == []
     one.clock.sleep_us(4_000_000)
-    # the old handle is for ever a dead one's
+    # The old handle belongs to the dead device for ever.
     assert code_of(lambda: one.peek(0xB450)) == NO_DEVICE
     one.open()
     assert one.dev.address == before + 1
@@ -128,7 +128,8 @@ def test_a_stream_does_not_tell_failed_requests_apart(one):
     one.radeon.bars[0].write_block(0, bytes(range(64)))
     one.enclosure.faults.inject("tlp_timeout", 4)
     data = one.read(one.vram, 32)
-    assert data == bytes(range(16)) + bytes(range(12, 16)) + bytes(range(20, 32))  # what was there before, once
+    # One failed request gives the data registers' older content.
+    assert data == bytes(range(16)) + bytes(range(12, 16)) + bytes(range(20, 32))
 
 
 def test_posted_writes_are_not_lost_where_requests_go_without_a_completion(one):
@@ -137,7 +138,7 @@ def test_posted_writes_are_not_lost_where_requests_go_without_a_completion(one):
         one.write(one.vram, bytes(range(32)))
         one.clock.sleep_us(1000)
         assert one.radeon.bars[0].read_block(0, 32) == bytes(range(32))
-        # it waits for a request that has one
+        # The fault waits for a request with a completion.
         assert one.enclosure.faults.get(name) == 2
         one.enclosure.faults.clear()
         one.radeon.bars[0].write_block(0, bytes(32))

@@ -1,5 +1,5 @@
-"""A host that keeps no rule: random requests, pokes and bulk transfers end as USB ends them, and the bridge comes back
-after a new start.
+"""A host that keeps no rule: random requests, pokes and bulk transfers end as USB ends them. The bridge works again
+after a restart.
 """
 
 import random
@@ -27,7 +27,8 @@ REGISTERS = (
     0xE764,
     0x9094,
 )
-ENDS = {-1, -4, -5, -7, -8, -9}  # libusb's codes: I/O, no device, not found, time-out, overflow, pipe
+# libusb's codes: I/O, no device, not found, time-out, overflow, pipe.
+ENDS = {-1, -4, -5, -7, -8, -9}
 
 
 def step(one, draw):
@@ -65,7 +66,7 @@ def test_nothing_that_a_host_does_breaks_the_model(bridge, seed):
                 one.clock.sleep_us(3_000_000)
                 one.open()
         except GuestError:
-            # a write to what the card does not have
+            # A write to a place that the card does not have.
             pass
     assert ends <= ENDS
     one.host.unplug()

@@ -1,4 +1,4 @@
-"""The slot behind the bridge: power, training, what the registers show, a card that is not there.
+"""The slot behind the bridge: power, training, the contents of registers, and an absent card.
 
 Source: main.c, registers.h, pull requests 68 and 81 of the firmware.
 """
@@ -14,10 +14,11 @@ L0 = b"\x78"
 
 def test_firmware_shows_on_usb_after_it_trained_the_slot_or_before(bridge):
     one = bridge()
-    assert (one.peek(0xB450), one.peek(0x4092, page=1)) == (L0, b"\x23")  # generation 3, two lanes
+    # Generation 3, two lanes.
+    assert (one.peek(0xB450), one.peek(0x4092, page=1)) == (L0, b"\x23")
     assert one.peek(0xB432)[0] & 7 == 7
     assert one.peek(0xE765)[0] & 2
-    # it looks three times, 100 ms apart
+    # The firmware looks three times, 100 ms apart.
     assert one.clock.now_us > 300_000
     off = bridge(boots_linked=False)
     assert off.clock.now_us < 300_000
@@ -37,11 +38,13 @@ def test_power_request_trains_and_takes_away(bridge):
     assert one.peek(0xB450)[0] in (0, 1)
     assert one.radeon.path.lost
     one.power(True)
-    # the bridge's own port keeps its numbers
+    # The bridge's own port keeps its bus numbers.
     assert one.config_read(0, 0x18) >> 8 & 0xFF == 1
-    assert one.request(0x05, 3 << 24)[1] == 1  # the card lost them
+    # The card lost its bus numbers.
+    assert one.request(0x05, 3 << 24)[1] == 1
     one.set_up_buses()
-    assert one.read(one.vram, 4) == bytes(4)  # and what was in its memory
+    # The card lost the content of its memory too.
+    assert one.read(one.vram, 4) == bytes(4)
 
 
 def test_reset_signal_resets_the_card(bridge):
@@ -63,7 +66,8 @@ def test_a_card_answers_detection_50_ms_after_its_power_came(bridge):
     one.clock.sleep_us(45_000)
     assert one.peek(0xB450)[0] in (0, 1)
     one.clock.sleep_us(10_000)
-    assert one.peek(0xB450)[0] >= 0x10  # polling
+    # Polling.
+    assert one.peek(0xB450)[0] >= 0x10
     one.clock.sleep_us(20_000)
     assert one.peek(0xB450) == L0
 
@@ -100,7 +104,7 @@ def test_a_slot_that_finds_nobody_is_seen_to_look_and_is_acknowledged_all_the_sa
         enclosure.faults.inject("link_never_trains")
     host.plug(enclosure)
     dev = usb.core.find(backend=host)
-    # it waited its 2 s before it showed
+    # The firmware waited its 2 s before it appeared on USB.
     assert enclosure.machine.now_us > 2_000_000
     seen = set()
     for _ in range(20):
@@ -129,14 +133,15 @@ def test_a_card_that_is_taken_out_and_put_back(bridge):
     one.clock.sleep_us(500_000)
     assert one.peek(0xB450) == L0
     assert not one.radeon.path.lost
-    assert one.request(0x05, 3 << 24)[1] == 1  # as new
+    # The card is in its first state again.
+    assert one.request(0x05, 3 << 24)[1] == 1
 
 
 def test_a_link_that_drops_by_itself_stays_down_until_it_is_switched(bridge):
     one = bridge().set_up_buses()
     one.radeon.faults.inject("link_drop_after_bytes", 64)
     one.write(one.vram, bytes(256))
-    # the packet is taken before its dwords are sent
+    # The packet is accepted before its dwords are sent.
     one.clock.sleep_us(1_000)
     assert one.peek(0xB450)[0] in (0, 1)
     one.clock.sleep_us(1_000_000)
@@ -145,14 +150,16 @@ def test_a_link_that_drops_by_itself_stays_down_until_it_is_switched(bridge):
     assert one.peek(0xB450) == L0
 
 
-EXPRESS = {1: 0x90, 2: 0x58, 4: 0x64}  # where the capability of the port, of the card's switch and of the GPU lies
+# The places of the capability in the port, the card's switch and the GPU.
+EXPRESS = {1: 0x90, 2: 0x58, 4: 0x64}
 
 
 def test_ports_tell_the_link_that_was_trained(bridge):
     one = bridge().set_up_buses()
     for bus in (1, 2):
-        assert one.config_read(bus, EXPRESS[bus] + 0x10) >> 16 & 0x3FF == 2 << 4 | 3  # LNKSTA: two lanes, 8 GT/s
-    # the data link layer is active
+        # LNKSTA: two lanes, 8 GT/s.
+        assert one.config_read(bus, EXPRESS[bus] + 0x10) >> 16 & 0x3FF == 2 << 4 | 3
+    # The data link layer is active.
     assert one.config_read(1, EXPRESS[1] + 0x10) >> 29 & 1
     one.enclosure.unplug_card()
     assert not one.enclosure.chip.fabric.downstream.config.get(EXPRESS[1] + 0x12, 2) >> 13 & 1
@@ -167,7 +174,8 @@ def test_a_reset_of_a_secondary_bus_resets_the_card_below(bridge, bus):
     assert one.request(0x05, 4 << 24)[1] == 1
     one.config_write(bus, 0x3C, control)
     if bus == 1:
-        assert one.request(0x05, 2 << 24)[1] == 2  # a retry, for a while
+        # The firmware retries for a while.
+        assert one.request(0x05, 2 << 24)[1] == 2
     one.clock.sleep_us(100_000)
     one.set_up_buses()
     assert one.read(one.vram, 4) == bytes(4)

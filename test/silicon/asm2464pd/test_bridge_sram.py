@@ -1,4 +1,4 @@
-"""Transfers between USB and the bridge's SRAM (request F2), and what the card sees of them. Source: main.c,
+"""Transfers between USB and the bridge's SRAM (request F2), and the card's view of them. Source: main.c,
 test_sram_verify.py, ops_amd.py.
 """
 
@@ -62,13 +62,13 @@ def test_data_goes_to_the_host_once_the_card_wrote_to_the_completion_queue(one):
     one.arm(8, to_host=True)
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.read(0x81, 4096, 50)
-    # the CPU's own hand is not the card's
+    # A write of the bridge's CPU does not count as one of the card.
     one.poke(0xB80C, 1)
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.read(0x81, 4096, 50)
     one.radeon.host.write(RELEASE, bytes(4))
     assert bytes(one.dev.read(0x81, 4096)) == data
-    # releases what is armed, not what will be
+    # The card's write releases a transfer that is armed, not a later one.
     one.radeon.host.write(RELEASE, bytes(4))
     one.arm(8, to_host=True)
     with pytest.raises(usb.core.USBTimeoutError):
@@ -112,7 +112,7 @@ def test_an_arming_that_fits_no_slots_hangs_the_endpoint_until_a_restart(one, se
 @pytest.mark.parametrize("size", [512, 3072, 8192])
 def test_a_transfer_of_another_size_than_was_armed_hangs_the_endpoint(one, size):
     one.arm(8)
-    # what USB took, and of more than was armed no more
+    # USB took these bytes. Of a transfer larger than the armed one it took the armed size.
     assert one.dev.write(0x02, bytes(size), 50) == min(size, 4096)
     assert stuck(one, lambda: one.fill(bytes(512)))
 
@@ -123,7 +123,8 @@ def test_an_interrupted_transfer_leaves_the_engine_armed_and_only_later_firmware
         one.power(True)
         one.set_up_buses()
         one.arm(64, slots=2)
-        one.dev.write(0x02, bytes(SLOT))  # half of it
+        # Half of the armed size.
+        one.dev.write(0x02, bytes(SLOT))
         one.dev.reset()
         one.open()
         if recovers:
@@ -155,7 +156,7 @@ def test_writes_of_the_card_to_the_queue_entries_spoil_a_transfer_that_moves(one
     one.arm(len(data) // 512, 0, 4)
     moving = one.host.submit(one.handle, 0x02, data, timeout_ms=1000)
     one.clock.sleep_us(30)
-    # the upper half of the page does no harm
+    # Writes to the upper half of the page do no harm.
     one.radeon.host.write(QUEUE + 0x800, bytes(8))
     assert not one.enclosure.violations
     one.radeon.host.write(QUEUE + 0x100, bytes(8))
@@ -164,7 +165,8 @@ def test_writes_of_the_card_to_the_queue_entries_spoil_a_transfer_that_moves(one
     assert landed(one)[: len(data)] != data
     assert "0x820100" in one.enclosure.violations[0].text
     one.radeon.host.write(QUEUE + 0x100, bytes(8))
-    assert len(one.enclosure.violations) == 1  # not while nothing moves
+    # A write does no harm while nothing moves.
+    assert len(one.enclosure.violations) == 1
 
 
 @pytest.mark.parametrize(

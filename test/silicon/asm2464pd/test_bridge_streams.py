@@ -1,4 +1,4 @@
-"""Memory streams of the open firmware: what they move, what they drop, and how they are got out of a bad state.
+"""Memory streams of the open firmware: the data they move, the data they drop, and the way out of a bad state.
 
 Source: handmade/src/main.c, pcie_pio.h, test_pcie.py and test_pcie_badstate.py of the firmware.
 """
@@ -18,7 +18,7 @@ def one(request, bridge):
 
 
 def recover(one):
-    """Do what test_pcie_badstate.py does between its tests."""
+    """Recover as test_pcie_badstate.py does between its tests."""
     one.dev.clear_halt(0x02)
     one.dev.clear_halt(0x81)
     with pytest.raises(usb.core.USBTimeoutError):
@@ -75,7 +75,7 @@ def test_bytes_beyond_a_dword_are_dropped(one):
 def test_a_packet_with_more_than_is_left_is_dropped_and_nothing_is_taken_any_more(one):
     one.write(one.vram, b"\xee" * 64)
     one.begin(0x60, one.vram, 8, mode=1)
-    # USB is told that it was taken
+    # USB reports the packet as accepted.
     assert one.dev.write(0x02, b"\x11" * 36) == 36
     with pytest.raises(usb.core.USBTimeoutError):
         one.dev.write(0x02, b"\x22" * 32, 50)
@@ -95,10 +95,11 @@ def test_nothing_is_taken_or_sent_without_a_request(one):
 def test_a_read_stream_ends_without_an_empty_packet(one):
     packet = one.enclosure.chip.speed.packet_bytes
     one.begin(0x20, one.vram, packet // 4, mode=2)
-    # it waited for more until its time was over
+    # The read waited for more data until its time was over.
     assert len(one.dev.read(0x81, packet + 4, 50)) == packet
     one.begin(0x20, one.vram, packet // 4 + 1, mode=2)
-    assert len(one.dev.read(0x81, 3 * packet, 50)) == packet + 4  # a short packet ends it
+    # A short packet ends it.
+    assert len(one.dev.read(0x81, 3 * packet, 50)) == packet + 4
 
 
 def test_a_host_that_asks_for_less_than_a_packet_overflows(one):
@@ -113,7 +114,7 @@ def test_a_dead_address_gives_what_the_data_registers_held(one):
     one.radeon.bars[0].write_block(0, b"\x01\x02\x03\x04")
     one.request(0x20, one.vram)
     assert one.read(0x7_0000_0000, 32) == b"\x01\x02\x03\x04" * 8
-    # a lost write is told by nobody
+    # Nothing reports a lost write.
     assert one.write(0x7_0000_0000, bytes(64)) == 64
     assert works(one)
 
@@ -123,7 +124,7 @@ def test_a_request_cancels_a_stream(one):
     one.begin(0x60, one.vram, 1024, mode=1)
     one.dev.write(0x02, bytes(packet))
     assert one.request(0x20, one.vram)[1] == 0
-    # the endpoint was armed still; the packet goes nowhere
+    # The endpoint was still armed, and the packet is lost.
     one.dev.write(0x02, b"\x99" * packet)
     assert one.radeon.bars[0].read_block(packet, packet) == bytes(packet)
     recover(one)

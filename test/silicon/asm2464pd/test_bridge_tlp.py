@@ -23,7 +23,8 @@ def answer(one):
     return int.from_bytes(one.peek(DATA, 4), "big"), int.from_bytes(one.peek(0xB22A, 2), "big"), one.peek(0xB284)[0]
 
 
-ORDERS = {  # the three that are known to work
+# The three orders that are known to work.
+ORDERS = {
     "trigger first": ((STATUS, 0x01), (STATUS, 0x02), (EXECUTE, 0x0F), (STATUS, 0x04)),
     "send first": ((STATUS, 0x01), (STATUS, 0x02), (STATUS, 0x04), (EXECUTE, 0x0F)),
     "at once": ((STATUS, 0x07), (EXECUTE, 0x0F)),
@@ -45,7 +46,8 @@ def test_a_request_goes_once_both_were_written_in_either_order(bridge, order):
     assert one.peek(STATUS)[0] & 3 == 2
     assert answer(one) == (ASM2461, 0x0004, 1)
     one.poke(EXECUTE, 0x0F)
-    assert one.enclosure.chip.tlp.sent == sent + 1  # it takes both again
+    # The next request needs both steps again.
+    assert one.enclosure.chip.tlp.sent == sent + 1
 
 
 def test_the_engine_is_ready_between_the_two(bridge):
@@ -84,7 +86,7 @@ def test_config_writes_complete_without_data_and_posted_writes_do_not_complete(b
     assert one.completion()[1:] == (0, 4, 0, 0)
     one.begin(0x60, one.vram, 0x1234)
     assert one.peek(STATUS)[0] & 3 == 0
-    # the firmware gives up polling
+    # The firmware gives up polling.
     assert one.completion()[-1] == 0xFF
     assert one.radeon.bars[0].read32(0) == 0x1234
 
@@ -96,10 +98,10 @@ def test_byte_enables_choose_lanes(bridge):
     assert one.radeon.bars[0].read32(0) == 0x44CC_BB11
     data, status, count, carried, _ = one.request(0x20, one.vram, enables=0b0100)
     assert (data >> 16 & 0xFF, status, count, carried) == (0xCC, 0, 1, 1)
-    # a lane that was not asked for holds nothing to rely on
+    # A lane without its byte enable holds no reliable value.
     assert data & 0xFF != 0x11
     assert one.request(0x20, one.vram, enables=0b0011)[2] == 2
-    # formats with 32-bit addresses reach what lies below 4 GiB
+    # Formats with 32-bit addresses reach addresses below 4 GiB.
     for short in (0x00, 0x40):
         assert one.request(short & ~0x40, one.registers + 0x378C)[1] == 0
 
@@ -107,8 +109,9 @@ def test_byte_enables_choose_lanes(bridge):
 def test_bus_0_answers_for_every_device_number_and_the_slot_lies_behind_bus_1(bridge):
     one = bridge()
     assert {one.config_read(0, 0, device) for device in (0, 1, 17, 31)} == {ASM2461}
-    assert one.request(0x04, 1 << 16)[1] == UNSUPPORTED  # of one function
-    # no bus 1 before it is numbered
+    # Bus 0 has one function.
+    assert one.request(0x04, 1 << 16)[1] == UNSUPPORTED
+    # There is no bus 1 before it is numbered.
     assert one.request(0x05, 1 << 24)[1] == UNSUPPORTED
     one.set_up_buses()
     assert [one.config_read(bus, 0) for bus in range(5)] == [ASM2461, ASM2461, UPSTREAM, DOWNSTREAM, GPU]
@@ -120,7 +123,8 @@ def test_bus_0_answers_for_every_device_number_and_the_slot_lies_behind_bus_1(br
 
 def test_a_bus_outside_the_range_of_a_port_is_not_reached(bridge):
     one = bridge().set_up_buses()
-    one.config_write(1, 0x18, 0x0003_0201)  # up to bus 3
+    # Up to bus 3.
+    one.config_write(1, 0x18, 0x0003_0201)
     assert one.config_read(3, 0) == DOWNSTREAM
     assert one.request(0x05, 4 << 24)[1] == UNSUPPORTED
     one.config_write(0, 0x18, 0)
@@ -132,16 +136,19 @@ def test_memory_requests_need_decoding_and_a_window_at_every_port(bridge):
     one.radeon.bars[0].write32(0x40, 0xCAFE)
     assert one.request(0x20, one.vram + 0x40)[:2] == (0xCAFE, 0)
     for bus in range(5):
-        one.config_write(bus, 0x04, 0x05, 0x3)  # memory off
+        # Memory decoding is off.
+        one.config_write(bus, 0x04, 0x05, 0x3)
         assert one.request(0x20, one.vram + 0x40)[1] == UNSUPPORTED, bus
         one.config_write(bus, 0x04, 0x07, 0x3)
     for bus in range(4):
-        one.config_write(bus, 0x28, 0x9)  # the window begins behind it
+        # The window begins behind it.
+        one.config_write(bus, 0x28, 0x9)
         assert one.request(0x20, one.vram + 0x40)[1] == UNSUPPORTED, bus
         one.config_write(bus, 0x28, 0x8)
     assert one.request(0x20, one.vram + 0x40)[:2] == (0xCAFE, 0)
     assert one.request(0x20, one.vram - 0x1000)[1] == UNSUPPORTED
-    one.config_write(4, 0x10, one.vram + 0x1000_0000 & 0xFFFF_FFFF)  # the BAR moves away
+    # The BAR moves away.
+    one.config_write(4, 0x10, one.vram + 0x1000_0000 & 0xFFFF_FFFF)
     assert one.request(0x20, one.vram + 0x40)[1] == UNSUPPORTED
     assert one.request(0x20, one.vram + 0x1000_0040)[:2] == (0xCAFE, 0)
     assert not one.enclosure.violations
@@ -152,7 +159,7 @@ def test_a_card_answers_with_a_retry_for_a_while_after_its_link_came_up(bridge):
     one.power(True)
     for bus in (0, 1):
         one.config_write(bus, 0x18, bus | bus + 1 << 8 | 4 << 16)
-    # it samples for 300 ms: long enough
+    # The firmware samples for 300 ms, which is long enough.
     assert one.config_read(2, 0) == UPSTREAM
     one.poke(0xB480, 1)
     one.poke(0xB480, 0)
@@ -171,7 +178,8 @@ def test_nothing_hangs_while_the_link_is_down(bridge):
     one.enclosure.unplug_card()
     assert one.peek(0xB450)[0] in (0, 1)
     for kind, address in ((0x04, 0), (0x05, 4 << 24), (0x20, one.vram)):
-        assert one.request(kind, address)[-1] == 1  # the engine's error bit
+        # The engine's error bit.
+        assert one.request(kind, address)[-1] == 1
     one.write(one.vram, bytes(64))
     assert len(one.read(one.vram, 64)) == 64
 
@@ -221,9 +229,11 @@ def test_the_card_reaches_the_bridges_memories_while_it_may_and_no_window_covers
         assert host.read(outside, 4) == b"\xff" * 4
     assert host.errors == 4
     for bus in range(5):
-        one.config_write(bus, 0x04, 0x03, 0x3)  # no bus master
+        # The card is not a bus master.
+        one.config_write(bus, 0x04, 0x03, 0x3)
         assert host.read(0x20_0000, 4) == b"\xff" * 4, bus
         one.config_write(bus, 0x04, 0x07, 0x3)
     assert host.read(0x20_0000, 4) == b"\x12\x34\x56\x78"
-    one.config_write(0, 0x20, 0xFFF0_0020)  # a window from 2 MiB on
+    # A window from 2 MiB on.
+    one.config_write(0, 0x20, 0xFFF0_0020)
     assert host.read(0x20_0000, 4) == b"\xff" * 4

@@ -1,4 +1,4 @@
-"""The open firmware on USB: descriptors, requests it answers and those it does not, what a host may and may not do.
+"""The open firmware on USB: descriptors, requests it answers or ignores, and what a host may do.
 
 Source: handmade/src/usb.h and main.c.
 """
@@ -12,7 +12,7 @@ from ringup.silicon import card as make_card
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.silicon.common.clock import VirtualClock
 
-# bytes as usb.h has them
+# The bytes in usb.h.
 DEVICE_SUPER = bytes.fromhex("120120030000000 9d1ad01000100010203 01".replace(" ", ""))
 DEVICE_HIGH = bytes.fromhex("1201000200000040d1ad0100010001020301")
 ALTERNATE_0 = bytes.fromhex(
@@ -46,7 +46,7 @@ def test_it_is_what_its_descriptors_say(bridge):
     assert ask(15, 0, 255) == BOS
     assert ask(2, 0, 9) == whole[:9]
     assert (one.dev.manufacturer, one.dev.product, one.dev.serial_number) == ("tiny", "custom v0.1", "0102a0ff")
-    # a string that it does not have is empty
+    # A string that the firmware does not have is empty.
     assert ask(3, 9, 255) == b"\x02\x03"
     high = bridge("high")
     assert bytes(high.dev.ctrl_transfer(0x80, 6, 0x100, 0, 18)) == DEVICE_HIGH
@@ -63,7 +63,8 @@ def test_later_firmware_has_another_identity_and_more_requests(bridge):
     assert (reply[:4], reply[6]) == (b"TG24", 16)
     assert struct.unpack("<Hh", bytes(one.dev.ctrl_transfer(0xC0, 0xC0, 0, 0, 4)))[0] == 12_000
     assert fails(-9, lambda: one.dev.ctrl_transfer(0xC0, 0x77, 0, 0, 4))
-    assert one.peek(0xB450) != b"\x78"  # it leaves the slot alone
+    # The firmware leaves the slot alone.
+    assert one.peek(0xB450) != b"\x78"
 
 
 def test_what_it_does_not_know_runs_into_a_time_out_unless_it_has_no_data(bridge):
@@ -77,7 +78,8 @@ def test_what_it_does_not_know_runs_into_a_time_out_unless_it_has_no_data(bridge
     ):
         assert times_out(lambda request=request: dev.ctrl_transfer(*request, timeout=100))
     assert dev.ctrl_transfer(0x40, 0x77, 1, 2, None) == 0
-    assert dev.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1)[0] == 0x78  # and goes on working
+    # The firmware keeps working.
+    assert dev.ctrl_transfer(0xC0, 0xE4, 0xB450, 0, 1)[0] == 0x78
 
 
 @pytest.mark.parametrize(("speed", "most"), [("super", 512), ("high", 64)])
@@ -99,7 +101,7 @@ def test_xdata_is_memory_registers_and_windows(bridge):
     one.poke(0x0100, 0xCD, page=1)
     assert (one.peek(0x0100), one.peek(0x0100, page=1)) == (b"\xab", b"\xcd")
     one.poke(0x7000, 0x55)
-    # the flash controller's buffer takes no writes
+    # The flash controller's buffer takes no writes.
     assert one.peek(0x7000) == b"\x00"
     for window, bus_addr in ((0xF000, 0x20_0000), (0xA000, 0x82_0000), (0xB000, 0x80_0000), (0xB800, 0x82_2000)):
         one.poke(window + 4, 0x77)
@@ -108,7 +110,7 @@ def test_xdata_is_memory_registers_and_windows(bridge):
     one.poke(0xB500, 1)
     one.poke(0xB500, 2)
     assert one.peek(0xB500) == b"\x02"
-    # a register nobody thought of is storage, and is told once
+    # A register without a model is storage. The card reports it once.
     assert len(one.enclosure.log.find("unmodelled")) == before + 1
 
 
@@ -118,7 +120,8 @@ def test_a_host_needs_permission_a_free_interface_and_an_endpoint_that_is_there(
     other = host.open_device(next(iter(host.enumerate_devices())))
     assert fails(-6, lambda: host.claim_interface(other, 0))
     assert fails(-5, lambda: host.submit(other, 0x81, 4, timeout_ms=1))
-    assert fails(-5, lambda: host.submit(handle, 0x83, 4, timeout_ms=1))  # of alternate setting 1
+    # An endpoint of alternate setting 1.
+    assert fails(-5, lambda: host.submit(handle, 0x83, 4, timeout_ms=1))
     assert fails(-6, lambda: host.set_configuration(handle, 1))
     host.close_device(handle)
     host.claim_interface(other, 0)
@@ -178,7 +181,7 @@ def test_transfers_of_an_endpoint_end_in_order_and_one_wait_serves_many(bridge):
     one.host.submit(one.handle, 0, 1, setup=setup, timeout_ms=1000)
     one.clock.sleep_us(100)
     one.host.handle_events(1000)
-    # it had ended before anybody waited
+    # The transfer had ended before the host waited for it.
     assert one.host.waits == before
 
 
@@ -188,7 +191,8 @@ def test_a_transfer_is_cancelled_or_times_out_with_what_had_moved(bridge):
     one.host.cancel(waiting)
     one.host.handle_events(1)
     assert (waiting.status, waiting.data) == ("cancelled", b"")
-    one.begin(0x60, one.vram, 512, mode=1)  # 2 KiB are expected
+    # The firmware expects 2 KiB.
+    one.begin(0x60, one.vram, 512, mode=1)
     late = one.host.submit(one.handle, 0x02, bytes(3072), timeout_ms=50)
     start_us = one.clock.now_us
     while not late.done:
@@ -206,7 +210,8 @@ def test_control_requests_take_their_time(bridge, speed, without, with_data):
     for action in (lambda: one.poke(0x100, 1), lambda: one.peek(0x100)):
         start = one.clock.now_ns
         action()
-        times.append((one.clock.now_ns - start) / 1000 - 8)  # the host's way back
+        # The host's way back to a working endpoint.
+        times.append((one.clock.now_ns - start) / 1000 - 8)
     assert times == pytest.approx([without, with_data], abs=1)
 
 
@@ -248,7 +253,7 @@ def test_a_bridge_in_usb4_mode_is_seen_and_answers_nothing(bridge):
 
 def test_a_request_that_comes_while_the_one_before_is_worked_on_is_damaged(bridge):
     one = bridge().set_up_buses()
-    # F0 lets the host have its status before it reads registers and data: main.c, USB_CTRL_PHASE_STAT_IN
+    # F0 lets the host have its status before the firmware reads registers and data: main.c, USB_CTRL_PHASE_STAT_IN.
     read = struct.pack("<BBHHH", 0x40, 0xF0, 0x0F04, 0, 12), struct.pack("<QI", 0, 0)
     answer = struct.pack("<BBHHH", 0xC0, 0xF0, 0, 0, 8)
     one.host.submit(one.handle, 0, read[1], setup=read[0], timeout_ms=100)

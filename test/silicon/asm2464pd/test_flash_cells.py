@@ -1,5 +1,5 @@
-"""The enclosure's SPI flash: cells behave as NOR cells, containers are told good from bad as a loader does, faults
-strike where they say.
+"""The enclosure's SPI flash: its cells behave as NOR cells, a loader tells good containers from bad ones, and faults
+strike where asked.
 """
 
 import zlib
@@ -32,7 +32,7 @@ def flash(faults):
 
 
 def run(job):
-    """Run a handler to its end; return what it returns and how long it took."""
+    """Run a handler to its end; return its result and the time it took."""
     spent_us = 0.0
     while True:
         try:
@@ -44,11 +44,12 @@ def run(job):
 def test_a_program_only_clears_bits_and_an_erase_sets_those_of_64_kib(flash):
     flash.erase_block(0x1_2345)
     assert flash.read(0x1_0000, 0x1_0000) == b"\xff" * 0x1_0000
-    assert flash.body() is None  # its second part is gone
+    # The second part of the body is gone.
+    assert flash.body() is None
     flash.program(0x1_0000, b"\x0f\xf0")
     flash.program(0x1_0000, b"\x3c\xff")
     assert flash.read(0x1_0000, 3) == b"\x0c\xf0\xff"
-    # the first block was not touched
+    # The first block is unchanged.
     assert flash.config() is not None
 
 
@@ -78,7 +79,8 @@ def test_a_write_that_fails_says_so_and_stops(flash, faults):
     faults.inject(WRITE_FAILS, 1)
     assert run(flash.write(0x2_0000, bytes(300)))[0] is False
     assert flash.read(0x2_0000, 300) == b"\xff" * 300
-    assert run(flash.write(0x2_0000, bytes(300)))[0] is True  # it struck once
+    # The fault struck once.
+    assert run(flash.write(0x2_0000, bytes(300)))[0] is True
 
 
 def test_a_bad_page_takes_its_program_and_keeps_its_cells(flash, faults):

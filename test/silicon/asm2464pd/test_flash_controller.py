@@ -1,4 +1,4 @@
-"""The flash controller's registers, worked through XDATA writes as a host does it under the open firmware."""
+"""The flash controller's registers, driven by XDATA writes as a host does it under the open firmware."""
 
 import pytest
 import usb.core
@@ -10,7 +10,7 @@ READ, PROGRAM, ERASE, STATUS, WRITE_STATUS, ENABLE = 0x03, 0x02, 0xD8, 0x05, 0x0
 
 
 class Registers:
-    """E4 and E5 of the open firmware, and the order of registers of handmade/e4_flash.py."""
+    """E4 and E5 of the open firmware, used in the order of handmade/e4_flash.py."""
 
     def __init__(self, speed="super"):
         self.enclosure = Enclosure(None, "open", speed, boots_linked=False)
@@ -97,7 +97,7 @@ def test_an_image_goes_in_by_128_bytes_and_starts(part):
         part.program(0x100 + at, image[at : at + 128])
     assert part.enclosure.flash.body() == body_of(image)
     assert not part.enclosure.violations
-    # the CPU restarts before it could acknowledge
+    # The CPU restarts before it can acknowledge.
     with pytest.raises(usb.core.USBError):
         part.poke(0xCC31, 1)
     part.enclosure.machine.run_until(lambda: usb.core.find(backend=part.host) is not None, 10e6)

@@ -1,5 +1,5 @@
-"""The stock firmware's Bulk-Only Transport against the class specification: wrappers, the thirteen cases, reset
-recovery.
+"""The stock firmware's Bulk-Only Transport compared with the class specification: wrappers, the thirteen cases and
+reset recovery.
 """
 
 import struct
@@ -9,7 +9,8 @@ import usb.core
 
 TEST_UNIT_READY = bytes(6)
 INQUIRY = bytes.fromhex("120000004c00")
-WRITE_CONFIG_1 = bytes.fromhex("e15101")  # takes 128 bytes, of the second copy: nothing runs from there
+# The command writes 128 bytes of the second copy. No code runs from there.
+WRITE_CONFIG_1 = bytes.fromhex("e15101")
 STALL = -9
 
 
@@ -20,22 +21,18 @@ def read_memory(count):
 def test_wrappers_look_as_the_specification_prints_them(storage):
     s = storage()
     # Bulk-Only Transport 1.0, table 5.1: signature, tag, length, flags (to host), LUN, length of the block, block
-    # padded to 16
+    # padded to 16.
     cbw = bytes.fromhex("55534243 78563412 24000000 80 00 06 120000002400 00000000000000000000")
     assert s.dev.write(0x02, cbw) == 31
     assert len(s.dev.read(0x81, 36)) == 36
-    # table 5.2: signature, the same tag, no residue, passed
+    # Table 5.2: signature, the same tag, no residue, passed.
     assert bytes(s.dev.read(0x81, 13)) == bytes.fromhex("55534253 78563412 00000000 00")
 
 
-# 6.7: what the host expects, what the command does, and how it must end: (status, residue, stalled endpoints)
+# 6.7: what the host expects, what the command does, and the required end: (status, residue, stalled endpoints).
 CASES = {
-    "1 Hn=Dn": (
-        read_memory(0)[:2] + bytes([0x00]) + bytes(3),
-        0,
-        0,
-        (1, 0, []),
-    ),  # refused: no data, as the host expects
+    # Refused: there is no data, as the host expects.
+    "1 Hn=Dn": (read_memory(0)[:2] + bytes([0x00]) + bytes(3), 0, 0, (1, 0, [])),
     "2 Hn<Di": (read_memory(6), 0, 0, (2, 0, [])),
     "3 Hn<Do": (WRITE_CONFIG_1, 0, 0, (2, 0, [])),
     "4 Hi>Dn": (TEST_UNIT_READY, 64, 0, (1, 64, [0x81])),
@@ -45,7 +42,8 @@ CASES = {
     "8 Hi<>Do": (WRITE_CONFIG_1, 128, 0, (2, 0, [0x81])),
     "9 Ho>Dn": (TEST_UNIT_READY, 0, 1500, (1, 1500, [])),
     "10 Ho<>Di": (read_memory(64), 0, 64, (2, 0, [0x02])),
-    "11 Ho>Do": (WRITE_CONFIG_1, 0, 256, (1, 0, [])),  # takes all, then refuses it: a block has 128 bytes
+    # The device takes all and then refuses it, because a block has 128 bytes.
+    "11 Ho>Do": (WRITE_CONFIG_1, 0, 256, (1, 0, [])),
     "12 Ho=Do": (WRITE_CONFIG_1, 0, 128, (0, 0, [])),
     "13 Ho<Do": (WRITE_CONFIG_1, 0, 64, (2, 0, [0x02])),
 }
@@ -75,7 +73,7 @@ def test_each_of_the_thirteen_cases_ends_as_it_must_and_the_next_command_works(s
 def test_a_bad_wrapper_halts_both_endpoints_until_reset_recovery(storage, bad):
     s = storage()
     s.dev.write(0x02, bad)
-    # clearing the halts alone does not help
+    # Clearing the halts is not enough.
     for _ in range(2):
         for endpoint in (0x81, 0x02):
             with pytest.raises(usb.core.USBError) as caught:
@@ -117,4 +115,5 @@ def test_the_wrapper_after_the_data_waits_for_the_host(storage):
     s.dev.write(0x02, s.wrapper(read_memory(6), 6, to_host=True))
     s.dev.read(0x81, 6)
     with pytest.raises(usb.core.USBTimeoutError):
-        s.dev.write(0x02, s.wrapper(TEST_UNIT_READY, 0, to_host=False), timeout=50)  # one command at a time
+        # The device takes one command at a time.
+        s.dev.write(0x02, s.wrapper(TEST_UNIT_READY, 0, to_host=False), timeout=50)

@@ -1,4 +1,4 @@
-"""WRITE(16) into the bridge's SRAM: what it takes on patched firmware, and what becomes of it on any other."""
+"""WRITE(16) into the bridge's SRAM: what patched firmware accepts, and what other firmware does with it."""
 
 import random
 import struct
@@ -8,7 +8,7 @@ import usb.core
 
 NO_MEDIUM = (2, 0x3A, 0)
 SLOT, GROUP = 0x4000, 0x1_0000
-# extra/usbgpu, ASM24Controller: the seven pokes, each with its bytes
+# extra/usbgpu, ASM24Controller: the seven pokes, each with its bytes.
 POKES = ((0x054B, 0x20), (0x054E, 4), (0x05A8, 2), (0x05F8, 4), (0x07EC, 1, 0, 0, 0), (0xC422, 2), (0x0000, 0x33))
 NEEDED = (0x054B, 0x05A8, 0x05F8, 0x07EC, 0xC422)
 
@@ -23,7 +23,7 @@ def noise(size_bytes, seed=1):
 
 @pytest.fixture
 def ready(storage):
-    """Make an enclosure with a card, and do the pokes but those left out."""
+    """Make an enclosure with a card, and do all pokes but those left out."""
 
     def make(firmware="patched", *, without=()):
         s = storage(firmware, card=True)
@@ -79,7 +79,8 @@ def test_chunks_follow_each_other_by_the_counters_whatever_the_block_address_say
         chunk = data[index * GROUP : (index + 1) * GROUP]
         assert s.bot(write_16(GROUP, lba=77), data=chunk).status == 0
         free(s)
-    assert sram(s, 0, len(data)) == data  # all 512 KiB
+    # All 512 KiB.
+    assert sram(s, 0, len(data)) == data
     s.poke(0xCE40, 0, 0, 0, 0)
     assert s.bot(write_16(GROUP), data=data[GROUP : 2 * GROUP]).status == 0
     assert sram(s, 0, GROUP) == data[GROUP : 2 * GROUP]
@@ -108,7 +109,8 @@ def test_a_write_is_not_taken_before_the_one_before_was_freed(ready, left):
 @pytest.mark.parametrize("address", NEEDED)
 def test_without_one_of_the_pokes_no_write_is_carried_out(ready, address):
     s = ready(without=(address,))
-    if address in (0x054B, 0xC422):  # the sizes are wrong
+    # The sizes are wrong.
+    if address in (0x054B, 0xC422):
         times_out(s, write_16(512), noise(512))
     else:
         assert s.bot(write_16(512), data=noise(512)).status == 1
@@ -130,8 +132,10 @@ def test_unpatched_firmware_takes_the_data_and_never_says_so(ready):
     assert s.wait(sent).status == "completed"
     assert s.wait(status).status == "timed_out"
     assert "waits for a disk" in s.enclosure.violations[0].text
-    assert s.manage(0x80, 1)[7] == 0x08  # it is still there
-    assert s.manage(0x01, 1)[7] == 0x00  # until it is aborted
+    # The task is still there.
+    assert s.manage(0x80, 1)[7] == 0x08
+    # The task stays until it is aborted.
+    assert s.manage(0x01, 1)[7] == 0x00
     assert s.uas(bytes.fromhex("e4065007f000"), 6, tag=2)[1] == bytes.fromhex("240417850000")
 
 

@@ -1,5 +1,5 @@
-"""The stock firmware's commands: what a host's disk driver asks, chip memory through E4 and E5, what it looks like on
-USB.
+"""The stock firmware's commands: the requests of a host's disk driver, chip memory through E4 and E5, and its
+descriptors on USB.
 """
 
 import struct
@@ -10,10 +10,11 @@ import usb.util
 from ringup.silicon.asm2464pd.hardware.flash_image import OTHER_VERSION, Config, synthetic_image
 
 BAD_FIELD, BAD_OPCODE, NO_MEDIUM = (5, 0x24, 0), (5, 0x20, 0), (2, 0x3A, 0)
-# extra/usbgpu: the seven pokes, as address and bytes
+# extra/usbgpu: the seven pokes as address and bytes.
 POKES = ((0x054B, 0x20), (0x054E, 4), (0x05A8, 2), (0x05F8, 4), (0x07EC, 1, 0, 0, 0), (0xC422, 2), (0x0000, 0x33))
 
-# AS_USB4_240417_85_00_00.bin: the tables at code 0x585C, with the length of both settings as the run time writes it
+# AS_USB4_240417_85_00_00.bin: the tables at code 0x585C. The length covers both settings, as the firmware writes it at
+# run time.
 SUPER_CONFIGURATION = bytes.fromhex(
     "09027900010100c000 090400000208065000 07058102000400 06300f000000 07050202000400 06300f000000"
     "090400010408066200 07058102000400 06300f050000 04240300 07050202000400 06300f050000 04240400"
@@ -26,7 +27,7 @@ HIGH_CONFIGURATION = bytes.fromhex(
 
 
 def refused(s, cdb, read=0, data=b""):
-    """Send a command that must end with check condition; return its sense."""
+    """Send a command that must end with check condition; return its sense data."""
     assert s.bot(cdb, read, data).status == 1
     return s.sense()
 
@@ -59,7 +60,7 @@ def test_with_a_bad_block_it_shows_what_is_built_in(storage):
 # --- what a disk driver asks ------------------------------------------------------------------------------------------
 def test_inquiry_names_the_maker_and_the_chip(storage):
     data = storage().bot(bytes.fromhex("120000004c00"), 76).data
-    # removable disk, SPC-4, 76 bytes
+    # A removable disk, SPC-4, 76 bytes.
     assert data[:8] == bytes.fromhex("0080060247000000")
     assert data[8:36] == b"ASMT    ASM2464         0   "
     assert data[58:64] == bytes.fromhex("04c017470460")  # SBC-3, UAS, SPC-4
@@ -82,7 +83,8 @@ def test_vital_product_data_is_the_images(storage, page, expected):
 def test_pages_that_do_not_exist_are_refused(storage):
     s = storage()
     assert refused(s, bytes.fromhex("12018100ff00"), 255) == BAD_FIELD
-    assert refused(s, bytes.fromhex("12008000ff00"), 255) == BAD_FIELD  # a page without EVPD
+    # A page without EVPD.
+    assert refused(s, bytes.fromhex("12008000ff00"), 255) == BAD_FIELD
     assert refused(s, bytes.fromhex("1a000100ff00"), 255) == BAD_FIELD
     assert refused(s, bytes.fromhex("5a00080000000000ff00"), 255) == BAD_FIELD
 
@@ -103,7 +105,8 @@ def test_mode_sense_shows_all_pages_and_the_write_cache_that_a_poke_switches(sto
 def test_there_is_no_medium_and_commands_that_need_one_say_so(storage):
     s = storage(card=True)
     assert refused(s, bytes(6)) == NO_MEDIUM
-    assert s.sense() == (0, 0, 0)  # told once
+    # The card reports it once.
+    assert s.sense() == (0, 0, 0)
     assert refused(s, bytes.fromhex("25000000000000000000"), 8) == NO_MEDIUM
     assert refused(s, bytes.fromhex("9e1000000000000000000000002000 00"), 32) == NO_MEDIUM
     assert refused(s, bytes.fromhex("35000000000000000000")) == NO_MEDIUM
@@ -134,7 +137,8 @@ def test_memory_is_read_by_255_bytes_and_written_by_one(storage):
     s.poke(0x3000, *range(255))
     assert s.peek(0x3000, 255) == bytes(range(255))
     assert s.peek(0x07F0, 6) == bytes.fromhex("240417850000")
-    assert s.bot(bytes.fromhex("e40050300000")).status == 0  # nothing is nothing
+    # No bytes are read.
+    assert s.bot(bytes.fromhex("e40050300000")).status == 0
 
 
 def test_page_1_is_another_memory(storage):
@@ -149,7 +153,7 @@ def test_the_reply_passes_through_the_buffer_at_8000(storage):
     s.poke(0x3000, 0xAB, 0xCD)
     s.peek(0x3000, 2)
     assert s.peek(0x8001, 1) == b"\xcd"
-    # where the reply before put its own byte
+    # The earlier reply put its own byte there.
     assert s.peek(0x8000, 1) == b"\xcd"
 
 
@@ -169,14 +173,15 @@ def test_a_read_of_128_bytes_takes_160_microseconds(storage):
         status, data = s.submit(0x83, 64, tag), s.submit(0x81, 128, tag)
         transfers += [status, data, s.submit(0x04, s.command_unit(tag, bytes.fromhex("e48050400000")))]
     s.wait(*transfers)
-    # usb-to-pcie-re issue 1, measured
+    # usb-to-pcie-re issue 1, measured.
     assert (s.clock.now_us - begin) / 31 == pytest.approx(160, rel=0.15)
 
 
 def test_the_slot_trains_by_itself_and_its_switches_do_not_move(storage):
     s = storage(card=True)
     assert s.peek(0xB450, 1) == b"\x48"  # L0 under 174C
-    assert s.peek(0x4092, 1, page=1) == b"\x13"  # one lane, generation 3
+    # One lane, generation 3.
+    assert s.peek(0x4092, 1, page=1) == b"\x13"
     for register in (0xB480, 0xC656, 0xC659, 0xE764):
         before = s.peek(register, 1)
         s.poke(register, before[0] ^ 0xFF)
@@ -204,9 +209,11 @@ def test_a_configuration_read_over_tlp_registers_reaches_the_first_port(storage)
         (0xB218, 0, 0, 0, 0), (0xB21C, 0, 0, 0, 0), (0xB217, 0x0F), (0xB210, 0x04), (0xB254, 0x0F), (0xB296, 0x04),
     ):  # fmt: skip
         s.poke(address, *values)
-    assert s.peek(0xB296, 1)[0] & 3 == 2  # done, no error
+    # Done, without an error.
+    assert s.peek(0xB296, 1)[0] & 3 == 2
     assert s.peek(0xB284, 1)[0] & 1
-    assert int.from_bytes(s.peek(0xB22A, 2), "big") == 4  # successful, four bytes
+    # Successful, four bytes.
+    assert int.from_bytes(s.peek(0xB22A, 2), "big") == 4
     assert int.from_bytes(s.peek(0xB220, 4), "big") & 0xFFFF == 0x1B21
 
 

@@ -1,4 +1,4 @@
-"""The flash through vendor commands, resets, and the mask ROM's loader that is left when an update went wrong."""
+"""The flash through vendor commands, resets, and the loader in mask ROM that remains after a failed update."""
 
 import struct
 
@@ -24,7 +24,7 @@ def flash_command(opcode, select, size_bytes):
 
 
 def steps(image, config):
-    """The update as extra/usbgpu/patch.py does it: command and data, in order."""
+    """Return the steps of an update as extra/usbgpu/patch.py makes them: command and data, in order."""
     yield bytes.fromhex("e15000"), config.pack()
     yield bytes.fromhex("e15001"), router_block()
     yield flash_command(0xE3, 0x50, PART_ONE), image[:PART_ONE]
@@ -37,7 +37,7 @@ def update(s, image, config=PATCHED):
 
 
 def restart(s):
-    """E8 50, and find the device again."""
+    """Send E8 50, and find the device again."""
     assert s.bot(bytes.fromhex("e850")).status == 0
     begin = s.clock.now_us
     assert s.clock.run_until(lambda: usb.core.find(backend=s.host) is not None, 10e6)
@@ -72,7 +72,8 @@ def test_the_image_is_read_in_its_two_parts(storage):
     first = s.bot(flash_command(0xE2, 0x50, PART_ONE), PART_ONE).data
     rest = s.bot(flash_command(0xE2, 0xD0, len(image) - PART_ONE), len(image) - PART_ONE).data
     assert first + rest == image
-    assert s.bot(flash_command(0xE2, 0xD1, 16), 16).data == b"\xff" * 16  # the second copy is empty
+    # The second copy is empty.
+    assert s.bot(flash_command(0xE2, 0xD1, 16), 16).data == b"\xff" * 16
 
 
 @pytest.mark.parametrize(("cdb", "read", "write"), [
@@ -102,7 +103,7 @@ def test_an_update_in_the_published_order_makes_another_device_of_it(storage, ua
     else:
         update(s, image)
     assert s.enclosure.flash.body() == body_of(image)
-    # about 3 s: asm2464pd-soft-replug, measured
+    # About 3 s, measured by asm2464pd-soft-replug.
     assert 2_500_000 < restart(s) < 3_500_000
     assert (s.dev.idVendor, s.dev.idProduct) == (0xADD1, 0x0001)
     assert s.enclosure.firmware.patched
@@ -111,7 +112,8 @@ def test_an_update_in_the_published_order_makes_another_device_of_it(storage, ua
 def test_a_write_without_block_0_before_it_only_clears_bits(storage):
     s, image = storage(), synthetic_image("patched", seed=5)
     update(s, synthetic_image("stock"))
-    assert s.bot(flash_command(0xE3, 0x50, PART_ONE), data=image[:PART_ONE]).status == 0  # the command sees no harm
+    # The command notices no error.
+    assert s.bot(flash_command(0xE3, 0x50, PART_ONE), data=image[:PART_ONE]).status == 0
     assert s.enclosure.flash.body() is None
     assert "over cells that were not erased" in s.enclosure.violations[0].text
     restart(s)
@@ -137,7 +139,8 @@ def test_a_flash_that_does_not_take_it_ends_the_command_with_a_write_fault(stora
     s.enclosure.faults.inject("flash_write_fails", 1)
     assert s.bot(flash_command(0xE3, 0x50, 512), data=bytes(512)).status == 1
     assert s.sense() == FLASH_WRITE_FAILED
-    assert s.bot(bytes.fromhex("e15002"), data=bytes(128)).status == 1  # there are two blocks
+    # There are two blocks.
+    assert s.bot(bytes.fromhex("e15002"), data=bytes(128)).status == 1
     assert s.sense() == FLASH_WRITE_FAILED
 
 
@@ -190,7 +193,7 @@ def test_the_loader_writes_and_resets_and_does_nothing_else(storage):
         assert s.bot(bytes.fromhex(cdb), read).status == 1
         assert s.sense() == BAD_OPCODE
     with pytest.raises(usb.core.USBError):
-        # SET_INTERFACE: it has no second setting
+        # SET_INTERFACE: the interface has no second setting.
         s.dev.ctrl_transfer(0x01, 11, 1, 0, None)
 
 

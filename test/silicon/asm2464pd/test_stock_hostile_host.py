@@ -1,6 +1,4 @@
-"""A host that keeps no rule: whatever it sends, the stock firmware neither breaks nor stays broken after the recovery
-of the books.
-"""
+"""A host that keeps no rule: nothing it sends breaks the stock firmware, and the specified recovery always helps."""
 
 import random
 import struct
@@ -8,6 +6,7 @@ import struct
 import pytest
 import usb.core
 
+# E1, E3, E5 and E8 are left out: they change the firmware, or state that the test reads.
 OPCODES = (
     0x00,
     0x03,
@@ -30,13 +29,13 @@ OPCODES = (
     0xE4,
     0xE6,
     0xFF,
-)  # not E1, E3, E5, E8: those change what runs, or what is looked at
+)
 VERSION = bytes.fromhex("240417850000")
 USB_FAULTS = ("stall", "short_packet", "scsi_check_condition")
 
 
 def command(dice):
-    """A block that begins with a known opcode, often sensible behind it."""
+    """Return a block that begins with a known opcode, often with sensible bytes behind it."""
     opcode = dice.choice(OPCODES)
     cdb = bytes([opcode]) + dice.randbytes(15)
     if dice.random() < 0.5:
@@ -65,7 +64,8 @@ def test_bulk_only_recovers_from_anything(storage, seed):
         except usb.core.USBError:
             pass
         s.enclosure.faults.clear()
-        s.dev.ctrl_transfer(0x21, 0xFF, 0, 0, None)  # reset recovery: 5.3.4
+        # Reset recovery: 5.3.4.
+        s.dev.ctrl_transfer(0x21, 0xFF, 0, 0, None)
         s.dev.clear_halt(0x81)
         s.dev.clear_halt(0x02)
         assert s.peek(0x07F0, 6) == VERSION

@@ -1,5 +1,5 @@
-"""The stock firmware's USB Attached SCSI: units by the specification, with streams and without, tags, task management,
-31 commands at once.
+"""The stock firmware's USB Attached SCSI: units by the specification, with and without streams, tags, task management,
+and 31 commands at once.
 """
 
 import pytest
@@ -7,7 +7,8 @@ import pytest
 READ_VERSION = bytes.fromhex("e4065007f000")
 VERSION = bytes.fromhex("240417850000")
 WRITE_CONFIG_1 = bytes.fromhex("e15101")
-GOOD_7 = bytes.fromhex("03000007000000000000000000000000")  # sense unit of tag 7: status 0, no sense data
+# The sense unit of tag 7: status 0, no sense data.
+GOOD_7 = bytes.fromhex("03000007000000000000000000000000")
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def slow(storage):
 
 
 def stuck(s, tag=1):
-    """Leave a task that never ends: NVMe administration goes to a device that is no SSD."""
+    """Start a task that never ends: NVMe administration goes to a device that is no SSD."""
     for address, value in ((0x07EF, 0), (0x05A8, 2), (0x05F8, 4)):
         s.uas(bytes([0xE5, value, 0x50, *address.to_bytes(2, "big"), 0]), tag=20)
     status = s.submit(0x83, 64, tag, timeout_ms=100)
@@ -46,12 +47,14 @@ def test_a_command_with_data_gets_it_on_the_stream_of_its_tag_and_a_sense_unit(u
 
 
 def test_a_refused_command_brings_fixed_sense_data_in_its_unit(uas):
-    unit, _ = uas.uas(bytes.fromhex("e4060007f000"), tag=3)  # the form of the ASM236x
-    # check condition, 18 bytes of sense data
+    # The form of the ASM236x.
+    unit, _ = uas.uas(bytes.fromhex("e4060007f000"), tag=3)
+    # Check condition, with 18 bytes of sense data.
     assert unit[:16] == bytes.fromhex("03000003 0000 02 00000000000000 0012")
     assert unit[16:] == bytes.fromhex("700005000000000a00000000240000000000")
     sense = uas.uas(bytes.fromhex("030000001200"), 18)[1]
-    assert (sense[2], sense[12]) == (0, 0)  # it was told with the status
+    # The sense data came with the status before.
+    assert (sense[2], sense[12]) == (0, 0)
 
 
 def test_data_to_the_device_arrives(uas):
@@ -113,18 +116,23 @@ def test_a_tag_that_is_in_use_aborts_everything(linked):
     stuck(linked, 2)
     status = linked.submit(0x83, 64, 1)
     linked.send_unit(linked.command_unit(1, READ_VERSION))
-    assert linked.wait(status).data == bytes.fromhex("040000010000000a")  # overlapped tag
-    assert [linked.manage(0x80, tag)[7] for tag in (1, 2)] == [0, 0]  # no such task any more
+    # Overlapped tag.
+    assert linked.wait(status).data == bytes.fromhex("040000010000000a")
+    # The task no longer exists.
+    assert [linked.manage(0x80, tag)[7] for tag in (1, 2)] == [0, 0]
     assert linked.uas(READ_VERSION, 6, tag=1)[1] == VERSION
 
 
 def test_a_task_that_never_ends_lets_others_pass_and_can_be_aborted(linked):
     assert stuck(linked).status == "timed_out"
     assert linked.uas(READ_VERSION, 6, tag=7) == (GOOD_7, VERSION)
-    assert linked.manage(0x80, 1) == bytes.fromhex("0400001e00000008")  # QUERY TASK: it is there
-    assert linked.manage(0x01, 1) == bytes.fromhex("0400001e00000000")  # ABORT TASK: done
+    # QUERY TASK: the task is there.
+    assert linked.manage(0x80, 1) == bytes.fromhex("0400001e00000008")
+    # ABORT TASK: done.
+    assert linked.manage(0x01, 1) == bytes.fromhex("0400001e00000000")
     assert linked.manage(0x80, 1) == bytes.fromhex("0400001e00000000")
-    assert linked.uas(READ_VERSION, 6, tag=1)[1] == VERSION  # its tag is free
+    # The task's tag is free.
+    assert linked.uas(READ_VERSION, 6, tag=1)[1] == VERSION
 
 
 @pytest.mark.parametrize("function", [0x02, 0x04, 0x08, 0x10], ids=["task set", "clear", "unit", "nexus"])

@@ -1,8 +1,9 @@
-// Calls whose targets are only known at run time, of the second one from memory: it adds 195 to 32 dwords at s[2:3].
+// Calls whose targets are only known at run time. The second target comes from memory. The program adds 195 to 32
+// dwords at s[2:3].
     s_getpc_b64 s[12:13]
 .Lhere:
     s_add_u32 s12, s12, .Lfar-.Lhere
-    s_load_b32 s16, s[0:1], 0x30 // 12 bytes are between the two
+    s_load_b32 s16, s[0:1], 0x30 // 12 bytes lie between the two
     s_mov_b32 s20, 1
     s_swappc_b64 s[14:15], s[12:13]
     s_waitcnt lgkmcnt(0)

@@ -1,4 +1,4 @@
-"""Fixtures for the shader cores: LLVM 22's assembler, memory with exact bounds, and one program run to its end."""
+"""Fixtures for the shader cores: LLVM 22's assembler, memory with exact bounds, and runs of one program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def text_section(elf: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def assemble(headers):
-    """`assemble(text, wave_size=32)` is LLVM 22's machine code for gfx1100; a line that it rejects fails."""
+    """`assemble(text, wave_size=32)` returns LLVM 22's machine code for gfx1100. A line that LLVM rejects fails the
+    test.
+    """
     command = llvm_mc(headers("llvm-22"))
     done = {}
 
@@ -58,13 +60,13 @@ def assemble(headers):
 
 @dataclass
 class Arena:
-    """Memory made of allocations; an address between them faults."""
+    """Memory made of allocations. An address between them faults."""
 
     regions: list[tuple[Region, np.ndarray]] = field(default_factory=list)
     epoch: int = 0
 
     def place(self, gpu_va: int, data, *, writable: bool = True, executable: bool = False) -> np.ndarray:
-        """Map a copy of `data` (bytes, or a number of zeroes) and return its bytes."""
+        """Map a copy of `data` (bytes, or a number of zeros) and return its bytes."""
         raw = np.zeros(data, np.uint8) if isinstance(data, int) else np.frombuffer(bytes(data), np.uint8).copy()
         self.regions.append((Region(gpu_va, raw.size, raw.ctypes.data, writable, executable), raw))
         return raw
@@ -80,13 +82,13 @@ class Arena:
 
 
 class Heard:
-    """What waves said; the clock stands at 0x1_2345_6789."""
+    """Records the messages of waves. Its clock stands at 0x1_2345_6789."""
 
     def __init__(self) -> None:
         self.messages = []
 
     def message(self, code, m0, wave):
-        """Note a message; answers with 7."""
+        """Record a message and answer with 7."""
         self.messages.append((code, m0, wave.name))
         return 7
 
@@ -106,13 +108,13 @@ class Machine:
     code_end: int = CODE_VA
 
     def buffer(self, gpu_va: int, values, dtype="<u4", **rights) -> np.ndarray:
-        """Map an array and return the view of it that kernels change."""
+        """Map an array; return the view of it that kernels change."""
         raw = self.arena.place(gpu_va, np.asarray(values, dtype).tobytes(), **rights)
         return raw.view(dtype)
 
     def start(self, text, *, engine=None, strict=True, **dispatch):
-        """Assemble `text` and begin its dispatch: by default one wave32 of 32 work-items, s[0:1] up are
-        `user_sgprs`.
+        """Assemble `text` and begin its dispatch. By default it is one wave32 of 32 work-items, with `user_sgprs` from
+        s[0:1] on.
         """
         values = {"wave_size": 32, "group_size": (32, 1, 1), "group_count": (1, 1, 1), "vgpr_count": 48} | dispatch
         code = self.assemble(text, values["wave_size"])
@@ -122,7 +124,7 @@ class Machine:
         return (engine or self.engine).start(Dispatch(pc=pc, **values), self.arena, self.heard, strict=strict)
 
     def run(self, text, **dispatch):
-        """Run `text` to its end; no rule may be broken."""
+        """Run `text` to its end. It may break no rule."""
         run = self.start(text, **dispatch)
         for _ in range(1000):
             if run.step(10_000):
@@ -134,34 +136,32 @@ class Machine:
         return run
 
     def broken(self, text, **dispatch):
-        """Run `text` until a rule is broken; return that violation."""
+        """Run `text` until it breaks a rule; return that violation."""
         run = self.start(text, **dispatch)
         assert not run.step(10_000)
         assert run.violations, "no rule was broken"
         return run.violations[0]
 
 
-# Engines are held to one set of promises by the tests of these modules.
+# The tests of these modules hold for every engine.
 SHARED_PROMISES = ("test_interpreter_", "test_strict")
-ENGINES = {
-    "interpreter": None,
-    "translator": QUICK,
-    "thorough translator": THOROUGH,
-}  # None: the reference, else a level
-COUNTS = {  # look at counters of memory, which the translator keeps only if it is told to
+# None is the interpreter; the others are levels of the translator.
+ENGINES = {"interpreter": None, "translator": QUICK, "thorough translator": THOROUGH}
+# These tests read counters of memory, which the translator keeps only on request.
+COUNTS = {
     "test_counters_tell_classes_places_and_lanes", "test_conflicts_are_counted_by_bank",
 }  # fmt: skip
 
 
 def pytest_generate_tests(metafunc):
-    """Run the shared promises on every engine."""
+    """Run the tests of these modules on every engine."""
     if "machine" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2].startswith(SHARED_PROMISES):
         metafunc.parametrize("machine", ENGINES, indirect=True)
 
 
 @pytest.fixture
 def machine(request, assemble):
-    """A `Machine` with empty memory; of the reference engine unless a test says so."""
+    """A `Machine` with empty memory, on the interpreter unless a test says otherwise."""
     level = ENGINES[getattr(request, "param", "interpreter")]
     counts = request.function.__name__ in COUNTS
     return Machine(assemble, Interpreter() if level is None else Translator(counting=counts, level=level))
@@ -172,7 +172,7 @@ class _Bailed(Exception):
 
 
 class _OneRule(Wave):
-    """A wave whose rule is by itself; what that leaves to the interpreter is not translated."""
+    """A wave for one rule alone. What the rule leaves to the interpreter is not translated."""
 
     def bail(self, ins):
         raise _Bailed
@@ -183,8 +183,8 @@ def _rule_of(ins):
 
 
 def _translated(ins, name, lanes, vgprs, mode):
-    """Return the IR of one instruction as a function of the wave's words and what it declares, None if its rule
-    bails.
+    """Return the IR of one instruction as a function of the wave's words, and the IR's declarations. Return None if the
+    rule bails.
     """
     code = Code()
     wave = _OneRule(code, lanes, vgprs, strict=False, counting=False, in_state=True)
@@ -205,10 +205,10 @@ def _translated(ins, name, lanes, vgprs, mode):
 
 @pytest.fixture(scope="session")
 def translated():
-    """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each: a list of functions of a `WaveState`,
-    None where it bails.
+    """`translated(instructions, lanes, vgprs, mode)` compiles the rule of each instruction. It returns a list of
+    functions of a `WaveState`; None where the rule bails.
     """
-    # owns the code that functions point into
+    # Owns the code to which the functions point.
     kept = []
 
     def build(instructions, lanes, vgprs, mode):
@@ -232,7 +232,9 @@ def translated():
 
 @pytest.fixture(scope="session")
 def interpreted():
-    """`interpreted(instructions, lanes, vgprs)` executes each alone: a list of functions of a `WaveState`."""
+    """`interpreted(instructions, lanes, vgprs)` returns a list of functions of a `WaveState`. Each executes one
+    instruction.
+    """
 
     def build(instructions, lanes, vgprs):
         arena = Arena()

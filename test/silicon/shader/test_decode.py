@@ -1,5 +1,5 @@
-"""What decoded instructions say: registers, values, halves, permutations. Encodings are LLVM's own tests' (gfx1100)
-unless noted.
+"""The content of decoded instructions: registers, values, halves, permutations. Encodings are from LLVM's tests
+(gfx1100) unless noted.
 """
 
 import pytest
@@ -13,7 +13,7 @@ def operand(code, field):
     return found
 
 
-# bytes, field, value as the operand's type takes it
+# Bytes, field, and the value in the operand's type.
 CONSTANTS = [
     ("01f00080", "ssrc1", 0x3F000000),  # s_add_u32 s0, s1, 0.5: a float stays a float in integer arithmetic
     ("02c1808b", "ssrc1", 0xFFFF_FFFF_FFFF_FFFF),  # s_and_b64 s[0:1], s[2:3], -1

@@ -1,5 +1,5 @@
-"""Decoding against LLVM 22: the same bytes are instructions, with the same mnemonic and operands; every difference has
-a reason.
+"""Our decoder compared with LLVM 22: the same bytes are instructions, with the same mnemonic and operands. Every
+difference has a reason.
 """
 
 import gzip
@@ -19,7 +19,8 @@ from ringup.silicon.shader.rdna.decoding.text import text
 
 PAIRS = Path(__file__).parents[2] / "autogen/isa/mc_gfx1100.tsv.gz"
 
-# why LLVM prints an instruction that the decoder refuses: what LLVM's text shows, what the decoder says
+# Reasons why LLVM prints an instruction that our decoder refuses: a pattern of LLVM's text, and a pattern of our
+# decoder's message.
 REASONS = {
     "LLVM remarks that the operand is none of its kind": (r"/\*\s*Invalid", r""),
     "a lane permutation of GFX9": (r"not supported", r""),
@@ -68,7 +69,7 @@ def reason(llvm_text, error):
 
 
 def differences(llvm, probes):
-    """Return how many are instructions for both, and what differs without a reason."""
+    """Return how many words are instructions for both, and the differences without a reason."""
     found = [ours(probe) for probe in probes]
     asked = [
         (i, size)
@@ -129,13 +130,12 @@ def probe(draw, fmt, op):
     return word.to_bytes(fmt.width_bits // 8, "little") + draw.randbytes(4)
 
 
-UNLIKE = re.compile(
-    r"hwreg|sendmsg|depctr|delay_alu|swizzle|invalid_target|/\*"
-)  # spelled by name in LLVM's text, by number in ours
+# LLVM's text spells these by name, ours by number.
+UNLIKE = re.compile(r"hwreg|sendmsg|depctr|delay_alu|swizzle|invalid_target|/\*")
 
 
 def comparable(shown):
-    """Take a text apart, misaligned scalar registers as the aligned ones that LLVM prints."""
+    """Take a text apart. Misaligned scalar registers become the aligned ones that LLVM prints."""
     shown = re.sub(r"format:\S+", "format", shown)
     shown = re.sub(r"(?<![a-z])(s|ttmp)\[(\d+):(\d+)\]", aligned, shown)
     halves = [parse(half) for half in shown.split(" :: ")]
@@ -151,7 +151,7 @@ def aligned(match):
     return f"{match[1]}[{first}:{first + count - 1}]"
 
 
-# a text that is not LLVM's to the letter: the operand that differs says why
+# Texts that differ from LLVM's. The reason names the operand that differs.
 TEXT_REASONS = {
     "null soffset of a wide scalar load": r"^s_(buffer_)?load_b\d+ .*, null",
     "v_cndmask_b16 spells op_sel by halves alone": r"^v_cndmask_b16",

@@ -1,5 +1,5 @@
-"""Dot products that add to an f32, of both engines, against whole numbers of any size and what the cards were measured
-to give.
+"""Dot products that add to an f32, on both engines, compared with integers of any size and with measurements on
+cards.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ringup.silicon.shader.common.state import MODE, WaveState
 from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, NONE = 32, 8, -2000
-# S2, the factors of both products; the result. Source: github.com/ROCm/rocm-systems, issue 12056: all positive is
-# exact; of S2's other sign each product is a unit too far from zero, which for 55 is one f32 step in all (worked out by
-# hand: a unit of 2**-19, twice)
+# S2, the factors of both products, and the result. Source: github.com/ROCm/rocm-systems, issue 12056. If all signs are
+# positive, the result is exact. If S2 has the other sign, each product is one unit of 2**-19 too far from zero. For 55,
+# the two units make one step of f32 (worked out by hand).
 MEASURED = [
     (1.0, (3.0, 8.0), (8.0, 4.0), 0x4264_0000),
     (-1.0, (3.0, 8.0), (8.0, 4.0), 0x425C_0001),
@@ -41,7 +41,7 @@ SINGLES = [
 
 
 def opened(bits, fraction, bias, keeps):
-    """Return (whole number, its exponent, the exponent the bits name, sign, is infinite, is NaN)."""
+    """Return (whole number, its exponent, the exponent that the bits name, sign, is infinite, is NaN)."""
     size = 31 if fraction == 23 else 15
     field, low = (bits & (1 << size) - 1) >> fraction, bits & (1 << fraction) - 1
     whole = low | 1 << fraction if field else low * keeps
@@ -51,7 +51,7 @@ def opened(bits, fraction, bias, keeps):
 
 
 def special(pairs, addend, bits):
-    """Return what NaNs and infinities make, None where there are none."""
+    """Return the result of NaNs and infinities; None if there are none."""
     if any(one[5] for pair in pairs for one in pair):
         return 0xFFC0_0A3D
     signs = {a[3] ^ b[3] for a, b in pairs if a[4] or b[4]}
@@ -88,7 +88,7 @@ def wanted(kind, a, b, c):
 
 
 def rounded(number, unit, is_negative):
-    """Round number * 2**unit to 24 bits, ties to even; what is below the normal numbers is +0."""
+    """Round number * 2**unit to 24 bits, ties to even. A result below the normal numbers is +0."""
     if not number:
         return 0
     length = number.bit_length()
@@ -104,7 +104,9 @@ def rounded(number, unit, is_negative):
 
 @pytest.fixture(scope="module", params=["interpreter", "translator"])
 def run(request, assemble, interpreted, translated):
-    """`run(text, registers, mode)` executes one instruction; v0 up are the registers, v0's new lanes come back."""
+    """`run(text, registers, mode)` executes one instruction with `registers` in v0 and up; it returns v0's new
+    lanes.
+    """
     built = {}
 
     def execute(text, registers, mode=0xF0):
@@ -125,7 +127,7 @@ def run(request, assemble, interpreted, translated):
 
 
 def lanes_of(rng, kind):
-    """Return registers old, a, b, c: random bits, numbers near one, or edges, by turns."""
+    """Return the registers old, a, b, c: in turn random bits, numbers near one, and edge values."""
     edges = SPECIAL[kind]
     one = 0x3C00 if kind == "f16" else 0x3F80
 

@@ -49,7 +49,8 @@ def test_work_items_are_numbered_x_first_and_packed_into_vgpr_0():
     first, second = start_group(dispatch, (0, 0, 0), 0).waves
     assert first.vgprs[0, :4].tolist() == [0, 1, 2, 1 << 10]
     assert int(first.vgprs[0, 16]) == 1 | 0 << 10 | 1 << 20  # item 16 is (1, 0, 1)
-    assert int(second.vgprs[0, 12]) == 2 | 4 << 10 | 2 << 20  # the last, 44
+    # The last item is number 44.
+    assert int(second.vgprs[0, 12]) == 2 | 4 << 10 | 2 << 20
     assert second.exec_mask == 0x1FFF
 
 
@@ -87,18 +88,22 @@ def test_mode_is_that_of_the_resource_registers():
 @pytest.mark.parametrize(
     ("values", "groups"),
     [
-        ({}, 32),  # two waves each of 64 slots, 32 barriers
-        ({"group_size": (32, 1, 1)}, 64),  # no barrier needed
+        # Two waves in each of 64 slots, and 32 barriers.
+        ({}, 32),
+        # No barrier is needed.
+        ({"group_size": (32, 1, 1)}, 64),
         ({"vgpr_count": 96}, 32),  # 1536 / 96 = 16 waves a SIMD
         ({"vgpr_count": 97}, 24),  # 1536 / 120 = 12 waves a SIMD
         ({"vgpr_count": 256}, 10),  # 1536 / 264 = 5 waves a SIMD, 20 slots
         ({"wave_size": 64, "vgpr_count": 256}, 8),  # 768 / 264 = 2 waves a SIMD
         ({"lds_size_bytes": 64 * 1024}, 2),
         ({"lds_size_bytes": 20_000}, 6),  # 20 KiB each
-        ({"group_size": (1024, 1, 1), "vgpr_count": 256}, 0),  # 32 waves, room for 20
+        # 32 waves, and room for 20.
+        ({"group_size": (1024, 1, 1), "vgpr_count": 256}, 0),
         ({"simd_vgprs": 1024, "vgpr_count": 97}, 18),  # 1024 / 112 = 9 waves a SIMD, 36 slots
         ({"simd_vgprs": 1024, "wave_size": 64, "vgpr_count": 256}, 8),  # 1024 / 512 = 2 waves a SIMD
-        ({"simd_vgprs": 1024, "group_size": (1024, 1, 1), "vgpr_count": 128}, 1),  # 32 waves, room for 32
+        # 32 waves, and room for 32.
+        ({"simd_vgprs": 1024, "group_size": (1024, 1, 1), "vgpr_count": 128}, 1),
         ({"simd_vgprs": 1024, "group_size": (1024, 1, 1), "vgpr_count": 136}, 0),
     ],
 )

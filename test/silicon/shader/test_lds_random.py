@@ -1,5 +1,5 @@
-"""Random LDS instructions, both engines: places beyond the allocation, misaligned, or shared by lanes; strict mode on
-and off.
+"""Random LDS instructions on both engines, with strict mode on and off. Places lie outside of the allocation, are
+misaligned, or are shared by lanes.
 """
 
 import random
@@ -28,7 +28,7 @@ SPECIAL = (0, 1, 3, 0x8000_0000, 0x7F80_0000, 0x7FC0_0000, 0x3F80_0000, 0xFFFF_F
 
 
 def words(name):
-    """Registers of a lane's data."""
+    """Return the registers of a lane's data."""
     return next((count for ending, count in (("128", 4), ("96", 3), ("64", 2)) if ending in name), 1)
 
 
@@ -37,7 +37,7 @@ def span(first, count):
 
 
 class Program:
-    """Straight code; all that an instruction may have changed is stored behind it, and LDS at the end."""
+    """Straight code. It stores everything that an instruction may have changed, and LDS at the end."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -130,13 +130,13 @@ class Program:
             )
             two = pick(("storexchg_rtn_b64 v[10:11], {at}, v[20:21]", "condxchg32_rtn_b64 v[10:11], {at}, v[20:21]"))
             return f"ds_{pick((one, two)).format(at=at)} {offset}"
-        # any number: its low bits count
+        # The lane number may be any number: its low bits count.
         lane = f"s{pick((32, 33, 34))}"
         return pick((f"v_readlane_b32 s30, v20, {lane}", f"v_writelane_b32 v20, s30, {lane}"))
 
 
 def inputs(program, seed):
-    """Rows of lanes by register: data of all kinds, and places in and around LDS."""
+    """Return rows of lanes by register: data of all kinds, and places in and around LDS."""
     rng, lanes = np.random.default_rng(seed), program.lanes
     rows = rng.integers(0, 1 << 32, (48, lanes))
     for one in DATA:

@@ -1,4 +1,6 @@
-"""What memory refuses: both engines stop at the same instruction, with the same rule, before anything was stored."""
+"""Memory accesses that fault: both engines stop at the same instruction with the same rule, and nothing was stored by
+then.
+"""
 
 import numpy as np
 import pytest
@@ -9,9 +11,12 @@ from ringup.silicon.shader.rdna.translator.engine import Translator
 DATA, SIZE = 0x20_0000, 256
 LANE_OFFSETS = "global_load_addtid_b32 v1, s[2:3]\ns_waitcnt vmcnt(0)\n"
 
-BROKEN = [  # text, lane offsets, kind
-    ("global_load_b32 v2, v1, s[0:1]", np.arange(32) * 8 + 8, "memory"),  # the last lane is beyond
-    ("global_store_b64 v1, v[4:5], s[0:1]", np.arange(32) * 8 + 4, "memory"),  # the last lane half
+# Text, lane offsets, kind.
+BROKEN = [
+    # The last lane is outside.
+    ("global_load_b32 v2, v1, s[0:1]", np.arange(32) * 8 + 8, "memory"),
+    # Half of the last lane is outside.
+    ("global_store_b64 v1, v[4:5], s[0:1]", np.arange(32) * 8 + 4, "memory"),
     ("global_atomic_add_u32 v1, v4, s[0:1]", np.arange(32) * 16, "memory"),
     ("global_atomic_add_u32 v1, v4, s[0:1]", np.arange(32) * 4 + 2 * (np.arange(32) == 7), "alignment"),
     ("global_atomic_add_u64 v1, v[4:5], s[0:1]", np.arange(32) * 4, "alignment"),

@@ -1,8 +1,8 @@
-"""Random programs of memory instructions, translator against interpreter: the same bytes, also where an instruction
-runs again.
+"""Random programs of memory instructions: translator and interpreter leave the same bytes, also if an instruction runs
+again.
 
-Every instruction runs `ROUNDS` times with other addresses, ranges and records each time: at first it knows no memory,
-later it remembers some.
+Every instruction runs `ROUNDS` times with new addresses, ranges and records each time. The first time the translator
+knows no memory; later it remembers some.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ PAIRS = {"2addr_b32": 4, "2addr_stride64_b32": 4, "2addr_b64": 8, "2addr_stride6
 
 
 class Program:
-    """A loop over random memory instructions; what they take stands in memory, a part for each round."""
+    """A loop over random memory instructions. Their inputs lie in memory, a part for each round."""
 
     def __init__(self, seed):
         self.random = np.random.default_rng(seed)
@@ -50,10 +50,10 @@ class Program:
     def pick(self, values):
         return values[int(self.random.integers(len(values)))]
 
-    # what an instruction takes ----------------------------------------------------------------------------------------
+    # inputs of an instruction -----------------------------------------------------------------------------------------
 
     def put(self, make):
-        """Put words into memory, made anew for every round; return the text that makes s[20:21] their address."""
+        """Put words into memory, with new ones for every round. Return the text that makes s[20:21] their address."""
         at = 4 * self.taken
         for one in self.inputs:
             one.append(np.asarray(make(), np.int64).astype(np.uint32))
@@ -69,7 +69,7 @@ class Program:
         self.lines += [*self.put(make), f"s_load_{kind} {name}, s[20:21], null", "s_waitcnt lgkmcnt(0)"]
 
     def offsets(self, size, room):
-        """Lane offsets: most side by side, some strided, all the same, backwards, or anywhere; lanes that begin
+        """Return lane offsets: mostly side by side, some strided, all the same, backwards or random. Lanes may begin
         anywhere.
         """
         lane, unit = np.arange(self.lanes), min(size, 4)
@@ -86,8 +86,8 @@ class Program:
         return self.random.integers(0, (room - 16) // unit, self.lanes) * unit
 
     def resource(self, stride, *, plain=False):
-        """A buffer resource of any range; one in eight swizzled, some with the lane's number added to the index, some
-        unbound.
+        """Return a buffer resource of any range. One in eight is swizzled, some add the lane's number to the index,
+        some are unbound.
         """
         oob = int(self.random.integers(4))
         records = int(self.random.integers(0, 70 if oob < 2 or (stride and self.random.integers(2)) else 2048))
@@ -101,7 +101,7 @@ class Program:
     # instructions -----------------------------------------------------------------------------------------------------
 
     def step(self):
-        """Return one instruction with its lines: its data, EXEC, itself, what it returned."""
+        """Return one instruction with its lines: it sets up data and EXEC, executes, and stores the result."""
         kinds = [self.buffer] * 6 + [self.typed] + [self.anywhere] * 3 + [self.scratch] * 2 + [self.lds] * 4
         self.lines = []
         for register in range(10, 14):
@@ -122,7 +122,7 @@ class Program:
 
     def buffer(self):
         verb = self.pick(["load", "store", "store", "atomic"])
-        # atomics of 64 bits must be aligned to themselves
+        # Atomics of 64 bits must be aligned to their size.
         stride = self.pick([0, 16, 64] if verb == "atomic" else [0, 0, 4, 12, 16, 64])
         self.scalars(12, lambda: self.resource(stride, plain=verb == "atomic"))
         name = self.pick(list({"load": LOADS, "store": STORES, "atomic": ATOMICS}[verb]))
@@ -134,7 +134,7 @@ class Program:
         return f"buffer_{verb}_{name} {span(20 if verb == 'load' else 10, size)}, {address}, s[12:15], {modes}"
 
     def place(self, stride, size):
-        """Fetch a buffer's index and offset; return how the instruction names them."""
+        """Load a buffer's index and offset; return how the instruction names them."""
         how = self.pick(["offen", "offen", "idxen", "idxen offen"])
         unit = size if size in (1, 2, 8) else 4
         if "idxen" in how:
@@ -223,7 +223,7 @@ class Program:
             return f"ds_{head}_rtn_{kind} {span(20, size)}, v2, {span(10, size)}{second}"
         return f"ds_{name} v2, {span(10, size)}{second}"
 
-    # the whole --------------------------------------------------------------------------------------------------------
+    # the whole program ------------------------------------------------------------------------------------------------
 
     def text(self, steps):
         parts = range(0, LDS_BYTES, 4 * self.lanes)
@@ -242,7 +242,8 @@ class Program:
             "s_addc_u32 s3, s3, 0",
         ]
         tail += ["s_add_u32 s40, s40, 1", f"s_cmp_lt_u32 s40, {ROUNDS}", "s_cbranch_scc1 again"]
-        for at in parts:  # what LDS holds at the end
+        # The content of LDS at the end.
+        for at in parts:
             tail += [
                 f"ds_load_addtid_b32 v9 offset:{at}",
                 "s_waitcnt lgkmcnt(0)",
@@ -255,7 +256,7 @@ class Program:
         )
 
     def differs(self, machine, steps, level):
-        """Say whether the engines give different results, LDS or memory."""
+        """Return whether the engines give different results, LDS or memory."""
         found, expected = (self.outcome(machine, one, steps) for one in (Translator(level=level), Interpreter()))
         return not all(np.array_equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
 
@@ -293,7 +294,7 @@ def test_random_accesses_leave_the_same_memory(machine, level, seed):
 
 @pytest.mark.parametrize(("name", "size"), [("b8", 1), ("b16", 2), ("b32", 4), ("b64", 8), ("b96", 12), ("b128", 16)])
 def test_lanes_out_of_a_buffers_range_store_nothing_when_the_store_runs_again(machine, name, size):
-    """All lanes are active and lie side by side; 24 are in range."""
+    """All lanes are active and lie side by side. 24 of them are in range."""
     text = f"""
         s_mov_b32 s8, s0
         s_mov_b32 s9, s1

@@ -1,4 +1,4 @@
-"""The translator's memory against the reference interpreter's: the same program, the same bytes, whatever the lanes
+"""The translator's memory compared with the interpreter's: the same program leaves the same bytes, whatever the lanes
 do.
 """
 
@@ -17,7 +17,7 @@ IN, OUT, WORK, WORK2 = 0x20_0000, 0x40_0000, 0x60_0000, 0x61_0000
 WORK_BYTES = 0x2000
 
 
-# Keeps its translations: programs that differ only in what registers hold are translated once.
+# This engine keeps its translations. Programs that differ only in the content of registers are translated once.
 TRANSLATOR = Translator()
 
 
@@ -26,12 +26,12 @@ def pattern(seed, count):
 
 
 class Family:
-    """A program of many instructions, each with its own lane addresses, EXEC and place for what it returned."""
+    """A program of many instructions, each with its own lane addresses, EXEC and place for its result."""
 
     def __init__(self, lanes, seed):
         self.lanes, self.random = lanes, np.random.default_rng(seed)
         self.text, self.inputs, self.outputs = [], [], 0
-        # where v[20:23] of a lane are kept
+        # The place where each lane's v[20:23] are stored.
         self.fetch(1, 16 * np.arange(lanes))
         self.text.append("s_waitcnt vmcnt(0)")
         self.constant = self.address(pattern(99, 4 * lanes))
@@ -47,7 +47,7 @@ class Family:
         self.text += [*self.address(values), f"global_load_addtid_b32 v{register}, s[20:21]"]
 
     def run(self, line, exec_mask):
-        """Execute one instruction that may write v[20:23] under an EXEC, and keep these."""
+        """Execute one instruction that may write v[20:23] under an EXEC, and store these."""
         self.text += [*self.constant, "global_load_b128 v[20:23], v1, s[20:21]"]
         self.text.append("s_waitcnt vmcnt(0) lgkmcnt(0)")
         for name, word in (("exec_lo", exec_mask), ("exec_hi", exec_mask >> 32))[: self.lanes // 32]:
@@ -59,7 +59,7 @@ class Family:
         self.outputs += 1
 
     def masks(self):
-        """EXEC in turn: all, none, low half, random."""
+        """Return EXEC in turn: all, none, the low half, random."""
         whole = (1 << self.lanes) - 1
         return whole, 0, whole >> self.lanes // 2, int(self.random.integers(0, 1 << 63)) & whole
 
@@ -68,12 +68,12 @@ class Family:
 
 
 def outcome(machine, family, engine, strict=True, **dispatch):
-    """Run a family on an engine; return all memory it may have changed."""
+    """Run a family on an engine; return all memory that it may have changed."""
     machine.arena.regions.clear()
     inputs = np.concatenate([*family.inputs, np.zeros(64, np.uint32)])
     machine.buffer(IN, inputs)
     out = machine.buffer(OUT, np.zeros(4 * family.outputs * family.lanes, np.uint32))
-    # two regions side by side: an access may straddle them
+    # Two regions lie side by side, so an access may cross their border.
     work = [machine.buffer(at, pattern(at, WORK_BYTES // 4)) for at in (WORK, WORK + WORK_BYTES, WORK2)]
     pointers = [word for at in (IN, OUT, WORK, WORK2) for word in (at & 0xFFFF_FFFF, at >> 32)]
     lanes = family.lanes
@@ -85,7 +85,7 @@ def outcome(machine, family, engine, strict=True, **dispatch):
 
 
 def agree(machine, family, **dispatch):
-    """Both engines must leave the same memory."""
+    """Assert that both engines leave the same memory."""
     expected, _ = outcome(machine, family, Interpreter(), **dict(dispatch))
     found, _ = outcome(machine, family, TRANSLATOR, **dict(dispatch))
     for at, (ours, theirs) in enumerate(zip(found[0], expected[0], strict=True)):
@@ -95,8 +95,8 @@ def agree(machine, family, **dispatch):
 
 
 def places(family, size, room=WORK_BYTES - 64):
-    """Lane offsets of every sort: side by side, all the same, strided, backwards, random, misaligned, over a region's
-    end.
+    """Return lane offsets of every sort: side by side, all the same, strided, backwards, random, misaligned, and over a
+    region's end.
     """
     lane = np.arange(family.lanes)
     yield 64 + lane * size
@@ -108,7 +108,7 @@ def places(family, size, room=WORK_BYTES - 64):
 
 
 def some(cases, at, lanes):
-    """All of some cases for a wave32; for a wave64 every third one, from the one that `at` says."""
+    """Return all of some cases for a wave32; for a wave64 every third one, from `at` on."""
     return list(cases)[at % 3 :: 3] if lanes == 64 else list(cases)
 
 
@@ -129,7 +129,8 @@ LOADS = (
     "d16_hi_b16",
 )
 STORES = ("b8", "b16", "b32", "b64", "b96", "b128", "d16_hi_b8", "d16_hi_b16")
-MOVES = [*(("store", name) for name in STORES), *(("load", name) for name in LOADS)]  # some names are both
+# Some names are both.
+MOVES = [*(("store", name) for name in STORES), *(("load", name) for name in LOADS)]
 INTEGER_ATOMICS = [
     f"{name}_{letter}{size}"
     for size in (32, 64)
@@ -140,7 +141,8 @@ INTEGER_ATOMICS = [
     )
 ]
 FLOAT_ATOMICS = ["cmpswap_f32", "min_f32", "max_f32", "add_f32"]
-FLOATS = [  # zeroes, denormals, ones, the largest, infinities, quiet and signalling NaNs
+# Zeros, denormals, ones, the largest, infinities, quiet and signalling NaNs.
+FLOATS = [
     0, 0x8000_0000, 1, 0x8000_0001, 0x7F_FFFF, 0x807F_FFFF, 0x80_0000, 0x3F80_0000, 0xBF80_0000, 0x7F7F_FFFF, 0xFF7F_FFFF, 0x7F80_0000,
     0xFF80_0000, 0x7FC0_0001, 0xFFC0_0002, 0x7F80_0003, 0xFFA0_0004,
 ]  # fmt: skip
@@ -156,7 +158,7 @@ def span(register, size):
 
 
 def with_data(lanes, seed, values=None):
-    """A family whose v[10:13] hold data."""
+    """Return a family whose v[10:13] hold data."""
     family = Family(lanes, seed)
     for row in range(4):
         data = (
@@ -179,7 +181,7 @@ def global_loads(lanes):
 
 
 def global_stores(lanes):
-    """GLOBAL stores likewise."""
+    """GLOBAL stores through an SGPR pair and a VGPR offset."""
     family = with_data(lanes, 2)
     masks = itertools.cycle(family.masks())
     for at, name in enumerate(STORES):
@@ -192,7 +194,7 @@ def global_stores(lanes):
 
 
 def several_regions(kind):
-    """Addresses of 64 bits lie in three regions; some accesses straddle the border of two."""
+    """Addresses of 64 bits lie in three regions. Some accesses cross the border of two."""
     family = with_data(32, 3)
     tail = "" if kind == "flat" else ", off"
     lane = np.arange(32)
@@ -215,7 +217,7 @@ def several_regions(kind):
 
 
 def scratch(lanes):
-    """SCRATCH in its four modes, offsets alike and different."""
+    """SCRATCH in its four modes, with the same and with different offsets."""
     family = with_data(lanes, 4)
     masks = itertools.cycle(family.masks())
     for at, (verb, name) in enumerate(MOVES):
@@ -240,7 +242,7 @@ def scratch(lanes):
 
 
 def global_atomics(lanes, returns):
-    """Integer atomics, at one address, side by side and colliding."""
+    """Integer atomics: at one address, side by side and colliding."""
     family = with_data(lanes, 5)
     lane = np.arange(lanes)
     masks = itertools.cycle(family.masks())
@@ -255,7 +257,7 @@ def global_atomics(lanes, returns):
 
 
 def float_atomics(space, float_mode):
-    """Every pair of zeroes, denormals, infinities and NaNs, under every treatment of denormals."""
+    """Every pair of zeros, denormals, infinities and NaNs, in every denormal mode."""
     family = Family(32, 6)
     pairs = list(itertools.product(FLOATS, FLOATS))
     pairs += [pairs[0]] * (-len(pairs) % 32)
@@ -280,14 +282,15 @@ def float_atomics(space, float_mode):
     return family, {"float_mode": float_mode, "lds_size_bytes": 1024}
 
 
-DOUBLES = [  # as FLOATS, of 64 bits
+# As FLOATS, of 64 bits.
+DOUBLES = [
     0, 1 << 63, 1, 0x800F_FFFF_FFFF_FFFF, 0x3FF0_0000_0000_0000, 0xBFF0_0000_0000_0000, 0x7FF0_0000_0000_0000, 0xFFF0_0000_0000_0000,
     0x7FF8_0000_0000_0001, 0x7FF0_0000_0000_0003, 0xFFF4_0000_0000_0000,
 ]  # fmt: skip
 
 
 def lds_floats(float_mode):
-    """Float atomics on LDS of 64 bits and those that return nothing, on every pair of doubles."""
+    """Float atomics on LDS: those of 64 bits on every pair of doubles, and those without a return value."""
     family = Family(32, 15)
     pairs = list(itertools.product(DOUBLES, DOUBLES))
     pairs += [pairs[0]] * (-len(pairs) % 32)
@@ -313,7 +316,7 @@ def lds_floats(float_mode):
 
 
 def atomics_by(kind, returns):
-    """Every atomic through FLAT addresses or a buffer, colliding."""
+    """Every atomic through FLAT addresses or a buffer, with collisions."""
     family = with_data(32, 16, FLOATS)
     masks = itertools.cycle(family.masks())
     for name in [*INTEGER_ATOMICS, *FLOAT_ATOMICS, *["csub_u32"] * (kind == "buffer" and bool(returns))]:
@@ -333,7 +336,7 @@ def atomics_by(kind, returns):
 
 
 def lds_family(lanes, seed):
-    """A family whose LDS (4 KiB) is filled."""
+    """Return a family whose LDS (4 KiB) is filled."""
     family = with_data(lanes, seed)
     family.text.append("s_mov_b32 m0, 0")
     for at in range(0, 4096, 4 * lanes):
@@ -402,7 +405,7 @@ def lds_loads_and_stores(lanes):
 
 
 def lds_beyond_the_allocation():
-    """DS accesses that leave the allocation: zeroes, and nothing stored."""
+    """DS accesses outside of the allocation give zeros and store nothing."""
     family = lds_family(32, 8)
     for verb, name in LDS_MOVES:
         size = lds_size(name)
@@ -413,7 +416,7 @@ def lds_beyond_the_allocation():
 
 
 def lds_atomics(lanes):
-    """DS atomics, returning and not."""
+    """DS atomics, with and without a return value."""
     family = lds_family(lanes, 9)
     lane = np.arange(lanes)
     masks = itertools.cycle(family.masks())
@@ -432,7 +435,7 @@ def lds_atomics(lanes):
 
 
 def lane_permutations(lanes):
-    """Swizzles of every mode, permutations both ways."""
+    """Swizzles of every mode, and permutations in both directions."""
     family = with_data(lanes, 10)
     masks = itertools.cycle(family.masks())
     for offset in (
@@ -465,7 +468,8 @@ def lane_permutations(lanes):
     return family, {}
 
 
-RAW = 3 << 28 | 20 << 12  # OOB_SELECT, any valid format
+# OOB_SELECT, and any valid format.
+RAW = 3 << 28 | 20 << 12
 
 
 def resource(base, stride, records, word3):
@@ -473,7 +477,7 @@ def resource(base, stride, records, word3):
 
 
 def buffers(stride, records, word3):
-    """MUBUF with index and offset; in bounds, partly and not at all."""
+    """MUBUF with index and offset: in bounds, partly in bounds and out of bounds."""
     family = with_data(32, 12)
     masks = itertools.cycle(family.masks())
     lane = np.arange(32)
@@ -502,7 +506,7 @@ def buffers(stride, records, word3):
 
 
 def scalar_loads():
-    """Every width from every place, by registers and immediates; buffers give zeroes beyond their end."""
+    """Every width from every place, by registers and immediates. Buffers give zeros beyond their end."""
     family = Family(32, 13)
     family.text += ["s_mov_b32 s48, 0", "s_mov_b32 s49, 0"]
     for base in ("s_load_{} {}, s[4:5], s16", "s_load_{} {}, s[4:5], 0x1ff4", "s_load_{} {}, s[4:5], s16 offset:0x3c",
@@ -510,7 +514,8 @@ def scalar_loads():
         for name, count in (("b32", 1), ("b64", 2), ("b128", 4), ("b256", 8), ("b512", 16)):
             target = f"s[32:{31 + count}]" if count > 1 else "s32"
             family.text += [base.format(name, target), "s_waitcnt lgkmcnt(0)"]
-            # a lane has no other way to a scalar than through an address: 4 bytes apart, only the sum is kept
+            # A lane can only reach a scalar through an address. The scalars lie 4 bytes apart, so only their sum is
+            # stored.
             for at in range(count):
                 family.text += [f"s_add_u32 s48, s48, s{32 + at}", "s_addc_u32 s49, s49, s48"]
             family.fetch(10, np.zeros(32))
@@ -522,7 +527,8 @@ def scalar_loads():
     return family, {"more_sgprs": (*[0] * 4, *resource(WORK, 0, 2000, RAW), 64)}
 
 
-RESOURCES = (  # stride, num_records, the resource's last word
+# Stride, num_records, and the resource's last word.
+RESOURCES = (
     (0, WORK_BYTES, RAW), (0, 2000, RAW), (0, 2003, RAW), (64, 40, 20 << 12), (64, 20, 1 << 28 | 20 << 12), (12, 0, 2 << 28 | 20 << 12),
     (16, 900, 2 << 28 | 20 << 12), (16, 1000, RAW), (0, 1000, 3 << 28), (64, 40, RAW | 1 << 23),
 )  # fmt: skip

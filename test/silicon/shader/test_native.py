@@ -1,4 +1,4 @@
-"""Host code for processors that lack what this one has: f16 conversions of our own against NumPy's."""
+"""Host code for processors without f16 instructions: our own f16 conversions compared with NumPy's."""
 
 import ctypes
 
@@ -48,7 +48,7 @@ HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 
 
 def singles():
-    """Return floats of every sort: around every f16 and every middle of two, and any bits."""
+    """Return floats of every sort: around every f16, around the middle of every two f16, and random bits."""
     near = [HALVES.astype(np.float32).view(np.uint32) + step for step in (0, 0xFFF, 0x1000, 0x1001, 0x1FFF)]
     return (
         np.concatenate([*near, np.random.default_rng(3).integers(0, 1 << 32, 1 << 16, np.uint64)])

@@ -1,4 +1,4 @@
-"""Code objects: what a descriptor and its metadata say, and files that are damaged."""
+"""Code objects: the content of a descriptor and its metadata, and damaged files."""
 
 import subprocess
 
@@ -60,5 +60,6 @@ def test_another_machine_is_refused(elf):
         ("d90568656c6c6f", "hello"),
     ],
 )
-def test_messagepack_values(data, value):  # bytes by the MessagePack specification
+# Bytes from the MessagePack specification.
+def test_messagepack_values(data, value):
     assert unpack(bytes.fromhex(data)) == (value, len(data) // 2)

@@ -1,4 +1,4 @@
-"""Which scalar and vector ALU opcodes of gfx1100 the translator has no rule for, each with its reason."""
+"""The scalar and vector ALU opcodes of gfx1100 without a rule of the translator, each with its reason."""
 
 from __future__ import annotations
 

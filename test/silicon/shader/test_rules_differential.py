@@ -1,4 +1,4 @@
-"""Every value rule of the translator gives what the reference interpreter gives: random instructions of every opcode,
+"""Every value rule of the translator gives what the interpreter gives, for random instructions of every opcode on
 random registers.
 """
 
@@ -18,17 +18,21 @@ from ringup.silicon.shader.rdna.writer.wave import RULES
 
 FORMATS = ("SOP1", "SOP2", "SOPC", "SOPK", "VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
 VGPRS = 64
-SCALARS = 100  # words of the scalar file that instructions use
-APPROXIMATE = ("v_exp_", "v_log_", "v_sin_", "v_cos_", "v_rcp_", "v_rsq_", "v_sqrt_")  # within 1 ulp
+# Words of the scalar file that instructions use.
+SCALARS = 100
+# Accurate to 1 ulp.
+APPROXIMATE = ("v_exp_", "v_log_", "v_sin_", "v_cos_", "v_rcp_", "v_rsq_", "v_sqrt_")
 MODES = {  # MODE 9:0
-    "as HSA starts kernels": 0x3F0,  # denormals kept, ieee, dx10_clamp
+    # Denormals kept, ieee, dx10_clamp.
+    "as HSA starts kernels": 0x3F0,
     "f32 denormals flushed": 0x1C0,
     "denormal results flushed": 0x250,
     "denormal inputs flushed": 0x2A0,
     "denormals flushed": 0x100,
     "denormals kept, not ieee": 0x0F0,
 }
-ROUNDINGS = {  # where omod works too
+# omod works in these modes too.
+ROUNDINGS = {
     "rounded to zero": 0x10F,
     "rounded up, f32 denormals flushed": 0x1C5,
     "rounded down, ieee": 0x30A,
@@ -50,7 +54,7 @@ F64_HIGH = (
 
 
 def random_word(rng: random.Random) -> int:
-    """A dword that some operand type finds special, or any."""
+    """Return a dword that is special for some operand type, or a random one."""
     match rng.randrange(8):
         case 0 | 1:
             return rng.choice(F32)
@@ -60,9 +64,11 @@ def random_word(rng: random.Random) -> int:
             return rng.choice(F64_HIGH)
         case 4:
             return rng.randrange(-40, 70) & 0xFFFF_FFFF
-        case 5:  # floats of middling size
+        # Floats of middling size.
+        case 5:
             return rng.getrandbits(1) << 31 | rng.randrange(110, 150) << 23 | rng.getrandbits(23)
-        case 6:  # halves of middling size
+        # Halves of middling size.
+        case 6:
             halves = [rng.getrandbits(1) << 15 | rng.randrange(5, 27) << 10 | rng.getrandbits(10) for _ in range(2)]
             return halves[0] << 16 | halves[1]
         case _:
@@ -73,7 +79,7 @@ def random_word(rng: random.Random) -> int:
 
 
 def random_source(rng: random.Random, kinds: tuple[str, ...], bits: int, *, literal: bool) -> int:
-    """An encoding of a source that takes `kinds`."""
+    """Return an encoding of a source that takes `kinds`."""
     choices = ["vgpr"] * 6 if "vgpr" in kinds else []
     choices += ["sgpr"] * 2 if "sgpr" in kinds else []
     choices += ["imm", "float"] if "imm" in kinds else []
@@ -116,7 +122,8 @@ def random_instruction(rng: random.Random, facts: isa.InstructionFacts, fmt: isa
                 fields[one.field] |= rng.getrandbits(1) << 7
         elif one.effect != "half" and rng.randrange(3) == 0:
             fields[one.field] |= rng.getrandbits(8) & one.bits
-    if fmt.name == "VOP3P" and rng.randrange(2):  # the usual selection
+    # The usual selection.
+    if fmt.name == "VOP3P" and rng.randrange(2):
         fields["opsel"], fields["opsel_hi"], fields["opsel_hi2"] = 0, 3, 1
     if dpp:
         source = fields["src0"]
@@ -140,7 +147,7 @@ def random_instruction(rng: random.Random, facts: isa.InstructionFacts, fmt: isa
 
 
 def instructions(rng: random.Random, names: set[str], lanes: int, each: int, *, dpp: int = 4) -> list[Instruction]:
-    """Up to `each` decodable instructions of every opcode and format of `names`; a wave64 has no dual ones."""
+    """Return up to `each` decodable instructions of every opcode and format of `names`. A wave64 has no dual ones."""
     facts = isa.target("gfx1100")
     found = []
     for row in facts.instructions:
@@ -162,7 +169,7 @@ def instructions(rng: random.Random, names: set[str], lanes: int, each: int, *, 
 
 
 def is_usable(ins: Instruction, lanes: int) -> bool:
-    """Registers within the allocation, masks aligned, no result written twice."""
+    """Whether registers are within the allocation, masks are aligned, and no result is written twice."""
     written: set[tuple[str, int]] = set()
     for one in ins.operands:
         words = max(1, one.size_bits // 32)
@@ -190,7 +197,7 @@ def is_usable(ins: Instruction, lanes: int) -> bool:
 
 
 def random_wave(rng: random.Random, lanes: int, mode: int) -> WaveState:
-    """A wave with random registers, some lanes off."""
+    """Return a wave with random registers and some inactive lanes."""
     wave = WaveState(lanes, VGPRS)
     wave.sgprs[:SCALARS] = [random_word(rng) for _ in range(SCALARS)]
     wave.sgprs[106:108] = rng.getrandbits(32), rng.getrandbits(32)
@@ -204,7 +211,7 @@ def random_wave(rng: random.Random, lanes: int, mode: int) -> WaveState:
 
 
 def copied(wave: WaveState) -> WaveState:
-    """A wave with the same words."""
+    """Return a wave with the same words."""
     twin = WaveState(wave.wave_size, VGPRS)
     twin.words[:] = wave.words
     return twin
@@ -216,14 +223,16 @@ SHAPES = {"f16": (16, 10), "f32": (32, 23), "f64": (64, 52), "bf16": (16, 7)}
 
 
 def _ordered(raw: np.ndarray, width: int) -> np.ndarray:
-    """Bits of floats as integers in the order of the numbers."""
+    """Return the bits of floats as integers in the order of the numbers."""
     sign = raw >> (width - 1) & 1
     size = raw & ((1 << (width - 1)) - 1)
     return np.where(sign == 1, -size, size)
 
 
 def equal(ins: Instruction, operand_type: str, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Compare result dwords, shape (dwords, lanes): NaNs are alike, approximate opcodes may be 1 ulp apart."""
+    """Compare result dwords of shape (dwords, lanes). NaNs count as equal, and approximate opcodes may differ
+    by 1 ulp.
+    """
     same = (mine == theirs).all(axis=0)
     shape = SHAPES.get(operand_type)
     if same.all() or shape is None:
@@ -249,7 +258,7 @@ def equal(ins: Instruction, operand_type: str, mine: np.ndarray, theirs: np.ndar
 
 
 def differences(ins: Instruction, before: WaveState, mine: WaveState, theirs: WaveState) -> list[str]:
-    """Say where two waves differ after an instruction."""
+    """Return the differences between two waves after an instruction."""
     found = []
     mine_v, theirs_v = mine.vgprs.copy(), theirs.vgprs.copy()
     for one in ins.operands:
@@ -281,7 +290,7 @@ def family(name: str) -> str:
 
 
 def disagreements(code, mine, theirs, states) -> list[str]:
-    """Run instructions both ways and say what differs. Without a rule (None) there is nothing to compare."""
+    """Run instructions both ways; return the differences. An instruction without a rule (None) is not compared."""
     wrong = []
     for ins, rule, reference in zip(code, mine, theirs, strict=True):
         for before in states if rule else ():
@@ -331,7 +340,9 @@ LITERALS = (
 
 
 def literal_instructions(rng: random.Random, names: set[str], lanes: int, literal: int) -> list[Instruction]:
-    """Every opcode and format of `names` with each source in turn a literal, and with all of them the same one."""
+    """Every opcode and format of `names`, with a literal as each source in turn, and with the same literal as all
+    sources.
+    """
     facts = isa.target("gfx1100")
     found = []
     for row in facts.instructions:
@@ -341,7 +352,7 @@ def literal_instructions(rng: random.Random, names: set[str], lanes: int, litera
         places = [fmt.fields[one.field] for one in row.operands if one.field in fmt.fields and "literal" in one.kinds]
         size_bytes = fmt.width_bits // 8
         for chosen in [*([place] for place in places), *([places] if len(places) > 1 else [])]:
-            # until the other operands, which are random, are allowed beside it
+            # Try again until the random other operands are allowed beside it.
             for _ in range(20):
                 word = int.from_bytes(random_instruction(rng, row, fmt, dpp=False)[:size_bytes], "little")
                 for high, low in chosen:
@@ -360,7 +371,9 @@ def literal_instructions(rng: random.Random, names: set[str], lanes: int, litera
 @pytest.mark.parametrize("kind", ["scalar", "integer", "float", "compare"])
 @pytest.mark.sweep(4)
 def test_rules_of_literals_give_what_the_interpreter_gives(kind, literal, translated, interpreted):
-    """Quick code leaves out LLVM's combiner, and the back end may expect that it has removed such constants."""
+    """The translator's quick level leaves out LLVM's combiner. The back end may assume that it has removed such
+    constants.
+    """
     mode = MODES["as HSA starts kernels"]
     rng = random.Random(f"{kind} {literal}")
     code = literal_instructions(
@@ -375,7 +388,7 @@ def test_rules_of_literals_give_what_the_interpreter_gives(kind, literal, transl
 @pytest.mark.parametrize("opcode", [0x16, 0x17], ids=["v_alignbit_b32", "v_alignbyte_b32"])
 @pytest.mark.parametrize("distance", [0, 0x6010, 0x20, 3, 31])
 def test_funnel_shifts_by_a_literal(opcode, distance, translated, interpreted):
-    """v9 from v37 and 1.0: where the distance counts as 0, quick code gave all ones."""
+    """v9 from v37 and 1.0. Quick code gave all ones where the distance counts as 0."""
     ins = decode(bytes((0x09, 0, opcode, 0xD6, 0x25, 0xE5, 0xFD, 0x03)) + distance.to_bytes(4, "little"))
     assert ins.mnemonic == {0x16: "v_alignbit_b32", 0x17: "v_alignbyte_b32"}[opcode]
     mode = MODES["as HSA starts kernels"]
@@ -383,7 +396,8 @@ def test_funnel_shifts_by_a_literal(opcode, distance, translated, interpreted):
     assert disagreements([ins], translated([ins], 32, VGPRS, mode), interpreted([ins], 32, VGPRS), waves) == []
 
 
-SMALL = {  # zeros, denormals and what is near them
+# Zeros, denormals and numbers near them.
+SMALL = {
     "f16": (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x8400, 0x3C00, 0xBC00, 0x1234),
     "bf16": (0, 0x8000, 1, 0x8001, 0x1F80, 0x9F80, 0x2000, 0x1FC1, 0x3F80, 0xBF80),
     "f32": (0, 0x8000_0000, 1, 0x8000_0001, 0x7F_FFFF, 0x80_0000, 0x8080_0000, 0x100_0000, 0x2780_0000, 0xA780_0001, 0x3F80_0000),
@@ -394,7 +408,7 @@ SMALL = {  # zeros, denormals and what is near them
 @pytest.mark.parametrize("lanes", [32, 64])
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 def test_matrices_of_small_numbers_are_flushed_alike(element, lanes, mode, assemble, translated, interpreted):
-    """Few factors are not 0, and what is added to is small: an infinity or a NaN would hide the rest of a sum."""
+    """Few factors are not 0, and the addend is small, because an infinity or a NaN would hide the rest of a sum."""
     rng, last = np.random.default_rng(lanes), 256 // lanes - 1
     ins = decode(
         assemble(f"v_wmma_f32_16x16x16_{element} v[24:{24 + last}], v[0:7], v[8:15], v[16:{16 + last}]", lanes)
@@ -412,7 +426,7 @@ def test_matrices_of_small_numbers_are_flushed_alike(element, lanes, mode, assem
 
 
 def dual_instructions(rng: random.Random, count: int) -> list[Instruction]:
-    """Random VOPD words that decode; destinations are one even, one odd by their encoding."""
+    """Random VOPD words that decode. Their encoding makes one destination even and one odd."""
     fmt = isa.target("gfx1100").formats["VOPD"]
     found: list[Instruction] = []
     while len(found) < count:
@@ -437,7 +451,7 @@ def dual_instructions(rng: random.Random, count: int) -> list[Instruction]:
 def test_both_parts_of_a_dual_instruction_read_before_either_writes(mode, translated, interpreted):
     rng = random.Random(7)
     code = dual_instructions(rng, 100)
-    # X has 14 opcodes, Y 3 more: "VOPD"
+    # X has 14 opcodes, Y 3 more: "VOPD".
     assert len({part.mnemonic for ins in code for part in ins.parts}) == 17
     mine, theirs = translated(code, 32, VGPRS, MODES[mode]), interpreted(code, 32, VGPRS)
     wrong = disagreements(code, mine, theirs, [random_wave(rng, 32, MODES[mode]) for _ in range(2)])

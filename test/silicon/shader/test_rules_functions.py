@@ -1,5 +1,5 @@
-"""The transcendental rules against extended precision and the document's examples; halves without the host's help; a
-division as compiled.
+"""Rules of transcendental functions compared with extended precision and the document's examples; conversions of halves
+on hosts without instructions for them; a compiled division.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ TURN = 2 * np.longdouble("3.14159265358979323846264338327950288")
 
 
 def vop1(mnemonic, target=1, source=0):
-    """`mnemonic` of one VGPR into another. Source: RDNA3 ISA reference, "VOP1": 0x7e at bit 31, vdst 24:17, op 16:9,
-    src0 8:0.
+    """Encode `mnemonic` of one VGPR into another. Source: RDNA3 ISA reference, "VOP1": 0x7e at bit 31, vdst 24:17, op
+    16:9, src0 8:0.
     """
     (op,) = (one.op for one in isa.target("gfx1100").by_mnemonic(mnemonic) if one.format == "VOP1")
     return decode((0x7E00_0000 | target << 17 | op << 9 | 256 + source).to_bytes(4, "little"))
 
 
 def filled(values):
-    """A wave with every lane on and `values` in v0."""
+    """Return a wave with every lane active and `values` in v0."""
     wave = WaveState(LANES, VGPRS)
     wave.sgprs[126:128] = 0xFFFF_FFFF
     wave.vgprs[0, : len(values)] = values
@@ -34,7 +34,7 @@ def filled(values):
 
 @pytest.fixture(scope="module")
 def evaluate(translated):
-    """`evaluate(mnemonic, bits)`: the bits that the rule makes of up to 64 values."""
+    """`evaluate(mnemonic, bits)` returns the bits that the rule makes of up to 64 values."""
     built = {}
 
     def run(mnemonic, values):
@@ -55,7 +55,7 @@ def cosine(turns):
     return np.sin(TURN * (np.longdouble(0.25) - abs(turns - np.rint(turns))))
 
 
-# the true function, and arguments that keep the result a normal number: from, to, as powers of two
+# The true function, and the arguments for which the result is a normal number: from and to, as powers of two.
 EXACT = {
     "exp": (np.exp2, None), "log": (np.log2, (-126, 128)), "rcp": (lambda x: 1 / x, (-125, 125)), "rsq": (lambda x: 1 / np.sqrt(x), (-125, 125)),
     "sqrt": (np.sqrt, (-125, 125)), "sin": (sine, (-30, 8)), "cos": (cosine, (-30, 8)),
@@ -74,7 +74,7 @@ def test_single_precision_functions_are_within_one_ulp(name, evaluate):
         found = evaluate(f"v_{name}_f32", x.view(np.uint32)).view(np.float32).astype(np.longdouble)
         true = function(x.astype(np.longdouble))
         distance = abs(found - true) / np.spacing(abs(true).astype(np.float32))
-        # 1 ulp is what the document asks
+        # The document requires 1 ulp.
         assert distance.max() < 0.51
 
 
@@ -108,7 +108,7 @@ def is_nan(bits, is_half):
 @pytest.mark.parametrize(("mnemonic", "pairs"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
 def test_examples_of_the_document_hold(mnemonic, pairs, evaluate):
     found = dict(zip(pairs, map(int, evaluate(mnemonic, list(pairs))), strict=True))
-    # any NaN is the NaN that is meant: the sign of the host's differs
+    # Any NaN stands for all: the host's NaN has another sign.
     if "_f" in mnemonic:
         is_half = mnemonic.endswith("f16")
         found = {
@@ -123,8 +123,8 @@ def test_examples_of_the_document_hold(mnemonic, pairs, evaluate):
 
 @pytest.fixture(scope="module")
 def converted(translated):
-    """`converted(mnemonic, bits)` as `evaluate`, converting halves by integers as hosts without instructions for them
-    do.
+    """`converted(mnemonic, bits)` is `evaluate` on a host without instructions for halves, which converts them by
+    integers.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arithmetic, "HOST_CONVERTS_HALF", False)
@@ -153,9 +153,8 @@ def test_every_half_is_widened_without_the_hosts_help(converted):
 def test_floats_are_narrowed_to_the_nearest_half_without_the_hosts_help(converted):
     rng = np.random.default_rng(3)
     halves = rng.integers(0, 0x7BFF, 20_000).astype(np.uint16).view(np.float16).astype(np.float32)
-    between = (halves + np.spacing(halves.astype(np.float16)).astype(np.float32) / 2).view(
-        np.uint32
-    )  # ties and their neighbours
+    # Ties and their neighbours.
+    between = (halves + np.spacing(halves.astype(np.float16)).astype(np.float32) / 2).view(np.uint32)
     tested = np.concatenate([between, between + 1, between - 1, rng.integers(0, 1 << 32, 20_032, dtype=np.uint32)])
     tested = tested[: len(tested) // LANES * LANES]
     with np.errstate(over="ignore"):
@@ -166,7 +165,7 @@ def test_floats_are_narrowed_to_the_nearest_half_without_the_hosts_help(converte
     assert ((found[nan] & 0x7FFF) > 0x7C00).all()
 
 
-# division: the sequence that LLVM's AMDGPU backend expands fdiv to ----------------------------------------------------
+# division: the sequence that LLVM's AMDGPU backend makes of fdiv ------------------------------------------------------
 
 DIVIDE_F32 = """
 v_div_scale_f32 v2, null, v1, v1, v0
@@ -197,7 +196,7 @@ v_div_fixup_f64 v[14:15], v[12:13], v[2:3], v[0:1]
 
 
 def program(code):
-    """Every instruction of machine code."""
+    """Return every instruction of machine code."""
     found, at = [], 0
     while at < len(code):
         found.append(decode(code, at))
@@ -206,7 +205,7 @@ def program(code):
 
 
 def operands(rng, bits, mantissa, count):
-    """Numbers of every size: any exponent, also few bits of mantissa, and the special ones."""
+    """Return numbers of every size: any exponent, some with few bits of mantissa, and the special ones."""
     raw = rng.integers(0, 1 << (bits - 1), count, dtype=np.uint64) | rng.integers(
         0, 2, count, dtype=np.uint64
     ) << np.uint64(bits - 1)

@@ -1,4 +1,4 @@
-"""Integer, packing, dot-product and conversion rules against the document's pseudo-code on Python's integers and
+"""Integer, packing, dot-product and conversion rules compared with the document's pseudo-code on Python's integers and
 floats.
 """
 
@@ -14,16 +14,13 @@ from ringup.silicon.shader.common.state import WaveState
 from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES, VGPRS, MODE = 32, 32, 0x3F0
-W, D, H = (
-    32,
-    64,
-    16,
-)  # operand sizes; a word W is v0, v1, v2, a pair D v[0:1], v[2:3], v[4:5], a half H v0.l, v1.h, v2.l
+# Operand sizes. A word W is v0, v1, v2, a pair D v[0:1], v[2:3], v[4:5], a half H v0.l, v1.h, v2.l.
+W, D, H = 32, 64, 16
 M32 = 0xFFFF_FFFF
 
 
 def s(value, bits=32):
-    """The low bits as a signed number."""
+    """Return the low bits as a signed number."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> bits - 1 else value
 
@@ -100,7 +97,7 @@ def dot(a, b, c, width, a_signed, b_signed):
     return sum(x * y for x, y in zip(elements(a, a_signed), elements(b, b_signed), strict=True)) + c
 
 
-# mnemonic: sizes of the sources, size of the result, the value before it is cut to that size
+# Mnemonic to the sizes of the sources, the size of the result, and the value before it is cut to that size.
 ROWS = {
     "v_add_nc_u32": ((W, W), W, lambda a, b: a + b), "v_sub_nc_u32": ((W, W), W, lambda a, b: a - b),
     "v_subrev_nc_u32": ((W, W), W, lambda a, b: b - a), "v_add_nc_i32": ((W, W), W, signed(lambda a, b: a + b)),
@@ -161,7 +158,7 @@ ROWS = {
     "v_cvt_pk_u16_u32": ((W, W), W, lambda a, b: limited(a, 16, False) | limited(b, 16, False) << 16),
     "v_cvt_pk_i16_i32": ((W, W), W, lambda a, b: limited(s(a), 16, True) & 0xFFFF | (limited(s(b), 16, True) & 0xFFFF) << 16),
 }  # fmt: skip
-# with CLAMP the value is limited to the result's range, signed or not
+# With CLAMP the value is limited to the result's range, signed or not.
 SATURATING = {
     "v_add_nc_u32": False, "v_sub_nc_u32": False, "v_subrev_nc_u32": False, "v_add_nc_i32": True, "v_sub_nc_i32": True, "v_mul_u32_u24": False,
     "v_mul_i32_i24": True, "v_mad_u32_u24": False, "v_mad_i32_i24": True, "v_sad_u8": False, "v_sad_hi_u8": False, "v_sad_u16": False,
@@ -173,7 +170,7 @@ TARGETS = {W: "v10", D: "v[10:11]", H: "v10.h"}
 
 
 def line(name, clamp):
-    """Assembly of a row."""
+    """Return the assembly text of a row."""
     mnemonic, _, modifiers = name.partition(" ")
     sizes, result, _ = ROWS[name]
     sources = [
@@ -209,7 +206,7 @@ def random_words(rng):
 
 
 def operand(words, sizes, i, lane):
-    """The value of source i, as an unsigned number."""
+    """Return source i as an unsigned number."""
     if sizes[i] == D:
         return words[2 * i][lane] | words[2 * i + 1][lane] << 32
     word = words[2 * i if D in sizes else i][lane]
@@ -218,7 +215,7 @@ def operand(words, sizes, i, lane):
 
 @pytest.fixture(scope="module")
 def results(assemble, translated):
-    """Run every row, and those that saturate also with CLAMP; yield name, clamp, words before, VGPRs after."""
+    """Run every row, and those that saturate also with CLAMP. Yield name, clamp, words before, and VGPRs after."""
     cases = [(name, clamp) for name in ROWS for clamp in (False, True) if not clamp or name in SATURATING]
     code, at, instructions = assemble("\n".join(line(*one) for one in cases)), 0, []
     while at < len(code):
@@ -271,7 +268,7 @@ def whole(value, bits, is_signed):
 
 
 def fraction(value, is_signed):
-    """A 16-bit fraction, rounded to even."""
+    """Return a 16-bit fraction, rounded to even."""
     if math.isnan(value):
         return 0
     scale, low = (32767, -1.0) if is_signed else (65535, 0.0)
@@ -320,7 +317,7 @@ def test_packing_towards_zero_never_grows_a_number(assemble, translated):
     rng = np.random.default_rng(5)
     for _ in range(200):
         bits = rng.integers(0, 1 << 32, LANES, dtype=np.uint32)
-        # also within the range of half
+        # These lie within the range of half as well.
         bits = np.where(rng.integers(0, 2, LANES) == 1, bits & np.uint32(0x8FFF_FFFF) | np.uint32(0x3000_0000), bits)
         wave = WaveState(LANES, VGPRS)
         wave.sgprs[126] = M32

@@ -1,4 +1,4 @@
-"""Rules that move values between lanes, carry between dwords, and multiply matrices, against NumPy."""
+"""Rules that move values between lanes, carry between dwords and multiply matrices, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wave_of(lanes, seed=1, active=None):
 
 
 def on(wave):
-    """Active lanes as an array."""
+    """Return the active lanes as an array."""
     return np.array([wave.exec_mask >> lane & 1 for lane in range(wave.wave_size)], bool)
 
 
@@ -201,7 +201,7 @@ def test_wide_multiply_adds_give_the_65th_bit(run):
 
 
 def half_pairs(rng, count=32):
-    """Dwords of two halves of middling size."""
+    """Return dwords of two halves of middling size."""
     return rng.uniform(-8, 8, (count, 2)).astype(np.float16).view(np.uint32).reshape(count)
 
 
@@ -247,7 +247,9 @@ N = 16
 
 
 def put_rows(wave, first, matrix, bits):
-    """Lay a matrix out as A: lane l holds row l mod 16, elements packed along the row. B is laid out so by columns."""
+    """Lay a matrix out as A: lane l holds row l mod 16, with the row's elements packed. B has its columns laid
+    out so.
+    """
     words = np.zeros((N, N * bits // 32), np.uint32)
     for k in range(N):
         words[:, k * bits // 32] |= (matrix[:, k].astype(np.int64) & (1 << bits) - 1).astype(np.uint32) << np.uint32(
@@ -258,7 +260,7 @@ def put_rows(wave, first, matrix, bits):
 
 
 def places(lanes):
-    """Register and lane of each element of C and D."""
+    """Return register and lane of each element of C and D."""
     step = lanes // N
     return [(row // step, row % step * N + column, row, column) for row in range(N) for column in range(N)]
 
@@ -268,7 +270,8 @@ def places(lanes):
 @pytest.mark.parametrize(("name", "bits"), [("v_wmma_i32_16x16x16_iu8", 8), ("v_wmma_i32_16x16x16_iu4", 4)])
 def test_integer_matrices_multiply(name, bits, signs, lanes, run):
     rng = np.random.default_rng(bits)
-    wave = wave_of(lanes, active=0x1234)  # EXEC counts as all ones
+    # EXEC counts as all ones.
+    wave = wave_of(lanes, active=0x1234)
     factors = [rng.integers(-(1 << bits - 1) if one else 0, 1 << bits - one, (N, N)) for one in signs]
     put_rows(wave, 0, factors[0], bits)
     put_rows(wave, 8, factors[1].T, bits)
@@ -310,11 +313,11 @@ def test_float_matrices_multiply(name, kind, result, lanes, run):
     for register, lane, row, column in places(lanes):
         word = int(wave.vgprs[32 + register, lane])
         if narrow:
-            # the half that op_sel does not name stays
+            # The half that op_sel does not name stays.
             assert word & 0xFFFF == before[32 + register, lane] & 0xFFFF
         found[row, column] = word >> 16 if narrow else word
     values = found.astype(bits.dtype).view(result).astype(np.float64)
     true = factors[0].astype(np.float64) @ factors[1].astype(np.float64) + added.astype(np.float64)
-    # each of the sums' 16 steps rounds by half of it
+    # Each of the 16 steps of a sum rounds by half a unit.
     step = {np.float32: 2**-23, np.float16: 2**-10}.get(result, 2**-7)
     assert np.allclose(values, true, rtol=0, atol=8 * step * abs(true).max())

@@ -1,6 +1,4 @@
-"""Each rule of strict mode: the program that breaks it, and the one that is right. Source: docs/silicon.md, "Strict
-mode".
-"""
+"""Each rule of strict mode: a program that breaks it, and one that keeps it. Source: docs/silicon.md, "Strict mode"."""
 
 import re
 
@@ -24,7 +22,7 @@ def buffers(machine):
 LANE = "v_lshlrev_b32_e32 v1, 2, v0\n"
 END = "\ns_endpgm\n"
 
-# name: program, what is reported
+# Name to program and report.
 HAZARDS = {
     "vector load read": ("global_load_b32 v2, v1, s[0:1]\n v_mov_b32_e32 v3, v2", r"v2 is still .*wait on vmcnt"),
     "vector load overwritten": ("global_load_b32 v2, v1, s[0:1]\n v_mov_b32_e32 v2, 0", r"v2 is still .*vmcnt"),
@@ -86,7 +84,8 @@ RIGHT = {
     "LDS load behind a scalar load": (
         "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v3, v2"
     ),
-    "LDS loads around a scalar load": (  # two LDS loads are out: with one of three left, the first is back
+    # Two LDS loads are outstanding. Once only one of three is left, the first has returned.
+    "LDS loads around a scalar load": (
         "ds_store_b32 v1, v0\n ds_load_b32 v2, v1\n ds_load_b32 v3, v1\n s_load_b32 s8, s[0:1], 0x0\n s_waitcnt lgkmcnt(1)\n"
         "v_mov_b32_e32 v4, v2"
     ),
@@ -109,7 +108,8 @@ def test_a_wait_that_covers_a_load_frees_its_register(buffers, name):
 
 
 def test_a_load_of_half_a_register_may_follow_the_one_that_it_completes(buffers):
-    program = (  # LLVM's SIInsertWaitcnts waits for neither: vector loads return in order
+    # LLVM's SIInsertWaitcnts waits for neither: vector loads return in order.
+    program = (
         "global_load_u16 v2, v1, s[0:1]\n global_load_d16_hi_b16 v2, v1, s[0:1] offset:4\n"
         " global_load_d16_b16 v3, v1, s[0:1]\n global_load_d16_hi_b16 v3, v1, s[0:1] offset:4\n s_waitcnt vmcnt(0)\n"
         " v_xor_b32 v3, v2, v3\n v_or_b32 v2, v2, v3\n global_store_b32 v1, v2, s[2:3]"
@@ -126,7 +126,8 @@ def test_a_load_of_half_a_register_may_not_follow_one_of_another_order(buffers):
     assert violation.text.startswith("global_load_d16_hi_b16")
 
 
-BARRIERS = {  # of two waves, each of which stores to LDS; whether a store is under way at the barrier
+# A program of two waves, each of which stores to LDS. The flag says whether a store is outstanding at the barrier.
+BARRIERS = {
     "not waited for": ("ds_store_b32 v1, v0\n s_barrier", True),
     "waited for": ("ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n s_barrier", False),
     "others waited for": ("ds_load_b32 v2, v1\n ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(1)\n s_barrier", True),
@@ -161,7 +162,8 @@ def test_a_wave_alone_waits_for_nobody(buffers):
     buffers.run(LANE + BARRIERS["not waited for"][0] + END, **ARGS)
 
 
-OTHER_HALF = {  # while the high half of v2 is loaded
+# This happens while the high half of v2 is loaded.
+OTHER_HALF = {
     "stored": "ds_store_b16 v1, v2",
     "a byte of it stored": "global_store_b8 v1, v2, s[2:3]",
     "read": "v_cvt_f32_f16_e32 v3, v2.l",
@@ -187,7 +189,7 @@ LOAD_HIGH = (
 
 @pytest.mark.parametrize("name", OTHER_HALF)
 def test_the_other_half_of_what_is_loaded_can_be_used(buffers, name):
-    """Triton 3.9's LLVM stores the one while the other is on its way."""
+    """The LLVM of Triton 3.9 stores one half while the other is being loaded."""
     buffers.run(LANE + LOAD_HIGH + OTHER_HALF[name] + END, **ARGS)
 
 
@@ -199,7 +201,7 @@ def test_the_half_that_is_loaded_cannot_be_used(buffers, name):
 
 
 def test_halves_are_waited_for_apart(buffers):
-    """The low half returns before the high one does, as vector loads return in order."""
+    """The low half returns before the high half, as vector loads return in order."""
     loads = "v_mov_b32_e32 v2, 0\n global_load_d16_b16 v2, v1, s[0:1]\n global_load_d16_hi_b16 v2, v1, s[0:1] offset:4\n s_waitcnt vmcnt(1)\n"
     buffers.run(LANE + loads + "v_cvt_f32_f16_e32 v3, v2.l" + END, **ARGS)
     assert buffers.broken(LANE + loads + "v_cvt_f32_f16_e32 v3, v2.h" + END, **ARGS).kind == "hazard"
@@ -217,7 +219,7 @@ def test_hazards_pass_where_strictness_is_off(buffers):
 
 STORE_V2, STORE_V3, STORE_V5 = (f"\n global_store_b32 v1, v{one}, s[2:3]" for one in (2, 3, 5))
 STORE_S8 = "\n v_mov_b32_e32 v2, s8" + STORE_V2
-# an array in v4 and v5 and whatever follows: element 1 is written, by its number
+# An array in v4, v5 and the following registers. The program writes element 1 by its number.
 ARRAY = "s_mov_b32 m0, 1\n v_movreld_b32 v4, v0\n"
 UNINITIALISED = {
     "stored": ("global_store_b32 v1, v5, s[2:3]", "lane 0 of v5 was never written"),
@@ -414,7 +416,7 @@ PASSED_ON = {
     "bits of a lane mask that are cut off": (
         "s_and_not1_b32 s8, s20, exec_lo\n s_and_b32 s9, exec_lo, s0\n s_or_b32 s8, s8, s9\n s_add_u32 s9, s8, s8"
     ),
-    # as a production compiler fills a register that nobody wrote, half by half and byte by byte
+    # A production compiler fills an unwritten register so, half by half and byte by byte.
     "half that a mixed sum keeps": (
         "v_fma_mixhi_f16 v5, v0, v0, v0\n v_fma_mixlo_f16 v5, v0, v0, v0\n v_pk_add_f16 v6, v5, v5"
     ),
@@ -468,7 +470,7 @@ def test_an_undefined_value_may_be_passed_on(buffers, name):
 
 
 def products(rows, columns, lanes):
-    """Return code of two products into v24 up, one added to the other, where only these lanes of A and B are
+    """Return the code of two products into v24 and up, one added to the other. Only these lanes of A and B are
     written.
     """
     half = 256 // lanes
@@ -487,15 +489,16 @@ def _masked(mask, lanes):
 @pytest.mark.parametrize("lanes", [32, 64])
 @pytest.mark.parametrize("seed", range(3))
 def test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column(buffers, seed, lanes):
-    """Compilers fill the tiles at a matrix's edge in part, multiply them, and keep what is right."""
+    """Compilers fill the tiles at a matrix's edge only in part, multiply them, and keep the right results."""
     rng, groups = np.random.default_rng(seed), lanes // 16
     written = rng.random((2, 16)) < 0.8
     copies = np.tile(written, groups)
-    # lanes from 16 up have copies of the others, which count as well
+    # Lanes from 16 up hold copies of the others. The copies count as well.
     copies[1, 16 + seed] = False
     rows, columns = (int.from_bytes(np.packbits(one, bitorder="little").tobytes(), "little") for one in copies)
     written[1, seed] = False
-    defined = written[0][:, None] & written[1]  # by row and column
+    # By row and column.
+    defined = written[0][:, None] & written[1]
     arguments = ARGS | {"vgpr_count": 48, "wave_size": lanes, "group_size": (lanes, 1, 1)}
     right = products(rows, columns, lanes)
     for register in range(16 // groups):
@@ -516,12 +519,14 @@ def test_what_nobody_wrote_of_a_matrix_stays_in_its_row_and_column(buffers, seed
 
 
 ROWS = "row_mask:0xf bank_mask:0xf"
-EIGHT = "s_mov_b32 exec_lo, 0xff\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n"  # v2 is written in lanes 0..7
+# v2 is written in lanes 0 to 7.
+EIGHT = "s_mov_b32 exec_lo, 0xff\n v_mov_b32_e32 v2, 1\n s_mov_b32 exec_lo, -1\n"
 FEW = EIGHT + "s_mov_b32 exec_lo, 0xff\n"
 USE = "\nv_add_nc_u32_e32 v4, v3, v3\n v_mov_b32_e32 v3, v4" + STORE_V3
-# what DPP reads and writes: program, what is reported, nothing where it is right
+# What DPP reads and writes: program and report. The report is empty if the program keeps the rule.
 DPP = {
-    "move": (EIGHT + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),  # lane 0 reads lane 12
+    # Lane 0 reads lane 12.
+    "move": (EIGHT + f"v_mov_b32_dpp v3, v2 row_ror:4 {ROWS}" + USE, "lane 0 of v3"),
     "move of written lanes": (
         EIGHT + "v_mov_b32_dpp v3, v2 row_share:0 row_mask:1 bank_mask:0xf\n s_mov_b32 exec_lo, 0xffff" + USE,
         "",
@@ -681,7 +686,7 @@ def test_a_violation_reads_as_one_line(buffers):
     assert str(violation).startswith("register at 0x100000 in wave (0, 0, 0, 0): v_mov_b32")
 
 
-# a transcendental result is waited for by one of two ways only
+# Only one of the two ways waits for the transcendental result.
 TWO_WAYS = (
     "s_cmp_{}_u32 s0, s0\n s_cbranch_scc1 .Lwaits\n v_rcp_f32_e32 v2, v0\n s_branch .Luses\n"
     ".Lwaits:\n v_rcp_f32_e32 v2, v0\n s_waitcnt_depctr 0xfff\n .Luses:\n v_mov_b32_e32 v4, 0\n v_add_nc_u32_e32 v3, v2, v2"

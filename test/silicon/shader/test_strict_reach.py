@@ -1,5 +1,5 @@
-"""What strict mode makes of instructions whose registers or bytes are known only at run time: moves by M0, FLAT, direct
-loads, LDS, scratch.
+"""Strict mode with instructions whose registers or bytes are known only at run time: moves by M0, FLAT, direct loads,
+LDS, scratch.
 """
 
 import numpy as np
@@ -25,15 +25,16 @@ def buffers(machine):
 
 LOADING = "v_mov_b32_e32 v8, 8\n v_mov_b32_e32 v9, 9\n global_load_b32 v10, v1, s[0:1]\n"
 FLAT = "v_mov_b32_e32 v6, s0\n v_mov_b32_e32 v7, 0\n v_mov_b32_e32 v4, 0\n v_mov_b32_e32 v5, 0\n"
-# 1 is the shared aperture
+# The shared aperture's high dword is 0x10000.
 LDS_FLAT = "ds_store_b32 v1, v0\n s_waitcnt lgkmcnt(0)\n v_mov_b32_e32 v6, v1\n v_mov_b32_e32 v7, 0x10000\n"
 MIXED_FLAT = (
     LDS_FLAT
     + "v_cmp_eq_u32_e32 vcc_lo, 0, v0\n v_cndmask_b32_e32 v7, 0, v7, vcc_lo\n v_cndmask_b32_e32 v6, s0, v6, vcc_lo\n"
 )
-LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"  # 16 of 32 dwords are written
+# 16 of 32 dwords are written.
+LDS_HALF = "s_mov_b32 exec_lo, 0xffff\n ds_store_b32 v1, v0\n s_mov_b32 exec_lo, -1\n"
 
-# and the aperture's high dword
+# The aperture's high dword follows.
 OWN_FLAT = "v_lshlrev_b32_e32 v6, 2, v0\n v_and_b32_e32 v6, 12, v6\n v_mov_b32_e32 v7, "
 KEEP_V2 = "\n global_store_b32 v1, v2, s[2:3]"
 
@@ -177,7 +178,7 @@ def test_lds_holds_what_was_stored_with_and_without_strict_mode(buffers, name, s
     assert buffers.out[:32].tolist() == list(range(32))
 
 
-# of what is loaded from LDS nobody wrote lanes 16 up of v2, lanes 8 up of each row of v9
+# In LDS, lanes 16 and up of v2 were never written, and lanes 8 and up of each row of v9.
 HALVES = (
     LDS_HALF
     + "s_mov_b32 exec_lo, 0x00ff00ff\n ds_store_b32 v1, v0 offset:256\n s_mov_b32 exec_lo, -1\n ds_load_b32 v2, v1\n"
@@ -274,7 +275,8 @@ COMPUTED = {
     "neighbours that are right": (
         "v_add_nc_u32_dpp v3, v9, v0 row_ror:8 row_mask:0xf bank_mask:0xf\n s_mov_b32 exec_lo, 0xff00" + STORE
     ),
-    "halves of a matrix beside those that are right": (  # a row of A is undefined, the high halves of D are not
+    # A row of A is undefined; the high halves of D are defined.
+    "halves of a matrix beside those that are right": (
         "".join(f"v_mov_b32_e32 v{one}, 0\n" for one in range(24, 48)) + "v_mov_b32_e32 v24, v9\n"
         "v_wmma_f16_16x16x16_f16 v[40:47], v[24:31], v[32:39], v[40:47]\n v_mov_b32_e32 v3, v44" + STORE
     ),
@@ -290,7 +292,7 @@ def test_lds_that_nobody_wrote_may_be_computed_with(buffers, name):
 
 
 def test_registers_that_nobody_wrote_may_be_computed_with_and_not_stored(buffers):
-    """That some LDS is not written excuses no other mistake."""
+    """Some unwritten LDS excuses no other mistake."""
     buffers.run(LANE + "v_add_nc_u32_e32 v3, v5, v5\n" + HALVES + END, **ARGS)
     violation = buffers.broken(LANE + "v_add_nc_u32_e32 v3, v5, v5\n" + STORE + "\n" + HALVES + END, **ARGS)
     assert "lane 0 of v3 is undefined: it comes from v5" in violation.detail
@@ -312,7 +314,7 @@ def test_a_wave_that_met_lds_nobody_wrote_keeps_what_is_known_of_its_registers(b
 
 
 def test_a_wave_goes_on_behind_lds_that_nobody_wrote_with_all_its_registers(buffers):
-    """Half of what is loaded nobody wrote; what decides is the other half, before and behind a loop."""
+    """Half of the loaded data was never written. The other half decides, before and behind a loop."""
     program = (
         LDS_HALF
         + """

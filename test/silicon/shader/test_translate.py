@@ -1,6 +1,4 @@
-"""The translating engine: groups, barriers, calls, slices and translations that are kept, on programs whose results are
-known.
-"""
+"""The translator: groups, barriers, calls, slices and kept translations, on programs with known results."""
 
 from pathlib import Path
 
@@ -31,8 +29,8 @@ def out(machine):
 
 @pytest.mark.parametrize("wave_size", [32, 64])
 def test_every_work_item_of_full_and_partial_groups_runs_once(machine, out, engine, wave_size):
-    """Groups of 12x3x2, the last along x has 5 items, along y 1: item (x, y, z) adds 1 to its place in a 64x8x8
-    grid.
+    """Groups of 12x3x2. The last group has 5 items along x and 1 along y. Item (x, y, z) adds 1 to its place in a
+    64x8x8 grid.
     """
     program = """
         v_and_b32_e32 v1, 0x3ff, v0
@@ -108,7 +106,7 @@ def test_groups_that_wait_for_each_other_make_progress(machine, out, engine):
 
 
 def test_calls_through_registers_and_memory_return(machine, out, engine):
-    """The target of the second call is only known at run time: code there is translated when a wave gets there."""
+    """The target of the second call is only known at run time. Its code is translated when a wave arrives there."""
     program = Path(__file__).with_name("calls.s").read_text()
     machine.run(LANE + program, engine=engine, **ARGS)
     assert (out[:32] == 65 * 3).all()
@@ -130,7 +128,7 @@ def test_what_has_no_rule_is_interpreted_in_place(machine, out, engine):
 
 @pytest.mark.parametrize("mode", [0xC0, 0xF0])
 def test_code_between_mode_changes_runs_under_its_mode(machine, out, engine, mode):
-    """The sum of two f32 denormals: flushed, kept, and as the wave began."""
+    """The sum of two f32 denormals under three modes: flushed, kept, and as the wave began."""
     program = """
         v_mov_b32_e32 v2, 0x100
         s_denorm_mode 0xc
@@ -216,7 +214,8 @@ def test_killed_waves_do_nothing_more(machine, out, engine):
 def test_a_program_is_translated_once_and_again_when_its_code_changes(machine, out, engine):
     program = LANE + "v_add_nc_u32_e32 v2, 5, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
     first = machine.start(program, engine=engine, **ARGS)
-    again = machine.start(program, engine=engine, **ARGS)  # at another address
+    # The same program at another address.
+    again = machine.start(program, engine=engine, **ARGS)
     other = machine.start(program.replace("5", "6"), engine=engine, **ARGS)
     assert sum(map(len, engine.cache.values())) == 2
     for run, added in ((first, 5), (again, 5), (other, 6)):
@@ -226,7 +225,7 @@ def test_a_program_is_translated_once_and_again_when_its_code_changes(machine, o
 
 
 def test_what_was_used_last_is_kept_and_no_more_than_so_many(machine, out, monkeypatch):
-    """A session that compiles all day must not hold every program it has run; those it still runs it has."""
+    """A session that compiles all day must not keep every program it has run. It must keep those that it still runs."""
     engine = Translator(max_kept=2)
     begun = []
     begin = translations.Job.begin
@@ -239,7 +238,8 @@ def test_what_was_used_last_is_kept_and_no_more_than_so_many(machine, out, monke
     runs = {added: started(added) for added in (1, 2, 3)}
     assert (len(begun), sum(map(len, engine.cache.values()))) == (3, 2)
     started(2)
-    started(4)  # for 3
+    # The new translation replaces that of 3.
+    started(4)
     started(2)
     assert (len(begun), sum(map(len, engine.cache.values()))) == (4, 2)
     started(3)
@@ -333,7 +333,7 @@ def test_a_broken_rule_leaves_the_registers_of_its_instruction_in_the_wave(machi
     ],
 )
 def test_grids_of_every_shape_are_those_of_the_interpreter(machine, out, engine, size, count, partial, start):
-    """A work-item adds what it knows of itself to a place of its own."""
+    """Each work-item adds what it knows about itself to a place of its own."""
     program = """
         s_mul_i32 s7, s5, 7
         s_mul_i32 s8, s6, 49

@@ -1,5 +1,5 @@
-"""Translations made beside the caller: steps do nothing until they are there, and what comes then is what comes
-without.
+"""Translations in another thread: steps do nothing until the translation is there, and the results are the same as
+without the thread.
 """
 
 import threading
@@ -19,7 +19,7 @@ ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
 LANE = "v_lshlrev_b32_e32 v1, 2, v0\n"
 ADD = LANE + "v_add_nc_u32_e32 v2, 5, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
 CALLS = LANE + Path(__file__).with_name("calls.s").read_text()
-# half of what comes from LDS was never written, and is not looked at
+# Half of the data loaded from LDS was never written, and nothing uses it.
 UNDEFINED = (
     LANE
     + """
@@ -38,7 +38,7 @@ UNDEFINED = (
 
 
 class Held(Executor):
-    """Executes what it was given when it is let."""
+    """An executor that runs its jobs only when a test calls `work`."""
 
     def __init__(self):
         self.given = []
@@ -49,7 +49,7 @@ class Held(Executor):
         return future
 
     def work(self):
-        """Do what has come so far, and say how much that was."""
+        """Run the jobs that have come so far; return how many there were."""
         given, self.given = self.given, []
         for future, action in given:
             try:
@@ -76,7 +76,7 @@ def out(machine):
 
 
 def finish(run, held):
-    """Run to the end; return how many translations were waited for."""
+    """Run to the end; return how many translations the run waited for."""
     jobs = 0
     for _ in range(100):
         if run.step(1000):
@@ -95,7 +95,7 @@ def translations(engine):
 
 
 def counters_at(expected, run):
-    """Counters as of a program at another address."""
+    """Return counters as a program at another address would have them."""
     move, found = run.machine.dispatch.pc - expected.machine.dispatch.pc, expected.counters
     found.by_pc = {pc + move: count for pc, count in found.by_pc.items()}
     return found
@@ -105,8 +105,10 @@ def counters_at(expected, run):
     ("program", "options", "jobs"),
     [
         (ADD, {}, 1),
-        (ADD, {"group_count": (2, 1, 1), "partial_size": (7, 1, 1)}, 2),  # all lanes active, or some
-        (CALLS, {}, 3),  # both targets of calls are new to it
+        # One translation for all lanes active, one for some.
+        (ADD, {"group_count": (2, 1, 1), "partial_size": (7, 1, 1)}, 2),
+        # Both targets of calls are new to it.
+        (CALLS, {}, 3),
         (UNDEFINED, {"lds_size_bytes": 512}, 2),
     ],
     ids=["plain", "partial", "calls", "tracked"],
@@ -162,7 +164,7 @@ def test_waves_that_are_killed_wait_for_nothing(machine, out, engine, held):
 
 @pytest.mark.parametrize("moved", [True, False])
 def test_code_that_changed_meanwhile_is_translated_anew(machine, out, engine, held, moved):
-    """By an address that leads elsewhere now, or in place."""
+    """The code changes by another mapping of its address, or in place."""
     run = machine.start(ADD, engine=engine, **ARGS)
     region, raw = machine.arena.regions[-1]
     other = np.frombuffer(machine.assemble(ADD.replace("5", "6")), np.uint8)
@@ -180,13 +182,13 @@ def test_code_that_changed_meanwhile_is_translated_anew(machine, out, engine, he
 
 
 def test_shapes_of_groups_never_run_different_code(machine, out, engine, held):
-    """Full groups have a translation when the code changes; partial ones still wait for theirs."""
+    """Full groups have a translation when the code changes. Partial groups still wait for theirs."""
     run = machine.start(ADD, engine=engine, group_count=(2, 1, 1), partial_size=(7, 1, 1), **ARGS)
     _, raw = machine.arena.regions[-1]
     held.work()
     assert not run.step(1000)
     raw[:] = np.frombuffer(machine.assemble(ADD.replace("5", "6")), np.uint8)
-    # the one under way is for nothing
+    # The translation in progress is wasted.
     assert finish(run, held) == 3
     assert (out[:32] == np.arange(32) + 6).all()
 
@@ -225,8 +227,10 @@ def test_better_code_is_not_waited_for(machine, out, engine, held, monkeypatch):
     monkeypatch.setattr(programs, "OUTGROWN", 1)
     assert finish(machine.start(ADD, engine=engine, **ARGS), held) == 1
     again = machine.start(ADD, engine=engine, **ARGS)
-    assert held.given  # for the better code
-    assert finish(again, held) == 0  # by the old
+    # The job is the better code.
+    assert held.given
+    # The run uses the old code.
+    assert finish(again, held) == 0
     held.work()
     ((quick, thorough),) = engine.cache.values()
     assert finish(machine.start(ADD, engine=engine, **ARGS), held) == 0

@@ -1,5 +1,5 @@
-"""Strict mode of the translating engine: what analysis clears, what is checked while a program runs, and what must not
-be reported.
+"""Strict mode of the translator: what the analysis proves safe, what is checked at run time, and what must not be
+reported.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def translated(machine):
     return machine
 
 
-# name: program, kind, what is told
+# Name to program, kind and report.
 BROKEN = {
     "load on one path only": (
         """
@@ -76,7 +76,8 @@ BROKEN = {
         s_mov_b32 exec_lo, -1
         v_add_nc_u32_dpp v3, v2, v0 row_ror:4 row_mask:0xf bank_mask:0xf
         global_store_b32 v1, v3, s[2:3]""",
-        "uninitialised", "lane 0 of v3 is undefined: it comes from v2",  # reads lane 12
+        # It reads lane 12.
+        "uninitialised", "lane 0 of v3 is undefined: it comes from v2",
     ),
     "undefined lane through a spill": (
         "v_writelane_b32 v5, s20, 3\n v_readlane_b32 s8, v5, 3\n s_load_b32 s9, s[0:1], s8",
@@ -147,7 +148,9 @@ def test_a_right_program_is_not_reported(translated, name):
 
 @pytest.mark.parametrize("name", ["both sides of a branch write", "lanes leave a loop one by one"])
 def test_structured_code_is_cleared_before_it_runs(translated, name):
-    """No check is left in it, so it costs nothing: the module with and without strict rules has the same branches."""
+    """The code contains no check, so strict mode costs nothing: the module has the same branches with and without
+    strict rules.
+    """
     texts = []
     for strict in (True, False):
         engine = Translator()

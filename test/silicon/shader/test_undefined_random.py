@@ -1,5 +1,5 @@
-"""Random programs that compute with registers nobody wrote: both engines stop at the same instruction, for the same
-lane or bits.
+"""Random programs that compute with unwritten registers: both engines stop at the same instruction, for the same lane
+or bits.
 """
 
 import numpy as np
@@ -40,8 +40,8 @@ SCALAR_WIDE = ("s_and_b64", "s_or_b64", "s_cselect_b64", "s_xnor_b64")
 
 
 class Program:
-    """Straight code; some of its registers are written before it, some in a part of the lanes, and what comes from them
-    is stored behind it.
+    """Straight code. Some of its registers are written before it, some only in a part of the lanes. Results are stored
+    at the end.
     """
 
     def __init__(self, seed):
@@ -62,7 +62,7 @@ class Program:
             self.lines += [f"v_mov_b32_e32 v2, s{one}", "global_store_b32 v1, v2, s[0:1]"]
 
     def masked(self, lines):
-        """Append lines, one time in three for some lanes only."""
+        """Append lines; one time in three only some lanes run them."""
         if self.random.integers(3):
             self.lines += lines
             return
@@ -118,7 +118,7 @@ class Program:
         return f"{pick(SCALAR_TWO)} {s()}, {s()}, {pick([s(), '9'])}"
 
     def by_m0(self):
-        """Return a move whose registers M0 picks, among those that all moves take."""
+        """Return a move whose registers M0 picks among those that all moves use."""
         pick = self.random.choice
         first, other = (int(one) for one in self.random.integers(len(VECTORS), size=2))
         by = int(self.random.integers(len(VECTORS) - max(first, other)))
@@ -147,7 +147,7 @@ class Program:
 
 
 def outcome(machine, engine, text):
-    """Return where an engine stops and why, without where the value began, and what it had stored by then."""
+    """Return where an engine stops and why, without the origin of the value, and what it had stored by then."""
     machine.arena.regions.clear()
     out = machine.buffer(OUT, np.zeros(64))
     run = machine.start(
@@ -163,7 +163,7 @@ def outcome(machine, engine, text):
 @pytest.mark.seeds(2)
 def test_engines_agree_where_an_undefined_value_decides(machine, seed):
     lines = Program(seed).lines
-    # what is found first hides the rest: so it goes on behind it
+    # The first violation hides later ones. The test removes the first store and runs the rest again.
     for _ in range(2):
         text = "\n".join([*lines, "s_endpgm"])
         expected, *found = (

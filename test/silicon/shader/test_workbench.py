@@ -1,4 +1,4 @@
-"""Kernels by themselves: an object file of llvmlite, laid out here, run on both engines, and every mistake told in one
+"""Kernels without a card: an object file of llvmlite, laid out here, runs on both engines. Every mistake is one
 line.
 """
 
@@ -140,7 +140,7 @@ def test_an_object_file_of_a_compiler_runs_without_a_linker(program, engine):
 
 
 def test_more_may_be_loaded_than_there_are_arguments(program, engine):
-    """Seven dwords come by a load of eight."""
+    """A load of eight dwords fetches seven."""
     assert program.kernels["seven"].kernarg_bytes == 28
     first, second = np.zeros(1, np.int32), np.zeros(1, np.int32)
     workbench.run(engine, program, "seven", [first, second, 1, 2, 4], groups=(1, 1, 1), group_size=(1, 1, 1))
@@ -231,7 +231,7 @@ def test_a_value_that_does_not_fit_its_argument_is_named(program, engine, number
 
 
 def test_the_clock_goes_on_with_what_is_executed(program, engine):
-    """An instruction takes 1 ns, a tick of the clock 10."""
+    """An instruction takes 1 ns, and the clock's tick 10 ns."""
     out = np.zeros(1, np.uint64)
     done = workbench.run(engine, program, "clock", [out], groups=(1, 1, 1), group_size=(1, 1, 1))
     assert 0.9 * done.instructions < out[0] * 10 <= done.instructions

@@ -17,7 +17,7 @@ from ringup.tools.command_line import parser as command_line
 from ringup.tools.command_line.examples import EXAMPLES
 from ringup.tools.common.json_text import json_text
 
-# One of the arguments of `mandelbrot`.
+# The numbers among the arguments of `mandelbrot`.
 NUMBERS = ["--arg", "256", "--arg", "50", "--arg", "f32:1", "--arg", "f32:1", "--arg", "f32:1"]
 FULL = "{}: No space left on device; free some space there, or name another place"
 

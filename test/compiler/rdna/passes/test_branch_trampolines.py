@@ -17,10 +17,8 @@ from ringup.errors import CompileError
 
 # In dwords. A clause has up to 97 dwords, and no trampoline may lie inside one.
 SHORT = 150
-TRAMPOLINE, OWN = (
-    0xBFA0,
-    0xEE00,
-)  # high halves of branches here: s_branch (llvm-mc, gfx1100), and those that were there before
+# High halves of branches in these tests: s_branch (llvm-mc, gfx1100), and the program's own.
+TRAMPOLINE, OWN = 0xBFA0, 0xEE00
 
 
 def encode(mnemonic, operands):

@@ -1,4 +1,4 @@
-"""A virtual card behind tinygrad's protocol for cards on other machines, and sessions of its driver on it."""
+"""A virtual card behind tinygrad's protocol for cards on other machines, and sessions of tinygrad's driver on it."""
 
 import json
 from contextlib import ExitStack
@@ -10,15 +10,15 @@ from ringup.silicon import card
 from ringup.silicon.shader.rdna.translator.engine import Translator
 from ringup.tools.competitor.pci_door import PciDoor
 
-# TIMEOUT: 5 s of an idle core
+# TIMEOUT: 5 s on an idle core.
 SESSION_S = 150
 SCRIPT = Path(__file__).with_name("driver.py")
 
 
 @pytest.fixture
 def remote():
-    """`remote(**options)` is a door to a virtual card; it fails the test when the door broke or the card saw a
-    mistake.
+    """`remote(**options)` serves a virtual card to the driver. The test fails if the server broke or the card recorded
+    a mistake.
     """
     made = []
     with ExitStack() as doors:
@@ -34,8 +34,8 @@ def remote():
 
 @pytest.fixture
 def drive(run_in_competitor, tmp_path):
-    """`drive(remote, firmware, work)` is one session of tinygrad's driver, from opening to closing: what it answers,
-    and what it `said`.
+    """`drive(remote, firmware, work)` runs one session of tinygrad's driver, from opening to closing. It returns the
+    session's answer, and what it `said`.
     """
 
     def session(remote, firmware, work, fault=False):
@@ -48,7 +48,8 @@ def drive(run_in_competitor, tmp_path):
         done = run_in_competitor(SCRIPT, job, SESSION_S, REMOTE=remote.address, DEV="PCI+AMD:LLVM", REMOTE_TIMEOUT="60")
         assert not done.returncode, f"{done.stderr[-3000:]}\n{remote.errors} {remote.radeon.violations[:5]}"
         *said, answer = done.stdout.splitlines()
-        assert "Traceback" not in done.stderr, done.stderr[-3000:]  # closing comes after the answer
+        # The driver closes after it has answered.
+        assert "Traceback" not in done.stderr, done.stderr[-3000:]
         return json.loads(answer) | {"said": "\n".join(said)}
 
     return session
@@ -56,5 +57,5 @@ def drive(run_in_competitor, tmp_path):
 
 @pytest.fixture(scope="session")
 def real_firmware(sources):
-    """The folder of the distribution's firmware package; a missing package fails."""
+    """The folder of the distribution's firmware package. A missing package fails the test."""
     return sources.root("firmware-amd") / "lib/firmware/amdgpu"

@@ -1,6 +1,6 @@
-"""Runs in tinygrad's interpreter: its driver, unmodified but for where it finds firmware.
+"""Runs in tinygrad's interpreter. The driver is unmodified, except for where it finds firmware.
 
-One job on standard input, one answer on standard output, both JSON.
+One job comes on standard input, one answer goes to standard output. Both are JSON.
 """
 
 import importlib
@@ -20,12 +20,13 @@ KERNELS = {
 
 
 def fault(tinygrad, device):
-    """Take a buffer's pages away under a kernel that reads it; return where it was, and what the driver says then."""
+    """Take a buffer's pages away under a kernel that reads it. Return the buffer's address and the driver's error."""
     data = tinygrad.Tensor(bytes(1 << 16), device="AMD").contiguous().realize()
     memory = data.uop.buffer.ensure_allocated()._buf
     tables = device.iface.dev_impl.mm
     tables.unmap_range(int(memory.va_addr), memory.size)
-    tables.on_range_mapped()  # its flush
+    # The driver's own flush.
+    tables.on_range_mapped()
     try:
         (data + 1).contiguous().realize()
         device.synchronize()

@@ -1,12 +1,13 @@
-"""A driver written for the real chip by somebody else, unmodified, brings the virtual card up and computes on it; the
-card sees no mistake.
+"""An independent driver for the real chip, unmodified, brings the virtual card up and computes on it. The card records
+no mistake.
 """
 
 import numpy as np
 import pytest
 
 DRAW = np.random.default_rng(5)
-BAR0 = {"small": 256 << 20, "full": 1 << 30}  # of 1 GiB of VRAM
+# Of 1 GiB of VRAM.
+BAR0 = {"small": 256 << 20, "full": 1 << 30}
 
 
 def floats(*shape):
@@ -17,7 +18,8 @@ A, B, LARGE = floats(64, 64), floats(64, 64), floats(512, 1024)
 WORK = {
     "elementwise": ("elementwise", A, B),
     "matmul": ("matmul", A, B),
-    "half matmul": ("half matmul", A, B),  # by matrix instructions
+    # By matrix instructions.
+    "half matmul": ("half matmul", A, B),
     "sum": ("sum", A, B),
     "copy": ("copy", LARGE, LARGE[:1].repeat(512, 0)),
 }
@@ -34,7 +36,7 @@ def check(answer, *names):
 
 
 def finished(radeon):
-    """Whether the driver has taken its queues off and said so in its scratch register."""
+    """Whether the driver has taken its queues off and noted that in its scratch register."""
     cells = radeon.gc.grbm.cells
     radeon.clock.sleep_us(1000)
     return cells["SCRATCH_REG6"] == 0 and not any(queue.connected for queue in radeon.gc.cp.queues.values())
@@ -60,8 +62,8 @@ def test_a_second_session_finds_the_card_up_and_a_card_that_was_reset_is_booted_
         check(one, *few)
 
 
-# of a navi32 it takes the SMU's tables for another generation's, after its hubs, its firmware and its graphics core are
-# up
+# On a navi32 the driver takes another generation's tables for the SMU. By then its hubs, its firmware and its graphics
+# core are up.
 @pytest.mark.parametrize(("name", "target"), [("navi31", "gfx1100"), ("navi33", "gfx1102")])
 def test_it_loads_the_distributions_firmware(remote, drive, real_firmware, name, target):
     door = remote(name, bar0_bytes=BAR0["small"])
@@ -79,6 +81,7 @@ def test_a_page_fault_of_a_kernel_reaches_it_and_it_recovers(remote, drive, made
     status = next(line for line in answer["said"].splitlines() if "GCVM_L2_PROTECTION_FAULT_STATUS" in line)
     assert "'rw': 0" in status
     assert status.endswith(f" {gpu_va:#x}")
-    check(answer, "sum")  # it resets the compute engine and goes on
+    # The driver resets the compute engine and continues.
+    check(answer, "sum")
     assert {(one.block, f"read of {gpu_va:#x}" in one.text) for one in door.radeon.violations[:1]} == {("sq", True)}
     door.radeon.violations.clear()

@@ -1,4 +1,4 @@
-"""A virtual USB host behind a socket for tinygrad, and sessions of its driver on it."""
+"""A virtual USB host that tinygrad reaches through a socket, and sessions of tinygrad's driver on it."""
 
 import json
 from pathlib import Path
@@ -9,17 +9,17 @@ from ringup.silicon import card
 from ringup.silicon.asm2464pd import Enclosure, VirtualUsbHost
 from ringup.tools.competitor.usb_door import UsbDoor
 
-# TIMEOUT: 30 s of an idle core
+# TIMEOUT: 30 s on an idle core.
 SESSION_S = 100
 SCRIPT = Path(__file__).with_name("usb_driver.py")
 
 
 @pytest.fixture
 def enclosure():
-    """A navi31 in an enclosure with the open firmware at 10 Gb/s, on a host; neither may see a mistake."""
+    """A navi31 in an enclosure with the open firmware at 10 Gb/s, plugged into a host. Neither may record a mistake."""
     radeon = card("navi31", vram_bytes=1 << 30, enumerated=False)
-    # this driver fills windows to their end, and works on metal: the safer of the two reports of what happens then is
-    # the true one for it
+    # This driver fills windows to their end and works on metal. Two reports differ about the effect; the harmless one
+    # is true for this driver.
     made = Enclosure(radeon, spoils_full_windows=False)
     VirtualUsbHost().plug(made)
     yield made
@@ -29,14 +29,14 @@ def enclosure():
 
 @pytest.fixture
 def door(enclosure):
-    """A door to the enclosure; it fails the test when it broke."""
+    """A server for the enclosure. The test fails if the server broke."""
     with UsbDoor(enclosure.host) as made:
         yield made
 
 
 @pytest.fixture
 def drive(run_in_competitor, clang, made_firmware, enclosure, door, tmp_path):
-    """`drive(data)` is one session of tinygrad's driver: what it answers."""
+    """`drive(data)` runs one session of tinygrad's driver and returns its answer."""
 
     def session(data):
         (tmp_path / "data").write_bytes(data)

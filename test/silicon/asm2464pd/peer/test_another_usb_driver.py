@@ -1,5 +1,5 @@
-"""A driver written for the real bridge by somebody else, unmodified above libusb, brings the card behind the virtual
-one up and computes.
+"""An independent driver for the real bridge, unmodified above libusb, brings up the card behind the virtual bridge and
+computes on it.
 """
 
 import random
@@ -11,8 +11,8 @@ def test_it_boots_the_card_computes_and_copies_both_ways(door, drive):
     answer = drive(DATA)
     assert answer == {"sums": [[11.0, 22.0, 33.0, 44.0]] * 3, "same": True, "arch": "gfx1100"}
     costs = door.costs
-    # on its own model of the bridge it needs 4,285 transfers for the boot, and 24 and 18 for a copy of 1 MiB in and
-    # out; here it waits longer for the card's secure OS, which it asks all the time
+    # On its own model of the bridge the driver makes 4,285 transfers to boot, 24 to copy 1 MiB in and 18 to copy it
+    # out. Here it waits longer for the card's secure OS, and it polls all the time.
     assert 4_000 < costs["cold boot"].transfers < 9_000
     assert costs["large copy in"].transfers < 60
     assert costs["large copy out"].transfers < 30

@@ -1,6 +1,7 @@
-"""Runs in tinygrad's interpreter: its driver, unmodified, with a libusb whose calls go to a virtual host over a socket.
+"""Runs in tinygrad's interpreter. The driver is unmodified; the calls of its libusb go to a virtual host over a socket.
 
-One job on standard input, one answer on standard output, both JSON. It names each piece of its work.
+One job comes on standard input, one answer goes to standard output. Both are JSON. The driver names each piece of its
+work.
 """
 
 import importlib

@@ -1,5 +1,6 @@
-/* Loops of run-time length over data-dependent conditions. Variables get a value only where they are used later: compilers compute with what
-   has none, and select it away. `b` gives every work-item its own bound, `n` all of them the same. */
+/* Loops of run-time length over data-dependent conditions. Variables get a value only where they are used later.
+   Compilers compute with variables that have none, and select the result away. `b` gives every work-item its own bound,
+   `n` gives all of them the same. */
 #include "common.h"
 #define BOUND(i) (b[i] % 13)
 
@@ -191,7 +192,7 @@ GROUP_KERNEL(group_best, u32, u32, u32) {
   END
 }
 
-/* Arrays of bytes that stay in registers, four to one. */
+/* Arrays of bytes that stay in registers, four bytes in each. */
 KERNEL(itoa, u32, u32, u32) {
   char t[12];
   u32 l = 0, v = a[i];

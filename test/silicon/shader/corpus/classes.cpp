@@ -1,5 +1,5 @@
-/* C++, as HIP has it: pointers without a space, virtual functions, recursion, variable arguments, jumps into loops, wide integers, values
-   made in part. */
+/* C++ as in HIP: pointers without an address space, virtual functions, recursion, variable arguments, jumps into loops,
+   wide integers, values that are only partly written. */
 #include "common.h"
 
 struct Shape {

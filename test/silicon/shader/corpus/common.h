@@ -1,4 +1,5 @@
-/* One source for two machines: a GPU kernel, and the same function for this computer, called once for each work-item or group. */
+/* One source for two machines: a GPU kernel, and the same function for this computer, which the test calls once for each
+   work-item or group. */
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
@@ -42,12 +43,12 @@ typedef half f16;
     __builtin_amdgcn_s_barrier(); \
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"); \
   } while (0)
-/* KERNEL(name, out type, in types) { one work-item: out, a, b, n, i } */
+/* KERNEL(name, out type, in types) { the code of one work-item, with out, a, b, n, i } */
 #define KERNEL(name, T, U, V) \
   INLINE void name##_item(GLOBAL T *out, GLOBAL const U *a, GLOBAL const V *b, u32 n, u32 i); \
   GPU_KERNEL name(GLOBAL T *out, GLOBAL const U *a, GLOBAL const V *b, u32 n) { name##_item(out, a, b, n, ITEM_ID); } \
   INLINE void name##_item(GLOBAL T *out, GLOBAL const U *a, GLOBAL const V *b, u32 n, u32 i)
-/* GROUP_KERNEL(name, ...) { one group: phases EACH(l) { ... } END with a barrier behind each } */
+/* GROUP_KERNEL(name, ...) { the code of one group: phases EACH(l) { ... } END, with a barrier behind each } */
 #define GROUP_KERNEL(name, T, U, V) \
   __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void name(GLOBAL T *out, GLOBAL const U *a, GLOBAL const V *b, u32 n)
 #define GROUP_ID __builtin_amdgcn_workgroup_id_x()

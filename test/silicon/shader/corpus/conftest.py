@@ -1,4 +1,4 @@
-"""Other people's compiler as the judge: one C source for the GPU (clang 19, gfx1100) and for this computer, run on the
+"""clang as the reference: one C source compiled for the GPU (clang 19, gfx1100) and for this computer, and run on the
 same data.
 """
 
@@ -51,7 +51,7 @@ _NAMED = re.compile(r"^(MAP|KERNEL|GROUP_KERNEL)\((\w+), (\w+), (\w+),(?: (\w+)\
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel of the corpus and the element types of its output and inputs."""
+    """A kernel of the corpus, and the element types of its output and inputs."""
 
     source: str
     name: str
@@ -61,12 +61,13 @@ class Case:
         return self.name
 
 
-BOUNDS = "bounds.c"  # runs at all levels and wave sizes
+# This source runs at all levels and wave sizes.
+BOUNDS = "bounds.c"
 ALL_WAYS = [(level, wave_size) for level in ("-O1", "-O2", "-O3", "-Os") for wave_size in (32, 64)]
 
 
 def flags_of(source: str, *more: str, gpu: bool) -> tuple[str, ...]:
-    """Return what a source is compiled with: OpenCL's C and C, or C++."""
+    """Return the compiler's flags for a source, as OpenCL C or C, or as C++."""
     flags = GPU_FLAGS if gpu else HOST_FLAGS
     if source.endswith(".cpp"):
         flags = (*CXX_FLAGS, *(one for one in flags[2:] if not one.startswith("-cl-")))
@@ -74,7 +75,7 @@ def flags_of(source: str, *more: str, gpu: bool) -> tuple[str, ...]:
 
 
 def cases(pattern: str = "[!b]*.c*") -> list[Case]:
-    """List the kernels of sources, by their macros."""
+    """List the kernels in the sources by their macros."""
     found = []
     for path in sorted(HERE.glob(pattern)):
         for macro, name, out, first, second in _NAMED.findall(path.read_text()):
@@ -83,8 +84,8 @@ def cases(pattern: str = "[!b]*.c*") -> list[Case]:
 
 
 def compiled(source: str | Path, flags: tuple[str, ...], folder: Path | None = None) -> Path:
-    """Compile a source of this folder, or any other into `folder`, or find what was compiled before; no clang is a
-    failure.
+    """Compile a source of this folder, or any other into `folder`. What was compiled before is reused. A missing clang
+    fails the test.
     """
     text = (HERE / source).read_bytes() + (HERE / "common.h").read_bytes()
     name = hashlib.sha256(repr(flags).encode() + text).hexdigest()[:32]
@@ -105,7 +106,7 @@ def compiled(source: str | Path, flags: tuple[str, ...], folder: Path | None = N
 
 
 def values(draw: np.random.Generator, name: str, count: int) -> np.ndarray:
-    """Draw numbers of a type: integers over all magnitudes, floats that conversions to 32-bit integers can hold."""
+    """Draw numbers of a type: integers of all magnitudes, and floats that fit in 32-bit integers."""
     kind = np.dtype(TYPES[name])
     if kind.kind in "ui":
         raw = np.frombuffer(draw.bytes(count * kind.itemsize), f"u{kind.itemsize}")
@@ -117,14 +118,14 @@ def values(draw: np.random.Generator, name: str, count: int) -> np.ndarray:
 
 
 def launch(engine, program, name: str, groups: int, buffers: list[np.ndarray], n: int) -> None:
-    """Run a kernel over `groups` groups to its end; a broken rule fails."""
+    """Run a kernel over `groups` groups to its end. A broken rule fails the test."""
     workbench.run(
         engine, program, name, [*buffers, n], groups=(groups, 1, 1), group_size=(GROUP, 1, 1), limit=200_000_000
     )
 
 
 def pytest_generate_tests(metafunc):
-    """Give each test its kernels: all with their number, or every eighth for the slow engine."""
+    """Give each test its kernels: all of them with their number, or every eighth for the slow engine."""
     found = cases()
     if "turn" in metafunc.fixturenames:
         metafunc.parametrize(
@@ -137,7 +138,7 @@ def pytest_generate_tests(metafunc):
         if "way" not in metafunc.fixturenames:
             metafunc.parametrize("case_of_bounds", found[::4], ids=str)
             return
-        # three of eight ways for each kernel, in turn; the others are `make fuzz`'s
+        # Each kernel runs in three of eight ways, in turn. `make fuzz` runs the others.
         metafunc.parametrize(
             ("case_of_bounds", "way"),
             [
@@ -160,7 +161,9 @@ ENGINES = {"interpreter": Interpreter, "translator": Translator}
 
 @pytest.fixture(scope="session")
 def judge():
-    """`judge(case, level, wave_size, engine, groups)`: the kernel's output and this computer's, on the same inputs."""
+    """`judge(case, level, wave_size, engine, groups)` returns the kernel's output and this computer's on the same
+    inputs.
+    """
     engines = {name: make() for name, make in ENGINES.items()}
     programs, hosts = {}, {}
 
@@ -187,7 +190,7 @@ def judge():
 
 @pytest.fixture(scope="session")
 def corpus():
-    """What compiles and runs sources that are made as they are needed."""
+    """Compiles and runs sources that tests generate."""
     return SimpleNamespace(
         Source=random_source.Source, GPU_FLAGS=GPU_FLAGS, HOST_FLAGS=(*HOST_FLAGS, "-DWAVE=32"), GROUP=GROUP,
         compiled=compiled, values=values, launch=launch, translator=Translator(),
@@ -195,9 +198,7 @@ def corpus():
 
 
 def _same(found, wanted):
-    """Compare bit for bit; NaNs count as equal: neither machine's document says which payload a NaN made by arithmetic
-    has.
-    """
+    """Compare bit for bit. NaNs count as equal, because no document says which payload arithmetic gives a NaN."""
     if found.dtype.kind != "f":
         return found == wanted
     return (found == wanted) | (np.isnan(found) & np.isnan(wanted))
@@ -205,7 +206,7 @@ def _same(found, wanted):
 
 @pytest.fixture(scope="session")
 def check(judge):
-    """`check(case, level, wave_size, engine, groups)`: the kernel's output is this computer's."""
+    """`check(case, level, wave_size, engine, groups)` asserts that the kernel's output equals this computer's."""
 
     def compare(*of):
         found, wanted = judge(*of)

@@ -1,4 +1,4 @@
-/* out[i] from a[i] and b[i]: arithmetic of every width. The first letter of the buffers' types says what values they get. */
+/* out[i] from a[i] and b[i]: arithmetic of every width. The first letter of a buffer's type says which values it gets. */
 #include "common.h"
 
 #define MAP(name, T, U, expression) \

@@ -1,4 +1,5 @@
-/* Work-groups: LDS, barriers, atomics. Between two barriers each item touches only what no other one does, so any order gives the result. */
+/* Work-groups: LDS, barriers, atomics. Between two barriers no two items access the same memory, so every order of items
+   gives the same result. */
 #include "common.h"
 
 GROUP_KERNEL(reduce_sum, u32, u32, u32) {

@@ -1,4 +1,5 @@
-/* Lanes of a wave that read each other, and instructions no C operator names: on this computer by what the ISA document says of them. */
+/* Lanes of a wave that read each other, and instructions that no C operator stands for. On this computer they are
+   functions written from the ISA document. */
 #include "common.h"
 
 #ifdef __AMDGCN__
@@ -29,7 +30,7 @@ static u64 ballot_of(const u32 *a, u32 i, u32 mask, u32 value) {
   return found;
 }
 static u32 at_lane(const u32 *a, u32 i, u32 lane) { return a[i - LANE + lane % WAVE]; }
-static u32 last_to(const u32 *a, const u32 *b, u32 i) { /* ds_permute: the highest lane that sends here */
+static u32 last_to(const u32 *a, const u32 *b, u32 i) { /* ds_permute: the highest lane that sends to this one */
   u32 found = 0;
   for (u32 l = 0; l < WAVE; l++)
     if ((at_lane(b, i, l) & 31) == (LANE & 31) && (l & 32) == (LANE & 32)) found = at_lane(a, i, l);
@@ -151,7 +152,7 @@ KERNEL(permlane16, u32, u32, u32) {
 KERNEL(permlanex16, u32, u32, u32) {
   out[i] = OTHER(__builtin_amdgcn_permlanex16(0, a[i], 0x76543210, 0xfedcba98, 0, 0), at_lane(a, i, LANE ^ 16)) ^ b[i];
 }
-KERNEL(permlane64, u32, u32, u32) { /* nothing happens in a wave32, not even a move */
+KERNEL(permlane64, u32, u32, u32) { /* A wave32 does nothing, not even a move. */
 #if WAVE == 64
   out[i] = OTHER((u32)__builtin_amdgcn_permlane64(a[i]), at_lane(a, i, LANE ^ 32)) - b[i];
 #else

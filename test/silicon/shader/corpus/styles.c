@@ -1,4 +1,5 @@
-/* Kernels in the style of real ones: codecs, ciphers, parsers, dynamic programs, quantised products, values made on some paths alone. */
+/* Kernels in the style of real ones: codecs, ciphers, parsers, dynamic programs, quantised products, and values that only
+   some paths make. */
 #include "common.h"
 
 KERNEL(mandel_escape, u32, f32, f32) {

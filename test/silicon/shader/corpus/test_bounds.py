@@ -1,5 +1,5 @@
-"""Kernels whose loops end where the data says, at every level: what LLVM computes and selects away later is no
-mistake.
+"""Kernels whose loops end where the data says, at every level. LLVM computes values there that it later selects away,
+which is no mistake.
 """
 
 

@@ -1,8 +1,8 @@
-"""Kernels that clang compiled give the numbers that the same source gives on this computer, on both engines."""
+"""Kernels compiled by clang give the same numbers on both engines as their source gives on this computer."""
 
 import pytest
 
-# Each kernel at every level somewhere: all at -O1 in wave32, the other pairs in turn, so that the suite stays short.
+# All kernels run at -O1 in wave32. The other pairs of level and wave size take turns, so that the suite stays short.
 TURNS = (("-O0", 32), ("-O2", 32), ("-O1", 64), ("-O2", 64), ("-O0", 64))
 
 

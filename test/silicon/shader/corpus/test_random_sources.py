@@ -1,5 +1,5 @@
-"""Random C: what clang makes of it computes on the cores what the same source computes on this computer, and breaks no
-rule there.
+"""Random C: code compiled by clang computes the same on the cores as its source does on this computer, and breaks no
+rule.
 """
 
 import ctypes

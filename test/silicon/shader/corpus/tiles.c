@@ -1,4 +1,4 @@
-/* What libraries for GPUs are made of: scans, sorts, sparse products, hash tables, transforms, by groups that share LDS. */
+/* The building blocks of GPU libraries: scans, sorts, sparse products, hash tables, transforms, by groups that share LDS. */
 #include "common.h"
 
 GROUP_KERNEL(block_scan_raking, u32, u32, u32) {

@@ -23,8 +23,8 @@ def descriptor(stride=0, records=256, *, swizzle=0, index_stride=0, add_tid=0, o
 
 
 def run(machine, program, words, **args):
-    """Run with the resource in s[4:7]; v1 is 4 * lane, v[2:5] start as 0xAAAAAAAA and are returned as (lane,
-    register).
+    """Run with the resource in s[4:7]. v1 is 4 * lane. v[2:5] start as 0xAAAAAAAA, and their final values are returned
+    as (lane, register).
     """
     out = machine.buffer(OUT, np.zeros(128))
     fills = "".join(f"v_mov_b32_e32 v{at}, {NONE:#x}\n" for at in range(2, 6))
@@ -50,11 +50,11 @@ def run(machine, program, words, **args):
 )
 def test_index_offsets_and_base_add_up(machine, load, first):
     machine.buffer(IN, np.arange(256))
-    # a stride of 16 bytes
+    # A stride of 16 bytes.
     assert run(machine, load, descriptor(16, 1024))[:3, 0].tolist() == first
 
 
-# stride, records, oob, offset, index: which of the two dwords of a b64 load come back
+# Stride, records, oob, offset and index. Then: which of the two dwords of a b64 load come back.
 BOUNDS = [
     (0, 64, RAW, 56, 0, (True, True)),
     (0, 64, RAW, 60, 0, (True, False)),
@@ -103,7 +103,7 @@ def test_atomics_are_in_range_or_not_as_a_whole(machine):
 
 @pytest.mark.parametrize(("swizzle", "element"), [(1, 4), (3, 16)])
 def test_swizzled_buffers_interleave_records(machine, swizzle, element):
-    """Stride 32, eight records interleaved: element e of record r lies at ((r / 8) * 32 + e * size) * 8 + (r % 8) *
+    """Stride 32, eight records interleaved. Element e of record r lies at ((r / 8) * 32 + e * size) * 8 + (r % 8) *
     size.
     """
     memory = machine.buffer(IN, np.zeros(32 * 8))
@@ -126,7 +126,7 @@ def test_a_resource_without_a_format_reads_zero(machine):
     assert (run(machine, "buffer_load_b32 v2, off, s[4:7], 0", (0, 0, 0, 0))[:, 0] == 0).all()
 
 
-# format number, element, what tbuffer_load_format_xyzw gives
+# Format number, element, and the result of tbuffer_load_format_xyzw.
 FORMATS = [
     ("BUF_FMT_8_UNORM", b"\xff", [0x3F80_0000, 0, 0, 0]),
     ("BUF_FMT_8_SNORM", b"\x80", [0xBF80_0000, 0, 0, 0]),
@@ -153,11 +153,13 @@ def test_typed_loads_convert(machine, name, element, values):
 @pytest.mark.parametrize(
     ("name", "registers", "element"),
     [
-        ("BUF_FMT_8_UNORM", [0x3F00_0000], b"\x80"),  # 127.5 to even
+        # 127.5, rounded to even.
+        ("BUF_FMT_8_UNORM", [0x3F00_0000], b"\x80"),
         ("BUF_FMT_8_UNORM", [0x4000_0000], b"\xff"),
         ("BUF_FMT_8_UNORM", [0xBF80_0000], b"\x00"),
         ("BUF_FMT_8_SNORM", [0xC000_0000], b"\x81"),
-        ("BUF_FMT_16_FLOAT", [0x3F80_1000], b"\x00\x3c"),  # a tie, to even
+        # A tie, rounded to even.
+        ("BUF_FMT_16_FLOAT", [0x3F80_1000], b"\x00\x3c"),
         ("BUF_FMT_16_FLOAT", [0x3F80_1001], b"\x01\x3c"),
         ("BUF_FMT_16_FLOAT", [0x7F00_0000], b"\x00\x7c"),
         ("BUF_FMT_32_32_UINT", [1, 2], np.arange(1, 3, dtype="<u4").tobytes()),
@@ -173,7 +175,7 @@ def test_typed_stores_convert(machine, name, registers, element):
 
 
 def test_untyped_format_loads_select_components(machine):
-    """Format 8_8_8_8_UINT as W, 1, 0, X."""
+    """Format 8_8_8_8_UINT with the components W, 1, 0, X."""
     machine.arena.place(IN, b"\x11\x22\x33\x44")
     words = descriptor(fmt=46, selects=7 | 1 << 3 | 0 << 6 | 4 << 9)
     assert (run(machine, "buffer_load_format_xyzw v[2:5], off, s[4:7], 0", words) == [0x44, 1, 0, 0x11]).all()

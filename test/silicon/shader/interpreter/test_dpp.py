@@ -10,7 +10,9 @@ ROWS = LANES & ~15
 
 
 def moved(machine, modifiers, mask=0xFFFF_FFFF):
-    """Return what v_mov_b32 with these modifiers makes of the lane numbers, over 0xAAAAAAAA, with EXEC `mask`."""
+    """Return what v_mov_b32 with these modifiers makes of the lane numbers. The destination starts as 0xAAAAAAAA, and
+    EXEC is `mask`.
+    """
     out = machine.buffer(OUT, np.zeros(32))
     machine.run(
         f"""
@@ -68,5 +70,5 @@ def test_lanes_move(machine, modifiers, wanted):
     ],
 )
 def test_a_source_lane_that_is_off(machine, modifiers, first):
-    """Lane 0 is on and reads lane 1, which is off."""
+    """Lane 0 is active and reads lane 1, which is not."""
     assert moved(machine, modifiers, mask=0x1)[:2].tolist() == first

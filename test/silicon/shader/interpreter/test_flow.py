@@ -1,4 +1,4 @@
-"""Program flow, scheduling, messages, traps and hardware registers of the reference interpreter."""
+"""Program flow, scheduling, messages, traps and hardware registers on each engine."""
 
 import numpy as np
 import pytest
@@ -134,7 +134,7 @@ def test_a_wave_that_ended_holds_up_no_barrier(machine, out):
 
 
 def test_groups_that_wait_for_each_other_make_progress(machine, out):
-    """The first group spins until the last one has stored: all must be resident at once, and take turns."""
+    """The first group spins until the last one has stored. All groups must be resident at once and take turns."""
     machine.run(
         """
         v_mov_b32_e32 v1, 0
@@ -191,7 +191,8 @@ def test_messages_reach_the_card(machine, out):
         "s_mov_b32 m0, 0x1234\n s_sendmsg sendmsg(MSG_INTERRUPT)\n s_sendmsg sendmsg(MSG_DEALLOC_VGPRS)\n s_endpgm",
         **ARGS,
     )
-    assert machine.heard.messages == [(1, 0x1234, (0, 0, 0, 0))]  # the other one is the SPI's
+    # The other message goes to the SPI.
+    assert machine.heard.messages == [(1, 0x1234, (0, 0, 0, 0))]
 
 
 def test_released_vgprs_are_gone(machine, out):
@@ -225,7 +226,7 @@ def test_a_trap_enters_the_handler_with_its_number_and_address(machine, out):
         trap_enabled=True,
         trap_base=0x60_0000,
     )
-    # outside the handler ttmp2 reads as zero
+    # Outside of the trap handler, ttmp2 reads as zero.
     assert out[0] == 5 << 16
 
 
@@ -294,14 +295,13 @@ def test_graphics_is_refused_by_name(machine, out, program):
         run.step(10)
 
 
-@pytest.mark.parametrize(
-    ("rounding", "infinite"), [(0, True), (1, True), (2, False), (3, False)]
-)  # to nearest, up, down, to zero. Source: RDNA3 ISA reference, "MODE"
+# Rounding to nearest, up, down, to zero. Source: RDNA3 ISA reference, "MODE".
+@pytest.mark.parametrize(("rounding", "infinite"), [(0, True), (1, True), (2, False), (3, False)])
 @pytest.mark.parametrize(
     "line", ["v_max_f32_e64 v2, v2, v2 mul:2", "v_floor_f32_e64 v2, v2 mul:4", "v_add_f32_e64 v2, v2, v2"]
 )
 def test_what_goes_beyond_the_largest_number_is_rounded_as_mode_says(machine, line, rounding, infinite):
-    """Output modifiers multiply, which rounds, though what they multiply only selects."""
+    """An output modifier multiplies and therefore rounds, even after an operation that only selects."""
     out = machine.buffer(0x30_0000, np.zeros(32))
     text = (
         f"v_mov_b32_e32 v2, 0x7f7fffff\n{line}\nv_lshlrev_b32_e32 v1, 2, v0\nglobal_store_b32 v1, v2, s[0:1]\ns_endpgm"

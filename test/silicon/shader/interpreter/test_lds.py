@@ -13,7 +13,8 @@ START = """
     v_lshlrev_b32_e32 v1, 2, v0
     v_lshlrev_b32_e32 v9, 4, v0
 """
-PREPARE = {  # fill LDS: dword i holds 0x04030201 * (i % 16) + 0x80000080, by 32 lanes, 16 bytes each
+# Fill LDS by 32 lanes with 16 bytes each: dword i holds 0x04030201 * (i % 16) + 0x80000080.
+PREPARE = {
     32: "v_mov_b32_e32 v12, 0x80000080\n v_mov_b32_e32 v13, 0x84838281\n v_mov_b32_e32 v14, 0x88868482\n v_mov_b32_e32 v15, 0x8c898683\n"
     "ds_store_b128 v9, v[12:15]\n s_waitcnt lgkmcnt(0)\n",
 }
@@ -21,7 +22,7 @@ WORDS = [0x8000_0080, 0x8483_8281, 0x8886_8482, 0x8C89_8683]
 
 
 def run(machine, program, *, size=32, **args):
-    """Run `program`, then store v[2:5] of every lane; return (lane, register). They start as 0xAAAAAAAA."""
+    """Run `program`, then store v[2:5] of every lane and return them as (lane, register). They start as 0xAAAAAAAA."""
     machine.arena.regions.clear()
     out = machine.buffer(OUT, np.zeros(size * 4))
     fills = "".join(f"v_mov_b32_e32 v{at}, 0xaaaaaaaa\n" for at in range(2, 6))
@@ -91,7 +92,7 @@ def test_the_lane_is_the_address_of_addtid(machine):
 
 
 def test_atomics_beyond_the_allocation_find_zero_each(machine):
-    """Lanes that meet there do not find what others would have left."""
+    """A lane that meets others there does not see their results."""
     program = (
         "v_mov_b32_e32 v12, 0x3000\n v_mov_b32_e32 v13, 5\n ds_add_rtn_u32 v2, v12, v13\n ds_max_rtn_u32 v3, v12, v13"
     )
@@ -109,7 +110,7 @@ def test_beyond_the_allocation_reads_zero_and_writes_nothing(machine):
     """
     found = run(machine, program, strict=False)
     assert (found[:, 0] == 0).all()
-    # the last lane's second dword lies beyond: nothing of it is stored, and a load of both gives zero
+    # The last lane's second dword lies outside. Nothing of it is stored, and a load of both dwords gives zero.
     assert found[31, 1:].tolist() == [124 - 4, 0, 0]
     assert found[30, 1] == 30
 
@@ -154,7 +155,7 @@ def test_atomics(machine, atomic, data, more, new, returned):
 
 @pytest.mark.parametrize(("mode", "new"), [(0xF0, 2), (0xC0, 0), (0xD0, 0), (0xE0, 0)])
 def test_float_adds_flush_denormals_as_mode_says(machine, mode, new):
-    """Bit 4 keeps inputs, bit 5 results: here both are denormal."""
+    """Bit 4 keeps denormal inputs, bit 5 keeps denormal results. Here both are denormal."""
     program = "v_mov_b32_e32 v6, 1\n ds_store_b32 v1, v6\n ds_add_f32 v1, v6\n ds_load_b32 v2, v1"
     assert (run(machine, program, float_mode=mode)[:, 0] == new).all()
 
@@ -230,7 +231,7 @@ def test_the_documents_examples_of_permutation(machine):
     assert four("ds_bpermute_b32", 0xA) == [none, 0, none, 11]
 
 
-# Examples of the document, of input {1, 2, … 0x20}
+# Examples of the document for the input {1, 2, … 0x20}.
 SWIZZLES = {
     0xE000: "1 11 9 19 5 15 d 1d 3 13 b 1b 7 17 f 1f 2 12 a 1a 6 16 e 1e 4 14 c 1c 8 18 10 20",
     0xE010: "1 9 5 d 3 b 7 f 2 a 6 e 4 c 8 10 11 19 15 1d 13 1b 17 1f 12 1a 16 1e 14 1c 18 20",
@@ -248,7 +249,7 @@ def test_swizzles_as_the_document_shows_them(machine, offset):
 
 
 def test_a_rotation_keeps_the_bits_of_its_mask(machine):
-    """By the document's formula. UNKNOWN: its list of an example with a mask fits no formula of its own."""
+    """The values follow the document's formula. UNKNOWN: its example with a mask fits no formula of its own."""
     found = run(machine, "ds_swizzle_b32 v2, v0 offset:0xc021")
     lanes = np.arange(32)
     assert (found[:, 0] == (lanes & 1 | lanes + 1 & 0x1E)).all()
@@ -259,7 +260,8 @@ def test_conflicts_are_counted_by_bank(machine):
         program = f"v_lshlrev_b32_e32 v6, {shift}, v0\n ds_store_b32 v6, v0\n s_endpgm\n"
         return machine.run(program, **(ARGS | {"lds_size_bytes": 65536})).counters.lds_conflicts
 
-    assert [conflicts(shift) for shift in (2, 3, 4, 8)] == [0, 0, 1, 31]  # 64 banks of a dword
+    # 64 banks of one dword.
+    assert [conflicts(shift) for shift in (2, 3, 4, 8)] == [0, 0, 1, 31]
 
 
 def test_the_global_data_share_is_refused_by_name(machine):

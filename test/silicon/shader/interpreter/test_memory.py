@@ -10,7 +10,7 @@ BYTES = np.array([0x81, 0x02, 0x83, 0xF4] * 64, np.uint8)
 
 
 def loaded(machine, instruction, *, strict=True, setup="", **args):
-    """Run a load into v2 (and v3) that starts from 0xAAAAAAAA; return what lanes got as (lane, register)."""
+    """Run a load into v2 (and v3), which start as 0xAAAAAAAA. Return each lane's result as (lane, register)."""
     out = machine.buffer(OUT, np.zeros(128))
     machine.run(
         f"""
@@ -128,12 +128,12 @@ def test_scratch_interleaves_lanes_by_dword(machine):
     assert (words[:, 3] == 0x8877_6655).all()
     assert (words[:, 6] == np.arange(64).reshape(2, 32)).all()
     assert (words[:, 1] & 0xFF00 == 0x1100).all()
-    # two bytes at 3: the last of dword 0 and the first of dword 1
+    # Two bytes at 3: the last byte of dword 0 and the first of dword 1.
     assert (words[:, 0] >> 24 == np.arange(64).reshape(2, 32)).all()
 
 
 def test_flat_addresses_go_where_their_aperture_says(machine):
-    """Lanes 0 to 7 reach LDS, 8 to 15 scratch, the others memory, in one instruction."""
+    """In one instruction, lanes 0 to 7 reach LDS, lanes 8 to 15 scratch, and the others memory."""
     machine.buffer(IN, np.arange(100, 132))
     memory = machine.arena.place(0x50_0000, 32 * 64)
     memory.view("<u4").reshape(16, 32)[3] = np.arange(200, 232)
@@ -177,7 +177,7 @@ def test_global_accesses_may_not_reach_an_aperture(machine):
     assert "aperture" in violation.detail
 
 
-# ---- atomics: (old, data, compare) to new, by an origin other than the model
+# ---- atomics: (old, data, compare) to the new value, from a source other than the model
 
 ATOMICS = [
     ("add_u32", 0xFFFF_FFFE, 5, 3),
@@ -199,10 +199,13 @@ ATOMICS = [
     ("swap_b32", 4, 5, 5),
     ("add_f32", 0x3F80_0000, 0x4000_0000, 0x4040_0000),  # 1 + 2
     ("add_f32", 0x0000_0001, 0x3F80_0000, 0x3F80_0000),
-    ("add_f32", 0x0000_0001, 0x0000_0001, 0),  # inputs are flushed, whatever MODE says
+    # Inputs are flushed, whatever MODE says.
+    ("add_f32", 0x0000_0001, 0x0000_0001, 0),
     ("add_f32", 0x7F80_0000, 0xFF80_0000, 0xFFC0_0000),
-    ("add_f32", 0x7FA0_0000, 0x3F80_0000, 0x7FE0_0000),  # a signalling NaN becomes quiet
-    ("add_f32", 0x0080_0000, 0x8080_0001, 0x8000_0001),  # a denormal result stays
+    # A signalling NaN becomes quiet.
+    ("add_f32", 0x7FA0_0000, 0x3F80_0000, 0x7FE0_0000),
+    # A denormal result stays.
+    ("add_f32", 0x0080_0000, 0x8080_0001, 0x8000_0001),
     ("min_f32", 0x8000_0000, 0x0000_0000, 0x8000_0000),
     ("min_f32", 0x0000_0000, 0x8000_0000, 0x8000_0000),
     ("max_f32", 0x7FC0_0000, 0x3F80_0000, 0x3F80_0000),
@@ -241,7 +244,7 @@ def test_denormals_compare_as_zero_where_mode_flushes_inputs(machine):
     memory = machine.buffer(IN, np.full(32, 0x0000_0001))
     setup = "v_mov_b32_e32 v6, 0x80000002"
     loaded(machine, "global_atomic_min_f32 v2, v1, v6, s[0:1] glc", setup=setup, float_mode=0xC0)
-    # -0 is below +0, and what is stored is not flushed
+    # -0 is below +0. The stored value is not flushed.
     assert memory.tolist() == [0x8000_0002] * 32
 
 

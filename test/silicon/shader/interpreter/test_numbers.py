@@ -1,4 +1,4 @@
-"""Conversions of typed buffers and float atomics against NumPy's own."""
+"""Conversions of typed buffers, and float atomics, compared with NumPy's own."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_elements_come_back_from_their_registers(number):
         if fmt.kind == "float" and any(F32.is_nan(one) for one in registers):
             continue
         again = unpack(fmt, pack(fmt, registers))
-        # the two most negative SNORM numbers are one value
+        # The two most negative SNORM numbers have one value.
         assert again == registers
 
 
@@ -90,10 +90,10 @@ def test_float_atomics_order_as_numpy_does():
 
 def test_doubles_follow_the_same_rules():
     one, infinity = 0x3FF0 << 48, 0x7FF0 << 48
-    assert (
-        float_select(F64, KEEP, one, infinity | 1, largest=True) == infinity | 1 << 51 | 1
-    )  # signalling becomes quiet
-    assert float_cmpswap(F64, KEEP, 1 << 63, one, 0) == one  # -0 equals 0
+    # A signalling NaN becomes quiet.
+    assert float_select(F64, KEEP, one, infinity | 1, largest=True) == infinity | 1 << 51 | 1
+    # -0 equals 0.
+    assert float_cmpswap(F64, KEEP, 1 << 63, one, 0) == one
     assert operation("min_f64", KEEP)(1, 1 << 63 | 1, 0) == 1 << 63 | 1
 
 

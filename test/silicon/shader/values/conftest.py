@@ -1,4 +1,4 @@
-"""Fixtures for the ALUs: one function on chosen lanes, and numbers as fractions to judge it by."""
+"""Fixtures for the ALUs: one function on chosen lanes, and floats as exact fractions."""
 
 import random
 from fractions import Fraction
@@ -10,15 +10,15 @@ import pytest
 from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
 from ringup.silicon.shader.rdna.interpreter.value_table import VALUES, Ctx
 
-# IEEE 754: total bits, bits of the fraction; bf16 is an f32 cut short
+# IEEE 754: total bits, and bits of the fraction. bf16 is an f32 cut short.
 SHAPES = {"f16": (16, 10), "bf16": (16, 7), "f32": (32, 23), "f64": (64, 52)}
 NEAREST, UP, DOWN, ZERO = range(4)
 
 
 @pytest.fixture
 def alu():
-    """`alu(mnemonic, *sources, lanes=…, mode…)` is the value function's answer; lists become arrays, scalar mnemonics
-    get their ints.
+    """`alu(mnemonic, *sources, lanes=…, mode…)` returns the value function's result. Lists become arrays; scalar
+    mnemonics get ints.
     """
 
     def run(
@@ -55,7 +55,7 @@ def alu():
 
 @pytest.fixture
 def operand():
-    """`operand(field, direction="use", type_="f32", size_bits=32, **changes)`."""
+    """`operand(field, direction="use", type_="f32", size_bits=32, **changes)` returns an operand."""
 
     def make(field, direction="use", type_="f32", size_bits=32, index=0, **changes):
         return Operand("vgpr", index, size_bits, type_, direction, field, **changes)
@@ -65,8 +65,8 @@ def operand():
 
 @pytest.fixture
 def make_instruction():
-    """`make_instruction(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3")`: one with a result of that
-    type.
+    """`make_instruction(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3")` returns an instruction with
+    a result of that type.
     """
 
     def make(mnemonic, type_, size_bits, clamp=False, omod=0, encoding="VOP3"):
@@ -77,7 +77,7 @@ def make_instruction():
 
 
 def decode(form, bits):
-    """Return a float as a Fraction, or "nan", "+inf", "-inf"; the sign of zero is in `bits`."""
+    """Return a float as a Fraction, or "nan", "+inf", "-inf". The sign of a zero is in `bits`."""
     size, fraction = SHAPES[form]
     field, rest = bits >> fraction & (1 << size - 1 - fraction) - 1, bits & (1 << fraction) - 1
     sign = -1 if bits >> size - 1 else 1
@@ -91,20 +91,21 @@ def decode(form, bits):
 
 
 def encode(form, value, mode=NEAREST, negative_zero=False):
-    """Round a Fraction to a float's bits: the definition, by the two neighbours."""
+    """Round a Fraction to a float's bits by definition: compare its two neighbours."""
     size, fraction = SHAPES[form]
     sign = 1 << size - 1
     if value == 0:
         return sign if negative_zero else 0
-    top = ((1 << size - 1 - fraction) - 1) << fraction  # infinity
+    # Infinity.
+    top = ((1 << size - 1 - fraction) - 1) << fraction
     magnitude = abs(value)
-    # magnitudes order as their bits do: search the largest not above
+    # Magnitudes have the order of their bits: search the largest one not above.
     low, high = 0, top
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if decode(form, middle) <= magnitude else (low, middle)
     below = decode(form, low)
-    # of the exponent range: what infinity stands for in rounding
+    # One step above the exponent range: infinity counts as this number in rounding.
     limit = Fraction(2) ** (1 << size - 2 - fraction)
     above = limit if low + 1 == top else decode(form, low + 1)
     grows = {
@@ -118,19 +119,19 @@ def encode(form, value, mode=NEAREST, negative_zero=False):
 
 
 def flush(form, bits):
-    """Return a denormal made zero."""
+    """Return the bits with a denormal made zero."""
     size, fraction = SHAPES[form]
     is_small = not bits >> fraction & (1 << size - 1 - fraction) - 1
     return bits & 1 << size - 1 if is_small else bits
 
 
 def quiet(form, bits):
-    """Return a NaN made quiet."""
+    """Return the bits with a NaN made quiet."""
     return bits | 1 << SHAPES[form][1] - 1
 
 
 def samples(form, count, seed):
-    """Return `count` bit patterns: half of them special, the others of any exponent or near one another."""
+    """Return `count` bit patterns. Half of them are special; the others have any exponent, or are near one another."""
     size, fraction = SHAPES[form]
     rng = random.Random(f"{form} {seed}")
     one = decode_bits_of_one(form)
@@ -161,7 +162,7 @@ def decode_bits_of_one(form):
 
 
 def invalid(form):
-    """Return the NaN of invalid operations: 0xffc00000 in the document's examples of f32."""
+    """Return the NaN of invalid operations. In the document's examples of f32 it is 0xffc00000."""
     size, fraction = SHAPES[form]
     return (1 << size) - (1 << fraction - 1)
 

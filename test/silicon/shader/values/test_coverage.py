@@ -1,4 +1,4 @@
-"""Which ALU opcodes of gfx1100 the reference ALU has no value for, each with its reason."""
+"""The ALU opcodes of gfx1100 without a value function of the interpreter, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lane reads, writes, permutations and counts of the reference ALU, lane by lane as the ISA document's loops say."""
+"""Lane reads, writes, permutations and counts of the interpreter's ALU, lane by lane as the ISA document's
+loops say.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ CASES = [(lanes, mask) for lanes in SIZES for mask in MASKS[lanes]]
 
 @pytest.fixture(scope="module")
 def run(assemble, interpreted):
-    """`run(text, lanes, mask, **scalars)` executes one instruction on random registers: the wave, and its VGPRs as they
-    were.
+    """`run(text, lanes, mask, **scalars)` executes one instruction on random registers. It returns the wave, and its
+    VGPRs from before.
     """
 
     def execute(text, lanes, mask=-1, **scalars):
@@ -57,11 +59,12 @@ def test_a_lane_is_read_and_written_whatever_exec_says(lanes, mask, lane, run):
     assert (wave.vgprs == before).all()
 
 
-# selectors: a rotation (the document's example), and lane 15 - i
+# Selectors: a rotation (the document's example), and lane 15 - i.
 SELECTORS = [(0x8765_4321, 0x0FED_CBA9), (0x89AB_CDEF, 0x0123_4567), (0, 0), (0x1357_9BDF, 0xFFFF_0000)]
 
 
-@pytest.mark.parametrize("flags", [0, 1, 2, 3])  # fetch inactive lanes, bound control
+# Fetch inactive lanes, and bound control.
+@pytest.mark.parametrize("flags", [0, 1, 2, 3])
 @pytest.mark.parametrize(("mnemonic", "flip"), [("v_permlane16_b32", 0), ("v_permlanex16_b32", 1)])
 @pytest.mark.parametrize(("lanes", "mask"), CASES)
 def test_rows_are_permuted_by_selectors_of_four_bits(lanes, mask, mnemonic, flip, flags, run):

@@ -1,5 +1,5 @@
-"""Matrix multiplications of the reference ALU against NumPy's own, element places as AMD's article on WMMA draws
-them.
+"""Matrix multiplications of the interpreter's ALU compared with NumPy's own. Elements lie where AMD's article on WMMA
+draws them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 SIDE = 16
-A, B, C, D = 8, 16, 24, 32  # first registers
+# The first registers.
+A, B, C, D = 8, 16, 24, 32
 SIZES = [32, 64]
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -41,7 +42,7 @@ def wave_of(lanes, mask=0xFFFF_FFFF):
 
 
 def place_factor(wave, first, rows):
-    """Give each row of a matrix (one byte view a row) to its lane and the lane's copies."""
+    """Store each row of a matrix (rows as bytes) in its lane and in the lane's copies."""
     dwords = np.ascontiguousarray(rows).view(np.uint8).reshape(SIDE, -1).view("<u4")
     for lane in range(wave.wave_size):
         wave.vgprs[first : first + dwords.shape[1], lane] = dwords[lane % SIDE]
@@ -62,7 +63,7 @@ def place_sum(wave, first, matrix, shift=0):
 
 
 def taken(wave, first, dtype, shift=0):
-    """Return the matrix that lies in registers from `first` up."""
+    """Return the matrix in the registers from `first` on."""
     found = np.zeros((SIDE, SIDE), dtype)
     for register, lane, row, column in places(wave.wave_size):
         bits = int(wave.vgprs[first + register, lane]) >> shift & (1 << 8 * found.itemsize) - 1
@@ -71,7 +72,7 @@ def taken(wave, first, dtype, shift=0):
 
 
 def small_integers(seed, dtype):
-    """Numbers whose products and sums every format holds exactly."""
+    """Return numbers whose products and sums every format holds exactly."""
     return np.random.default_rng(seed).integers(-2, 3, (SIDE, SIDE)).astype(dtype)
 
 
@@ -146,9 +147,9 @@ def test_signs_of_halves_and_of_the_addend(run):
     run(f"v_wmma_f32_16x16x16_f16 v[{D}:{D + 7}], v[{A}:{A + 7}], v[{B}:{B + 7}], v[{C}:{C + 7}] "
         "neg_lo:[1,0,1] neg_hi:[0,1,1]", wave)  # fmt: skip
     a, b = a.astype(np.float64), b.astype(np.float64)
-    # the low halves of A: even columns
+    # The low halves of A: even columns.
     a[:, ::2] *= -1
-    # the high halves of B: odd rows
+    # The high halves of B: odd rows.
     b[1::2] *= -1
     assert (taken(wave, D, np.float32) == a @ b - np.abs(c)).all()
 
@@ -170,7 +171,7 @@ def test_exec_and_the_rounding_mode_have_no_say(run):
 
 @pytest.mark.parametrize("kind", HALVES)
 def test_rounded_sums_go_along_k_by_pairs(kind, run):
-    """Each step adds a pair of products in f32, then the sum so far."""
+    """Each step adds a pair of products in f32, then adds the sum so far."""
     wave, dtype = wave_of(32), HALVES[kind]
     rng = np.random.default_rng(12)
     a, b = (rng.normal(size=(SIDE, SIDE)).astype(dtype) for _ in "ab")
@@ -197,7 +198,7 @@ def test_an_inline_addend_is_in_every_element(run):
 
 @pytest.mark.parametrize("engine", [Interpreter, Translator])
 def test_a_wave64_reads_and_writes_but_four_registers_of_sums(engine, machine):
-    """Strict mode, in which a register nobody wrote or allocated stops the wave; and a factor may follow D at once."""
+    """In strict mode an unwritten or unallocated register would stop the wave. A factor may directly follow D."""
     zeros = [f"v_mov_b32 v{number}, 0" for number in (*range(4, 28), *range(32, 36))]
     matrices = ["v_wmma_f32_16x16x16_f16 v[28:31], v[4:11], v[12:19], v[20:23]",
                 "v_wmma_f32_16x16x16_f16 v[20:23], v[4:11], v[12:19], v[32:35]"]  # fmt: skip

@@ -1,4 +1,6 @@
-"""Packed halves, dot products and mixed multiply-adds of the reference ALU against exact integers and fractions."""
+"""Packed halves, dot products and mixed multiply-adds of the interpreter's ALU compared with exact integers and
+fractions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from ringup.silicon.shader.common.state import MODE, WaveState
 from ringup.silicon.shader.rdna.decoding.decode import decode
 
 LANES = 32
-KEPT, CLAMP_NAN = 0xF0, 0x100  # MODE: denormals kept everywhere; dx10_clamp
+# MODE: denormals kept everywhere, and dx10_clamp.
+KEPT, CLAMP_NAN = 0xF0, 0x100
 HALVES = [
     0,
     0x8000,
@@ -35,12 +38,12 @@ HALVES = [
 BRAINS = [0, 0x8000, 0x0080, 0x3F80, 0xBF80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC1, 0x3EAB, 0x4049, 0xC2FE, 0x2F80, 0x5F12]
 SINGLES = [0, 0x8000_0000, 0x3F80_0000, 0xBF80_0001, 0x7F7F_FFFF, 0x7F80_0000, 0xFF80_0000, 0x7FC0_1000, 0x3380_0000, 0x0080_0000,
            0x477F_EFFF, 0x3880_0000]  # fmt: skip
-# significand bits, exponent of the last bit of denormals, and of what is too large
+# Bits of the significand, exponent of the last bit of denormals, and exponent of the first number that is too large.
 F16, BF16, F32 = (11, -24, 16), (8, -133, 128), (24, -149, 128)
 
 
 def nearest(value, form):
-    """Return a fraction as the nearest float of a form, ties to even."""
+    """Return the float of a format nearest to a fraction, ties to even."""
     bits, lowest, limit = form
     if value == 0:
         return 0.0
@@ -55,7 +58,7 @@ def nearest(value, form):
 
 
 def fused(a, b, c, form):
-    """Return a * b + c rounded once; infinities, NaNs and signs of zeros are the host's."""
+    """Return a * b + c rounded once. Infinities, NaNs and signs of zeros are the host's."""
     if math.isfinite(a) and math.isfinite(b) and math.isfinite(c):
         exact = Fraction(a) * Fraction(b) + Fraction(c)
         if exact:
@@ -91,7 +94,9 @@ def signed(value, bits):
 
 @pytest.fixture(scope="module")
 def run(assemble, interpreted):
-    """`run(text, registers, mode)` executes one instruction; v0 up are the registers, v0's new lanes come back."""
+    """`run(text, registers, mode)` executes one instruction with `registers` in v0 and up; it returns v0's new
+    lanes.
+    """
 
     def execute(text, registers, mode=KEPT | CLAMP_NAN):
         wave = WaveState(LANES, 8)
@@ -107,7 +112,7 @@ def run(assemble, interpreted):
 
 
 def lanes_of(rng, special):
-    """Dwords: half of them random, half made of special values (of 16 bits, two of them)."""
+    """Return dwords. Half of them are random, half consist of special values (of 16 bits, two of them)."""
     random = rng.integers(0, 1 << 32, LANES, dtype=np.uint64)
     picks = rng.choice(special, (2, LANES)).astype(np.uint64)
     chosen = picks[0] if max(special) > 0xFFFF else picks[0] | picks[1] << np.uint64(16)
@@ -127,7 +132,7 @@ def half_of(value, is_high):
     return value >> 16 if is_high else value & 0xFFFF
 
 
-# op_sel, op_sel_hi, neg_lo, neg_hi of three sources
+# op_sel, op_sel_hi, neg_lo, neg_hi of three sources.
 SELECTIONS = [((0, 0, 0), (1, 1, 1), (0, 0, 0), (0, 0, 0)), ((1, 0, 1), (0, 1, 0), (1, 0, 0), (0, 1, 1)),
               ((0, 1, 0), (0, 0, 1), (0, 1, 1), (1, 0, 0))]  # fmt: skip
 
@@ -242,13 +247,13 @@ def test_an_inline_constant_fills_the_low_half_alone_but_both_of_an_accumulation
 
 
 def total_of(pairs, addend, form, product_form):
-    """Add products one after another, then the addend, each step rounded."""
+    """Add products one after another, then the addend. Each step rounds."""
     products = [fused(a, b, math.copysign(0.0, -1), product_form) if a * b else a * b for a, b in pairs]
     return fused(fused(products[0], 1.0, products[1], form), 1.0, addend, form)
 
 
 def normal(lanes, kind):
-    """Make zeros of bf16 denormals, which dot products do not keep."""
+    """Replace bf16 denormals by zeros, because dot products do not keep them."""
     if kind != "bf16":
         return lanes
     halves = lanes.view(np.uint16)
@@ -272,7 +277,8 @@ def test_dot_products_in_their_own_format_write_one_half(kind, special, value, f
         pairs = [(value(a >> place & 0xFFFF), value(b >> place & 0xFFFF)) for place in (0, 16)]
         wanted = total_of(pairs, value(c >> 16), form, form)
         if kind == "bf16" and abs(wanted) < 2.0**-126:
-            continue  # flushed somewhere on the way
+            # It was flushed at some step.
+            continue
         assert is_same(value(got[lane] >> 16), wanted), (lane, pairs)
         assert got[lane] & 0xFFFF == old & 0xFFFF
 

@@ -1,4 +1,4 @@
-"""Float sums, products and fused multiply-adds against fractions, in every rounding and denormal mode."""
+"""Float sums, products and fused multiply-adds compared with fractions, in every rounding and denormal mode."""
 
 import struct
 from fractions import Fraction
@@ -10,7 +10,7 @@ INFINITE = ("+inf", "-inf")
 
 
 def sum_of(a, b, sign_a, sign_b, mode):
-    """Return a + b as (value, whether a zero is negative); None if it is invalid."""
+    """Return a + b as (value, whether a zero is negative); None if the sum is invalid."""
     if a in INFINITE or b in INFINITE:
         if a in INFINITE and b in INFINITE and a != b:
             return None
@@ -27,7 +27,7 @@ def product_of(a, b, sign_a, sign_b):
 
 
 def judged(exact, form, operation, sources, mode, denormals):
-    """Return the bits that an operation has to give."""
+    """Return the bits that an operation must give."""
     size, _ = exact.SHAPES[form]
     if not denormals & 1:
         sources = [exact.flush(form, one) for one in sources]
@@ -88,7 +88,7 @@ def test_results_are_rounded_once(alu, exact, form, mode, operation):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_fused_multiply_add_keeps_what_cancels(alu, exact, form):
-    # (1 + u)(1 - u) - 1 = -u * u, which two roundings lose
+    # (1 + u)(1 - u) - 1 = -u * u, which two roundings lose.
     one, (_, fraction) = exact.one(form), exact.SHAPES[form]
     (found,) = alu(
         f"v_fma_{form}", [one + 1], [one - 2], [one | 1 << exact.SHAPES[form][0] - 1], bits=64 if form == "f64" else 32
@@ -98,9 +98,9 @@ def test_a_fused_multiply_add_keeps_what_cancels(alu, exact, form):
 
 def test_a_sum_is_not_rounded_twice(alu):
     one, above = 0x3F80_0000, 0x3F80_0001
-    # 2**-24 * (1 + 2**-23) squared and 1: in f64 the last bit is lost, and what is left is a tie that goes to 1
+    # 2**-24 * (1 + 2**-23) squared, and 1. In f64 the last bit is lost, and a tie remains that rounds to 1.
     assert alu("v_fma_f32", [0x3980_0001], [0x3980_0000], [one]).tolist() == [above]
-    # a little more than half an ulp
+    # A little more than half an ulp.
     assert alu("v_fma_f32", [0x3380_0001], [one], [one]).tolist() == [above]
     tiny = 0x1780_0000  # 2**-80
     assert alu("v_fma_f32", [tiny], [tiny], [one], round_f32=1).tolist() == [above]
@@ -164,7 +164,8 @@ def test_division_as_compilers_write_it_is_correctly_rounded(alu, exact, form):
 ])  # fmt: skip
 def test_fixup_of_special_quotients(alu, mnemonic, nan, infinity, one, bits):
     sign = {"v_div_fixup_f16": 1 << 15, "v_div_fixup_f32": 1 << 31, "v_div_fixup_f64": 1 << 63}[mnemonic]
-    rows = [  # quotient, denominator, numerator, result
+    # Quotient, denominator, numerator, result.
+    rows = [
         (one, 0, 0, nan), (one, infinity, infinity, nan), (one, 0, one | sign, infinity | sign), (one, one, infinity, infinity),
         (one, infinity | sign, one, sign), (one, one | sign, 0, sign), (one, one, one | sign, one | sign),
         (one, one, infinity + 1, infinity + 1 | nan & ~sign & ~infinity),

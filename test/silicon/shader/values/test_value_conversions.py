@@ -1,4 +1,4 @@
-"""Conversions against fractions, comparisons against Python's numbers."""
+"""Conversions compared with fractions, comparisons compared with Python's numbers."""
 
 import math
 import operator
@@ -21,7 +21,7 @@ def limits(type_):
 
 
 def integer(value, type_, integral=math.trunc):
-    """Return what a float (a Fraction, "nan", "+inf", "-inf") is as an integer."""
+    """Return the integer of a float, which is a Fraction, "nan", "+inf" or "-inf"."""
     low, high = limits(type_)
     special = {"nan": 0, "+inf": high, "-inf": low}
     result = special[value] if value in special else min(max(integral(value), low), high)
@@ -36,7 +36,7 @@ def integer(value, type_, integral=math.trunc):
 def test_floats_become_integers(alu, exact, mnemonic, form, type_, integral):
     one = exact.one(form)
     fraction = exact.SHAPES[form][1]
-    # around the limits of the types too
+    # Values around the types' limits are included.
     values = exact.samples(form, 200, mnemonic) + [
         one + (exponent << fraction) + (i & 3) for i, exponent in enumerate(range(-2, 36))
     ]
@@ -67,7 +67,7 @@ def test_integers_become_floats(alu, exact, mnemonic, form, type_, mode):
 @pytest.mark.parametrize(("to", "source"), [("f16", "f32"), ("f32", "f16"), ("f32", "f64"), ("f64", "f32")])
 def test_floats_become_other_floats(alu, exact, to, source, mode):
     values = exact.samples(source, 200, f"{to} {mode}")
-    # and numbers halfway between the narrow format's
+    # Numbers halfway between two of the narrow format are included.
     step = exact.SHAPES[source][1] - exact.SHAPES[to][1]
     if step > 0:
         values += [exact.one(source) - (i % 30 << exact.SHAPES[source][1]) + (i << step - 1) for i in range(60)]
@@ -79,7 +79,8 @@ def test_floats_become_other_floats(alu, exact, to, source, mode):
         is_negative = bits >> exact.SHAPES[source][0] - 1
         if value == "nan":
             assert exact.decode(to, got) == "nan"
-            assert got >> exact.SHAPES[to][1] - 1 & 1  # quiet
+            # Quiet.
+            assert got >> exact.SHAPES[to][1] - 1 & 1
             assert got >> exact.SHAPES[to][0] - 1 == is_negative
         elif isinstance(value, str):
             assert exact.decode(to, got) == value
@@ -222,7 +223,7 @@ def test_integer_comparisons(alu, type_):
 
 
 @pytest.mark.parametrize(("form", "classes"), [
-    # signalling NaN, quiet NaN, -inf, -1, -denormal, -0, +0, denormal, 1, +inf
+    # Signalling NaN, quiet NaN, -inf, -1, -denormal, -0, +0, denormal, 1, +inf.
     ("f16", [0x7C01, 0xFE00, 0xFC00, 0xBC00, 0x8001, 0x8000, 0, 1, 0x3C00, 0x7C00]),
     ("f32", [0x7F80_0001, 0x7FC0_0000, 0xFF80_0000, 0xBF80_0000, 0x807F_FFFF, 1 << 31, 0, 1, 0x0080_0000, 0x7F80_0000]),
     ("f64", [0x7FF0 << 48 | 1, 0x7FF8 << 48, 0xFFF0 << 48, 0xBFF0 << 48, 1 << 63 | 1, 1 << 63, 0, 1, 0x0010 << 48, 0x7FF0 << 48]),

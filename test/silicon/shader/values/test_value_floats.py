@@ -1,5 +1,5 @@
-"""Minima, medians, integral parts, exponents, cube maps: by the document's pseudo-code on single lanes, and by Python's
-math.
+"""Minima, medians, integral parts, exponents and cube maps, compared with the document's pseudo-code on single lanes
+and with Python's math.
 """
 
 import math
@@ -34,7 +34,7 @@ def is_signalling(exact, form, bits):
 
 
 def chosen(exact, form, a, b, ieee, less):
-    """v_min and v_max of one lane, line by line of the pseudo-code."""
+    """Return v_min and v_max of one lane, line by line of the pseudo-code."""
     if ieee:
         for one in (a, b):
             if is_signalling(exact, form, one):
@@ -163,7 +163,8 @@ def test_faces_of_a_cube(alu):
         ((1.0, -3.0, -0.5), 3.0, 1.0, 0.5, -6.0),
         ((1.0, -2.0, 4.0), 4.0, 1.0, 2.0, 8.0),
         ((1.0, -2.0, -4.0), 5.0, -1.0, 2.0, -8.0),
-        ((2.0, 2.0, 2.0), 4.0, 2.0, -2.0, 4.0),  # z wins ties
+        # z wins ties.
+        ((2.0, 2.0, 2.0), 4.0, 2.0, -2.0, 4.0),
     ]
     sources = [[bits_of("f32", row[0][axis]) for row in rows] for axis in range(3)]
     for place, name in enumerate(("id", "sc", "tc", "ma"), 1):

@@ -1,4 +1,4 @@
-"""Vector integers against Python's: every opcode on random and extreme numbers, wrapped and saturated."""
+"""Vector integers compared with Python's: every opcode on random and extreme numbers, wrapped and saturated."""
 
 import random
 
@@ -74,7 +74,7 @@ def same_as_first(a):
     return text.find("1" if text[0] == "0" else "0")
 
 
-# by mnemonic: what the numbers are (their exact result); the type says how it is cut
+# Mnemonic to the exact result. The type says how it is cut.
 RESULTS = {
     "v_mov_b32": lambda a: a, "v_not_b32": lambda a: ~a, "v_bfrev_b32": lambda a: int(f"{a:032b}"[::-1], 2),
     "v_clz_i32_u32": lambda a: first_one(f"{a:032b}"), "v_ctz_i32_b32": lambda a: first_one(f"{a:032b}"[::-1]), "v_cls_i32": same_as_first,
@@ -92,7 +92,7 @@ RESULTS = {
     "v_lerp_u8": lambda a, b, c: average(octets(a), octets(b), octets(c)),
 }  # fmt: skip
 
-# these saturate with the clamp bit, to the type of the result
+# These saturate with the clamp bit, to the type of the result.
 SATURATING = {
     "v_add_nc_u32": lambda a, b: a + b, "v_sub_nc_u32": lambda a, b: a - b, "v_subrev_nc_u32": lambda a, b: b - a,
     "v_add_nc_i32": lambda a, b: s32(a) + s32(b), "v_sub_nc_i32": lambda a, b: s32(a) - s32(b),

@@ -69,7 +69,7 @@ def test_pairs_of_floats_are_two_floats(alu, exact, name):
 
 
 def steps(exact, form, terms, keep):
-    """Add fractions one after another, each sum rounded to `form`."""
+    """Add fractions one after another; round each sum to `form`."""
     total = terms[0]
     for term in terms[1:]:
         bits = exact.encode(form, total + term)
@@ -77,7 +77,8 @@ def steps(exact, form, terms, keep):
     return total
 
 
-@pytest.mark.parametrize("form", ["f16", "bf16"])  # those into f32: test_dots.py
+# test_dots.py tests those into f32.
+@pytest.mark.parametrize("form", ["f16", "bf16"])
 def test_dot_products_round_every_step(alu, exact, form):
     mnemonic = f"v_dot2_{form}_{form}"
 
@@ -106,7 +107,8 @@ def test_dot_products_round_every_step(alu, exact, form):
             continue
         try:
             total = steps(exact, form, terms, keep)
-        except TypeError:  # a step overflowed
+        # A step overflowed.
+        except TypeError:
             continue
         checked += 1
         assert exact.decode(form, got) == total, (hex(a_low), hex(a_high), hex(b_low), hex(b_high), hex(c))
@@ -165,7 +167,7 @@ def test_mixed_multiply_adds_choose_halves(alu, exact, operand):
 ])  # fmt: skip
 @pytest.mark.parametrize("high", [0, 1])
 def test_matrices_of_floats(alu, operand, lanes, mnemonic, kind, form, high):
-    # small integers: every order of adding them is exact
+    # The integers are small, so every order of adding them is exact.
     rng = np.random.default_rng(3)
     reach = 2 if form is ml_dtypes.bfloat16 else 4
     a, b, c = (rng.integers(-reach, reach + 1, (16, 16)) for _ in range(3))
@@ -237,7 +239,7 @@ def test_single_lanes(alu, lanes):
 
 @pytest.mark.parametrize("lanes", [32, 64])
 def test_rows_are_permuted(alu, lanes):
-    # the document's example: a rotation by one
+    # The document's example: a rotation by one.
     values = np.arange(lanes, dtype=np.uint32)
     low, high = [0x8765_4321] * lanes, [0x0FED_CBA9] * lanes
     old = [1000] * lanes
@@ -245,7 +247,7 @@ def test_rows_are_permuted(alu, lanes):
     assert found == [lane & ~15 | lane + 1 & 15 for lane in range(lanes)]
     found = alu("v_permlanex16_b32", old, values, low, high, fields={"opsel": 1}).tolist()
     assert found == [(lane & ~15 ^ 16) | lane + 1 & 15 for lane in range(lanes)]
-    # lane 1 is off: it is not written, and lane 0 may not read it
+    # Lane 1 is inactive: it is not written, and lane 0 may not read it.
     off = (1 << lanes) - 1 & ~2
     for opsel, first in ((0, 1000), (2, 0), (1, 1)):
         found = alu("v_permlane16_b32", old, values, low, high, exec_mask=off, fields={"opsel": opsel}).tolist()
@@ -257,9 +259,8 @@ def test_halves_of_a_wave_are_swapped(alu, operand):
     registers = np.full((4, 64), 5, np.uint32)
     values = list(range(64))
     assert alu("v_permlane64_b32", values, vgprs=registers, operands=target).tolist() == values[32:] + values[:32]
-    assert (
-        alu("v_permlane64_b32", values[:32], vgprs=registers[:, :32], operands=target).tolist() == [5] * 32
-    )  # does nothing
+    # A wave32 has no other half: the instruction does nothing.
+    assert alu("v_permlane64_b32", values[:32], vgprs=registers[:, :32], operands=target).tolist() == [5] * 32
 
 
 @pytest.mark.parametrize("lanes", [32, 64])
@@ -277,7 +278,7 @@ def test_lanes_below_are_counted(alu, lanes):
 
 @pytest.fixture
 def result(make_instruction):
-    """`result(type_, size_bits, bits, …)` is what omod and clamp make of result bits."""
+    """`result(type_, size_bits, bits, …)` returns what omod and clamp make of the bits of a result."""
 
     def run(type_, size_bits, bits, clamp=False, omod=0, mnemonic="v_add", **mode):
         ins = make_instruction(mnemonic, type_, size_bits, clamp, omod)
@@ -301,8 +302,10 @@ def test_results_are_clamped_to_0_and_1(result):
     assert result("f32", 32, 0x7FC0_0000, clamp=True, dx10_clamp=False) == 0x7FC0_0000
     assert result("f16", 16, 0x4000, clamp=True) == 0x3C00
     assert result("f64", 64, 0x4000 << 48, clamp=True) == 0x3FF0 << 48
-    assert result("f16", 32, 0x4000_BC00, clamp=True) == 0x3C00_0000  # both halves
-    assert result("i32", 32, 0x8000_0000, clamp=True) == 0x8000_0000  # integers saturated before
+    # Both halves.
+    assert result("f16", 32, 0x4000_BC00, clamp=True) == 0x3C00_0000
+    # Integers saturated before.
+    assert result("i32", 32, 0x8000_0000, clamp=True) == 0x8000_0000
 
 
 def test_results_are_scaled_if_denormals_are_not_wanted(result):
@@ -310,7 +313,8 @@ def test_results_are_scaled_if_denormals_are_not_wanted(result):
     assert [result("f32", 32, one, omod=omod) for omod in (1, 2, 3)] == [0x4000_0000, 0x4080_0000, 0x3F00_0000]
     assert result("f32", 32, one, omod=1, denorm_f32=2) == one
     assert result("f32", 32, one, omod=1, ieee=True) == one
-    assert result("f32", 32, 0x8000_0000, omod=1) == 0  # -0 is not kept
+    # -0 is not kept.
+    assert result("f32", 32, 0x8000_0000, omod=1) == 0
     assert result("f32", 32, 0x0080_0000, omod=3) == 0
     assert result("f16", 16, 0x3C00, omod=1, denorm_f16_f64=0) == 0x4000
     assert result("f32", 32, one, omod=1, clamp=True) == one

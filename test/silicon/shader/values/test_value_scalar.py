@@ -1,4 +1,4 @@
-"""The scalar ALU against strings of bits and Python's integers; and which instructions have no value function."""
+"""The scalar ALU compared with strings of bits and Python's integers, and the instructions without a value function."""
 
 import random
 
@@ -40,7 +40,7 @@ def text(value, bits):
 
 
 def field(a, b, bits, is_signed):
-    """Return the bits [offset + width - 1 : offset] of a number that goes on for ever to the left."""
+    """Return the bits [offset + width - 1 : offset] of a number that extends to the left for ever."""
     offset, width = b & bits - 1, b >> 16 & 0x7F
     number = signed(a, bits) >> offset if is_signed else a >> offset
     if width == 0:
@@ -217,7 +217,7 @@ def test_exec_is_saved_and_changed(alu, name, bits):
             assert alu(f"s_{name}_wrexec_b{bits}", source, exec_mask=old) == (new, int(new != 0), new)
 
 
-# What has a meaning that is no function of values, and where that is.
+# Instructions whose meaning is no function of values, and where the meaning is.
 ELSEWHERE = {
     "the program counter": {"s_getpc_b64", "s_setpc_b64", "s_swappc_b64", "s_rfe_b64", "s_call_b64", "s_subvector_loop_begin",
                             "s_subvector_loop_end"},
