@@ -147,7 +147,7 @@ def test_the_tile_suits_the_number_of_queries_and_the_length_of_heads(heads, cou
 
 
 @pytest.mark.parametrize("dtype", [dtypes.uint32, dtypes.int32, dtypes.int8])
-def test_places_that_wrap_around_hide_what_the_graph_says(dtype):
+def test_places_that_wrap_around_are_compared_as_the_graph_says(dtype):
     """In an unsigned type, 3 less than the first queries' places wraps around to the greatest values. Those queries see
     every key.
     """

@@ -40,7 +40,7 @@ def test_an_address_no_header_names_is_refused_both_ways(gc):
         gc.write(2, 0)
 
 
-def test_hooks_answer_reads_and_hear_writes(gc):
+def test_hooks_answer_reads_and_receive_writes(gc):
     heard = []
     gc.on_write("CP_MQD_BASE_ADDR", heard.append)
     gc.on_read("CP_STAT", lambda: 0x8000_0000)

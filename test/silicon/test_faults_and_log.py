@@ -9,7 +9,7 @@ from ringup.silicon.common.faults import FaultKind, Faults
 from ringup.silicon.common.log import EventLog
 
 
-def test_a_fault_strikes_as_often_as_it_was_told():
+def test_a_fault_strikes_as_often_as_asked():
     faults = Faults()
     faults.inject("lost_interrupt", 2)
     assert [faults.take("lost_interrupt") for _ in range(4)] == [True, True, False, False]

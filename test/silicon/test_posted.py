@@ -180,7 +180,7 @@ def test_a_mapping_begins_behind_what_was_posted(held):
     assert bytes(held.bars[0].map()[:4]) == b"\x44\x33\x22\x11"
 
 
-def test_a_mistake_of_the_guest_is_told_at_the_write(held):
+def test_a_mistake_of_the_guest_is_reported_at_the_write(held):
     with pytest.raises(GuestError, match="0x2c"):
         held.bars[5].write32(UNNAMED, 0)
     with pytest.raises(GuestError, match="4 or 8 bytes"):

@@ -390,7 +390,7 @@ def test_a_socket_that_fails_to_close_leaves_no_other_open(host, tmp_path):
     server.close()
 
 
-def test_a_connection_that_no_descriptor_is_left_for_waits_and_wears_nobody_out(server, rounds_without_descriptors):
+def test_a_connection_without_a_free_descriptor_waits_without_a_busy_loop(server, rounds_without_descriptors):
     address, sock = ("127.0.0.1", server.listen(0)), socket.socket()
     assert rounds_without_descriptors(server, lambda: sock.connect(address)) < 60
     Peer(server, sock).attach()
@@ -460,7 +460,7 @@ def test_random_bytes_never_stop_the_server(server, peer):
     assert bystander.control(KEEP_IN, 4)[0] == 0
 
 
-def test_a_peer_with_too_much_in_flight_is_told_so(peer, monkeypatch):
+def test_a_peer_with_too_much_in_flight_gets_an_error(peer, monkeypatch):
     monkeypatch.setattr("ringup.silicon.serve.usbip_session.MAX_PENDING", 4)
     peer.attach()
     peer.configure()

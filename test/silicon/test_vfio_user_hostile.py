@@ -257,9 +257,7 @@ def test_the_next_peer_need_not_fear_what_the_last_one_left_half_said(bench, car
     honest(bench, card)
 
 
-def test_a_connection_that_no_descriptor_is_left_for_waits_and_wears_nobody_out(
-    bench, card, rounds_without_descriptors
-):
+def test_a_connection_without_a_free_descriptor_waits_without_a_busy_loop(bench, card, rounds_without_descriptors):
     sock = socket.socket(socket.AF_UNIX)
     assert rounds_without_descriptors(bench.server, lambda: sock.connect(bench.paths[0])) < 60
     bench.until(lambda: bench.server._slots[0].peer is not None)

@@ -126,7 +126,7 @@ def test_a_counter_that_is_full_keeps_nobody_waiting(bench, peer, card):
     assert os.eventfd_read(event) == 1
 
 
-def test_an_eventfd_whose_owner_waits_again_keeps_nobody_else_waiting(bench, peer, card, event):
+def test_an_eventfd_that_becomes_blocking_again_blocks_nobody_else(bench, peer, card, event):
     """Whether a write blocks is a property of the file, which the peer has too. The peer can change it after the
     eventfd was armed.
     """
@@ -299,7 +299,7 @@ def test_what_is_not_set_up_is_disabled_without_complaint(peer):
         (INTX, NONE | MASK, 0, 1, b"", errno.EINVAL),
     ],
 )
-def test_what_cannot_be_asked_is_refused(peer, index, flags, start, count, data, number):
+def test_invalid_requests_are_refused(peer, index, flags, start, count, data, number):
     assert peer.irqs(index, flags, start, count, data) == number
 
 
@@ -309,7 +309,7 @@ def test_a_mask_is_of_one_interrupt(peer, event):
     assert peer.irqs(INTX, NONE | MASK) == 0
 
 
-def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
+def test_there_are_as_many_descriptors_as_interrupts(bench, peer, event):
     for count, fds in ((1, [event] * 2), (0, [event]), (1, [event] * 16)):
         assert peer.irqs(MSI, ARM, count=count, fds=fds) == errno.EINVAL
     # A descriptor that the request does not need is closed.
@@ -319,7 +319,7 @@ def test_descriptors_and_interrupts_are_as_many(bench, peer, event):
     assert bench.descriptors() == before
 
 
-def test_only_an_eventfd_is_told(bench, peer, card, event, tmp_path):
+def test_only_an_eventfd_is_signalled(bench, peer, card, event, tmp_path):
     """A write to another file could block on its reader or on a disk."""
     bench.closing += [*os.pipe(), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT), os.open("/dev/zero", os.O_RDWR)]
     # A descriptor of the eventfd's path, which takes no writes.

@@ -226,7 +226,7 @@ def test_no_map_is_cut_in_two(bench, peer, card, first, size):
         (0, 0, 2, 0),
     ],
 )
-def test_what_an_unmap_may_name(peer, address, size, flags, number):
+def test_the_ranges_that_an_unmap_accepts(peer, address, size, flags, number):
     assert peer.unmap(address, size, flags) == number
 
 
@@ -278,7 +278,7 @@ def test_a_file_that_grows_is_mapped_again_and_its_pieces_stay(bench, peer, card
     assert bench.descriptors() == held + 2
 
 
-def test_a_peer_has_no_more_mappings_than_are_good_for_the_others(bench, peer, monkeypatch):
+def test_a_peer_has_a_limited_number_of_mappings(bench, peer, monkeypatch):
     monkeypatch.setattr("ringup.silicon.serve.vfio_user_memory.MAX_MAPPINGS", 3)
     fd, _ = bench.memfd(PAGE)
     # One growing file counts as often as several files.

@@ -80,7 +80,7 @@ def test_tokens_are_the_words_of_the_model(sentences):
         sentences.tokens([])
 
 
-def test_no_model_is_told_with_the_remedy(tmp_path):
+def test_no_model_is_reported_with_the_remedy(tmp_path):
     with pytest.raises(CompileError, match=r"all-MiniLM-L6-v2 is not in place: .*embedder.files downloads it"):
         sentence_files.open_files(tmp_path)
 

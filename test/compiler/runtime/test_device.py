@@ -248,7 +248,7 @@ def test_no_memory_left_is_one_error_and_the_card_goes_on(own_card):
         assert large[-1].item() == 1
 
 
-def test_a_card_that_is_lost_in_a_run_is_told_and_is_no_hang(own_card):
+def test_a_card_that_is_lost_in_a_run_is_reported_and_is_no_hang(own_card):
     card = own_card()
     with device(Device(card)):
         x = Tensor(X)

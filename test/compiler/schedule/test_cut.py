@@ -101,7 +101,7 @@ def shortcut(x, kernel, around):
         (lambda: tensor(4, 1, 1024).softmax(-1) @ tensor(4, 1024, 64), 2),
     ],
 )
-def test_so_many_kernels(made, count):
+def test_a_graph_has_the_expected_number_of_kernels(made, count):
     assert len(kernels(made())) == count
 
 
@@ -304,7 +304,7 @@ def test_much_work_behind_a_reduction_is_a_kernel_of_its_own(before):
     assert (first.work < HEAVY, second.work) == (True, HEAVY)
 
 
-def test_less_is_much_where_a_thread_writes_many_elements_out():
+def test_few_operations_are_too_many_where_a_thread_writes_many_elements():
     """Matrix instructions leave 64 results in a thread, and the scores of an attention are many too. Multiply-adds
     leave few.
     """

@@ -67,7 +67,7 @@ BIG = (128, 128)
         (lambda x: [y := (x + 1).contiguous(), y * 2], [1, 1]),
     ],
 )
-def test_so_many_roots(made, expected):
+def test_kernels_have_the_expected_number_of_roots(made, expected):
     assert roots(*made(tensor(*BIG))) == expected
 
 

@@ -44,7 +44,7 @@ def parts(made):
         (lambda: tensor(8, 64).scaled_dot_product_attention(tensor(8192, 64), tensor(8192, 32)), 1),
     ],
 )
-def test_so_many_parts(made, count):
+def test_a_contraction_is_cut_into_the_expected_number_of_parts(made, count):
     assert parts(made()) == count
 
 

@@ -90,7 +90,7 @@ def test_a_grid_counts_work_items_and_the_last_groups_are_partial(core, aql, ker
     assert (aql.value(signal), aql.read_index, aql.header(0)) == (0, 1, 1)
 
 
-def test_a_mistake_of_a_packet_is_told_once(core, aql, kernels):
+def test_a_mistake_of_a_packet_is_reported_once(core, aql, kernels):
     aql.run(aql.dispatch(kernels["grid"], kernarg(core, OUT), (2, 2), (2, 2), dimensions=1))
     (told,) = core.violations()
     assert "more than 1 dimensions" in told
@@ -256,7 +256,7 @@ def test_scratch_for_one_packet_is_given_back_behind_it(core, aql, kernels, obje
         ({"group": (0,)}, 64, 21),
     ],
 )
-def test_a_dispatch_that_is_wrong_stops_the_queue_and_is_told(core, aql, kernels, change, reason, code):
+def test_a_dispatch_that_is_wrong_stops_the_queue_and_is_reported(core, aql, kernels, change, reason, code):
     core.put(OUT, 0)
     aql.run(aql.barrier(), aql.dispatch(**{"kernel": kernels["grid"], "kernarg": kernarg(core, OUT), **change}))
     assert (aql.value(aql.inactive), aql.read_index, core.number(OUT)) == (reason, 1, 0)

@@ -259,7 +259,7 @@ def test_a_bad_packet_within_pm4_hangs_the_queue(core, aql):
         (struct.pack("<HB61x", 0, 1), 256, 23),
     ],
 )
-def test_a_packet_the_processor_does_not_know_stops_the_queue_and_is_told(core, aql, packet, reason, code):
+def test_a_packet_the_processor_does_not_know_stops_the_queue_and_is_reported(core, aql, packet, reason, code):
     # opcode_error and time_stamp are KFD's own.
     core.set("CP_ME1_PIPE0_INT_CNTL", 1 << 24 | 1 << 26)
     signal = aql.signal(1)
@@ -303,7 +303,7 @@ def test_a_queue_that_waits_is_preempted_and_goes_on_in_another_slot(core, aql):
     assert (aql.value(signal), aql.read_index, core.violations()) == (-1, 3, [])
 
 
-def test_indices_that_disagree_are_told(core, make_aql):
+def test_indices_that_disagree_are_reported(core, make_aql):
     aql = make_aql(CP_HQD_PQ_RPTR=0x4000)
     aql.run(aql.barrier())
     assert "disagree" in core.violations()[0]

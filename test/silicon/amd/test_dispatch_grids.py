@@ -238,7 +238,7 @@ def test_waves_of_a_vmid_are_killed_by_command_and_their_queue_goes_on(core, cod
 
 
 @pytest.mark.parametrize(("where", "command"), [(0xE000_0000, 1 << 4 | 1), (0xE000_0000, 3), (0x6000_0000, 1 << 4 | 3)])
-def test_other_commands_to_waves_are_told_to_be_missing(core, where, command):
+def test_other_commands_to_waves_are_reported_to_be_missing(core, where, command):
     core.set("GRBM_GFX_INDEX", where)
     with pytest.raises(Unmodelled, match="SQ_CMD"):
         core.set("SQ_CMD", command)

@@ -101,7 +101,7 @@ def test_ring_pointers_mailboxes_and_invalidations_announce_as_doorbells_do(rade
     radeon.violations.clear()
 
 
-def test_who_looks_late_is_rung_without_a_flush_on_metal_too(radeon):
+def test_an_engine_that_looks_for_work_late_needs_no_flush(radeon):
     """Some engines look for work late. tinygrad's AM_PSP starts one without a flush, and works on metal."""
     radeon.bars[0].write32(PLACE, 1)
     radeon.bars[5].write32(register("MP0_SMN_C2PMSG_67"), 0)
@@ -113,7 +113,7 @@ def test_who_looks_late_is_rung_without_a_flush_on_metal_too(radeon):
 
 
 @pytest.mark.parametrize(("before_us", "after_us", "mistakes"), [(0, 1_000_000, 1), (100, 0, 0)])
-def test_bytes_that_have_left_before_the_doorbell_are_noted_alone(radeon, before_us, after_us, mistakes):
+def test_bytes_that_have_left_before_the_doorbell_are_only_noted(radeon, before_us, after_us, mistakes):
     """A driver over a USB bridge flushes nothing and works on metal. Its requests take longer than bytes stay in the
     buffer.
     """

@@ -51,7 +51,7 @@ def test_a_32_bit_doorbell_moves_the_low_half(core):
     assert (core.get("CP_HQD_PQ_WPTR_HI"), core.get("CP_HQD_PQ_WPTR_LO")) == (5, 0x15)
 
 
-def test_a_write_pointer_farther_than_the_ring_is_told(core, mec):
+def test_a_write_pointer_farther_than_the_ring_is_reported(core, mec):
     core.gc.doorbell(6, 257, 8)
     assert "0x101 dwords ahead" in core.violations()[0]
 

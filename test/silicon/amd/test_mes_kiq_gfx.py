@@ -209,7 +209,7 @@ def test_invalidate_tlbs_finds_the_vmids_of_a_process(core, host):
     assert core.flushed == [1 << 9 | 2 << 16 | 0xF8 << 16]
 
 
-def test_the_kiqs_packets_are_nobody_elses(core, host):
+def test_only_the_kiq_takes_its_packets(core, host):
     core.set("RLC_CP_SCHEDULERS", 0)
     other = core.queue(pipe=2, doorbell=0xA)
     other.run(0xC005_A400, 2 << 30, 0x8 << 2, FENCE, 0, 1, 0)

@@ -348,7 +348,7 @@ def test_a_key_database_that_cannot_be_read_is_refused(rig, body):
     assert "key" in rig.refusals[-1]
 
 
-def test_bytes_of_the_hosts_that_still_wait_are_told_with_a_refusal():
+def test_bytes_of_the_hosts_that_still_wait_are_reported_with_a_refusal():
     late = Rig(waiting=lambda: 0x1800)
     assert late.boot(KDB, b"") & 0xFF
     assert "0x1800 bytes written by the host wait for an HDP flush" in late.refusals[-1]

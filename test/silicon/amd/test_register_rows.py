@@ -167,7 +167,7 @@ def test_a_register_kept_without_effect_is_quiet_and_keeps_its_value(navi31):
     assert navi31.log.find("unmodelled") == navi31.log.find("reserved") == []
 
 
-# Fields: gc_11_0_0_sh_mask.h and its like of the other blocks.
+# Fields are those of gc_11_0_0_sh_mask.h, and of the same header of the other blocks.
 STARTERS = (
     ("gc", "CP_PERFMON_CNTL", 1), ("gc", "CP_PERFMON_CNTL", 1 << 4), ("gc", "RLC_PERFMON_CNTL", 1),
     ("gc", "GCMC_VM_L2_PERFCOUNTER_RSLT_CNTL", 1 << 24), ("mmhub", "DAGB0_PERFCOUNTER_RSLT_CNTL", 1 << 24),

@@ -498,7 +498,7 @@ def test_an_engine_without_firmware_runs_nothing():
     assert rig.data(4) == bytes(4)
 
 
-def test_a_doorbell_of_nobody_is_not_taken(rig):
+def test_a_doorbell_without_an_owner_is_not_taken(rig):
     assert not rig.engine.doorbell(0x300, 16, 8)
     rig.set("DOORBELL", 0)
     assert not rig.engine.doorbell(0x200, 16, 8)

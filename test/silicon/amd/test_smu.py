@@ -391,7 +391,7 @@ def test_a_thermal_trip_can_be_switched_on(rig):
     assert rig.bell.heard == [(0x0F, 0)]
 
 
-def test_the_link_is_told_decoded(rig):
+def test_the_link_is_reported_decoded(rig):
     rig.metrics()
     # PcieRate and PcieWidth: generation and lanes.
     assert rig.pages.data[DRIVER_TABLE + 148 : DRIVER_TABLE + 150] == b"\x04\x10"

@@ -207,7 +207,7 @@ def test_requests_that_it_cannot_send_end_with_an_error(bridge, register, value,
     assert says in one.enclosure.violations[0].text
 
 
-def test_a_field_that_was_never_given_is_told(bridge):
+def test_a_field_that_was_never_given_is_reported(bridge):
     one = bridge()
     one.poke(STATUS, 0x07)
     one.poke(EXECUTE, 0x0F)

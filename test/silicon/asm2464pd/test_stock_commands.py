@@ -218,7 +218,7 @@ def test_a_configuration_read_over_tlp_registers_reaches_the_first_port(storage)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
-def test_a_check_condition_strikes_the_command_it_was_told_to(storage):
+def test_a_check_condition_strikes_the_chosen_command(storage):
     s = storage()
     s.enclosure.faults.inject("scsi_check_condition", 2)
     assert [s.bot(bytes.fromhex("1b0000000100")).status for _ in range(4)] == [0, 0, 1, 0]

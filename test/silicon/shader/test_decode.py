@@ -73,7 +73,7 @@ def test_special_sources_have_their_own_numbers():
         ("004d03cd01050e04", "vdst", 0, True),  # v_interp_p2_f16_f32 v0.h, v1.h, v2, v3
     ],
 )
-def test_the_half_of_a_16_bit_register_is_told(code, field, index, high):
+def test_the_half_of_a_16_bit_register_is_reported(code, field, index, high):
     found = operand(code, field)
     assert (found.index, found.high) == (index, high)
 

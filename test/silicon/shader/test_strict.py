@@ -158,7 +158,7 @@ def test_what_is_stored_to_lds_is_there_before_a_barrier(buffers, name):
     assert "LDS is still being stored to" in violation.detail
 
 
-def test_a_wave_alone_waits_for_nobody(buffers):
+def test_a_wave_alone_does_not_wait_at_a_barrier(buffers):
     buffers.run(LANE + BARRIERS["not waited for"][0] + END, **ARGS)
 
 

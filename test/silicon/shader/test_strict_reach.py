@@ -336,7 +336,7 @@ def test_a_wave_goes_on_behind_lds_that_nobody_wrote_with_all_its_registers(buff
     assert (buffers.out[:32] == 7 + 5 * lanes + 5 * lanes * (lanes < 16)).all()
 
 
-def test_memory_is_told_of_an_access_once(buffers):
+def test_memory_hears_of_an_access_once(buffers):
     refused, region = [], buffers.arena.region
 
     def asked(gpu_va, write, execute=False):

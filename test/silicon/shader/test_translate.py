@@ -224,7 +224,7 @@ def test_a_program_is_translated_once_and_again_when_its_code_changes(machine, o
         assert (out[:32] == np.arange(32) + added).all()
 
 
-def test_what_was_used_last_is_kept_and_no_more_than_so_many(machine, out, monkeypatch):
+def test_a_limited_number_of_the_translations_used_last_is_kept(machine, out, monkeypatch):
     """A session that compiles all day must not keep every program it has run. It must keep those that it still runs."""
     engine = Translator(max_kept=2)
     begun = []

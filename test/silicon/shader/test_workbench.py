@@ -167,7 +167,7 @@ def test_translations_keep_to_the_instructions_of_an_older_host(program, host_cp
     assert (data == wanted).all()
 
 
-def test_an_access_beyond_an_array_is_told_with_its_instruction(program, engine):
+def test_an_access_beyond_an_array_is_reported_with_its_instruction(program, engine):
     data = np.zeros(100, np.float32)
     told = r"kernel scale: memory at 0x[0-9a-f]+ in wave .*global_load.*: lane 4: read of 0x.*, 0x0 bytes past the end of buffer 'data'"
     with pytest.raises(GuestError, match=told):
@@ -252,7 +252,7 @@ def test_another_processors_code_is_refused_before_it_runs(engine):
         workbench.run(engine, other, "forever", [], groups=(1, 1, 1), group_size=(32, 1, 1))
 
 
-def test_groups_that_fit_nowhere_are_told_in_one_line(program, engine):
+def test_groups_that_fit_nowhere_are_reported_in_one_line(program, engine):
     with pytest.raises(
         ValueError, match=r"^not one group of \(4096, 1, 1\) work-items .* fits on a work-group processor$"
     ):

@@ -187,7 +187,7 @@ def test_sizes_are_written_as_people_write_them(size, text):
 @pytest.mark.parametrize(
     "card", ["zz", "virtual:zz", "virtual:zz@asm2464pd", "virtual:navi31@zz", "virtual:usb-loopback"]
 )
-def test_what_is_no_card_is_told_alike_by_every_bench(capsys, name, card):
+def test_what_is_no_card_is_reported_alike_by_every_bench(capsys, name, card):
     assert cli.main(["bench", name, "--quick", "--no-peer", "--card", card]) == NoSuchCard.exit_code
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), card in err) == ("", 1, True), err

@@ -300,7 +300,7 @@ def test_an_operation_without_a_line_is_named():
         ir.module(function)
 
 
-def test_what_llvm_refuses_is_told():
+def test_what_llvm_refuses_is_reported():
     with pytest.raises(CompileError, match=r"LLVM [\d.]+ refuses the kernel's IR"):
         back_end.code_object("define void @f() { ret i32 0 }", TARGET)
 
@@ -356,7 +356,7 @@ def test_a_trace_that_loops_waits_for_its_load_every_time_and_what_never_runs_is
     assert pieces[1].timed(TARGET, 32, 8).cycles < timed.cycles
 
 
-def test_bytes_that_are_no_instruction_are_told_with_their_place():
+def test_bytes_that_are_no_instruction_are_reported_with_their_place():
     with pytest.raises(CompileError, match="kernel hand: byte 0x4 begins no instruction of gfx1100"):
         listing("hand", TARGET, assembled("s_mov_b32 s0, 0")[:4] + b"\xff\xff\xff\xff", 32)
 

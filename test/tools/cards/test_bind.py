@@ -1,4 +1,4 @@
-"""`ringup bind` and `ringup unbind` on a machine whose PCI bus is files."""
+"""`ringup bind` and `ringup unbind` on a machine whose PCI bus is a folder of files."""
 
 import argparse
 import json

@@ -78,7 +78,7 @@ def test_a_report_of_a_card_that_is_brought_up_has_its_stages(plug, ringup):
     assert shown["stages"][0]["name"] == "waking the bus"
 
 
-def test_firmware_that_serves_nothing_is_told(plug, ringup, tmp_path):
+def test_firmware_that_serves_nothing_is_reported(plug, ringup, tmp_path):
     card = plug()
     for path in (tmp_path, "/dev/null"):
         told = f"{path}, where firmware should be, has none of the card's files, such as amdgpu/psp_13_0_0_sos.bin"

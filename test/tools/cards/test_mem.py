@@ -22,7 +22,7 @@ def test_a_dump_shows_what_lies_there(plug, ringup):
     ]
 
 
-def test_lines_that_repeat_are_told_once(plug, ringup):
+def test_lines_that_repeat_are_reported_once(plug, ringup):
     card = plug()
     lines = ringup("mem", card.name, "read", "0x300000", "1K")[1].splitlines()
     assert [line[:8] for line in lines] == ["00300000", "*", "003003f0"]

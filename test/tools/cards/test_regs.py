@@ -134,12 +134,12 @@ def test_a_chip_s_blocks_are_narrowed_by_the_block_asked_for(ask):
 @pytest.mark.parametrize(
     "query", ["GCVM_INVALIDATE_ENG17_REQ=1", "GCVM_INVALIDATE_ENG17_REQ", "regGCVM_INVALIDATE_ENG17_REQ"]
 )
-def test_a_register_of_another_block_is_told_where_it_is(ask, query):
+def test_a_register_of_another_block_is_reported_where_it_is(ask, query):
     with pytest.raises(HeaderError, match=r"in navi31's block mmhub; it is in gc$"):
         ask("navi31", query, "--block", "mmhub")
 
 
-def test_a_part_of_a_name_of_another_block_is_told_where_it_is(ask):
+def test_a_part_of_a_name_of_another_block_is_reported_where_it_is(ask):
     with pytest.raises(
         HeaderError, match=r"no register GCVM_INVALIDATE in navi31's block mmhub; there are some in gc$"
     ):

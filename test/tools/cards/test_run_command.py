@@ -145,13 +145,13 @@ def test_a_stream_is_read_once_and_not_without_end(plug, ringup, stored, monkeyp
     os.close(read)
 
 
-def test_a_program_for_another_chip_is_told(plug, ringup, mandelbrot):
+def test_a_program_for_another_chip_is_reported(plug, ringup, mandelbrot):
     card = plug("navi33")
     status, _, err = ringup("run", card.name, mandelbrot)
     assert (status, "built for gfx1100" in err) == (33, True)
 
 
-def test_what_is_no_code_object_is_told(plug, ringup, tmp_path):
+def test_what_is_no_code_object_is_reported(plug, ringup, tmp_path):
     card = plug()
     (tmp_path / "text.o").write_text("no code at all")
     assert ringup("run", card.name, tmp_path / "text.o")[0] == 32
@@ -241,7 +241,7 @@ def test_what_a_card_did_until_it_failed_is_kept_and_played(dock, ringup, tmp_pa
     assert ringup("trace", f"replay:{path}", "--perfetto", tmp_path / "p")[0] == 20
 
 
-def test_a_damaged_transcript_is_told(ringup, tmp_path):
+def test_a_damaged_transcript_is_reported(ringup, tmp_path):
     (tmp_path / "bad").write_bytes(b"\x1f\x8bnonsense")
     status, _, err = ringup("trace", "--decode", tmp_path / "bad")
     assert (status, "damaged" in err) == (40, True)

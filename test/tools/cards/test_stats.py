@@ -33,7 +33,7 @@ def test_programs_get_an_object_a_look(capsys):
         ("virtual:nothing", 10, ""),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_a_line(capsys, name, status, message):
+def test_what_cannot_be_shown_is_reported_in_a_line(capsys, name, status, message):
     assert cli.main(["stats", name]) == status
     assert message in capsys.readouterr().err
 

@@ -52,7 +52,7 @@ def test_without_a_real_card_it_says_what_to_try(capsys, monkeypatch):
     )
 
 
-def test_firmware_that_is_not_there_is_told_with_its_stage(capsys, tmp_path):
+def test_firmware_that_is_not_there_is_reported_with_its_stage(capsys, tmp_path):
     (tmp_path / "gc_11_0_0_mec.bin").write_bytes(b"nonsense")
     assert cli.main(["up", "virtual:navi31", "--firmware", str(tmp_path)]) == 30
     assert "virtual:navi31: reading what the card is: " in capsys.readouterr().err

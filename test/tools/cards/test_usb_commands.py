@@ -60,7 +60,7 @@ def test_an_enclosure_without_a_card_says_what_to_look_at(dock, ringup, name):
 
 
 @pytest.mark.parametrize("name", ["up", "info", "down", "reset", "report", "stats"])
-def test_a_device_that_may_not_be_opened_is_told(dock, ringup, name):
+def test_a_device_that_may_not_be_opened_is_reported(dock, ringup, name):
     enclosure = dock()
     enclosure.host.denied.add("1-1")
     status, out, err = ringup(name, CARD)
@@ -71,7 +71,7 @@ def test_a_device_that_may_not_be_opened_is_told(dock, ringup, name):
 
 @pytest.mark.parametrize("name", ["info", "down", "reset", "report"])
 @pytest.mark.parametrize("transfers", [1, 10, 60])
-def test_an_enclosure_that_is_pulled_is_told(dock, ringup, name, transfers):
+def test_an_enclosure_that_is_pulled_is_reported(dock, ringup, name, transfers):
     enclosure = dock()
     enclosure.faults.inject("disconnect_after_transfers", transfers)
     status, out, err = ringup(name, CARD)

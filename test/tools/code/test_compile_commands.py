@@ -285,7 +285,7 @@ class Page(html.parser.HTMLParser):
             self.texts.setdefault(self.open[-1], []).append(data)
 
 
-def test_the_page_is_whole_escaped_and_asks_nobody(ringup, net):
+def test_the_page_is_whole_escaped_and_fetches_nothing(ringup, net):
     status, out, _ = ringup("explain", "net.py", "--html", "net.html")
     assert status == 0
     assert out.startswith("net.html: ")

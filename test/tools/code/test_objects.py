@@ -166,7 +166,7 @@ def test_a_kernel_of_it_runs_by_a_part_of_its_name(ask, fat):
         assert (status, message in err) == (2, True)
 
 
-def test_what_a_virtual_card_saw_go_wrong_is_told(ask, fat, tmp_path):
+def test_what_a_virtual_card_saw_go_wrong_is_reported(ask, fat, tmp_path):
     text = ask("disasm", fat, "--object", "3", "--plain")[1]
     (tmp_path / "hasty.s").write_text(text.replace("s_waitcnt lgkmcnt(0)", "s_nop 0"))
     assert ask("asm", "hasty.s")[0] == 0

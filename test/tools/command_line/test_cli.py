@@ -210,7 +210,7 @@ def test_a_time_is_finite_and_more_than_nothing(capsys, words, text):
 @pytest.mark.parametrize(
     "words", [["stats", "--count", "abc"], ["top", "--count", "1e3"], ["run", "x", "--times", "1e3"]]
 )
-def test_what_is_no_whole_number_is_told_in_words_of_users(capsys, words):
+def test_what_is_no_whole_number_is_reported_in_words_of_users(capsys, words):
     with pytest.raises(SystemExit, match="2"):
         cli.main(words)
     assert f"argument {words[-2]}: {words[-1]!r} is not a whole number: write 3\n" in capsys.readouterr().err

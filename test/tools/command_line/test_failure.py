@@ -278,7 +278,7 @@ def test_where_the_user_s_folder_takes_no_report_temporary_files_do(ringup, fail
     assert f"the report {tmp_path}/internal-error-" in err
 
 
-def test_where_nothing_takes_a_report_the_place_is_told(ringup, failing, monkeypatch):
+def test_where_nothing_takes_a_report_the_place_is_reported(ringup, failing, monkeypatch):
     monkeypatch.setattr(failure, "report_folders", lambda: iter(()))
     status, _, err = ringup(*failing("list", ZeroDivisionError))
     assert (status, err.count("\n")) == (INTERNAL, 1)

@@ -86,7 +86,7 @@ def test_a_busy_card_names_who_has_it(ringup, plug, mandelbrot, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_lost_card_is_told_in_one_line(ringup, plug, mandelbrot, name):
+def test_a_lost_card_is_reported_in_one_line(ringup, plug, mandelbrot, name):
     card = plug()
     card.unplug()
     status, out, err = ringup(name, "--card", RADEON, *on_a_card(mandelbrot)[name])

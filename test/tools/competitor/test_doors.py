@@ -66,7 +66,7 @@ def test_what_fails_on_the_bus_is_a_code_of_libusb(door, ask):
     assert ask("alternate", 0, 7) == (-5, b"")  # LIBUSB_ERROR_NOT_FOUND
 
 
-def test_a_door_that_broke_is_told_and_one_that_nobody_came_to_closes():
+def test_a_door_that_broke_is_reported_and_one_that_nobody_came_to_closes():
     UsbDoor(plugged()).close()
     door = UsbDoor(plugged())
     host, port = door.address.split(":")

@@ -45,7 +45,7 @@ def played(tmp_path_factory):
     return json.loads(line), folder
 
 
-def test_every_chapter_is_told_and_the_models_saw_no_mistake(played):
+def test_every_chapter_is_reported_and_the_models_saw_no_mistake(played):
     story, _ = played
     assert story["chapters"] == list(demo.HEADINGS)
     assert story["mistakes"] == []
@@ -94,7 +94,7 @@ def test_a_faster_cable_is_no_slower_and_five_gigabits_are_never_exceeded(played
         assert max(slow.values()) < 500
 
 
-def test_a_pulled_cable_is_told_and_the_card_comes_up_again(played):
+def test_a_pulled_cable_is_reported_and_the_card_comes_up_again(played):
     story, _ = played
     pulled = story["unplug"]
     assert (pulled["error"], pulled["found"]) == ("DeviceLost", "cold")
@@ -132,7 +132,7 @@ def test_the_set_has_its_size_and_is_its_own_mirror_image():
     assert (steps[1:] == steps[:0:-1]).mean() > 0.999
 
 
-def test_a_card_that_computes_otherwise_than_numpy_is_told(monkeypatch):
+def test_a_card_that_computes_otherwise_than_numpy_is_reported(monkeypatch):
     wrong = np.full((1, 384), 384**-0.5, np.float32)
     monkeypatch.setattr(demo_sentences, "TEN", demo_sentences.TEN[:1])
     monkeypatch.setattr(demo_sentences.Sentences, "embed", lambda self, texts: wrong)

@@ -91,7 +91,7 @@ def test_firmware_is_counted(machine):
     assert (found["nvidia"].state, "firmware-nvidia" in found["nvidia"].todo) == (doctor.OPTIONAL, True)
 
 
-def test_a_header_package_of_another_version_is_told(machine, tmp_path):
+def test_a_header_package_of_another_version_is_reported(machine, tmp_path):
     folder = tmp_path / "cache/mesa"
     (folder / "mesa-25.0.7").mkdir(parents=True)
     (folder / STAMP).write_text("25.9.9\n")

@@ -19,7 +19,7 @@ def examine(tmp_path):
 
 
 @pytest.mark.parametrize("firmware", ["open", "patched", "stock"])
-def test_a_link_that_is_up_is_told(dock, examine, firmware):
+def test_a_link_that_is_up_is_reported(dock, examine, firmware):
     line = examine(dock(firmware=firmware))["usb:1-1 card"]
     assert (line.state, line.seen.startswith("the link to it is up")) == (FINE, True)
 
@@ -32,7 +32,7 @@ def test_a_slot_without_a_card_asks_for_card_and_supply(dock, examine):
     assert "is its supply on?" in line.todo
 
 
-def test_a_device_that_may_not_be_opened_is_told(dock, examine):
+def test_a_device_that_may_not_be_opened_is_reported(dock, examine):
     enclosure = dock()
     enclosure.host.denied.add("1-1")
     line = examine(enclosure)["usb:1-1 card"]

@@ -85,12 +85,12 @@ def test_usb2_names_the_hub_in_front_where_there_is_one(machine):
     assert "plug it in again" in alone.todo
 
 
-def test_a_host_without_usb3_is_told(machine):
+def test_a_host_without_usb3_is_reported(machine):
     assert machine({f"{USB}/usb2/speed": "480"})["USB3 ports"].state == OPTIONAL
 
 
 @pytest.mark.parametrize(("status", "state"), [("active", OPTIONAL), ("suspended", WRONG)])
-def test_autosuspend_is_told_with_the_file_that_switches_it_off(machine, status, state):
+def test_autosuspend_is_reported_with_the_file_that_switches_it_off(machine, status, state):
     files = bridge("2-1", control="auto") | {f"{USB}/2-1/power/runtime_status": status}
     line = machine(files)["usb:2-1 autosuspend"]
     assert (line.state, "/sys/bus/usb/devices/2-1/power/control" in line.todo) == (state, True)
@@ -259,7 +259,7 @@ def test_a_billboard_is_an_enclosure_whose_mode_failed(machine, place):
 RULE = {"etc/udev/rules.d/70-ringup.rules": 'ATTR{idVendor}=="add1", ATTR{idProduct}=="0001", MODE="0660"'}
 
 
-def test_a_rule_that_is_there_and_was_not_applied_is_told_as_such(machine, monkeypatch):
+def test_a_rule_that_is_there_and_was_not_applied_is_reported_as_such(machine, monkeypatch):
     monkeypatch.setattr("ringup.tools.host.doctor_usb.os.access", lambda path, mode: False)
     found = machine(bridge("2-1", control="auto") | bridge("2-2", "174c", "2464", "ASM2464", number=5) | RULE)
     assert (

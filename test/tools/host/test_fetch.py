@@ -221,7 +221,7 @@ def test_the_debian_archive_is_found_in_whatever_file_names_it(name, text, keys,
     ]
 
 
-def test_without_a_debian_archive_the_files_that_may_name_one_are_told(monkeypatch, tmp_path):
+def test_without_a_debian_archive_the_files_that_may_name_one_are_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(fetch, "APT", tmp_path)
     with pytest.raises(HeaderError, match=f"no Debian archive is named in {tmp_path}/sources.list or the files of "):
         list(fetch._stanzas(["trixie"]))

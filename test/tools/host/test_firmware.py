@@ -56,14 +56,14 @@ def test_missing_files_end_in_their_own_status(ask, tmp_path):
     assert document["fingerprint"] is None
 
 
-def test_a_damaged_file_is_told_even_when_it_is_optional(ask, tmp_path):
+def test_a_damaged_file_is_reported_even_when_it_is_optional(ask, tmp_path):
     (tmp_path / "psp_13_0_0_ta.bin").write_bytes(b"x")
     status, out, _ = ask("check", "navi31", "--only", "--folder", str(tmp_path))
     assert status == 30
     assert "damaged  " in out
 
 
-def test_a_kicker_card_is_told_by_its_pci_ids(ask, folder):
+def test_a_kicker_card_is_recognised_by_its_pci_ids(ask, folder):
     assert "amdgpu/gc_11_0_0_rlc_1.bin" in ask("check", "navi31", "--pci", "744c:ce", "--folder", folder)[1]
     assert "amdgpu/psp_13_0_0_sos_kicker.bin" in ask("check", "navi31", "--pci", "744b:0", "--folder", folder)[1]
     status, _, err = ask("check", "navi31", "--pci", "744b")

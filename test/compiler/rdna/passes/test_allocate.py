@@ -89,7 +89,7 @@ def test_one_instruction_that_needs_more_than_there_is_is_refused(tools):
 
 
 @pytest.mark.parametrize("bank", ["s", "v"])
-def test_a_register_that_nothing_writes_is_a_mistake_of_whoever_made_the_code(tools, bank):
+def test_a_register_that_nothing_writes_is_a_mistake_of_the_generator(tools, bank):
     make = tools.maker()
     value = make.load(0)
     make("v_add_nc_u32", value, Reg(bank, name="forgotten"), value)

@@ -158,7 +158,7 @@ def add(d, a, b):
     return Instr("v_add_f32", v(d), v(a), v(b))
 
 
-def test_a_result_needed_soon_is_told():
+def test_a_result_needed_soon_is_reported():
     """The codes are those in the table of the RDNA3 ISA reference."""
     assert after(insert_delays, add(0, 8, 9), add(1, 0, 9))[1] == "s_delay_alu 1"
     assert after(insert_delays, add(0, 8, 9), add(5, 8, 9), add(1, 0, 9))[2] == "s_delay_alu 2"

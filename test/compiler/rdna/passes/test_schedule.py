@@ -65,7 +65,7 @@ def load(value, base, offset=0, address=LANE):
         (Instr("s_setreg_imm32_b32", 0x801, 3), Instr("v_add_f32", Reg("v"), LANE, LANE), False),
     ],
 )  # fmt: skip
-def test_what_keeps_its_order(first, second, moves):
+def test_instructions_that_depend_keep_their_order(first, second, moves):
     """The second instruction begins a long chain to the end, so the scheduler puts it first wherever it may."""
     late = []
     if second.mnemonic != "s_barrier":
