@@ -17,7 +17,7 @@ UNNAMED = 0x2C
 
 
 class Window:
-    """The window where writes arrive."""
+    """Records the writes that arrive."""
 
     def __init__(self):
         self.came = []

@@ -252,7 +252,7 @@ def test_the_next_peer_need_not_fear_what_the_last_one_left_half_said(bench, car
     again = bench.peer()
     again.send(b"cd")
     again.send(again.message(4, bytes(16)))
-    # The peer sends nonsense of its own.
+    # The server closes for what this peer itself sent.
     assert again.gone
     honest(bench, card)
 

@@ -16,7 +16,7 @@ from ringup.silicon.serve.vfio_user import VfioUserServer
 
 RESET = 13
 CONFIG, ROM = 7, 6
-# The command register in configuration space.
+# Its offset in configuration space.
 INTERRUPT_LINE = 0x3C
 SCRATCH = 0x53 * 4  # SCRATCH_7: plain storage
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from ringup.silicon import card as virtual
 
 @pytest.fixture
 def cached():
-    """A card with caches: the device of tensors, and a function that lists stale reads."""
+    """A card with caches as the device of tensors. At the end it may have seen no stale read."""
     radeon = virtual("navi31", vram_bytes=1 << 30, caches=True)
     with ringup.open(radeon.name, transport={"card": radeon}) as card:
         made = Device(card)

@@ -57,7 +57,7 @@ def test_every_text_assembles_to_the_same_bytes(target, llvm, mc_pairs):
             else:
                 same += found in right
                 wrong += [] if found in right else [(text, wave, found, right)]
-            # Texts that only the other wave size accepts need the next turn.
+            # Only texts that this wave size refuses need the other one.
             break
     assert wrong == []
     assert refused == list(NOT_TAKEN.get(target, ()))

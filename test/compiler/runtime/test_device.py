@@ -86,7 +86,7 @@ def test_the_graphs_used_last_are_kept(on_card, monkeypatch):
     assert [graph.outputs[0].shape for graph in on_card.graphs] == [(40,)] * 3
     kept = on_card.graphs
     close(run(2), X[:2].sum(0))
-    # The order is 4, 5, 2: graph 2 was still there.
+    # The graphs of 4, 5 and 2 rows: that of 2 rows was still there.
     assert on_card.graphs == [kept[0], kept[2], kept[1]]
     # This graph is compiled again.
     close(run(3), X[:3].sum(0))

@@ -77,7 +77,7 @@ def test_a_32_bit_doorbell_from_before_the_range_ended_moves_nothing(core, make_
     signals = [aql.signal(1), aql.signal(1)]
     aql.write(*(aql.barrier(signal=one) for one in signals))
     aql.ring_bell(0, 4)
-    # A late producer writes the header of the first packet.
+    # A late producer rings the doorbell for the first packet.
     aql.ring_bell(0xFFFF_FFFF, 4)
     core.clock.sleep_us(100)
     assert [aql.value(one) for one in signals] == [0, 0]
@@ -197,7 +197,7 @@ def test_two_queues_wait_for_each_other(core, make_aql):
     one.run(one.barrier(there), one.barrier(signal=back), one.barrier(signal=done))
     assert one.value(done) == 1
     two.run(two.barrier(signal=there), two.barrier(back, signal=done))
-    # Both packets have decremented the signal.
+    # Both queues have decremented the signal.
     assert one.value(done) == -1
     assert (one.read_index, two.read_index) == (3, 2)
 
@@ -292,7 +292,7 @@ def test_a_queue_that_waits_is_preempted_and_goes_on_in_another_slot(core, aql):
     assert core.dequeue(core.SAVE)
     image = v11_compute_mqd.view(bytearray(core.hub.read(0, aql.mqd, v11_compute_mqd.SIZE, "")))
     assert (image.cp_hqd_pq_rptr, aql.read_index) == (16, 1)
-    # While the queue is disconnected.
+    # The packet is written while the queue is disconnected.
     aql.write(aql.barrier(signal=signal))
     core.select(1, 3, 2)
     assert core.gc.cp.map_queue(core.gc.grbm.slot(), aql.mqd, aql.shared + 56, aql.bell, 9) == ""

@@ -184,7 +184,7 @@ def test_a_real_image_cut_short_or_sent_as_another_is_refused(radeon, firmware):
     code = mec[word(mec, 24) :][: word(mec, 36)]
     assert host.load(89, code[:-1]) != 0
     assert host.load(89, code[:0x80]) != 0
-    # This is the PFP's code.
+    # Kind 87 is the PFP's code.
     assert host.load(87, code) != 0
     assert host.load(89, code) == 0
 

@@ -129,7 +129,7 @@ def test_mes_maps_an_aql_queue_with_its_write_index_and_gives_it_back(core, mes,
     # Its registers are in its MQD now.
     assert core.dequeue(core.DRAIN, pipe=1)
     signal = aql.signal(2)
-    # Before the queue is mapped.
+    # The packet is written before the queue is mapped.
     aql.write(aql.barrier(signal=signal))
     for turn in range(2):
         assert mes.call(
@@ -568,7 +568,7 @@ def test_an_sdma_queue_of_a_process_goes_to_its_engine_with_the_pointer_in_memor
     descriptor, vmid = core.sdma.mapped[3]
     seen = mqd.v11_sdma_mqd.view(bytearray(descriptor))
     assert (seen.sdmax_rlcx_rb_base, seen.sdmax_rlcx_rb_wptr, vmid) == (0x1234, 0x40, 8)
-    # The engine handles this one.
+    # The SDMA engine takes this doorbell, not the graphics core.
     assert not core.gc.doorbell(0x1100, 0x80, 8)
     assert mes.remove(0x1100)
     assert core.sdma.mapped == {}

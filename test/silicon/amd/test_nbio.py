@@ -60,7 +60,7 @@ def test_the_card_tells_its_memory_and_that_it_is_no_virtual_function(radeon, re
 
 def test_the_card_has_been_posted(regs):
     assert regs.read32(SCRATCH_7) & 0x200
-    # amdgpu uses this register before it has read the VBIOS.
+    # Before amdgpu has read the VBIOS, it reads register 7 in place of that one.
     assert regs.read32(7 * 4) == 0
 
 

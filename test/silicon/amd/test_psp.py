@@ -383,7 +383,7 @@ def test_a_secure_os_that_runs_takes_rings_a_little_later(rig):
 
 def test_a_ring_command_shows_the_answer_of_before_for_a_while(ring):
     """psp_v13_0.c sleeps 20 ms before it looks: "there might be handshake issue with hardware which needs delay"."""
-    # An answer is already there.
+    # This creates a second ring, which is refused.
     ring.set(64, 2 << 16)
     ring.board.clock.sleep_us(1_000)
     assert ring.get(64) == READY

@@ -208,7 +208,7 @@ def test_levels_of_a_clock_are_counted_and_listed(rig):
     assert rig.send(LEVEL, UCLK << 16 | 0xFF)[1] == 4  # discrete
     assert [rig.send(LEVEL, UCLK << 16 | n)[1] for n in range(4)] == [96, 456, 772, 1249]
     assert rig.send(LEVEL, UCLK << 16 | 4)[0] == FAILED
-    # smu_v13_0.c: bit 31 means fine grained, and the clock has two ends.
+    # Bit 31 means fine grained: the two levels are the ends of the range. Source: smu_v13_0.c.
     assert rig.send(LEVEL, GFXCLK << 16 | 0xFF)[1] == 2 | 1 << 31
     assert rig.send(LEVEL, 0x3F << 16)[0] == FAILED
     assert (rig.send(MIN_FREQ, UCLK << 16)[1], rig.send(MAX_FREQ, UCLK << 16)[1]) == (96, 1249)

@@ -233,7 +233,7 @@ def test_a_translation_stays_until_it_is_invalidated(rig):
     assert rig.read() == b"old!"
     rig.map(0x30_0000 | RW)
     assert rig.read() == b"old!"
-    # Another VMID's.
+    # This flush is for another VMID.
     rig.flush(FULL_FLUSH | 1 << 2)
     assert rig.read() == b"old!"
     rig.flush(FULL_FLUSH | 1 << 1)
@@ -255,7 +255,7 @@ def test_mmhub_keeps_translations_that_no_invalidation_engine_reaches(waits, rig
     assert rig.get("VM_INVALIDATE_ENG17_ACK") == 1 << 1
     rig.set("VM_INVALIDATE_ENG17_SEM", 0)
     assert rig.read() == b"old!"
-    # The bit is missing.
+    # Without bit 25 the write invalidates nothing.
     rig.set(PRIVATE, 0)
     assert rig.get(PRIVATE) == 0
     assert rig.read() == b"old!"

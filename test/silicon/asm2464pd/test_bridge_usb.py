@@ -210,7 +210,7 @@ def test_control_requests_take_their_time(bridge, speed, without, with_data):
     for action in (lambda: one.poke(0x100, 1), lambda: one.peek(0x100)):
         start = one.clock.now_ns
         action()
-        # The host's way back to a working endpoint.
+        # 8 us of the time are the host's own way back.
         times.append((one.clock.now_ns - start) / 1000 - 8)
     assert times == pytest.approx([without, with_data], abs=1)
 

@@ -109,7 +109,7 @@ def test_a_write_is_not_taken_before_the_one_before_was_freed(ready, left):
 @pytest.mark.parametrize("address", NEEDED)
 def test_without_one_of_the_pokes_no_write_is_carried_out(ready, address):
     s = ready(without=(address,))
-    # The sizes are wrong.
+    # Without these two pokes the sizes are wrong.
     if address in (0x054B, 0xC422):
         times_out(s, write_16(512), noise(512))
     else:

@@ -137,7 +137,7 @@ def test_memory_is_read_by_255_bytes_and_written_by_one(storage):
     s.poke(0x3000, *range(255))
     assert s.peek(0x3000, 255) == bytes(range(255))
     assert s.peek(0x07F0, 6) == bytes.fromhex("240417850000")
-    # No bytes are read.
+    # A read of no bytes succeeds.
     assert s.bot(bytes.fromhex("e40050300000")).status == 0
 
 

@@ -280,9 +280,8 @@ def test_bytes_multiply_as_matrices(kind):
     zeros = build.vector([build.const(0)] * 8)
     whole = build.op("matrix", I32.of(8), a, b, zeros, imm=kind)
     build.store(build.param(0), build.mul(build.op("thread_id", I32), 32), whole)
-    text = ir.module(
-        build.function
-    )  # Other tests cover our own selection of this operation. Here LLVM must accept it and use the instruction.
+    # Other tests cover our own selection of this operation. Here LLVM must accept it and use the instruction.
+    text = ir.module(build.function)
     assert "v_wmma_i32_16x16x16_iu8" in back_end.assembly(text, TARGET)
 
 

@@ -304,7 +304,7 @@ def test_results_are_clamped_to_0_and_1(result):
     assert result("f64", 64, 0x4000 << 48, clamp=True) == 0x3FF0 << 48
     # Both halves.
     assert result("f16", 32, 0x4000_BC00, clamp=True) == 0x3C00_0000
-    # Integers saturated before.
+    # Integer operations have saturated their result before.
     assert result("i32", 32, 0x8000_0000, clamp=True) == 0x8000_0000
 
 
