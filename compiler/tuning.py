@@ -15,11 +15,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from ringup.compiler.files.whole_file import write_whole
 from ringup.compiler.kernel.choose import Choice, named
 from ringup.compiler.schedule.kernel import Kernel
 from ringup.compiler.schedule.signature import Signature
 from ringup.compiler.target import target as find_target
-from ringup.compiler.tensor.whole_file import write_whole
 
 LOG = logging.getLogger(__name__)
 # The version of the file and of the names in it. A file of another version counts as empty.

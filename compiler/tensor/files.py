@@ -15,14 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple
 
+from ringup.compiler.files import gguf_layout
+from ringup.compiler.files.gguf_layout import Blocks
+from ringup.compiler.files.whole_file import write_whole
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.dtypes import DType
-from ringup.compiler.tensor import gguf_layout
-from ringup.compiler.tensor.gguf_layout import Blocks
 from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.tensor import Tensor
-from ringup.compiler.tensor.whole_file import write_whole
 from ringup.errors import CompileError
 
 SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "Format"

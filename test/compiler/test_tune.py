@@ -12,11 +12,11 @@ import pytest
 import ringup
 from ringup.compiler import tuning as tuning_module
 from ringup.compiler.compile import compile_graph
+from ringup.compiler.files.whole_file import write_whole
 from ringup.compiler.kernel import choose
 from ringup.compiler.runtime.device import Device
 from ringup.compiler.runtime.measure import CardMeasure
 from ringup.compiler.tensor import Tensor, device
-from ringup.compiler.tensor.whole_file import write_whole
 from ringup.compiler.tune import ModelMeasure, jobs_of, tune_graph
 from ringup.compiler.tuning import Entry, Tuning, key_of
 from ringup.errors import CompileError
