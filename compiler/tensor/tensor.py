@@ -29,8 +29,10 @@ from ringup.compiler.tensor import (
 from ringup.compiler.tensor.arrays import PLAIN, Array, as_array, memory_of, numpy_dtype
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
+from ringup.compiler.tensor.spelling.binding import spelled
 
 
+@spelled
 class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
