@@ -25,6 +25,13 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is the same type, also for a name, a type of NumPy or PyTorch and Python's types."""
+        return self is other or (not isinstance(other, DType) and find(other) is self)
+
+    # types are keys of many tables; a type and its name are equal, but not one key
+    __hash__ = object.__hash__
+
     @property
     def size_bytes(self) -> int:
         """Return the bytes of one element in memory."""
@@ -77,6 +84,43 @@ float64 = DType("float64", "float", 64, "float64", 11, 52)
 ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
        float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)  # fmt: skip
 BY_NAME = {one.name: one for one in ALL}
+# other names that mean one type in NumPy and in PyTorch
+OTHER_NAMES = {
+    **{one.numpy: one for one in ALL},
+    "bool_": bool_,
+    "half": float16,
+    "double": float64,
+    "short": int16,
+    "long": int64,
+}
+# Python's types as NumPy and PyTorch take them
+_PYTHON = {bool: bool_, int: int64, float: float64}
+
+
+def find(kind: object) -> DType | None:
+    """Return the element type that something names, None if it names none: a type itself, a name, a NumPy dtype or
+    scalar type, a PyTorch dtype, Python's bool, int (int64) and float (float64).
+    """
+    if isinstance(kind, DType):
+        return kind
+    if isinstance(kind, type):
+        found = _PYTHON.get(kind)
+        return found if found is not None else _named(kind.__name__)
+    if isinstance(kind, str):
+        return _named(kind.removeprefix("torch."))
+    # NumPy's dtypes have a name, PyTorch's are written torch.float32
+    name = getattr(kind, "name", None)
+    return _named(name if isinstance(name, str) else str(kind).removeprefix("torch.")) if _is_dtype(kind) else None
+
+
+def _named(name: str) -> DType | None:
+    return BY_NAME.get(name) or OTHER_NAMES.get(name)
+
+
+def _is_dtype(kind: object) -> bool:
+    """Return whether it is an object of a class called dtype, as in NumPy and PyTorch."""
+    return any("dtype" in one.__name__.lower() for one in type(kind).__mro__)
+
 
 # The promotion lattice: the next larger types of each type. Bool is below unsigned and signed integers, and these are
 # below floats, as in JAX's lattice.

@@ -18,7 +18,8 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op, Shape
 from ringup.compiler.tensor.arrays import as_array, memory_of
 
-DTypeLike: TypeAlias = DType | str
+# also NumPy's dtypes
+DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
 Axes: TypeAlias = int | Sequence[int] | None
 Steps: TypeAlias = tuple[Callable[[Node], Node], ...]
 
@@ -50,10 +51,10 @@ def Size(name: str, lo: int, hi: int) -> Int:
 
 
 def as_dtype(kind: DTypeLike) -> DType:
-    """Return the element type of that name, or itself."""
+    """Return the element type that a name or a type of NumPy, PyTorch or Python means, or itself."""
     if isinstance(kind, DType):
         return kind
-    found = dtypes.BY_NAME.get(kind) or (dtypes.bool_ if kind == "bool" else None)
+    found = dtypes.find(kind)
     if found is None:
         raise ValueError(f"there is no element type {kind!r}; there are {', '.join(dtypes.BY_NAME)}")
     return found
