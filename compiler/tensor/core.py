@@ -162,9 +162,6 @@ class Core:
             raise TypeError("a tensor of shape [] has no length")
         return number_of(self.shape[0], "len")
 
-    def __bool__(self) -> bool:
-        raise TypeError("a tensor is neither true nor false; ask for item(), any() or all()")
-
     # numbers, arrays and lists beside tensors
 
     @classmethod

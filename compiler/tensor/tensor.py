@@ -30,6 +30,11 @@ from ringup.compiler.tensor.arrays import PLAIN, Array, as_array, memory_of, num
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
 from ringup.compiler.tensor.spelling.binding import spelled
+from ringup.compiler.tensor.spelling.text import decoded, shown
+from ringup.errors import CompileError, RingupError
+
+# the size of a computed tensor up to which `repr` reads it from the card
+MAX_REPR_BYTES = 1 << 24
 
 
 @spelled
@@ -57,9 +62,55 @@ class Tensor(Core):
         if requires_grad:
             self.requires_grad_()
 
+    # as text and as Python's numbers
+
     def __repr__(self) -> str:
-        state = "computed" if realize.is_data(self._node) else self._node.op.value
-        return f"<Tensor {list(self.shape)} {self.dtype}, {state}>"
+        node = self._node
+        if not _is_known(self):
+            return _unknown(self, f"not computed: {node.op.value}")
+        if index.bounds(node.size)[1] * self.dtype.size_bytes > MAX_REPR_BYTES:
+            return _unknown(self, "computed")
+        try:
+            return _shown(self)
+        except (RingupError, OSError, RuntimeError, ValueError) as error:
+            return _unknown(self, f"computed, but it cannot be read: {error}")
+
+    def __str__(self) -> str:
+        if realize.is_symbolic([self._node]):
+            return _unknown(self, "not computed: its sizes are open, which numpy() takes by name")
+        if not _is_known(self):
+            try:
+                realize.current([self._node])
+            except CompileError as error:
+                return _unknown(self, f"not computed: {error}")
+            self.realize()
+        return _shown(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(_number(self, "a format of"), spec) if spec else str(self)
+
+    def __float__(self) -> float:
+        return float(_number(self, "float() of"))
+
+    def __int__(self) -> int:
+        return int(_number(self, "int() of"))
+
+    def __bool__(self) -> bool:
+        return bool(_number(self, "the truth of", "any() or all()"))
+
+    def __complex__(self) -> complex:
+        return complex(_number(self, "complex() of"))
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise TypeError(f"a tensor of {self.dtype} is no whole number: only integer tensors of one element are")
+        return int(_number(self, "a whole number of"))
+
+    def __round__(self, places: int = 0) -> Tensor:
+        return self.round(places)
+
+    def __contains__(self, value: object) -> bool:
+        return bool(self.eq(value).any())
 
     @property
     def name(self) -> str:
@@ -436,6 +487,31 @@ class Tensor(Core):
     bool = conversions.to_bool
     float = conversions.to_float
     int = conversions.to_int
+
+
+def _number(tensor: Tensor, what: str, instead: str = "tolist()") -> Any:
+    """Return the only element of a tensor; a TypeError that says what was asked of it where there are others."""
+    if tensor.numel() != 1:
+        raise TypeError(f"{what} a tensor of shape {list(tensor.shape)}: only one element has it; there is {instead}")
+    return tensor.item()
+
+
+def _is_known(tensor: Tensor) -> bool:
+    """Return whether its values are there without computing anything."""
+    return realize.is_data(tensor.node) or tensor.node.op is nodes.Op.CONST
+
+
+def _shown(tensor: Tensor) -> str:
+    """Return the values of a tensor that are known as text."""
+    kind, arg = tensor.dtype, tensor.node.arg
+    if tensor.node.op is nodes.Op.CONST:
+        return shown(np.array(arg, kind.numpy if kind in PLAIN else np.float32), kind)
+    return shown(decoded(realize.bytes_of(arg.data), kind, cast("tuple[int, ...]", tensor.shape)), kind)
+
+
+def _unknown(tensor: Tensor, why: str) -> str:
+    """Return what is known of a tensor whose values are not shown."""
+    return f"<Tensor {list(tensor.shape)} {tensor.dtype}, {why}>"
 
 
 def _data(tensor: Tensor, sizes: dict[str, int]) -> tuple[memoryview, tuple[int, ...]]:
