@@ -7,15 +7,13 @@ __version__ = "0.1.0"
 # not imported from `typing`, so that `import ringup` loads no other module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringup import optim as optim
     from ringup.cards import Found as Found
     from ringup.cards import cards as cards
     from ringup.cards import connect as connect
     from ringup.cards import open as open
     from ringup.compiler.runtime.front import device as device
     from ringup.compiler.runtime.front import use as use
-    from ringup.compiler.tensor import SGD as SGD
-    from ringup.compiler.tensor import Adam as Adam
-    from ringup.compiler.tensor import AdamW as AdamW
     from ringup.compiler.tensor import Size as Size
     from ringup.compiler.tensor import Tensor as Tensor
     from ringup.compiler.tensor import gradient as gradient
@@ -27,6 +25,9 @@ if TYPE_CHECKING:
     from ringup.drivers.amd.card import Radeon as Radeon
     from ringup.drivers.card import Card as Card
     from ringup.errors import RingupError as RingupError
+    from ringup.optim import SGD as SGD
+    from ringup.optim import Adam as Adam
+    from ringup.optim import AdamW as AdamW
 
 _TENSORS = "ringup.compiler.tensor"
 # public name: its module, which is imported when the name is first used
@@ -45,22 +46,26 @@ _HOME = {
     "gradient": _TENSORS,
     "manual_seed": _TENSORS,
     "no_grad": _TENSORS,
-    "SGD": _TENSORS,
-    "Adam": _TENSORS,
-    "AdamW": _TENSORS,
+    "SGD": "ringup.optim",
+    "Adam": "ringup.optim",
+    "AdamW": "ringup.optim",
     "load_gguf": _TENSORS,
     "load_safetensors": _TENSORS,
     "save_safetensors": _TENSORS,
 }
-__all__ = sorted(_HOME)
+# packages that are imported when their name is first used
+_PACKAGES = ("optim",)
+__all__ = sorted((*_HOME, *_PACKAGES))
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module
 
     try:
+        if name in _PACKAGES:
+            return import_module(f"ringup.{name}")
         return getattr(import_module(_HOME[name]), name)
     except ImportError as error:
         from ringup.errors import missing_package
@@ -71,4 +76,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, "__version__"])
+    return sorted([*__all__, "__version__"])

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.gradients import gradient as gradient
     from ringup.compiler.tensor.layers import rotary_angles as rotary_angles
     from ringup.compiler.tensor.movement import meshgrid as meshgrid
-    from ringup.compiler.tensor.optim import SGD as SGD
-    from ringup.compiler.tensor.optim import Adam as Adam
-    from ringup.compiler.tensor.optim import AdamW as AdamW
     from ringup.compiler.tensor.random import Source as Source
     from ringup.compiler.tensor.random import manual_seed as manual_seed
     from ringup.compiler.tensor.realize import Evaluator as Evaluator
@@ -40,9 +37,6 @@ _PLACES = {  # public name: module
     "Evaluator": "realize",
     "meshgrid": "movement",
     "rotary_angles": "layers",
-    "SGD": "optim",
-    "Adam": "optim",
-    "AdamW": "optim",
     "load_safetensors": "files",
     "save_safetensors": "files",
     "load_gguf": "files",

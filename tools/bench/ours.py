@@ -142,7 +142,8 @@ def lookups(job: Job) -> dict[str, Any]:
 
 def kit() -> Kit:
     """Return our tensor language as a `Kit` of `models`."""
-    from ringup.compiler.tensor import AdamW, Tensor, device, gradient
+    from ringup.compiler.tensor import Tensor, device, gradient
+    from ringup.optim import AdamW
 
     def step(loss: Any, weights: Sequence[Any]) -> Sequence[Any]:
         optimiser = AdamW(weights)
@@ -151,7 +152,7 @@ def kit() -> Kit:
             optimiser.realize()
         loss.backward()
         optimiser.step()
-        return [loss, *weights, *optimiser.state()]
+        return [loss, *weights, *optimiser.memory()]
 
     def weight(sizes: Sequence[int]) -> Any:
         return Tensor(np.zeros(sizes, np.float32), requires_grad=True)

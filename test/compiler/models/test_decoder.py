@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ringup.compiler.explain import explain
-from ringup.compiler.tensor import AdamW, Tensor, no_grad
+from ringup.compiler.tensor import Tensor, no_grad
 from ringup.compiler.tensor.order import prepared
+from ringup.optim import AdamW
 
 TEXT = np.frombuffer((Path(__file__).parents[3] / "README.md").read_bytes(), np.uint8)
 BATCH, POSITIONS, STEPS, RATE = 4, 16, 24, 5e-3

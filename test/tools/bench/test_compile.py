@@ -97,7 +97,7 @@ def test_a_step_of_an_optimiser_reads_its_state_and_does_not_make_it():
     """
     made = models.results("perceptron, a step of AdamW", models.Maker(ours.kit()))
     states = [one for one in made[1:] if one.node.op.value == "after"]
-    assert len(states) == 3 * 6 + 2
+    assert len(states) == 3 * 6
     assert all(one.node.sources[0].op.value == "buffer" for one in states)
 
 

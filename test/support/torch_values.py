@@ -1,0 +1,64 @@
+"""Write what PyTorch computes for the cases of `optim_cases` and `layer_cases`: test/data/torch/*.txt, in JSON.
+
+python test/support/torch_values.py, with a Python that has PyTorch (2.14 for the files that are there) and NumPy
+"""
+
+import json
+import warnings
+from pathlib import Path
+
+import optim_cases
+import torch
+
+FOLDER = Path(__file__).resolve().parents[1] / "data/torch"
+DIGITS = 12
+
+
+def parameter(array, dtype, wanted=True):
+    return torch.tensor(array, dtype=getattr(torch, dtype), requires_grad=wanted)
+
+
+def rounded(value):
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def write(name, values):
+    """Write one case on each line."""
+    lines = [f"{json.dumps(case)}: {json.dumps(rounded(value))}" for case, value in values.items()]
+    (FOLDER / f"{name}.txt").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def optimisers():
+    for case, (name, options) in optim_cases.OPTIMISERS.items():
+        yield (
+            case,
+            optim_cases.trajectory(
+                parameter,
+                lambda params, name=name, options=options: getattr(torch.optim, name)(params, **options),
+                "float64",
+            ),
+        )
+
+
+def schedules():
+    optim = torch.optim
+    for case, (name, options) in optim_cases.SCHEDULES.items():
+        yield case, optim_cases.rates(parameter, optim, optim_cases.scheduled(optim, name, options))
+    for case, options in optim_cases.PLATEAUS.items():
+        yield case, optim_cases.rates(parameter, optim, optim_cases.scheduled(optim, "ReduceLROnPlateau", options))
+    yield "in turn", optim_cases.rates(parameter, optim, optim_cases.in_turn(optim))
+    yield "together", optim_cases.rates(parameter, optim, optim_cases.together(optim))
+
+
+def main():
+    warnings.simplefilter("ignore")
+    # NAdam's product of momenta is kept in the default type
+    torch.set_default_dtype(torch.float64)
+    write("optimisers", dict(optimisers()))
+    write("schedules", dict(schedules()))
+
+
+if __name__ == "__main__":
+    main()
