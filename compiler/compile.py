@@ -13,7 +13,7 @@ from zlib import crc32
 
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int, bounds
-from ringup.compiler.graph.nodes import LINES, Node, Op, Shape
+from ringup.compiler.graph.nodes import LINES, Node, Op, Shape, shared
 from ringup.compiler.kernel.choose import Choice, lower
 from ringup.compiler.kernel.common.frame import Lowered, memory_order
 from ringup.compiler.kernel.common.traits import Traits
@@ -124,6 +124,7 @@ def compile_graph(
     """Compile the nodes for a target such as gfx1100, with the kernel shapes that `tuning` has found. Raises
     CompileError for what cannot be compiled.
     """
+    outputs = shared(outputs)
     planned = plan(outputs)
     _, buffers = of_graph(outputs)
     numbers = {node: i for i, node in enumerate(buffers)}

@@ -1,5 +1,8 @@
-"""The tensor graph: immutable nodes; equal nodes are the same object. This module defines the meaning of every node,
-independent of a target.
+"""The tensor graph: immutable nodes. This module defines the meaning of every node, independent of a target.
+
+Nodes are of two kinds. Equal shared nodes are the same object: the compiler works on these. The tensor language works
+on distinct nodes, each an object of its own even if another one means the same, because gradients are taken by tensors
+and not by values. What is made of a distinct node is distinct too, and `shared` turns a whole graph into shared nodes.
 
 Shapes are tuples of `int` or symbolic sizes (`index.Expr`). There is no implicit broadcast: the operands of an
 elementwise node have exactly its shape, and EXPAND repeats an axis of size 1. The tensor language (`compiler/tensor`)
@@ -9,7 +12,7 @@ creates graphs, and the scheduler cuts them into kernels.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from threading import RLock
 from typing import Any
@@ -140,12 +143,16 @@ class Storage:
 
 
 class Node:
-    """One value of the graph. Only `node` creates nodes, so equal nodes are one object and `is` compares them."""
+    """One value of the graph. Only the functions below create nodes. Equal nodes that are `shared` are one object, and
+    `is` compares them.
+    """
 
-    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "sources")
+    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "shared", "sources")
 
-    def __init__(self, op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object) -> None:
-        self.op, self.dtype, self.shape, self.sources = op, dtype, shape, sources
+    def __init__(
+        self, op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object, *, shared: bool
+    ) -> None:
+        self.op, self.dtype, self.shape, self.sources, self.shared = op, dtype, shape, sources, shared
         # The comment of its operation defines it.
         self.arg: Any = arg
 
@@ -170,7 +177,17 @@ _making = RLock()
 
 
 def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg: object = None) -> Node:
-    """Return the node of that meaning. Nothing is checked here; the tensor language checks its input."""
+    """Return the node of that meaning: a new one if a source is distinct, otherwise the one shared by all who ask for
+    it. Nothing is checked here; the tensor language checks its input.
+    """
+    for source in sources:
+        if not source.shared:
+            return Node(op, dtype, shape, sources, arg, shared=False)
+    return _shared(op, dtype, shape, sources, arg)
+
+
+def _shared(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object) -> Node:
+    """Return the one node of that meaning; its sources are shared."""
     # -0.0 and NaN are separate constants.
     mark = (type(arg), repr(arg)) if isinstance(arg, float) else arg
     key = (op, dtype, shape, tuple(map(id, sources)), mark, type(arg))
@@ -179,8 +196,35 @@ def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg
         with _making:
             found = _known.get(key)
             if found is None:
-                found = _known[key] = Node(op, dtype, shape, sources, arg)
+                found = _known[key] = Node(op, dtype, shape, sources, arg, shared=True)
     return found
+
+
+def distinct(source: Node) -> Node:
+    """Return a new node of the same meaning, which is equal to no other."""
+    return Node(source.op, source.dtype, source.shape, source.sources, source.arg, shared=False)
+
+
+def alias(source: Node) -> Node:
+    """Return a new node whose value is the source's: a gradient by one of the two is not the other's."""
+    return Node(Op.RESHAPE, source.dtype, source.shape, (source,), None, shared=False)
+
+
+def shared(roots: Sequence[Node]) -> list[Node]:
+    """Return the graphs in shared nodes, so that equal values are one node. Movements that do nothing are left out."""
+    if all(root.shared for root in roots):
+        return list(roots)
+    made: dict[Node, Node] = {}
+    for one in ordered(roots):
+        if one.shared:
+            made[one] = one
+            continue
+        sources = tuple([made[source] for source in one.sources])
+        remake = _SIMPLIFIED.get(one.op)
+        made[one] = (
+            _shared(one.op, one.dtype, one.shape, sources, one.arg) if remake is None else remake(one, sources[0])
+        )
+    return [made[root] for root in roots]
 
 
 def buffer(dtype: DType, shape: Shape, name: str = "", data: object = None) -> Node:
@@ -206,7 +250,7 @@ def reshape(source: Node, shape: Shape) -> Node:
     """Return the elements in row-major order in another shape with as many elements."""
     if shape == source.shape:
         return source
-    if source.op is Op.RESHAPE:
+    if source.op is Op.RESHAPE and source.shared:
         return reshape(source.sources[0], shape)
     return node(Op.RESHAPE, source.dtype, shape, (source,))
 
@@ -221,7 +265,7 @@ def permute(source: Node, axes: Sequence[int]) -> Node:
     axes = tuple(axes)
     if axes == tuple(range(len(axes))):
         return source
-    if source.op is Op.PERMUTE:
+    if source.op is Op.PERMUTE and source.shared:
         before: tuple[int, ...] = source.arg
         return permute(source.sources[0], [before[axis] for axis in axes])
     return node(Op.PERMUTE, source.dtype, tuple(source.shape[axis] for axis in axes), (source,), axes)
@@ -287,3 +331,12 @@ def ordered(roots: Sequence[Node]) -> list[Node]:
             else:
                 stack.append((following, iter(following.sources)))
     return list(done)
+
+
+# Operations whose constructors simplify shared graphs.
+_SIMPLIFIED: dict[Op, Callable[[Node, Node], Node]] = {
+    Op.RESHAPE: lambda one, source: reshape(source, one.shape),
+    Op.PERMUTE: lambda one, source: permute(source, one.arg),
+    Op.EXPAND: lambda one, source: expand(source, one.shape),
+    Op.CAST: lambda one, source: cast(source, one.dtype),
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringup.compiler.graph.index import bounds, product
-from ringup.compiler.graph.nodes import Node, Op
+from ringup.compiler.graph.nodes import Node, Op, shared
 from ringup.compiler.schedule.cut import Cut
 from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of, states_before, viewed
@@ -98,7 +98,7 @@ class Plan:
 
 def plan(outputs: Sequence[Node]) -> Plan:
     """Return the plan that computes the outputs."""
-    outputs = rewritten(outputs)
+    outputs = rewritten(shared(outputs))
     before = waits(Cut(outputs).kernels)
     kernels = [kernel for kernel in in_order(before) if bounds(product(kernel.shape))[1]]
     kernels = in_order(joined(kernels, before, outputs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringup.compiler.graph.nodes import Node, Op, ordered
+from ringup.compiler.graph.nodes import Node, Op, ordered, shared
 from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of
 
@@ -61,6 +61,7 @@ def _read(node: Node, inputs: set[Node]) -> Node | None:
 
 def of_graph(outputs: Sequence[Node]) -> tuple[Signature, list[Node]]:
     """Return a graph's signature, and its BUFFER nodes in the order in which the signature numbers them."""
+    outputs = shared(outputs)
     numbers: dict[Node, int] = {}
     buffers: list[Node] = []
     storages: dict[object, int] = {}

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.files import load_safetensors as load_safetensors
     from ringup.compiler.tensor.files import save_safetensors as save_safetensors
     from ringup.compiler.tensor.gradients import gradient as gradient
+    from ringup.compiler.tensor.history import no_grad as no_grad
     from ringup.compiler.tensor.layers import rotary_angles as rotary_angles
     from ringup.compiler.tensor.movement import meshgrid as meshgrid
     from ringup.compiler.tensor.random import Source as Source
     from ringup.compiler.tensor.random import manual_seed as manual_seed
     from ringup.compiler.tensor.realize import Evaluator as Evaluator
     from ringup.compiler.tensor.realize import device as device
-    from ringup.compiler.tensor.realize import no_grad as no_grad
     from ringup.compiler.tensor.realize import use as use
     from ringup.compiler.tensor.tensor import Tensor as Tensor
 
@@ -33,7 +33,7 @@ _PLACES = {  # public name: module
     "gradient": "gradients",
     "device": "realize",
     "use": "realize",
-    "no_grad": "realize",
+    "no_grad": "history",
     "Evaluator": "realize",
     "meshgrid": "movement",
     "rotary_angles": "layers",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.dtypes import DType
-from ringup.compiler.graph.nodes import Op
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor.core import DTypeLike, as_dtype
-from ringup.compiler.tensor.movement import cut
+from ringup.compiler.tensor.movement import as_copy, as_view, cut
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -58,18 +59,25 @@ def to_long(tensor: Tensor) -> Tensor:
 
 
 def bitcast(tensor: Tensor, dtype: DTypeLike) -> Tensor:
-    """Return the same bits as another type of the same width. No gradient passes."""
+    """Return the same bits as another type of the same width, a view: assignment to it writes this tensor. No gradient
+    passes.
+    """
     kind = as_dtype(dtype)
     if kind.bits != tensor.dtype.bits or "bool" in (kind.kind, tensor.dtype.kind):
         raise TypeError(
             f"bitcast of {tensor.dtype} to {kind}: widths differ or one is bool; view() changes the last axis too"
         )
-    return tensor if kind is tensor.dtype else tensor._of(graph.node(Op.BITCAST, kind, tensor.shape, (tensor._node,)))
+    return tensor if kind is tensor.dtype else as_view(tensor, partial(bits_as, kind=kind))
+
+
+def bits_as(node: Node, kind: DType | None) -> Node:
+    """Return the same bits as another type, or as the same one for None, which `order.prepared` drops."""
+    return graph.node(Op.BITCAST, node.dtype if kind is None else kind, node.shape, (node,))
 
 
 def view(tensor: Tensor, dtype: DTypeLike) -> Tensor:
     """Return the same bytes as another type, little-endian; the last axis shrinks or grows with the width, as
-    NumPy's view.
+    NumPy's view. A view of another width is a copy, which refuses assignment.
     """
     kind = as_dtype(dtype)
     have, want = tensor.dtype.bits, kind.bits
@@ -89,16 +97,16 @@ def view(tensor: Tensor, dtype: DTypeLike) -> Tensor:
         joined = cut(parts, parts.ndim - 1, 0, 1)
         for place in range(1, want // have):
             joined = joined | cut(parts, parts.ndim - 1, place, place + 1) << place * have
-        return joined.reshape(joined.shape[:-1]).bitcast(kind)
+        return as_copy(joined.reshape(joined.shape[:-1]).bitcast(kind), "a view of another width")
     steps = [(bits >> place * want).cast(UNSIGNED[have]) & ((1 << want) - 1) for place in range(have // want)]
     pieces = [one.cast(UNSIGNED[want]) for one in steps]
-    return pieces[0].stack(*pieces[1:], axis=-1).reshape((*tensor.shape[:-1], last * (have // want))).bitcast(kind)
+    made = pieces[0].stack(*pieces[1:], axis=-1).reshape((*tensor.shape[:-1], last * (have // want))).bitcast(kind)
+    return as_copy(made, "a view of another width")
 
 
 def detach(tensor: Tensor) -> Tensor:
-    """Return the same value, which no gradient passes."""
-    # a BITCAST to its own dtype, which evaluation drops (`order.prepared`)
-    return tensor._of(graph.node(Op.BITCAST, tensor.dtype, tensor.shape, (tensor._node,)))
+    """Return a view of the same elements, which no gradient passes."""
+    return as_view(tensor, partial(bits_as, kind=None))
 
 
 def contiguous(tensor: Tensor) -> Tensor:

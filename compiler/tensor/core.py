@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Self, TypeAlias, TypeGuard, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary, ref
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeGuard, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -97,21 +97,36 @@ def number_of(size: Int, why: str) -> int:
     return size
 
 
+class View(NamedTuple):
+    """What a tensor was taken from, and so where an assignment to it is written.
+
+    With `steps`, it is a plain view: they make its node of the base's. With `key`, it is the part `base[key]`, which
+    no store can write through. Without a base it is a copy: assignment in place changes that alone, or is an error
+    where it `refuses` one, because the reader would expect another tensor to change.
+    """
+
+    base: Callable[[], Core | None] | None
+    steps: Steps = ()
+    key: object = None
+    refuses: str = ""
+
+
 class Core:
     """The state of a lazy tensor. Tensors hash by identity, because `==` compares elements."""
 
-    __slots__ = ("__weakref__", "_base", "_node", "_owns", "grad", "requires_grad")
+    __slots__ = ("__weakref__", "_node", "_owns", "_pasts", "_view", "grad", "requires_grad")
 
     # NumPy leaves `array * tensor` to us
     __array_ufunc__: ClassVar[None] = None
     __hash__ = object.__hash__
 
     _node: Node
-    # where `assign` writes: the tensor this is a plain view of (None: a copy of a part), and the steps that make the
-    # view of that one's node
-    _base: tuple[ref[Core] | None, Steps] | None
+    # None: it stands for itself
+    _view: View | None
     # whether the node is a state of memory that is this tensor's alone
     _owns: bool
+    # graphs of realized values that read this tensor: `history` keeps them here
+    _pasts: WeakKeyDictionary[Node, Node] | None
     grad: Self | None
     requires_grad: bool
 
@@ -119,7 +134,9 @@ class Core:
         self._setup(node)
 
     def _setup(self, node: Node, *, owns: bool = False) -> None:
-        self._node, self._base, self._owns, self.grad, self.requires_grad = node, None, owns, None, False
+        # a gradient is taken by a tensor: no other tensor's graph may have come to the same node by itself
+        self._node = graph.distinct(node) if node.shared else node
+        self._view, self._owns, self._pasts, self.grad, self.requires_grad = None, owns, None, None, False
         LIVE[id(self)] = self
 
     @classmethod

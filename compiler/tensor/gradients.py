@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor import order
-from ringup.compiler.tensor.core import RULES
+from ringup.compiler.tensor.core import RULES, Core
+from ringup.compiler.tensor.history import LEAVES, MAX_GENERATIONS, MAX_HELD_BYTES, lost, made_of, origin
 from ringup.compiler.tensor.indexing import scattered
 from ringup.compiler.tensor.movement import add_edges, cut, cut_axes
-from ringup.compiler.tensor.realize import HISTORY, LEAVES
 from ringup.compiler.tensor.reductions import reduce_axes
 
 if TYPE_CHECKING:
@@ -32,18 +32,26 @@ OpRule: TypeAlias = "Callable[[Tensor, Tensor, list[Tensor], Node], Sequence[Ten
 def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor]:
     """Return the gradients of a tensor by `targets`, as graphs; `seed` is the gradient of the loss itself, needed
     unless that is one number.
+
+    A target is a tensor, not its value: of two equal tensors each has its own gradient. It is 0 where the loss depends
+    on a target only through rounding, or, beside other targets, through what has no gradient (`detach`, integers). A
+    ValueError where the loss does not depend on a target at all, or on all of them only through the latter.
     """
     for one in targets:
         if not one.dtype.is_float:
             raise TypeError(f"a gradient by a tensor of {one.dtype}: only floats have one")
-    roots = [_origin(one.node) for one in targets]
+    roots = [origin(one.node) for one in targets]
     found = _gradients(loss, set(roots), seed)
     for one, root in zip(targets, roots, strict=True):
-        if root not in found:
+        if root not in found.reached:
             raise ValueError(
-                f"the loss does not depend on the target {one!r}, or only through something that has no gradient (integers, detach)"
+                f"the loss does not depend on the target {one!r}: it was made without it, or from another tensor of the same value"
             )
-    return [found[root] for root in roots]
+    if targets and not found.flows:
+        raise ValueError(
+            f"the loss does not depend on {', '.join(map(repr, targets))} but through what has no gradient (integers, comparisons, detach)"
+        )
+    return [found.of(root, one) for one, root in zip(targets, roots, strict=True)]
 
 
 def backward(loss: Tensor, seed: Tensor | None = None) -> None:
@@ -51,29 +59,38 @@ def backward(loss: Tensor, seed: Tensor | None = None) -> None:
     there is none.
     """
     leaves = {id(one): one for one in LEAVES.values()}
-    roots = {key: _origin(one.node) for key, one in leaves.items()}
+    roots = {key: origin(one.node) for key, one in leaves.items()}
     found = _gradients(loss, set(roots.values()), seed)
-    if not found:
+    if not found.flows:
         raise ValueError(
             "the loss depends on no tensor made with requires_grad=True, or these were assigned to and computed since: backward comes first"
         )
     for key, one in leaves.items():
-        if roots[key] in found:
-            made = found[roots[key]]
+        if roots[key] in found.flows:
+            made = found.of(roots[key], one)
             one.grad = made if one.grad is None else one.grad + made
 
 
-def _origin(node: Node) -> Node:
-    while node in HISTORY:
-        node = HISTORY[node]
-    return node
+class _Found(NamedTuple):
+    """What a loss depends on, of the nodes that were asked for: gradients; those that it is made of (`reached`); those
+    that it depends on through floats, rounding included (`flows`).
+    """
+
+    by_node: dict[Node, Tensor]
+    reached: set[Node]
+    flows: set[Node]
+
+    def of(self, root: Node, target: Core) -> Tensor:
+        """Return the gradient by a target whose node is `root`."""
+        return self.by_node[root] if root in self.by_node else cast("Tensor", target).full_like(0)
 
 
 def _operands(node: Node) -> tuple[Node, ...]:
     """Return what a node's gradient goes to."""
     if node in RULES:
         return RULES[node][1]
-    return (HISTORY[node],) if node in HISTORY else node.sources
+    before = made_of(node)
+    return node.sources if before is None else (before,)
 
 
 def _ordered(root: Node) -> list[Node]:
@@ -90,7 +107,7 @@ def _ordered(root: Node) -> list[Node]:
     return list(done)
 
 
-def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> dict[Node, Tensor]:
+def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> _Found:
     cls = type(loss)
     if not loss.dtype.is_float:
         raise TypeError(f"a gradient of a tensor of {loss.dtype}: only floats have one")
@@ -102,25 +119,46 @@ def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> dict[Node
         seed = loss.full_like(1)
     elif seed.shape != loss.shape:
         raise ValueError(f"a gradient of shape {list(seed.shape)} for a tensor of shape {list(loss.shape)}")
-    nodes = _ordered(loss.node)
+    nodes = _ordered(origin(loss.node))
     leads: set[Node] = set()
     for node in nodes:
-        if node in roots or (_passes(node) and any(one in leads for one in _operands(node))):
+        if node in roots or (_depends(node) and any(one in leads for one in _operands(node))):
             leads.add(node)
-    found: dict[Node, Tensor] = {loss.node: seed.cast(loss.dtype)}
+    found: dict[Node, Tensor] = {nodes[-1]: seed.cast(loss.dtype)}
+    flows = {nodes[-1]}
     for node in reversed(nodes):
-        if node not in found or node not in leads or not any(one in leads for one in _operands(node)):
+        if node in flows:
+            _check_kept(node, roots)
+            flows.update(_operands(node) if _depends(node) else ())
+        if node not in found or not _passes(node) or not any(one in leads for one in _operands(node)):
             continue
         for operand, part in zip(_operands(node), _parts(cls, node, found[node]), strict=True):
             if part is None or operand not in leads:
                 continue
             fitting = part.cast(operand.dtype)
             found[operand] = found[operand] + fitting if operand in found else fitting
-    return {root: found[root] for root in roots if root in found}
+    return _Found({root: found[root] for root in roots if root in found}, roots.intersection(nodes), roots & flows)
+
+
+def _check_kept(node: Node, roots: set[Node]) -> None:
+    """Raise ValueError if a node was made of one of the roots, and its graph is not kept."""
+    reads = lost(node)
+    if reads is not None and not roots.isdisjoint(reads):
+        raise ValueError(
+            f"the loss depends on a target through a tensor {list(node.shape)} that was computed long ago, and what made"
+            f" it is not kept ({MAX_GENERATIONS} evaluations, {MAX_HELD_BYTES >> 20} MiB): make the target with"
+            " requires_grad=True, or detach() that tensor"
+        )
 
 
 def _passes(node: Node) -> bool:
+    """Return whether a gradient goes through a node."""
     return (node.dtype.is_float and node.op not in NO_GRADIENT) or node in RULES
+
+
+def _depends(node: Node) -> bool:
+    """Return whether a node's gradient by what it is made of is defined: 0 through rounding."""
+    return _passes(node) or (node.op in ROUNDING and node.dtype.is_float)
 
 
 def _parts(cls: type[Tensor], node: Node, given: Tensor) -> Sequence[Tensor | None]:
@@ -128,15 +166,16 @@ def _parts(cls: type[Tensor], node: Node, given: Tensor) -> Sequence[Tensor | No
     if node in RULES:
         rule, operands = RULES[node]
         return rule(given, result, *(cls._of(one) for one in operands))  # type: ignore[return-value]
-    if node in HISTORY:
+    if made_of(node) is not None:
         return [given]
     return OP_RULES[node.op](given, result, [cls._of(one) for one in node.sources], node)
 
 
-NO_GRADIENT = frozenset((
-    Op.BITCAST, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.IDIV, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.NOT, Op.CONST, Op.IOTA, Op.SIZE,
+ROUNDING = frozenset((Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND))
+NO_GRADIENT = ROUNDING | {
+    Op.BITCAST, Op.IDIV, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.NOT, Op.CONST, Op.IOTA, Op.SIZE,
     Op.LT, Op.LE, Op.EQ, Op.NE,
-))  # fmt: skip
+}  # fmt: skip
 
 
 def _share(mine: Tensor, other: Tensor, given: Tensor, *, greater: bool) -> Tensor:

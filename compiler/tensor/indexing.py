@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ringup.compiler.graph import dtypes, index
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.core import Core, broadcast_shapes, is_size, number_of, spread, total
+from ringup.compiler.tensor.core import Core, View, broadcast_shapes, is_size, number_of, spread, total
 from ringup.compiler.tensor.movement import base_of, cut_axes, every_nth, is_view_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def getitem(tensor: Tensor, key: Any) -> Tensor:
     made, advanced = basic_part(tensor, key)
     made = _advanced(made, advanced) if advanced else made
     if made is not tensor and not is_view_of(made, base_of(tensor)):
-        made._base = (None, ())
+        refuses = "" if tensor._view is None else tensor._view.refuses
+        made._view = View(None, refuses=refuses) if advanced or refuses else View(ref(tensor), key=key)
     return made
 
 

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from ringup.compiler.graph import nodes
 from ringup.compiler.graph.nodes import Node, Op
+from ringup.compiler.tensor.conversions import bits_as
 from ringup.compiler.tensor.core import Core, Steps, spread
 from ringup.compiler.tensor.indexing import basic_part, with_part, without_leading_ones
 from ringup.compiler.tensor.movement import base_of, is_view_of
@@ -28,26 +31,43 @@ def assign(tensor: Tensor, value: Any) -> Tensor:
     """Replace its elements by `value` (broadcast and cast to this tensor) in place: the memory stays the same, and what
     was made of the tensor before still reads the old elements.
 
-    On a plain view (numbers, slices of step 1, reshape, permute, flip of a tensor that is still there) the tensor
-    viewed is written.
+    A view (numbers, slices, reshape, permute, flip, detach, bitcast) writes the tensor viewed. A TypeError for a copy,
+    whose source would not change: parts by index arrays, expand, diagonal.
     """
     return _put(tensor, value, copies=False)
 
 
 def _put(tensor: Tensor, value: Any, *, copies: bool) -> Tensor:
-    """Do what `assign` says; with `copies`, a part that is a copy takes the value alone."""
-    new, base = _fitting(tensor, value), base_of(tensor)
-    if base is not tensor and tensor._base is not None:
-        tensor._node = _write(base, tensor._base[1], new)
-    elif tensor._base is None:
+    """Do what `assign` says; with `copies`, a part by index arrays takes the value alone, since Python assigns it to
+    its place next.
+    """
+    new, base, view = _fitting(tensor, value), base_of(tensor), tensor._view
+    _check_writable(tensor)
+    parent = None if view is None or view.key is None or view.base is None else view.base()
+    if base is not tensor and view is not None:
+        _write(base, view.steps, new)
+        tensor._node = _seen(base, view.steps)
+    elif parent is not None and view is not None:
+        whole = cast("Tensor", parent)
+        whole[view.key] = tensor._of(new)
+        tensor._node = whole[view.key]._node
+    elif view is None:
         tensor._node = _stored(tensor._node, tensor._node, new) if tensor._owns else new
     elif copies:
         tensor._node = new
     else:
         raise TypeError(
-            "assign to a part that is a copy (index arrays, steps, or of a tensor that is gone): write t[...] = value"
+            "assign to a part that is a copy (index arrays, or of a tensor that is gone): write t[...] = value"
         )
     return tensor
+
+
+def _check_writable(tensor: Tensor) -> None:
+    if tensor._view is not None and tensor._view.refuses:
+        raise TypeError(
+            f"assign to {tensor._view.refuses}: it is a copy, and the tensor it was made from would not change; assign to that"
+            " tensor's own elements, or to a clone()"
+        )
 
 
 def _fitting(tensor: Tensor, value: Any) -> Node:
@@ -61,32 +81,65 @@ def _fitting(tensor: Tensor, value: Any) -> Node:
     return spread(nodes.cast(y._node, tensor.dtype), tensor.shape)
 
 
-def _write(tensor: Tensor, steps: Steps, value: Node) -> Node:
-    """Store a value through a view of this tensor; return the view of what is there then."""
+def _write(tensor: Tensor, steps: Steps, value: Node) -> None:
+    """Store a value through a view of this tensor."""
+    if tensor._view is not None and tensor._view.key is not None:
+        # a part that no store can write through: changed apart, and put back
+        changed = tensor.clone()
+        _write(changed, steps, value)
+        _put(tensor, changed, copies=True)
+        return
     # ORDER: the view is laid over the node that `adopt` leaves
     adopt(tensor)
-    tensor._node = _stored(tensor._node, _laid(steps, tensor._node), value)
-    return _laid(steps, tensor._node)
+    # the bits are turned back instead of the places: a store writes its state's own type
+    places = [step for step in steps if not _is_bits(step)]
+    stored = value if value.dtype is tensor.dtype else bits_as(value, tensor.dtype)
+    tensor._node = _stored(tensor._node, _laid(places, tensor._node), stored)
+
+
+def _is_bits(step: Callable[[Node], Node]) -> bool:
+    return isinstance(step, partial) and step.func is bits_as
+
+
+def _seen(tensor: Tensor, steps: Steps) -> Node:
+    """Return what a view of this tensor shows now."""
+    node = _laid(steps, tensor._node)
+    return nodes.alias(node) if node is tensor._node else node
 
 
 def setitem(tensor: Tensor, key: Any, value: Any) -> None:
     """Replace the elements at `key` by `value`, in place."""
+    _check_writable(tensor)
     part, advanced = basic_part(tensor, key)
     # t[key] += x has written already
-    if isinstance(value, Core) and value._node is part._node:
+    if isinstance(value, Core) and _same_part(value._node, part._node):
         return
     base = base_of(tensor)
     if advanced or not (part is tensor or is_view_of(part, base)):
         # what is not written stays as it is there now
-        if base is not tensor and tensor._base is not None:
-            tensor._node = _laid(tensor._base[1], base._node)
+        if base is not tensor and tensor._view is not None:
+            tensor._node = _seen(base, tensor._view.steps)
         _put(tensor, with_part(tensor, key, value), copies=True)
         return
     y = tensor._lift(value)
     new = _fitting(part, y.reshape(without_leading_ones(y.shape, part.ndim)) if y.ndim > part.ndim else y)
-    _write(base, () if part is base or part._base is None else part._base[1], new)
-    if base is not tensor and tensor._base is not None:
-        tensor._node = _laid(tensor._base[1], base._node)
+    _write(base, () if part is base or part._view is None else part._view.steps, new)
+    if base is not tensor and tensor._view is not None:
+        tensor._node = _seen(base, tensor._view.steps)
+
+
+def _same_part(one: Node, other: Node) -> bool:
+    """Return whether two nodes are the same part of the same state of memory."""
+    while one is not other:
+        if len(one.sources) != 1 or (one.op, one.dtype, one.shape, one.arg) != (
+            other.op,
+            other.dtype,
+            other.shape,
+            other.arg,
+        ):
+            return False
+        one, other = one.sources[0], other.sources[0]
+    return True
 
 
 def add_in_place(tensor: Tensor, other: Any) -> Tensor:
@@ -155,7 +208,7 @@ def _stored(state: Node, view: Node, value: Node) -> Node:
     return nodes.node(Op.AFTER, state.dtype, state.shape, (state, store))
 
 
-def _laid(steps: Steps, node: Node) -> Node:
+def _laid(steps: Sequence[Callable[[Node], Node]], node: Node) -> Node:
     """Return the view of a node that the steps make."""
     for step in steps:
         node = step(node)

@@ -13,6 +13,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor.core import (
     Axes,
+    View,
     as_shape,
     broadcast_shapes,
     is_list,
@@ -29,25 +30,42 @@ if TYPE_CHECKING:
 PADDINGS = ("constant", "reflect", "replicate", "circular")
 
 
-def _view(tensor: Tensor, step: Callable[[Node], Node]) -> Tensor:
+def as_view(tensor: Tensor, step: Callable[[Node], Node]) -> Tensor:
     """Return a plain view, which remembers what it is a view of: `assign` on it writes there."""
-    made, viewed = tensor._of(step(tensor._node)), base_of(tensor)
-    before = tensor._base[1] if tensor._base is not None and viewed is not tensor else ()
-    made._base = (ref(viewed), (*before, step))
+    node = step(tensor._node)
+    # a view that changes nothing is another tensor too, with a gradient of its own
+    made, viewed = tensor._of(nodes.alias(node) if node is tensor._node else node), base_of(tensor)
+    if viewed._view is not None and viewed._view.refuses:
+        made._view = viewed._view
+        return made
+    before = tensor._view.steps if tensor._view is not None and viewed is not tensor else ()
+    # a part that no store can write through is kept: what is written to it goes on to the tensor it is of
+    is_part = viewed._view is not None and viewed._view.key is not None
+    made._view = View((lambda: viewed) if is_part else ref(viewed), (*before, step))
     return made
+
+
+def as_copy(tensor: Tensor, what: str) -> Tensor:
+    """Return it as a tensor that refuses assignment: it has copies of another one's elements, and whoever assigns
+    expects that one to change.
+    """
+    tensor._view = View(None, refuses=what)
+    return tensor
 
 
 def base_of(tensor: Tensor) -> Tensor:
     """Return the tensor whose memory an assignment to views of this one writes: the one that this is a plain view of,
     or else this one.
     """
-    found = None if tensor._base is None or tensor._base[0] is None else tensor._base[0]()
+    found = None
+    if tensor._view is not None and tensor._view.steps and tensor._view.base is not None:
+        found = tensor._view.base()
     return tensor if found is None else cast("Tensor", found)
 
 
 def is_view_of(tensor: Tensor, other: Tensor) -> bool:
     """Return whether it is a plain view of another tensor."""
-    return tensor._base is not None and tensor._base[0] is not None and tensor._base[0]() is other
+    return tensor is not other and base_of(tensor) is other
 
 
 def reshape(tensor: Tensor, *sizes: Int | Sequence[Int]) -> Tensor:
@@ -68,7 +86,7 @@ def reshape(tensor: Tensor, *sizes: Int | Sequence[Int]) -> Tensor:
         raise ValueError(
             f"{list(tensor.shape)} ({tensor.size} elements) does not reshape to {list(shape)} ({total(shape)})"
         )
-    return _view(tensor, partial(nodes.reshape, shape=shape))
+    return as_view(tensor, partial(nodes.reshape, shape=shape))
 
 
 def _missing(tensor: Tensor, wanted: list[Any]) -> Int:
@@ -139,7 +157,7 @@ def permute(tensor: Tensor, *axes: int | Sequence[int]) -> Tensor:
     order = [tensor._axis(axis) for axis in given]
     if sorted(order) != list(range(tensor.ndim)):
         raise ValueError(f"permute of {list(tensor.shape)} by {list(given)}: every axis once")
-    return _view(tensor, partial(nodes.permute, axes=order))
+    return as_view(tensor, partial(nodes.permute, axes=order))
 
 
 def transpose(tensor: Tensor, first: int = -2, second: int = -1) -> Tensor:
@@ -173,7 +191,9 @@ def expand(tensor: Tensor, *sizes: Int | Sequence[Int]) -> Tensor:
         raise ValueError(
             f"{list(tensor.shape)} does not expand to {wanted}: only axes of 1 repeat, new axes come in front"
         )
-    return tensor._of(spread(tensor._node, shape))
+    if shape == tensor.shape:
+        return as_view(tensor, partial(nodes.reshape, shape=shape))
+    return as_copy(tensor._of(spread(tensor._node, shape)), "a tensor whose elements are repeated (expand)")
 
 
 def expand_as(tensor: Tensor, other: Tensor) -> Tensor:
@@ -199,7 +219,7 @@ def cut_axes(tensor: Tensor, pairs: Sequence[tuple[Int, Int]]) -> Tensor:
     """Return the part between bounds (start, stop) of each axis, which are known to lie inside."""
     if all(pair == (0, size) for pair, size in zip(pairs, tensor.shape, strict=True)):
         return tensor
-    return _view(tensor, partial(_shrunk, pairs=tuple(pairs)))
+    return as_view(tensor, partial(_shrunk, pairs=tuple(pairs)))
 
 
 def cut(tensor: Tensor, axis: int, start: Int, stop: Int) -> Tensor:
@@ -210,7 +230,7 @@ def cut(tensor: Tensor, axis: int, start: Int, stop: Int) -> Tensor:
 def flip(tensor: Tensor, axis: Axes = None) -> Tensor:
     """Return it with axes reversed, all of them for None."""
     axes = tuple(one for one in tensor._axes(axis) if tensor.shape[one] != 1)
-    return _view(tensor, partial(_flipped, axes=axes)) if axes else tensor
+    return as_view(tensor, partial(_flipped, axes=axes)) if axes else tensor
 
 
 def add_edges(tensor: Tensor, widths: Sequence[tuple[Int, Int]], value: Scalar = 0) -> Tensor:
@@ -451,7 +471,7 @@ def unfold(tensor: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
         raise ValueError(
             f"unfold of axis {axis} of {list(tensor.shape)} into windows of {size}, {step} apart: 1 to {length}, a step of 1 or more"
         )
-    return windows_along(tensor, at, size, step).movedim(at + 1, -1)
+    return as_copy(windows_along(tensor, at, size, step).movedim(at + 1, -1), "windows of a tensor (unfold)")
 
 
 def diagonal(tensor: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
@@ -471,7 +491,7 @@ def diagonal(tensor: Tensor, offset: int = 0, first: int = 0, second: int = 1) -
     lead = made.shape[:-2]
     # in rows of one more, the diagonal is the first column
     rows = add_edges(made.reshape((*lead, count * count)), [(0, 0)] * at + [(0, count)])
-    return cut(rows.reshape((*lead, count, count + 1)), at + 1, 0, 1).reshape((*lead, count))
+    return as_copy(cut(rows.reshape((*lead, count, count + 1)), at + 1, 0, 1).reshape((*lead, count)), "a diagonal")
 
 
 def _shrunk(node: Node, pairs: tuple[tuple[Int, Int], ...]) -> Node:

@@ -146,7 +146,10 @@ def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:
 
 
 def prepared(roots: Sequence[Node]) -> list[Node]:
-    """Return graphs of the same values in which the order above can be kept, detached values plain again."""
+    """Return graphs of the same values, of shared nodes, in which the order above can be kept; detached values are
+    plain again.
+    """
+    roots = graph.shared(roots)
     nodes = graph.ordered(roots)
     after = followers(nodes)
     events = {node: place for place, node in enumerate(one for one in nodes if one.op is Op.AFTER)}

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ringup.compiler.graph import index
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.nodes import Node, Op, Storage
-from ringup.compiler.tensor import order
+from ringup.compiler.tensor import history, order
 from ringup.compiler.tensor.core import LIVE, RULES, Core
 from ringup.errors import CompileError
 
@@ -57,12 +57,6 @@ class _Unset:
 
 _UNSET = _Unset()
 _current: ContextVar[Evaluator | _Unset | None] = ContextVar("ringup evaluator", default=_UNSET)
-_keeping: ContextVar[bool] = ContextVar("ringup gradients", default=True)
-
-# of realized values that a gradient may be asked through: what made them
-HISTORY: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
-# tensors that want gradients, by identity
-LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()
 
 
 @contextmanager
@@ -78,16 +72,6 @@ def device(evaluator: Evaluator | None) -> Iterator[None]:
 def use(evaluator: Evaluator | None) -> None:
     """Evaluate graphs there from now on, in this context; nowhere for None."""
     _current.set(evaluator)
-
-
-@contextmanager
-def no_grad() -> Iterator[None]:
-    """Forget what made the tensors that are realized while the block runs: no gradient is asked through them later."""
-    token = _keeping.set(False)
-    try:
-        yield
-    finally:
-        _keeping.reset(token)
 
 
 def current(nodes: Sequence[Node]) -> Evaluator:
@@ -153,41 +137,41 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     nodes = list(
         dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies])
     )
-    roots = [graph.node(Op.CONTIGUOUS, one.dtype, one.shape, (one,)) if one in copies else one for one in nodes]
-    home = current(roots)
-    made = dict(zip(nodes, evaluate(roots, sizes, home), strict=True))
-    buffers = {one: _buffer(one, data, sizes, home) for one, data in made.items()}
-    keep = _keeping.get() and bool(LEAVES)
-    leaves = {_origin(one._node) for one in LEAVES.values()} if keep else set()
-    owned: set[Node] = set()
+    # equal values are computed once and share memory
+    values = dict(
+        zip(
+            nodes,
+            graph.shared(
+                [graph.node(Op.CONTIGUOUS, one.dtype, one.shape, (one,)) if one in copies else one for one in nodes]
+            ),
+            strict=True,
+        )
+    )
+    storages = _storages(list(dict.fromkeys(values.values())), sizes)
+    buffers = {one: graph.distinct(storages[value]) for one, value in values.items()}
+    owned = {value for value in values.values() if value.op is Op.BUFFER}
+    past: dict[Node, Node] = {}
     for one in dict.fromkeys([*asked, *readers]):
         before = one._node
         one._node = buffers[before]
-        # tensors of one value share its memory: the first may write there
-        one._owns = before not in owned
-        owned.add(before)
-        if keep and before not in finals.values() and not leaves.isdisjoint(_reach(before)):
-            HISTORY[one._node] = before
+        if before not in finals.values():
+            # the first of those who share memory may write there
+            one._owns = values[before] not in owned
+            owned.add(values[before])
+            past[one._node] = before
+    history.remember(past)
     _replace({node: buffers[node] for node in [*finals.values(), *copies]})
     for storage in finals:
         storage.data = Overwritten(storage.name)
 
 
-def _origin(node: Node) -> Node:
-    while node in HISTORY:
-        node = HISTORY[node]
-    return node
-
-
-def _reach(node: Node) -> set[Node]:
-    """Return every node below, those that realized values were made of included."""
-    found, todo = {node}, [node]
-    while todo:
-        one = todo.pop()
-        for source in (*one.sources, *([HISTORY[one]] if one in HISTORY else [])):
-            if source not in found:
-                found.add(source)
-                todo.append(source)
+def _storages(values: Sequence[Node], sizes: Mapping[str, int]) -> dict[Node, Node]:
+    """Return a BUFFER for each of some values: computed, unless it has its bytes already."""
+    found = {one: one for one in values if is_data(one)}
+    wanted = [one for one in values if one not in found]
+    home = current(wanted)
+    for one, data in zip(wanted, evaluate(wanted, sizes, home), strict=True):
+        found[one] = _buffer(one, data, sizes, home)
     return found
 
 
@@ -211,10 +195,11 @@ def _old_readers(
     # states that come after the last ones, and what reads these: they are left for another evaluation
     beyond: set[Node] = set()
     readers = []
+    ends = set(graph.shared(list(last)))
     copies = dict.fromkeys(
         one._node
-        for one in asked
-        if one._node not in last and one._node.op in order.STATES and order.storage_of(one._node) in finals
+        for one, value in zip(asked, graph.shared([one._node for one in asked]), strict=True)
+        if value.op in order.STATES and value not in ends and order.storage_of(value) in finals
     )
     waiting = [
         one
@@ -239,7 +224,7 @@ def _old_readers(
                 old[node] = frozenset().union(*(old[source] for source in node.sources))
         if old[one._node]:
             if (
-                one._node.op not in order.STATES
+                graph.shared([one._node])[0].op not in order.STATES
                 and one._node not in beyond
                 and all(name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node))
             ):
@@ -257,8 +242,7 @@ def _replace(new: Mapping[Node, Node]) -> None:
     for tensor in list(LIVE.values()):
         if not is_data(tensor._node) or tensor._node in new:
             tensor._node = substituted(tensor._node, known)
-    for key, value in list(HISTORY.items()):
-        HISTORY[key] = substituted(value, known)
+    history.replace(partial(substituted, known=known))
 
 
 def substituted(root: Node, known: dict[Node, Node]) -> Node:

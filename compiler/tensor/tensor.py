@@ -16,6 +16,7 @@ from ringup.compiler.tensor import (
     creation,
     elementwise,
     functions,
+    history,
     indexing,
     layers,
     linear,
@@ -186,11 +187,11 @@ class Tensor(Core):
             raise TypeError(f"a gradient by a tensor of {self.dtype}: only floats have one")
         self.requires_grad = wanted
         if wanted:
-            self._base = None
+            self._view = None
             memory.adopt(self)
-            realize.LEAVES[id(self)] = self
+            history.LEAVES[id(self)] = self
         else:
-            realize.LEAVES.pop(id(self), None)
+            history.LEAVES.pop(id(self), None)
         return self
 
     def backward(self, seed: Tensor | None = None) -> Tensor:
@@ -201,8 +202,10 @@ class Tensor(Core):
         return self
 
     def clone(self) -> Tensor:
-        """Return the same value as another tensor: an assignment to one does not change the other."""
-        return self._of(self._node)
+        """Return the same value as another tensor: an assignment to one does not change the other, and a gradient by
+        one is not the other's.
+        """
+        return self._of(nodes.alias(self._node))
 
     # constants, ranges, random numbers, initial weights
     full = classmethod(creation.full)

@@ -120,10 +120,10 @@ def test_fragments_of_either_layout(target, causal, draw, numpy):
     step = compile_kernel(job.kernel, job.signature, target)
     assert step.lowered.choice.startswith("matrix attention")
     out = np.zeros((1, 1, 16, 24), np.float16)
-    data = {tensor.node: one.astype(np.float16) for tensor, one in zip(nodes, arrays, strict=True)}
+    data = {tensor.node.arg: one.astype(np.float16) for tensor, one in zip(nodes, arrays, strict=True)}
     evaluate_machine.evaluate(
         step.lowered.function,
-        [data.get(one, out) for one in step.lowered.memory],
+        [data.get(one.arg, out) for one in step.lowered.memory],
         step.lowered.groups,
         matrix_layout(target),
     )

@@ -5,7 +5,7 @@ import pytest
 
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph import dtypes, nodes
-from ringup.compiler.graph.nodes import Op
+from ringup.compiler.graph.nodes import Op, shared
 from ringup.compiler.schedule import cut
 from ringup.compiler.schedule.cut import Cut
 from ringup.compiler.schedule.estimate_work import HEAVY
@@ -187,7 +187,7 @@ def test_kernels_that_read_the_same_memory_in_other_shapes_are_one_kernel_and_ot
     """A pool's result has axes of one element. It is read as any other image is."""
 
     def mark(value):
-        root = (value @ tensor(64, 32)).node
+        (root,) = shared([(value @ tensor(64, 32)).node])
         (kernel,) = (one for one in plan([root]).kernels if one.root is root)
         return of_kernel(kernel)[0]
 
