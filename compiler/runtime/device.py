@@ -54,6 +54,9 @@ class Device:
         """Return the card's name."""
         return str(self.card.name)
 
+    def __repr__(self) -> str:
+        return f"<Device of {self.name}>"
+
     def compile(self, outputs: Sequence[Node]) -> CompiledGraph:
         """Compile a graph for this card without running it."""
         return compile_graph(outputs, self.target, tuning=self.tuning)

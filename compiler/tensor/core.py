@@ -17,6 +17,7 @@ from ringup.compiler.graph.dtypes import DType, Scalar
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op, Shape
 from ringup.compiler.tensor.arrays import as_array, memory_of
+from ringup.compiler.tensor.spelling.count import Count, OpenCount, counted
 
 # also NumPy's dtypes
 DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
@@ -65,6 +66,13 @@ def is_size(value: object) -> bool:
     return isinstance(value, (int, index.Expr, np.integer)) and not isinstance(value, bool)
 
 
+def plain_size(size: Int | np.integer[Any]) -> Int:
+    """Return a size as it stands in shapes: NumPy's integers and numbers of elements made Python's."""
+    if isinstance(size, index.Expr):
+        return size.plain() if isinstance(size, OpenCount) else size
+    return int(size)
+
+
 def as_shape(sizes: Sequence[object]) -> Shape:
     """Return sizes given one by one or as one tuple, checked."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
@@ -72,7 +80,7 @@ def as_shape(sizes: Sequence[object]) -> Shape:
     for size in sizes:
         if not is_size(size):
             raise TypeError(f"a shape holds whole numbers and sizes, not {size!r}")
-    shape = tuple(int(size) if isinstance(size, np.integer) else cast("Int", size) for size in sizes)
+    shape = tuple(plain_size(cast("Int", size)) for size in sizes)
     if any(index.bounds(size)[0] < 0 for size in shape):
         raise ValueError(f"a shape of {list(shape)}: sizes are not negative")
     return shape
@@ -166,9 +174,9 @@ class Core:
         return len(self._node.shape)
 
     @property
-    def size(self) -> Int:
-        """Return the number of elements."""
-        return self._node.size
+    def size(self) -> Count | OpenCount:
+        """Return the number of elements; called, it is the shape (`t.size()`) or the size of an axis (`t.size(0)`)."""
+        return counted(self._node.size, self._node.shape)
 
     def numel(self) -> Int:
         """Return the number of elements."""

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
 
 
-def full(cls: type[Tensor], shape: Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
+def full(cls: type[Tensor], shape: Int | Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
     """Return a tensor filled with one value, of the type of that value unless `dtype` is given."""
     value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
-    return cls._constant(value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape([tuple(shape)]))
+    return cls._constant(value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape((shape,)))
 
 
 def zeros(cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32) -> Tensor:

@@ -92,7 +92,7 @@ def div(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
 
 def reverse_div(tensor: Tensor, other: Any) -> Tensor:
     """Return `other` divided by this, as `div` does."""
-    return tensor.div(other, reverse=True)
+    return div(tensor, other, reverse=True)
 
 
 def floordiv(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:

@@ -325,7 +325,7 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
     if op is Op.MUL:
         return [given * result / x, None, gathered(given * result) / y]
     if op is None:
-        number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.size,))).reshape(y.shape)
+        number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.numel(),))).reshape(y.shape)
         winner = scattered(x.full_like(-1).cast(dtypes.int32), axis, places, number, None)
         # of several at one place the last one stayed
         last = gathered(winner) == number

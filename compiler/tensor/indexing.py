@@ -351,8 +351,8 @@ def with_part(tensor: Tensor, key: Any, value: Any) -> Tensor:
     """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one
     SCATTER.
     """
-    kind = dtypes.int64 if index.bounds(tensor.size)[1] >= 1 << 31 else dtypes.int32
-    every = tensor._of(graph.node(Op.IOTA, kind, (tensor.size,))).reshape(tensor.shape)
+    kind = dtypes.int64 if index.bounds(tensor.numel())[1] >= 1 << 31 else dtypes.int32
+    every = tensor._of(graph.node(Op.IOTA, kind, (tensor.numel(),))).reshape(tensor.shape)
     part, advanced = basic_part(every, key)
     if advanced:
         # what lies outside reads 0

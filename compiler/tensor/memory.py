@@ -202,6 +202,11 @@ def shift_right_in_place(tensor: Tensor, other: Any) -> Tensor:
     return _put(tensor, tensor >> other, copies=True)
 
 
+def put(tensor: Tensor, value: Any) -> Tensor:
+    """Replace its elements by `value` as operators in place do: a part that is a copy takes the value alone."""
+    return _put(tensor, value, copies=True)
+
+
 def _stored(state: Node, view: Node, value: Node) -> Node:
     """Return a state of memory after a value is stored through a view of it."""
     store = nodes.node(Op.STORE, view.dtype, view.shape, (view, value))

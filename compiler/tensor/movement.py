@@ -82,7 +82,7 @@ def reshape(tensor: Tensor, *sizes: Int | Sequence[Int]) -> Tensor:
     if open_ones:
         wanted[open_ones[0]] = _missing(tensor, wanted)
     shape = as_shape(wanted)
-    if total(shape) != tensor.size:
+    if total(shape) != tensor._node.size:
         raise ValueError(
             f"{list(tensor.shape)} ({tensor.size} elements) does not reshape to {list(shape)} ({total(shape)})"
         )

@@ -15,6 +15,7 @@ from ringup.compiler.tensor import (
     convolution,
     creation,
     elementwise,
+    familiar,
     functions,
     history,
     indexing,
@@ -39,6 +40,7 @@ MAX_REPR_BYTES = 1 << 24
 
 
 @spelled
+@familiar.with_in_place
 class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
@@ -129,6 +131,35 @@ class Tensor(Core):
         """Return it with its last two axes swapped."""
         return self.transpose(-2, -1)
 
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of one element."""
+        return self.dtype.size_bytes
+
+    @property
+    def nbytes(self) -> index.Int:
+        """Return the bytes of all elements."""
+        return self.numel() * self.dtype.size_bytes
+
+    @property
+    def data(self) -> Tensor:
+        """Return the same elements, which no gradient passes; assigned to, they are replaced in place."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.assign(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Return whether `backward` gives it a gradient of its own, or none passes it."""
+        return self.requires_grad or realize.is_data(self._node)
+
+    @property
+    def device(self) -> Any:
+        """Return what would compute it now, None where nothing was chosen."""
+        return familiar.place_of(self)
+
     # to bytes and back
 
     def realize(self, *others: Core, sizes: dict[str, int] | None = None) -> Tensor:
@@ -213,6 +244,15 @@ class Tensor(Core):
     ones = classmethod(creation.ones)
     empty = classmethod(creation.empty)
     full_like = creation.full_like
+    empty_like = familiar.empty_like
+    rand_like = familiar.rand_like
+    randn_like = familiar.randn_like
+    randint_like = familiar.randint_like
+    new_full = familiar.new_full
+    new_zeros = familiar.new_zeros
+    new_ones = familiar.new_ones
+    new_empty = familiar.new_empty
+    new_tensor = familiar.new_tensor
     zeros_like = creation.zeros_like
     ones_like = creation.ones_like
     arange = classmethod(creation.arange)
@@ -232,6 +272,11 @@ class Tensor(Core):
 
     # shapes, axes, edges, parts
     reshape = movement.reshape
+    view = familiar.view
+    ravel = familiar.ravel
+    t = familiar.t
+    swapaxes = swapdims = familiar.swapaxes
+    dim = ndimension = familiar.dim
     view_as = movement.view_as
     flatten = movement.flatten
     unflatten = movement.unflatten
@@ -269,24 +314,27 @@ class Tensor(Core):
     one_hot = indexing.one_hot
 
     # arithmetic
-    __add__ = add = elementwise.add
+    __add__ = elementwise.add
+    add = familiar.add
     __radd__ = elementwise.reverse_add
-    __sub__ = sub = elementwise.sub
+    __sub__ = subtract = elementwise.sub
+    sub = familiar.sub
     __rsub__ = elementwise.reverse_sub
-    __mul__ = mul = elementwise.mul
+    __mul__ = mul = multiply = elementwise.mul
     __rmul__ = elementwise.reverse_mul
-    __truediv__ = div = elementwise.div
+    __truediv__ = true_divide = elementwise.div
+    div = divide = familiar.div
     __rtruediv__ = elementwise.reverse_div
-    __floordiv__ = floordiv = elementwise.floordiv
+    __floordiv__ = floordiv = floor_divide = elementwise.floordiv
     __rfloordiv__ = elementwise.reverse_floordiv
-    __mod__ = mod = elementwise.mod
+    __mod__ = mod = remainder = elementwise.mod
     __rmod__ = elementwise.reverse_mod
     fmod = elementwise.fmod
     __pow__ = pow = elementwise.power
     __rpow__ = elementwise.reverse_power
-    __neg__ = neg = elementwise.neg
+    __neg__ = neg = negative = elementwise.neg
     __pos__ = elementwise.pos
-    __abs__ = abs = elementwise.absolute
+    __abs__ = abs = absolute = elementwise.absolute
     lerp = elementwise.lerp
     square = elementwise.square
 
@@ -304,10 +352,10 @@ class Tensor(Core):
     __rrshift__ = elementwise.reverse_shift_right
 
     # comparison and choice
-    __lt__ = elementwise.less
-    __gt__ = elementwise.greater
-    __le__ = elementwise.less_equal
-    __ge__ = elementwise.greater_equal
+    __lt__ = lt = less = elementwise.less
+    __gt__ = gt = greater = elementwise.greater
+    __le__ = le = less_equal = elementwise.less_equal
+    __ge__ = ge = greater_equal = elementwise.greater_equal
     __eq__ = elementwise.eq  # type: ignore[assignment]
     __ne__ = elementwise.ne  # type: ignore[assignment]
     eq = elementwise.eq
@@ -478,11 +526,28 @@ class Tensor(Core):
     __ilshift__ = memory.shift_left_in_place
     __irshift__ = memory.shift_right_in_place
 
+    fill_ = familiar.fill_in_place
+    zero_ = familiar.zero_in_place
+    copy_ = familiar.copy_in_place
+    uniform_ = familiar.uniform_in_place
+    normal_ = familiar.normal_in_place
+
     # conversions; they stand last because `bool`, `float` and `int` mean Python's types above
     cast = conversions.cast
     astype = conversions.astype
     bitcast = conversions.bitcast
-    view = conversions.view
+    type = familiar.as_type
+    type_as = familiar.type_as
+    double = familiar.to_double
+    bfloat16 = familiar.to_bfloat16
+    short = familiar.to_short
+    char = familiar.to_char
+    byte = familiar.to_byte
+    to = familiar.to
+    cpu = familiar.cpu
+    element_size = familiar.element_size
+    is_floating_point = familiar.is_floating_point
+    is_contiguous = familiar.is_contiguous
     detach = conversions.detach
     contiguous = conversions.contiguous
     half = conversions.to_half

@@ -28,6 +28,9 @@ WORDS: Mapping[str, str] = {
 _BY_METHOD: Mapping[str, str] = {
     "full": "size=shape fill_value=value",
     "full_like": "fill_value=value",
+    "new_full": "fill_value=value size=shape",
+    "swapaxes": "axis1=first axis2=second",
+    "swapdims": "dim0=first dim1=second",
     "arange": "end=stop",
     "linspace": "end=stop steps=count num=count",
     "eye": "n=rows N=rows m=columns M=columns",
