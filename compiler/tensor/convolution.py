@@ -257,7 +257,7 @@ def max_pool(
     made, axes = _pooled(
         tensor, kernel, stride, padding, dilation, ceil=ceil, value=tensor.dtype.least, beyond=tensor.dtype.least
     )
-    return made.max(axes)
+    return made.amax(axes)
 
 
 def avg_pool(

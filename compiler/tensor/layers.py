@@ -170,7 +170,7 @@ def scaled_dot_product_attention(
 
 def _softmax_seen(scores: Tensor) -> Tensor:
     """Return softmax of the last axis, 0 in rows that are all minus infinity."""
-    top = scores.max(-1, keepdims=True).detach()
+    top = scores.amax(-1, keepdims=True).detach()
     powers = exp_negative(scores - top.eq(float("-inf")).where(0.0, top))
     below = powers.sum(-1, keepdims=True)
     return powers / below.eq(0).where(1.0, below)

@@ -163,7 +163,7 @@ def norm(tensor: Tensor, order: float = 2, axis: Axes = None, *, keepdims: bool 
     if order == 0:
         made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
     elif math.isinf(order):
-        made = x.max(axis, keepdims=keepdims) if order > 0 else x.min(axis, keepdims=keepdims)
+        made = x.amax(axis, keepdims=keepdims) if order > 0 else x.amin(axis, keepdims=keepdims)
     elif order == 1:
         made = x.sum(axis, keepdims=keepdims)
     elif order == 2:
@@ -181,7 +181,7 @@ def _softmax_parts(tensor: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     the greatest: it cancels out.
     """
     x = widened(tensor)
-    less = x - x.max(axis, keepdims=True).detach()
+    less = x - x.amax(axis, keepdims=True).detach()
     powers = exp_negative(less)
     return less, powers, powers.sum(axis, keepdims=True)
 
@@ -209,7 +209,7 @@ def _check_nonempty(tensor: Tensor, axis: int, what: str) -> None:
 def logsumexp(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return log(sum(exp(x))) along axes without overflow."""
     x = widened(tensor)
-    top = x.max(axis, keepdims=True).detach()
+    top = x.amax(axis, keepdims=True).detach()
     top = top.isfinite().where(top, 0)
     made = (x - top).exp().sum(axis, keepdims=True).log() + top
     return narrowed(made if keepdims else drop_axes(made, tensor._axes(axis)), tensor)

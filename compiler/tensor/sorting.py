@@ -177,13 +177,13 @@ def median(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -
     there is one.
     """
     if axis is None:
-        found = tensor.flatten().median(0)
+        found = median(tensor.flatten(), 0)
         return found.reshape((1,) * tensor.ndim) if keepdims else found
     at = tensor._axis(axis)
     size = number_of(tensor.shape[at], "median")
     if size == 0:
         raise ValueError(f"median of {list(tensor.shape)} along axis {axis}: nothing is there")
-    x = widened(tensor.sort(at)[0])
+    x = widened(sort(tensor, at)[0])
     low, high = cut(x, at, (size - 1) // 2, (size - 1) // 2 + 1), cut(x, at, size // 2, size // 2 + 1)
     made = (low + high) * 0.5 if size % 2 == 0 else low
     if tensor.dtype.is_float:

@@ -29,6 +29,7 @@ from ringup.compiler.tensor import (
     sorting,
 )
 from ringup.compiler.tensor.arrays import PLAIN, Array, as_array, memory_of, numpy_dtype
+from ringup.compiler.tensor.composed import extremes, joining
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
 from ringup.compiler.tensor.spelling.binding import spelled
@@ -289,9 +290,11 @@ class Tensor(Core):
     expand_as = movement.expand_as
     shrink = movement.shrink
     flip = movement.flip
-    pad = movement.pad
-    cat = movement.cat
-    stack = movement.stack
+    pad = joining.pad
+    cat = concat = concatenate = joining.cat
+    stack = joining.stack
+    vstack = joining.vstack
+    hstack = joining.hstack
     split = movement.split
     chunk = movement.chunk
     repeat = movement.repeat
@@ -363,7 +366,7 @@ class Tensor(Core):
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     clamp = clip = elementwise.clip
-    where = elementwise.where
+    where = joining.where
     masked_fill = elementwise.masked_fill
 
     # a class that defines __eq__ loses its __hash__ unless it names it
@@ -439,8 +442,12 @@ class Tensor(Core):
     # sums, extremes, statistics, softmax, triangles
     sum = reductions.sum_along
     prod = reductions.prod
-    max = amax = reductions.amax
-    min = amin = reductions.amin
+    max = extremes.maximum
+    min = extremes.minimum
+    amax = reductions.amax
+    amin = reductions.amin
+    aminmax = extremes.aminmax
+    ptp = extremes.ptp
     any = reductions.any_along
     all = reductions.all_along
     count_nonzero = reductions.count_nonzero
@@ -461,14 +468,15 @@ class Tensor(Core):
     # running sums and order
     cumsum = sorting.cumsum
     cumprod = sorting.cumprod
-    cummax = sorting.cummax
-    cummin = sorting.cummin
+    cummax = extremes.cummax
+    cummin = extremes.cummin
     logcumsumexp = sorting.logcumsumexp
     diff = sorting.diff
     argsort = sorting.argsort
-    sort = sorting.sort
-    topk = sorting.topk
-    median = sorting.median
+    sort = extremes.sort
+    topk = extremes.topk
+    kthvalue = extremes.kthvalue
+    median = extremes.median
 
     # matrix products
     __matmul__ = matmul = linear.matmul
@@ -477,7 +485,7 @@ class Tensor(Core):
     tensordot = linear.tensordot
     outer = linear.outer
     inner = linear.inner
-    einsum = linear.einsum
+    einsum = joining.einsum
     linear = linear.linear
 
     # convolutions, pooling, resampling

@@ -233,7 +233,7 @@ def run_up(maker, x):
         return None
     axis = maker.random.randrange(x.array.ndim)
     name, function = maker.random.choice((("cummax", np.maximum), ("cummin", np.minimum)))
-    tensor, array = getattr(x.tensor.flip(axis), name)(axis), function.accumulate(np.flip(x.array, axis), axis)
+    tensor, array = getattr(x.tensor.flip(axis), name)(axis=axis), function.accumulate(np.flip(x.array, axis), axis)
     return (
         Pair(tensor, array, x.error)
         if maker.random.random() < 0.5

@@ -64,7 +64,7 @@ class Steps:
         elif what == "sum":
             self.asked.append((x.sum(axis), a.sum(axis, dtype=np.float32)))
         else:
-            self.asked.append((x.max(axis), a.max(axis)))
+            self.asked.append((x.amax(axis), a.max(axis)))
 
 
 def check(seed):

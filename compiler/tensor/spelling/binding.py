@@ -80,7 +80,8 @@ class Binding:
 
     def _is_of_no_tensor(self, given: tuple[Any, ...]) -> bool:
         """Return whether a method was called as a function of the class, on something else than a tensor."""
-        return self._of is not None and bool(given) and not isinstance(given[0], self._of)
+        wrong = self._of is not None and bool(given) and not isinstance(given[0], self._of)
+        return wrong and self._name not in words.JOINERS
 
     def _own(self) -> tuple[str, ...]:
         """Return the names of the parameters, that of `*sizes` and its like last."""
@@ -96,6 +97,8 @@ class Binding:
                 raise TypeError(f"{self.title} is a method of tensors, and {type(first).__name__} is none")
             given = (self._of(first), *given[1:])
         given, named = self._placed(given, dict(named))
+        if self._name in words.IN_TYPE and named.get("dtype") is not None:
+            given = (given[0].cast(named.pop("dtype")), *given[1:])
         extras = self._extras(named)
         named = self._renamed(named)
         given = self._with_rest(given, named)
@@ -107,6 +110,8 @@ class Binding:
 
     def _extras(self, named: dict[str, Any]) -> dict[str, Any]:
         """Take out the words that every method which makes tensors understands, and those without an effect."""
+        if self._name in words.IN_TYPE:
+            named.pop("dtype", None)
         if self._name in words.MAKERS:
             own = self._own()
             return {word: named.pop(word) for word in ("requires_grad", "device") if word in named and word not in own}

@@ -80,6 +80,7 @@ _POSITIONS: Mapping[str, str] = {
     "norm": "order axis keepdims",
     "sort argsort": "axis descending",
     "topk": "k axis largest sorted",
+    "kthvalue": "k axis keepdims",
     "dropout": "rate training",
     "group_norm": "groups weight bias eps",
     "instance_norm": "weight bias eps",
@@ -100,6 +101,12 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "max_pool max_pool1d max_pool2d max_pool3d": {"return_indices": (False,)},
     "relu relu6 leaky_relu elu selu celu silu mish hardtanh hardswish hardsigmoid dropout": {"inplace": (False,)},
 }
+
+# methods that are called with a list of tensors, as functions of the class
+JOINERS = frozenset(("cat", "concat", "concatenate", "stack", "vstack", "hstack", "einsum"))
+
+# methods that take a type that their elements are cast to before anything else
+IN_TYPE = frozenset(("mean", "var", "std", "norm", "cumsum", "cumprod", "softmax", "log_softmax"))
 
 # methods that make a tensor: they take `requires_grad` and `device` besides their own parameters
 _MAKERS = (
