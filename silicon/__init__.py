@@ -10,6 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+    from pathlib import Path
 
     from ringup.silicon.amd.card import VirtualRadeon
     from ringup.silicon.common.clock import VirtualClock
@@ -29,6 +30,7 @@ def card(
     clock: VirtualClock | None = None,
     beside: Executor | None = None,
     caches: bool = False,
+    code_folder: Path | None = None,
 ) -> VirtualRadeon:
     """Return a virtual card, powered and posted; see `VirtualRadeon`. An unknown name raises `NoSuchCard`, which lists
     the known names.
@@ -45,6 +47,7 @@ def card(
         clock=clock,
         beside=beside,
         caches=caches,
+        code_folder=code_folder,
     )
 
 

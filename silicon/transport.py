@@ -18,7 +18,7 @@ ENCLOSURES = {  # by name of the bridge: its firmware, and a text for listings
     "asm2464pd-patched": ("patched", "patched stock firmware"),
     "asm2464pd-stock": ("stock", "stock firmware"),
 }
-CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside")
+CARD_OPTIONS = ("vram_bytes", "bar0_bytes", "engine", "strict", "clock", "beside", "code_folder")
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def open(
     rest: str, *, card: VirtualRadeon | None = None, enclosure: Enclosure | None = None, **options: Any
 ) -> VirtualRadeon | Via:
     """Open the device called `virtual:REST` and return it: `card`, or else a new card made with `options` (those of
-    `ringup.silicon.card`).
+    `ringup.silicon.card`, whose `code_folder` is below the user's cache here).
 
     With a bridge (`REST` is `CARD@BRIDGE`), return the route through a USB port of a virtual host. `options` may then
     include those of `Enclosure`; `enclosure` is an existing one, plugged in or not. Raises `CardBusy`, which names the
@@ -70,9 +70,18 @@ def open(
         raise ValueError(f"virtual:{rest} sits in a slot: an enclosure is for virtual:{rest}@asm2464pd")
     if card is not None and (options or card.chip.name != name):
         raise ValueError(f"virtual:{rest} cannot be opened on {card.name} with options {sorted(options)}")
-    card = card or make(name, **options)
+    card = card or make(name, **_with_code_folder(options))
     card.hold()
     return card
+
+
+def _with_code_folder(options: dict[str, Any]) -> dict[str, Any]:
+    """Return a card's options. Translated shader programs are kept below the user's cache unless the options say where,
+    or None for nowhere.
+    """
+    from ringup.silicon.shader.host.code_cache import users_folder
+
+    return {"code_folder": users_folder(), **options}
 
 
 def _through(
@@ -88,7 +97,7 @@ def _through(
         of_card = {key: options.pop(key) for key in CARD_OPTIONS if key in options}
         if card is not None and of_card:
             raise ValueError(f"virtual:{name}@{bridge} cannot be opened on {card.name} with options {sorted(of_card)}")
-        card = card or make(name, enumerated=False, **of_card)
+        card = card or make(name, enumerated=False, **_with_code_folder(of_card))
         enclosure = Enclosure(card, ENCLOSURES[bridge][0], **options)
     elif card is not None or options:
         raise ValueError(f"virtual:{name}@{bridge} cannot be opened in an existing enclosure with a card or options")

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from pathlib import Path as Folder
 from typing import TypeVar
 
 from ringup.autogen.linux import pci as regs
@@ -44,6 +45,7 @@ from ringup.silicon.pci.function import Function, FunctionRow
 from ringup.silicon.pci.path import Bar, ConfigAccess, Path, Target
 from ringup.silicon.pci.tree import Node, Tree
 from ringup.silicon.shader.common.state import Engine
+from ringup.silicon.shader.host.code_cache import CodeCache
 from ringup.silicon.shader.rdna.translator.engine import Translator
 
 Block = TypeVar("Block", bound=Resettable)
@@ -79,6 +81,7 @@ class VirtualRadeon:
         clock: VirtualClock | None = None,
         beside: Executor | None = None,
         caches: bool = False,
+        code_folder: Folder | None = None,
     ) -> None:
         """Make the card.
 
@@ -87,7 +90,8 @@ class VirtualRadeon:
         that work on metal only by luck. `clock`: that of the machine that the card is part of; a new one by default.
         `beside`: an executor that translates shader programs while the card runs on, for machines where real time
         passes meanwhile; without it the waves wait for the translation. Not for use with an `engine`. `caches`: the
-        graphics core has caches that go stale (`memory/caches.py`); this is slower.
+        graphics core has caches that go stale (`memory/caches.py`); this is slower. `code_folder`: where translated
+        shader programs are kept for other processes; nowhere by default. Not for use with an `engine`.
         """
         self.chip = _sized(chips.find(chip), vram_bytes, bar0_bytes)
         self.clock = PowerDomain(clock or VirtualClock())
@@ -109,7 +113,9 @@ class VirtualRadeon:
         self._firmware: dict[str, bytes] = {}
         wgp_count = self.chip.gc.core.compute_units // 2
         self._caches = caches
-        self._wire_blocks(engine or Translator(wgp_count=wgp_count, beside=beside), strict=strict)
+        on_disk = None if code_folder is None else CodeCache(code_folder)
+        translator = Translator(wgp_count=wgp_count, beside=beside, on_disk=on_disk)
+        self._wire_blocks(engine or translator, strict=strict)
         self._wire_apertures()
         # whether the machine that the slot belongs to passes the card's requests up to host memory
         self.reaches_host: Callable[[], bool] = lambda: True

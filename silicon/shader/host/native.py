@@ -13,7 +13,7 @@ from ringup.silicon.shader.host.host_halves import HALVES
 from ringup.silicon.shader.host.memory_shape import KEEPS_REGISTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 # How far LLVM's register allocator searches for a better region to split a live range; its own bound is 10000. With
 # that it took a fifth of the time for a program of hundreds of blocks, and the code was no better. Functions of few
@@ -47,6 +47,7 @@ METADATA = """
 !1 = !{!"branch_weights", i32 1, i32 4000}
 """
 HELPER_LEVEL = 1  # LLVM's code generation level for helpers
+SCHEDULER_LEVEL = 2  # and for the scheduler
 OBJECTS_KEPT = 1024  # compiled helpers, about 5 KB each
 _NAMES = re.compile(r"@([\w.]+)")
 
@@ -112,35 +113,50 @@ def _split(declarations: Mapping[str, str], cpu: str) -> list[bytes]:
     return found
 
 
-class HostCode:
-    """A compiled module. Its code lives as long as this object.
+def objects_of(text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> list[bytes]:
+    """Return a module compiled to object files, for `HostCode`.
 
     `cpu` is LLVM's name of a processor of the host's family to generate code for; empty for the host itself.
+    `declarations` are what `text` needs from its module, as in `Code`. Their functions are compiled separately, and so
+    only once.
     """
+    declarations = declarations or {}
+    # Such code has nothing in registers at calls: helpers would keep them for nothing.
+    if not level:
+        declarations = {name: one.replace(KEEPS_REGISTERS, "") for name, one in declarations.items()}
+    whole = [*declarations.values(), text, METADATA]
+    if any("half" in one for one in whole) and not _has(cpu, "f16c"):
+        return [_object("\n".join([*whole, HALVES]), level, cpu)]
+    # Each program has its own globals.
+    own = [_as_declared(one) if one.startswith("define") else _as_shared(one) for one in declarations.values()]
+    return [_object("\n".join([*own, text, METADATA]), level, cpu), *_split(declarations, cpu)]
 
-    def __init__(self, text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> None:
-        """Compile a module.
 
-        `declarations` are what `text` needs from its module, as in `Code`. Their functions are compiled separately, and
-        so only once.
-        """
-        declarations = declarations or {}
-        # Such code has nothing in registers at calls: helpers would keep them for nothing.
-        if not level:
-            declarations = {name: one.replace(KEEPS_REGISTERS, "") for name, one in declarations.items()}
-        whole = [*declarations.values(), text, METADATA]
-        if any("half" in one for one in whole) and not _has(cpu, "f16c"):
-            objects = [_object("\n".join([*whole, HALVES]), level, cpu)]
-        else:
-            # Each program has its own globals.
-            own = [_as_declared(one) if one.startswith("define") else _as_shared(one) for one in declarations.values()]
-            objects = [_object("\n".join([*own, text, METADATA]), level, cpu), *_split(declarations, cpu)]
+@cache
+def processor(cpu: str) -> str:
+    """Return what code for a processor depends on: its name, and its features where it is this host's."""
+    llvm.initialize_native_target()
+    return cpu or f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+class HostCode:
+    """Loaded object files. The code lives as long as this object."""
+
+    def __init__(self, objects: Sequence[bytes], *, level: int, cpu: str = "") -> None:
+        """Load what `objects_of` returned for the same level and processor."""
         # An engine that generates code keeps its tables, 0.7 MB with each module. This one gets object files, and needs
         # 40 KB.
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(level, cpu))
         for one in objects:
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(one))
         self._engine.finalize_object()
+
+    @classmethod
+    def of(cls, text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> HostCode:
+        """Compile a module and load it."""
+        return cls(objects_of(text, level=level, cpu=cpu, declarations=declarations), level=level, cpu=cpu)
 
     def address(self, name: str) -> int:
         """Return the host address of a function."""
@@ -165,7 +181,7 @@ def schedule() -> Callable[[int], int]:
     """Return the native scheduler: `schedule(address of the context)`, see `context.Exit` for what it returns."""
     from ringup.silicon.shader.host.scheduler import scheduler
 
-    code = HostCode(scheduler(), level=2)
+    code = HostCode.of(scheduler(), level=SCHEDULER_LEVEL)
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("schedule"))
     function.__dict__["code"] = code  # keeps it alive
     return function

@@ -217,7 +217,7 @@ def translated():
         for body, needs in (one for one in found if one is not None):
             declarations |= needs
             lines += body
-        code = HostCode("\n".join([*lines, ""]), level=QUICK, declarations=declarations)
+        code = HostCode.of("\n".join([*lines, ""]), level=QUICK, declarations=declarations)
         kept.append(code)
         signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 

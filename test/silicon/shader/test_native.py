@@ -26,7 +26,7 @@ def convert():
               store <{LANES} x {new}> %new, ptr %to, align 2
               ret void
             }}"""
-    code = HostCode(text, level=1, cpu="x86-64")
+    code = HostCode.of(text, level=1, cpu="x86-64")
     signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
     def run(name, values, kind):
@@ -94,11 +94,11 @@ def test_helpers_are_compiled_once_and_globals_are_each_programs_own(cpu):
     if cpu and not llvm.get_default_triple().startswith("x86_64"):
         pytest.skip("that is a processor of another family")
     text = "define i64 @program(i64 %step) {\n%found = call i64 @twice(i64 %step)\nret i64 %found\n}"
-    codes = [HostCode(text, level=0, cpu=cpu, declarations=COUNTING) for _ in range(2)]
+    codes = [HostCode.of(text, level=0, cpu=cpu, declarations=COUNTING) for _ in range(2)]
     first, second = (ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(one.address("program")) for one in codes)
     before = _helper.cache_info().misses
     assert [first(1), first(10), second(3)] == [2, 22, 6]
-    HostCode(text, level=1, cpu=cpu, declarations=COUNTING)
+    HostCode.of(text, level=1, cpu=cpu, declarations=COUNTING)
     assert _helper.cache_info().misses == before
 
 
@@ -113,5 +113,5 @@ def test_a_program_on_a_host_without_halves_is_compiled_in_one_piece():
       %wide = call float @widen(half %half)
       ret float %wide
     }"""
-    code = HostCode(text, level=0, cpu="x86-64", declarations=helper)
+    code = HostCode.of(text, level=0, cpu="x86-64", declarations=helper)
     assert ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_uint16)(code.address("program"))(0xC100) == -2.5

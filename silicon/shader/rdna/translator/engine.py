@@ -71,13 +71,14 @@ from ringup.silicon.shader.rdna.strict.history import unsettled_lds
 from ringup.silicon.shader.rdna.strict.registers import undefined_text
 from ringup.silicon.shader.rdna.translator.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.rdna.translator.plan import Part, Plan, Template, key_of
-from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, QUICK, THOROUGH, Job, Pending, Translation
+from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, QUICK, THOROUGH, How, Job, Pending, Translation
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from numpy.typing import NDArray
 
+    from ringup.silicon.shader.host.code_cache import CodeCache
     from ringup.silicon.shader.rdna.writer.registers import Register
 
     Words = NDArray[np.uint64]
@@ -106,7 +107,8 @@ class Translator:
     code for; empty for this host. `beside` translates in the background: a step of a dispatch that needs a translation
     returns at once and runs nothing until it is made. Without `beside` a step waits for its translation, so every step
     does the same each time. A program is first translated quickly, or at `level`, and thoroughly once it has run so
-    often that this pays off. The `max_kept` most recently used translations are kept.
+    often that this pays off. The `max_kept` most recently used translations are kept; `on_disk` keeps them for other
+    processes too.
     """
 
     wgp_count: int = NAVI31_WGPS
@@ -115,6 +117,7 @@ class Translator:
     beside: Executor | None = None
     max_kept: int = MAX_KEPT
     level: int = QUICK
+    on_disk: CodeCache | None = None
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     # By last use, oldest first: each job with the list that holds it.
     _used: dict[Job, list[Job]] = field(default_factory=dict)
@@ -123,6 +126,10 @@ class Translator:
     def start(self, dispatch: Dispatch, memory: Memory, events: Events, *, strict: bool = True) -> TranslatedRun:
         """Begin a dispatch; nothing runs before the first `step`."""
         return TranslatedRun(self, Machine(dispatch, memory, events, strict))
+
+    @property
+    def _how(self) -> How:
+        return How(self.host_cpu, self.on_disk)
 
     def plan(self, machine: Machine) -> Plan:
         """Return the plan of a dispatch; equal dispatches share it. Raises `ValueError` for groups that do not fit."""
@@ -146,10 +153,10 @@ class Translator:
         if latest is not None and not latest.made.done():
             job = next((one for one in reversed(known) if one.made.done() and one.suits(machine, extra)), latest)
         if job is None:
-            job = Job.begin(machine, variant, [Key(0, mode), *extra], self.host_cpu, self.beside, self.level)
+            job = Job.begin(machine, variant, [Key(0, mode), *extra], self._how, self.beside, self.level)
             self._keep(job, known)
         elif job is latest and job.is_outgrown:
-            better = Job.begin(machine, variant, job.program.entries, self.host_cpu, self.beside, THOROUGH)
+            better = Job.begin(machine, variant, job.program.entries, self._how, self.beside, THOROUGH)
             self._keep(better, known)
             job = better if better.made.done() else job
         if not job.made.done():

@@ -10,6 +10,7 @@ continues after an exit that stored all live registers.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from ringup.silicon.shader.rdna.decoding.analysis import (
     live_before,
     numbers,
 )
-from ringup.silicon.shader.rdna.decoding.cfg import is_release, mode_after
+from ringup.silicon.shader.rdna.decoding.cfg import Key, is_release, mode_after
 from ringup.silicon.shader.rdna.strict.analysis import analyse
 from ringup.silicon.shader.rdna.strict.code import Guard
 from ringup.silicon.shader.rdna.translator.sequences import FRESH, follow
@@ -39,7 +40,7 @@ from ringup.silicon.shader.rdna.writer.wave import RULES, Wave
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ringup.silicon.shader.rdna.decoding.cfg import Block, Key, Program, Step
+    from ringup.silicon.shader.rdna.decoding.cfg import Block, Program, Step
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
     from ringup.silicon.shader.rdna.interpreter.hazards import State
     from ringup.silicon.shader.rdna.strict.history import RuleBroken
@@ -95,6 +96,33 @@ class Lowered:
     # The shadows that strict mode tracks, in the order in which they are saved after a wave's VGPRs.
     shadows: tuple[Register, ...] = ()
     shadowed: int = 0  # registers whose writes it tracks
+
+
+# The fields of `Lowered` that runs need.
+TABLES = ("blocks", "sites", "bailed", "all_lanes", "notes", "shadows", "shadowed")
+
+
+def tables_as_bytes(lowered: Lowered) -> bytes:
+    """Return the tables without the text, for `tables_from_bytes`."""
+    tables = {name: getattr(lowered, name) for name in TABLES}
+    return json.dumps(tables | {"entries": [[*key, number] for key, number in lowered.entries.items()]}).encode()
+
+
+def tables_from_bytes(data: bytes) -> Lowered:
+    """Return tables that were kept."""
+    kept = json.loads(data)
+    return Lowered(
+        text="",
+        declarations={},
+        blocks=tuple(Key(*key) for key in kept["blocks"]),
+        sites=kept["sites"],
+        entries={Key(offset, mode): number for offset, mode, number in kept["entries"]},
+        bailed=tuple(kept["bailed"]),
+        all_lanes=tuple(kept["all_lanes"]),
+        notes=tuple(kept["notes"]),
+        shadows=tuple((bank, number) for bank, number in kept["shadows"]),
+        shadowed=kept["shadowed"],
+    )
 
 
 def written_at_start(scalars: int) -> int:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 from ringup.silicon.shader.common.state import MemoryFault
-from ringup.silicon.shader.host.native import HostCode, schedule
+from ringup.silicon.shader.host.code_cache import CodeCache, key_of
+from ringup.silicon.shader.host.native import HostCode, objects_of, processor, schedule
 from ringup.silicon.shader.rdna.decoding.cfg import Key, Program
-from ringup.silicon.shader.rdna.translator.lower import Lowered, Variant, lower
+from ringup.silicon.shader.rdna.translator.lower import Lowered, Variant, lower, tables_as_bytes, tables_from_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class Job:
         machine: Machine,
         variant: Variant,
         ways_in: list[Key],
-        host_cpu: str,
+        how: How,
         executor: Executor | None,
         level: int,
     ) -> Job:
@@ -76,9 +77,9 @@ class Job:
         program = Program(lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes)
         ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
         if executor is not None:
-            return cls(program, ranges, executor.submit(_translated_in_thread, program, variant, host_cpu, level))
+            return cls(program, ranges, executor.submit(_translated_in_thread, program, variant, how, level))
         made: Future[Translation] = Future()
-        made.set_result(_translated(program, variant, host_cpu, level))
+        made.set_result(_translated(program, variant, how, level))
         return cls(program, ranges, made)
 
     @property
@@ -130,19 +131,44 @@ class Beside(ThreadPoolExecutor):
         self.shutdown(cancel_futures=True)
 
 
-def _translated(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
-    lowered = lower(program, variant, in_state=level == QUICK)
+@dataclass(frozen=True, slots=True)
+class How:
+    """How programs are translated: for LLVM's name of a processor (empty for this host), and where translations are
+    kept on disk, if anywhere.
+    """
+
+    host_cpu: str = ""
+    kept: CodeCache | None = None
+
+
+def _translated(program: Program, variant: Variant, how: How, level: int) -> Translation:
+    key = "" if how.kept is None else key_of(_dependences(program, variant, how, level))
+    found = None if how.kept is None else how.kept.read(key)
+    if found is None:
+        lowered = lower(program, variant, in_state=level == QUICK)
+        objects = objects_of(lowered.text, level=level, cpu=how.host_cpu, declarations=lowered.declarations)
+        lowered = replace(lowered, text="", declarations={})
+        if how.kept is not None:
+            how.kept.write(key, [tables_as_bytes(lowered), *objects])
+    else:
+        lowered, objects = tables_from_bytes(found[0]), found[1:]
     lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
-    host = HostCode(lowered.text, level=level, cpu=host_cpu, declarations=lowered.declarations)
-    return Translation(
-        program, replace(lowered, text="", declarations={}), lengths, host, host.address("program"), level
-    )
+    host = HostCode(objects, level=level, cpu=how.host_cpu)
+    return Translation(program, lowered, lengths, host, host.address("program"), level)
 
 
-def _translated_in_thread(program: Program, variant: Variant, host_cpu: str, level: int) -> Translation:
+def _dependences(program: Program, variant: Variant, how: How, level: int) -> Iterator[bytes]:
+    """Yield all that a translation depends on, the translator itself excepted."""
+    yield repr((variant, program.entries, level, processor(how.host_cpu))).encode()
+    for offset, code in sorted(program.ranges):
+        yield str(offset).encode()
+        yield code
+
+
+def _translated_in_thread(program: Program, variant: Variant, how: How, level: int) -> Translation:
     # The caller needs the scheduler next. Compile it first, so that the caller does not wait for LLVM.
     schedule()
-    return _translated(program, variant, host_cpu, level)
+    return _translated(program, variant, how, level)
 
 
 def _fetch(machine: Machine, gpu_va: int, size: int) -> bytes:
