@@ -137,7 +137,7 @@ def test_rows(how, dtype, rows, columns):
     x, data = tensor("x", dtype, rows, columns)
     table = data.reshape(rows, columns)
     fill(data, np.random.default_rng(2))
-    launch, code, memory, made = compiled(x.softmax(1) if how == "softmax" else getattr(x, how)(1), x=data)
+    launch, code, memory, made = compiled(x.softmax(1) if how == "softmax" else getattr(x, how)(axis=1), x=data)
     edges = [place // columns for place in windows(data.size)] + [rows - 1]
     for edge in edges:
         for place in places_of(launch, edge / rows):

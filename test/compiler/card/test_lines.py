@@ -115,7 +115,7 @@ def test_values_at_the_edges(small):
             "cummax": np.maximum.accumulate(x, 1), "cummin": np.minimum.accumulate(x, 1),
         }  # fmt: skip
         for name, wanted in cases.items():
-            np.testing.assert_array_equal(getattr(t, name)(1).numpy(), wanted, err_msg=name)
+            np.testing.assert_array_equal(getattr(t, name)(axis=1).numpy(), wanted, err_msg=name)
     assert np.signbit(t.cumsum(1).numpy()[0]).tolist() == [True, True, False, False, False]
 
 
