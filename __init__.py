@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringup.compiler.runtime.front import use as use
     from ringup.compiler.tensor import Size as Size
     from ringup.compiler.tensor import Tensor as Tensor
+    from ringup.compiler.tensor import checked as checked
     from ringup.compiler.tensor import gradient as gradient
     from ringup.compiler.tensor import load_gguf as load_gguf
     from ringup.compiler.tensor import load_safetensors as load_safetensors
@@ -46,6 +47,7 @@ _HOME = {
     "gradient": _TENSORS,
     "manual_seed": _TENSORS,
     "no_grad": _TENSORS,
+    "checked": _TENSORS,
     "SGD": "ringup.optim",
     "Adam": "ringup.optim",
     "AdamW": "ringup.optim",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -155,7 +156,8 @@ def _above(one: DType) -> set[DType]:
 
 def _join(a: DType, b: DType) -> DType:
     common = _above(a) & _above(b)
-    return next((one for one in ALL if one in common and common <= _above(one)), float32)
+    wide = float64 if a.is_integer and b.is_integer else float32
+    return next((one for one in ALL if one in common and common <= _above(one)), wide)
 
 
 _JOINED = {(a, b): _join(a, b) for a in ALL for b in ALL}
@@ -165,7 +167,7 @@ def promote(a: DType, b: DType) -> DType:
     """Return the smallest type that both convert to: int32 and float16 give float16, float16 and bfloat16 give float32,
     int8 and uint8 give int16.
 
-    Where there is no smallest one (int64 with uint64, the two float8), it is float32.
+    Where there is no smallest one, it is float64 for integers (int64 with uint64) and float32 for the two float8.
     """
     return _JOINED[a, b]
 
@@ -179,10 +181,49 @@ def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
     if isinstance(value, bool):
         return beside or bool_
     if isinstance(value, int):
-        if beside is not None and beside is not bool_:
-            return beside
-        found = next((one for one in (int32, int64, uint64) if int(one.least) <= value <= int(one.greatest)), None)
-        if found is None:
-            raise ValueError(f"{value} does not fit 64 bits; give it as a float")
-        return found
+        return beside if beside is not None and beside is not bool_ else of_range(value)
     return beside if beside is not None and beside.is_float else float32
+
+
+def of_range(*values: Scalar) -> DType:
+    """Return the first of int32, int64 and uint64 that all of some integers fit; a ValueError where there is none."""
+    low, high = (int(one) for one in (min(values, default=0), max(values, default=0)))
+    found = next((one for one in (int32, int64, uint64) if one.least <= low and high <= one.greatest), None)
+    if found is None:
+        what = f"{low} does" if low == high else f"{low} to {high} do"
+        raise ValueError(f"{what} not fit 64 bits; give floats")
+    return found
+
+
+def fits(value: Scalar, dtype: DType) -> bool:
+    """Return whether a number becomes an element of `dtype`: integers cut off the fraction, floats round. An integer
+    type holds no NaN, and a finite number does not fit a float type that it overflows.
+    """
+    if dtype.kind == "bool":
+        return True
+    if not dtype.is_float:
+        return math.isfinite(value) and dtype.least <= math.trunc(value) <= dtype.greatest
+    if isinstance(value, float) and not math.isfinite(value):
+        return math.isnan(value) or dtype is not float8_e4m3
+    # half-way to the next number, a tie: to 448, which is even, in e4m3, else to infinity
+    if dtype is float8_e4m3:
+        return abs(value) <= 464
+    top = 1 << (1 << dtype.exponent_bits - 1)
+    return abs(value) < top - (top >> dtype.mantissa_bits + 2)
+
+
+def fitting(value: Scalar, dtype: DType) -> Scalar:
+    """Return a number that becomes an element of `dtype`; a ValueError where it does not fit."""
+    if fits(value, dtype):
+        return value
+    if dtype.is_float:
+        raise ValueError(f"{value} does not fit {dtype} (up to {_largest(dtype):g})")
+    raise ValueError(f"{value} does not fit {dtype} ({dtype.least} to {dtype.greatest})")
+
+
+def _largest(dtype: DType) -> float:
+    """Return the greatest finite number of a float type."""
+    if dtype is float8_e4m3:
+        return 448.0
+    top = 1 << (1 << dtype.exponent_bits - 1)
+    return float(top - (top >> dtype.mantissa_bits + 1))

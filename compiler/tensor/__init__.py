@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.history import no_grad as no_grad
     from ringup.compiler.tensor.layers import rotary_angles as rotary_angles
     from ringup.compiler.tensor.movement import meshgrid as meshgrid
+    from ringup.compiler.tensor.places import checked as checked
     from ringup.compiler.tensor.random import Source as Source
     from ringup.compiler.tensor.random import manual_seed as manual_seed
     from ringup.compiler.tensor.realize import Evaluator as Evaluator
@@ -35,6 +36,7 @@ _PLACES = {  # public name: module
     "use": "realize",
     "no_grad": "history",
     "Evaluator": "realize",
+    "checked": "places",
     "meshgrid": "movement",
     "rotary_angles": "layers",
     "load_safetensors": "files",

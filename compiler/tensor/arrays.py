@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -27,6 +28,8 @@ def as_array(data: object, kind: DType | None) -> Array:
         array = np.from_dlpack(cast("Any", data))
     else:
         array = _listed(data, kind)
+    if kind is not None:
+        _check_fits(array, kind)
     if array.dtype.name not in BY_NUMPY:
         raise TypeError(f"elements of {array.dtype} have no type here; there are {', '.join(BY_NUMPY)}")
     if array.dtype.byteorder == ">":
@@ -39,10 +42,41 @@ def _listed(data: object, kind: DType | None) -> Array:
         array: Array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"the nested lists make no array: {error}") from error
+    large = array.dtype.kind == "f" and array.size and np.abs(array).max() >= 1 << 63
+    if (large or array.dtype.kind == "O") and (kind is None or not kind.is_float):
+        # NumPy has no integer type that holds them all: it gives floats or objects
+        every = np.asarray(data, object).reshape(-1)
+        if all(isinstance(one, int) for one in every):
+            dtypes.of_range(*every)
     if array.dtype.kind not in "fiu":
         return array
+    if kind is not None:
+        _check_fits(array, kind)
     exact = kind is not None and kind in PLAIN and (kind.is_float or array.dtype.kind != "f")
     return array.astype(np.dtype(kind.numpy) if exact and kind is not None else _default(array))
+
+
+def _check_fits(array: Array, kind: DType) -> None:
+    """Raise a ValueError where an element does not fit a type (`dtypes.fits`)."""
+    have = BY_NUMPY.get(array.dtype.name)
+    if have is None or have is kind or not array.size or kind.kind == "bool" or have.kind == "bool":
+        return
+    if (
+        kind.is_float
+        and have.exponent_bits <= kind.exponent_bits
+        and have.mantissa_bits <= kind.mantissa_bits
+        and have.is_float
+    ):
+        return
+    wide = array.astype(np.float64) if have.is_float else array
+    if have.is_float:
+        unknown = np.isnan(wide)
+        if not kind.is_float and unknown.any():
+            dtypes.fitting(math.nan, kind)
+        wide = wide[~unknown] if kind is dtypes.float8_e4m3 else wide[np.isfinite(wide)] if kind.is_float else wide
+    if wide.size:
+        dtypes.fitting(wide.min().item(), kind)
+        dtypes.fitting(wide.max().item(), kind)
 
 
 def _default(array: Array) -> np.dtype[Any]:

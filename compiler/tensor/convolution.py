@@ -21,7 +21,7 @@ from ringup.compiler.tensor.core import is_list, number_of, whole_number
 from ringup.compiler.tensor.indexing import gathered
 from ringup.compiler.tensor.linear import contract
 from ringup.compiler.tensor.movement import add_edges, cut, every_nth, windows_along
-from ringup.compiler.tensor.reductions import over_count
+from ringup.compiler.tensor.reductions import in_statistics, over_count
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -270,7 +270,7 @@ def avg_pool(
     count_padding: bool = True,
 ) -> Tensor:
     """Return the mean of each window; without `count_padding`, of its elements that are not padding."""
-    made, axes = _pooled(widened(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
+    made, axes = _pooled(in_statistics(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
     summed = made.sum(axes)
     if count_padding and not ceil:
         count = math.prod(number_of(made.shape[axis], "pooling") for axis in axes)

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 
 def full(cls: type[Tensor], shape: Int | Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
-    """Return a tensor filled with one value, of the type of that value unless `dtype` is given."""
+    """Return a tensor filled with one value, of the type of that value unless `dtype` is given; a ValueError where it
+    does not fit.
+    """
     value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
-    return cls._constant(value, dtypes.of_scalar(value) if dtype is None else as_dtype(dtype), as_shape((shape,)))
+    kind = dtypes.of_scalar(value) if dtype is None else as_dtype(dtype)
+    return cls._constant(dtypes.fitting(value, kind), kind, as_shape((shape,)))
 
 
 def zeros(cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32) -> Tensor:
@@ -44,8 +47,12 @@ def empty(cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dty
 
 
 def full_like(tensor: Tensor, value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
-    """Return a tensor of this shape (and type unless `dtype` is given) filled with one value."""
-    return tensor._constant(value, tensor.dtype if dtype is None else as_dtype(dtype), tensor.shape)
+    """Return a tensor of this shape (and type unless `dtype` is given) filled with one value; a ValueError where it
+    does not fit.
+    """
+    value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
+    kind = tensor.dtype if dtype is None else as_dtype(dtype)
+    return tensor._constant(dtypes.fitting(value, kind), kind, tensor.shape)
 
 
 def zeros_like(tensor: Tensor, dtype: DTypeLike | None = None) -> Tensor:
@@ -65,8 +72,9 @@ def arange(
     step: Scalar = 1,
     dtype: DTypeLike | None = None,
 ) -> Tensor:
-    """Return start, start + step, … before `stop` (from 0 for one argument); int32 of integers, f32 else, unless
-    given.
+    """Return start, start + step, … before `stop` (from 0 for one argument). Unless given, the type is f32 where a
+    float is among the three, and else int32, or int64 where the numbers do not fit that; a ValueError where they do not
+    fit the type.
     """
     first, last = (cast("Scalar", one.item()) if isinstance(one, np.generic) else one
                    for one in ((0, start) if stop is None else (start, stop)))  # fmt: skip
@@ -76,7 +84,6 @@ def arange(
     if not all(math.isfinite(one) for one in (first, last, step) if isinstance(one, float)):
         raise ValueError(f"arange from {first} to {last} in steps of {step}: it ends nowhere")
     floats = any(isinstance(one, float) for one in (first, last, step))
-    kind = as_dtype(dtype) if dtype is not None else dtypes.float32 if floats else dtypes.int32
     if isinstance(first, index.Expr) or isinstance(last, index.Expr):
         count = (
             -(-(cast("Int", last) - cast("Int", first)) // cast("int", step))
@@ -84,10 +91,19 @@ def arange(
             else (cast("Int", last) - cast("Int", first) + cast("int", step) - 1) // cast("int", step)
         )
     else:
-        count = max(math.ceil((last - first) / step), 0)
-    wide = kind if kind in (dtypes.int64, dtypes.float64) else dtypes.float32 if floats else dtypes.int32
-    counted = cls._counted(count, dtypes.int64 if wide in (dtypes.int64, dtypes.float64) else dtypes.int32)
-    made = counted.cast(wide) if wide.is_float else counted
+        count = max(math.ceil((last - first) / step) if floats else int(-((first - last) // step)), 0)
+    ends = _ends(first, count, step)
+    kind = as_dtype(dtype) if dtype is not None else dtypes.float32 if floats else dtypes.of_range(*ends)
+    if ends:
+        dtypes.fitting(min(ends), kind)
+        dtypes.fitting(max(ends), kind)
+    if floats or kind.is_float:
+        wide = dtypes.float64 if kind is dtypes.float64 or (kind.is_integer and kind.bits >= 32) else dtypes.float32
+    else:
+        # from 32 bits on, arithmetic that wraps ends at the right number
+        wide = kind if kind.bits >= 32 else dtypes.int32
+    large = kind in (dtypes.int64, dtypes.float64) or index.bounds(count)[1] >= 1 << 31
+    made = cls._counted(count, dtypes.int64 if large else dtypes.int32).cast(wide)
     if step != 1:
         made = made * made._constant(step, made.dtype)
     if isinstance(first, index.Expr) or first != 0:
@@ -95,16 +111,30 @@ def arange(
     return made.cast(kind)
 
 
+def _ends(first: Scalar | Int, count: Int, step: Scalar) -> list[Scalar]:
+    """Return the first and the last number of a range, those of the widest one where its ends are not known; nothing
+    where it is empty.
+    """
+    low, high = (first, first) if isinstance(first, (int, float)) else index.bounds(first)
+    most = index.bounds(count)[1] - 1
+    return [] if most < 0 else [low, high, low + most * step, high + most * step]
+
+
 def linspace(cls: type[Tensor], start: float, stop: float, count: int, dtype: DTypeLike = dtypes.float32) -> Tensor:
-    """Return `count` numbers from `start` to `stop`, both included, evenly spread."""
+    """Return `count` numbers from `start` to `stop`, both included, evenly spread; for integer types the floor of
+    each.
+    """
     count = whole_number(count, "a count")
     if count < 0:
         raise ValueError(f"linspace of {count} numbers")
     kind = as_dtype(dtype)
-    places = cls._counted(count)
-    wide = places.cast(dtypes.float64 if kind is dtypes.float64 else dtypes.float32)
-    made = wide * ((stop - start) / max(count - 1, 1)) + start
-    return places.eq(count - 1).where(float(stop), made).cast(kind) if count > 1 else made.cast(kind)
+    dtypes.fitting(start, kind)
+    dtypes.fitting(stop, kind)
+    places = cls._counted(count, dtypes.int64 if count >= 1 << 31 else dtypes.int32)
+    wide = dtypes.float64 if kind is dtypes.float64 or (kind.is_integer and kind.bits >= 32) else dtypes.float32
+    made = places.cast(wide) * ((stop - start) / max(count - 1, 1)) + float(start)
+    made = (made.floor() if kind.is_integer else made).cast(kind)
+    return places.eq(count - 1).where(made.full_like(stop), made) if count > 1 else made
 
 
 def eye(cls: type[Tensor], rows: int, columns: int | None = None, dtype: DTypeLike = dtypes.float32) -> Tensor:

@@ -6,17 +6,30 @@ other way round, for a number or an array to the left of a tensor.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.conversions import SIGNED, UNSIGNED
+from ringup.compiler.tensor.conversions import SIGNED, UNSIGNED, narrowed, widened
 from ringup.compiler.tensor.core import Core, broadcast_shapes, spread
+from ringup.compiler.tensor.indexing import as_elements
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
 
+# the types in which a quotient's floor is exact or, where it has more digits than the elements, far from every number
+# at which their rounding changes
+QUOTIENTS = {
+    dtypes.float8_e4m3: dtypes.float32,
+    dtypes.float8_e5m2: dtypes.float32,
+    dtypes.bfloat16: dtypes.float32,
+    dtypes.float16: dtypes.float64,
+    dtypes.float32: dtypes.float64,
+    dtypes.float64: dtypes.float64,
+}
 # what arithmetic is on bools; the rest is refused, as NumPy does
 BOOL_OPS = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
 
@@ -33,12 +46,49 @@ def _binary(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) -> 
 
 
 def _compare(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) -> Tensor:
+    if isinstance(other, (int, float)) and not isinstance(other, bool):
+        tensor = tensor.cast(dtypes.uint8) if tensor.dtype.kind == "bool" else tensor
+        find = _among_floats if tensor.dtype.is_float else _among_integers
+        found = find(tensor.dtype, op, other, reverse=reverse)
+        if isinstance(found, bool):
+            return tensor._constant(found, dtypes.bool_, tensor.shape)
+        op, other = found
     x, y = tensor._fit(other)
     if reverse:
         x, y = y, x
     if x.dtype.kind == "bool" and op in (Op.LT, Op.LE):
         x, y = x.cast(dtypes.uint8), y.cast(dtypes.uint8)
     return x._apply(op, y)
+
+
+def _among_integers(kind: DType, op: Op, number: float, *, reverse: bool) -> bool | tuple[Op, int]:
+    """Return the comparison with a whole number of the type that gives what the one with `number` gives, or its one
+    result where the number lies outside of the type or between two of its numbers.
+    """
+    if op in (Op.EQ, Op.NE):
+        fits = math.isfinite(number) and number == math.trunc(number) and dtypes.fits(number, kind)
+        return (op, int(number)) if fits else op is Op.NE
+    if math.isnan(number):
+        return False
+    if number < kind.least or number > kind.greatest:
+        return (number > 0) is not reverse
+    return op, math.ceil(number) if (op is Op.LT) is not reverse else math.floor(number)
+
+
+def _among_floats(kind: DType, op: Op, number: float, *, reverse: bool) -> bool | tuple[Op, float]:
+    """Return the comparison with a number of a float type that gives what the one with `number` gives, which may be
+    too large for the type, or its one result.
+    """
+    if dtypes.fits(number, kind):
+        return op, number
+    if op in (Op.EQ, Op.NE):
+        return op is Op.NE
+    infinite, positive = kind is not dtypes.float8_e4m3, number > 0
+    if positive is reverse and not infinite:
+        return False
+    # all finite numbers lie on the same side of it, which infinity does not
+    edge = kind.greatest if positive else kind.least
+    return (Op.LT if positive is not reverse and infinite else Op.LE), float(edge)
 
 
 def _bits(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) -> Tensor:
@@ -96,15 +146,42 @@ def reverse_div(tensor: Tensor, other: Any) -> Tensor:
 
 
 def floordiv(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
-    """Return the quotient rounded down as Python's //; integers by zero give 0, floats what / gives."""
+    """Return the floor of the exact quotient as Python's //, rounded once; integers by zero give 0, floats what /
+    gives. No gradient passes.
+    """
     x, y = tensor._fit(other)
     if reverse:
         x, y = y, x
     if not x.dtype.is_float:
         return _binary(x, Op.IDIV, y)
-    whole = ((x - x % y) / y).round()
-    beside_infinity = ((x < 0) ^ (y < 0)).logical_and(x.ne(0)).where(x.full_like(-1), 0)
-    return y.eq(0).where(x / y, y.isinf().logical_and(x.isfinite()).where(beside_infinity, whole))
+    x, y = x.detach(), y.detach()
+    wide = QUOTIENTS[x.dtype]
+    left, right = x.cast(wide), y.cast(wide)
+    below = (x < 0) ^ (y < 0)
+    if x.dtype.bits >= 32:
+        rest = x.abs() % y.abs()
+        more = below.logical_and(rest.ne(0)).cast(wide)
+        whole = _whole_quotient(left.abs(), right.abs(), rest.cast(wide), more, halves=x.dtype is wide)
+        made = below.where(-whole, whole)
+    else:
+        made = (left / right).floor()
+    # what lies between -1 and 0 may have vanished
+    made = made.eq(0).logical_and(below).logical_and(x.ne(0)).where(-1.0, made)
+    made = x.isinf().where(float("nan"), made)
+    return y.eq(0).where(left / right, made).cast(x.dtype)
+
+
+def _whole_quotient(x: Tensor, y: Tensor, rest: Tensor, more: Tensor, *, halves: bool) -> Tensor:
+    """Return (x - rest) / y, a whole number, plus 0 or 1, of f64, none negative. With `halves`, for f64 elements, in
+    two parts, each of which is exact; from 2**91 on it is the rounded quotient.
+    """
+    near = ((x - rest) / y).round()
+    if not halves:
+        return near + more
+    unit = y * 2.0**40
+    upper = x % unit
+    parts = ((x - upper) / unit).round() * 2.0**40 + (((upper - rest) / y).round() + more)
+    return (near < 2.0**51).where(near + more, (near < 2.0**91).where(parts, x / y))
 
 
 def reverse_floordiv(tensor: Tensor, other: Any) -> Tensor:
@@ -126,17 +203,20 @@ def fmod(tensor: Tensor, other: Any) -> Tensor:
     """Return the remainder with the sign of the dividend, as C's fmod and %."""
     x, y = tensor._fit(other)
     if x.dtype.is_float:
-        return (x.abs() % y.abs()).copysign(x)
-    rest = x.abs() % y.abs() if x.dtype.kind == "int" else x % y
-    return (x < 0).where(-rest, rest) if x.dtype.kind == "int" else rest
+        return (x.abs() % y.abs()).copysign(x)._with_rule(_fmod_rule, x, y)
+    rest = x % y
+    if x.dtype.kind != "int":
+        return rest
+    # % has the sign of the divisor: one divisor less has the other one
+    return rest.ne(0).logical_and((x < 0) ^ (y < 0)).where(rest - y, rest)
 
 
 def power(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
     """Return the power: C's pow for floats, by repeated squaring for integers (negative exponents give 0 but for 1
-    and -1).
+    and -1). An integer to the power of a float is a float, whatever that float is.
     """
-    if not reverse and not isinstance(other, Core) and tensor.dtype.kind != "bool":
-        if other == 2:
+    if not reverse and isinstance(other, (int, float)) and tensor.dtype.kind != "bool":
+        if other == 2 and (tensor.dtype.is_float or isinstance(other, int)):
             return tensor * tensor
         if tensor.dtype.is_integer and isinstance(other, int) and other < 0:
             raise ValueError(f"an integer tensor to the power of {other}: cast it to a float type first")
@@ -275,29 +355,30 @@ def where(tensor: Tensor, yes: Any, no: Any) -> Tensor:
     """Return `yes` where this bool tensor is true, `no` elsewhere; all three broadcast."""
     if tensor.dtype.kind != "bool":
         raise TypeError(f"where on {tensor.dtype}: the condition is a bool tensor, such as t != 0")
-    if isinstance(yes, Core):
-        first = tensor._of(yes._node)
-    elif isinstance(no, Core):
-        first = tensor._of(no._lift(yes)._node)
-    else:
-        first = _number(tensor, yes)
-    second = first._lift(no)
+    first = tensor._of((no._lift(yes) if isinstance(no, Core) else _number(tensor, yes))._node)
+    second = first._lift(no) if isinstance(yes, Core) or not _is_number(no) else _number(tensor, no)
     kind = dtypes.promote(first.dtype, second.dtype)
     shape = broadcast_shapes(tensor.shape, first.shape, second.shape)
     nodes = (spread(tensor._node, shape), *(spread(graph.cast(one._node, kind), shape) for one in (first, second)))
     return tensor._of(graph.node(Op.WHERE, kind, shape, nodes))
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (bool, int, float))
+
+
 def _number(tensor: Tensor, value: Any) -> Tensor:
     """Return a value as a tensor of its own type."""
-    if isinstance(value, (bool, int, float)):
+    if _is_number(value):
         return tensor._constant(value, dtypes.of_scalar(value))
     return tensor._lift(value)
 
 
 def masked_fill(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """Return it with `value` where the bool `mask` is true; the mask broadcasts to this shape."""
-    return tensor._of(mask._node).where(tensor._lift(value).cast(tensor.dtype), tensor)
+    """Return it with `value` where the bool `mask` is true; the mask broadcasts to this shape. A number that does not
+    fit this type is a ValueError.
+    """
+    return tensor._of(mask._node).where(as_elements(tensor, value).cast(tensor.dtype), tensor)
 
 
 # predicates
@@ -371,11 +452,44 @@ def trunc(tensor: Tensor) -> Tensor:
 
 
 def round_to(tensor: Tensor, decimals: int = 0) -> Tensor:
-    """Return it rounded to nearest, halves to even; to `decimals` places by a multiplication, as NumPy does."""
-    if decimals == 0 or not tensor.dtype.is_float:
-        return _rounded(tensor, Op.ROUND)
-    scale = 10.0 ** abs(decimals)
-    return (tensor * scale).round() / scale if decimals > 0 else (tensor / scale).round() * scale
+    """Return it rounded to nearest, halves to even; to `decimals` places by a multiplication, as NumPy does. Integers
+    are rounded for negative `decimals`, exactly.
+    """
+    if tensor.dtype.is_float and decimals:
+        return _rounded_places(tensor, decimals)
+    if tensor.dtype.is_integer and decimals < 0:
+        return _rounded_whole(tensor, 10**-decimals)
+    return _rounded(tensor, Op.ROUND)
+
+
+def _rounded_places(tensor: Tensor, decimals: int) -> Tensor:
+    x = widened(tensor)
+    scale = 10.0 ** min(abs(decimals), 400 if x.dtype is dtypes.float64 else 60)
+    if decimals < 0:
+        made = (x / scale).round() * scale if dtypes.fits(scale, x.dtype) else x * 0
+    elif not dtypes.fits(scale, x.dtype):
+        return tensor
+    else:
+        # from here on every number is whole
+        whole = 2.0 ** (x.dtype.mantissa_bits + 1)
+        scaled = x * scale
+        made = (scaled.abs() < whole).where(scaled.round() / scale, x)
+    return narrowed(made, tensor)
+
+
+def _rounded_whole(tensor: Tensor, unit: int) -> Tensor:
+    """Return integers rounded to multiples of an even number, halves to even ones; what overflows wraps."""
+    half = unit // 2
+    if half > int(tensor.dtype.greatest):
+        return tensor.full_like(0)
+    if unit > int(tensor.dtype.greatest):
+        wrapped = tensor._constant(unit, tensor.dtype, tensor.shape)
+        made = (tensor > half).where(wrapped, 0)
+        return made if tensor.dtype.kind == "uint" else (tensor < -half).where(-wrapped, made)
+    whole, rest = tensor // unit, tensor % unit
+    odd = (whole % 2).ne(0)
+    more = (rest > half).logical_or(rest.eq(half).logical_and(odd))
+    return (whole + more.cast(tensor.dtype)) * unit
 
 
 def sign(tensor: Tensor) -> Tensor:
@@ -409,3 +523,7 @@ def square(tensor: Tensor) -> Tensor:
 
 def _copysign_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:
     return (x.signbit() == y.signbit()).where(gradient, -gradient), None
+
+
+def _fmod_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return gradient, -gradient * (x / y).trunc()

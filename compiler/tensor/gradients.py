@@ -18,7 +18,7 @@ from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor import order
 from ringup.compiler.tensor.core import RULES, Core
 from ringup.compiler.tensor.history import LEAVES, MAX_GENERATIONS, MAX_HELD_BYTES, lost, made_of, origin
-from ringup.compiler.tensor.indexing import scattered
+from ringup.compiler.tensor.indexing import put
 from ringup.compiler.tensor.movement import add_edges, cut, cut_axes
 from ringup.compiler.tensor.reductions import reduce_axes
 
@@ -326,13 +326,13 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
         return [given * result / x, None, gathered(given * result) / y]
     if op is None:
         number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.numel(),))).reshape(y.shape)
-        winner = scattered(x.full_like(-1).cast(dtypes.int32), axis, places, number, None)
+        winner = put(x.full_like(-1).cast(dtypes.int32), axis, places, number, None)
         # of several at one place the last one stayed
         last = gathered(winner) == number
         return [(winner < 0).where(given, 0), None, last.where(gathered(given), 0)]
     mine = (x == result).cast(given.dtype)
     theirs = (y == gathered(result)).cast(given.dtype)
-    share = given / scattered(mine, axis, places, theirs, Op.ADD)
+    share = given / put(mine, axis, places, theirs, Op.ADD)
     return [share * mine, None, gathered(share) * theirs]
 
 

@@ -1,8 +1,8 @@
 """Elements by place: `t[...]` in full NumPy style, gather and scatter and what is made of them.
 
-Places given as Python numbers, lists or arrays are checked (IndexError). Places that are tensors are not known when a
-graph is made: in `t[...]` negative ones count from the end, in the named methods they do not, and in both what lies
-outside reads 0 and is not written.
+Negative places count from the end everywhere. Those given as Python numbers, lists or arrays are checked (IndexError).
+Those that are tensors are not known when a graph is made: what lies outside reads 0 and is not written, and `checked()`
+makes an IndexError of it (`places`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.core import Core, View, broadcast_shapes, is_size, number_of, spread, total
 from ringup.compiler.tensor.movement import base_of, cut_axes, every_nth, is_view_of
+from ringup.compiler.tensor.places import counted, watch
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -180,11 +181,7 @@ def _slice(tensor: Tensor, one: slice, axis: int) -> tuple[Int, Int, int]:
 def _index_tensors(tensor: Tensor, one: Any, axis: int, place: int) -> list[tuple[int, Tensor]]:
     """Return index tensors by axis of the result of the basic part, host arrays checked and made positive."""
     if isinstance(one, Core):
-        found = tensor._of(one._node)
-        if one.dtype.kind != "int":
-            return [(place, found)]
-        wide = found if found.dtype.bits >= 32 else found.int()
-        return [(place, (wide < 0).where(wide + tensor.shape[axis], wide))]
+        return [(place, counted(tensor._of(one._node), tensor.shape[axis], "index"))]
     if one.dtype == np.bool_:
         if one.shape != tensor.shape[axis : axis + one.ndim]:
             raise IndexError(
@@ -240,8 +237,8 @@ def gathered(tensor: Tensor, axis: int, places: Tensor) -> Tensor:
 # by name
 
 
-def _checked_places(tensor: Tensor, axis: int, places: Any) -> Tensor:
-    """Return places as an integer tensor; those the host knows are checked."""
+def _checked_places(tensor: Tensor, axis: int, places: Any, name: str) -> Tensor:
+    """Return places as an integer tensor, counted from the start; those the host knows are checked."""
     if not isinstance(places, Core):
         array = np.asarray(places)
         if array.dtype.kind not in "iu":
@@ -249,15 +246,19 @@ def _checked_places(tensor: Tensor, axis: int, places: Any) -> Tensor:
         return _index_tensors(tensor, array, axis, 0)[0][1]
     if not places.dtype.is_integer:
         raise TypeError(f"places of {places.dtype}: integers only")
-    return tensor._of(places._node)
+    return counted(tensor._of(places._node), tensor.shape[axis], name)
 
 
 def gather(tensor: Tensor, axis: int, places: Any) -> Tensor:
     """Return x[p with p[axis] replaced by places[p]]; places has this rank and no larger other axes."""
     at = tensor._axis(axis)
-    where = _checked_places(tensor, at, places)
-    source = _cut_to(tensor, where, at, "gather")
-    return tensor._of(graph.node(Op.GATHER, tensor.dtype, where.shape, (source._node, where._node), at))
+    return picked(tensor, at, _checked_places(tensor, at, places, "gather"))
+
+
+def picked(tensor: Tensor, axis: int, where: Tensor) -> Tensor:
+    """Return what `gather` does, of places that count from the start."""
+    source = _cut_to(tensor, where, axis, "gather")
+    return tensor._of(graph.node(Op.GATHER, tensor.dtype, where.shape, (source._node, where._node), axis))
 
 
 def _cut_to(tensor: Tensor, where: Tensor, axis: int, what: str) -> Tensor:
@@ -279,13 +280,13 @@ def take_along_axis(tensor: Tensor, places: Any, axis: int | None) -> Tensor:
     if axis is None:
         return tensor.flatten().take_along_axis(places, 0)
     at = tensor._axis(axis)
-    where = _checked_places(tensor, at, places)
+    where = _checked_places(tensor, at, places, "take_along_axis")
     if where.ndim != tensor.ndim:
         raise ValueError(f"take_along_axis of {list(tensor.shape)} by {list(where.shape)}: the same rank")
     around = broadcast_shapes(tuple(1 if i == at else size for i, size in enumerate(tensor.shape)),
                               tuple(1 if i == at else size for i, size in enumerate(where.shape)))  # fmt: skip
     x = tensor.expand(tuple(tensor.shape[i] if i == at else size for i, size in enumerate(around)))
-    return x.gather(at, where.expand(tuple(where.shape[i] if i == at else size for i, size in enumerate(around))))
+    return picked(x, at, where.expand(tuple(where.shape[i] if i == at else size for i, size in enumerate(around))))
 
 
 def take(tensor: Tensor, places: Any, axis: int | None = None) -> Tensor:
@@ -294,18 +295,22 @@ def take(tensor: Tensor, places: Any, axis: int | None = None) -> Tensor:
     """
     if axis is None:
         return tensor.flatten().take(places, 0)
-    at = tensor._axis(axis)
-    where = _checked_places(tensor, at, places)
+    return taken(tensor, places, tensor._axis(axis), "take")
+
+
+def taken(tensor: Tensor, places: Any, at: int, name: str) -> Tensor:
+    """Return what `take` does along an axis counted from the front; `name` is what a check calls it."""
+    where = _checked_places(tensor, at, places, name)
     made = gathered(tensor, at, where.flatten())
     return made.reshape((*tensor.shape[:at], *where.shape, *tensor.shape[at + 1 :]))
 
 
 def index_select(tensor: Tensor, axis: int, places: Any) -> Tensor:
     """Return the parts at a 1-d tensor of places along an axis."""
-    where = _checked_places(tensor, tensor._axis(axis), places)
-    if where.ndim != 1:
-        raise ValueError(f"index_select by places of {list(where.shape)}: one axis; take() allows more")
-    return tensor.take(where, axis)
+    ndim = places.ndim if isinstance(places, Core) else np.asarray(places).ndim
+    if ndim != 1:
+        raise ValueError(f"index_select by places of {ndim} axes: one axis; take() allows more")
+    return taken(tensor, places, tensor._axis(axis), "index_select")
 
 
 def scatter(tensor: Tensor, axis: int, places: Any, values: Any) -> Tensor:
@@ -328,8 +333,12 @@ def scatter_reduce(tensor: Tensor, axis: int, places: Any, values: Any, reduce: 
 def scattered(tensor: Tensor, axis: int, places: Any, values: Any, op: Op | None) -> Tensor:
     """Return it with `values` at places along an axis: combined by an operation, or put there for None."""
     at = tensor._axis(axis)
-    where = _checked_places(tensor, at, places)
-    y = (tensor._of(values._node) if isinstance(values, Core) else tensor._lift(values)).cast(tensor.dtype)
+    return put(tensor, at, _checked_places(tensor, at, places, "scatter"), values, op)
+
+
+def put(tensor: Tensor, at: int, where: Tensor, values: Any, op: Op | None) -> Tensor:
+    """Return what `scattered` does, of places that count from the start."""
+    y = tensor._of(as_elements(tensor, values)._node).cast(tensor.dtype)
     y = y.expand(where.shape) if not y.shape else y
     _cut_to(tensor, where, at, "scatter")
     if y.ndim != where.ndim or any(index.bounds(a - b)[0] < 0 for a, b in zip(y.shape, where.shape, strict=True)):
@@ -344,7 +353,23 @@ def one_hot(tensor: Tensor, classes: int) -> Tensor:
     """Return int32 1 where the class is this integer, 0 elsewhere, along a new last axis of `classes`."""
     if not tensor.dtype.is_integer:
         raise TypeError(f"one_hot of {tensor.dtype}: integers only")
-    return tensor.unsqueeze(-1).eq(tensor._counted(classes)).cast(dtypes.int32)
+    return is_class(tensor.unsqueeze(-1), tensor._counted(classes), tensor, "one_hot").cast(dtypes.int32)
+
+
+def is_class(classes: Tensor, numbers: Tensor, given: Tensor, name: str) -> Tensor:
+    """Return where classes are these numbers, all from 0 on. Nothing is a class outside of them, which a check finds in
+    `given`.
+    """
+    hit = classes.eq(numbers.cast(classes.dtype) if classes.dtype.bits == 64 else numbers)
+    watch(hit, name, given, 0, total(numbers.shape))
+    return hit
+
+
+def as_elements(tensor: Tensor, value: Any) -> Tensor:
+    """Return a value as a tensor, a Python number as one of this tensor's type: a ValueError where it does not fit."""
+    if isinstance(value, (bool, int, float)):
+        return tensor._constant(dtypes.fitting(value, tensor.dtype), tensor.dtype)
+    return tensor._lift(value)
 
 
 def with_part(tensor: Tensor, key: Any, value: Any) -> Tensor:
@@ -358,11 +383,11 @@ def with_part(tensor: Tensor, key: Any, value: Any) -> Tensor:
         # what lies outside reads 0
         outside = _advanced(part.full_like(1), advanced).eq(0)
         part = outside.where(-1, _advanced(part, advanced))
-    y = tensor._lift(value).cast(tensor.dtype)
+    y = as_elements(tensor, value).cast(tensor.dtype)
     if y.ndim > part.ndim:
         y = y.reshape(without_leading_ones(y.shape, part.ndim))
     y = y.expand(part.shape).flatten()
-    return scattered(tensor.flatten(), 0, part.flatten(), y, None).reshape(tensor.shape)
+    return put(tensor.flatten(), 0, part.flatten(), y, None).reshape(tensor.shape)
 
 
 def without_leading_ones(shape: Sequence[Int], ndim: int) -> Sequence[Int]:

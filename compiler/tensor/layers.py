@@ -17,6 +17,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import compute_dtype, narrowed, widened
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.functions import exp_negative
+from ringup.compiler.tensor.indexing import is_class, taken
 from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.random import Source
 from ringup.compiler.tensor.reductions import places_along
@@ -208,12 +209,12 @@ def rotary(tensor: Tensor, cosines: Tensor, sines: Tensor, *, interleaved: bool 
 
 
 def embedding(tensor: Tensor, places: Any) -> Tensor:
-    """Return rows of this table (entries, width) at integer places: shape of places, then the width. Places outside
-    read 0.
+    """Return rows of this table (entries, width) at integer places: shape of places, then the width. Negative places
+    count from the end; those outside read 0.
     """
     if tensor.ndim != 2:
         raise ValueError(f"embedding in a table of {list(tensor.shape)}: (entries, width)")
-    return tensor.take(places, 0)
+    return taken(tensor, places, 0, "embedding")
 
 
 def dropout(tensor: Tensor, rate: float = 0.5, *, training: bool = True, source: Source | None = None) -> Tensor:
@@ -251,7 +252,7 @@ def cross_entropy(
     """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or
     probabilities with it.
 
-    Elements of the class `ignore` do not count, and the mean is over the others.
+    Elements of the class `ignore` do not count, and the mean is over the others. A class outside loses 0.
     """
     at = tensor._axis(axis)
     logs = widened(tensor).log_softmax(at)
@@ -267,8 +268,9 @@ def cross_entropy(
         raise ValueError(
             f"cross_entropy of {list(tensor.shape)} along axis {axis} with classes {list(target.shape)}: that axis less"
         )
-    places = tensor._of(target._node).unsqueeze(at)
-    hit = places.eq(places_along(logs, at))
+    places = tensor._of(target._node)
+    given = places if ignore is None else places.eq(ignore).where(0, places)
+    hit = is_class(places.unsqueeze(at), places_along(logs, at), given, "cross_entropy")
     picked = hit.where(logs, 0).sum(at)
     lost = -(picked * (1 - smoothing) + logs.sum(at) * (smoothing / classes)) if smoothing else -picked
     if ignore is None:
@@ -282,7 +284,8 @@ def cross_entropy(
 def nll_loss(tensor: Tensor, target: Tensor, *, axis: int = -1, reduction: str = "mean") -> Tensor:
     """Return minus this log-probability of the target class along `axis`."""
     at = tensor._axis(axis)
-    hit = tensor._of(target._node).unsqueeze(at).eq(places_along(tensor, at))
+    places = tensor._of(target._node)
+    hit = is_class(places.unsqueeze(at), places_along(tensor, at), places, "nll_loss")
     return _summarised(-hit.where(tensor, 0).sum(at), reduction)
 
 

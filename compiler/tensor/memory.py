@@ -12,7 +12,7 @@ from ringup.compiler.graph import nodes
 from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor.conversions import bits_as
 from ringup.compiler.tensor.core import Core, Steps, spread
-from ringup.compiler.tensor.indexing import basic_part, with_part, without_leading_ones
+from ringup.compiler.tensor.indexing import as_elements, basic_part, with_part, without_leading_ones
 from ringup.compiler.tensor.movement import base_of, is_view_of
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def _check_writable(tensor: Tensor) -> None:
 
 
 def _fitting(tensor: Tensor, value: Any) -> Node:
-    """Return a value cast and broadcast to this tensor."""
-    y = tensor._lift(value)
+    """Return a value cast and broadcast to this tensor; a number that does not fit its type is a ValueError."""
+    y = as_elements(tensor, value)
     have = (1,) * (tensor.ndim - y.ndim) + y.shape
     if len(have) != tensor.ndim or any(
         size not in (1, wanted) for size, wanted in zip(have, tensor.shape, strict=True)
@@ -121,7 +121,7 @@ def setitem(tensor: Tensor, key: Any, value: Any) -> None:
             tensor._node = _seen(base, tensor._view.steps)
         _put(tensor, with_part(tensor, key, value), copies=True)
         return
-    y = tensor._lift(value)
+    y = as_elements(tensor, value)
     new = _fitting(part, y.reshape(without_leading_ones(y.shape, part.ndim)) if y.ndim > part.ndim else y)
     _write(base, () if part is base or part._view is None else part._view.steps, new)
     if base is not tensor and tensor._view is not None:

@@ -238,7 +238,7 @@ def add_edges(tensor: Tensor, widths: Sequence[tuple[Int, Int]], value: Scalar =
     if all(pair == (0, 0) for pair in widths):
         return tensor
     shape = tuple(before + size + after for size, (before, after) in zip(tensor.shape, widths, strict=True))
-    filled = nodes.const(value, tensor.dtype).arg
+    filled = nodes.const(dtypes.fitting(value, tensor.dtype), tensor.dtype).arg
     return tensor._of(
         nodes.node(Op.PAD, tensor.dtype, shape, (tensor._node,), (tuple((a, b) for a, b in widths), filled))
     )

@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 from ringup.compiler.graph import index
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.nodes import Node, Op, Storage
-from ringup.compiler.tensor import history, order
+from ringup.compiler.tensor import history, order, places
 from ringup.compiler.tensor.core import LIVE, RULES, Core
 from ringup.errors import CompileError
 
@@ -119,10 +119,24 @@ def is_symbolic(nodes: Sequence[Node]) -> bool:
 
 
 def evaluate(nodes: Sequence[Node], sizes: Mapping[str, int], evaluator: Evaluator | None = None) -> list[Any]:
-    """Return the data of nodes without changing any tensor; they hold no assignments."""
-    ready = order.prepared(list(nodes))
+    """Return the data of nodes without changing any tensor; they hold no assignments. An IndexError where a check of
+    places does not hold.
+    """
+    made, error = _evaluated(nodes, places.pending(nodes), sizes, evaluator)
+    if error is not None:
+        raise error
+    return made
+
+
+def _evaluated(
+    nodes: Sequence[Node], checks: Sequence[places.Check], sizes: Mapping[str, int], evaluator: Evaluator | None
+) -> tuple[list[Any], IndexError | None]:
+    """Return the data of nodes, and the error of the first check that does not hold."""
+    ready = order.prepared(graph.shared([*nodes, *places.extremes(checks)]) if checks else list(nodes))
     order.check_bounds(ready, sizes)
-    return list((evaluator or current(ready)).evaluate(ready, sizes))
+    made = list((evaluator or current(ready)).evaluate(ready, sizes))
+    error = places.broken(checks, [bytes_of(one) for one in made[len(nodes) :]], sizes) if checks else None
+    return made[: len(nodes)], error
 
 
 def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
@@ -147,7 +161,9 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
             strict=True,
         )
     )
-    storages = _storages(list(dict.fromkeys(values.values())), sizes)
+    storages, error = _storages(list(dict.fromkeys(values.values())), places.pending(nodes), sizes)
+    if error is not None and not finals:
+        raise error
     buffers = {one: graph.distinct(storages[value]) for one, value in values.items()}
     owned = {value for value in values.values() if value.op is Op.BUFFER}
     past: dict[Node, Node] = {}
@@ -163,16 +179,24 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     _replace({node: buffers[node] for node in [*finals.values(), *copies]})
     for storage in finals:
         storage.data = Overwritten(storage.name)
+    # ORDER: the tensors stand for what was written before an error of a check is raised
+    if error is not None:
+        raise error
 
 
-def _storages(values: Sequence[Node], sizes: Mapping[str, int]) -> dict[Node, Node]:
-    """Return a BUFFER for each of some values: computed, unless it has its bytes already."""
+def _storages(
+    values: Sequence[Node], checks: Sequence[places.Check], sizes: Mapping[str, int]
+) -> tuple[dict[Node, Node], IndexError | None]:
+    """Return a BUFFER for each of some values: computed, unless it has its bytes already; and the error of the first
+    check that does not hold.
+    """
     found = {one: one for one in values if is_data(one)}
     wanted = [one for one in values if one not in found]
     home = current(wanted)
-    for one, data in zip(wanted, evaluate(wanted, sizes, home), strict=True):
+    made, error = _evaluated(wanted, checks, sizes, home)
+    for one, data in zip(wanted, made, strict=True):
         found[one] = _buffer(one, data, sizes, home)
-    return found
+    return found, error
 
 
 def _buffer(node: Node, data: Any, sizes: Mapping[str, int], home: Evaluator) -> Node:
@@ -259,6 +283,7 @@ def substituted(root: Node, known: dict[Node, Node]) -> Node:
             known[node] = node
             continue
         made = known[node] = graph.node(node.op, node.dtype, node.shape, sources, node.arg)
+        places.follow(node, made, lambda one: substituted(one, known))
         if node in RULES and made not in RULES:
             rule, operands = RULES[node]
             RULES[made] = (rule, tuple(substituted(one, known) for one in operands))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph import dtypes, index, nodes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
@@ -38,6 +38,16 @@ def sum_dtype(tensor: Tensor) -> DType:
     if tensor.dtype.kind == "bool" or (tensor.dtype.kind == "int" and tensor.dtype.bits < 32):
         return dtypes.int32
     return dtypes.uint32 if tensor.dtype.kind == "uint" and tensor.dtype.bits < 32 else tensor.dtype
+
+
+def _sum_type(tensor: Tensor, axes: Axes) -> DType:
+    """Return the type in which a sum of integers or bools narrower than 64 bits is exact: int32 or int64."""
+    return dtypes.int32 if index.bounds(_count(tensor, axes))[1] * _largest(tensor) < 1 << 31 else dtypes.int64
+
+
+def _largest(tensor: Tensor) -> int:
+    """Return the greatest size of an integer or a bool of its type."""
+    return 1 if tensor.dtype.kind == "bool" else max(int(tensor.dtype.greatest), -int(tensor.dtype.least))
 
 
 def sum_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor:
@@ -83,8 +93,9 @@ def all_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> T
 
 
 def count_nonzero(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """Return how many along axes are not zero, as int32."""
-    return tensor.bool().sum(axis, keepdims=keepdims)
+    """Return how many along axes are not zero, as int32; as int64 where there may be more."""
+    found = tensor.bool()
+    return found.sum(axis, keepdims=keepdims, dtype=_sum_type(found, axis))
 
 
 def _best(tensor: Tensor, op: Op, axis: int | None, *, keepdims: bool) -> Tensor:
@@ -128,10 +139,59 @@ def _count(tensor: Tensor, axes: Axes) -> Int:
     return total(tensor.shape[axis] for axis in tensor._axes(axes))
 
 
+def in_statistics(tensor: Tensor) -> Tensor:
+    """Return it in the type that statistics are computed in: f32; f64 for f64 and for integers from 32 bits on."""
+    wide = tensor.dtype.is_integer and tensor.dtype.bits >= 32
+    return tensor.cast(dtypes.float64) if wide else widened(tensor)
+
+
 def mean(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """Return the mean along axes; of integers as f32, of nothing NaN."""
+    """Return the mean along axes, of nothing NaN. That of integers from 32 bits on is f64, of others f32, and exact but
+    for its rounding.
+    """
+    if not tensor.dtype.is_float:
+        return _whole_mean(tensor, axis, keepdims=keepdims)
     x = widened(tensor)
     return narrowed(over_count(x.sum(axis, keepdims=keepdims), _count(tensor, axis)), tensor)
+
+
+def _whole_mean(tensor: Tensor, axis: Axes, *, keepdims: bool) -> Tensor:
+    """Return the mean of integers or bools, whose sum is exact."""
+    kind, count = in_statistics(tensor).dtype, _count(tensor, axis)
+    if index.bounds(count)[1] * _largest(tensor) <= 1 << kind.mantissa_bits + 1:
+        return over_count(tensor.sum(axis, keepdims=keepdims, dtype=_sum_type(tensor, axis)).cast(kind), count)
+    whole, rest = _parts_of_mean(tensor, axis, keepdims=keepdims)
+    return whole.cast(kind) + over_count(rest.cast(kind), count)
+
+
+def _parts_of_mean(tensor: Tensor, axis: Axes, *, keepdims: bool) -> tuple[Tensor, Tensor]:
+    """Return the floor of the mean of integers or bools, in 64 bits, and what the sum is above its multiple."""
+    count = _count(tensor, axis)
+    if tensor.dtype.bits < 64:
+        summed = tensor.sum(axis, keepdims=keepdims, dtype=dtypes.int64)
+        by = summed._lift(count).cast(dtypes.int64)
+        return summed // by, summed % by
+    # the upper and the lower half by themselves: their sums do not overflow
+    kind = tensor.dtype
+    upper = (tensor >> 32).sum(axis, keepdims=keepdims)
+    lower = (tensor & 0xFFFF_FFFF).sum(axis, keepdims=keepdims)
+    by = upper._lift(count).cast(kind)
+    # what is left of the upper half is below the count
+    left = (upper % by).cast(dtypes.uint64) * (1 << 32) + lower.cast(dtypes.uint64)
+    below = by.cast(dtypes.uint64)
+    return ((upper // by) << 32) + (left // below).cast(kind), left % below
+
+
+def _apart_from_mean(tensor: Tensor, axis: Axes) -> Tensor:
+    """Return it less its mean along axes, in the type of statistics."""
+    x = in_statistics(tensor)
+    if tensor.dtype.bits < 64 or not tensor.dtype.is_integer:
+        return x - (x if tensor.dtype.is_float else tensor).mean(axis, keepdims=True)
+    # the difference of the upper halves and that of the lower halves are exact
+    whole, rest = _parts_of_mean(tensor, axis, keepdims=True)
+    upper = (tensor >> 32).cast(x.dtype) - (whole >> 32).cast(x.dtype)
+    lower = (tensor & 0xFFFF_FFFF).cast(x.dtype) - (whole & 0xFFFF_FFFF).cast(x.dtype)
+    return upper * 2.0**32 + lower - over_count(rest.cast(x.dtype), _count(tensor, axis))
 
 
 def over_count(tensor: Tensor, count: Int) -> Tensor:
@@ -143,8 +203,7 @@ def over_count(tensor: Tensor, count: Int) -> Tensor:
 
 def var(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
     """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless given)."""
-    x = widened(tensor)
-    apart = x - x.mean(axis, keepdims=True)
+    apart = _apart_from_mean(tensor, axis)
     count = _count(tensor, axis)
     below = max(count - correction, 0) if isinstance(count, int) else count - correction
     return narrowed(over_count((apart * apart).sum(axis, keepdims=keepdims), below), tensor)
@@ -152,14 +211,15 @@ def var(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: boo
 
 def std(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
     """Return the square root of the variance."""
-    return narrowed(widened(tensor).var(axis, correction=correction, keepdims=keepdims).sqrt(), tensor)
+    x = widened(tensor) if tensor.dtype.is_float else tensor
+    return narrowed(x.var(axis, correction=correction, keepdims=keepdims).sqrt(), tensor)
 
 
 def norm(tensor: Tensor, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
     least.
     """
-    x = widened(tensor).abs()
+    x = in_statistics(tensor).abs()
     if order == 0:
         made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
     elif math.isinf(order):

@@ -13,8 +13,9 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.conversions import SIGNED, narrowed, widened
 from ringup.compiler.tensor.core import number_of, whole_number
+from ringup.compiler.tensor.indexing import picked
 from ringup.compiler.tensor.movement import add_edges, cut
-from ringup.compiler.tensor.reductions import drop_axes, places_along, sum_dtype
+from ringup.compiler.tensor.reductions import drop_axes, in_statistics, places_along, sum_dtype
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -108,7 +109,7 @@ def _places_in_order(tensor: Tensor, axis: int) -> Tensor:
     if tensor.dtype.bits == 64:
         low = _places_in_order((tensor & 0xFFFF_FFFF).cast(dtypes.uint32), axis)
         high = (tensor >> 32).cast(dtypes.int32 if tensor.dtype.kind == "int" else dtypes.uint32)
-        return low.gather(axis, _places_in_order(high.gather(axis, low), axis))
+        return picked(low, axis, _places_in_order(picked(high, axis, low), axis))
     return _place_of(_in_order(_with_places(tensor, axis), axis), tensor.shape[axis])
 
 
@@ -138,7 +139,7 @@ def _place_of(tensor: Tensor, size: Int) -> Tensor:
 def sort(tensor: Tensor, axis: int = -1, *, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Return the elements in order along an axis, and the places they came from."""
     places = tensor.argsort(axis, descending=descending)
-    return tensor.gather(axis, places), places
+    return picked(tensor, tensor._axis(axis), places), places
 
 
 def topk(tensor: Tensor, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Tensor, Tensor]:
@@ -148,7 +149,7 @@ def topk(tensor: Tensor, k: int, axis: int = -1, *, largest: bool = True) -> tup
     if not 0 <= k <= size:
         raise ValueError(f"topk of {k} along axis {axis} of {list(tensor.shape)}: 0 to {size}")
     places = _first_places(tensor, at, k, descending=largest)
-    return tensor.gather(at, places), places
+    return picked(tensor, at, places), places
 
 
 def _first_places(tensor: Tensor, axis: int, k: int, *, descending: bool) -> Tensor:
@@ -173,8 +174,8 @@ def _first_places(tensor: Tensor, axis: int, k: int, *, descending: bool) -> Ten
 
 
 def median(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-    """Return the middle element in order along an axis, the mean of two for an even count, as f32 or wider; NaN if
-    there is one.
+    """Return the middle element in order along an axis, the mean of two for an even count, of the type of `mean`; NaN
+    if there is one.
     """
     if axis is None:
         found = median(tensor.flatten(), 0)
@@ -183,7 +184,7 @@ def median(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -
     size = number_of(tensor.shape[at], "median")
     if size == 0:
         raise ValueError(f"median of {list(tensor.shape)} along axis {axis}: nothing is there")
-    x = widened(sort(tensor, at)[0])
+    x = in_statistics(sort(tensor, at)[0])
     low, high = cut(x, at, (size - 1) // 2, (size - 1) // 2 + 1), cut(x, at, size // 2, size // 2 + 1)
     made = (low + high) * 0.5 if size % 2 == 0 else low
     if tensor.dtype.is_float:

@@ -58,7 +58,8 @@ class Tensor(Core):
         if isinstance(data, Core):
             self._setup(nodes.cast(data.node, kind or data.dtype))
         elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
-            self._setup(nodes.const(data, kind or dtypes.of_scalar(data)))
+            kind = kind or dtypes.of_scalar(data)
+            self._setup(nodes.const(dtypes.fitting(data, kind), kind))
         else:
             self._setup(memory_of(as_array(data, kind), name), owns=True)
             if kind is not None and kind is not self.dtype:

@@ -280,8 +280,8 @@ def placed(maker, x):
 
 
 def put(maker, x):
-    """Put values at places along an axis, some of them outside. For repeated places the last value counts, or the
-    greatest.
+    """Put values at places along an axis, negative ones and some outside. For repeated places the last value counts, or
+    the greatest.
     """
     if not x.array.ndim:
         return None
@@ -292,7 +292,7 @@ def put(maker, x):
     greatest = maker.random.random() < 0.5
     for at in np.ndindex(shape):
         to = (*at[:axis], int(places[at]), *at[axis + 1 :])
-        if 0 <= to[axis] < array.shape[axis]:
+        if to[axis] < array.shape[axis]:
             array[to] = max(array[to], y.array[at]) if greatest else y.array[at]
     where = Tensor(places.astype(np.int32))
     made = (

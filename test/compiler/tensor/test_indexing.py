@@ -122,7 +122,7 @@ def test_gathering():
     np.testing.assert_array_equal(t.take([5, 7]).numpy(), np.take(x, [5, 7]))
     small = np.array([[[1], [0]]])
     np.testing.assert_array_equal(t.gather(1, small).numpy(), x[:1, [1, 0], :1])
-    np.testing.assert_array_equal(Tensor([1.0, 2.0]).gather(0, Tensor([-1, 2, 1])).numpy(), [0, 0, 2])
+    np.testing.assert_array_equal(Tensor([1.0, 2.0]).gather(0, Tensor([-1, 2, 1, -3])).numpy(), [2, 0, 2, 0])
     with pytest.raises(ValueError, match="no larger other axes"):
         t.gather(0, np.zeros((1, 9, 1), int))
     with pytest.raises(IndexError, match="index 5 of axis 2"):
@@ -156,4 +156,5 @@ def test_one_hot_and_embedding():
     assert Tensor([2, 0, 5]).one_hot(3).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
     table = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)
     np.testing.assert_array_equal(Tensor(table).embedding(Tensor([[1, 6], [0, 1]])).numpy(), table[[[1, 6], [0, 1]]])
-    assert not Tensor(table).embedding(Tensor([7, -1])).numpy().any()
+    assert not Tensor(table).embedding(Tensor([7, -8])).numpy().any()
+    np.testing.assert_array_equal(Tensor(table).embedding(Tensor([-1])).numpy(), table[[-1]])
