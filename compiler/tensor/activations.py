@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ringup.compiler.tensor.conversions import narrowed, widened
@@ -20,8 +21,8 @@ def relu(tensor: Tensor) -> Tensor:
 
 
 def relu6(tensor: Tensor) -> Tensor:
-    """Return x held between 0 and 6."""
-    return tensor.clip(0, 6)
+    """Return x held between 0 and 6; its slope at both is 0."""
+    return tensor.hardtanh(0, 6)
 
 
 def leaky_relu(tensor: Tensor, slope: float = 0.01) -> Tensor:
@@ -32,13 +33,15 @@ def leaky_relu(tensor: Tensor, slope: float = 0.01) -> Tensor:
 def elu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """Return x above 0, alpha (exp(x) - 1) below."""
     x = widened(tensor)
-    return narrowed((x > 0).where(x, x.minimum(0).expm1() * alpha), tensor)
+    below = x <= 0
+    return narrowed(below.where(below.where(x, 0).expm1() * alpha, x), tensor)
 
 
 def celu(tensor: Tensor, alpha: float = 1.0) -> Tensor:
     """Return x above 0, alpha (exp(x / alpha) - 1) below."""
     x = widened(tensor)
-    return narrowed((x > 0).where(x, (x.minimum(0) / alpha).expm1() * alpha), tensor)
+    below = x <= 0
+    return narrowed(below.where((below.where(x, 0) / alpha).expm1() * alpha, x), tensor)
 
 
 def selu(tensor: Tensor) -> Tensor:
@@ -61,13 +64,14 @@ def logsigmoid(tensor: Tensor) -> Tensor:
 
 
 def hardsigmoid(tensor: Tensor) -> Tensor:
-    """Return x / 6 + 1/2 held between 0 and 1."""
-    return (tensor / 6 + 0.5).clip(0, 1)
+    """Return x / 6 + 1/2 held between 0 and 1; its slope at -3 and 3 is 0."""
+    x = tensor if tensor.dtype.is_float else tensor.float()
+    return (x / 6 + 0.5).clip(0, 1)._with_rule(_hardsigmoid_rule, x)
 
 
 def hardtanh(tensor: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
-    """Return x held between `low` and `high`."""
-    return tensor.clip(low, high)
+    """Return x held between `low` and `high`; its slope at both is 0."""
+    return tensor.clip(low, high)._with_rule(partial(_hardtanh_rule, low, high), tensor)
 
 
 def silu(tensor: Tensor) -> Tensor:
@@ -77,8 +81,9 @@ def silu(tensor: Tensor) -> Tensor:
 
 
 def hardswish(tensor: Tensor) -> Tensor:
-    """Return x relu6(x + 3) / 6."""
-    return tensor * (tensor + 3).relu6() / 6
+    """Return x relu6(x + 3) / 6; its slope at -3 is 0, at 3 it is 1."""
+    x = tensor if tensor.dtype.is_float else tensor.float()
+    return (x * (x + 3).relu6() / 6)._with_rule(_hardswish_rule, x)
 
 
 def softplus(tensor: Tensor, beta: float = 1.0) -> Tensor:
@@ -137,16 +142,28 @@ def tanhshrink(tensor: Tensor) -> Tensor:
 
 def hardshrink(tensor: Tensor, width: float = 0.5) -> Tensor:
     """Return x where `|x|` is above `width`, else 0."""
-    return (tensor.abs() > width).where(tensor, 0)
+    return (tensor.abs() <= width).where(0, tensor)
 
 
 def softshrink(tensor: Tensor, width: float = 0.5) -> Tensor:
     """Return x moved toward 0 by `width`, 0 within it."""
-    return (tensor > width).where(tensor - width, (tensor < -width).where(tensor + width, 0))
+    return (tensor.abs() <= width).where(0, (tensor > 0).where(tensor - width, tensor + width))
 
 
 def _relu_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
-    return ((x > 0).where(gradient, 0),)
+    return ((x <= 0).where(0, gradient),)
+
+
+def _hardtanh_rule(low: float, high: float, gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return ((x <= low).logical_or(x >= high).where(0, gradient),)
+
+
+def _hardsigmoid_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return ((x.abs() < 3).where(gradient * (1 / 6), 0),)
+
+
+def _hardswish_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return ((x <= -3).where(0, (x < 3).where(gradient * (x / 3 + 0.5), gradient)),)
 
 
 def _sigmoid_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:

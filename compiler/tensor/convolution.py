@@ -17,11 +17,11 @@ from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import Scalar
 from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.core import is_list, number_of, whole_number
+from ringup.compiler.tensor.core import is_list, number_of, total, whole_number
 from ringup.compiler.tensor.indexing import gathered
 from ringup.compiler.tensor.linear import contract
 from ringup.compiler.tensor.movement import add_edges, cut, every_nth, windows_along
-from ringup.compiler.tensor.reductions import in_statistics, over_count
+from ringup.compiler.tensor.reductions import flat_root, in_statistics, over_count
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -252,12 +252,35 @@ def max_pool(
     ceil: bool = False,
 ) -> Tensor:
     """Return the greatest of each window over the last axes (two for a single number); `stride` is the kernel
-    unless given.
+    unless given. The gradient of a window goes to the first of its greatest elements, to its last NaN if there is one.
     """
-    made, axes = _pooled(
-        tensor, kernel, stride, padding, dilation, ceil=ceil, value=tensor.dtype.least, beyond=tensor.dtype.least
-    )
-    return made.amax(axes)
+    least = tensor.dtype.least
+    windows, axes = _pooled(tensor, kernel, stride, padding, dilation, ceil=ceil, value=least, beyond=least)
+    made = windows.max(axes)
+    if not made.dtype.is_float:
+        return made
+    inside = None
+    if windows.node is not _pooled(tensor, kernel, stride, 0, dilation, ceil=False, value=0, beyond=0)[0].node:
+        n = len(axes)
+        ones = tensor._constant(True, dtypes.bool_, (1,) * (tensor.ndim - n) + tensor.shape[-n:])
+        inside, _ = _pooled(ones, kernel, stride, padding, dilation, ceil=ceil, value=False, beyond=False)
+    return made._with_rule(partial(_max_pool_rule, tuple(axes), inside), windows)
+
+
+def _max_pool_rule(
+    axes: tuple[int, ...], inside: Tensor | None, gradient: Tensor, result: Tensor, windows: Tensor
+) -> tuple[Tensor]:
+    """Return the gradient by the windows: `inside` tells their elements from edges."""
+    taps = total(windows.shape[axis] for axis in axes)
+    places = windows._counted(taps).reshape(tuple(1 if i not in axes else size for i, size in enumerate(windows.shape)))
+    kept = (*result.shape, *[1] * len(axes))
+    hit = windows.eq(result.reshape(kept))
+    if inside is not None:
+        hit = hit.logical_and(inside)
+    # the least rank wins
+    ranks = hit.where(places, places._lift(taps))
+    ranks = windows.isnan().where(-1 - places, ranks)
+    return (ranks.eq(ranks.min(axes, keepdims=True)).where(gradient.reshape(kept), 0),)
 
 
 def avg_pool(
@@ -287,7 +310,7 @@ def lp_pool(
     """Return the norm of that order of each window."""
     powers = widened(tensor).abs().pow(order)
     made, axes = _pooled(powers, kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
-    return narrowed(made.sum(axes).pow(1 / order), tensor)
+    return narrowed(flat_root(made.sum(axes), order), tensor)
 
 
 def interpolate(tensor: Tensor, sizes: Sequence[int], mode: str = "nearest", *, align_corners: bool = False) -> Tensor:

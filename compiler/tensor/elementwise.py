@@ -7,6 +7,7 @@ other way round, for a number or an array to the left of a tensor.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes
@@ -346,9 +347,17 @@ def minimum(tensor: Tensor, other: Any) -> Tensor:
 
 
 def clip(tensor: Tensor, low: Any = None, high: Any = None) -> Tensor:
-    """Return it held between `low` and `high`; either may be None or a tensor. NaN stays NaN."""
+    """Return it held between `low` and `high`; either may be None or a tensor. NaN stays NaN. Where it equals a number
+    given as a bound its slope is 1, and it shares with a tensor.
+    """
     made = tensor if low is None else tensor.maximum(low)
-    return made if high is None else made.minimum(high)
+    made = made if high is None else made.minimum(high)
+    if made is tensor or not made.dtype.is_float:
+        return made
+    if all(one is None or _is_number(one) for one in (low, high)):
+        rule = partial(_clip_rule, -math.inf if low is None else low, math.inf if high is None else high)
+        return made._with_rule(rule, tensor) if tensor.dtype.is_float else made
+    return made if low is None or high is None else made._with_rule(_between_rule, *tensor._fit(low, high))
 
 
 def where(tensor: Tensor, yes: Any, no: Any) -> Tensor:
@@ -433,7 +442,7 @@ def logical_xor(tensor: Tensor, other: Any) -> Tensor:
 
 
 def _rounded(tensor: Tensor, op: Op) -> Tensor:
-    return tensor._apply(op) if tensor.dtype.is_float else tensor
+    return tensor._apply(op)._with_rule(no_slope, tensor) if tensor.dtype.is_float else tensor
 
 
 def floor(tensor: Tensor) -> Tensor:
@@ -497,7 +506,8 @@ def sign(tensor: Tensor) -> Tensor:
     if tensor.dtype.kind == "bool":
         return tensor
     positive = (tensor > 0).where(tensor.full_like(1), tensor)
-    return positive if tensor.dtype.kind == "uint" else (tensor < 0).where(tensor.full_like(-1), positive)
+    made = positive if tensor.dtype.kind == "uint" else (tensor < 0).where(tensor.full_like(-1), positive)
+    return made._with_rule(no_slope, tensor) if tensor.dtype.is_float else made
 
 
 def copysign(tensor: Tensor, other: Any) -> Tensor:
@@ -521,9 +531,32 @@ def square(tensor: Tensor) -> Tensor:
     return tensor * tensor
 
 
+def no_slope(gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
+    """Return the gradient of a function whose slope is 0 wherever it has one."""
+    return (x.full_like(0),)
+
+
 def _copysign_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:
-    return (x.signbit() == y.signbit()).where(gradient, -gradient), None
+    slope = (x.signbit() == y.signbit()).where(gradient, -gradient)
+    return x.eq(0).where(0, slope), None
 
 
 def _fmod_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return gradient, -gradient * (x / y).trunc()
+
+
+def _clip_rule(low: float, high: float, gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return ((x >= low).logical_and(x <= high).where(gradient, 0),)
+
+
+def _between_rule(
+    gradient: Tensor, _result: Tensor, x: Tensor, low: Tensor, high: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    crossed, apart = low > high, low < high
+    below = (x < low).logical_and(~crossed)
+    above = crossed.logical_or(x > high)
+    half, with_low, with_high = gradient * 0.5, apart.logical_and(x.eq(low)), apart.logical_and(x.eq(high))
+    outside = (x < low).logical_or(x > high)
+    by_x = outside.where(0, with_low.logical_or(with_high).where(half, gradient))
+    by_low = below.where(gradient, with_low.where(half, 0))
+    return by_x, by_low, above.where(gradient, with_high.where(half, 0))

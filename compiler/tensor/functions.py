@@ -372,7 +372,7 @@ def _log1p_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
 
 
 def _logaddexp_rule(gradient: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return gradient * (x - result).exp(), gradient * (y - result).exp()
+    return gradient * (x - y).sigmoid(), gradient * (y - x).sigmoid()
 
 
 def _cos_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -388,7 +388,8 @@ def _atan_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
 
 
 def _atan2_rule(gradient: Tensor, result: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    scaled = gradient / (x * x + y * y)
+    square = x * x + y * y
+    scaled = square.eq(0).where(0, gradient / square)
     return scaled * x, -scaled * y
 
 

@@ -1,8 +1,8 @@
 """Reverse-mode gradients: one rule an Op, in a table. Gradients are graphs of the same Ops, so they have gradients too.
 
 Where a function has a rule of its own (`core.RULES`), it is used and the inside not looked at. No gradient passes
-BITCAST (`detach` is one), comparisons, integers and bools. At a kink: max and min share among equals, abs has slope 0
-at 0, relu too.
+BITCAST (`detach` is one), comparisons, integers and bools. At kinks, ties and infinities they are PyTorch's: the table
+"Gradients at corners" in docs/tensors.md.
 """
 
 from __future__ import annotations
@@ -179,14 +179,14 @@ NO_GRADIENT = ROUNDING | {
 
 
 def _share(mine: Tensor, other: Tensor, given: Tensor, *, greater: bool) -> Tensor:
-    wins = mine > other if greater else mine < other
-    return wins.where(given, (mine == other).where(given * 0.5, 0))
+    loses = mine < other if greater else mine > other
+    return (mine == other).where(given * 0.5, loses.where(0, given))
 
 
 def _pow(given: Tensor, result: Tensor, sources: list[Tensor], _node: Node) -> list[Tensor]:
     x, y = sources
     by_x = (y == 0).where(0, given * y * x.pow(y - 1))
-    by_y = (x > 0).where(given * result * (x > 0).where(x, 1).log(), 0)
+    by_y = (x == 0).logical_and(y >= 0).where(0, given * result * x.log())
     return [by_x, by_y]
 
 
@@ -292,15 +292,13 @@ def _scanned_logarithm(given: Tensor, result: Tensor, x: Tensor, axis: int) -> T
 
 
 def _scanned_extreme(given: Tensor, result: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Return a running extreme's gradient: each element of the result shares among the equals that it is by then."""
-    size = x.shape[axis]
-    now, before = cut(result, axis, 1, size), cut(result, axis, 0, size - 1)
-    edges = [(1, 0) if i == axis else (0, 0) for i in range(x.ndim)]
-    runs = add_edges((now != before).cast(dtypes.int32), edges, 0).cumsum(axis)
-    hit = (x == result).cast(given.dtype)
-    count = hit._of(graph.scan(Op.ADD, hit.node, axis, keys=runs.node))
-    share = (given / count).flip(axis)
-    return share._of(graph.scan(Op.ADD, share.node, axis, keys=runs.flip(axis).node)).flip(axis) * hit
+    """Return a running extreme's gradient: each element of the result is the last one equal to it by then."""
+    hit = (x == result).logical_or(x.isnan())
+    # a hit and what follows up to the next one
+    runs = hit.cast(dtypes.int32).cumsum(axis).flip(axis)
+    later = given.flip(axis)
+    summed = later._of(graph.scan(Op.ADD, later.node, axis, keys=runs.node)).flip(axis)
+    return hit.where(summed, 0)
 
 
 def _gather(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor | None]:
@@ -378,11 +376,11 @@ def _op_rules() -> dict[Op, OpRule]:
         Op.SUB: lambda g, y, s, n: [g, -g],
         Op.MUL: lambda g, y, s, n: [g * s[1], g * s[0]],
         Op.DIV: lambda g, y, s, n: [g / s[1], -(g * y / s[1])],
-        Op.MOD: lambda g, y, s, n: [g, -(g * (s[0] / s[1]).floor())],
+        Op.MOD: lambda g, y, s, n: [g, -(g * (s[0] // s[1]))],
         Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
         Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],
         Op.POW: _pow,
-        Op.LOGADDEXP: lambda g, y, s, n: [g * (s[0] - y).exp(), g * (s[1] - y).exp()],
+        Op.LOGADDEXP: lambda g, y, s, n: [g * (s[0] - s[1]).sigmoid(), g * (s[1] - s[0]).sigmoid()],
         Op.WHERE: lambda g, y, s, n: [None, s[0].where(g, 0), s[0].where(0, g)],
         Op.RESHAPE: lambda g, y, s, n: [g.reshape(s[0].shape)],
         Op.PERMUTE: _permute,

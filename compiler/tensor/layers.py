@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -301,29 +302,61 @@ def l1_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
 
 def huber_loss(tensor: Tensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return half the squared difference up to `delta`, a line beyond."""
-    apart = tensor.sub(target).abs()
-    near: Tensor = apart <= delta
-    return _summarised(near.where(apart * apart * 0.5, (apart - 0.5 * delta) * delta), reduction)
+    apart = tensor.sub(target)
+    size = apart.abs()
+    lost = (size <= delta).where(size * size * 0.5, (size - 0.5 * delta) * delta)
+    return _summarised(lost._with_rule(partial(_huber_rule, delta), apart), reduction)
 
 
 def bce_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
-    """Return the cross entropy of probabilities, their logarithms held above -100."""
+    """Return the cross entropy of probabilities, their logarithms held above -100; its slope is finite at 0 and 1."""
+    x, y = _beside_target(tensor, target)
+    lost = -(y * _held_log(x) + (1 - y) * _held_log1p(-x))
+    return narrowed(_summarised(lost._with_rule(_bce_rule, x, y), reduction), tensor)
+
+
+def _beside_target(tensor: Tensor, target: Any) -> tuple[Tensor, Tensor]:
+    """Return a tensor and its target in the type of losses and in one shape."""
     x = widened(tensor)
-    y = x._lift(target)
-    lost = -(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0))
-    return narrowed(_summarised(lost, reduction), tensor)
+    x, y = x._fit(target)
+    return x, y
+
+
+def _held_log(x: Tensor) -> Tensor:
+    return x.log().maximum(-100.0)
+
+
+def _held_log1p(x: Tensor) -> Tensor:
+    return x.log1p().maximum(-100.0)
 
 
 def bce_with_logits_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return the cross entropy of sigmoid(x), stable for large x."""
-    x = widened(tensor)
-    return narrowed(_summarised(x.softplus() - x * x._lift(target), reduction), tensor)
+    x, y = _beside_target(tensor, target)
+    # of a logit on the right side nothing is lost but the tail, of an infinite one too
+    wrong = (x > 0).where(1 - y, y)
+    lost = wrong.eq(0).where(0, x.abs() * wrong) + (-x.abs()).exp().log1p()
+    return narrowed(_summarised(lost._with_rule(_bce_with_logits_rule, x, y), reduction), tensor)
 
 
 def kl_div(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return target (log target - x), x being log-probabilities; 0 where the target is 0."""
     y = tensor._lift(target)
     return _summarised((y > 0).where(y * ((y > 0).where(y, 1).log() - tensor), 0), reduction)
+
+
+def _huber_rule(delta: float, gradient: Tensor, _result: Tensor, apart: Tensor) -> tuple[Tensor]:
+    return (gradient * apart.clip(-delta, delta),)
+
+
+def _bce_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    # PyTorch's bound below
+    below = ((1 - x) * x).maximum(1e-12)
+    return gradient * (x - y) / below, gradient * (_held_log1p(-x) - _held_log(x))
+
+
+def _bce_with_logits_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return gradient * (x.sigmoid() - y), -gradient * x
 
 
 def rotary_angles(positions: Tensor, width: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ uint32.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes, index, nodes
@@ -210,27 +211,52 @@ def var(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: boo
 
 
 def std(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
-    """Return the square root of the variance."""
+    """Return the square root of the variance; its slope at 0 is 0."""
     x = widened(tensor) if tensor.dtype.is_float else tensor
-    return narrowed(x.var(axis, correction=correction, keepdims=keepdims).sqrt(), tensor)
+    return narrowed(flat_root(x.var(axis, correction=correction, keepdims=keepdims)), tensor)
+
+
+def flat_root(tensor: Tensor, order: float = 2) -> Tensor:
+    """Return the root of that order of what is not negative; its slope at 0 is 0."""
+    made = tensor.sqrt() if order == 2 else tensor.pow(1 / order)
+    return made._with_rule(partial(_flat_root_rule, order), tensor)
+
+
+def _flat_root_rule(order: float, gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    slope = gradient * 0.5 / result if order == 2 else gradient * x.pow(1 / order - 1) * (1 / order)
+    return (result.eq(0).where(0, slope),)
 
 
 def norm(tensor: Tensor, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
-    least.
+    least. No gradient passes where the norm is 0, nor an element that is 0.
     """
-    x = in_statistics(tensor).abs()
+    x = in_statistics(tensor)
+    size = x.abs()
     if order == 0:
-        made = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
+        counted = x.bool().cast(x.dtype).sum(axis, keepdims=keepdims)
+        made = counted._with_rule(_no_slopes, x)
     elif math.isinf(order):
-        made = x.amax(axis, keepdims=keepdims) if order > 0 else x.amin(axis, keepdims=keepdims)
+        made = size.amax(axis, keepdims=keepdims) if order > 0 else size.amin(axis, keepdims=keepdims)
     elif order == 1:
-        made = x.sum(axis, keepdims=keepdims)
+        made = size.sum(axis, keepdims=keepdims)
     elif order == 2:
-        made = (x * x).sum(axis, keepdims=keepdims).sqrt()
+        made = flat_root((x * x).sum(axis, keepdims=keepdims))
     else:
-        made = x.pow(order).sum(axis, keepdims=keepdims).pow(1 / order)
+        made = size.pow(order).sum(axis, keepdims=keepdims).pow(1 / order)
+        made = made._with_rule(partial(_norm_rule, order, tensor._axes(axis)), x)
     return narrowed(made, tensor)
+
+
+def _no_slopes(_gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return (x.full_like(0),)
+
+
+def _norm_rule(order: float, axes: tuple[int, ...], gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    kept = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+    whole = result.reshape(kept)
+    scale = whole.eq(0).where(0, gradient.reshape(kept) * whole.pow(1 - order))
+    return (x.eq(0).where(0, x.abs().pow(order - 1).copysign(x) * scale),)
 
 
 # softmax
