@@ -44,14 +44,13 @@ def _listed(data: object, kind: DType | None) -> Array:
         raise ValueError(f"the nested lists make no array: {error}") from error
     large = array.dtype.kind == "f" and array.size and np.abs(array).max() >= 1 << 63
     if (large or array.dtype.kind == "O") and (kind is None or not kind.is_float):
-        # NumPy has no integer type that holds them all: it gives floats or objects
-        every = np.asarray(data, object).reshape(-1)
-        if all(isinstance(one, int) for one in every):
-            dtypes.of_range(*every)
+        # NumPy makes floats of integers beside some past int64, and objects of those past uint64
+        every = np.asarray(data, object)
+        if all(isinstance(one, int) for one in every.reshape(-1)):
+            array = every.astype(dtypes.of_range(*every.reshape(-1)).numpy)
     if array.dtype.kind not in "fiu":
         return array
-    if kind is not None:
-        _check_fits(array, kind)
+    _check_fits(array, BY_NUMPY[_default(array).name] if kind is None else kind)
     exact = kind is not None and kind in PLAIN and (kind.is_float or array.dtype.kind != "f")
     return array.astype(np.dtype(kind.numpy) if exact and kind is not None else _default(array))
 

@@ -7,7 +7,7 @@ contraction of the matrix product with such indices. Layouts are (N, C, …) and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -256,31 +256,32 @@ def max_pool(
     """
     least = tensor.dtype.least
     windows, axes = _pooled(tensor, kernel, stride, padding, dilation, ceil=ceil, value=least, beyond=least)
-    made = windows.max(axes)
+    made = windows.amax(axes)
     if not made.dtype.is_float:
         return made
-    inside = None
-    if windows.node is not _pooled(tensor, kernel, stride, 0, dilation, ceil=False, value=0, beyond=0)[0].node:
+
+    def inside() -> Tensor | None:
+        """Return which elements of the windows are no edges; None for all."""
+        if padding in (0, "valid") and not ceil:
+            return None
         n = len(axes)
         ones = tensor._constant(True, dtypes.bool_, (1,) * (tensor.ndim - n) + tensor.shape[-n:])
-        inside, _ = _pooled(ones, kernel, stride, padding, dilation, ceil=ceil, value=False, beyond=False)
+        return _pooled(ones, kernel, stride, padding, dilation, ceil=ceil, value=False, beyond=False)[0]
+
     return made._with_rule(partial(_max_pool_rule, tuple(axes), inside), windows)
 
 
 def _max_pool_rule(
-    axes: tuple[int, ...], inside: Tensor | None, gradient: Tensor, result: Tensor, windows: Tensor
+    axes: tuple[int, ...], inside: Callable[[], Tensor | None], gradient: Tensor, result: Tensor, windows: Tensor
 ) -> tuple[Tensor]:
-    """Return the gradient by the windows: `inside` tells their elements from edges."""
     taps = total(windows.shape[axis] for axis in axes)
-    places = windows._counted(taps).reshape(tuple(1 if i not in axes else size for i, size in enumerate(windows.shape)))
+    places = windows._counted(taps).reshape(tuple(size if i in axes else 1 for i, size in enumerate(windows.shape)))
     kept = (*result.shape, *[1] * len(axes))
-    hit = windows.eq(result.reshape(kept))
-    if inside is not None:
-        hit = hit.logical_and(inside)
+    hit, within = windows.eq(result.reshape(kept)), inside()
+    hit = hit if within is None else hit.logical_and(within)
     # the least rank wins
-    ranks = hit.where(places, places._lift(taps))
-    ranks = windows.isnan().where(-1 - places, ranks)
-    return (ranks.eq(ranks.min(axes, keepdims=True)).where(gradient.reshape(kept), 0),)
+    ranks = windows.isnan().where(-1 - places, hit.where(places, taps))
+    return (ranks.eq(ranks.amin(axes, keepdims=True)).where(gradient.reshape(kept), 0),)
 
 
 def avg_pool(

@@ -442,7 +442,7 @@ def logical_xor(tensor: Tensor, other: Any) -> Tensor:
 
 
 def _rounded(tensor: Tensor, op: Op) -> Tensor:
-    return tensor._apply(op)._with_rule(no_slope, tensor) if tensor.dtype.is_float else tensor
+    return tensor._apply(op) if tensor.dtype.is_float else tensor
 
 
 def floor(tensor: Tensor) -> Tensor:

@@ -311,7 +311,7 @@ def huber_loss(tensor: Tensor, target: Any, *, delta: float = 1.0, reduction: st
 def bce_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return the cross entropy of probabilities, their logarithms held above -100; its slope is finite at 0 and 1."""
     x, y = _beside_target(tensor, target)
-    lost = -(y * _held_log(x) + (1 - y) * _held_log1p(-x))
+    lost = -(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0))
     return narrowed(_summarised(lost._with_rule(_bce_rule, x, y), reduction), tensor)
 
 
@@ -320,14 +320,6 @@ def _beside_target(tensor: Tensor, target: Any) -> tuple[Tensor, Tensor]:
     x = widened(tensor)
     x, y = x._fit(target)
     return x, y
-
-
-def _held_log(x: Tensor) -> Tensor:
-    return x.log().maximum(-100.0)
-
-
-def _held_log1p(x: Tensor) -> Tensor:
-    return x.log1p().maximum(-100.0)
 
 
 def bce_with_logits_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
@@ -352,7 +344,7 @@ def _huber_rule(delta: float, gradient: Tensor, _result: Tensor, apart: Tensor) 
 def _bce_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     # PyTorch's bound below
     below = ((1 - x) * x).maximum(1e-12)
-    return gradient * (x - y) / below, gradient * (_held_log1p(-x) - _held_log(x))
+    return gradient * (x - y) / below, gradient * ((-x).log1p() - x.log())
 
 
 def _bce_with_logits_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

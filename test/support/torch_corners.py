@@ -1,4 +1,4 @@
-"""Write what PyTorch computes for `corner_cases`: test/data/torch/corners.json, values and gradients in f32 and f64.
+"""Write what PyTorch computes for `corner_cases`: test/data/torch/corners.txt, in JSON: values and gradients in f32 and f64.
 
 python test/support/torch_corners.py, with a Python that has PyTorch (2.14 for the file that is there)
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from corner_cases import CASES
 
-FILE = Path(__file__).resolve().parents[1] / "data/torch/corners.json"
+FILE = Path(__file__).resolve().parents[1] / "data/torch/corners.txt"
 DIGITS = {"float32": 8, "float64": 12}
 
 
