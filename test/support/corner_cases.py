@@ -120,8 +120,10 @@ CASES = {
     "amin": rows(TIES, lambda x: x.amin(1), lambda torch, x: torch.amin(x, 1)),
     "max of all": rows(TIES[:3], lambda x: x.max(), lambda torch, x: torch.max(x)),
     "min of all": rows(TIES[:3], lambda x: x.min(), lambda torch, x: torch.min(x)),
-    "cummax": rows(TIES, lambda x: x.cummax(1), lambda torch, x: torch.cummax(x, 1).values),
-    "cummin": rows(TIES, lambda x: x.cummin(1), lambda torch, x: torch.cummin(x, 1).values),
+    "max along an axis": rows(TIES, lambda x: x.max(1).values, lambda torch, x: torch.max(x, 1).values),
+    "min along an axis": rows(TIES, lambda x: x.min(1).values, lambda torch, x: torch.min(x, 1).values),
+    "cummax": rows(TIES, lambda x: x.cummax(1).values, lambda torch, x: torch.cummax(x, 1).values),
+    "cummin": rows(TIES, lambda x: x.cummin(1).values, lambda torch, x: torch.cummin(x, 1).values),
     "sort": rows(TIES, lambda x: x.sort(1)[0], lambda torch, x: torch.sort(x, dim=1, stable=True).values),
     "prod": rows(ZEROS, lambda x: x.prod(1), lambda torch, x: torch.prod(x, 1)),
     "prod of all": rows(ZEROS[1], lambda x: x.prod(), lambda torch, x: torch.prod(x)),
@@ -145,7 +147,7 @@ CASES = {
     "log_softmax": rows(LOGS, lambda x: x.log_softmax(1), lambda torch, x: torch.log_softmax(x, 1)),
     "logcumsumexp": rows(LOGS, lambda x: x.logcumsumexp(1), lambda torch, x: torch.logcumsumexp(x, 1)),
     "median of an odd count": rows(
-        [[3.0, 1.0, 2.0], [1.0, 1.0, 2.0]], lambda x: x.median(1), lambda torch, x: torch.median(x, 1).values
+        [[3.0, 1.0, 2.0], [1.0, 1.0, 2.0]], lambda x: x.median(1).values, lambda torch, x: torch.median(x, 1).values
     ),
     # pooling
     "max_pool2d": rows(WINDOWS, lambda x: x.max_pool2d(2), lambda torch, x: torch.nn.functional.max_pool2d(x, 2)),

@@ -1,4 +1,5 @@
-"""Write what PyTorch computes for `corner_cases`: test/data/torch/corners.txt, in JSON: values and gradients in f32 and f64.
+"""Write what PyTorch computes for `corner_cases`: values and gradients in f32 and f64, as JSON in
+test/data/torch/corners.txt.
 
 python test/support/torch_corners.py, with a Python that has PyTorch (2.14 for the file that is there)
 """

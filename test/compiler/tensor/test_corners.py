@@ -74,7 +74,8 @@ def test_functions_named_as_different_do_differ(name):
 def test_the_table_of_corners_names_every_case():
     page = (ROOT / "docs/tensors.md").read_text(encoding="utf-8")
     table = page.split("## Gradients at corners")[1].split("\n## ")[0]
-    named = {one for row in re.findall(r"^\| (.*?) \|", table, re.M) for one in re.findall(r"`([^`]+)`", row)}
+    rows = [row.split("(")[0] for row in re.findall(r"^\| (.*?) \|", table, re.M)]
+    named = {one for row in rows for one in re.findall(r"`([^`]+)`", row)}
     assert not named - set(CASES)
     # what is smooth everywhere has no row
     smooth = {"exp2", "exp", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh", "asinh", "sigmoid", "square",
