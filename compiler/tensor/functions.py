@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.coefficients import ASIN, ATAN, ERF, ERFC
 from ringup.compiler.tensor.conversions import UNSIGNED, narrowed, widened
+from ringup.compiler.tensor.numbers.coefficients import ASIN, ATAN, ERF, ERFC
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor

@@ -12,7 +12,7 @@ from corner_cases import CASES
 
 from ringup.compiler.tensor import Tensor, gradient
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 # PyTorch 2.14, by test/support/torch_corners.py
 WANTED = json.loads((ROOT / "test/data/torch/corners.txt").read_text())
 TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "float64": {"rtol": 1e-7, "atol": 1e-12}}
