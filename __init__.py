@@ -12,17 +12,48 @@ if TYPE_CHECKING:
     from ringup.cards import cards as cards
     from ringup.cards import connect as connect
     from ringup.cards import open as open
+    from ringup.compiler.graph.dtypes import bfloat16 as bfloat16
+    from ringup.compiler.graph.dtypes import bool_ as bool_
+    from ringup.compiler.graph.dtypes import float8_e4m3 as float8_e4m3
+    from ringup.compiler.graph.dtypes import float8_e5m2 as float8_e5m2
+    from ringup.compiler.graph.dtypes import float16 as float16
+    from ringup.compiler.graph.dtypes import float32 as float32
+    from ringup.compiler.graph.dtypes import float64 as float64
+    from ringup.compiler.graph.dtypes import int8 as int8
+    from ringup.compiler.graph.dtypes import int16 as int16
+    from ringup.compiler.graph.dtypes import int32 as int32
+    from ringup.compiler.graph.dtypes import int64 as int64
+    from ringup.compiler.graph.dtypes import uint8 as uint8
+    from ringup.compiler.graph.dtypes import uint16 as uint16
+    from ringup.compiler.graph.dtypes import uint32 as uint32
+    from ringup.compiler.graph.dtypes import uint64 as uint64
     from ringup.compiler.runtime.front import device as device
     from ringup.compiler.runtime.front import use as use
     from ringup.compiler.tensor import Size as Size
     from ringup.compiler.tensor import Tensor as Tensor
+    from ringup.compiler.tensor import arange as arange
+    from ringup.compiler.tensor import cat as cat
     from ringup.compiler.tensor import checked as checked
+    from ringup.compiler.tensor import einsum as einsum
+    from ringup.compiler.tensor import empty as empty
+    from ringup.compiler.tensor import eye as eye
+    from ringup.compiler.tensor import full as full
     from ringup.compiler.tensor import gradient as gradient
+    from ringup.compiler.tensor import linspace as linspace
     from ringup.compiler.tensor import load_gguf as load_gguf
     from ringup.compiler.tensor import load_safetensors as load_safetensors
     from ringup.compiler.tensor import manual_seed as manual_seed
+    from ringup.compiler.tensor import maximum as maximum
+    from ringup.compiler.tensor import minimum as minimum
     from ringup.compiler.tensor import no_grad as no_grad
+    from ringup.compiler.tensor import ones as ones
+    from ringup.compiler.tensor import rand as rand
+    from ringup.compiler.tensor import randint as randint
+    from ringup.compiler.tensor import randn as randn
     from ringup.compiler.tensor import save_safetensors as save_safetensors
+    from ringup.compiler.tensor import stack as stack
+    from ringup.compiler.tensor import where as where
+    from ringup.compiler.tensor import zeros as zeros
     from ringup.drivers.amd.card import Radeon as Radeon
     from ringup.drivers.card import Card as Card
     from ringup.errors import RingupError as RingupError
@@ -54,7 +85,15 @@ _HOME = {
     "load_gguf": _TENSORS,
     "load_safetensors": _TENSORS,
     "save_safetensors": _TENSORS,
-}
+    **dict.fromkeys(
+        ("cat", "stack", "where", "einsum", "maximum", "minimum", "zeros", "ones", "full", "empty", "arange", "linspace",
+         "eye", "rand", "randn", "randint"), _TENSORS
+    ),
+    **dict.fromkeys(
+        ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float8_e4m3", "float8_e5m2",
+         "float16", "bfloat16", "float32", "float64"), "ringup.compiler.graph.dtypes"
+    ),
+}  # fmt: skip
 # packages that are imported when their name is first used
 _PACKAGES = ("optim",)
 __all__ = sorted((*_HOME, *_PACKAGES))

@@ -10,6 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ringup.compiler.tensor.composed.functions import arange as arange
+    from ringup.compiler.tensor.composed.functions import cat as cat
+    from ringup.compiler.tensor.composed.functions import einsum as einsum
+    from ringup.compiler.tensor.composed.functions import empty as empty
+    from ringup.compiler.tensor.composed.functions import eye as eye
+    from ringup.compiler.tensor.composed.functions import full as full
+    from ringup.compiler.tensor.composed.functions import linspace as linspace
+    from ringup.compiler.tensor.composed.functions import maximum as maximum
+    from ringup.compiler.tensor.composed.functions import minimum as minimum
+    from ringup.compiler.tensor.composed.functions import ones as ones
+    from ringup.compiler.tensor.composed.functions import rand as rand
+    from ringup.compiler.tensor.composed.functions import randint as randint
+    from ringup.compiler.tensor.composed.functions import randn as randn
+    from ringup.compiler.tensor.composed.functions import stack as stack
+    from ringup.compiler.tensor.composed.functions import where as where
+    from ringup.compiler.tensor.composed.functions import zeros as zeros
     from ringup.compiler.tensor.core import Size as Size
     from ringup.compiler.tensor.files import load_gguf as load_gguf
     from ringup.compiler.tensor.files import load_safetensors as load_safetensors
@@ -26,6 +42,11 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.realize import use as use
     from ringup.compiler.tensor.tensor import Tensor as Tensor
 
+
+_FUNCTIONS = (
+    "cat", "stack", "where", "einsum", "maximum", "minimum", "zeros", "ones", "full", "empty", "eye", "arange", "linspace",
+    "rand", "randn", "randint",
+)  # fmt: skip
 _PLACES = {  # public name: module
     "Tensor": "tensor",
     "Size": "core",
@@ -42,6 +63,7 @@ _PLACES = {  # public name: module
     "load_safetensors": "files",
     "save_safetensors": "files",
     "load_gguf": "files",
+    **dict.fromkeys(_FUNCTIONS, "composed.functions"),
 }
 __all__ = sorted(_PLACES)
 
@@ -49,9 +71,9 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
-        raise AttributeError(f"ringup.compiler.tensor has no {name!r}; there are {', '.join(sorted(_PLACES))}")
+        raise AttributeError(f"ringup.compiler.tensor has no {name!r}; there are {', '.join(__all__)}")
     return getattr(import_module(f"ringup.compiler.tensor.{place}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_PLACES)
+    return list(__all__)

@@ -195,11 +195,17 @@ def randint(
     cls: type[Tensor],
     *sizes: Int | Sequence[Int],
     low: int = 0,
-    high: int,
+    high: int | None = None,
     dtype: DTypeLike = dtypes.int32,
     source: Source | None = None,
 ) -> Tensor:
-    """Return integers from `low` to before `high`."""
+    """Return integers from `low` to before `high`; also `randint(low, high, (2, 3))` as PyTorch and NumPy have it."""
+    if high is None:
+        *ends, last = sizes if len(sizes) in (2, 3) else (None,)
+        if not ends or not isinstance(last, (tuple, list)):
+            raise TypeError("randint needs high: randint(2, 3, high=9), or randint(0, 9, (2, 3))")
+        low, high = (0, *cast("list[int]", ends))[-2:]
+        sizes = (last,)
     kind = as_dtype(dtype)
     if not kind.is_integer or low >= high or low < kind.least or high - 1 > kind.greatest:
         raise ValueError(

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ringup.compiler.tensor import Tensor
+import ringup
+from ringup.compiler.tensor import Tensor, cat
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 X, Y = Tensor(NUMBERS), Tensor(NUMBERS + 10)
@@ -31,6 +32,17 @@ JOINED = {
 def test_functions_of_the_class(name):
     call, wanted = JOINED[name]
     np.testing.assert_array_equal(call().numpy(), wanted)
+
+
+def test_functions_of_the_module():
+    np.testing.assert_array_equal(ringup.cat([X, Y], dim=1).numpy(), np.concatenate(BOTH, 1))
+    np.testing.assert_array_equal(ringup.where(X > 2, X, Y).numpy(), np.where(NUMBERS > 2, *BOTH))
+    np.testing.assert_array_equal(ringup.maximum(3, X).numpy(), np.maximum(3, NUMBERS))
+    assert cat is Tensor.cat
+    assert ringup.zeros(2, 3, dtype=ringup.int8).dtype is ringup.int8
+    assert ringup.randint(0, 5, (3,), dtype="int64").shape == (3,)
+    with pytest.raises(TypeError, match=r"Tensor\.cat takes no 'axes'"):
+        ringup.cat([X, Y], axes=1)
 
 
 def test_a_list_without_a_tensor():
