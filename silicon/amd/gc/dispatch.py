@@ -35,6 +35,9 @@ from ringup.silicon.shader.common.state import (
 SLICE = 2_000
 INSTRUCTION_US = 0.001  # busy_ns counts 1 for each
 IDLE_US = 1.0  # between slices in which nothing could run
+# Waves that only wait, in a loop or at a barrier, get a turn less and less often, down to this. Each turn costs the
+# simulation the same, and a second of waiting would have half a million.
+MAX_PAUSE_US = 1000.0
 # between polls for work that runs beside the card, in the machine's time
 WAITING_US = 200.0
 START_US = 1.0  # from the packet to the first instruction
@@ -262,6 +265,7 @@ class Grid:
         self._dispatcher, self._done = dispatcher, done
         self._timer: Timer | None = None
         self._seen = 0
+        self._pause_us = 0.0
         self.hung = False
         self.run: Run | None = None
         self.dispatch: Dispatch | None = None
@@ -317,16 +321,20 @@ class Grid:
             return
         executed = run.instructions - self._seen
         self._seen += executed
-        self._dispatcher.busy_ns += executed
         spent = executed * INSTRUCTION_US
         if ended:
             self._space.retire()
+            self._dispatcher.busy_ns += executed
             self._timer = self._dispatcher.board.clock.after(spent, partial(self._done, self))
             return
         if run.violations:
             self._hang(run.violations)
             return
-        self._timer = self._dispatcher.board.clock.after(spent or IDLE_US, self._slice)
+        waits = run.repeating or not executed
+        self._pause_us = min(max(2 * self._pause_us, IDLE_US), MAX_PAUSE_US) if waits else 0.0
+        # waves in a loop are busy all the time, those at a barrier are not
+        self._dispatcher.busy_ns += round(max(self._pause_us * 1000, executed)) if executed else 0
+        self._timer = self._dispatcher.board.clock.after(max(spent, self._pause_us), self._slice)
 
     def _hang(self, violations: list[Violation]) -> None:
         self.hung = True

@@ -226,6 +226,11 @@ class Run(Protocol):
         """Whether steps do nothing at present, because the run waits for background work."""
         ...
 
+    @property
+    def repeating(self) -> bool:
+        """Whether the last steps came back to an earlier state: the waves wait for memory to change."""
+        ...
+
     def kill(self) -> None:
         """Drop all waves (queue reset)."""
         ...

@@ -239,6 +239,11 @@ class InterpreterRun:
         """Always False: nothing here needs waiting."""
         return False
 
+    @property
+    def repeating(self) -> bool:
+        """Always False: it does not look."""
+        return False
+
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; return True once every wave has ended.
 

@@ -29,6 +29,7 @@ from ringup.silicon.shader.host.context import (
     ENTRY_WORD,
     EXEC_BITS_UNWRITTEN,
     FAULT_KINDS,
+    GROUP_WORDS,
     LDS_UNWRITTEN,
     NOTE,
     SITES_WORD,
@@ -71,6 +72,7 @@ from ringup.silicon.shader.rdna.strict.history import unsettled_lds
 from ringup.silicon.shader.rdna.strict.registers import undefined_text
 from ringup.silicon.shader.rdna.translator.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.rdna.translator.plan import Part, Plan, Template, key_of
+from ringup.silicon.shader.rdna.translator.repeats import BYTES_A_STEP, MAX_STATE_BYTES, Repeats
 from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, QUICK, THOROUGH, How, Job, Pending, Translation
 
 if TYPE_CHECKING:
@@ -90,6 +92,8 @@ RULE_MODULES = (
     scalar_memory, scratch,
 )  # fmt: skip
 ALL_BITS = (1 << 64) - 1
+# Runs of fewer steps are not looked at for states that come back.
+STEPS_BEFORE_LOOKS = 500
 PLANS_KEPT = 256
 # Faults whose detail is an address, which may contain NOTE's bit.
 _ADDRESSED = ("memory", "alignment")
@@ -244,6 +248,8 @@ class TranslatedRun:
         self._epoch = machine.memory.epoch
         self._ended = False
         self._waits: Future[Translation] | None = None  # the translation that the next step needs
+        self._steps = 0
+        self._repeats = Repeats()
         # A wave that continues once that is made, and whether LDS is tracked then.
         self._suspended: tuple[WaveState, bool] | None = None
         self._prepare()
@@ -295,6 +301,11 @@ class TranslatedRun:
         """Whether the dispatch waits for a translation, so that a step does nothing."""
         return not self._ended and self._waits is not None and not self._waits.done()
 
+    @property
+    def repeating(self) -> bool:
+        """Whether the last steps came back to an earlier state: the waves wait for memory to change."""
+        return self._repeats.period > 0
+
     def step(self, instructions: int) -> bool:
         """Run up to about `instructions` wave-instructions; return True once every wave has ended.
 
@@ -305,10 +316,24 @@ class TranslatedRun:
         try:
             if self._waits is not None:
                 self._resume()
-            return self._run(instructions)
+            ended = self._run(instructions)
         except Pending as pending:
             self._waits = pending.made
             return False
+        self._steps += 1
+        if self._steps > STEPS_BEFORE_LOOKS and not ended:
+            self._look()
+        return ended
+
+    def _look(self) -> None:
+        """Compare all that the waves do next with what it was earlier."""
+        words, plan = self._context, self._plan
+        slots = int(words[Word.HIGH])
+        waves, lds = slots * plan.group_waves * plan.wave_bytes, slots * int(words[Word.LDS_STRIDE])
+        if waves + lds <= MAX_STATE_BYTES and not self._steps % (1 + (waves + lds) // BYTES_A_STEP):
+            position = words[[Word.NEXT, Word.LIVE, Word.SLOT, Word.WAVE]].tobytes()
+            groups = self._groups[: slots * GROUP_WORDS].tobytes()
+            self._repeats.look(position + groups + self._states[:waves].tobytes() + self._lds[:lds].tobytes())
 
     def _resume(self) -> None:
         """Repeat what needed a translation. Memory may hold another program by now."""
