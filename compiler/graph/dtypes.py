@@ -203,7 +203,7 @@ def fits(value: Scalar, dtype: DType) -> bool:
         return True
     if not dtype.is_float:
         return math.isfinite(value) and dtype.least <= math.trunc(value) <= dtype.greatest
-    if isinstance(value, float) and not math.isfinite(value):
+    if not isinstance(value, int) and not math.isfinite(value):
         return math.isnan(value) or dtype is not float8_e4m3
     # half-way to the next number, a tie: to 448, which is even, in e4m3, else to infinity
     if dtype is float8_e4m3:

@@ -54,12 +54,24 @@ def _compare(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) ->
         if isinstance(found, bool):
             return tensor._constant(found, dtypes.bool_, tensor.shape)
         op, other = found
-    x, y = tensor._fit(other)
-    if reverse:
-        x, y = y, x
+    lifted = tensor._lift(other)
+    x, y = (lifted, tensor) if reverse else (tensor, lifted)
+    if {x.dtype.kind, y.dtype.kind} == {"int", "uint"} and dtypes.promote(x.dtype, y.dtype).is_float:
+        return _compare_signed(x, op, y)
+    x, y = x._fit(y)
     if x.dtype.kind == "bool" and op in (Op.LT, Op.LE):
         x, y = x.cast(dtypes.uint8), y.cast(dtypes.uint8)
     return x._apply(op, y)
+
+
+def _compare_signed(x: Tensor, op: Op, y: Tensor) -> Tensor:
+    """Compare integers of which one is uint64 and the other has a sign, exactly: whether that is negative, and if not,
+    as uint64.
+    """
+    signed = x if x.dtype.kind == "int" else y
+    made = _compare(x.cast(dtypes.uint64), op, y.cast(dtypes.uint64))
+    less_holds = op is Op.NE or (op is not Op.EQ and signed is x)
+    return made.logical_or(signed < 0) if less_holds else made.logical_and(signed >= 0)
 
 
 def _among_integers(kind: DType, op: Op, number: float, *, reverse: bool) -> bool | tuple[Op, int]:
@@ -425,17 +437,22 @@ def logical_not(tensor: Tensor) -> Tensor:
 
 def logical_and(tensor: Tensor, other: Any) -> Tensor:
     """Return where both are nonzero."""
-    return tensor.bool() & tensor._lift(other).bool()
+    return tensor.bool() & _truth(tensor, other)
 
 
 def logical_or(tensor: Tensor, other: Any) -> Tensor:
     """Return where either is nonzero."""
-    return tensor.bool() | tensor._lift(other).bool()
+    return tensor.bool() | _truth(tensor, other)
 
 
 def logical_xor(tensor: Tensor, other: Any) -> Tensor:
     """Return where exactly one is nonzero."""
-    return tensor.bool() ^ tensor._lift(other).bool()
+    return tensor.bool() ^ _truth(tensor, other)
+
+
+def _truth(tensor: Tensor, other: Any) -> Tensor:
+    """Return where an operand is not zero; a number may be of any size."""
+    return tensor._lift(bool(other) if _is_number(other) else other).bool()
 
 
 # rounding and signs
@@ -523,7 +540,8 @@ def copysign(tensor: Tensor, other: Any) -> Tensor:
 
 def lerp(tensor: Tensor, end: Any, weight: Any) -> Tensor:
     """Return the point between this (weight 0) and `end` (weight 1)."""
-    return tensor + tensor._lift(end).sub(tensor).mul(weight)
+    x = tensor if tensor.dtype.is_float else tensor.float()
+    return x + x._lift(end).sub(x).mul(weight)
 
 
 def square(tensor: Tensor) -> Tensor:

@@ -321,7 +321,12 @@ def _scatter(given: Tensor, result: Tensor, sources: list[Tensor], node: Node) -
     if op is Op.ADD:
         return [given, None, gathered(given)]
     if op is Op.MUL:
-        return [given * result / x, None, gathered(given * result) / y]
+        zero = y == 0
+        zeros = put(x.full_like(0).cast(dtypes.int32), axis, places, zero.cast(dtypes.int32), Op.ADD)
+        rest = gathered(given * put(x, axis, places, zero.where(1, y), Op.MUL))
+        alone = gathered(zeros) == zero.cast(dtypes.int32)
+        by_y = alone.where(rest / zero.where(1, y), 0)
+        return [given * put(x.full_like(1), axis, places, y, Op.MUL), None, by_y]
     if op is None:
         number = y._of(graph.node(Op.IOTA, dtypes.int32, (y.numel(),))).reshape(y.shape)
         winner = put(x.full_like(-1).cast(dtypes.int32), axis, places, number, None)

@@ -17,6 +17,7 @@ from ringup.compiler.graph import dtypes, index
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
+from ringup.compiler.tensor.arrays import as_array
 from ringup.compiler.tensor.core import Core, View, broadcast_shapes, is_size, number_of, spread, total
 from ringup.compiler.tensor.movement import base_of, cut_axes, every_nth, is_view_of
 from ringup.compiler.tensor.places import counted, watch
@@ -366,9 +367,13 @@ def is_class(classes: Tensor, numbers: Tensor, given: Tensor, name: str) -> Tens
 
 
 def as_elements(tensor: Tensor, value: Any) -> Tensor:
-    """Return a value as a tensor, a Python number as one of this tensor's type: a ValueError where it does not fit."""
+    """Return a value as a tensor, a Python number as one of this tensor's type: a ValueError where it, or an element of
+    a list or an array, does not fit.
+    """
     if isinstance(value, (bool, int, float)):
         return tensor._constant(dtypes.fitting(value, tensor.dtype), tensor.dtype)
+    if isinstance(value, (np.ndarray, np.generic, list, tuple)):
+        return tensor._from_array(as_array(value, tensor.dtype))
     return tensor._lift(value)
 
 

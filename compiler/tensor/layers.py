@@ -290,19 +290,24 @@ def nll_loss(tensor: Tensor, target: Tensor, *, axis: int = -1, reduction: str =
     return _summarised(-hit.where(tensor, 0).sum(at), reduction)
 
 
+def _apart(tensor: Tensor, target: Any) -> Tensor:
+    """Return a float tensor, or integers as f32, less a target."""
+    return (tensor if tensor.dtype.is_float else tensor.float()).sub(target)
+
+
 def mse_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return the squared difference."""
-    return _summarised(tensor.sub(target).square(), reduction)
+    return _summarised(_apart(tensor, target).square(), reduction)
 
 
 def l1_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return the absolute difference."""
-    return _summarised(tensor.sub(target).abs(), reduction)
+    return _summarised(_apart(tensor, target).abs(), reduction)
 
 
 def huber_loss(tensor: Tensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return half the squared difference up to `delta`, a line beyond."""
-    apart = tensor.sub(target)
+    apart = _apart(tensor, target)
     size = apart.abs()
     lost = (size <= delta).where(size * size * 0.5, (size - 0.5 * delta) * delta)
     return _summarised(lost._with_rule(partial(_huber_rule, delta), apart), reduction)

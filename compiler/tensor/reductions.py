@@ -328,5 +328,5 @@ def trace(tensor: Tensor) -> Tensor:
 
 def allclose(tensor: Tensor, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
     """Return whether all elements are within `atol + rtol |other|` of another's, as a bool tensor."""
-    x, y = tensor._fit(other)
+    x, y = (in_statistics(one) for one in tensor._fit(other))
     return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()

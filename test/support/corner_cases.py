@@ -70,6 +70,7 @@ ACTIVATIONS = {name: activation(name) for name in (
     "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "logsigmoid", "hardsigmoid", "hardtanh", "silu", "hardswish",
     "softplus", "softsign", "mish", "gelu", "tanhshrink", "hardshrink", "softshrink",
 )}  # fmt: skip
+PLACES = [[0, 0, 1, 1, 2, 3, 3]]
 POWERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0)
 ORDERS = (-inf, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, inf)
 
@@ -149,6 +150,27 @@ CASES = {
     "median of an odd count": rows(
         [[3.0, 1.0, 2.0], [1.0, 1.0, 2.0]], lambda x: x.median(1).values, lambda torch, x: torch.median(x, 1).values
     ),
+    "scatter_reduce by prod": Case(
+        ([[2.0, 0.0, 3.0, 0.0]], [[0.0, 2.0, 0.0, 5.0, 0.0, 4.0, 3.0]]),
+        lambda x, y: x.scatter_reduce(1, type(x)(PLACES), y, "prod"),
+        lambda torch, x, y: x.scatter_reduce(1, torch.tensor(PLACES), y, "prod"),
+        weighted=True,
+        line=False,
+    ),
+    "scatter_reduce by amax": Case(
+        ([[2.0, 0.0, 3.0, 0.0]], [[2.0, 2.0, 0.0, -0.0, 3.0, 4.0, 3.0]]),
+        lambda x, y: x.scatter_reduce(1, type(x)(PLACES), y, "amax"),
+        lambda torch, x, y: x.scatter_reduce(1, torch.tensor(PLACES), y, "amax"),
+        weighted=True,
+        line=False,
+    ),
+    "cross_entropy of infinite logits": rows(
+        [[0.0, 1.0, 2.0], [-inf, 0.0, 1.0], [0.0, -inf, 1.0], [inf, 0.0, 1.0]],
+        lambda x: x.cross_entropy(type(x)([0, 0, 0, 0]), reduction="none"),
+        lambda torch, x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 0, 0, 0]), reduction="none"),
+    ),
+    "var of one": rows([[2.0], [0.0]], lambda x: x.var(1), lambda torch, x: torch.var(x, 1)),
+    "cbrt-like": Case((LINE,), lambda x: x.abs() ** (1 / 3), lambda torch, x: x.abs() ** (1 / 3)),
     # pooling
     "max_pool2d": rows(WINDOWS, lambda x: x.max_pool2d(2), lambda torch, x: torch.nn.functional.max_pool2d(x, 2)),
     "max_pool2d, windows that overlap": rows(

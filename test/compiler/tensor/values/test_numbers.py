@@ -304,3 +304,47 @@ def test_integers_past_64_bits_are_refused():
         with pytest.raises(ValueError, match="not fit 64 bits"):
             Tensor(values)
     assert Tensor([True]).where(1, 2**40).tolist() == [1]
+
+
+def test_comparisons_of_uint64_with_signed_integers_are_exact():
+    signed, unsigned = [-1, -(2**63), 2**60, 2**60 + 1, 2**63 - 1, 0], [0, 2**63, 2**60, 2**60 + 1, 2**64 - 1]
+    pairs = [(a, b) for a in signed for b in unsigned]
+    x, y = Tensor([a for a, _ in pairs], "int64"), Tensor([b for _, b in pairs], "uint64")
+    for made, wanted in (
+        (x < y, [a < b for a, b in pairs]),
+        (x <= y, [a <= b for a, b in pairs]),
+        (x > y, [a > b for a, b in pairs]),
+        (y < x, [b < a for a, b in pairs]),
+        (y >= x, [b >= a for a, b in pairs]),
+        (x == y, [a == b for a, b in pairs]),
+        (y != x, [b != a for a, b in pairs]),
+    ):
+        assert made.tolist() == wanted
+    assert (Tensor([-1], "int8") < Tensor([0], "uint64")).tolist() == [True]
+
+
+def test_differences_of_unsigned_integers_do_not_wrap_inside_functions():
+    low, high = Tensor([0, 10], "uint8"), Tensor([255, 0], "uint8")
+    assert low.l1_loss(high, reduction="none").tolist() == [255.0, 10.0]
+    assert low.mse_loss(high, reduction="none").tolist() == [65025.0, 100.0]
+    assert low.huber_loss(high, reduction="none").tolist() == [254.5, 9.5]
+    assert low.lerp(high, 0.5).tolist() == [127.5, 5.0]
+    assert not low.allclose(high, rtol=0.1).item()
+
+
+def test_numbers_of_any_size_are_true_or_false():
+    t = Tensor([0, 1], "uint8")
+    assert t.logical_and(300).tolist() == [False, True]
+    assert t.logical_or(-1).tolist() == [True, True]
+    assert t.logical_xor(10**30).tolist() == [True, False]
+
+
+def test_lists_and_arrays_that_do_not_fit_are_not_assigned():
+    for value in ([300, 1], np.array([1, -1]), [1.5, math.nan]):
+        t = Tensor([1, 2], "uint8")
+        with pytest.raises(ValueError, match="does not fit uint8"):
+            t.assign(value)
+        with pytest.raises(ValueError, match="does not fit uint8"):
+            _set(Tensor([[1, 2]], "uint8"), value)
+    t.assign([200.5, 3])
+    assert t.tolist() == [200, 3]
