@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ringup.compiler.graph import dtypes, index, nodes
 from ringup.compiler.graph.dtypes import DType
@@ -324,9 +324,3 @@ def triu(tensor: Tensor, diagonal: int = 0) -> Tensor:
 def trace(tensor: Tensor) -> Tensor:
     """Return the sum of the diagonal of a matrix."""
     return tensor.diagonal().sum(-1)
-
-
-def allclose(tensor: Tensor, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
-    """Return whether all elements are within `atol + rtol |other|` of another's, as a bool tensor."""
-    x, y = (in_statistics(one) for one in tensor._fit(other))
-    return ((x - y).abs() <= y.abs() * rtol + atol).logical_or(x.eq(y)).all()

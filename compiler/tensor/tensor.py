@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +23,15 @@ from ringup.compiler.tensor import (
     linear,
     memory,
     movement,
-    order,
     realize,
     reductions,
     sorting,
 )
-from ringup.compiler.tensor.arrays import PLAIN, Array, as_array, memory_of, numpy_dtype
-from ringup.compiler.tensor.composed import extremes, joining
+from ringup.compiler.tensor.arrays import Array, as_array, memory_of, numpy_dtype
+from ringup.compiler.tensor.composed import extremes, joining, matrices, reading, statistics
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
 from ringup.compiler.tensor.spelling.binding import spelled
-from ringup.compiler.tensor.spelling.text import decoded, shown
-from ringup.errors import CompileError, RingupError
-
-# the size of a computed tensor up to which `repr` reads it from the card
-MAX_REPR_BYTES = 1 << 24
 
 
 @spelled
@@ -70,46 +64,30 @@ class Tensor(Core):
     # as text and as Python's numbers
 
     def __repr__(self) -> str:
-        node = self._node
-        if not _is_known(self):
-            return _unknown(self, f"not computed: {node.op.value}")
-        if index.bounds(node.size)[1] * self.dtype.size_bytes > MAX_REPR_BYTES:
-            return _unknown(self, "computed")
-        try:
-            return _shown(self)
-        except (RingupError, OSError, RuntimeError, ValueError) as error:
-            return _unknown(self, f"computed, but it cannot be read: {error}")
+        return reading.represented(self)
 
     def __str__(self) -> str:
-        if realize.is_symbolic([self._node]):
-            return _unknown(self, "not computed: its sizes are open, which numpy() takes by name")
-        if not _is_known(self):
-            try:
-                realize.current([self._node])
-            except CompileError as error:
-                return _unknown(self, f"not computed: {error}")
-            self.realize()
-        return _shown(self)
+        return reading.as_text(self)
 
     def __format__(self, spec: str) -> str:
-        return format(_number(self, "a format of"), spec) if spec else str(self)
+        return format(reading.number(self, "a format of"), spec) if spec else str(self)
 
     def __float__(self) -> float:
-        return float(_number(self, "float() of"))
+        return float(reading.number(self, "float() of"))
 
     def __int__(self) -> int:
-        return int(_number(self, "int() of"))
+        return int(reading.number(self, "int() of"))
 
     def __bool__(self) -> bool:
-        return bool(_number(self, "the truth of", "any() or all()"))
+        return bool(reading.number(self, "the truth of", "any() or all()"))
 
     def __complex__(self) -> complex:
-        return complex(_number(self, "complex() of"))
+        return complex(reading.number(self, "complex() of"))
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise TypeError(f"a tensor of {self.dtype} is no whole number: only integer tensors of one element are")
-        return int(_number(self, "a whole number of"))
+        return int(reading.number(self, "a whole number of"))
 
     def __round__(self, places: int = 0) -> Tensor:
         return self.round(places)
@@ -176,19 +154,19 @@ class Tensor(Core):
         package.
         """
         kind = numpy_dtype(self.dtype)
-        data, shape = _data(self, sizes)
+        data, shape = reading.data(self, sizes)
         count = int(np.prod(shape, dtype=np.int64))
         return np.frombuffer(data, kind, count).reshape(shape).copy() if count else np.zeros(shape, kind)
 
     def tolist(self, **sizes: int) -> Any:
         """Return nested lists of Python numbers, or one number."""
-        return _plain(self).numpy(**sizes).tolist()
+        return reading.plain(self).numpy(**sizes).tolist()
 
     def item(self, **sizes: int) -> Any:
         """Return its only element as a Python number."""
         if self.size != 1:
             raise ValueError(f"item of a tensor of shape {list(self.shape)}: it has to hold one element")
-        return _plain(self).numpy(**sizes).reshape(()).item()
+        return reading.plain(self).numpy(**sizes).reshape(()).item()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -464,7 +442,20 @@ class Tensor(Core):
     tril = reductions.tril
     triu = reductions.triu
     trace = reductions.trace
-    allclose = reductions.allclose
+    allclose = statistics.allclose
+    isclose = statistics.isclose
+    equal = statistics.equal
+    var_mean = statistics.var_mean
+    std_mean = statistics.std_mean
+    nansum = statistics.nansum
+    nanmean = statistics.nanmean
+    nan_to_num = statistics.nan_to_num
+    quantile = statistics.quantile
+    normalize = statistics.normalize
+    cosine_similarity = statistics.cosine_similarity
+    cdist = statistics.cdist
+    dist = statistics.dist
+    hypot = statistics.hypot
 
     # running sums and order
     cumsum = sorting.cumsum
@@ -484,7 +475,20 @@ class Tensor(Core):
     __rmatmul__ = linear.reverse_matmul
     dot = linear.dot
     tensordot = linear.tensordot
-    outer = linear.outer
+    mm = matrices.mm
+    bmm = matrices.bmm
+    mv = matrices.mv
+    addmm = matrices.addmm
+    addmv = matrices.addmv
+    baddbmm = matrices.baddbmm
+    addcmul = matrices.addcmul
+    addcdiv = matrices.addcdiv
+    vdot = matrices.vdot
+    kron = matrices.kron
+    diag = matrices.diag
+    diagflat = matrices.diagflat
+    diag_embed = matrices.diag_embed
+    outer = ger = linear.outer
     inner = linear.inner
     einsum = joining.einsum
     linear = linear.linear
@@ -564,49 +568,3 @@ class Tensor(Core):
     bool = conversions.to_bool
     float = conversions.to_float
     int = conversions.to_int
-
-
-def _number(tensor: Tensor, what: str, instead: str = "tolist()") -> Any:
-    """Return the only element of a tensor; a TypeError that says what was asked of it where there are others."""
-    if tensor.numel() != 1:
-        raise TypeError(f"{what} a tensor of shape {list(tensor.shape)}: only one element has it; there is {instead}")
-    return tensor.item()
-
-
-def _is_known(tensor: Tensor) -> bool:
-    """Return whether its values are there without computing anything."""
-    return realize.is_data(tensor.node) or tensor.node.op is nodes.Op.CONST
-
-
-def _shown(tensor: Tensor) -> str:
-    """Return the values of a tensor that are known as text."""
-    kind, arg = tensor.dtype, tensor.node.arg
-    if tensor.node.op is nodes.Op.CONST:
-        return shown(np.array(arg, kind.numpy if kind in PLAIN else np.float32), kind)
-    return shown(decoded(realize.bytes_of(arg.data), kind, cast("tuple[int, ...]", tensor.shape)), kind)
-
-
-def _unknown(tensor: Tensor, why: str) -> str:
-    """Return what is known of a tensor whose values are not shown."""
-    return f"<Tensor {list(tensor.shape)} {tensor.dtype}, {why}>"
-
-
-def _data(tensor: Tensor, sizes: dict[str, int]) -> tuple[memoryview, tuple[int, ...]]:
-    """Return a tensor's bytes and shape. A graph over symbolic sizes is kept, so that it can be asked again with other
-    sizes.
-    """
-    node = tensor.node
-    if realize.is_data(node):
-        order.given_sizes([node], sizes)
-    elif sizes and realize.is_symbolic([node]) and not realize.assigns([node]):
-        sizes = order.given_sizes([node], sizes)
-        (data,) = realize.evaluate([node], sizes)
-        return realize.bytes_of(data), tuple(index.evaluate(size, sizes) for size in tensor.shape)
-    else:
-        realize.realize([tensor], sizes)
-    return realize.bytes_of(tensor.node.arg.data), cast("tuple[int, ...]", tensor.shape)
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """Return it in a type that NumPy has: f32 for bf16 and float8."""
-    return tensor if tensor.dtype in PLAIN else tensor.cast(dtypes.float32)

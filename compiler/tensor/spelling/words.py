@@ -61,6 +61,22 @@ _BY_METHOD: Mapping[str, str] = {
     "softshrink": "lambd=width",
     "tril": "k=diagonal",
     "triu": "k=diagonal",
+    "diag": "diagonal=offset k=offset",
+    "diagflat": "offset=offset k=offset",
+    "diag_embed": "dim1=first dim2=second",
+    "quantile": "method=interpolation",
+    "cosine_similarity": "x2=other",
+    "cdist": "x2=other",
+    "mm": "mat2=other",
+    "bmm": "mat2=other",
+    "mv": "vec=other",
+    "addmm": "mat1=first mat2=second",
+    "addmv": "mat=first vec=second",
+    "baddbmm": "batch1=first batch2=second",
+    "addcmul": "tensor1=first tensor2=second",
+    "addcdiv": "tensor1=first tensor2=second",
+    "var_mean": "unbiased=correction",
+    "std_mean": "unbiased=correction",
     "var": "unbiased=correction",
     "std": "unbiased=correction",
     "round": "ndigits=decimals",
@@ -76,8 +92,9 @@ _BY_METHOD: Mapping[str, str] = {
 
 # Parameters in the order in which PyTorch takes them by position, where here some have to be named.
 _POSITIONS: Mapping[str, str] = {
-    "sum prod mean any all amax amin argmax argmin logsumexp": "axis keepdims",
+    "nansum nanmean sum prod mean any all amax amin argmax argmin logsumexp": "axis keepdims",
     "norm": "order axis keepdims",
+    "quantile": "q axis keepdims",
     "sort argsort": "axis descending",
     "topk": "k axis largest sorted",
     "kthvalue": "k axis keepdims",
@@ -106,7 +123,7 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 JOINERS = frozenset(("cat", "concat", "concatenate", "stack", "vstack", "hstack", "einsum"))
 
 # methods that take a type that their elements are cast to before anything else
-IN_TYPE = frozenset(("mean", "var", "std", "norm", "cumsum", "cumprod", "softmax", "log_softmax"))
+IN_TYPE = frozenset(("mean", "nanmean", "nansum", "var", "std", "norm", "cumsum", "cumprod", "softmax", "log_softmax"))
 
 # methods that make a tensor: they take `requires_grad` and `device` besides their own parameters
 _MAKERS = (
