@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 # not imported from `typing`, so that `import ringup` loads no other module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringup import nn as nn
     from ringup import optim as optim
     from ringup.cards import Found as Found
     from ringup.cards import cards as cards
@@ -95,7 +96,7 @@ _HOME = {
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("optim",)
+_PACKAGES = ("nn", "optim")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 

@@ -7,6 +7,8 @@ import json
 import warnings
 from pathlib import Path
 
+import layer_cases
+import numpy as np
 import optim_cases
 import torch
 
@@ -21,6 +23,8 @@ def parameter(array, dtype, wanted=True):
 def rounded(value):
     if isinstance(value, list):
         return [rounded(one) for one in value]
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
@@ -52,12 +56,24 @@ def schedules():
     yield "together", optim_cases.rates(parameter, optim, optim_cases.together(optim))
 
 
+def tensor(array, wanted=False):
+    made = torch.tensor(np.asarray(array))
+    return made.double().requires_grad_(wanted) if made.is_floating_point() else made
+
+
+def layers(cases):
+    return {name: layer_cases.run(torch.nn, tensor, case) for name, case in cases.items()}
+
+
 def main():
     warnings.simplefilter("ignore")
     # NAdam's product of momenta is kept in the default type
     torch.set_default_dtype(torch.float64)
     write("optimisers", dict(optimisers()))
     write("schedules", dict(schedules()))
+    write("layers", layers(layer_cases.LAYERS))
+    write("losses", layers(layer_cases.LOSSES))
+    write("functions", layers(layer_cases.FUNCTIONS))
 
 
 if __name__ == "__main__":

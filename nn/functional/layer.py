@@ -1,0 +1,227 @@
+"""Matrix products, normalisation, embedding and attention, with PyTorch's names and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringup.compiler.graph.index import Int
+from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.core import number_of, total
+from ringup.compiler.tensor.tensor import Tensor
+
+BAGS = ("sum", "mean", "max")
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x @ weight.T + bias; weight (outputs, inputs)."""
+    return input.linear(weight, bias)
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return the sums of x_i weight_kij y_j for each output k; weight (outputs, inputs 1, inputs 2)."""
+    outputs, first, second = weight.shape
+    # x @ weight as one matrix product, then a sum with y
+    left = input1 @ weight.permute([1, 0, 2]).reshape((first, outputs * second))
+    made = (left.reshape((*input1.shape[:-1], outputs, second)) * input2.unsqueeze(-2)).sum(-1)
+    return made if bias is None else made + bias
+
+
+# normalisation
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[Int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return it normalised over the last axes, which have that shape."""
+    axes = _last_axes(input, normalized_shape, "layer_norm")
+    return input.layer_norm(weight, bias, axes=axes, eps=eps)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[Int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Return it divided by the root of its mean square over the last axes; `eps` is that of the type unless given."""
+    axes = _last_axes(input, normalized_shape, "rms_norm")
+    return input.rms_norm(weight, axes=axes, eps=epsilon(input) if eps is None else eps)
+
+
+def epsilon(input: Tensor) -> float:
+    """Return the distance from 1 to the next number of the type that norms are computed in."""
+    return 2.0 ** (-52 if input.dtype.bits == 64 else -23)
+
+
+def _last_axes(input: Tensor, shape: Sequence[Int], what: str) -> list[int]:
+    n = len(shape)
+    if input.shape[input.ndim - n :] != tuple(shape) or n > input.ndim:
+        raise ValueError(f"{what} over {list(shape)} of {list(input.shape)}: the last axes differ")
+    return list(range(input.ndim - n, input.ndim))
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Return (N, C, …) normalised over each group of channels."""
+    return input.group_norm(num_groups, weight, bias, eps=eps)
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (N, C, …) normalised for each channel: by the batch while training, else by the running statistics.
+
+    While training, the running statistics are assigned `momentum` parts of the batch's, the variance with one less in
+    its count.
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ValueError("batch_norm outside of training needs running statistics")
+        return input.batch_norm(running_mean, running_var, weight, bias, eps=eps)
+    axes = [i for i in range(input.ndim) if i != 1]
+    return _trained_norm(input, axes, 1, running_mean, running_var, weight, bias, momentum, eps)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (N, C, …) normalised over each channel of each sample, or by the running statistics, which are assigned
+    means over the samples.
+    """
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    axes = list(range(2, input.ndim))
+    return _trained_norm(input, axes, 2, running_mean, running_var, weight, bias, momentum, eps)
+
+
+def _trained_norm(
+    input: Tensor,
+    axes: list[int],
+    kept: int,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """Return it normalised by its own statistics along axes. They are (C), or (N, C) where `kept` is 2."""
+    x = widened(input)
+    count = number_of(total(input.shape[axis] for axis in axes), "a norm")
+    if count < 2:
+        raise ValueError(f"a norm of {list(input.shape)} by its own statistics: more than one value for each channel")
+    mean = x.mean(axes, keepdims=True)
+    apart = x - mean
+    spread = (apart * apart).mean(axes, keepdims=True)
+    for running, value in ((running_mean, mean), (running_var, spread * (count / (count - 1)))):
+        if running is not None:
+            new = value.detach().reshape((-1, input.shape[1])) if kept == 2 else value.detach().reshape((-1,))
+            new = new.mean(0) if kept == 2 else new
+            running.assign(running * (1 - momentum) + new * momentum)
+    made = apart * (spread + eps).rsqrt()
+    shape = (1, -1, *[1] * (input.ndim - 2))
+    made = made if weight is None else made * widened(weight).reshape(shape)
+    return narrowed(made if bias is None else made + widened(bias).reshape(shape), input)
+
+
+# tables
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Return rows of a table (entries, width) at integer places; the row of `padding_idx` gets no gradient."""
+    made = weight.embedding(input)
+    if padding_idx is None:
+        return made
+    place = padding_idx % number_of(weight.shape[0], "padding_idx")
+    return input.ne(place).unsqueeze(-1).where(made, made.detach())
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    mode: str = "mean",
+    per_sample_weights: Tensor | None = None,
+) -> Tensor:
+    """Return the mean, the sum or the greatest of the rows of each bag. Bags are the rows of (N, L), or parts of (L)
+    that begin at `offsets`.
+    """
+    if mode not in BAGS:
+        raise ValueError(f"embedding_bag has no mode {mode!r}; there are {', '.join(BAGS)}")
+    if per_sample_weights is not None and mode != "sum":
+        raise ValueError('per_sample_weights go with the mode "sum"')
+    if (offsets is None) != (input.ndim == 2):
+        raise ValueError("embedding_bag takes (N, L), or (L) with offsets")
+    rows = weight.embedding(input)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if offsets is None:
+        return rows.amax(1) if mode == "max" else rows.mean(1) if mode == "mean" else rows.sum(1)
+    places = input.arange(number_of(input.shape[0], "embedding_bag"))
+    last = offsets[1:].cat(offsets.full_like(number_of(input.shape[0], "embedding_bag"))[:1])
+    inside = (places >= offsets.unsqueeze(1)).logical_and(places < last.unsqueeze(1))
+    if mode == "max":
+        found = inside.unsqueeze(-1).where(rows, float("-inf")).amax(1)
+        return inside.any(1, keepdims=True).where(found, 0)
+    summed = inside.cast(rows.dtype) @ rows
+    if mode == "sum":
+        return summed
+    return summed / inside.cast(rows.dtype).sum(1, keepdims=True).maximum(1.0)
+
+
+def one_hot(input: Tensor, num_classes: int) -> Tensor:
+    """Return 1 where the class is this integer, 0 elsewhere, along a new last axis."""
+    return input.one_hot(num_classes)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return softmax(q k^T scale + mask) v. A bool mask keeps where it is true. With `is_causal`, query i sees
+    keys up to i.
+    """
+    if not dropout_p:
+        start = 0 if is_causal else None
+        return query.scaled_dot_product_attention(
+            key, value, attn_mask, causal=is_causal, scale=scale, start=start, grouped=enable_gqa
+        )
+    if enable_gqa:
+        times = number_of(query.shape[-3], "heads") // number_of(key.shape[-3], "heads")
+        key, value = (one.repeat_interleave(times, -3) for one in (key, value))
+    width = number_of(query.shape[-1], "attention")
+    scores = widened(query) @ widened(key).transpose(-2, -1) * (width**-0.5 if scale is None else scale)
+    weights = attention_weights(scores, attn_mask, is_causal)
+    return narrowed(weights.dropout(dropout_p) @ widened(value), query)
+
+
+def attention_weights(scores: Tensor, mask: Tensor | None, is_causal: bool = False) -> Tensor:
+    """Return softmax of scores with a mask, which is added, or keeps where a bool one is true."""
+    if is_causal:
+        seen = scores.ones_like("bool").tril()
+        scores = seen.where(scores, float("-inf"))
+    if mask is not None:
+        scores = mask.where(scores, float("-inf")) if mask.dtype.kind == "bool" else scores + widened(mask)
+    return scores.softmax(-1)

@@ -1,0 +1,268 @@
+"""Losses, with PyTorch's names and arguments. `reduction` is "mean", "sum" or "none"."""
+
+from __future__ import annotations
+
+import math
+
+from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.core import number_of
+from ringup.compiler.tensor.reductions import places_along
+from ringup.compiler.tensor.tensor import Tensor
+from ringup.nn.functional.activation import pairwise_distance
+
+REDUCTIONS = ("mean", "sum", "none")
+# below this, cosine_embedding_loss takes a squared length for nothing; PyTorch's
+COSINE_EPS = 1e-12
+
+
+def _reduced(lost: Tensor, reduction: str) -> Tensor:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"a loss is not reduced by {reduction!r}; there are {', '.join(REDUCTIONS)}")
+    return lost.mean() if reduction == "mean" else lost.sum() if reduction == "sum" else lost
+
+
+def _same(input: Tensor, target: Tensor, what: str) -> None:
+    if input.shape != target.shape:
+        raise ValueError(f"{what} of {list(input.shape)} with targets {list(target.shape)}: shapes differ")
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the squared difference."""
+    return _reduced((input - target).square(), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the absolute difference."""
+    return _reduced((input - target).abs(), reduction)
+
+
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """Return half the squared difference up to `delta`, a line beyond."""
+    apart = (input - target).abs()
+    near: Tensor = apart <= delta
+    return _reduced(near.where(apart * apart * 0.5, (apart - 0.5 * delta) * delta), reduction)
+
+
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """Return the absolute difference, rounded off below `beta`."""
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    return huber_loss(input, target, reduction, beta) / beta
+
+
+# classes
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return minus the log-probability of the target. Classes are along axis 1 of (N, C, …), along axis 0 of (C).
+
+    `target` holds classes (N, …) or probabilities (N, C, …). Targets of `ignore_index` do not count. The mean is over
+    the weights of the targets.
+    """
+    at = min(1, input.ndim - 1)
+    logs = widened(input).log_softmax(at)
+    if target.dtype.is_float:
+        return narrowed(_of_probabilities(logs, target, weight, reduction, label_smoothing, at), input)
+    return narrowed(_of_classes(logs, target, weight, ignore_index, reduction, label_smoothing, at), input)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return minus this log-probability of the target class; see `cross_entropy`."""
+    at = min(1, input.ndim - 1)
+    return narrowed(_of_classes(widened(input), target, weight, ignore_index, reduction, 0.0, at), input)
+
+
+def _by_class(weight: Tensor, logs: Tensor, at: int) -> Tensor:
+    """Return the weights of classes as they go with log-probabilities."""
+    return weight.cast(logs.dtype).reshape(tuple(-1 if i == at else 1 for i in range(logs.ndim)))
+
+
+def _of_classes(
+    logs: Tensor, target: Tensor, weight: Tensor | None, ignored: int, reduction: str, smoothing: float, at: int
+) -> Tensor:
+    if target.shape != tuple(size for i, size in enumerate(logs.shape) if i != at):
+        raise ValueError(f"classes {list(target.shape)} for {list(logs.shape)}: the same shape without axis {at}")
+    classes = number_of(logs.shape[at], "a loss of classes")
+    counts: Tensor = target.ne(ignored)
+    hit = target.unsqueeze(at).eq(places_along(logs, at))
+    if 0 <= ignored < classes:
+        hit = hit.logical_and(counts.unsqueeze(at))
+    weighed = logs if weight is None else logs * _by_class(weight, logs, at)
+    lost = -hit.where(weighed, 0).sum(at)
+    if smoothing:
+        spread = counts.where(-weighed.sum(at), 0)
+        lost = lost * (1 - smoothing) + spread * (smoothing / classes)
+    if reduction != "mean":
+        return _reduced(lost, reduction)
+    if weight is None:
+        return lost.sum() / counts.cast(logs.dtype).sum()
+    return lost.sum() / hit.where(_by_class(weight, logs, at), 0).sum()
+
+
+def _of_probabilities(
+    logs: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float, at: int
+) -> Tensor:
+    _same(logs, target, "cross_entropy")
+    wanted = target.cast(logs.dtype)
+    if smoothing:
+        wanted = wanted * (1 - smoothing) + smoothing / number_of(logs.shape[at], "cross_entropy")
+    each = wanted * logs if weight is None else wanted * logs * _by_class(weight, logs, at)
+    return _reduced(-each.sum(at), reduction)
+
+
+# probabilities
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Return the cross entropy of probabilities, their logarithms held above -100."""
+    _same(input, target, "binary_cross_entropy")
+    lost = input.bce_loss(target, reduction="none")
+    return _reduced(lost if weight is None else lost * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Return the cross entropy of sigmoid(x), stable for large x; `pos_weight` multiplies what targets of 1 cost."""
+    _same(input, target, "binary_cross_entropy_with_logits")
+    x, y = widened(input), widened(target)
+    lost = x.softplus() - x * y
+    if pos_weight is not None:
+        lost = (1 - y) * x + ((widened(pos_weight) - 1) * y + 1) * (-x).softplus()
+    return narrowed(_reduced(lost if weight is None else lost * weight, reduction), input)
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """Return target (log target - x), x being log-probabilities; "batchmean" is the sum over the first axis' size."""
+    lost = target.exp() * (target - input) if log_target else input.kl_div(target, reduction="none")
+    if reduction == "batchmean":
+        return lost.sum() / number_of(input.shape[0], "batchmean")
+    return _reduced(lost, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return minus the log-probability of Poisson's distribution of the mean exp(x), or x without `log_input`; with
+    `full` Stirling's term too.
+    """
+    lost = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        held = target.maximum(1.0)
+        rest = held * held.log() - held + (held * (2 * math.pi)).log() * 0.5
+        lost = lost + (target > 1).where(rest, 0)
+    return _reduced(lost, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """Return minus the log-probability of the normal distribution of that mean and variance, which counts as `eps` at
+    least.
+    """
+    # the bound has no part in the gradient
+    held = var + (var.maximum(eps) - var).detach()
+    lost = (held.log() + (input - target).square() / held) * 0.5
+    return _reduced(lost + 0.5 * math.log(2 * math.pi) if full else lost, reduction)
+
+
+# margins and pairs
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Return log(1 + exp(-target x)), targets being 1 and -1."""
+    return _reduced((-target * input).softplus(), reduction)
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return x where the target is 1, what it lacks of the margin where the target is -1."""
+    far = (margin - input).relu()
+    return _reduced(target.eq(1).where(input, 0) + target.eq(-1).where(far, 0), reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Return what the difference lacks of the margin, in the direction of the target, 1 or -1."""
+    return _reduced((-target * (input1 - input2) + margin).relu(), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """Return 1 - cosine where the target is 1, the cosine above the margin where it is -1."""
+    squares = [(one * one).sum(-1) + COSINE_EPS for one in (input1, input2)]
+    cosine = (input1 * input2).sum(-1) / (squares[0] * squares[1]).sqrt()
+    return _reduced(target.eq(1).where(1 - cosine, 0) + target.eq(-1).where((cosine - margin).relu(), 0), reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return by how much the positive is not nearer to the anchor than the negative, less the margin; with `swap` the
+    negative's distance from the positive counts if it is less.
+    """
+    near, far = (pairwise_distance(anchor, one, p, eps) for one in (positive, negative))
+    if swap:
+        far = far.minimum(pairwise_distance(positive, negative, p, eps))
+    return _reduced((near - far + margin).relu(), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Return the mean over the last axis of the cross entropy of sigmoid(x) with targets of 0 and 1."""
+    lost = binary_cross_entropy_with_logits(input, target, weight, "none")
+    return _reduced(lost.mean(-1), reduction)
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return the mean over classes of what the target's score lacks of the margin above each other's, to the power of
+    `p`.
+    """
+    at = input.ndim - 1
+    hit = target.unsqueeze(at).eq(places_along(input, at))
+    own = hit.where(input, 0).sum(at, keepdims=True)
+    lacking = (margin - own + input).relu()
+    each = lacking if p == 1 else lacking**p
+    if weight is not None:
+        each = each * hit.where(weight, 0).sum(at, keepdims=True)
+    return _reduced(hit.where(0, each).sum(at) / number_of(input.shape[at], "multi_margin_loss"), reduction)

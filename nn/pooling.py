@@ -1,0 +1,172 @@
+"""Pooling, edges and resampling as layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ringup.compiler.tensor.tensor import Tensor
+from ringup.nn.functional import spatial
+from ringup.nn.functional.spatial import PerAxis
+from ringup.nn.module import Module
+
+
+class _Windows(Module):
+    axes: ClassVar[int]
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if name != "training")
+
+
+class _MaxPool(_Windows):
+    def __init__(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        *,
+        ceil_mode: bool = False,
+    ) -> None:
+        """Make a layer; `stride` is the kernel unless given."""
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the greatest of each window."""
+        return spatial.max_pool(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.axes
+        )
+
+
+class _AvgPool(_Windows):
+    def __init__(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        """Make a layer; `stride` is the kernel unless given."""
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the mean of each window."""
+        return spatial.avg_pool(
+            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
+            self.divisor_override, self.axes,
+        )  # fmt: skip
+
+
+class _LPPool(_Windows):
+    def __init__(
+        self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None, ceil_mode: bool = False
+    ) -> None:
+        """Make a layer; `stride` is the kernel unless given."""
+        self.norm_type, self.kernel_size, self.ceil_mode = norm_type, kernel_size, ceil_mode
+        self.stride = kernel_size if stride is None else stride
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the norm of each window."""
+        return spatial.lp_pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode, self.axes)
+
+
+class _AdaptivePool(_Windows):
+    greatest: ClassVar[bool]
+
+    def __init__(self, output_size: int | Sequence[int | None]) -> None:
+        """Make a layer; None keeps the size of an axis."""
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return one value for each part."""
+        return spatial.adaptive_pool(input, self.output_size, self.axes, self.greatest)
+
+
+class MaxPool1d(_MaxPool):
+    """The greatest of each window of (…, L)."""
+
+    axes = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The greatest of each window of (…, H, W)."""
+
+    axes = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The greatest of each window of (…, D, H, W)."""
+
+    axes = 3
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window of (…, L)."""
+
+    axes = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of (…, H, W)."""
+
+    axes = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window of (…, D, H, W)."""
+
+    axes = 3
+
+
+class LPPool1d(_LPPool):
+    """The norm of each window of (…, L)."""
+
+    axes = 1
+
+
+class LPPool2d(_LPPool):
+    """The norm of each window of (…, H, W)."""
+
+    axes = 2
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    """The means of a stated number of parts of (…, L)."""
+
+    axes, greatest = 1, False
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """The means of a stated number of parts of (…, H, W)."""
+
+    axes, greatest = 2, False
+
+
+class AdaptiveAvgPool3d(_AdaptivePool):
+    """The means of a stated number of parts of (…, D, H, W)."""
+
+    axes, greatest = 3, False
+
+
+class AdaptiveMaxPool1d(_AdaptivePool):
+    """The greatest of a stated number of parts of (…, L)."""
+
+    axes, greatest = 1, True
+
+
+class AdaptiveMaxPool2d(_AdaptivePool):
+    """The greatest of a stated number of parts of (…, H, W)."""
+
+    axes, greatest = 2, True
+
+
+class AdaptiveMaxPool3d(_AdaptivePool):
+    """The greatest of a stated number of parts of (…, D, H, W)."""
+
+    axes, greatest = 3, True
