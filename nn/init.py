@@ -40,7 +40,7 @@ def _sizes(tensor: Tensor) -> tuple[int, ...]:
 def _fill(tensor: Tensor, array: Array) -> Tensor:
     """Replace a tensor's value by an array. What is a view of another tensor is written through."""
     value = Tensor(array if tensor.dtype.bits == 64 else array.astype(np.float32), tensor.dtype)
-    if tensor._base is not None:
+    if tensor._view is not None:
         return tensor.assign(value)
     replace(tensor, value)
     return tensor

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import number_of, total
+from ringup.compiler.tensor.linear import contract
 from ringup.compiler.tensor.tensor import Tensor
 
 BAGS = ("sum", "mean", "max")
@@ -14,7 +15,15 @@ BAGS = ("sum", "mean", "max")
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias; weight (outputs, inputs)."""
-    return input.linear(weight, bias)
+    if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"linear of {list(input.shape)} with weight {list(weight.shape)}: (…, inputs), (outputs, inputs)"
+        )
+    # (rows, 1, inputs) with (outputs, inputs): the gradient by the weight has the weight's order of axes, so that it
+    # and the optimiser's step are one kernel
+    rows = input.reshape((total(input.shape[:-1]), 1, input.shape[-1]))
+    made = contract(rows, weight.unsqueeze(0), [2]).reshape((*input.shape[:-1], weight.shape[0]))
+    return made if bias is None else made + bias
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
