@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from ringup.compiler.tensor.core import DTypeLike
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn import functional as F  # noqa: N812
-from ringup.nn.linear import float_type
+from ringup.nn.linear import constant, float_type
 from ringup.nn.module import Module
-from ringup.nn.parameter import Parameter, filled
 
 
 class _Function(Module):
@@ -258,7 +257,7 @@ class PReLU(Module):
     def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: DTypeLike | None = None) -> None:
         """Make a layer with one slope, or one for each channel (axis 1)."""
         self.num_parameters = num_parameters
-        self.weight = Parameter(filled((num_parameters,), init, float_type(dtype)))
+        self.weight = constant((num_parameters,), init, float_type(dtype))
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the function of the input."""

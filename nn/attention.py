@@ -12,9 +12,8 @@ from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn import functional as F  # noqa: N812
 from ringup.nn import init
 from ringup.nn.functional.layer import attention_weights
-from ringup.nn.linear import Linear, empty, float_type
+from ringup.nn.linear import Linear, constant, empty, float_type
 from ringup.nn.module import Module
-from ringup.nn.parameter import Parameter, filled
 
 
 class MultiheadAttention(Module):
@@ -45,7 +44,7 @@ class MultiheadAttention(Module):
             weight = None if together else empty(embed_dim, width, dtype=dtype)
             self.register_parameter(f"{name}_proj_weight", weight)
         kind = float_type(dtype)
-        self.in_proj_bias = Parameter(filled((3 * embed_dim,), 0.0, kind)) if bias else None
+        self.in_proj_bias = constant((3 * embed_dim,), 0.0, kind) if bias else None
         self.bias_k = empty(1, 1, embed_dim, dtype=dtype) if add_bias_kv else None
         self.bias_v = empty(1, 1, embed_dim, dtype=dtype) if add_bias_kv else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype)

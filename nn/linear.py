@@ -26,6 +26,13 @@ def empty(*shape: int, dtype: DTypeLike | None = None) -> Parameter:
     return Parameter(Tensor.empty(*shape, dtype=float_type(dtype)))
 
 
+def constant(shape: Sequence[int], value: float, kind: DType) -> Parameter:
+    """Return a parameter filled with one value."""
+    made = Parameter(Tensor.empty(*shape, dtype=kind))
+    init.constant_(made, value)
+    return made
+
+
 class Identity(Module):
     """What comes in goes out."""
 

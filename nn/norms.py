@@ -16,9 +16,9 @@ from ringup.compiler.tensor.realize import is_data
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn import functional as F  # noqa: N812
 from ringup.nn import init
-from ringup.nn.linear import float_type
+from ringup.nn.linear import constant, float_type
 from ringup.nn.module import Module
-from ringup.nn.parameter import Parameter, filled
+from ringup.nn.parameter import filled
 
 # so many updates of running statistics may wait for something that reads them
 MAX_WAITING = 16
@@ -45,8 +45,8 @@ class _RunningNorm(Module):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         kind = float_type(dtype)
-        self.weight = Parameter(filled((num_features,), 1.0, kind)) if affine else None
-        self.bias = Parameter(filled((num_features,), 0.0, kind)) if affine and bias else None
+        self.weight = constant((num_features,), 1.0, kind) if affine else None
+        self.bias = constant((num_features,), 0.0, kind) if affine and bias else None
         tracked = track_running_stats
         self.register_buffer("running_mean", filled((num_features,), 0.0, kind) if tracked else None)
         self.register_buffer("running_var", filled((num_features,), 1.0, kind) if tracked else None)
@@ -213,8 +213,8 @@ class GroupNorm(Module):
             raise ValueError(f"{num_channels} channels in {num_groups} groups: no multiple")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         kind = float_type(dtype)
-        self.weight = Parameter(filled((num_channels,), 1.0, kind)) if affine else None
-        self.bias = Parameter(filled((num_channels,), 0.0, kind)) if affine and bias else None
+        self.weight = constant((num_channels,), 1.0, kind) if affine else None
+        self.bias = constant((num_channels,), 0.0, kind) if affine and bias else None
 
     def forward(self, input: Tensor) -> Tensor:
         """Return it normalised."""
@@ -240,8 +240,8 @@ class LayerNorm(Module):
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         kind = float_type(dtype)
-        self.weight = Parameter(filled(self.normalized_shape, 1.0, kind)) if elementwise_affine else None
-        self.bias = Parameter(filled(self.normalized_shape, 0.0, kind)) if elementwise_affine and bias else None
+        self.weight = constant(self.normalized_shape, 1.0, kind) if elementwise_affine else None
+        self.bias = constant(self.normalized_shape, 0.0, kind) if elementwise_affine and bias else None
 
     def forward(self, input: Tensor) -> Tensor:
         """Return it normalised."""
@@ -267,7 +267,7 @@ class RMSNorm(Module):
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         kind = float_type(dtype)
-        self.weight = Parameter(filled(self.normalized_shape, 1.0, kind)) if elementwise_affine else None
+        self.weight = constant(self.normalized_shape, 1.0, kind) if elementwise_affine else None
 
     def forward(self, input: Tensor) -> Tensor:
         """Return it divided."""

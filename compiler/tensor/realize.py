@@ -145,8 +145,13 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
     if not asked:
         order.given_sizes([one._node for one in tensors], sizes)
         return
-    finals = order.finals([one._node for one in asked])
-    readers, copies = _old_readers(asked, finals, sizes) if finals else ([], [])
+    readers: list[Core] = []
+    copies: list[Node] = []
+    while finals := order.finals([one._node for one in asked]):
+        readers, copies, pending = _old_readers(asked, finals, sizes)
+        if not pending:
+            break
+        asked += pending
     sizes = order.given_sizes([one._node for one in (*tensors, *readers)], sizes)
     nodes = list(
         dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies])
@@ -209,16 +214,16 @@ def _buffer(node: Node, data: Any, sizes: Mapping[str, int], home: Evaluator) ->
 
 def _old_readers(
     asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: Mapping[str, int]
-) -> tuple[list[Core], list[Node]]:
-    """Return live tensors that read states which this evaluation overwrites, and, for those that cannot be computed
-    now, the states to copy.
+) -> tuple[list[Core], list[Node], list[Core]]:
+    """Return live tensors that read states which this evaluation overwrites; for those that cannot be computed now,
+    the states to copy; and tensors assigned what reads such states, which are computed too.
     """
     last = set(finals.values())
     # states a node reads that are not the last ones, seen from above
     old: dict[Node, frozenset[Node]] = {}
     # states that come after the last ones, and what reads these: they are left for another evaluation
     beyond: set[Node] = set()
-    readers = []
+    readers, pending = [], []
     ends = set(graph.shared(list(last)))
     copies = dict.fromkeys(
         one._node
@@ -247,15 +252,18 @@ def _old_readers(
             else:
                 old[node] = frozenset().union(*(old[source] for source in node.sources))
         if old[one._node]:
-            if (
-                graph.shared([one._node])[0].op not in order.STATES
-                and one._node not in beyond
-                and all(name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node))
+            value = graph.shared([one._node])[0]
+            if one._node in beyond or not all(
+                name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node)
             ):
+                copies.update(dict.fromkeys(old[one._node]))
+            elif value.op not in order.STATES:
                 readers.append(one)
+            elif value.op is Op.AFTER and order.storage_of(value) not in finals:
+                pending.append(one)
             else:
                 copies.update(dict.fromkeys(old[one._node]))
-    return readers, [one for one in copies if one not in {reader._node for reader in readers}]
+    return readers, [one for one in copies if one not in {reader._node for reader in readers}], pending
 
 
 def _replace(new: Mapping[Node, Node]) -> None:

@@ -455,3 +455,16 @@ def test_copies_whose_source_would_not_change_refuse_assignment(name):
     alone = part.clone()
     alone += 1
     assert alone.flatten().tolist()[0] == part.flatten().tolist()[0] + 1
+
+
+def test_an_assignment_that_reads_what_is_overwritten_is_computed_along():
+    weight, mean = Tensor([1.0, 2.0], requires_grad=True), Tensor([0.0])
+    for _ in range(3):
+        # a running mean of what the weight gives, which nothing else reads
+        mean.assign(mean * 0.5 + weight.detach().sum())
+        weight.assign(weight.detach() * 2)
+    weight.realize()
+    # 3, 1.5 + 6, 3.75 + 12: no copy of the weight's earlier values is kept for them
+    assert mean.node.op is Op.BUFFER
+    assert mean.tolist() == [15.75]
+    assert weight.tolist() == [8, 16]
