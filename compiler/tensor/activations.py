@@ -89,9 +89,10 @@ def hardswish(tensor: Tensor) -> Tensor:
 def softplus(tensor: Tensor, beta: float = 1.0) -> Tensor:
     """Return log(1 + exp(beta x)) / beta."""
     x = widened(tensor)
-    x = x * beta if beta != 1 else x
-    made = (x.maximum(0) + (-x.abs()).exp().log1p())._with_rule(_softplus_rule, x)
-    return narrowed(made / beta if beta != 1 else made, tensor)
+    tail = (-(x * beta if beta != 1 else x).abs()).exp().log1p()
+    top = x.maximum(0) if beta > 0 else x.minimum(0)
+    made = top + (tail / beta if beta != 1 else tail)
+    return narrowed(made._with_rule(partial(_softplus_rule, beta), x), tensor)
 
 
 def softsign(tensor: Tensor) -> Tensor:
@@ -170,8 +171,8 @@ def _sigmoid_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
     return (gradient * result * (1 - result),)
 
 
-def _softplus_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
-    return (gradient * x.sigmoid(),)
+def _softplus_rule(beta: float, gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return (gradient * (x * beta if beta != 1 else x).sigmoid(),)
 
 
 def _normal_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
