@@ -51,6 +51,9 @@ def _listed(data: object, kind: DType | None) -> Array:
     if array.dtype.kind not in "fiu":
         return array
     _check_fits(array, BY_NUMPY[_default(array).name] if kind is None else kind)
+    if kind is not None and kind.is_float and kind not in PLAIN and array.dtype.kind == "f":
+        # rounded once, by a cast
+        return array
     exact = kind is not None and kind in PLAIN and (kind.is_float or array.dtype.kind != "f")
     return array.astype(np.dtype(kind.numpy) if exact and kind is not None else _default(array))
 

@@ -348,3 +348,10 @@ def test_lists_and_arrays_that_do_not_fit_are_not_assigned():
             _set(Tensor([[1, 2]], "uint8"), value)
     t.assign([200.5, 3])
     assert t.tolist() == [200, 3]
+
+
+def test_lists_are_rounded_once():
+    # half-way between two of bf16 in f32, but above it
+    value = 1 + 2.0**-8 + 2.0**-40
+    assert Tensor([value], "bfloat16").float().tolist() == [1 + 2.0**-7]
+    assert Tensor([1 + 2.0**-4 + 2.0**-40], "float8_e4m3").float().tolist() == [1.125]
