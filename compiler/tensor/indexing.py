@@ -128,9 +128,8 @@ def _as_key(one: Any) -> Any:
         return one
     if isinstance(one, Core):
         if one.dtype.kind == "bool":
-            raise IndexError(
-                "a bool tensor as an index gives a shape that only the card knows: use where(), masked_fill(), or a NumPy mask"
-            )
+            # how many are true is known once the mask is computed
+            return cast("Tensor", one).numpy()
         if one.dtype.is_float:
             raise IndexError(f"an index of {one.dtype}: integers only")
         return one
@@ -377,9 +376,9 @@ def as_elements(tensor: Tensor, value: Any) -> Tensor:
     return tensor._lift(value)
 
 
-def with_part(tensor: Tensor, key: Any, value: Any) -> Tensor:
+def with_part(tensor: Tensor, key: Any, value: Any, op: Op | None = None) -> Tensor:
     """Return it with `value` at `key`: what `t[key] = value` makes of a part that is no plain view, through one
-    SCATTER.
+    SCATTER, which combines by an operation or puts the value there.
     """
     kind = dtypes.int64 if index.bounds(tensor.numel())[1] >= 1 << 31 else dtypes.int32
     every = tensor._of(graph.node(Op.IOTA, kind, (tensor.numel(),))).reshape(tensor.shape)
@@ -392,7 +391,7 @@ def with_part(tensor: Tensor, key: Any, value: Any) -> Tensor:
     if y.ndim > part.ndim:
         y = y.reshape(without_leading_ones(y.shape, part.ndim))
     y = y.expand(part.shape).flatten()
-    return put(tensor.flatten(), 0, part.flatten(), y, None).reshape(tensor.shape)
+    return put(tensor.flatten(), 0, part.flatten(), y, op).reshape(tensor.shape)
 
 
 def without_leading_ones(shape: Sequence[Int], ndim: int) -> Sequence[Int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ringup.compiler.graph import nodes
 from ringup.compiler.graph.nodes import Node, Op
+from ringup.compiler.tensor.composed.parts import with_masked
 from ringup.compiler.tensor.conversions import bits_as
 from ringup.compiler.tensor.core import Core, Steps, spread
 from ringup.compiler.tensor.indexing import as_elements, basic_part, with_part, without_leading_ones
@@ -110,6 +111,9 @@ def _seen(tensor: Tensor, steps: Steps) -> Node:
 def setitem(tensor: Tensor, key: Any, value: Any) -> None:
     """Replace the elements at `key` by `value`, in place."""
     _check_writable(tensor)
+    if isinstance(key, Core) and key.dtype.kind == "bool":
+        _put(tensor, with_masked(tensor, cast("Tensor", key), value), copies=True)
+        return
     part, advanced = basic_part(tensor, key)
     # t[key] += x has written already
     if isinstance(value, Core) and _same_part(value._node, part._node):

@@ -28,7 +28,7 @@ from ringup.compiler.tensor import (
     sorting,
 )
 from ringup.compiler.tensor.arrays import Array, as_array, memory_of, numpy_dtype
-from ringup.compiler.tensor.composed import extremes, joining, matrices, reading, statistics
+from ringup.compiler.tensor.composed import extremes, joining, matrices, parts, reading, statistics
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
 from ringup.compiler.tensor.spelling.binding import spelled
@@ -292,7 +292,17 @@ class Tensor(Core):
     index_select = indexing.index_select
     scatter = indexing.scatter
     scatter_add = indexing.scatter_add
-    scatter_reduce = indexing.scatter_reduce
+    scatter_reduce = parts.scatter_reduce
+    index_add = parts.index_add
+    index_copy = parts.index_copy
+    index_fill = parts.index_fill
+    index_put = parts.index_put
+    masked_select = parts.masked_select
+    nonzero = parts.nonzero
+    argwhere = parts.argwhere
+    unbind = parts.unbind
+    select = parts.select
+    narrow = parts.narrow
     one_hot = indexing.one_hot
 
     # arithmetic
