@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 # not imported from `typing`, so that `import ringup` loads no other module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ringup import array_api as array_api
     from ringup import nn as nn
     from ringup import optim as optim
     from ringup.cards import Found as Found
@@ -96,7 +97,7 @@ _HOME = {
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("nn", "optim")
+_PACKAGES = ("array_api", "nn", "optim")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 

@@ -5,6 +5,7 @@ in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringup.compiler.graph import dtypes, nodes
@@ -155,6 +156,22 @@ def _on(tensor: Tensor, device: Any) -> Tensor:
     moved = tensor._of(node)
     moved._owns = True
     return moved
+
+
+def to_device(tensor: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """Return it on another device, as `to` does; the array API standard's name."""
+    if stream is not None:
+        raise ValueError(f"to_device with stream {stream!r}: there are no streams to choose from, only None")
+    return to(tensor, device=device)
+
+
+def array_namespace(tensor: Tensor, /, *, api_version: str | None = None) -> Any:
+    """Return the namespace of the array API standard, `ringup.array_api`, which is of one version."""
+    # it stands above the compiler, so it is imported by name and only here
+    found = import_module("ringup.array_api")
+    if api_version not in (None, found.__array_api_version__):
+        raise ValueError(f"there is version {found.__array_api_version__} of the array API standard, not {api_version}")
+    return found
 
 
 def cpu(tensor: Tensor) -> Tensor:

@@ -568,6 +568,8 @@ class Tensor(Core):
     byte = familiar.to_byte
     to = familiar.to
     cpu = familiar.cpu
+    to_device = familiar.to_device
+    __array_namespace__ = familiar.array_namespace
     element_size = familiar.element_size
     is_floating_point = familiar.is_floating_point
     is_contiguous = familiar.is_contiguous
