@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.core import Core
+from ringup.compiler.tensor.movement import base_of
 from ringup.compiler.tensor.tensor import Tensor
 
 Number: TypeAlias = int | float
@@ -30,8 +31,8 @@ def lifted(x: Tensor, other: Tensor | Number) -> Tensor:
 
 
 def own(x: Tensor, made: Tensor) -> Tensor:
-    """Return a result that no assignment to the argument changes."""
-    return made.clone() if made is x else made
+    """Return a result that no assignment to the argument changes, nor one to it the argument."""
+    return made.clone() if base_of(made) is base_of(x) else made
 
 
 def placed(made: Tensor, device: Any) -> Tensor:

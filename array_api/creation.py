@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,17 +25,20 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy
     An array is returned as it is where its type and device are those asked for, unless `copy`. Anything else has to be
     copied to the card, so `copy=False` is a ValueError.
     """
-    if isinstance(obj, Core):
+    if isinstance(obj, Tensor):
         made = placed(obj if dtype is None else obj.cast(dtype), device)
         if made is not obj and copy is False:
             raise ValueError(f"asarray of {obj.dtype} with another type or device and copy=False: it has to be copied")
-        return made.clone() if made is obj and copy else made  # type: ignore[return-value]
+        return made.clone() if made is obj and copy else made
     if copy is False:
         raise ValueError(
             f"asarray of {type(obj).__name__} with copy=False: the bytes of the host are copied to the card"
         )
     if isinstance(obj, (list, tuple)):
         return placed(_of_lists(obj, dtype), device)
+    if isinstance(obj, float) and not isinstance(obj, np.generic) and math.isnan(obj):
+        # a constant keeps no sign of NaN
+        obj = np.array(obj, np.float64 if dtype is dtypes.float64 else np.float32)
     if not isinstance(obj, (bool, int, float, np.ndarray, np.generic)) and not hasattr(obj, "__dlpack__"):
         obj = np.asarray(obj)
     return placed(Tensor(obj, dtype), device)

@@ -62,7 +62,6 @@ BINARY = {
     "copysign": ("copysign", "x1 with the sign of x2"),
     "divide": ("__truediv__", "quotient as a float"),
     "equal": ("__eq__", "truth of being equal"),
-    "floor_divide": ("__floordiv__", "quotient rounded down"),
     "greater": ("__gt__", "truth of x1 being greater than x2"),
     "greater_equal": ("__ge__", "truth of x1 being at least x2"),
     "less": ("__lt__", "truth of x1 being less than x2"),
@@ -151,7 +150,6 @@ bitwise_xor = _binary("bitwise_xor")
 copysign = _binary("copysign")
 divide = _binary("divide")
 equal = _binary("equal")
-floor_divide = _binary("floor_divide")
 greater = _binary("greater")
 greater_equal = _binary("greater_equal")
 less = _binary("less")
@@ -167,6 +165,17 @@ not_equal = _binary("not_equal")
 pow = _binary("pow")
 remainder = _binary("remainder")
 subtract = _binary("subtract")
+
+
+def floor_divide(x1: Tensor | Number, x2: Tensor | Number, /) -> Tensor:
+    """Return the quotient rounded down. Unlike `//`, which is Python's, a quotient with zeros or infinities is what `/`
+    gives, rounded down: inf by 1 is inf, 1 by -inf is -0.0.
+    """
+    x, y = fitted(x1, x2)
+    x, y = x._fit(y)
+    if not x.dtype.is_float:
+        return x // y
+    return (x.eq(0) | x.isinf() | y.isinf()).where((x / y).floor(), x // y)
 
 
 def clip(x: Tensor, /, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ringup.array_api.arguments import axes_of, check_arrays, own
 from ringup.compiler.tensor import core, movement
-from ringup.compiler.tensor.core import whole_number
+from ringup.compiler.tensor.core import number_of, whole_number
 from ringup.compiler.tensor.tensor import Tensor
 
 
@@ -69,7 +69,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     Counts that are an array are read on the host, because the shape depends on them.
     """
     made, at = (x.flatten(), 0) if axis is None else (x, x._axis(axis))
-    size = int(made.shape[at])  # type: ignore[call-overload]
+    size = number_of(made.shape[at], "repeat")
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.array(whole_number(repeats, "a count"))
     if counts.ndim > 1 or (counts < 0).any():
         raise ValueError("repeat by counts that are negative or have more than one axis")
@@ -126,17 +126,9 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     if axis is None and x.ndim != 1:
         raise ValueError(f"take of {list(x.shape)} without an axis: an array of one axis only")
     at = 0 if axis is None else x._axis(axis)
-    return x.take(_from_front(x, indices, at), at)
+    return x.take(indices, at)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the element at a place of its own for each row along an axis; negative places count from the end."""
-    return x.take_along_axis(_from_front(x, indices, x._axis(axis)), x._axis(axis))
-
-
-def _from_front(x: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """Return places counted from the front."""
-    if indices.dtype.kind != "int":
-        return indices
-    wide = indices if indices.dtype.bits >= 32 else indices.int()
-    return (wide < 0).where(wide + x.shape[axis], wide)
+    return x.take_along_axis(indices, axis)

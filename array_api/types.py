@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def finfo(type: DType | Tensor, /) -> finfo_object:
         # needed for these types alone, which NumPy does not have
         import ml_dtypes
 
-        limits: Any = ml_dtypes.finfo(numpy_dtype(kind))
+        limits: Any = cast("Any", ml_dtypes).finfo(numpy_dtype(kind))
     else:
         limits = np.finfo(kind.numpy)
     return finfo_object(

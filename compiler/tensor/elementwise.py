@@ -519,10 +519,11 @@ def _rounded_whole(tensor: Tensor, unit: int) -> Tensor:
 
 
 def sign(tensor: Tensor) -> Tensor:
-    """Return -1, 0 or 1 as the sign is; zeros and NaN stay themselves."""
+    """Return -1, 0 or 1 as the sign is, 0 of -0.0 too; NaN stays NaN."""
     if tensor.dtype.kind == "bool":
         return tensor
-    positive = (tensor > 0).where(tensor.full_like(1), tensor)
+    still = tensor.eq(0).where(tensor.full_like(0), tensor) if tensor.dtype.is_float else tensor
+    positive = (tensor > 0).where(tensor.full_like(1), still)
     made = positive if tensor.dtype.kind == "uint" else (tensor < 0).where(tensor.full_like(-1), positive)
     return made._with_rule(no_slope, tensor) if tensor.dtype.is_float else made
 

@@ -8,7 +8,8 @@ makes an IndexError of it (`places`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from operator import index as operator_index
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from weakref import ref
 
 import numpy as np
@@ -38,13 +39,23 @@ SCATTERS = {
 
 
 def getitem(tensor: Tensor, key: Any) -> Tensor:
-    """Return the elements at `key`: a view where numbers and slices of step 1 alone name them, else a copy."""
+    """Return the elements at `key`: a view where numbers and slices of step 1 alone name them, else a copy.
+
+    A bool tensor is a mask, which is read on the host, because the shape of the result depends on it.
+    """
+    if is_mask(key) and not key.shape:
+        return getitem(tensor.unsqueeze(0), key.reshape(1))
     made, advanced = basic_part(tensor, key)
     made = _advanced(made, advanced) if advanced else made
     if made is not tensor and not is_view_of(made, base_of(tensor)):
         refuses = "" if tensor._view is None else tensor._view.refuses
         made._view = View(None, refuses=refuses) if advanced or refuses else View(ref(tensor), key=key)
     return made
+
+
+def is_mask(key: Any) -> TypeGuard[Tensor]:
+    """Return whether an index is a bool tensor."""
+    return isinstance(key, Core) and key.dtype.kind == "bool"
 
 
 def iterate(tensor: Tensor) -> Any:
@@ -124,7 +135,9 @@ def _as_key(one: Any) -> Any:
         raise IndexError("a lone True or False is no index here: use reshape, or where()")
     if isinstance(one, np.integer):
         return int(one)
-    if one is None or one is Ellipsis or isinstance(one, slice) or is_size(one):
+    if isinstance(one, slice):
+        return slice(_bound(one.start), _bound(one.stop), _bound(one.step))
+    if one is None or one is Ellipsis or is_size(one):
         return one
     if isinstance(one, Core):
         if one.dtype.kind == "bool":
@@ -141,6 +154,11 @@ def _as_key(one: Any) -> Any:
             f"{one!r} is no index: numbers, slices, None, ..., lists or arrays of integers or bools, integer tensors"
         )
     return array
+
+
+def _bound(value: Any) -> Any:
+    """Return a bound of a slice; of a tensor its only element, a whole number."""
+    return operator_index(cast("Any", value)) if isinstance(value, Core) else value
 
 
 def _place(tensor: Tensor, place: Int, axis: int) -> Int:
@@ -183,7 +201,8 @@ def _index_tensors(tensor: Tensor, one: Any, axis: int, place: int) -> list[tupl
     if isinstance(one, Core):
         return [(place, counted(tensor._of(one._node), tensor.shape[axis], "index"))]
     if one.dtype == np.bool_:
-        if one.shape != tensor.shape[axis : axis + one.ndim]:
+        # a mask without elements leaves nothing, also of an axis that has some
+        if any(size not in (0, have) for size, have in zip(one.shape, tensor.shape[axis:], strict=False)):
             raise IndexError(
                 f"a mask of shape {list(one.shape)} at axis {axis} of a tensor of shape {list(tensor.shape)}"
             )

@@ -174,10 +174,17 @@ class Tensor(Core):
         made = self.numpy()
         return made if dtype is None else made.astype(dtype)
 
-    def __dlpack__(self, **how: Any) -> Any:
-        if how.get("copy") is False:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if copy is False:
             raise BufferError("a tensor's bytes lie on the card: what is handed out is a copy")
-        return self.numpy().__dlpack__(**how)
+        return self.numpy().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         # kDLCPU of dlpack.h: what is handed out is a copy on the host
