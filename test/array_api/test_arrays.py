@@ -130,7 +130,7 @@ def test_an_assignment_through_a_mask_writes_its_elements():
     part = x[0]
     part[part > 6] = -1
     assert x.tolist() == [[-1, 1, 2], [4, 5, 6]]
-    with pytest.raises(IndexError, match=r"a mask of shape \[3\] of a tensor of shape \[2, 3\]"):
+    with pytest.raises(IndexError, match=r"a mask of shape \[3\] for a tensor of shape \[2, 3\]"):
         x[xp.asarray([True, False, True])] = 0
 
 
