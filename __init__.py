@@ -42,8 +42,12 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import full as full
     from ringup.compiler.tensor import gradient as gradient
     from ringup.compiler.tensor import linspace as linspace
+    from ringup.compiler.tensor import load as load
     from ringup.compiler.tensor import load_gguf as load_gguf
+    from ringup.compiler.tensor import load_npy as load_npy
+    from ringup.compiler.tensor import load_npz as load_npz
     from ringup.compiler.tensor import load_safetensors as load_safetensors
+    from ringup.compiler.tensor import load_torch as load_torch
     from ringup.compiler.tensor import manual_seed as manual_seed
     from ringup.compiler.tensor import maximum as maximum
     from ringup.compiler.tensor import minimum as minimum
@@ -84,7 +88,11 @@ _HOME = {
     "SGD": "ringup.optim",
     "Adam": "ringup.optim",
     "AdamW": "ringup.optim",
+    "load": _TENSORS,
     "load_gguf": _TENSORS,
+    "load_npy": _TENSORS,
+    "load_npz": _TENSORS,
+    "load_torch": _TENSORS,
     "load_safetensors": _TENSORS,
     "save_safetensors": _TENSORS,
     **dict.fromkeys(

@@ -122,8 +122,6 @@ EXTRAS = {
     "numpy": "tensor",
     "rich": "cli",
     "shtab": "cli",
-    "safetensors": "models",
-    "gguf": "models",
     "ml_dtypes": "models",
     "clang": "generate",
 }

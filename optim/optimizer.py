@@ -173,11 +173,8 @@ class Optimizer:
 
     def load(self, path: str | PathLike[str]) -> None:
         """Take over what `save` wrote."""
-        from safetensors import safe_open
-
         tensors = load_safetensors(path)
-        with safe_open(str(path), framework="numpy") as file:
-            about = (file.metadata() or {}).get(ENTRY)
+        about = tensors.fields.get(ENTRY)
         if about is None:
             raise CompileError(f"{path} holds no state of an optimiser: its metadata has no {ENTRY}")
         described = json.loads(about)

@@ -1,4 +1,5 @@
-"""Files on disk: the layout of GGUF weight files, and files written whole or not at all.
+"""Files on disk: mapped files, the layouts of weight files (safetensors, GGUF, zip archives), a reader of pickles that
+executes nothing, and files written whole or not at all.
 
 `compiler.tensor` and the tuning of kernels import it; it imports only `errors`.
 """

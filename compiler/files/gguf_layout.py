@@ -1,16 +1,13 @@
-"""Whether a GGUF file is laid out as its format wants: every count, string, array and tensor lies within the file, none
-over another.
+"""The layout of a GGUF file: fields, tensors and where their bytes lie. Every count, string, array and tensor lies
+within the file, none over another.
 
-Its reader takes what it finds: a string that is cut short is a shorter string there, and two tensors may share their
-bytes. Source: ggml docs/gguf.md, "File Structure"; ggml.h, GGML_MAX_DIMS.
+Source: ggml docs/gguf.md, "File Structure"; ggml.h, GGML_MAX_DIMS and enum ggml_type; ggml-common.h, sizes of blocks.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ringup.errors import CompileError
 
@@ -20,8 +17,9 @@ DEFAULT_ALIGNMENT, ALIGNMENT_KEY = 32, "general.alignment"
 MAX_RANK = 4
 MAX_NESTING = 4
 STRING, ARRAY, UINT32, BOOL = 8, 9, 4, 7
-# gguf_metadata_value_type: bytes of one value
-SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+VERSIONS = (2, 3)
+# gguf_metadata_value_type: struct's code of one value
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 # The least bytes of one entry: an empty key and a byte; an empty name, its rank, type and offset.
 MIN_PAIR_BYTES, MIN_TENSOR_BYTES, MIN_STRING_BYTES, MIN_ARRAY_BYTES = 13, 24, 8, 12
 SIZE_LIMIT = 1 << 63
@@ -35,11 +33,27 @@ class Blocks(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Where a tensor's data lie, from the start of the file."""
+TYPES = {  # enum ggml_type: name, elements and bytes of a block
+    0: Blocks("F32", 1, 4), 1: Blocks("F16", 1, 2), 2: Blocks("Q4_0", 32, 18), 3: Blocks("Q4_1", 32, 20),
+    6: Blocks("Q5_0", 32, 22), 7: Blocks("Q5_1", 32, 24), 8: Blocks("Q8_0", 32, 34), 9: Blocks("Q8_1", 32, 36),
+    10: Blocks("Q2_K", 256, 84), 11: Blocks("Q3_K", 256, 110), 12: Blocks("Q4_K", 256, 144), 13: Blocks("Q5_K", 256, 176),
+    14: Blocks("Q6_K", 256, 210), 15: Blocks("Q8_K", 256, 292), 16: Blocks("IQ2_XXS", 256, 66),
+    17: Blocks("IQ2_XS", 256, 74), 18: Blocks("IQ3_XXS", 256, 98), 19: Blocks("IQ1_S", 256, 50),
+    20: Blocks("IQ4_NL", 32, 18), 21: Blocks("IQ3_S", 256, 110), 22: Blocks("IQ2_S", 256, 82), 23: Blocks("IQ4_XS", 256, 136),
+    24: Blocks("I8", 1, 1), 25: Blocks("I16", 1, 2), 26: Blocks("I32", 1, 4), 27: Blocks("I64", 1, 8),
+    28: Blocks("F64", 1, 8), 29: Blocks("IQ1_M", 256, 56), 30: Blocks("BF16", 1, 2), 34: Blocks("TQ1_0", 256, 54),
+    35: Blocks("TQ2_0", 256, 66), 39: Blocks("MXFP4", 32, 17), 40: Blocks("NVFP4", 64, 36), 41: Blocks("Q1_0", 128, 18),
+}  # fmt: skip
+
+
+class Extent(NamedTuple):
+    """A tensor: its name, its type's name, its sizes, the slowest first, and where its bytes lie from the start of the
+    file.
+    """
 
     name: str
+    kind: str
+    shape: tuple[int, ...]
     start: int
     end: int
 
@@ -78,76 +92,81 @@ class _Cursor:
             raise self.fail(f"{what} at byte {self.at - len(raw)} is no UTF-8 text ({error.reason})") from error
 
 
-def check(data: memoryview, path: object, types: Mapping[int, Blocks]) -> list[Extent]:
-    """Return where each tensor's data lie, in the file's order. Raises `CompileError` for a file that is damaged.
-
-    `types`: the types of tensors by their numbers in the file.
+def parse(data: memoryview, path: object) -> tuple[list[Extent], dict[str, Any]]:
+    """Return the tensors in the file's order, and the fields by name. Raises `CompileError` for a file that is
+    damaged.
     """
     cursor = _Cursor(data, path)
     if bytes(cursor.take(len(MAGIC), "its first word")) != MAGIC:
         raise cursor.fail("it does not begin with GGUF")
-    if struct.unpack_from("<I", cursor.take(4, "its version"))[0] & 0xFFFF == 0:
+    version = cursor.number("I", "its version")
+    if version & 0xFFFF == 0:
         # Its version, 2 or 3, is in the high half.
         raise CompileError(
             f"{path} is a GGUF file of the other byte order; `gguf-convert-endian {path} little` turns it over"
         )
+    if version not in VERSIONS:
+        raise cursor.fail(f"it is of version {version}; there are {' and '.join(map(str, VERSIONS))}")
     tensors = cursor.count(MIN_TENSOR_BYTES, "tensors")
-    pairs = cursor.count(MIN_PAIR_BYTES, "fields")
-    alignment = _pairs(cursor, pairs)
-    rows = [_tensor(cursor, types) for _ in range(tensors)]
+    fields = _fields(cursor, cursor.count(MIN_PAIR_BYTES, "fields"))
+    alignment = fields.get(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)
+    rows = [_tensor(cursor) for _ in range(tensors)]
     base = -(-cursor.at // alignment) * alignment
     extents = [_extent(cursor, row, base, alignment, len(data)) for row in rows]
     _separate(cursor, extents)
-    return extents
+    return extents, fields
 
 
-def _pairs(cursor: _Cursor, count: int) -> int:
-    """Go over the fields; return the alignment of the tensors' data."""
-    alignment, seen = DEFAULT_ALIGNMENT, set()
+def _fields(cursor: _Cursor, count: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for _ in range(count):
         key = cursor.text("a field's name")
-        if key in seen:
+        if key in found:
             raise cursor.fail(f"two fields are called {key}")
-        seen.add(key)
         kind = cursor.number("I", f"the type of {key}")
         if key == ALIGNMENT_KEY:
-            alignment = cursor.number("I", key) if kind == UINT32 else 0
-            if alignment < 8 or alignment & (alignment - 1):
-                raise cursor.fail(f"{key} is {alignment or 'no 32-bit number'}; a power of two from 8 on is one")
+            value = cursor.number("I", key) if kind == UINT32 else 0
+            if value < 8 or value & (value - 1):
+                raise cursor.fail(f"{key} is {value or 'no 32-bit number'}; a power of two from 8 on is one")
         else:
-            _value(cursor, kind, key, 0)
-    return alignment
+            value = _value(cursor, kind, key, 0)
+        found[key] = value
+    return found
 
 
-def _value(cursor: _Cursor, kind: int, key: str, depth: int) -> None:
-    """Go over one value."""
-    if kind in SCALAR_BYTES:
-        value = cursor.take(SCALAR_BYTES[kind], key)
-        if kind == BOOL and value[0] > 1:
-            raise cursor.fail(f"{key} is a truth value of {value[0]}")
-    elif kind == STRING:
-        cursor.text(key)
-    elif kind == ARRAY and depth < MAX_NESTING:
-        inner = cursor.number("I", f"the type of the elements of {key}")
-        size = SCALAR_BYTES.get(inner)
-        least = size or {STRING: MIN_STRING_BYTES, ARRAY: MIN_ARRAY_BYTES}.get(inner, 1)
-        count = cursor.count(least, f"elements of {key}")
-        if size:
-            cursor.take(count * size, key)
-        else:
-            for _ in range(count):
-                _value(cursor, inner, key, depth + 1)
-    else:
+def _value(cursor: _Cursor, kind: int, key: str, depth: int) -> Any:
+    """Return one value as Python has it."""
+    if kind == STRING:
+        return cursor.text(key)
+    if kind in SCALARS:
+        return _scalars(cursor, kind, key, 1)[0]
+    if kind != ARRAY or depth >= MAX_NESTING:
         raise cursor.fail(f"{key} has type {kind}, nested {depth} deep, which is none")
+    inner = cursor.number("I", f"the type of the elements of {key}")
+    if inner in SCALARS:
+        count = cursor.count(struct.calcsize(SCALARS[inner]), f"elements of {key}")
+        return list(_scalars(cursor, inner, key, count))
+    count = cursor.count({STRING: MIN_STRING_BYTES, ARRAY: MIN_ARRAY_BYTES}.get(inner, 1), f"elements of {key}")
+    return [_value(cursor, inner, key, depth + 1) for _ in range(count)]
+
+
+def _scalars(cursor: _Cursor, kind: int, key: str, count: int) -> tuple[Any, ...]:
+    code = SCALARS[kind]
+    raw = cursor.take(count * struct.calcsize(code), key)
+    if kind == BOOL and count and max(raw) > 1:
+        raise cursor.fail(f"{key} is a truth value of {max(raw)}")
+    return struct.unpack(f"<{count}{code}", raw)
 
 
 class _Row(NamedTuple):
     name: str
+    kind: str
+    shape: tuple[int, ...]
     size_bytes: int
     offset: int
 
 
-def _tensor(cursor: _Cursor, types: Mapping[int, Blocks]) -> _Row:
+def _tensor(cursor: _Cursor) -> _Row:
     name = cursor.text("a tensor's name")
     rank = cursor.number("I", f"the rank of {name}")
     if rank > MAX_RANK:
@@ -155,15 +174,15 @@ def _tensor(cursor: _Cursor, types: Mapping[int, Blocks]) -> _Row:
     sizes = [cursor.number("Q", f"a size of {name}") for _ in range(rank)]
     kind = cursor.number("I", f"the type of {name}")
     offset = cursor.number("Q", f"the offset of {name}")
-    if kind not in types:
+    if kind not in TYPES:
         raise cursor.fail(f"{name} has type {kind}, which is none")
     elements = 1
     for size in sizes:
         elements *= size
-    blocks = types[kind]
+    blocks = TYPES[kind]
     if elements >= SIZE_LIMIT or (sizes[0] if sizes else 1) % blocks.elements:
         raise cursor.fail(f"{name} is {sizes} of {blocks.name}, whose rows hold whole blocks of {blocks.elements}")
-    return _Row(name, elements // blocks.elements * blocks.size_bytes, offset)
+    return _Row(name, blocks.name, tuple(sizes[::-1]), elements // blocks.elements * blocks.size_bytes, offset)
 
 
 def _extent(cursor: _Cursor, row: _Row, base: int, alignment: int, size_bytes: int) -> Extent:
@@ -174,7 +193,7 @@ def _extent(cursor: _Cursor, row: _Row, base: int, alignment: int, size_bytes: i
         raise cursor.fail(
             f"{row.name} lies at bytes {start:#x} to {start + row.size_bytes:#x} and the file ends at {size_bytes:#x}"
         )
-    return Extent(row.name, start, start + row.size_bytes)
+    return Extent(row.name, row.kind, row.shape, start, start + row.size_bytes)
 
 
 def _separate(cursor: _Cursor, extents: list[Extent]) -> None:

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.composed.functions import where as where
     from ringup.compiler.tensor.composed.functions import zeros as zeros
     from ringup.compiler.tensor.core import Size as Size
+    from ringup.compiler.tensor.files import Weights as Weights
+    from ringup.compiler.tensor.files import load as load
     from ringup.compiler.tensor.files import load_gguf as load_gguf
+    from ringup.compiler.tensor.files import load_npy as load_npy
+    from ringup.compiler.tensor.files import load_npz as load_npz
     from ringup.compiler.tensor.files import load_safetensors as load_safetensors
+    from ringup.compiler.tensor.files import load_torch as load_torch
     from ringup.compiler.tensor.files import save_safetensors as save_safetensors
     from ringup.compiler.tensor.gradients import gradient as gradient
     from ringup.compiler.tensor.history import no_grad as no_grad
@@ -64,6 +69,11 @@ _PLACES = {  # public name: module
     "save_safetensors": "files",
     "load_gguf": "files",
     **dict.fromkeys(_FUNCTIONS, "composed.functions"),
+    "load": "files",
+    "load_npy": "files",
+    "load_npz": "files",
+    "load_torch": "files",
+    "Weights": "files",
 }
 __all__ = sorted(_PLACES)
 

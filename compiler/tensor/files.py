@@ -1,29 +1,33 @@
-"""Weights in files: safetensors and GGUF, read by their own libraries, which are asked for on use only.
+"""Weights in files: safetensors, GGUF, NumPy's and PyTorch's, mapped into memory: a tensor's bytes are read when it is
+first used.
 
-GGUF's quantised blocks become numbers by graph operations on the raw bytes, so what is uploaded is as small as the
-file.
+A file that is damaged or cut short is a `CompileError` that names it, and nothing in a file is executed.
 """
 
 from __future__ import annotations
 
-import json
-import mmap
-import os
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from math import prod
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
-from ringup.compiler.files import gguf_layout
-from ringup.compiler.files.gguf_layout import Blocks
+from ringup.compiler.files import gguf_layout, safetensors_layout
+from ringup.compiler.files.archive import SIGNATURE, Archive
+from ringup.compiler.files.mapped import MappedFile
 from ringup.compiler.files.whole_file import write_whole
 from ringup.compiler.graph import dtypes
-from ringup.compiler.graph import nodes as graph
-from ringup.compiler.graph.dtypes import DType
-from ringup.compiler.tensor.movement import cut
+from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.tensor import Tensor
+from ringup.compiler.tensor.weights import numpy_file, torch_file
+from ringup.compiler.tensor.weights.blocks import BLOCKS, dequantised
+from ringup.compiler.tensor.weights.elements import whole
 from ringup.errors import CompileError
+
+if TYPE_CHECKING:
+    _Tensors: TypeAlias = dict[str, Tensor]
+else:
+    _Tensors = dict
 
 SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "Format"
     "BOOL": dtypes.bool_,
@@ -42,6 +46,7 @@ SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "For
     "F32": dtypes.float32,
     "F64": dtypes.float64,
 }
+SAFETENSORS_NAMES = {kind: name for name, kind in SAFETENSORS_TYPES.items()}
 GGUF_PLAIN = {  # ggml's names of types that are not in blocks
     "F32": dtypes.float32,
     "F16": dtypes.float16,
@@ -52,196 +57,182 @@ GGUF_PLAIN = {  # ggml's names of types that are not in blocks
     "I32": dtypes.int32,
     "I64": dtypes.int64,
 }
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+# of a file whose beginning says what it is
+HEAD_BYTES = 512
+EMPTY_ARCHIVE = b"PK\x05\x06"
+OTHERS = {  # what a file begins with: what it is
+    b"\x89HDF": "an HDF5 file: read it with h5py",
+    b"\x80": "a bare pickle, which only running code could read: save a state_dict with torch.save or safetensors",
+}
 
 
-def _library(name: str, purpose: str) -> ModuleType:
-    from importlib import import_module
+class Weights(_Tensors):
+    """The tensors of a file by name. `fields` are what else it holds: a GGUF file's fields, a safetensors file's
+    metadata.
 
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise CompileError(
-            f"{purpose} needs the {name.split('.')[0]} package: pip install {name.split('.')[0]}"
-        ) from error
-
-
-def _raw(data: Any, dtype: DType, shape: tuple[int, ...], name: str) -> Tensor:
-    made = Tensor._of(graph.buffer(dtype, shape, name, bytes(data)))
-    made._owns = True
-    return made
-
-
-def load_safetensors(path: str | PathLike[str]) -> dict[str, Tensor]:
-    """Return the tensors of a file by name. A damaged or cut-short file is a CompileError that names it."""
-    library = _library("safetensors", "loading a safetensors file")
-    try:
-        data = Path(path).read_bytes()
-        found = library.deserialize(data)
-    except library.SafetensorError as error:
-        raise CompileError(f"{path} is no whole safetensors file: {error}") from error
-    _check_names(data, path)
-    made = {}
-    for name, what in found:
-        kind = SAFETENSORS_TYPES.get(what["dtype"])
-        if kind is None:
-            raise CompileError(
-                f"{path}: {name} holds {what['dtype']}, which has no type here; there are {', '.join(SAFETENSORS_TYPES)}"
-            )
-        made[name] = _raw(what["data"], kind, tuple(what["shape"]), name)
-    return made
-
-
-def _check_names(data: bytes, path: str | PathLike[str]) -> None:
-    """Refuse a header that says something of one tensor twice: its reader takes the last. The rest of it the reader has
-    checked.
+    The file stays mapped while a tensor may need it; `close`, or the end of a `with` block, lets go of it before.
     """
 
-    def one_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
-            raise CompileError(f"{path} is no whole safetensors file: its header says {twice} twice; fetch it again")
-        return made
+    def __init__(
+        self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any] | None = None, files: tuple[MappedFile, ...] = ()
+    ) -> None:
+        super().__init__(tensors)
+        self.fields = dict(fields or {})
+        self._files = files
 
-    size_bytes = int.from_bytes(data[:8], "little")
-    json.loads(data[8 : 8 + size_bytes], object_pairs_hook=one_each)
+    def close(self) -> None:
+        """Let go of the file: a tensor that was not used by then is a `CompileError` when it is."""
+        for one in self._files:
+            one.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-def save_safetensors(
-    tensors: dict[str, Tensor], path: str | PathLike[str], metadata: dict[str, str] | None = None
-) -> None:
-    """Compute tensors and write them to a file under their names."""
-    library = _library("safetensors.numpy", "saving a safetensors file")
-    if tensors:
-        first, *others = tensors.values()
-        first.realize(*others)
-    arrays = {name: one.numpy() for name, one in tensors.items()}
-    write_whole(Path(path), library.save(arrays, metadata))
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
-def load_gguf(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a file by name and its other fields. Blocks are f32 tensors, computed from the file's bytes
-    when needed.
+def load(path: str | PathLike[str]) -> Any:
+    """Return what a file of weights holds, whatever its format; its content says which, its name does not.
+
+    safetensors (a file, an index of several, a folder with either), GGUF and `.npz` give `Weights`; `.npy` gives a
+    tensor; PyTorch's files give what was saved.
+    """
+    if Path(path).is_dir():
+        return load_safetensors(path)
+    with Path(path).open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if head.startswith(gguf_layout.MAGIC):
+        return load_gguf(path)[0]
+    if head.startswith(numpy_file.MAGIC):
+        return load_npy(path)
+    if head.startswith(torch_file.LEGACY_MAGIC):
+        return load_torch(path)
+    if head.startswith((SIGNATURE, EMPTY_ARCHIVE)):
+        names = Archive(MappedFile(path), "zip archive").names
+        return load_npz(path) if all(name.endswith(numpy_file.SUFFIX) for name in names) else load_torch(path)
+    if head[8:9] == b"{" or head.lstrip().startswith(b"{"):
+        return load_safetensors(path)
+    what = next((text for start, text in OTHERS.items() if head.startswith(start)), None)
+    if head[257:262] == b"ustar":
+        what = "a tar archive, the format of PyTorch before 0.2: load it with PyTorch and save its state_dict()"
+    raise CompileError(
+        f"{path} is {what or 'no file of weights'}; there are safetensors, GGUF, .npy, .npz and PyTorch's .pt"
+    )
+
+
+def load_safetensors(path: str | PathLike[str]) -> Weights:
+    """Return the tensors of a file by name, or of the files that a `….safetensors.index.json` or a folder names.
 
     A damaged or cut-short file is a CompileError that names it.
     """
-    library = _library("gguf", "loading a GGUF file")
-    types = {kind.value: Blocks(kind.name, *size) for kind, size in library.GGML_QUANT_SIZES.items()}
-    with Path(path).open("rb") as file:
-        gguf_layout.check(_mapped(file), path, types)
-    try:
-        reader = library.GGUFReader(str(path))
-        fields = {name: field.contents() for name, field in reader.fields.items()}
-        tensors = list(reader.tensors)
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, UnicodeDecodeError) as error:
-        raise CompileError(f"{path} is no whole GGUF file: {error}") from error
+    place = Path(path)
+    if place.is_dir():
+        found = [one for one in (place / INDEX, place / SINGLE) if one.exists()]
+        if not found:
+            raise CompileError(f"{path} is a folder without {INDEX} and {SINGLE}")
+        place = found[0]
+    return _load_sharded(place) if place.suffix == ".json" else _load_one(place)
+
+
+def _load_one(path: Path) -> Weights:
+    file = MappedFile(path)
+    bits = {name: kind.bits for name, kind in SAFETENSORS_TYPES.items()}
+    entries, metadata = safetensors_layout.parse(file.view(), path, bits)
+    tensors = {
+        one.name: whole(file.part(one.start, one.end), SAFETENSORS_TYPES[one.kind], one.shape, one.name)
+        for one in entries
+    }
+    return Weights(tensors, metadata, (file,))
+
+
+def _load_sharded(path: Path) -> Weights:
+    made: dict[str, Tensor] = {}
+    files: tuple[MappedFile, ...] = ()
+    for file, names in safetensors_layout.shards(path.read_bytes(), path).items():
+        try:
+            found = _load_one(path.with_name(file))
+        except FileNotFoundError as error:
+            raise CompileError(f"{path} names {file}, which is not beside it: fetch it") from error
+        if missing := [name for name in names if name not in found]:
+            raise CompileError(f"{path} says that {missing[0]} lies in {file}, which has no tensor of that name")
+        made.update({name: found[name] for name in names})
+        files += found._files
+    return Weights(made, {}, files)
+
+
+def save_safetensors(
+    tensors: Mapping[str, Tensor], path: str | PathLike[str], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Compute tensors and write them to a file under their names."""
+    for name, text in (metadata or {}).items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(f"metadata of a safetensors file are texts, not {name!r}: {text!r:.80}")
+    if tensors:
+        first, *others = tensors.values()
+        first.realize(*others)
+    # the widest first, so that each lies at a multiple of its width
+    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.bits, name))
+    rows = [safetensors_layout.Row(name, *_described(tensors[name])) for name in names]
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        yield safetensors_layout.head(rows, metadata)
+        for name in names:
+            yield realize.bytes_of(tensors[name].node.arg.data)
+
+    write_whole(Path(path), pieces())
+
+
+def _described(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
+    """Return the name of a computed tensor's type in a file, its shape and its bytes."""
+    shape = cast("tuple[int, ...]", tensor.shape)
+    return SAFETENSORS_NAMES[tensor.dtype], shape, prod(shape) * tensor.dtype.size_bytes
+
+
+def load_gguf(path: str | PathLike[str]) -> tuple[Weights, dict[str, Any]]:
+    """Return the tensors of a file by name and its other fields. Blocks are f32 tensors, which are computed from the
+    file's bytes where they are used: what lies on the card is as small as the file.
+
+    A damaged or cut-short file is a CompileError that names it.
+    """
+    file = MappedFile(path)
+    extents, fields = gguf_layout.parse(file.view(), path)
     made = {}
-    for one in tensors:
-        kind, shape = one.tensor_type.name, tuple(int(size) for size in reversed(one.shape))
-        if kind in GGUF_PLAIN:
-            made[one.name] = _raw(one.data.tobytes(), GGUF_PLAIN[kind], shape, one.name)
-        elif kind in BLOCKS:
-            raw = _raw(
-                one.data.tobytes(),
-                dtypes.uint8,
-                (one.data.nbytes // BLOCKS[kind].size_bytes, BLOCKS[kind].size_bytes),
-                one.name,
-            )
-            made[one.name] = dequantised(raw, kind).reshape(shape)
+    for one in extents:
+        part = file.part(one.start, one.end)
+        if one.kind in GGUF_PLAIN:
+            made[one.name] = whole(part, GGUF_PLAIN[one.kind], one.shape, one.name)
+        elif one.kind in BLOCKS:
+            width = BLOCKS[one.kind].size_bytes
+            raw = whole(part, dtypes.uint8, (part.size_bytes // width, width), one.name)
+            made[one.name] = dequantised(raw, one.kind).reshape(one.shape)
         else:
-            raise CompileError(f"{path}: {one.name} is in {kind} blocks; there are {', '.join([*GGUF_PLAIN, *BLOCKS])}")
-    return made, fields
+            raise CompileError(
+                f"{path}: {one.name} is in {one.kind} blocks; there are {', '.join([*GGUF_PLAIN, *BLOCKS])}"
+            )
+    return Weights(made, fields, (file,)), fields
 
 
-def _mapped(file: BinaryIO) -> memoryview:
-    """Return a file's bytes without reading them."""
-    if not os.fstat(file.fileno()).st_size:
-        return memoryview(b"")
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def load_npy(path: str | PathLike[str]) -> Tensor:
+    """Return the array of a NumPy file. Arrays of Python objects, and damaged files, are a CompileError."""
+    return numpy_file.read_array(MappedFile(path))
 
 
-def dequantised(blocks: Tensor, kind: str) -> Tensor:
-    """Return f32 numbers (blocks, elements of each) from bytes (blocks, bytes of each) in ggml's format of that
-    name.
+def load_npz(path: str | PathLike[str]) -> Weights:
+    """Return the arrays of a NumPy archive by name. Arrays of Python objects, and damaged files, are a CompileError."""
+    file = MappedFile(path)
+    return Weights(numpy_file.read_archive(Archive(file, ".npz file"), path), {}, (file,))
+
+
+def load_torch(path: str | PathLike[str]) -> Any:
+    """Return what PyTorch saved to a file: tensors, numbers, texts, lists and dicts, such as a state_dict.
+
+    Nothing of it is executed: a file that needs more than that is a CompileError that names what it needs, and so is a
+    damaged one. Tensors of the same memory are loaded once; `requires_grad` is not taken over.
     """
-    row = BLOCKS[kind]
-    if blocks.dtype is not dtypes.uint8 or blocks.ndim != 2 or blocks.shape[1] != row.size_bytes:
-        raise ValueError(f"{kind} blocks are uint8 (count, {row.size_bytes}), not {blocks.dtype} {list(blocks.shape)}")
-    return row.decode(blocks)
-
-
-def _half(blocks: Tensor, at: int) -> Tensor:
-    return cut(blocks, 1, at, at + 2).view(dtypes.float16).float()
-
-
-def _nibbles(bytes_: Tensor) -> Tensor:
-    """Return the low halves of bytes, then the high ones, as int32."""
-    return (bytes_ & 15).cat(bytes_ >> 4, axis=-1).int()
-
-
-def _fifth_bits(blocks: Tensor, at: int) -> Tensor:
-    bits = cut(blocks, 1, at, at + 4).view(dtypes.uint32)
-    return ((bits >> Tensor.arange(32, dtype=dtypes.uint32)) & 1).int() << 4
-
-
-def _q4_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * (_nibbles(cut(blocks, 1, 2, 18)) - 8).float()
-
-
-def _q4_1(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * _nibbles(cut(blocks, 1, 4, 20)).float() + _half(blocks, 2)
-
-
-def _q5_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * ((_nibbles(cut(blocks, 1, 6, 22)) | _fifth_bits(blocks, 2)) - 16).float()
-
-
-def _q5_1(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * (_nibbles(cut(blocks, 1, 8, 24)) | _fifth_bits(blocks, 4)).float() + _half(blocks, 2)
-
-
-def _q8_0(blocks: Tensor) -> Tensor:
-    return _half(blocks, 0) * cut(blocks, 1, 2, 34).view(dtypes.int8).float()
-
-
-def _q4_k(blocks: Tensor) -> Tensor:
-    """Return eight groups of 32, each with a scale and a least value of 6 bits: four whole in low bits, four whose top
-    2 bits lie above them.
-    """
-    first, second, third = (cut(blocks, 1, 4 + 4 * i, 8 + 4 * i) for i in range(3))
-    scales = (first & 63).cat((third & 15) | ((first >> 6) << 4), axis=1).int().float()
-    least = (second & 63).cat((third >> 4) | ((second >> 6) << 4), axis=1).int().float()
-    numbers = _nibbles(cut(blocks, 1, 16, 144).reshape((-1, 4, 32))).reshape((-1, 8, 32)).float()
-    made = (_half(blocks, 0) * scales).unsqueeze(2) * numbers - (_half(blocks, 2) * least).unsqueeze(2)
-    return made.reshape((-1, 256))
-
-
-def _q6_k(blocks: Tensor) -> Tensor:
-    """Return two halves of 128: four rows of 32 with 4 bits from one half of two rows of bytes, 2 bits from a third; a
-    scale for every 16.
-    """
-    low = _nibbles(cut(blocks, 1, 0, 128).reshape((-1, 2, 64))).reshape((-1, 2, 4, 32))
-    shifts = Tensor.arange(0, 8, 2, dtype=dtypes.uint8).reshape((1, 1, 4, 1))
-    high = ((cut(blocks, 1, 128, 192).reshape((-1, 2, 1, 32)) >> shifts) & 3).int() << 4
-    scales = _half(blocks, 208) * cut(blocks, 1, 192, 208).view(dtypes.int8).float()
-    numbers = ((low | high) - 32).float().reshape((-1, 16, 16))
-    return (scales.unsqueeze(2) * numbers).reshape((-1, 256))
-
-
-class Block(NamedTuple):
-    """A block format of ggml: bytes and elements of one block, and what makes numbers of it."""
-
-    size_bytes: int
-    elements: int
-    decode: Callable[[Tensor], Tensor]
-
-
-BLOCKS = {  # ggml-common.h, block_q4_0 and on
-    "Q4_0": Block(18, 32, _q4_0),
-    "Q4_1": Block(20, 32, _q4_1),
-    "Q5_0": Block(22, 32, _q5_0),
-    "Q5_1": Block(24, 32, _q5_1),
-    "Q8_0": Block(34, 32, _q8_0),
-    "Q4_K": Block(144, 256, _q4_k),
-    "Q6_K": Block(210, 256, _q6_k),
-}
+    file = MappedFile(path)
+    if file.view(0, len(torch_file.LEGACY_MAGIC)) == torch_file.LEGACY_MAGIC:
+        return torch_file.read_legacy(file)
+    return torch_file.read(Archive(file, "PyTorch file"), path)

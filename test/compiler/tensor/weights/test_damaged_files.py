@@ -1,5 +1,4 @@
-"""Damaged weight files are refused with an error that names them. ringup itself checks GGUF's layout; the library and
-ringup check safetensors.
+"""Damaged safetensors and GGUF files are refused with an error that names them.
 
 The tests write GGUF's words from ggml's docs/gguf.md: magic, version, counts, fields, tensors, padding, data.
 """
@@ -47,8 +46,6 @@ GOOD = gguf(
 
 @pytest.fixture
 def load(tmp_path):
-    pytest.importorskip("gguf", reason=OPTIONAL)
-
     def of(data):
         (tmp_path / "x.gguf").write_bytes(data)
         return load_gguf(tmp_path / "x.gguf")
@@ -112,7 +109,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(load):
         (gguf([pair("general.alignment", U32, struct.pack("<I", 48))]), "general.alignment is 48"),
         (gguf([pair("general.alignment", STRING, text("32"))]), "general.alignment is no 32-bit number"),
         (b"GGML" + GOOD[4:], "it does not begin with GGUF"),
-        (gguf(version=99), "version 99"),
+        (gguf(version=99), "it is of version 99; there are 2 and 3"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused_with_what_is_wrong(load, data, said):
@@ -154,23 +151,32 @@ def f32(begin, end, shape=(4,), kind="F32"):
         struct.pack("<Q", 1 << 40) + b"{}",
         safetensors({}, header=f'{{"k": {json.dumps(f32(0, 16))}, "k": {json.dumps(f32(0, 16, kind="I32"))}}}'),
         safetensors({}, header='{"k": {"dtype": "F32", "dtype": "I32", "shape": [4], "data_offsets": [0, 16]}}'),
+        safetensors({"k": {**f32(0, 16), "more": 1}}),
+        safetensors({"k": {"dtype": "F32", "shape": [4]}}),
+        safetensors({"k": f32(0, 16, (4.0,))}),
+        safetensors({"k": f32(0, 16, (True, 4))}),
+        safetensors({"k": {**f32(0, 16), "data_offsets": [0, 16, 16]}}),
+        safetensors({"k": [1]}),
+        safetensors({"__metadata__": {"a": 1}, "k": f32(0, 16)}),
+        safetensors({}, b"", header="[]"),
+        safetensors({}, b"", header=' {"k": 1}'),
+        safetensors({}, b"", header='{"k": ' + "1" * 5000 + "}"),
+        b"",
+        b"1234567",
     ],
 )  # fmt: skip
 def test_a_damaged_safetensors_file_is_refused(tmp_path, data):
-    pytest.importorskip("safetensors", reason=OPTIONAL)
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(CompileError, match="x is no whole safetensors file: "):
         load_safetensors(tmp_path / "x")
 
 
 def test_a_rank_that_nobody_uses_is_read_as_it_is(tmp_path):
-    pytest.importorskip("safetensors", reason=OPTIONAL)
     (tmp_path / "x").write_bytes(safetensors({"k": f32(0, 16, (1,) * 30 + (4,))}))
     assert load_safetensors(tmp_path / "x")["k"].shape == (1,) * 30 + (4,)
 
 
 def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
-    pytest.importorskip("safetensors", reason=OPTIONAL)
     path = tmp_path / "x"
     save_safetensors({}, path)
     before = path.read_bytes()

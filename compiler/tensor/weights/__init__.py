@@ -1,0 +1,1 @@
+"""What weight files hold, made tensors: ggml's packed blocks, and the tensors that a PyTorch file describes."""
