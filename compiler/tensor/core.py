@@ -122,7 +122,7 @@ class View(NamedTuple):
 class Core:
     """The state of a lazy tensor. Tensors hash by identity, because `==` compares elements."""
 
-    __slots__ = ("__weakref__", "_node", "_owns", "_pasts", "_view", "grad", "requires_grad")
+    __slots__ = ("__weakref__", "_node", "_owns", "_pasts", "_view", "_wants_gradient", "grad")
 
     # NumPy leaves `array * tensor` to us
     __array_ufunc__: ClassVar[None] = None
@@ -136,7 +136,7 @@ class Core:
     # graphs of realized values that read this tensor: `history` keeps them here
     _pasts: WeakKeyDictionary[Node, Node] | None
     grad: Self | None
-    requires_grad: bool
+    _wants_gradient: bool
 
     def __init__(self, node: Node) -> None:
         self._setup(node)
@@ -144,7 +144,7 @@ class Core:
     def _setup(self, node: Node, *, owns: bool = False) -> None:
         # a gradient is taken by a tensor: no other tensor's graph may have come to the same node by itself
         self._node = graph.distinct(node) if node.shared else node
-        self._view, self._owns, self._pasts, self.grad, self.requires_grad = None, owns, None, None, False
+        self._view, self._owns, self._pasts, self.grad, self._wants_gradient = None, owns, None, None, False
         LIVE[id(self)] = self
 
     @classmethod
@@ -157,6 +157,15 @@ class Core:
     def node(self) -> Node:
         """Return the graph it stands for."""
         return self._node
+
+    @property
+    def requires_grad(self) -> bool:
+        """Return whether `backward` gives it a gradient; assigned to, it does what `requires_grad_` does."""
+        return self._wants_gradient
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        cast("Any", self).requires_grad_(wanted)
 
     @property
     def shape(self) -> Shape:

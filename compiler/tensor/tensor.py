@@ -28,7 +28,7 @@ from ringup.compiler.tensor import (
     sorting,
 )
 from ringup.compiler.tensor.arrays import Array, as_array, memory_of, numpy_dtype
-from ringup.compiler.tensor.composed import extremes, joining, matrices, parts, reading, statistics
+from ringup.compiler.tensor.composed import extremes, joining, matrices, networks, parts, reading, sets, statistics
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
 from ringup.compiler.tensor.spelling.binding import spelled
@@ -203,7 +203,7 @@ class Tensor(Core):
         """Make `backward` give it a gradient, or no longer. A tensor that wants one gets memory of its own."""
         if wanted and not self.dtype.is_float:
             raise TypeError(f"a gradient by a tensor of {self.dtype}: only floats have one")
-        self.requires_grad = wanted
+        self._wants_gradient = wanted
         if wanted:
             self._view = None
             memory.adopt(self)
@@ -224,6 +224,13 @@ class Tensor(Core):
         one is not the other's.
         """
         return self._of(nodes.alias(self._node))
+
+    def __copy__(self) -> Tensor:
+        return self.clone()
+
+    def __deepcopy__(self, known: dict[int, Any]) -> Tensor:
+        made = known[id(self)] = self.detach().clone()
+        return made.requires_grad_() if self.requires_grad else made
 
     # constants, ranges, random numbers, initial weights
     full = classmethod(creation.full)
@@ -307,6 +314,12 @@ class Tensor(Core):
     masked_select = parts.masked_select
     nonzero = parts.nonzero
     argwhere = parts.argwhere
+    bincount = sets.bincount
+    unique = sets.unique
+    isin = sets.isin
+    searchsorted = sets.searchsorted
+    bucketize = sets.bucketize
+    multinomial = sets.multinomial
     unbind = parts.unbind
     select = parts.select
     narrow = parts.narrow
@@ -516,14 +529,18 @@ class Tensor(Core):
     conv2d = convolution.conv2d
     conv3d = convolution.conv3d
     conv_transpose1d = conv_transpose2d = conv_transpose3d = conv_transpose = convolution.conv_transpose
-    max_pool1d = max_pool2d = max_pool3d = max_pool = convolution.max_pool
-    avg_pool1d = avg_pool2d = avg_pool3d = avg_pool = convolution.avg_pool
+    max_pool2d = max_pool = convolution.max_pool
+    max_pool1d = networks.max_pool1d
+    max_pool3d = networks.max_pool3d
+    avg_pool2d = avg_pool = convolution.avg_pool
+    avg_pool1d = networks.avg_pool1d
+    avg_pool3d = networks.avg_pool3d
     lp_pool = convolution.lp_pool
     interpolate = convolution.interpolate
 
     # normalisation, attention, embedding, dropout, losses
-    layer_norm = layers.layer_norm
-    rms_norm = layers.rms_norm
+    layer_norm = networks.layer_norm
+    rms_norm = networks.rms_norm
     group_norm = layers.group_norm
     instance_norm = layers.instance_norm
     batch_norm = layers.batch_norm

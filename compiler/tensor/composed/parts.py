@@ -53,7 +53,7 @@ def _flat_mask(tensor: Tensor) -> Tensor:
     return tensor.bool().flatten()
 
 
-def _places(mask: Tensor, size: int, fill: int) -> Tensor:
+def first_places(mask: Tensor, size: int, fill: int) -> Tensor:
     """Return the places where a flat mask is true, the first `size` of them, `fill` where there are fewer."""
     kind = dtypes.int64 if index.bounds(mask.numel())[1] >= 1 << 31 else dtypes.int32
     number = mask.cast(kind).cumsum(0) - 1
@@ -80,7 +80,7 @@ def nonzero(tensor: Tensor, *, size: int | None = None, fill_value: int = 0, as_
             return tensor._constant(0, dtypes.int32, (int(bool(tensor)), 0))
     else:
         size = whole_number(size, "a size")
-        flat = _places(_flat_mask(tensor), size, -1)
+        flat = first_places(_flat_mask(tensor), size, -1)
         parts, rest = [], flat
         for length in reversed(tensor.shape):
             parts.insert(0, (flat < 0).where(fill_value, rest % flat._lift(length)))
@@ -103,7 +103,7 @@ def masked_select(tensor: Tensor, mask: Any, *, size: int | None = None, fill_va
     x, where = tensor.expand(shape).flatten(), _flat_mask(tensor._of(wanted._node).expand(shape))
     if size is None:
         return x[where]
-    places = _places(where, whole_number(size, "a size"), -1)
+    places = first_places(where, whole_number(size, "a size"), -1)
     return (places < 0).where(x.full_like(fill_value)[:1], indexing.gathered(x, 0, places.maximum(0)))
 
 

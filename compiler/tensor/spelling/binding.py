@@ -6,14 +6,13 @@ unknown, the tables of `words` are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast
 
 from ringup.compiler.tensor.spelling import words
 
 Made = TypeVar("Made")
-Call = TypeVar("Call", bound="Callable[..., Any]")
 
 # of CodeType.co_flags: the function has *args, **kwargs
 VAR_ARGUMENTS, VAR_KEYWORDS = 4, 8
@@ -31,11 +30,6 @@ def spelled(cls: type[Made]) -> type[Made]:
         elif isinstance(value, classmethod) and isinstance(value.__func__, FunctionType):
             setattr(cls, name, classmethod(Binding(value.__func__, name, cls.__name__, None).wrapped()))
     return cls
-
-
-def understood(function: Call) -> Call:
-    """Make a function outside of a class understand the other words for its parameters."""
-    return cast("Call", Binding(cast("FunctionType", function), function.__name__, "", None).wrapped())
 
 
 class Binding:
