@@ -22,6 +22,7 @@ from ringup.compiler.machine.motion import improve
 from ringup.compiler.machine.text import print_function
 from ringup.compiler.schedule.kernel import Kernel, memory_of
 from ringup.compiler.schedule.order import plan
+from ringup.compiler.schedule.shift_inputs import Place
 from ringup.compiler.schedule.signature import Signature, of_graph, of_kernel
 from ringup.compiler.target import DEFAULT, Binary
 from ringup.compiler.target import target as find_target
@@ -32,10 +33,13 @@ MAX_KEPT = 4096
 
 
 class Slot(NamedTuple):
-    """The memory of a launch's argument: a buffer of the graph or an output by number, or a byte of the arena."""
+    """The memory of a launch's argument: a buffer of the graph or an output by number, or a byte of the arena. A launch
+    may get a later byte of a buffer.
+    """
 
     kind: Literal["buffer", "output", "arena"]
     at: int
+    offset_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def compile_graph(
     numbers = {node: i for i, node in enumerate(buffers)}
     outputs = planned.outputs
     results = {memory_of(one): i for i, one in reversed(list(enumerate(outputs)))}
-    places = _Places(numbers, results, planned.places)
+    places = _Places(numbers, results, planned.places, planned.moved)
     launches = [_launch(kernel, target, watch, tuning, places) for kernel in planned.kernels]
     found = tuple(Output(places.slot(memory_of(one)), one.dtype, one.shape) for one in outputs)
     return CompiledGraph(target, tuple(launches), found, len(buffers), planned.arena_bytes)
@@ -144,8 +148,12 @@ class _Places(NamedTuple):
     buffers: dict[Node, int]
     outputs: dict[Node, int]
     arena: Mapping[Node, int]
+    moved: Mapping[Node, Place]
 
     def slot(self, node: Node) -> Slot:
+        if node in self.moved:
+            place = self.moved[node]
+            return self.slot(place.node)._replace(offset_bytes=place.offset_bytes)
         if node in self.buffers:
             return Slot("buffer", self.buffers[node])
         if node in self.outputs:

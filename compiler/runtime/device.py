@@ -132,7 +132,7 @@ class Device:
         def address(slot: Slot) -> int:
             if slot.kind == "arena":
                 return arena + slot.at
-            return (buffers if slot.kind == "buffer" else results)[slot.at].gpu_va
+            return (buffers if slot.kind == "buffer" else results)[slot.at].gpu_va + slot.offset_bytes
 
         arguments = [
             [*(address(slot) for slot in launch.memory), *(_size(name, most, sizes) for name, most in launch.sizes)]

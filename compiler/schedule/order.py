@@ -12,6 +12,7 @@ from ringup.compiler.schedule.dependences import is_in_memory
 from ringup.compiler.schedule.kernel import Kernel, memory_of, states_before, viewed
 from ringup.compiler.schedule.merge_kernels import joined
 from ringup.compiler.schedule.rewrite import rewritten
+from ringup.compiler.schedule.shift_inputs import Place, shifted
 from ringup.errors import CompileError
 
 # Bytes. The alignment of every piece of the arena.
@@ -88,12 +89,14 @@ class Plan:
     """The kernels in order, for `outputs` (the given nodes, rewritten).
 
     `places`: the byte offset of each intermediate node in one arena of `arena_bytes`. Outputs have memory of their own.
+    `moved`: nodes of the kernels that stand for a place in another node's memory.
     """
 
     outputs: tuple[Node, ...]
     kernels: tuple[Kernel, ...]
     places: Mapping[Node, int]
     arena_bytes: int
+    moved: Mapping[Node, Place]
 
 
 def plan(outputs: Sequence[Node]) -> Plan:
@@ -120,7 +123,11 @@ def plan(outputs: Sequence[Node]) -> Plan:
                 ending.setdefault(last.get(root, i), []).append(root)
         for node in ending.pop(i, []):
             free.give(places[node], bounds(node.size)[1] * node.dtype.size_bytes)
-    return Plan(tuple(outputs), tuple(kernels), places, free.highest)
+    moved: dict[Node, Place] = {}
+    for i, kernel in enumerate(kernels):
+        kernels[i], new = shifted(kernel)
+        moved.update(new)
+    return Plan(tuple(outputs), tuple(kernels), places, free.highest, moved)
 
 
 class _Arena:

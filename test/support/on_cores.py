@@ -28,7 +28,8 @@ class Cores:
         for launch in graph.launches:
             places = {"buffer": buffers, "output": outputs}
             memory = [
-                arena[slot.at :] if slot.kind == "arena" else places[slot.kind][slot.at] for slot in launch.memory
+                arena[slot.at :] if slot.kind == "arena" else places[slot.kind][slot.at][slot.offset_bytes :]
+                for slot in launch.memory
             ]
             groups = tuple(evaluate(one, sizes) for one in launch.groups)
             arguments = [*memory, *(sizes[name] for name, _ in launch.sizes)]
