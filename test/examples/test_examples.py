@@ -22,6 +22,7 @@ ARGUMENTS = {
     "read_registers": ([CARD], r"(?s)GRBM_STATUS is at byte 0x\w+.*GRBM_STATUS\(.*24560 MiB"),
     "firmware_container": (["FIRMWARE"], r"(?s)gc_11_0_0_mec\.bin: \w+ 0x\w+.*half of it: "),
     "tensors": ([CARD], r"(?s)<Tensor \[1, 8\] float32, \w+>.*\[\[7\.0, 10\.0\], \[15\.0, 22\.0\]\]"),
+    "train_mlp": ([CARD, "WEIGHTS"], r"(?s)\(4\): Linear.*epoch 5: loss .*right: "),
     "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
     "sentences": ([CARD], r"(?s)0\.\d+  The cat sleeps.*kernels compiled for gfx1100"),
     "usb_bring_up": ([f"{CARD}@asm2464pd"], r"(?s)ms  .*96 compute units, 24560 MiB.*65536 bytes went there"),
@@ -44,7 +45,8 @@ def test_an_example_runs(name, capsys, monkeypatch, tmp_path):
         image = tmp_path / "gc_11_0_0_mec.bin"
         image.write_bytes(ringup.connect(CARD).firmware(image.name))
         words = [str(image)]
-    words = [str(tmp_path / "trace.pftrace") if word == "OUT" else word for word in words]
+    files = {"OUT": "trace.pftrace", "WEIGHTS": "weights.safetensors"}
+    words = [str(tmp_path / files[word]) if word in files else word for word in words]
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
     monkeypatch.syspath_prepend(str(FOLDER))
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
