@@ -197,13 +197,14 @@ def test_gathers():
     rows, columns = (1 << 25) + 3, 130
     table, data = tensor("table", dtypes.int8, rows, columns)
     values = data.reshape(rows, columns)
-    places = np.array([rows - 1, 0, (1 << 31) // columns, (1 << 32) // columns, rows, -1, 1 << 40, rows - 2])
-    inside = [one for one in places if 0 <= one < rows]
+    # negative places count from the end
+    places = np.array([rows - 1, 0, (1 << 31) // columns, (1 << 32) // columns, rows, -2, 1 << 40, -rows - 1])
+    inside = [one for one in places if -rows <= one < rows]
     values[inside] = np.random.default_rng(4).integers(1, 100, (len(inside), columns))
     asked = Tensor(places)
     launch, code, memory, made = compiled(table.take(asked, 0), **{"table": data, asked.node.arg.name: places})
     for x in range(launch.groups[0]):
         for y in range(launch.groups[1]):
             run(launch, code, memory, (x, y, 0))
-    wanted = np.array([values[one] if 0 <= one < rows else np.zeros(columns, np.int8) for one in places])
+    wanted = np.array([values[one] if -rows <= one < rows else np.zeros(columns, np.int8) for one in places])
     np.testing.assert_array_equal(made.reshape(len(places), columns), wanted)
