@@ -56,7 +56,7 @@ class Binding:
 
         def method(*given: Any, **named: Any) -> Any:
             try:
-                return function(*given, **named)
+                return function(*given, **named) if named else function(*given)
             except (TypeError, AttributeError) as error:
                 # an error that was raised further down is the function's own
                 trace = error.__traceback__
@@ -65,8 +65,8 @@ class Binding:
             return slowly(given, named)
 
         method.__name__, method.__qualname__ = self._name, self.title
-        method.__doc__, method.__module__ = function.__doc__, function.__module__
-        method.__annotations__ = function.__annotations__
+        method.__doc__ = function.__doc__
+        # what `inspect` shows
         cast("Any", method).__wrapped__ = function
         return method
 
