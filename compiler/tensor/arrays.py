@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import Node
+from ringup.compiler.tensor.exchange import dlpack
 from ringup.errors import CompileError
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -22,10 +23,14 @@ def as_array(data: object, kind: DType | None) -> Array:
     """Return anything array-like as a contiguous NumPy array of a type we have; lists of Python numbers in their
     default types.
     """
-    if isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__"):
+    if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
-        array = np.from_dlpack(cast("Any", data))
+        # NumPy would refuse bf16 and float8
+        found = dlpack.imported(data)
+        array = np.frombuffer(found.data, numpy_dtype(found.dtype)).reshape(found.shape)
+    elif hasattr(data, "__array__"):
+        array = np.asarray(data)
     else:
         array = _listed(data, kind)
     if kind is not None:
@@ -94,6 +99,14 @@ def memory_of(array: Array, name: str) -> Node:
     """Return a buffer that holds a copy of an array's bytes."""
     data = array.reshape(-1).view(np.uint8).tobytes() if array.dtype != np.bool_ else array.tobytes()
     return nodes.buffer(BY_NUMPY[array.dtype.name], array.shape, name, data)
+
+
+def handed_memory(source: object, name: str = "") -> Node:
+    """Return a buffer that holds a copy of the bytes of a DLPack object or capsule."""
+    if not hasattr(source, "__dlpack__") and not dlpack.is_capsule(source):
+        raise TypeError(f"{type(source).__name__} is no DLPack object: it has no __dlpack__")
+    found = dlpack.imported(source)
+    return nodes.buffer(found.dtype, found.shape, name, found.data)
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:

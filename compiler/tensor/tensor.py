@@ -27,7 +27,7 @@ from ringup.compiler.tensor import (
     reductions,
     sorting,
 )
-from ringup.compiler.tensor.arrays import Array, as_array, memory_of, numpy_dtype
+from ringup.compiler.tensor.arrays import Array, as_array, handed_memory, memory_of, numpy_dtype
 from ringup.compiler.tensor.composed import extremes, joining, matrices, networks, parts, reading, sets, statistics
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
@@ -182,20 +182,25 @@ class Tensor(Core):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if copy is False:
-            raise BufferError("a tensor's bytes lie on the card: what is handed out is a copy")
-        return self.numpy().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
+        return reading.dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         # kDLCPU of dlpack.h: what is handed out is a copy on the host
         return (1, 0)
 
+    def __buffer__(self, flags: int) -> memoryview:
+        return reading.buffer(self, flags)
+
+    def __release_buffer__(self, view: memoryview) -> None:
+        # NumPy keeps a view as long as an array of it only where this method is
+        view.release()
+
     @classmethod
     def from_dlpack(cls, source: Any) -> Tensor:
-        """Return a tensor of the bytes of a DLPack object on the host, copied."""
-        if not hasattr(source, "__dlpack__"):
-            raise TypeError(f"{type(source).__name__} is no DLPack object: it has no __dlpack__")
-        return cls._from_array(np.from_dlpack(source))
+        """Return a tensor of the bytes of a DLPack object or capsule on the host, copied."""
+        made = cls._of(handed_memory(source))
+        made._owns = True
+        return made
 
     # gradients
 

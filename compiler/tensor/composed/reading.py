@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ringup.compiler.graph import dtypes, index, nodes
 from ringup.compiler.tensor import order, realize
 from ringup.compiler.tensor.arrays import PLAIN
+from ringup.compiler.tensor.exchange import dlpack as exchange
 from ringup.compiler.tensor.spelling.text import decoded, shown
 from ringup.errors import CompileError, RingupError
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 # the size of a computed tensor up to which `repr` reads it from the card
 MAX_REPR_BYTES = 1 << 24
+# PyBUF_WRITABLE of CPython's buffer protocol
+WRITABLE = 1
 
 
 def represented(tensor: Tensor) -> str:
@@ -83,6 +87,38 @@ def data(tensor: Tensor, sizes: dict[str, int]) -> tuple[memoryview, tuple[int, 
     else:
         realize.realize([tensor], sizes)
     return realize.bytes_of(tensor.node.arg.data), cast("tuple[int, ...]", tensor.shape)
+
+
+def dlpack(
+    tensor: Tensor, stream: Any, max_version: tuple[int, int] | None, device: tuple[Any, int] | None, copy: bool | None
+) -> Any:
+    """Return a DLPack capsule of a copy of a tensor's elements on the host."""
+    if copy is False:
+        raise BufferError("a tensor's bytes lie on the card: what is handed out is a copy")
+    if device is not None and (int(device[0]), device[1]) != exchange.CPU:
+        raise BufferError(f"a tensor is handed to the host, DLPack's device (1, 0), and not to {device}")
+    if stream is not None:
+        raise BufferError("a tensor is handed to the host, which has no streams: stream=None")
+    _check_no_gradient(tensor, "DLPack")
+    found, shape = data(tensor, {})
+    return exchange.exported(found, tensor.dtype, shape, max_version)
+
+
+def buffer(tensor: Tensor, flags: int) -> memoryview:
+    """Return a read-only buffer of a copy of a tensor's elements on the host."""
+    if flags & WRITABLE:
+        raise BufferError("a tensor's bytes lie on the card: what a buffer shows is a copy, which is not written")
+    _check_no_gradient(tensor, "a buffer")
+    if tensor.dtype not in PLAIN:
+        raise BufferError(f"the buffer protocol has no {tensor.dtype}: numpy() has it, or cast to float32 first")
+    found, shape = data(tensor, {})
+    made: Any = np.frombuffer(bytes(found), tensor.dtype.numpy, prod(shape)).reshape(shape)
+    return memoryview(made)
+
+
+def _check_no_gradient(tensor: Tensor, what: str) -> None:
+    if tensor.requires_grad:
+        raise BufferError(f"{what} of a tensor that wants a gradient, which stays behind: use detach()")
 
 
 def plain(tensor: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Arrays of other libraries in this process: DLPack, which hands over memory by a struct in C."""
