@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringup import array_api as array_api
     from ringup import nn as nn
+    from ringup import onnx as onnx
     from ringup import optim as optim
     from ringup.cards import Found as Found
     from ringup.cards import cards as cards
@@ -105,7 +106,7 @@ _HOME = {
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("array_api", "nn", "optim")
+_PACKAGES = ("array_api", "nn", "onnx", "optim")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 

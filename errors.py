@@ -124,6 +124,7 @@ EXTRAS = {
     "shtab": "cli",
     "ml_dtypes": "models",
     "clang": "generate",
+    "onnx": "onnx",
 }
 
 
