@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy
     copied to the card, so `copy=False` is a ValueError.
     """
     if isinstance(obj, Tensor):
-        made = placed(obj if dtype in (None, obj.dtype) else obj.cast(cast("DType", dtype)), device)
+        made = placed(obj if dtype in (None, obj.dtype) else obj.cast(dtype), device)
         if made is not obj and copy is False:
             raise ValueError(f"asarray of {obj.dtype} with another type or device and copy=False: it has to be copied")
         return made.clone() if made is obj and copy else made
