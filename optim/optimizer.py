@@ -80,6 +80,13 @@ class Optimizer:
         _check(made)
         self.param_groups.append(made)
 
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            options = sorted((name, value) for name, value in group.items() if name != "params")
+            lines += [f"Parameter Group {i}", *(f"    {name}: {value}" for name, value in options)]
+        return "\n".join([*lines, ")"])
+
     @property
     def parameters(self) -> list[Tensor]:
         """Return the parameters of all groups."""

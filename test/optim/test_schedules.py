@@ -14,8 +14,14 @@ MADE = {
     **{case: optim_cases.scheduled(optim, *one) for case, one in optim_cases.SCHEDULES.items()},
     **{case: optim_cases.scheduled(optim, "ReduceLROnPlateau", one) for case, one in optim_cases.PLATEAUS.items()},
     "in turn": optim_cases.in_turn(optim),
+    "by parts of epochs": optim_cases.by_epochs(optim),
     "together": optim_cases.together(optim),
 }
+
+
+def another(other):
+    """Return another optimiser of the same parameters."""
+    return optim.SGD(other.parameters)
 
 
 def parameter(array, dtype):
@@ -28,7 +34,7 @@ def test_rates_are_pytorchs(case):
     np.testing.assert_allclose(found, EXPECTED[case], rtol=1e-11)
 
 
-@pytest.mark.parametrize("case", [case for case in MADE if case != "together"])
+@pytest.mark.parametrize("case", [case for case in MADE if case not in ("by parts of epochs", "together")])
 def test_a_schedule_goes_on_from_its_state(case):
     rates = optim_cases.rates(parameter, optim, MADE[case])
 
@@ -81,6 +87,9 @@ def test_a_plateau_takes_a_tensor():
         (lambda o, s: s.LambdaLR(o, [abs, abs]), "2 functions for 1 groups"),
         (lambda o, s: s.StepLR(o, 3, last_epoch=4), "initial_lr"),
         (lambda o, s: s.CosineAnnealingWarmRestarts(o, 0), "whole numbers from 1 on"),
+        (lambda o, s: s.CosineAnnealingWarmRestarts(o, 1).step(-1), "an epoch of -1"),
+        (lambda o, s: s.OneCycleLR(o, 1.0, 10, anneal_strategy="square"), '"cos" and "linear"'),
+        (lambda o, s: s.SequentialLR(another(o), [s.StepLR(o, 1)], []), "of another optimiser"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(make, message):

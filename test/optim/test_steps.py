@@ -293,3 +293,12 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path):
 def test_what_cannot_be_stepped_is_refused(make, error, message):
     with pytest.raises(error, match=message):
         make(Tensor([1.0], requires_grad=True))
+
+
+def test_an_optimiser_is_shown_with_its_groups():
+    optimiser = SGD(
+        [{"params": Tensor([1.0], requires_grad=True)}, {"params": Tensor([1.0], requires_grad=True), "lr": 0.5}]
+    )
+    group = "    dampening: 0.0\n    lr: {}\n    maximize: False\n    momentum: 0.0\n    nesterov: False\n    weight_decay: 0.0\n"
+    expected = f"SGD (\nParameter Group 0\n{group.format(0.001)}Parameter Group 1\n{group.format(0.5)})"
+    assert repr(optimiser) == expected

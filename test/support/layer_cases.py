@@ -341,6 +341,28 @@ FUNCTIONS = {
         (x(1, 4, 2, 3), x(1, 2, 3, 3, seed=12), x(1, 2, 3, 2, seed=13), Given(np.array([[True, False, True], [True, True, False]]))),
     ),
     "pad": Case(lambda nn, t: lambda x: nn.functional.pad(x, (1, 2, 0, 1), value=0.25), (x(2, 2, 2),)),
+    "pools of one axis": Case(
+        lambda nn, t: lambda x: (
+            nn.functional.max_pool1d(x, 2), nn.functional.avg_pool1d(x, 2, 1), nn.functional.lp_pool1d(x, 2, 3),
+            nn.functional.adaptive_avg_pool1d(x, 4), nn.functional.adaptive_max_pool1d(x, 3),
+        ),
+        (x(1, 2, 7),),
+    ),
+    "pools of two axes": Case(
+        lambda nn, t: lambda x: (
+            nn.functional.max_pool2d(x, 2, 1, 1), nn.functional.avg_pool2d(x, (2, 1)),
+            nn.functional.lp_pool2d(x, 2, 2), nn.functional.adaptive_avg_pool2d(x, (1, 2)),
+            nn.functional.adaptive_max_pool2d(x, 2),
+        ),
+        (x(1, 4, 3),),
+    ),
+    "pools of three axes": Case(
+        lambda nn, t: lambda x: (
+            nn.functional.max_pool3d(x, 2), nn.functional.avg_pool3d(x, (1, 2, 2)),
+            nn.functional.adaptive_avg_pool3d(x, 2), nn.functional.adaptive_max_pool3d(x, (1, 1, 2)),
+        ),
+        (x(1, 2, 3, 2),),
+    ),
     "one_hot": Case(lambda nn, t: lambda x, c: x * nn.functional.one_hot(c, 4), (x(3, 4), ints(3, 0, 2))),
 }  # fmt: skip
 

@@ -53,6 +53,7 @@ def schedules():
     for case, options in optim_cases.PLATEAUS.items():
         yield case, optim_cases.rates(parameter, optim, optim_cases.scheduled(optim, "ReduceLROnPlateau", options))
     yield "in turn", optim_cases.rates(parameter, optim, optim_cases.in_turn(optim))
+    yield "by parts of epochs", optim_cases.rates(parameter, optim, optim_cases.by_epochs(optim))
     yield "together", optim_cases.rates(parameter, optim, optim_cases.together(optim))
 
 
