@@ -148,66 +148,73 @@ def _same_part(one: Node, other: Node) -> bool:
 
 def add_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Add `other` in place."""
-    return _put(tensor, tensor + other, copies=True)
+    return put(tensor, tensor + other)
 
 
 def sub_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Subtract `other` in place."""
-    return _put(tensor, tensor - other, copies=True)
+    return put(tensor, tensor - other)
 
 
 def mul_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Multiply by `other` in place."""
-    return _put(tensor, tensor * other, copies=True)
+    return put(tensor, tensor * other)
 
 
 def div_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Divide by `other` in place."""
-    return _put(tensor, tensor / other, copies=True)
+    return put(tensor, tensor / other)
 
 
 def floordiv_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Divide by `other` in place, rounded down."""
-    return _put(tensor, tensor // other, copies=True)
+    return put(tensor, tensor // other)
 
 
 def mod_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Replace it by the remainder of a division by `other`."""
-    return _put(tensor, tensor % other, copies=True)
+    return put(tensor, tensor % other)
 
 
 def power_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Raise it to the power of `other`, in place."""
-    return _put(tensor, tensor**other, copies=True)
+    return put(tensor, tensor**other)
 
 
 def bits_and_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Keep the bits that `other` has too, in place."""
-    return _put(tensor, tensor & other, copies=True)
+    return put(tensor, tensor & other)
 
 
 def bits_or_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Set the bits of `other`, in place."""
-    return _put(tensor, tensor | other, copies=True)
+    return put(tensor, tensor | other)
 
 
 def bits_xor_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Invert the bits of `other`, in place."""
-    return _put(tensor, tensor ^ other, copies=True)
+    return put(tensor, tensor ^ other)
 
 
 def shift_left_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Shift its bits left by `other`, in place."""
-    return _put(tensor, tensor << other, copies=True)
+    return put(tensor, tensor << other)
 
 
 def shift_right_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Shift its bits right by `other`, in place."""
-    return _put(tensor, tensor >> other, copies=True)
+    return put(tensor, tensor >> other)
 
 
-def put(tensor: Tensor, value: Any) -> Tensor:
-    """Replace its elements by `value` as operators in place do: a part that is a copy takes the value alone."""
+def put(tensor: Tensor, value: Tensor) -> Tensor:
+    """Replace its elements by a result as operators in place do: a part that is a copy takes the result alone. A
+    TypeError for floats into integers, and for numbers into bools.
+    """
+    kinds = value.dtype.kind, tensor.dtype.kind
+    if value.dtype.is_float > tensor.dtype.is_float or (kinds[1] == "bool" and kinds[0] != "bool"):
+        raise TypeError(
+            f"a result of {value.dtype} does not go into a tensor of {tensor.dtype} in place: cast the tensor or the result"
+        )
     return _put(tensor, value, copies=True)
 
 

@@ -355,3 +355,19 @@ def test_lists_are_rounded_once():
     value = 1 + 2.0**-8 + 2.0**-40
     assert Tensor([value], "bfloat16").float().tolist() == [1 + 2.0**-7]
     assert Tensor([1 + 2.0**-4 + 2.0**-40], "float8_e4m3").float().tolist() == [1.125]
+
+
+def test_results_in_place_keep_to_the_kind_of_the_tensor():
+    # as NumPy and PyTorch
+    for kind, change in (("int32", lambda t: t.__iadd__(0.5)), ("uint8", lambda t: t.__itruediv__(2)), ("int8", lambda t: t.__ipow__(2.0)),
+                         ("int64", lambda t: t.mul_(1.5)), ("bool", lambda t: t.__iadd__(1))):  # fmt: skip
+        with pytest.raises(TypeError, match=f"does not go into a tensor of {kind} in place"):
+            change(Tensor([1, 0], kind))
+    t = Tensor([7, 8], "int8")
+    t += Tensor([1, 1], "int64")
+    t //= 2
+    assert t.tolist() == [4, 4]
+    h = Tensor([1.0], "float16")
+    h += Tensor([1], "int32")
+    h *= Tensor([1.5])
+    assert (h.dtype.name, h.tolist()) == ("float16", [3.0])
