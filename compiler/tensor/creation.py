@@ -106,7 +106,8 @@ def arange(
     made = cls._counted(count, dtypes.int64 if large else dtypes.int32).cast(wide)
     if step != 1:
         made = made * made._constant(step, made.dtype)
-    if isinstance(first, index.Expr) or first != 0:
+    # 0 times a negative step is -0.0
+    if isinstance(first, index.Expr) or first != 0 or (wide.is_float and step < 0):
         made = made + (first if isinstance(first, index.Expr) else made._constant(first, made.dtype))
     return made.cast(kind)
 
