@@ -234,16 +234,23 @@ class Module:
 
     # element types
 
-    def to(self, dtype: DTypeLike) -> Self:
-        """Convert all parameters and buffers that are floats. Tensors need no device: they are computed on the card
-        that is chosen.
+    def to(self, *wanted: Any, dtype: DTypeLike | None = None, device: Any = None) -> Self:
+        """Convert all parameters and buffers that are floats to a type, or move all to an open card: `to("float16")`,
+        `to(card)`, `to(card, "float16")`.
+
+        No device is needed where one is chosen by `ringup.device`: tensors are computed there.
         """
-        kind = as_dtype(dtype)
-        if not kind.is_float:
-            raise TypeError(f"a module in {kind}: a float type")
+        named = [one for one in (*wanted, device, dtype) if one is not None]
+        kinds = [as_dtype(one) for one in named if dtypes.find(one) is not None]
+        places = [one for one in named if dtypes.find(one) is None]
+        for kind in kinds:
+            if not kind.is_float:
+                raise TypeError(f"a module in {kind}: a float type")
         for one in [*self.parameters(), *self.buffers()]:
-            if one.dtype.is_float and one.dtype is not kind:
-                replace(one, one.detach().cast(kind))
+            now = one.detach()
+            made = now.to(*places, *(kind for kind in kinds if one.dtype.is_float and one.dtype is not kind))
+            if made is not now:
+                replace(one, made)
         return self
 
     def float(self) -> Self:

@@ -5,6 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
+import ringup
 from ringup import Tensor, load_safetensors, manual_seed, nn, save_safetensors
 
 
@@ -163,6 +164,17 @@ def test_floats_are_converted_and_stay_the_same_parameters():
     assert made.float().scale.dtype.name == "float32"
     with pytest.raises(TypeError, match="a module in int32: a float type"):
         made.to("int32")
+
+
+def test_a_module_goes_to_a_card():
+    with ringup.open("virtual:navi31") as card:
+        made = nn.BatchNorm1d(2).to(card, dtype="float16")
+        home = made.weight.node.arg.home
+        assert made.running_var.node.arg.home is home
+        assert made.weight.dtype.name == "float16"
+        assert home.card is card
+        assert made.to("cpu") is made
+        assert made.weight.node.arg.home is home
 
 
 def test_a_copy_has_memory_of_its_own():
