@@ -66,7 +66,8 @@ def _extreme(
         raise TypeError("dim and axis mean the same; give one")
     if not isinstance(axis, _All) or dim is None or keepdims is not None or isinstance(dim, (tuple, list)):
         kept = keepdim if keepdims is None else keepdims
-        return best(tensor, dim if isinstance(axis, _All) else axis, keepdims=kept)
+        found = best(tensor, dim if isinstance(axis, _All) else axis, keepdims=kept)
+        return found._with_rule(_among_equals, tensor) if found.numel() == 1 and found.dtype.is_float else found
     if not isinstance(dim, (int, np.integer)):
         return of_two(tensor, dim)
     at = tensor._axis(int(dim))
@@ -78,6 +79,14 @@ def _extreme(
 def _one_place(axis: int, place: Callable[..., Tensor], gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
     """Give the gradient to the place alone: equal elements do not share it."""
     return (places_along(x, axis).eq(place(x, axis, keepdims=True)).where(gradient, 0),)
+
+
+def _among_equals(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    """Share the gradient among all elements equal to the one found, NaN with NaN."""
+    kept = (1,) * x.ndim
+    one = result.reshape(kept)
+    hit = x.eq(one).logical_or(x.isnan().logical_and(one.isnan()))
+    return (hit.where(gradient.reshape(kept) / hit.cast(gradient.dtype).sum(), 0),)
 
 
 def _kept(found: Ranked, axis: int, keepdim: bool) -> Ranked:
@@ -147,7 +156,8 @@ def median(
     if not isinstance(axis, _All) or keepdims is not None:
         return sorting.median(tensor, dim if isinstance(axis, _All) else axis, keepdims=bool(keepdims))
     if dim is None:
-        return median(tensor.flatten(), 0).values
+        found = median(tensor.flatten(), 0).values
+        return found._with_rule(_among_equals, tensor) if found.dtype.is_float else found
     at = tensor._axis(dim)
     size = number_of(tensor.shape[at], "median")
     if size == 0:
