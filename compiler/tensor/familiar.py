@@ -270,7 +270,7 @@ def new_tensor(tensor: Tensor, data: Any, dtype: DTypeLike | None = None) -> Ten
 
 # methods that have a form in place, whose name ends in _
 IN_PLACE = (
-    "add sub mul div pow neg abs sign square floor_divide remainder fmod lerp exp exp2 expm1 log log2 log10 log1p sqrt"
+    "clamp_min clamp_max add sub mul div pow neg abs sign square floor_divide remainder fmod lerp exp exp2 expm1 log log2 log10 log1p sqrt"
     " rsqrt reciprocal sin cos tan tanh sigmoid erf floor ceil trunc round clamp clip masked_fill relu relu6 leaky_relu"
     " elu selu celu silu hardtanh scatter scatter_add scatter_reduce tril triu dropout cumsum cumprod logical_not"
     " logical_and logical_or logical_xor eq ne lt gt le ge nan_to_num hypot addmm baddbmm addcmul addcdiv index_add index_copy"

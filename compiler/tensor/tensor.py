@@ -28,7 +28,17 @@ from ringup.compiler.tensor import (
     sorting,
 )
 from ringup.compiler.tensor.arrays import Array, as_array, handed_memory, memory_of, numpy_dtype
-from ringup.compiler.tensor.composed import extremes, joining, matrices, networks, parts, reading, sets, statistics
+from ringup.compiler.tensor.composed import (
+    elements,
+    extremes,
+    joining,
+    matrices,
+    networks,
+    parts,
+    reading,
+    sets,
+    statistics,
+)
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
 from ringup.compiler.tensor.gradients import backward
 from ringup.compiler.tensor.spelling.binding import spelled
@@ -36,6 +46,7 @@ from ringup.compiler.tensor.spelling.binding import spelled
 
 @spelled
 @familiar.with_in_place
+@elements.with_other_names
 class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
@@ -279,7 +290,7 @@ class Tensor(Core):
     view_as = movement.view_as
     flatten = movement.flatten
     unflatten = movement.unflatten
-    squeeze = movement.squeeze
+    squeeze = elements.squeeze
     unsqueeze = movement.unsqueeze
     permute = movement.permute
     transpose = movement.transpose
@@ -287,7 +298,10 @@ class Tensor(Core):
     broadcast_to = expand = movement.expand
     expand_as = movement.expand_as
     shrink = movement.shrink
-    flip = movement.flip
+    flip = elements.flip
+    fliplr = elements.fliplr
+    flipud = elements.flipud
+    rot90 = elements.rot90
     pad = joining.pad
     cat = concat = concatenate = joining.cat
     stack = joining.stack
@@ -297,7 +311,9 @@ class Tensor(Core):
     chunk = movement.chunk
     repeat = movement.repeat
     tile = movement.tile
-    repeat_interleave = movement.repeat_interleave
+    repeat_interleave = elements.repeat_interleave
+    tensor_split = elements.tensor_split
+    stride = elements.stride
     roll = movement.roll
     unfold = movement.unfold
     diagonal = movement.diagonal
@@ -382,6 +398,13 @@ class Tensor(Core):
     clamp = clip = elementwise.clip
     where = joining.where
     masked_fill = elementwise.masked_fill
+    masked_scatter = elements.masked_scatter
+    fill_diagonal_ = elements.fill_diagonal_in_place
+    clamp_min = elements.clamp_min
+    clamp_max = elements.clamp_max
+    fmax = elements.fmax
+    fmin = elements.fmin
+    heaviside = elements.heaviside
 
     # a class that defines __eq__ loses its __hash__ unless it names it
     __hash__ = Core.__hash__
@@ -389,6 +412,8 @@ class Tensor(Core):
     # predicates, rounding, signs
     isnan = elementwise.isnan
     isinf = elementwise.isinf
+    isposinf = elements.isposinf
+    isneginf = elements.isneginf
     isfinite = elementwise.isfinite
     signbit = elementwise.signbit
     logical_not = elementwise.logical_not
@@ -399,6 +424,7 @@ class Tensor(Core):
     ceil = elementwise.ceil
     trunc = elementwise.trunc
     round = elementwise.round_to
+    frac = elements.frac
     sign = elementwise.sign
     copysign = elementwise.copysign
 
@@ -415,6 +441,13 @@ class Tensor(Core):
     log10 = functions.log10
     log1p = functions.log1p
     logaddexp = functions.logaddexp
+    logaddexp2 = elements.logaddexp2
+    xlogy = elements.xlogy
+    logit = elements.logit
+    sinc = elements.sinc
+    float_power = elements.float_power
+    deg2rad = elements.deg2rad
+    rad2deg = elements.rad2deg
     sin = functions.sin
     cos = functions.cos
     tan = functions.tan
@@ -435,6 +468,7 @@ class Tensor(Core):
     relu = activations.relu
     relu6 = activations.relu6
     leaky_relu = activations.leaky_relu
+    prelu = elements.prelu
     elu = activations.elu
     celu = activations.celu
     selu = activations.selu
@@ -491,6 +525,9 @@ class Tensor(Core):
     cdist = statistics.cdist
     dist = statistics.dist
     hypot = statistics.hypot
+    cov = elements.cov
+    corrcoef = elements.corrcoef
+    histc = elements.histc
 
     # running sums and order
     cumsum = sorting.cumsum
@@ -498,7 +535,7 @@ class Tensor(Core):
     cummax = extremes.cummax
     cummin = extremes.cummin
     logcumsumexp = sorting.logcumsumexp
-    diff = sorting.diff
+    diff = elements.diff
     argsort = sorting.argsort
     sort = extremes.sort
     topk = extremes.topk

@@ -1,4 +1,5 @@
-"""Write what PyTorch computes for the cases of `optim_cases` and `layer_cases`: test/data/torch/*.txt, in JSON.
+"""Write what PyTorch computes for the cases of `optim_cases` and `layer_cases`, and for the lines that lines.txt holds:
+test/data/torch/*.txt, in JSON.
 
 python test/support/torch_values.py, with a Python that has PyTorch (2.14 for the files that are there) and NumPy
 """
@@ -66,8 +67,26 @@ def layers(cases):
     return {name: layer_cases.run(torch.nn, tensor, case) for name, case in cases.items()}
 
 
+def plain(value):
+    """Return the result of a line: shape and elements of a tensor, a list of results, a number."""
+    if isinstance(value, torch.Tensor):
+        return {"shape": list(value.shape), "elements": value.double().ravel().tolist()}
+    return [plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+
+
+def lines():
+    """Evaluate each line again, of float32 numbers; "of" holds the tensors that they name."""
+    text = json.loads((FOLDER / "lines.txt").read_text())
+    of = text.pop("of")
+    yield "of", of
+    for line in text:
+        names = {name: torch.tensor(numbers) for name, numbers in of.items()}
+        yield line, plain(eval(line, {"f64": torch.float64, "tensor": torch.tensor} | names))
+
+
 def main():
     warnings.simplefilter("ignore")
+    write("lines", dict(lines()))
     # NAdam's product of momenta is kept in the default type
     torch.set_default_dtype(torch.float64)
     write("optimisers", dict(optimisers()))

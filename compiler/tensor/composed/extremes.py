@@ -26,6 +26,13 @@ class Ranked(NamedTuple):
     indices: Tensor
 
 
+class Extremes(NamedTuple):
+    """The least and the greatest."""
+
+    min: Tensor
+    max: Tensor
+
+
 class _All:
     """Stands for an axis that was not given, which None, all axes, would be."""
 
@@ -170,9 +177,9 @@ def median(
     return _kept(middle, at, keepdim)
 
 
-def aminmax(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the least and the greatest along axes."""
-    return reductions.amin(tensor, axis, keepdims=keepdims), reductions.amax(tensor, axis, keepdims=keepdims)
+def aminmax(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Extremes:
+    """Return the least and the greatest along axes as (min, max)."""
+    return Extremes(reductions.amin(tensor, axis, keepdims=keepdims), reductions.amax(tensor, axis, keepdims=keepdims))
 
 
 def ptp(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:

@@ -179,7 +179,7 @@ def test_unfold_is_a_view():
         (lambda: T.permute(0, 0, 1), ValueError, "every axis once"),
         (lambda: T.permute(0, 1), ValueError, "every axis once"),
         (lambda: T.expand(3, 3, 4), ValueError, "does not expand"),
-        (lambda: T.squeeze(0), ValueError, "it is 2, not 1"),
+        (lambda: T.squeeze(axis=0), ValueError, "it is 2, not 1"),
         (lambda: T.sum(3), IndexError, r"axis 3 of a tensor of shape \[2, 3, 4\]: there are 3"),
         (lambda: T.sum((0, 0)), ValueError, "one comes twice"),
         (lambda: T.sum("x"), TypeError, "an axis is a whole number"),

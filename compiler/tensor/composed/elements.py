@@ -1,0 +1,266 @@
+"""More functions of single elements and of places, under the names of PyTorch and NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.index import Int
+from ringup.compiler.tensor import elementwise, functions, movement, sorting
+from ringup.compiler.tensor.composed.parts import with_masked
+from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.core import Axes, Core, is_list, number_of, whole_number
+from ringup.compiler.tensor.memory import put
+from ringup.compiler.tensor.reductions import places_along
+
+if TYPE_CHECKING:
+    from ringup.compiler.tensor.tensor import Tensor
+
+Class = TypeVar("Class")
+# other names of methods
+OTHER_NAMES = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "fix": "trunc", "sgn": "sign", "not_equal": "ne", "reshape_as": "view_as", "moveaxis": "movedim",
+    "take_along_dim": "take_along_axis", "bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
+    "bitwise_not": "__invert__", "bitwise_left_shift": "__lshift__", "bitwise_right_shift": "__rshift__",
+    "positive": "__pos__", "nelement": "numel", "row_stack": "vstack",
+}  # fmt: skip
+
+
+def with_other_names(cls: type[Class]) -> type[Class]:
+    """Give a class of tensors its methods under their other names too."""
+    for other, name in OTHER_NAMES.items():
+        setattr(cls, other, getattr(cls, name))
+    return cls
+
+
+# of single elements
+
+
+def clamp_min(tensor: Tensor, low: Any) -> Tensor:
+    """Return it held to `low` at least."""
+    return elementwise.clip(tensor, low)
+
+
+def clamp_max(tensor: Tensor, high: Any) -> Tensor:
+    """Return it held to `high` at most."""
+    return elementwise.clip(tensor, None, high)
+
+
+def frac(tensor: Tensor) -> Tensor:
+    """Return what is left of it after its whole part."""
+    return tensor - tensor.trunc()
+
+
+def deg2rad(tensor: Tensor) -> Tensor:
+    """Return degrees as radians."""
+    return tensor * (math.pi / 180)
+
+
+def rad2deg(tensor: Tensor) -> Tensor:
+    """Return radians as degrees."""
+    return tensor * (180 / math.pi)
+
+
+def logit(tensor: Tensor, eps: float | None = None) -> Tensor:
+    """Return log(x / (1 - x)), x held between `eps` and 1 - `eps` if it is given."""
+    x = widened(tensor)
+    x = x if eps is None else x.clip(eps, 1 - eps)
+    return narrowed(x.log() - (-x).log1p(), tensor)
+
+
+def sinc(tensor: Tensor) -> Tensor:
+    """Return sin(pi x) / (pi x), 1 at 0."""
+    x = widened(tensor) * math.pi
+    zero = x.eq(0)
+    return narrowed(zero.where(1.0, x.sin() / zero.where(1.0, x)), tensor)
+
+
+def fmax(tensor: Tensor, other: Any) -> Tensor:
+    """Return the greater of the two, the other one where one is NaN."""
+    x, y = tensor._fit(other)
+    return x.isnan().where(y, y.isnan().where(x, x.maximum(y)))
+
+
+def fmin(tensor: Tensor, other: Any) -> Tensor:
+    """Return the lesser of the two, the other one where one is NaN."""
+    x, y = tensor._fit(other)
+    return x.isnan().where(y, y.isnan().where(x, x.minimum(y)))
+
+
+def logaddexp2(tensor: Tensor, other: Any) -> Tensor:
+    """Return log2(2^x + 2^y) without overflow."""
+    x, y = tensor._fit(other)
+    return functions.logaddexp(x * math.log(2), y * math.log(2)) * (1 / math.log(2))
+
+
+def heaviside(tensor: Tensor, values: Any) -> Tensor:
+    """Return 0 below 0, 1 above, and `values` at 0."""
+    x, y = tensor._fit(values)
+    return x.eq(0).where(y, x.isnan().where(x, (x > 0).cast(x.dtype)))
+
+
+def xlogy(tensor: Tensor, other: Any) -> Tensor:
+    """Return x log(y), 0 where x is 0 and y is not NaN."""
+    x, y = tensor._fit(other)
+    nothing = x.eq(0) & ~y.isnan()
+    return nothing.where(0.0, x * nothing.where(1.0, y).log())
+
+
+def float_power(tensor: Tensor, other: Any) -> Tensor:
+    """Return the power in f64."""
+    x = tensor.cast(dtypes.float64)
+    return elementwise.power(x, x._lift(other).cast(dtypes.float64))
+
+
+def prelu(tensor: Tensor, weight: Tensor) -> Tensor:
+    """Return x above 0, `weight` x below; several weights are for the channels, axis 1."""
+    w = weight if weight.numel() == 1 or tensor.ndim < 2 else weight.reshape((1, -1, *[1] * (tensor.ndim - 2)))
+    return (tensor > 0).where(tensor, tensor * w)
+
+
+def isposinf(tensor: Tensor) -> Tensor:
+    """Return where it is infinity."""
+    return tensor.isinf() & (tensor > 0)
+
+
+def isneginf(tensor: Tensor) -> Tensor:
+    """Return where it is minus infinity."""
+    return tensor.isinf() & (tensor < 0)
+
+
+# of places
+
+
+def squeeze(tensor: Tensor, dim: Axes = None, *, axis: Axes = None) -> Tensor:
+    """Return it without axes of size 1: all of them, or those named. One that is not 1 stays, along `axis` it is an
+    error, as NumPy has it.
+    """
+    if axis is not None or dim is None:
+        return movement.squeeze(tensor, axis)
+    return movement.squeeze(tensor, [one for one in tensor._axes(dim) if tensor.shape[one] == 1])
+
+
+def flip(tensor: Tensor, *axes: Any) -> Tensor:
+    """Return it with axes reversed, all of them if none is named."""
+    return movement.flip(tensor, axes[0] if len(axes) == 1 else axes or None)
+
+
+def fliplr(tensor: Tensor) -> Tensor:
+    """Return it with its second axis reversed."""
+    return movement.flip(tensor, 1)
+
+
+def flipud(tensor: Tensor) -> Tensor:
+    """Return it with its first axis reversed."""
+    return movement.flip(tensor, 0)
+
+
+def rot90(tensor: Tensor, count: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
+    """Return it turned by a quarter `count` times, from the first of two axes to the second."""
+    first, second = axes
+    count = whole_number(count, "a count") % 4
+    if count == 2:
+        return movement.flip(tensor, (first, second))
+    if count == 1:
+        return movement.flip(movement.transpose(tensor, first, second), first)
+    return movement.flip(movement.transpose(tensor, first, second), second) if count else tensor
+
+
+def diff(tensor: Tensor, n: int = 1, axis: int = -1) -> Tensor:
+    """Return the differences of neighbours along an axis, those of the differences and so on `n` times."""
+    made = tensor
+    for _ in range(whole_number(n, "a count")):
+        made = sorting.diff(made, axis)
+    return made
+
+
+def tensor_split(tensor: Tensor, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+    """Return pieces along an axis: as many as a number says, whose sizes differ by 1 at most, or from one place of a
+    list to the next.
+    """
+    size = number_of(tensor.shape[tensor._axis(axis)], "tensor_split")
+    if not is_list(sections):
+        count = whole_number(sections, "a count")
+        if count < 1:
+            raise ValueError(f"tensor_split into {count} pieces: give 1 or more")
+        return movement.split(tensor, [size // count + (i < size % count) for i in range(count)], axis)
+    ends = [0, *(range(size)[:one].stop for one in sections), size]
+    return [tensor.narrow(axis, min(a, b), max(b - a, 0)) for a, b in pairwise(ends)]
+
+
+def repeat_interleave(tensor: Tensor, count: Any, axis: int | None = None) -> Tensor:
+    """Return each element repeated in place along `axis`, of the flattened tensor for None. Counts of their own, for
+    each element, are computed first.
+    """
+    if isinstance(count, Core):
+        count = cast("Tensor", count).tolist()
+    if not is_list(count):
+        return movement.repeat_interleave(tensor, count, axis)
+    if axis is None:
+        return repeat_interleave(tensor.flatten(), count, 0)
+    counts = np.asarray(count)
+    size = number_of(tensor.shape[tensor._axis(axis)], "repeat_interleave")
+    if counts.shape != (size,) or counts.min(initial=0) < 0:
+        raise ValueError(f"repeat_interleave of {size} by counts {counts.tolist()}: one for each, none negative")
+    return tensor.index_select(axis, np.repeat(np.arange(size), counts))
+
+
+def masked_scatter(tensor: Tensor, mask: Tensor, source: Any) -> Tensor:
+    """Return it with the elements of `source`, in order, where a mask is true."""
+    values = tensor._lift(source).flatten()
+    return with_masked(tensor, tensor._of(mask._node).expand(tensor.shape), values)
+
+
+def fill_diagonal_in_place(tensor: Tensor, value: Any) -> Tensor:
+    """Set the diagonal of a matrix to a value, in place."""
+    rows, columns = places_along(tensor, tensor.ndim - 2), places_along(tensor, tensor.ndim - 1)
+    return put(tensor, tensor.masked_fill(rows.eq(columns), value))
+
+
+def stride(tensor: Tensor) -> tuple[Int, ...]:
+    """Return how many elements apart neighbours along each axis lie, in row-major order."""
+    made: list[Int] = []
+    step: Int = 1
+    for size in reversed(tensor.shape):
+        made.insert(0, step)
+        step = step * size
+    return tuple(made)
+
+
+# of rows
+
+
+def cov(tensor: Tensor, *, correction: int = 1) -> Tensor:
+    """Return the covariances of variables, the rows, over observations, the columns."""
+    x = tensor if tensor.ndim > 1 else tensor.reshape((1, -1))
+    apart = x - x.mean(1, keepdims=True)
+    made = apart.matmul(apart.mT) / (number_of(x.shape[1], "cov") - correction)
+    return made if tensor.ndim > 1 else made.reshape(())
+
+
+def corrcoef(tensor: Tensor) -> Tensor:
+    """Return the correlations of variables, the rows, held between -1 and 1."""
+    made = cov(tensor)
+    if tensor.ndim < 2:
+        return made / made
+    size = made.diagonal().sqrt()
+    return (made / size.unsqueeze(1) / size.unsqueeze(0)).clip(-1, 1)
+
+
+def histc(tensor: Tensor, bins: int = 100, low: float = 0.0, high: float = 0.0) -> Tensor:
+    """Return how many elements are in each of `bins` parts of equal width from `low` to `high`, both included; of the
+    least and the greatest element, which are computed, if they are equal.
+    """
+    if low == high:
+        low, high = float(tensor.amin()), float(tensor.amax())
+    width = (high - low) or 1.0
+    x = widened(tensor).flatten()
+    place = ((x - low) * (bins / width)).floor().int().minimum(bins - 1)
+    inside = (x >= low) & (x <= high)
+    return inside.where(place, bins).bincount(size=bins).cast(tensor.dtype)

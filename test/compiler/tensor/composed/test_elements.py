@@ -1,0 +1,82 @@
+"""Corners of functions under PyTorch's and NumPy's names; their plain values are in `test_lines`."""
+
+import numpy as np
+import pytest
+
+from ringup.compiler.tensor import Tensor
+
+NAN, INF = np.nan, np.inf
+X = np.array([1, NAN, 2, NAN, -INF, 0, -0.0], np.float32)
+Y = np.array([NAN, 3, 1, NAN, 0, INF, 1], np.float32)
+CUBE = np.arange(24).reshape(2, 3, 4)
+
+
+def same(found, wanted):
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nan_zeros_and_infinities():
+    x, y = Tensor(X), Tensor(Y)
+    same(x.fmax(y), np.fmax(X, Y))
+    same(x.fmin(y), np.fmin(X, Y))
+    same(x.heaviside(y), np.heaviside(X, Y))
+    same(x.isposinf(), np.isposinf(X))
+    same(y.isneginf(), np.isneginf(Y))
+    same(Tensor([0.0, 0.0, 2.0, 0.0]).xlogy([0.0, NAN, 0.0, INF]), [0, NAN, -INF, 0])
+    same(Tensor([0.0, 0.5, 1.0]).sinc(), np.sinc([0.0, 0.5, 1.0]))
+    same(Tensor([0.0, 0.5, 1.0]).logit(), [-INF, 0, INF])
+
+
+def test_turned_and_split():
+    for count in (-1, 0, 1, 2, 3, 5):
+        same(Tensor(CUBE).rot90(count, (1, 2)), np.rot90(CUBE, count, (1, 2)))
+        same(Tensor(CUBE).rot90(k=count, dims=(2, 0)), np.rot90(CUBE, count, (2, 0)))
+    for how in (1, 2, 3, 5, [1, 3], [2, 1], [-1]):
+        found, wanted = Tensor(CUBE).tensor_split(how, dim=2), np.array_split(CUBE, how, 2)
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            same(one, other)
+    same(Tensor(CUBE).flip(), np.flip(CUBE))
+    same(Tensor(CUBE).flip(0, -1), np.flip(CUBE, (0, 2)))
+    same(Tensor(CUBE).diff(n=2, dim=1), np.diff(CUBE, 2, 1))
+    assert Tensor(CUBE).stride() == (12, 4, 1)
+
+
+def test_an_axis_that_is_not_1_stays_as_pytorch_has_it():
+    t = Tensor(CUBE).unsqueeze(0)
+    assert t.squeeze(1).shape == t.squeeze(dim=1).shape == (1, 2, 3, 4)
+    assert t.squeeze((0, 1)).shape == t.squeeze(axis=0).shape == t.squeeze().shape == (2, 3, 4)
+    with pytest.raises(ValueError, match=r"squeeze of axis 1 of .*: it is 2, not 1"):
+        t.squeeze(axis=1)
+
+
+def test_elements_repeated_by_counts_of_their_own():
+    same(Tensor(CUBE).repeat_interleave([2, 0, 1], dim=1), np.repeat(CUBE, [2, 0, 1], 1))
+    same(Tensor([5, 6]).repeat_interleave(Tensor([1, 3])), [5, 6, 6, 6])
+    same(Tensor([5, 6]).repeat_interleave(Tensor(2)), [5, 5, 6, 6])
+    with pytest.raises(ValueError, match="one for each, none negative"):
+        Tensor([5, 6]).repeat_interleave([1, -1])
+
+
+def test_histograms_and_correlations():
+    x = np.array([-1.5, 0, 0.5, 2, 2, 3], np.float32)
+    same(Tensor(x).histc(4, min=0, max=2), np.histogram(x, 4, (0, 2))[0])
+    same(Tensor(x).histc(bins=3), np.histogram(x, 3)[0])
+    same(Tensor(CUBE[0] ** 2).cov(), np.cov(CUBE[0] ** 2))
+    same(Tensor(CUBE[0] ** 2).corrcoef(), np.corrcoef(CUBE[0] ** 2))
+    assert Tensor([1.0, 2, 4]).cov().item() == pytest.approx(np.cov([1, 2, 4]))
+
+
+def test_slopes_by_channel():
+    x = np.array([[[-1.0], [2]], [[-3], [-4]]], np.float32)
+    # PyTorch 2.14
+    same(Tensor(x).prelu(Tensor([0.5, 0.25])), [[[-0.5], [2]], [[-1.5], [-1]]])
+
+
+def test_a_diagonal_filled_in_place():
+    t = Tensor(CUBE[0])
+    t.fill_diagonal_(-1)
+    wanted = CUBE[0].copy()
+    np.fill_diagonal(wanted, -1)
+    same(t, wanted)
