@@ -13,6 +13,7 @@ from ringup.compiler.tensor.conversions import widened
 from ringup.compiler.tensor.core import number_of, whole_number
 from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.random import Source
+from ringup.compiler.tensor.reductions import sum_dtype
 from ringup.compiler.tensor.sorting import sort, topk
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def bincount(tensor: Tensor, weights: Any = None, *, minlength: int = 0, size: i
             raise ValueError(f"bincount of numbers from {int(tensor.amin())} on: none below 0")
         size = max(most + 1, whole_number(minlength, "a count"))
     each = tensor._constant(1, dtypes.int32) if weights is None else tensor._lift(weights, weak=False)
+    each = each.cast(sum_dtype(each))
     made = each._constant(0, each.dtype, (size,))
     inside = tensor.cast(dtypes.int64) if tensor.dtype.bits > 32 or tensor.dtype is dtypes.uint32 else tensor.int()
     where = (inside < 0).where(size, inside)

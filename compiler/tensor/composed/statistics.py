@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
-from ringup.compiler.tensor.conversions import narrowed, widened
+from ringup.compiler.tensor.conversions import UNSIGNED, narrowed, widened
 from ringup.compiler.tensor.core import Axes, Core, number_of
 from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.reductions import drop_axes, in_statistics
@@ -40,6 +40,8 @@ def nansum(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tens
 
 def nanmean(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the mean along axes of the elements that are not NaN; NaN where all are."""
+    if not tensor.dtype.is_float:
+        return tensor.mean(axis, keepdims=keepdims)
     x = widened(tensor)
     count = (~x.isnan()).sum(axis, keepdims=keepdims).cast(x.dtype)
     return narrowed(nansum(x, axis, keepdims=keepdims) / count, tensor)
@@ -73,7 +75,12 @@ def isclose(tensor: Tensor, other: Any, rtol: float = 1e-5, atol: float = 1e-8, 
     fitted = tensor._fit(other)
     exact = fitted[0].eq(fitted[1])
     x, y = (in_statistics(one) for one in fitted)
-    made = ((x - y).abs() <= y.abs() * rtol + atol).logical_and(y.isfinite()).logical_or(exact)
+    apart = (x - y).abs()
+    if fitted[0].dtype.is_integer:
+        # the difference of integers of any size fits the unsigned type
+        more = fitted[0].maximum(fitted[1]) - fitted[0].minimum(fitted[1])
+        apart = more.bitcast(UNSIGNED[more.dtype.bits]).cast(y.dtype)
+    made = (apart <= y.abs() * rtol + atol).logical_and(y.isfinite()).logical_or(exact)
     return made.logical_or(x.isnan() & y.isnan()) if equal_nan else made
 
 
@@ -133,7 +140,7 @@ def quantile(
     size = number_of(tensor.shape[at], "quantile")
     if size == 0:
         raise ValueError(f"quantile of {list(tensor.shape)} along axis {axis}: nothing is there")
-    x = widened(tensor).sort(at)[0]
+    x = in_statistics(tensor.sort(at)[0])
     place = part * (size - 1)
     low, high = math.floor(place), math.ceil(place)
     low, high = {"lower": (low, low), "higher": (high, high), "nearest": (round(place),) * 2}.get(

@@ -371,3 +371,15 @@ def test_results_in_place_keep_to_the_kind_of_the_tensor():
     h += Tensor([1], "int32")
     h *= Tensor([1.5])
     assert (h.dtype.name, h.tolist()) == ("float16", [3.0])
+
+
+def test_statistics_of_integers_past_24_bits():
+    t = Tensor([16777217] * 3)
+    for made in (t.nanmean(), t.quantile(0.5), t.median(axis=0), t.var_mean()[1], t.median()):
+        assert made.item() == 16777217
+    assert Tensor([2**60 + 1, -(2**63), 5]).isclose(Tensor([2**60, 2**63 - 1, 5]), rtol=0, atol=0).tolist() == [
+        False,
+        False,
+        True,
+    ]
+    assert Tensor([200, 100, 100], "uint8").bincount(Tensor([200, 100, 200], "uint8")).tolist()[100] == 300
