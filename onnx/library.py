@@ -46,6 +46,6 @@ def _whole(module: ModuleType) -> ModuleType:
     """Return it with the modules that it imports only where they are asked for."""
     from importlib import import_module
 
-    for name in ("checker", "external_data_helper", "inliner", "numpy_helper", "shape_inference"):
+    for name in ("checker", "external_data_helper", "inliner", "numpy_helper", "parser", "shape_inference"):
         import_module(f"onnx.{name}")
     return module

@@ -29,6 +29,7 @@ def load(source: str | PathLike[str] | bytes | Any, sizes: Mapping[str, tuple[in
     onnx = library()
     proto, name = _parsed(onnx, source)
     opset = {"" if one.domain in DEFAULT_DOMAINS else one.domain: one.version for one in proto.opset_import}
+    _check_names(proto.graph, frozenset(), name)
     proto = _without_functions(onnx, proto, name, opset)
     _refuse_missing(proto.graph, opset, name)
     reader = Reader(onnx, opset)
@@ -77,6 +78,30 @@ def _decoded(onnx: Any, data: bytes, name: str) -> Any:
         raise CompileError(f"{name}: not a model of ONNX, or a damaged one: {error}") from error
 
 
+def _check_names(graph: Any, around: frozenset[str], name: str) -> None:
+    """Refuse a graph that reads what nothing makes before it, as damaged files do."""
+    made = set(around).union(one.name for part in (graph.input, graph.initializer) for one in part)
+    made.update(one.values.name for one in graph.sparse_initializer)
+    for node in graph.node:
+        missing = [one for one in node.input if one and one not in made]
+        # protobuf gives out bytes where a name is no text
+        if missing or not isinstance(node.op_type, str) or not isinstance(node.domain, str):
+            reads = f"reads {missing[0]!r}, which nothing makes before it" if missing else "has a name that is no text"
+            raise CompileError(f"{name}: a damaged model of ONNX: node {node.name or node.op_type!r} {reads}")
+        for inner in _inner(node):
+            _check_names(inner, frozenset(made), name)
+        made.update(node.output)
+    missing = [one.name for one in graph.output if one.name not in made]
+    if missing:
+        raise CompileError(f"{name}: a damaged model of ONNX: nothing makes its output {missing[0]!r}")
+
+
+def _inner(node: Any) -> list[Any]:
+    """Return the graphs in a node's attributes."""
+    graphs = [[one.g, *one.graphs] if one.HasField("g") else list(one.graphs) for one in node.attribute]
+    return [graph for some in graphs for graph in some]
+
+
 def _without_functions(onnx: Any, proto: Any, name: str, opset: Mapping[str, int]) -> Any:
     """Return a model whose own functions, and operators that ONNX defines by others, are expanded where no operator is
     here.
@@ -113,9 +138,8 @@ def _operators(graph: Any) -> Iterable[tuple[str, str]]:
     """Yield the (domain, name) of all nodes of a graph and of those in it."""
     for node in graph.node:
         yield node.domain, node.op_type
-        for attribute in node.attribute:
-            for inner in [attribute.g, *attribute.graphs] if attribute.HasField("g") or attribute.graphs else ():
-                yield from _operators(inner)
+        for inner in _inner(node):
+            yield from _operators(inner)
 
 
 def _refuse_missing(graph: Any, opset: Mapping[str, int], name: str) -> None:
@@ -202,9 +226,12 @@ class Reader:
         if proto.type == types.SPARSE_TENSOR:
             return self.sparse(proto.sparse_tensor)
         value = self.onnx.helper.get_attribute_value(proto)
-        if isinstance(value, bytes):
-            return value.decode()
-        return [one.decode() if isinstance(one, bytes) else one for one in value] if isinstance(value, list) else value
+        try:
+            if isinstance(value, list):
+                return [one.decode() if isinstance(one, bytes) else one for one in value]
+            return value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError as error:
+            raise CompileError(f"a damaged model of ONNX: {where}.{proto.name} is no text: {error}") from error
 
     def array(self, proto: Any, name: str) -> Array:
         """Return a tensor of the file as an array."""

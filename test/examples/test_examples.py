@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ringup
+from ringup.onnx.library import library
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 CARD = "virtual:navi31"
@@ -21,6 +22,7 @@ ARGUMENTS = {
     "profile_to_perfetto": ([CARD, "OUT"], r"(?s)copy \d+.*add_one .*add_one .*perfetto"),
     "read_registers": ([CARD], r"(?s)GRBM_STATUS is at byte 0x\w+.*GRBM_STATUS\(.*24560 MiB"),
     "firmware_container": (["FIRMWARE"], r"(?s)gc_11_0_0_mec\.bin: \w+ 0x\w+.*half of it: "),
+    "onnx_model": ([CARD, "MODEL"], r"(?s)Model\(softmax\.onnx: x float32\[N, 3\].*y float32\[1, 3\]: 0\.\d+ to 0\.\d+"),
     "tensors": ([CARD], r"(?s)<Tensor \[1, 8\] float32, \w+>.*\[\[7\.0, 10\.0\], \[15\.0, 22\.0\]\]"),
     "train_mlp": ([CARD, "WEIGHTS"], r"(?s)\(4\): Linear.*epoch 5: loss .*right: "),
     "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
@@ -28,6 +30,12 @@ ARGUMENTS = {
     "usb_bring_up": ([f"{CARD}@asm2464pd"], r"(?s)ms  .*96 compute units, 24560 MiB.*65536 bytes went there"),
 }
 UNDER_PYTEST = {"test_own_driver"}
+
+
+def model_of_softmax():
+    """Return an ONNX file."""
+    text = '<ir_version: 8, opset_import: ["": 17]> m (float[N, 3] x) => (float[N, 3] y) { y = Softmax(x) }'
+    return library().parser.parse_model(text).SerializeToString()
 
 
 def test_every_example_is_tried():
@@ -45,7 +53,9 @@ def test_an_example_runs(name, capsys, monkeypatch, tmp_path):
         image = tmp_path / "gc_11_0_0_mec.bin"
         image.write_bytes(ringup.connect(CARD).firmware(image.name))
         words = [str(image)]
-    files = {"OUT": "trace.pftrace", "WEIGHTS": "weights.safetensors"}
+    files = {"OUT": "trace.pftrace", "WEIGHTS": "weights.safetensors", "MODEL": "softmax.onnx"}
+    if "MODEL" in words:
+        (tmp_path / files["MODEL"]).write_bytes(model_of_softmax())
     words = [str(tmp_path / files[word]) if word in files else word for word in words]
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
     monkeypatch.syspath_prepend(str(FOLDER))
