@@ -22,7 +22,10 @@ ARGUMENTS = {
     "profile_to_perfetto": ([CARD, "OUT"], r"(?s)copy \d+.*add_one .*add_one .*perfetto"),
     "read_registers": ([CARD], r"(?s)GRBM_STATUS is at byte 0x\w+.*GRBM_STATUS\(.*24560 MiB"),
     "firmware_container": (["FIRMWARE"], r"(?s)gc_11_0_0_mec\.bin: \w+ 0x\w+.*half of it: "),
-    "onnx_model": ([CARD, "MODEL"], r"(?s)Model\(softmax\.onnx: x float32\[N, 3\].*y float32\[1, 3\]: 0\.\d+ to 0\.\d+"),
+    "onnx_model": (
+        [CARD, "MODEL"],
+        r"(?s)Model\(softmax\.onnx: x float32\[N, 3\].*y float32\[1, 3\]: 0\.\d+ to 0\.\d+",
+    ),
     "tensors": ([CARD], r"(?s)<Tensor \[1, 8\] float32, \w+>.*\[\[7\.0, 10\.0\], \[15\.0, 22\.0\]\]"),
     "train_mlp": ([CARD, "WEIGHTS"], r"(?s)\(4\): Linear.*epoch 5: loss .*right: "),
     "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
