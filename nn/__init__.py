@@ -25,6 +25,7 @@ from ringup.nn.activations import RReLU as RReLU
 from ringup.nn.activations import Sigmoid as Sigmoid
 from ringup.nn.activations import SiLU as SiLU
 from ringup.nn.activations import Softmax as Softmax
+from ringup.nn.activations import Softmax2d as Softmax2d
 from ringup.nn.activations import Softmin as Softmin
 from ringup.nn.activations import Softplus as Softplus
 from ringup.nn.activations import Softshrink as Softshrink
@@ -44,6 +45,8 @@ from ringup.nn.convolution import Conv3d as Conv3d
 from ringup.nn.convolution import ConvTranspose1d as ConvTranspose1d
 from ringup.nn.convolution import ConvTranspose2d as ConvTranspose2d
 from ringup.nn.convolution import ConvTranspose3d as ConvTranspose3d
+from ringup.nn.distances import CosineSimilarity as CosineSimilarity
+from ringup.nn.distances import PairwiseDistance as PairwiseDistance
 from ringup.nn.dropout import AlphaDropout as AlphaDropout
 from ringup.nn.dropout import Dropout as Dropout
 from ringup.nn.dropout import Dropout1d as Dropout1d
@@ -51,12 +54,14 @@ from ringup.nn.dropout import Dropout2d as Dropout2d
 from ringup.nn.dropout import Dropout3d as Dropout3d
 from ringup.nn.embedding import Embedding as Embedding
 from ringup.nn.embedding import EmbeddingBag as EmbeddingBag
+from ringup.nn.images import ChannelShuffle as ChannelShuffle
 from ringup.nn.images import CircularPad1d as CircularPad1d
 from ringup.nn.images import CircularPad2d as CircularPad2d
 from ringup.nn.images import CircularPad3d as CircularPad3d
 from ringup.nn.images import ConstantPad1d as ConstantPad1d
 from ringup.nn.images import ConstantPad2d as ConstantPad2d
 from ringup.nn.images import ConstantPad3d as ConstantPad3d
+from ringup.nn.images import Fold as Fold
 from ringup.nn.images import PixelShuffle as PixelShuffle
 from ringup.nn.images import PixelUnshuffle as PixelUnshuffle
 from ringup.nn.images import ReflectionPad1d as ReflectionPad1d
@@ -67,6 +72,8 @@ from ringup.nn.images import ReplicationPad2d as ReplicationPad2d
 from ringup.nn.images import ReplicationPad3d as ReplicationPad3d
 from ringup.nn.images import Unfold as Unfold
 from ringup.nn.images import Upsample as Upsample
+from ringup.nn.images import UpsamplingBilinear2d as UpsamplingBilinear2d
+from ringup.nn.images import UpsamplingNearest2d as UpsamplingNearest2d
 from ringup.nn.images import ZeroPad1d as ZeroPad1d
 from ringup.nn.images import ZeroPad2d as ZeroPad2d
 from ringup.nn.images import ZeroPad3d as ZeroPad3d
@@ -102,6 +109,7 @@ from ringup.nn.norms import InstanceNorm1d as InstanceNorm1d
 from ringup.nn.norms import InstanceNorm2d as InstanceNorm2d
 from ringup.nn.norms import InstanceNorm3d as InstanceNorm3d
 from ringup.nn.norms import LayerNorm as LayerNorm
+from ringup.nn.norms import LocalResponseNorm as LocalResponseNorm
 from ringup.nn.norms import RMSNorm as RMSNorm
 from ringup.nn.parameter import Parameter as Parameter
 from ringup.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d

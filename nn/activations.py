@@ -235,6 +235,14 @@ class LogSoftmax(_Function):
         self.dim = dim
 
 
+class Softmax2d(Module):
+    """Softmax over the channels of (…, C, H, W)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the function of the input."""
+        return F.softmax(input, -3)
+
+
 class RReLU(Module):
     """x above 0, below a slope times x: drawn at random while training, else the mean of the bounds."""
 

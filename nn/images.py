@@ -177,6 +177,69 @@ class Unfold(Module):
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
+class UpsamplingNearest2d(Upsample):
+    """(N, C, H, W) resampled to the nearest elements."""
+
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
+        """Make a layer that gives a size, or scales."""
+        super().__init__(size, scale_factor)
+
+
+class UpsamplingBilinear2d(Upsample):
+    """(N, C, H, W) resampled linearly between neighbours, the corners kept."""
+
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
+        """Make a layer that gives a size, or scales."""
+        super().__init__(size, scale_factor, "bilinear", True)
+
+
+class Fold(Module):
+    """Windows as columns (N, C taps, windows), added up to (N, C, H, W)."""
+
+    def __init__(
+        self,
+        output_size: PerAxis,
+        kernel_size: PerAxis,
+        dilation: PerAxis = 1,
+        padding: PerAxis = 0,
+        stride: PerAxis = 1,
+    ) -> None:
+        """Make a layer."""
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return (N, C, H, W)."""
+        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        """Return the options."""
+        return (
+            f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, "
+            f"padding={self.padding}, stride={self.stride}"
+        )
+
+
+class ChannelShuffle(Module):
+    """(N, C, …) with the channels of all groups in turn."""
+
+    def __init__(self, groups: int) -> None:
+        """Make a layer."""
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the input rearranged."""
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        """Return the number of groups."""
+        return f"groups={self.groups}"
+
+
 class PixelShuffle(Module):
     """(…, C r^2, H, W) as (…, C, H r, W r)."""
 

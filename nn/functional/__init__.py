@@ -12,6 +12,7 @@ from ringup.nn.functional.activation import dropout3d as dropout3d
 from ringup.nn.functional.activation import elu as elu
 from ringup.nn.functional.activation import gelu as gelu
 from ringup.nn.functional.activation import glu as glu
+from ringup.nn.functional.activation import gumbel_softmax as gumbel_softmax
 from ringup.nn.functional.activation import hardshrink as hardshrink
 from ringup.nn.functional.activation import hardsigmoid as hardsigmoid
 from ringup.nn.functional.activation import hardswish as hardswish
@@ -45,6 +46,7 @@ from ringup.nn.functional.layer import group_norm as group_norm
 from ringup.nn.functional.layer import instance_norm as instance_norm
 from ringup.nn.functional.layer import layer_norm as layer_norm
 from ringup.nn.functional.layer import linear as linear
+from ringup.nn.functional.layer import local_response_norm as local_response_norm
 from ringup.nn.functional.layer import one_hot as one_hot
 from ringup.nn.functional.layer import rms_norm as rms_norm
 from ringup.nn.functional.layer import scaled_dot_product_attention as scaled_dot_product_attention
@@ -66,6 +68,8 @@ from ringup.nn.functional.loss import poisson_nll_loss as poisson_nll_loss
 from ringup.nn.functional.loss import smooth_l1_loss as smooth_l1_loss
 from ringup.nn.functional.loss import soft_margin_loss as soft_margin_loss
 from ringup.nn.functional.loss import triplet_margin_loss as triplet_margin_loss
+from ringup.nn.functional.resampling import channel_shuffle as channel_shuffle
+from ringup.nn.functional.resampling import fold as fold
 from ringup.nn.functional.resampling import interpolate as interpolate
 from ringup.nn.functional.resampling import pixel_shuffle as pixel_shuffle
 from ringup.nn.functional.resampling import pixel_unshuffle as pixel_unshuffle

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import DTypeLike
+from ringup.compiler.tensor.reductions import places_along
 from ringup.compiler.tensor.tensor import Tensor
 
 
@@ -154,6 +155,21 @@ def softmin(input: Tensor, dim: int, dtype: DTypeLike | None = None) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: DTypeLike | None = None) -> Tensor:
     """Return the logarithm of softmax."""
     return (input if dtype is None else input.cast(dtype)).log_softmax(dim)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+    """Return a random choice along an axis with the probabilities of softmax, made smooth by `tau` (Jang and others,
+    2016); with `hard` ones and zeros, which have the gradient of the smooth choice.
+    """
+    even = logits.rand(*logits.shape, dtype=dtypes.float32)
+    # the uniform numbers may be 0
+    noise = -(-(even + 2.0**-25).log()).log()
+    soft = ((logits + noise.cast(logits.dtype)) / tau).softmax(dim)
+    if not hard:
+        return soft
+    best = soft.argmax(dim, keepdims=True)
+    chosen = places_along(soft, soft._axis(dim)).eq(best).cast(soft.dtype)
+    return chosen + (soft - soft.detach())
 
 
 # dropout

@@ -8,6 +8,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import number_of, total
 from ringup.compiler.tensor.linear import contract
+from ringup.compiler.tensor.movement import add_edges, windows_along
 from ringup.compiler.tensor.tensor import Tensor
 
 BAGS = ("sum", "mean", "max")
@@ -147,6 +148,15 @@ def _trained_norm(
     shape = (1, -1, *[1] * (input.ndim - 2))
     made = made if weight is None else made * widened(weight).reshape(shape)
     return narrowed(made if bias is None else made + widened(bias).reshape(shape), input)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """Return (N, C, …) divided by (k + alpha times the mean square of `size` channels around) to the power of beta."""
+    x = widened(input)
+    edges = [(0, 0)] * x.ndim
+    edges[1] = (size // 2, (size - 1) // 2)
+    windows = windows_along(add_edges(x * x, edges), 1, size)
+    return narrowed(x / (windows.mean(2) * alpha + k) ** beta, input)
 
 
 # tables

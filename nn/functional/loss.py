@@ -28,19 +28,17 @@ def _same(input: Tensor, target: Tensor, what: str) -> None:
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Return the squared difference."""
-    return _reduced((input - target).square(), reduction)
+    return input.mse_loss(target, reduction=reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Return the absolute difference."""
-    return _reduced((input - target).abs(), reduction)
+    return input.l1_loss(target, reduction=reduction)
 
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Return half the squared difference up to `delta`, a line beyond."""
-    apart = (input - target).abs()
-    near: Tensor = apart <= delta
-    return _reduced(near.where(apart * apart * 0.5, (apart - 0.5 * delta) * delta), reduction)
+    return input.huber_loss(target, delta=delta, reduction=reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -144,11 +142,12 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """Return the cross entropy of sigmoid(x), stable for large x; `pos_weight` multiplies what targets of 1 cost."""
     _same(input, target, "binary_cross_entropy_with_logits")
-    x, y = widened(input), widened(target)
-    lost = x.softplus() - x * y
-    if pos_weight is not None:
-        lost = (1 - y) * x + ((widened(pos_weight) - 1) * y + 1) * (-x).softplus()
-    return narrowed(_reduced(lost if weight is None else lost * weight, reduction), input)
+    if pos_weight is None:
+        lost = input.bce_with_logits_loss(target, reduction="none")
+    else:
+        x, y = widened(input), widened(target)
+        lost = narrowed((1 - y) * x + ((widened(pos_weight) - 1) * y + 1) * (-x).softplus(), input)
+    return _reduced(lost if weight is None else lost * weight, reduction)
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:

@@ -61,6 +61,47 @@ def unfold(
     return made.permute([0, 1, 3, 5, 2, 4]).reshape((n, c * sizes[0] * sizes[1], high * wide))
 
 
+def fold(
+    input: Tensor,
+    output_size: PerAxis,
+    kernel_size: PerAxis,
+    dilation: PerAxis = 1,
+    padding: PerAxis = 0,
+    stride: PerAxis = 1,
+) -> Tensor:
+    """Return (N, C, H, W) of the size `output_size` from windows as columns (N, C taps, windows): what `unfold` makes,
+    added up.
+    """
+    whole, sizes, taps, sides, steps = (
+        per_axis(one, 2, "fold") for one in (output_size, kernel_size, dilation, padding, stride)
+    )
+    reach = [tap * (size - 1) + 1 for tap, size in zip(taps, sizes, strict=True)]
+    spans = [size + 2 * side - one for size, side, one in zip(whole, sides, reach, strict=True)]
+    counts = [span // step + 1 for span, step in zip(spans, steps, strict=True)]
+    area = sizes[0] * sizes[1]
+    batch, rows, windows = (number_of(size, "fold") for size in input.shape)
+    if rows % area or windows != counts[0] * counts[1]:
+        raise ValueError(
+            f"fold of {list(input.shape)}: a multiple of {area} rows, and {counts[0]} times {counts[1]} windows"
+        )
+    channels = rows // area
+    # a transposed convolution whose taps are those of the windows
+    one_tap = input.eye(area, dtype=input.dtype).reshape((area, 1, *sizes))
+    weight = one_tap.unsqueeze(0).expand((channels, area, 1, *sizes)).reshape((rows, 1, *sizes))
+    left = tuple(span % step for span, step in zip(spans, steps, strict=True))
+    return input.reshape((batch, rows, *counts)).conv_transpose(
+        weight, stride=steps, padding=sides, output_padding=left, dilation=taps, groups=channels
+    )
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Return (N, C, …) with the channels of all groups in turn."""
+    channels = number_of(input.shape[1], "channel_shuffle")
+    if groups < 1 or channels % groups:
+        raise ValueError(f"channel_shuffle of {list(input.shape)} in {groups} groups: no multiple")
+    return input.unflatten(1, (groups, channels // groups)).transpose(1, 2).flatten(1, 2)
+
+
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Return (…, C r^2, H, W) as (…, C, H r, W r)."""
     *lead, channels, high, wide = input.shape

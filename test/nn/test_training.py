@@ -126,6 +126,20 @@ def test_rrelu_draws_slopes_while_training():
     assert 0.29 < slopes.max() <= 0.3
 
 
+def test_gumbel_softmax_chooses_by_probability():
+    manual_seed(6)
+    logits = Tensor(np.log(np.tile([0.5, 0.3, 0.2], (3000, 1))).astype(np.float32), requires_grad=True)
+    chosen = F.gumbel_softmax(logits, hard=True, dim=1)
+    assert (np.sort(chosen.numpy(), 1) == [0, 0, 1]).all()
+    # of 3000 draws, within four deviations
+    np.testing.assert_allclose(chosen.numpy().mean(0), [0.5, 0.3, 0.2], atol=0.037)
+    chosen[:, 0].sum().backward()
+    assert (logits.grad.numpy()[:, 0] > 0).all()
+    soft = F.gumbel_softmax(logits, tau=10.0).numpy()
+    np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-5)
+    assert soft.max() < 0.9
+
+
 def test_attention_drops_weights_while_training():
     manual_seed(6)
     q = Tensor.zeros(1, 1, 1, 4)
@@ -232,6 +246,8 @@ def test_the_causal_mask_hides_what_comes_later():
         (lambda: F.interpolate(Tensor.zeros(1, 1, 3), 6, mode="area"), "nearest, linear"),
         (lambda: F.pixel_shuffle(Tensor.zeros(3, 2, 2), 2), "channels a multiple of 4"),
         (lambda: F.pixel_unshuffle(Tensor.zeros(3, 3, 2), 2), "sizes a multiple"),
+        (lambda: F.fold(Tensor.zeros(1, 5, 4), 3, 2), "a multiple of 4 rows, and 2 times 2 windows"),
+        (lambda: F.channel_shuffle(Tensor.zeros(1, 5, 4), 2), "no multiple"),
         (lambda: F.mse_loss(Tensor.zeros(2), Tensor.zeros(2), reduction="max"), "mean, sum, none"),
         (lambda: F.cross_entropy(Tensor.zeros(2, 3), Tensor([1])), r"classes \[1\] for \[2, 3\]"),
         (lambda: F.cross_entropy(Tensor.zeros(2, 3), Tensor.zeros(2)), "shapes differ"),

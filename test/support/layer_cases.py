@@ -232,6 +232,14 @@ LAYERS = {
     "unfold": Case(lambda nn, t: nn.Unfold((2, 3), dilation=(1, 1), padding=(0, 1), stride=(1, 2)), (x(1, 2, 3, 4),)),
     "pixel_shuffle": Case(lambda nn, t: nn.PixelShuffle(2), (x(1, 4, 2, 3),)),
     "pixel_unshuffle": Case(lambda nn, t: nn.PixelUnshuffle(2), (x(2, 2, 4),)),
+    "upsampling nearest": Case(lambda nn, t: nn.UpsamplingNearest2d(4), (x(1, 1, 2, 3),)),
+    "upsampling bilinear": Case(lambda nn, t: nn.UpsamplingBilinear2d(scale_factor=2), (x(1, 1, 2, 2),)),
+    "fold": Case(lambda nn, t: nn.Fold((4, 5), (2, 3), dilation=(1, 2), padding=(0, 1), stride=(2, 1)), (x(1, 12, 6),)),
+    "channel_shuffle": Case(lambda nn, t: nn.ChannelShuffle(2), (x(1, 4, 2),)),
+    "local_response_norm": Case(lambda nn, t: nn.LocalResponseNorm(3, alpha=0.5, k=2.0), (x(2, 4, 2),)),
+    "softmax2d": Case(lambda nn, t: nn.Softmax2d(), (x(2, 3, 1, 2),)),
+    "cosine similarity": Case(lambda nn, t: nn.CosineSimilarity(dim=0), (x(3, 2), x(3, 2, seed=12))),
+    "pairwise distance": Case(lambda nn, t: nn.PairwiseDistance(p=1.0, keepdim=True), (x(3, 2), x(3, 2, seed=12))),
     # what does nothing in use
     "dropout in use": Case(
         lambda nn, t: nn.Sequential(nn.Dropout(0.3), nn.Dropout3d(), nn.AlphaDropout(), nn.RReLU()),
