@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -157,6 +157,13 @@ def rand(
     return random.unit(first, second, kind)
 
 
+def _ends_first(sizes: tuple[Any, ...], first: float, second: float) -> tuple[tuple[Any, ...], float, float]:
+    """Return sizes and two parameters, which may stand in front of the sizes as one tuple."""
+    if len(sizes) == 3 and isinstance(sizes[2], (tuple, list)):
+        return sizes[2:], sizes[0], sizes[1]
+    return sizes, first, second
+
+
 def uniform(
     cls: type[Tensor],
     *sizes: Int | Sequence[Int],
@@ -165,7 +172,8 @@ def uniform(
     dtype: DTypeLike = dtypes.float32,
     source: Source | None = None,
 ) -> Tensor:
-    """Return numbers evenly spread over [low, high)."""
+    """Return numbers evenly spread over [low, high); also `uniform(low, high, (2, 3))` as NumPy has it."""
+    sizes, low, high = _ends_first(sizes, low, high)
     kind = _float(dtype, "uniform")
     wide = kind if kind is dtypes.float64 else dtypes.float32
     return (cls.rand(*sizes, dtype=wide, source=source) * (high - low) + low).cast(kind)
@@ -188,7 +196,10 @@ def normal(
     dtype: DTypeLike = dtypes.float32,
     source: Source | None = None,
 ) -> Tensor:
-    """Return normally distributed numbers of that mean and standard deviation."""
+    """Return normally distributed numbers of that mean and standard deviation; also `normal(mean, std, (2, 3))` as
+    PyTorch and NumPy have it.
+    """
+    sizes, mean, std = _ends_first(sizes, mean, std)
     return (cls.randn(*sizes, dtype=dtype, source=source) * std + mean).cast(as_dtype(dtype))
 
 

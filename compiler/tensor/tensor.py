@@ -307,6 +307,8 @@ class Tensor(Core):
     stack = joining.stack
     vstack = joining.vstack
     hstack = joining.hstack
+    dstack = joining.dstack
+    column_stack = joining.column_stack
     split = movement.split
     chunk = movement.chunk
     repeat = movement.repeat

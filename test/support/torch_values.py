@@ -81,7 +81,7 @@ def lines():
     yield "of", of
     for line in text:
         names = {name: torch.tensor(numbers) for name, numbers in of.items()}
-        yield line, plain(eval(line, {"f64": torch.float64, "tensor": torch.tensor} | names))
+        yield line, plain(eval(line, {"F": torch, "f64": torch.float64, "tensor": torch.tensor} | names))
 
 
 def main():

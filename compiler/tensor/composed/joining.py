@@ -27,16 +27,25 @@ def tensors_of(given: Sequence[Any], what: str) -> list[Tensor]:
     return [first._lift(one, weak=False) for one in flat]
 
 
+def _axis_last(tensor: Any, others: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
+    """Return what follows a list of tensors, and the axis, which may stand behind the list."""
+    if isinstance(tensor, (list, tuple)) and len(others) == 1 and isinstance(others[0], int):
+        return (), others[0]
+    return others, axis
+
+
 def cat(tensor: Tensor | Sequence[Any], *others: Any, axis: int = 0) -> Tensor:
     """Return tensors one after the other along `axis`; the other axes have to be equal. They are given one by one, or
     as a list.
     """
+    others, axis = _axis_last(tensor, others, axis)
     first, *rest = tensors_of((tensor, *others), "cat")
     return movement.cat(first, *rest, axis=axis)
 
 
 def stack(tensor: Tensor | Sequence[Any], *others: Any, axis: int = 0) -> Tensor:
     """Return tensors of one shape side by side along a new axis. They are given one by one, or as a list."""
+    others, axis = _axis_last(tensor, others, axis)
     first, *rest = tensors_of((tensor, *others), "stack")
     return movement.stack(first, *rest, axis=axis)
 
@@ -50,6 +59,21 @@ def hstack(tensor: Tensor | Sequence[Any], *others: Any) -> Tensor:
     """Return tensors beside each other: along the second axis, vectors one after the other."""
     parts = [one if one.ndim else one.reshape(1) for one in tensors_of((tensor, *others), "hstack")]
     return cat(parts, axis=min(parts[0].ndim - 1, 1))
+
+
+def dstack(tensor: Tensor | Sequence[Any], *others: Any) -> Tensor:
+    """Return tensors one behind the other: along the third axis, vectors as rows, matrices as layers."""
+    parts = tensors_of((tensor, *others), "dstack")
+    return cat(
+        [one.reshape((1, -1, 1)) if one.ndim < 2 else one.unsqueeze(2) if one.ndim == 2 else one for one in parts],
+        axis=2,
+    )
+
+
+def column_stack(tensor: Tensor | Sequence[Any], *others: Any) -> Tensor:
+    """Return tensors beside each other: along the second axis, vectors as columns."""
+    parts = tensors_of((tensor, *others), "column_stack")
+    return cat([one if one.ndim > 1 else one.reshape((-1, 1)) for one in parts], axis=1)
 
 
 def einsum(tensor: Tensor | str, formula: Any, *others: Any) -> Tensor:

@@ -137,7 +137,9 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }
 
 # methods that are called with a list of tensors, as functions of the class
-JOINERS = frozenset(("cat", "concat", "concatenate", "stack", "vstack", "hstack", "einsum"))
+JOINERS = frozenset(
+    ("cat", "concat", "concatenate", "stack", "vstack", "row_stack", "hstack", "dstack", "column_stack", "einsum")
+)
 
 # methods that take a type that their elements are cast to before anything else
 IN_TYPE = frozenset(("mean", "nanmean", "nansum", "var", "std", "norm", "cumsum", "cumprod", "softmax", "log_softmax"))

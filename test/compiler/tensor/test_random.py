@@ -150,3 +150,16 @@ def test_creation():
     for wrong in (lambda: Tensor.zeros(-1), lambda: Tensor.arange(0, 5, 0), lambda: Tensor.linspace(0, 1, -1)):
         with pytest.raises(ValueError, match=r"."):
             wrong()
+
+
+def test_bounds_and_moments_stand_in_front_of_sizes_as_pytorch_and_numpy_have_them():
+    x = Tensor.uniform(2.0, 3.0, (900,)).numpy()
+    assert 2 <= x.min() < x.max() < 3
+    y = Tensor.normal(5.0, 0.1, (30, 30)).numpy()
+    assert abs(y.mean() - 5) < 0.05
+    assert 0.05 < y.std() < 0.2
+    z = Tensor.randint(3, 6, (900,)).numpy()
+    assert sorted(set(z.tolist())) == [3, 4, 5]
+    assert sorted(set(Tensor.randint(3, (900,)).tolist())) == [0, 1, 2]
+    with pytest.raises(TypeError, match="randint needs high"):
+        Tensor.randint(3, 6)

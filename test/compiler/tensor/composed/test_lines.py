@@ -38,4 +38,4 @@ def check(found, wanted):
 def test_a_line_of_pytorch(line):
     names = {name: tensor(numbers) for name, numbers in OF.items()}
     with np.errstate(all="ignore"):
-        check(eval(line, {"f64": "float64", "tensor": tensor} | names), WANTED[line])
+        check(eval(line, {"F": Tensor, "f64": "float64", "tensor": tensor} | names), WANTED[line])
