@@ -268,9 +268,16 @@ class Core:
             raise IndexError(f"axis {axis} of a tensor of shape {list(self.shape)}: there are {ndim}")
         return int(axis) % ndim
 
+    def _is_one(self, axis: Axes) -> bool:
+        """Return whether an axis is that of a tensor without axes, which counts as one of one element."""
+        return not self._node.shape and type(axis) is int and axis in (0, -1)
+
     def _axes(self, axes: Axes) -> tuple[int, ...]:
-        """Return axes counted from the front in rising order, all for None; a ValueError where one comes twice."""
-        if axes is None:
+        """Return axes counted from the front in rising order, all for None; a ValueError where one comes twice.
+
+        A tensor without axes has none at 0 and -1, as in PyTorch.
+        """
+        if axes is None or self._is_one(axes):
             return tuple(range(self.ndim))
         found = sorted(
             self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list, range)) else [cast("int", axes)])

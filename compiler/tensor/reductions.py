@@ -101,7 +101,7 @@ def count_nonzero(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) 
 
 def _best(tensor: Tensor, op: Op, axis: int | None, *, keepdims: bool) -> Tensor:
     """Return the place of the greatest (MAX) or the least (MIN) along an axis, the first of equals."""
-    if axis is None:
+    if axis is None or tensor._is_one(axis):
         found = _best(tensor.flatten(), op, 0, keepdims=False)
         return found.reshape((1,) * tensor.ndim) if keepdims else found
     at = tensor._axis(axis)
@@ -288,7 +288,7 @@ def log_softmax(tensor: Tensor, axis: int = -1) -> Tensor:
 
 def _check_nonempty(tensor: Tensor, axis: int, what: str) -> None:
     """Refuse an axis without elements."""
-    if tensor.shape[tensor._axis(axis)] == 0:
+    if any(tensor.shape[one] == 0 for one in tensor._axes(axis)):
         raise ValueError(f"{what} of {list(tensor.shape)} along axis {axis}: nothing is there")
 
 

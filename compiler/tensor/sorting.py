@@ -29,6 +29,8 @@ BLOCK = 4096
 
 def _scan(tensor: Tensor, op: Op, axis: int) -> Tensor:
     """Return the running reduction along an axis."""
+    if tensor._is_one(axis):
+        return tensor
     return tensor._of(nodes.scan(op, tensor._node, tensor._axis(axis)))
 
 

@@ -219,3 +219,19 @@ def test_median():
     with pytest.raises(ValueError, match="topk of 9"):
         Tensor([1, 2]).topk(9)
     assert Tensor(np.zeros((2, 0))).sort()[0].shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sum", "prod", "amax", "amin", "mean", "logsumexp", "softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp"],
+)
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_tensor_without_axes_counts_as_one_of_one_element(name, axis):
+    # PyTorch 2.14 allows dim 0 and -1 of a scalar
+    x = Tensor(3.0)
+    found = getattr(x, name)(axis)
+    assert found.shape == ()
+    assert found.item() == {"softmax": 1, "log_softmax": 0}.get(name, 3)
+    assert Tensor(3.0).argmax(axis).item() == 0
+    with pytest.raises(IndexError, match="axis 1 of a tensor of shape"):
+        getattr(x, name)(1)
