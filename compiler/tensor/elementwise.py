@@ -160,14 +160,14 @@ def reverse_div(tensor: Tensor, other: Any) -> Tensor:
 
 def floordiv(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
     """Return the floor of the exact quotient as Python's //, rounded once; integers by zero give 0, floats what /
-    gives. No gradient passes.
+    gives. Its slope is 0.
     """
     x, y = tensor._fit(other)
     if reverse:
         x, y = y, x
     if not x.dtype.is_float:
         return _binary(x, Op.IDIV, y)
-    x, y = x.detach(), y.detach()
+    given = x, y
     wide = QUOTIENTS[x.dtype]
     left, right = x.cast(wide), y.cast(wide)
     below = (x < 0) ^ (y < 0)
@@ -181,7 +181,7 @@ def floordiv(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
     # what lies between -1 and 0 may have vanished
     made = made.eq(0).logical_and(below).logical_and(x.ne(0)).where(-1.0, made)
     made = x.isinf().where(float("nan"), made)
-    return y.eq(0).where(left / right, made).cast(x.dtype)
+    return y.eq(0).where(left / right, made).cast(x.dtype)._with_rule(_no_slopes, *given)
 
 
 def _whole_quotient(x: Tensor, y: Tensor, rest: Tensor, more: Tensor, *, halves: bool) -> Tensor:
@@ -553,6 +553,10 @@ def square(tensor: Tensor) -> Tensor:
 def no_slope(gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
     """Return the gradient of a function whose slope is 0 wherever it has one."""
     return (x.full_like(0),)
+
+
+def _no_slopes(_gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x.full_like(0), y.full_like(0)
 
 
 def _copysign_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:

@@ -104,6 +104,10 @@ CASES = {
     "x ** y": binary(lambda x, y: x**y, lambda torch, x, y: x**y),
     "x / y": binary(lambda x, y: x / y, lambda torch, x, y: x / y),
     "x * y": binary(lambda x, y: x * y, lambda torch, x, y: x * y),
+    "x // y": binary(lambda x, y: x // y, lambda torch, x, y: torch.div(x, y, rounding_mode="floor")),
+    "divided toward 0": binary(
+        lambda x, y: x.div(y, rounding_mode="trunc"), lambda torch, x, y: torch.div(x, y, rounding_mode="trunc")
+    ),
     "x % y": binary(lambda x, y: x % y, lambda torch, x, y: torch.remainder(x, y)),
     "fmod": binary(method("fmod"), function("fmod")),
     "atan2": binary(method("atan2"), function("atan2")),
