@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph import nodes as graph
@@ -346,6 +346,16 @@ def eq(tensor: Tensor, other: Any) -> Tensor:
 def ne(tensor: Tensor, other: Any) -> Tensor:
     """Return where the two differ; NaN differs from itself."""
     return _compare(tensor, Op.NE, other)
+
+
+def equals(tensor: Tensor, other: Any) -> Tensor:
+    """Return where the two are equal; not for None and texts, to which Python finds no tensor equal."""
+    return cast("Tensor", NotImplemented) if other is None or isinstance(other, str) else eq(tensor, other)
+
+
+def differs(tensor: Tensor, other: Any) -> Tensor:
+    """Return where the two differ; not for None and texts, from which Python finds every tensor different."""
+    return cast("Tensor", NotImplemented) if other is None or isinstance(other, str) else ne(tensor, other)
 
 
 def maximum(tensor: Tensor, other: Any) -> Tensor:

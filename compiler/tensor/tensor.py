@@ -391,8 +391,8 @@ class Tensor(Core):
     __gt__ = gt = greater = elementwise.greater
     __le__ = le = less_equal = elementwise.less_equal
     __ge__ = ge = greater_equal = elementwise.greater_equal
-    __eq__ = elementwise.eq  # type: ignore[assignment]
-    __ne__ = elementwise.ne  # type: ignore[assignment]
+    __eq__ = elementwise.equals  # type: ignore[assignment]
+    __ne__ = elementwise.differs  # type: ignore[assignment]
     eq = elementwise.eq
     ne = elementwise.ne
     maximum = elementwise.maximum

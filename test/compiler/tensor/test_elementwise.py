@@ -322,3 +322,13 @@ def test_from_scalars_lists_arrays_and_dlpack():
         TypeError, match=r"the truth of a tensor of shape \[2\]: only one element has it; there is any\(\) or all\(\)"
     ):
         bool(Tensor([1, 2]) == 1)
+
+
+def test_no_tensor_equals_none_or_a_text():
+    x = Tensor([1.0, 2.0])
+    assert (x == None) is False  # noqa: E711
+    assert (x != None) is True  # noqa: E711
+    assert (x == "x") is False
+    assert x not in [None, "x"]
+    with pytest.raises(TypeError, match="do not go together"):
+        x.eq(None)
