@@ -86,6 +86,7 @@ from ringup.nn.losses import BCELoss as BCELoss
 from ringup.nn.losses import BCEWithLogitsLoss as BCEWithLogitsLoss
 from ringup.nn.losses import CosineEmbeddingLoss as CosineEmbeddingLoss
 from ringup.nn.losses import CrossEntropyLoss as CrossEntropyLoss
+from ringup.nn.losses import CTCLoss as CTCLoss
 from ringup.nn.losses import GaussianNLLLoss as GaussianNLLLoss
 from ringup.nn.losses import HingeEmbeddingLoss as HingeEmbeddingLoss
 from ringup.nn.losses import HuberLoss as HuberLoss

@@ -74,6 +74,7 @@ from ringup.nn.functional.resampling import interpolate as interpolate
 from ringup.nn.functional.resampling import pixel_shuffle as pixel_shuffle
 from ringup.nn.functional.resampling import pixel_unshuffle as pixel_unshuffle
 from ringup.nn.functional.resampling import unfold as unfold
+from ringup.nn.functional.sequence import ctc_loss as ctc_loss
 from ringup.nn.functional.spatial import adaptive_avg_pool1d as adaptive_avg_pool1d
 from ringup.nn.functional.spatial import adaptive_avg_pool2d as adaptive_avg_pool2d
 from ringup.nn.functional.spatial import adaptive_avg_pool3d as adaptive_avg_pool3d

@@ -140,6 +140,23 @@ def test_gumbel_softmax_chooses_by_probability():
     assert soft.max() < 0.9
 
 
+def test_a_target_that_cannot_be_spelled_costs_infinity_or_nothing():
+    scores = Tensor.zeros(2, 2, 3, requires_grad=True)
+    # a repeated class needs a blank in between
+    given = (scores.log_softmax(-1), Tensor([[1, 1], [1, 2]]), [2, 2], [2, 2])
+    lost = F.ctc_loss(*given, reduction="none")
+    np.testing.assert_allclose(lost.numpy(), [np.inf, 2 * np.log(3)], rtol=1e-6)
+    lost = F.ctc_loss(*given, reduction="none", zero_infinity=True)
+    lost.sum().backward()
+    assert lost.numpy()[0] == 0
+    assert (scores.grad.numpy()[:, 0] == 0).all()
+    # no class at all: blanks alone
+    empty = F.ctc_loss(
+        Tensor.zeros(2, 1, 3).log_softmax(-1), Tensor(np.zeros((1, 0), np.int64)), [2], [0], reduction="sum"
+    )
+    assert empty.item() == pytest.approx(2 * np.log(3), rel=1e-6)
+
+
 def test_attention_drops_weights_while_training():
     manual_seed(6)
     q = Tensor.zeros(1, 1, 1, 4)
@@ -248,6 +265,8 @@ def test_the_causal_mask_hides_what_comes_later():
         (lambda: F.pixel_unshuffle(Tensor.zeros(3, 3, 2), 2), "sizes a multiple"),
         (lambda: F.fold(Tensor.zeros(1, 5, 4), 3, 2), "a multiple of 4 rows, and 2 times 2 windows"),
         (lambda: F.channel_shuffle(Tensor.zeros(1, 5, 4), 2), "no multiple"),
+        (lambda: F.ctc_loss(Tensor.zeros(3, 1, 2), Tensor([[1]]), [4], [1]), r"with \[4\] steps"),
+        (lambda: F.ctc_loss(Tensor.zeros(3, 1, 2), Tensor([[1]]), [3], [1], reduction="max"), "mean, sum, none"),
         (lambda: F.mse_loss(Tensor.zeros(2), Tensor.zeros(2), reduction="max"), "mean, sum, none"),
         (lambda: F.cross_entropy(Tensor.zeros(2, 3), Tensor([1])), r"classes \[1\] for \[2, 3\]"),
         (lambda: F.cross_entropy(Tensor.zeros(2, 3), Tensor.zeros(2)), "shapes differ"),

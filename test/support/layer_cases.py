@@ -325,6 +325,19 @@ LOSSES = {
         lambda nn, t, r: nn.MultiLabelSoftMarginLoss(t([0.5, 2.0, 1.5]), reduction=r), (x(2, 3), bits(2, 3)._replace(
             array=np.array([[1.0, 0, 0], [1, 1, 0]]))),
     ),
+    # through log_softmax: PyTorch's gradient by log-probabilities takes it for granted
+    "CTCLoss": (
+        lambda nn, t, r: spelled(nn, nn.CTCLoss(reduction=r)),
+        (x(5, 3, 4), ints([1, 1, 3], [2, 3, 0], [3, 0, 0]), ints(5, 4, 3), ints(3, 2, 1)),
+    ),
+    "CTCLoss of joined targets": (
+        lambda nn, t, r: spelled(nn, nn.CTCLoss(2, r, zero_infinity=True)),
+        (x(4, 3, 3), ints(0, 1, 1, 1, 1, 0), ints(4, 2, 3), ints(2, 3, 1)),
+    ),
+    "CTCLoss of one": (
+        lambda nn, t, r: spelled(nn, nn.CTCLoss(reduction=r)),
+        (x(3, 4), ints(2), Given(np.array(3)), Given(np.array(1))),
+    ),
     "MultiMarginLoss": (
         lambda nn, t, r: nn.MultiMarginLoss(2, 0.7, t([0.5, 2.0, 1.5]), reduction=r), (x(4, 3), classes(4, count=3)),
     ),
@@ -380,6 +393,11 @@ class Called:
 
     def __init__(self, module, call):
         self.module, self.call = module, call
+
+
+def spelled(nn, loss):
+    """Return a loss of scores by log-probabilities."""
+    return lambda scores, *rest: loss(nn.functional.log_softmax(scores, -1), *rest)
 
 
 def start(name, shape, seed):
