@@ -173,9 +173,11 @@ class Tensor(Core):
         """Return nested lists of Python numbers, or one number."""
         return reading.plain(self).numpy(**sizes).tolist()
 
-    def item(self, **sizes: int) -> Any:
-        """Return its only element as a Python number."""
-        if self.size != 1:
+    def item(self, *place: int, **sizes: int) -> Any:
+        """Return its only element as a Python number, or the one at a place, NumPy's, among all or along each axis."""
+        if place:
+            return (self[place] if len(place) > 1 else self.flatten()[place[0]]).item(**sizes)
+        if self.numel() != 1:
             raise ValueError(f"item of a tensor of shape {list(self.shape)}: it has to hold one element")
         return reading.plain(self).numpy(**sizes).reshape(()).item()
 
@@ -293,7 +295,7 @@ class Tensor(Core):
     squeeze = elements.squeeze
     unsqueeze = movement.unsqueeze
     permute = movement.permute
-    transpose = movement.transpose
+    transpose = elements.transpose
     movedim = movement.movedim
     broadcast_to = expand = movement.expand
     expand_as = movement.expand_as
@@ -311,7 +313,7 @@ class Tensor(Core):
     column_stack = joining.column_stack
     split = movement.split
     chunk = movement.chunk
-    repeat = movement.repeat
+    repeat = elements.repeat
     tile = movement.tile
     repeat_interleave = elements.repeat_interleave
     tensor_split = elements.tensor_split
@@ -527,6 +529,10 @@ class Tensor(Core):
     cdist = statistics.cdist
     dist = statistics.dist
     hypot = statistics.hypot
+    nanmax = elements.nanmax
+    nanmin = elements.nanmin
+    percentile = elements.percentile
+    cross = elements.cross
     cov = elements.cov
     corrcoef = elements.corrcoef
     histc = elements.histc

@@ -28,7 +28,9 @@ OTHER_NAMES = {
     "arctanh": "atanh", "fix": "trunc", "sgn": "sign", "not_equal": "ne", "reshape_as": "view_as", "moveaxis": "movedim",
     "take_along_dim": "take_along_axis", "bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
     "bitwise_not": "__invert__", "bitwise_left_shift": "__lshift__", "bitwise_right_shift": "__rshift__",
-    "positive": "__pos__", "nelement": "numel", "row_stack": "vstack",
+    "expand_dims": "unsqueeze", "power": "pow", "array_equal": "equal", "degrees": "rad2deg", "radians": "deg2rad",
+    "rint": "round", "invert": "__invert__", "left_shift": "__lshift__", "right_shift": "__rshift__",
+    "array_split": "tensor_split", "copy": "clone", "positive": "__pos__", "nelement": "numel", "row_stack": "vstack",
 }  # fmt: skip
 
 
@@ -124,6 +126,37 @@ def prelu(tensor: Tensor, weight: Tensor) -> Tensor:
     return (tensor > 0).where(tensor, tensor * w)
 
 
+def cross(tensor: Tensor, other: Any, axis: int = -1) -> Tensor:
+    """Return the vector product of vectors of 3 along an axis."""
+    x, y = tensor._fit(other)
+    at = x._axis(axis)
+    if x.shape[at] != 3:
+        raise ValueError(f"cross of {list(x.shape)} along axis {axis}: vectors of 3")
+    ahead, behind = (movement.roll(one, -1, at) for one in (x, y)), (movement.roll(one, -2, at) for one in (y, x))
+    (a, b), (c, d) = tuple(ahead), tuple(behind)
+    return a * c - b * d
+
+
+def nanmax(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the greatest along axes of the elements that are not NaN, NaN where all are."""
+    made = tensor.isnan().where(tensor.full_like(-math.inf), tensor).amax(axis, keepdims=keepdims)
+    return tensor.isnan().all(axis, keepdims=keepdims).where(math.nan, made)
+
+
+def nanmin(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the least along axes of the elements that are not NaN, NaN where all are."""
+    return -nanmax(-tensor, axis, keepdims=keepdims)
+
+
+def percentile(
+    tensor: Tensor, q: Any, axis: int | None = None, *, keepdims: bool = False, interpolation: str = "linear"
+) -> Tensor:
+    """Return quantiles in hundredths; see `quantile`."""
+    wanted = q.tolist() if isinstance(q, Core) and hasattr(q, "tolist") else q
+    shares = [one / 100 for one in wanted] if is_list(wanted) else wanted / 100
+    return tensor.quantile(shares, axis, keepdims=keepdims, interpolation=interpolation)
+
+
 def isposinf(tensor: Tensor) -> Tensor:
     """Return where it is infinity."""
     return tensor.isinf() & (tensor > 0)
@@ -149,6 +182,22 @@ def squeeze(tensor: Tensor, dim: Axes = None, *, axis: Axes = None) -> Tensor:
 def flip(tensor: Tensor, *axes: Any) -> Tensor:
     """Return it with axes reversed, all of them if none is named."""
     return movement.flip(tensor, axes[0] if len(axes) == 1 else axes or None)
+
+
+def transpose(tensor: Tensor, first: Any = -2, second: int = -1) -> Tensor:
+    """Return it with two axes swapped; with NumPy's tuple of all axes in that order."""
+    if isinstance(first, (tuple, list)):
+        return movement.permute(tensor, first)
+    return movement.transpose(tensor, first, second)
+
+
+def repeat(tensor: Tensor, *counts: Any, axis: int | None = None) -> Tensor:
+    """Return it repeated whole along each axis; more counts than axes put new ones in front. Along `axis` it is
+    NumPy's: each element repeated in place.
+    """
+    if axis is not None:
+        return repeat_interleave(tensor, counts[0] if len(counts) == 1 else counts, axis)
+    return movement.repeat(tensor, *counts)
 
 
 def fliplr(tensor: Tensor) -> Tensor:

@@ -80,6 +80,7 @@ _BY_METHOD: Mapping[str, str] = {
     "searchsorted": "v=values input=values",
     "multinomial": "num_samples=count",
     "quantile": "method=interpolation",
+    "percentile": "method=interpolation",
     "cosine_similarity": "x2=other",
     "cdist": "x2=other",
     "mm": "mat2=other",
@@ -107,7 +108,7 @@ _BY_METHOD: Mapping[str, str] = {
 
 # Parameters in the order in which PyTorch takes them by position, where here some have to be named.
 _POSITIONS: Mapping[str, str] = {
-    "nansum nanmean sum prod mean any all amax amin argmax argmin logsumexp": "axis keepdims",
+    "nanmax nanmin nansum nanmean sum prod mean any all amax amin argmax argmin logsumexp": "axis keepdims",
     "norm": "order axis keepdims",
     "quantile": "q axis keepdims",
     "unique": "sorted return_inverse return_counts axis",

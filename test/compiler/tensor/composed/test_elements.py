@@ -80,3 +80,26 @@ def test_a_diagonal_filled_in_place():
     wanted = CUBE[0].copy()
     np.fill_diagonal(wanted, -1)
     same(t, wanted)
+
+
+def test_an_element_by_its_place():
+    assert Tensor(CUBE).item(5) == CUBE.item(5)
+    assert Tensor(CUBE).item(1, 2, 3) == CUBE.item(1, 2, 3)
+    with pytest.raises(ValueError, match="it has to hold one element"):
+        Tensor(CUBE).item()
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+def test_extremes_of_what_is_not_nan():
+    x = np.array([[1, NAN, 3], [NAN, NAN, NAN]], np.float32)
+    same(Tensor(x).nanmax(1), np.nanmax(x, 1))
+    same(Tensor(x).nanmin(axis=1), np.nanmin(x, 1))
+
+
+def test_percentiles_and_vector_products():
+    x = np.array([[1.0, 2, 4], [8, 0, 3]], np.float32)
+    same(Tensor(x).percentile([25, 60], axis=1), np.percentile(x, [25, 60], 1))
+    same(Tensor(x).cross(Tensor(x[::-1])), np.cross(x, x[::-1]))
+    same(Tensor(x.T).cross(x[::-1].T, dim=0), np.cross(x, x[::-1]).T)
+    with pytest.raises(ValueError, match="vectors of 3"):
+        Tensor(x).cross(x, dim=0)
