@@ -10,7 +10,7 @@ import numpy as np
 
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor import Tensor
-from ringup.errors import CompileError, RingupError
+from ringup.errors import CompileError, NotSupported
 from ringup.onnx.common.node import Node
 from ringup.onnx.common.row import Row
 from ringup.onnx.common.values import Array, as_array, as_tensor
@@ -37,7 +37,7 @@ class Port(NamedTuple):
 class Graph:
     """The nodes of a model, or of a branch or a loop's body in it, in an order in which they can run.
 
-    `constants` are values by name; `tensors` are the same as tensors, where that takes memory.
+    `constants` are values by name.
     """
 
     nodes: Sequence[Node]
@@ -64,7 +64,7 @@ def run_node(node: Node, values: Mapping[str, Any]) -> list[Any]:
         made = None if known is None else folded(node, known)
         if made is None:
             made = _computed(_bound(node, values), row, inputs)
-    except RingupError as error:
+    except (CompileError, NotSupported) as error:
         raise type(error)(_named(node, error)) from error
     except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
         raise CompileError(_named(node, error)) from error
@@ -141,7 +141,7 @@ class Model:
         self._graph = graph
         self._defaults = defaults
 
-    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+    def __call__(self, /, *values: Any, **named: Any) -> dict[str, Any]:
         """Return the outputs by name, for inputs by position or by name (`model(**{"input.1": x})`)."""
         given = self._given(values, named)
         made = self._graph.run([], given)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ringup.compiler.graph.dtypes import BY_NAME
-from ringup.compiler.tensor import Size
+from ringup.compiler.tensor import Size, Tensor
 from ringup.errors import CompileError, NotSupported
 from ringup.onnx.common.node import DEFAULT_DOMAINS, Node
 from ringup.onnx.common.values import DTYPES, OTHERS, Array
@@ -31,10 +31,11 @@ def load(source: str | PathLike[str] | bytes | Any, sizes: Mapping[str, tuple[in
     opset = {"" if one.domain in DEFAULT_DOMAINS else one.domain: one.version for one in proto.opset_import}
     _check_names(proto.graph, frozenset(), name)
     proto = _without_functions(onnx, proto, name, opset)
-    _refuse_missing(proto.graph, opset, name)
+    _refuse_missing(onnx, proto.graph, opset, name)
     reader = Reader(onnx, opset)
     graph, constants = reader.graph(proto.graph)
     values, weights = weights_of(constants)
+    weights |= {_unused(key, weights): one for key, one in reader.weights.items()}
     outer = [port.name for port in proto.graph.input]
     # an input with a constant of the same name has that as its default, which older files use for weights
     defaults = {key: values[key] for key in outer if key in values}
@@ -142,8 +143,11 @@ def _operators(graph: Any) -> Iterable[tuple[str, str]]:
             yield from _operators(inner)
 
 
-def _refuse_missing(graph: Any, opset: Mapping[str, int], name: str) -> None:
+def _refuse_missing(onnx: Any, graph: Any, opset: Mapping[str, int], name: str) -> None:
     """Raise a NotSupported that names every operator that is missing."""
+    newest, stated = onnx.defs.onnx_opset_version(), opset.get("", 0)
+    if stated > newest:
+        raise NotSupported(f"{name}: opset {stated}; the onnx package that is installed knows {newest} and older")
     missing: dict[str, None] = {}
     for domain, op in _operators(graph):
         version = opset.get(_domain(domain))
@@ -176,12 +180,22 @@ def _size(dimension: Any, sizes: Mapping[str, tuple[int, int]]) -> Any:
     return Size(name, *sizes[name]) if name in sizes and name is not None else name
 
 
+def _unused(name: str, names: Mapping[str, Any]) -> str:
+    """Return a name, with a number behind it where it is taken: branches may use the same one."""
+    count = 1
+    while (wanted := name if count == 1 else f"{name}.{count}") in names:
+        count += 1
+    return wanted
+
+
 class Reader:
     """Turns graphs of a file into graphs that run."""
 
     def __init__(self, onnx: Any, opset: Mapping[str, int]) -> None:
         self.onnx = onnx
         self.opset = opset
+        # those of graphs within nodes
+        self.weights: dict[str, Tensor] = {}
 
     def graph(self, proto: Any) -> tuple[Graph, dict[str, Array]]:
         """Return a graph without its constants, and these as arrays: its own, and those that are nodes."""
@@ -221,7 +235,8 @@ class Reader:
             return self.array(proto.t, f"{where}.{proto.name}")
         if proto.type == types.GRAPH:
             graph, constants = self.graph(proto.g)
-            values, _ = weights_of(constants)
+            values, weights = weights_of(constants)
+            self.weights |= {_unused(name, self.weights): one for name, one in weights.items()}
             return Graph(graph.nodes, graph.inputs, graph.outputs, {**graph.constants, **values})
         if proto.type == types.SPARSE_TENSOR:
             return self.sparse(proto.sparse_tensor)

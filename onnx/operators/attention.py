@@ -121,7 +121,43 @@ def rotary_embedding(node: Node, x: Tensor, cosines: Tensor, sines: Tensor, plac
     return (made.transpose(1, 2) if x.ndim == 4 else made.reshape(x.shape)).cast(x.dtype)
 
 
+def linear_attention(
+    node: Node,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    past: Tensor | None = None,
+    decay: Tensor | None = None,
+    rate: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the products of queries with a matrix of keys and values that grows step by step, and that matrix."""
+    heads, own = node.get("q_num_heads"), node.get("kv_num_heads")
+    wide = dtypes.float64 if query.dtype is dtypes.float64 else dtypes.float32
+    q = _by_heads(query, heads).cast(wide)
+    k, v = (_by_heads(one, own).cast(wide) for one in (key, value))
+    # (batch, heads, length, size or 1); a rate may be of all heads
+    fade = None if decay is None else _by_heads(decay, own).cast(wide).exp()
+    rates = None if rate is None else _by_heads(rate, known_size(rate.shape[2], str(node))).cast(wide)
+    scale = node.number("scale", 0.0) or 1 / math.sqrt(known_size(q.shape[3], str(node)))
+    shape = (k.shape[0], own, k.shape[3], v.shape[3])
+    state = Tensor.zeros(shape, dtype=wide) if past is None else past.cast(wide)
+    corrects, made = "delta" in node.get("update_rule", "gated_delta"), []
+    for step in range(known_size(q.shape[2], str(node))):
+        state = state if fade is None else state * fade[:, :, step].unsqueeze(-1)
+        row, new = k[:, :, step], v[:, :, step]
+        if corrects:
+            new = new - row.unsqueeze(2).matmul(state).squeeze(2)
+        row = row if rates is None else row * rates[:, :, step]
+        state = state + row.unsqueeze(-1) * new.unsqueeze(-2)
+        shared = state if heads == own else state.repeat_interleave(heads // own, 1)
+        made.append(q[:, :, step].unsqueeze(2).matmul(shared).squeeze(2) * scale)
+    return Tensor.stack(made, axis=1).flatten(2).cast(query.dtype), state.cast(
+        key.dtype if past is None else past.dtype
+    )
+
+
 ROWS = (
+    Row("LinearAttention", linear_attention),
     Row("Attention", attention),
     Row("RotaryEmbedding", rotary_embedding),
 )

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from ringup import Size, Tensor, gradient
+from ringup import SGD, Size, Tensor, gradient
 from ringup.errors import CompileError, NotSupported
 from ringup.onnx import load
 
@@ -171,6 +171,42 @@ def test_weights_are_trained(x, evaluator):
     np.testing.assert_allclose(slope, wanted, rtol=1e-4)
 
 
+def test_an_optimiser_lowers_the_loss(x, evaluator):
+    model = load(parsed(PERCEPTRON))
+    optimiser, losses = SGD(model.parameters(), 0.002), []
+    for _ in range(4):
+        optimiser.zero_grad()
+        loss = (model(x)["y"] - 1).square().mean().backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] / 2
+
+
+BRANCHES = """m (float[2] x, bool c) => (float[2] y) {
+  y = If(c)<then_branch = a () => (float[2] u) <float[2] w = {1, 2}> { u = Mul(x, w) },
+            else_branch = b () => (float[2] u) <float[2] w = {3, 4}> { u = Mul(x, w) }> }"""
+
+
+def test_weights_of_branches_are_weights(evaluator):
+    model = load(parsed(BRANCHES))
+    assert {name: one.tolist() for name, one in model.weights.items()} == {"w": [1, 2], "w.2": [3, 4]}
+    made = [model(np.array([5, 6], np.float32), np.array(c))["y"].tolist() for c in (True, False)]
+    assert made == [[5, 12], [15, 24]]
+
+
+def test_an_operator_set_newer_than_the_package_is_refused():
+    with pytest.raises(NotSupported, match=r"opset 999; the onnx package that is installed knows \d+ and older"):
+        load(parsed("m (float[2] x) => (float[2] y) { y = Abs(x) }", 999))
+
+
+def test_a_name_that_nothing_makes_is_one_error():
+    with pytest.raises(
+        CompileError, match="damaged model of ONNX: node 'Abs' reads 'z', which nothing makes before it"
+    ):
+        load(parsed("m (float[2] x) => (float[2] y) { y = Abs(z) }"))
+
+
 def test_functions_of_a_model_are_expanded(x, evaluator):
     text = """
 <ir_version: 8, opset_import: ["": 17, "own": 1]>
@@ -220,12 +256,27 @@ def test_a_resized_picture_of_opset_10(evaluator):
     assert made.tolist() == [[[[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]]]
 
 
+def test_regions_are_pooled_to_their_greatest(evaluator):
+    text = """m (float[1, 1, 4, 4] x, float[2, 5] r) => (float y) { y = MaxRoiPool<pooled_shape = [2, 2]>(x, r) }"""
+    regions = np.array([[0, 0, 0, 3, 3], [0, 1, 1, 2, 2]], np.float32)
+    made = load(parsed(text))(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), regions)["y"]
+    # by hand: quarters of the whole, and the four pixels in the middle
+    assert made.tolist() == [[[[5, 7], [13, 15]]], [[[5, 6], [9, 10]]]]
+
+
+def test_the_norm_of_whole_channels(evaluator):
+    text = """m (float[1, 2, 2, 1] x) => (float y) { y = GlobalLpPool<p = 2>(x) }"""
+    made = load(parsed(text))(np.array([3, 4, 6, 8], np.float32).reshape(1, 2, 2, 1))["y"]
+    assert made.tolist() == [[[[5]], [[10]]]]
+
+
 def test_random_numbers_have_their_shares(evaluator):
-    text = """m (float[4000] p, float r, bool t) => (float b, float d, bool k, float u, float n)
+    text = """m (float[4000] p, float r, bool t) => (float b, float d, bool k, float u, float n, int32 c)
     { b = Bernoulli(p)  d, k = Dropout(p, r, t)  u = RandomUniformLike<low = 2.0, high = 4.0>(p)
-      n = RandomNormalLike<mean = 3.0, scale = 2.0>(p) }"""
+      n = RandomNormalLike<mean = 3.0, scale = 2.0>(p)  l = Constant<value = float[1, 2] {0, 1.0986123}>()
+      c = Multinomial<sample_size = 4000>(l) }"""
     made = load(parsed(text))(np.full(4000, 0.25, np.float32), np.float32(0.75), np.array(True))
-    b, d, k, u, n = (one.numpy() for one in made.values())
+    b, d, k, u, n, c = (one.numpy() for one in made.values())
     assert set(b.tolist()) == {0, 1}
     assert abs(b.mean() - 0.25) < 0.03
     np.testing.assert_allclose(d, np.where(k, 1.0, 0.0), rtol=1e-6)
@@ -234,6 +285,17 @@ def test_random_numbers_have_their_shares(evaluator):
     assert abs(u.mean() - 3) < 0.05
     assert abs(n.mean() - 3) < 0.15
     assert abs(n.std() - 2) < 0.1
+    # e to the power of the second is 3
+    assert c.shape == (1, 4000)
+    assert abs(c.mean() - 0.75) < 0.03
+
+
+def test_a_seed_draws_the_same_again(evaluator):
+    text = """m () => (float[9] u, float[9] n)
+    { u = RandomUniform<shape = [9], seed = 7.0>()  n = RandomNormal<shape = [9], seed = 7.0>() }"""
+    first, second = ([one.tolist() for one in load(parsed(text))().values()] for _ in range(2))
+    assert first == second
+    assert len({*first[0], *first[1]}) == 18
 
 
 def test_the_package_is_imported_on_use_only():
