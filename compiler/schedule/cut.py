@@ -21,17 +21,17 @@ kernel then also computes what follows from the line's results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ringup.compiler.graph.index import Atom, Expr, atom_of, axis, bounds, is_axis, product, variables
+from ringup.compiler.graph.index import Atom, Expr, atom_of, axis, bounds, is_axis, product
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op, ordered
 from ringup.compiler.schedule.attention import Attention, find
+from ringup.compiler.schedule.attention_fit import fits_tile, follow, leaves_of, runs_over_keys
 from ringup.compiler.schedule.dependences import axes_of, depends, is_contraction, is_in_memory, sources
 from ringup.compiler.schedule.estimate_work import HEAVY, HEAVY_UNROLLED, LIGHT, Work, max_distance
 from ringup.compiler.schedule.kernel import (
-    FEW_QUERIES_LIMIT,
     MAX_FOLDS,
     MAX_POOLED,
     MIN_TILED,
@@ -48,10 +48,6 @@ from ringup.compiler.schedule.kernel import (
 from ringup.compiler.schedule.views import Point, within
 from ringup.compiler.schedule.wide_values import find_wide
 
-# The longest query, and the longest value, in elements, that an attention's tile can hold.
-MAX_DEPTH = 128
-# The same for an attention of at most FEW_QUERIES_LIMIT queries.
-MAX_DEPTH_OF_FEW_QUERIES = 512
 # Reductions below a node that the search for joinable ones examines at most.
 MAX_CANDIDATES = 4 * MAX_FOLDS
 # Nodes after a reduction that are considered as the node to store instead of it.
@@ -91,7 +87,7 @@ class Cut:
         self._contractions = {node: is_contraction(node) for node in self._nodes if node.op is Op.REDUCE}
         self._costly = self._find_costly()
         self._wide = find_wide(self._nodes)
-        self._work = Work(self._nodes, self._users)
+        self._work = Work(self._nodes, self._users, self._contractions)
         self._gates = self._find_gates()
         self._reads_overwritten = self._find_overwritten_reads()
         self._accesses: dict[Node, dict[tuple[Kernel, Point], None]] = {}
@@ -365,17 +361,25 @@ class Cut:
         first, second = found.result.sources[0].sources
         values = first if first is found.values else second
         factor = second if values is first else first
-        logits = self._points(factor, found.weights, fold.inner)
-        if logits is None or not _runs_over_keys(fold, found, logits) or not _fits_tile(found, factor, values):
+        logits = follow(factor, found.weights, fold.inner)
+        if logits is None or not runs_over_keys(fold, found, logits) or not fits_tile(found, factor, values):
             return False
         if _rows_of(fold.point, kernel) != frozenset(atom_of(one) for one in kernel.axes if not isinstance(one, int)):
             return False
-        leaves = self._leaves(found, values, fold.inner, logits)
+        leaves = leaves_of(found, values, fold.inner, logits)
         at = [point for node, point in leaves if node is found.scores]
         if len(set(at)) != 1:
             return False
+        waiting = [node for node, uses in self._accesses.items() if any(user is kernel for user, _ in uses)]
+        if self._reach([*waiting, *(node for node, _ in leaves if node is not found.scores)], inside):
+            return False
         variables = {i: axis(f"s{i}", found.scores.sources[0].shape[i]) for i in found.scores.arg[1]}
-        kernel.attention, kernel.scores = found, Fold(found.scores, at[0], variables)
+        scores = Fold(found.scores, at[0], variables)
+        keys = axes_of(tuple(fold.variables.values()))
+        queries = [keys.isdisjoint(_axes_of(one, scores.inner)) for one in found.scores.sources[0].sources]
+        if not any(queries):
+            return False
+        kernel.attention, kernel.scores = found, scores
         for node, point in leaves:
             if node is found.scores:
                 self._add_access(kernel, node.sources[0].sources[0], kernel.scores.inner)
@@ -384,33 +388,20 @@ class Cut:
                 self._add_access(kernel, node, point)
         return True
 
-    @staticmethod
-    def _points(start: Node, target: Node, point: Point) -> Point | None:
-        """Follow movement and casts from one node to another; return the point there, None if any other operation is
-        between.
-        """
-        node = start
-        while node is not target:
-            steps = list(sources(node, point))
-            if len(steps) != 1 or node.op is Op.PAD:
-                return None
-            node, point = steps[0]
-        return point
-
-    @staticmethod
-    def _leaves(found: Attention, values: Node, inner: Point, logits: Point) -> list[tuple[Node, Point]]:
-        """Return what an attention reads and at which points: scores, values, and everything else that the logits are
-        computed from.
-        """
-        leaves: dict[tuple[Node, Point], None] = {(values, inner): None}
-        stack = [(found.logits, logits)]
+    def _reach(self, starts: Sequence[Node], targets: Collection[Node]) -> bool:
+        """Return whether nodes that are computed in place lead from some nodes to others."""
+        first = min(self._position[one] for one in targets)
+        stack = list(starts)
+        seen = set(stack)
         while stack:
-            node, point = stack.pop()
-            if node.op in ELEMENTWISE or node.op in MOVEMENT:
-                stack += sources(node, point)
-            elif node.op is not Op.CONST:
-                leaves[node, point] = None
-        return list(leaves)
+            node = stack.pop()
+            if node in targets:
+                return True
+            if node.op in ELEMENTWISE or node.op in MOVEMENT or node.op in (Op.CAT, Op.GATHER):
+                more = [one for one in node.sources if one not in seen and self._position[one] >= first]
+                seen.update(more)
+                stack += more
+        return False
 
     def _may_join(self, kernel: Kernel, node: Node, point: Point, rows: Rows | None) -> bool:
         if (
@@ -486,25 +477,6 @@ class Cut:
         return Pool(fold, sides) if rows >= MIN_TILED and MIN_TILED <= wide <= MAX_POOLED and not is_deep else None
 
 
-def _fits_tile(found: Attention, factor: Node, values: Node) -> bool:
-    """Return whether the queries and values of an attention are short enough for its tile. Only an attention of few
-    queries, or one whose result is a contraction, has a tile.
-    """
-    mine, theirs = depends(factor), depends(values)
-    shape, axes = found.result.sources[0].shape, found.result.arg[1]
-    queries, columns = (
-        product(shape[i] for i in one - other if i not in axes) for one, other in ((mine, theirs), (theirs, mine))
-    )
-    scores = found.scores.sources[0]
-    depth = product(scores.shape[i] for i in found.scores.arg[1])
-    if not isinstance(depth, int) or not isinstance(columns, int):
-        return False
-    is_few = bounds(queries)[1] <= FEW_QUERIES_LIMIT
-    return max(depth, columns) <= (MAX_DEPTH_OF_FEW_QUERIES if is_few else MAX_DEPTH) and (
-        is_few or is_contraction(found.result)
-    )
-
-
 def _may_add_line(kernel: Kernel, node: Node, point: Point) -> bool:
     """Return whether a kernel may compute a line: it has neither a line nor folds, and each of its elements uses a
     different element of the line.
@@ -528,21 +500,6 @@ def _may_add_line(kernel: Kernel, node: Node, point: Point) -> bool:
     )
 
 
-def _runs_over_keys(fold: Fold, found: Attention, logits: Point) -> bool:
-    """Return whether a sum runs over the whole axis of the softmax, which it reads at `logits`, and over nothing else.
-    The sum of the gradient of the values does not.
-    """
-    along = [one for one in fold.variables.values() if not isinstance(one, int)]
-    own = {atom_of(one) for one in along}
-    others = [index for i, index in enumerate(logits) if i != found.axis]
-    return (
-        found.logits.shape[found.axis] == fold.count
-        and logits[found.axis] == (along[0] if len(along) == 1 else 0)
-        and len(along) < 2
-        and all(own.isdisjoint(variables(one)) for one in others)
-    )
-
-
 def _rows_of(point: Point, kernel: Kernel) -> frozenset[Atom] | None:
     """Return the kernel's axes that a point depends on, None if the point depends on anything else."""
     own = {atom_of(one) for one in kernel.axes if not isinstance(one, int)}
@@ -557,10 +514,13 @@ def _sides(contraction: Node, point: Point, axes: frozenset[Atom]) -> tuple[froz
     """Return the rows and the columns of a contraction: the axes that one factor depends on and the other does not, for
     each factor.
     """
-    first, second = (
-        axes_of(tuple(point[i] for i in depends(factor))) & axes for factor in contraction.sources[0].sources
-    )
+    first, second = (_axes_of(factor, point) & axes for factor in contraction.sources[0].sources)
     return first - second, second - first
+
+
+def _axes_of(node: Node, point: Point) -> frozenset[Atom]:
+    """Return the axes that a node's value at a point depends on."""
+    return axes_of(tuple(point[i] for i in depends(node)))
 
 
 def _points(kernel: Kernel, atoms: frozenset[Atom]) -> int:

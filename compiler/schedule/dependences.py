@@ -88,6 +88,28 @@ def used(
     return frozenset(found)
 
 
+def indices(
+    node: Node, point: Point, is_end: Callable[[Node], bool], inside: Mapping[Node, Point] | None = None
+) -> Point:
+    """Return all indices that a value at a point may change with: those of the addresses it reads, and those of the
+    conditions on the reads. The arguments are those of `used`.
+    """
+    found: list[Int] = []
+    stack, seen = [(node, point)], {(node, point)}
+    while stack:
+        current, at = stack.pop()
+        if current.op is Op.IOTA or is_end(current):
+            found += at
+            continue
+        found += _deciding(current, at)
+        inner = inside.get(current) if inside else None
+        for step in [(current.sources[0], inner)] if inner is not None else sources(current, at):
+            if step not in seen:
+                seen.add(step)
+                stack.append(step)
+    return tuple(found)
+
+
 def _deciding(node: Node, point: Point) -> Point:
     """Return the indices that decide between a PAD's fill and its source, or between the sources of a CAT. The values
     themselves may all be equal there.

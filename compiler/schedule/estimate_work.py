@@ -53,34 +53,112 @@ def _is_narrow(node: Node) -> bool:
     return node.dtype.bits <= 16
 
 
+def _before_widening(node: Node) -> Node:
+    """Return the source of a cast of computed values to a wider type: it takes less memory."""
+    source = node.sources[0]
+    is_wider = node.op is Op.CAST and source.op in ELEMENTWISE and source.dtype.bits < node.dtype.bits
+    return source if is_wider else node
+
+
 class Work:
     """The work for an element of each node of a graph, down to nodes that are in memory, reduced, or in `kept`. `kept`
-    holds the nodes before a reduction that are too much work: they are stored.
+    holds the nodes before a reduction that are too much work: they are stored. Where such a node combines repeated
+    elements of smaller nodes, as the products of a contraction do, the smaller nodes are stored instead.
 
     HEAVY stands for HEAVY and everything above. Values from HEAVY_UNROLLED on are exact. Smaller ones are upper bounds:
     they count a node once for each use.
     """
 
-    def __init__(self, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]]) -> None:
-        self._users = users
+    def __init__(
+        self, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], contractions: Mapping[Node, bool]
+    ) -> None:
+        self._users, self._contractions = users, contractions
         self._of: dict[Node, int] = {}
         self.kept: set[Node] = set()
-        # The work that a node adds to each of its users.
-        below: dict[Node, int] = {}
+        self._position = {node: i for i, node in enumerate(nodes)}
         for node in nodes:
-            found = sum([below[one] for one in node.sources])
-            if node.op in ELEMENTWISE:
-                found += cost(node.op, node.dtype)
-            if found >= HEAVY_UNROLLED:
-                found = self._exactly(node, found)
-                if found >= HEAVY and node.op in ELEMENTWISE and self._is_repeated(node):
+            work = self._count(node)
+            if node.op not in ELEMENTWISE or work < HEAVY_UNROLLED:
+                continue
+            if work >= HEAVY:
+                if self._is_repeated(node) and not self._keep_smaller(node, HEAVY):
                     self.kept.add(node)
-            self._of[node] = found
-            below[node] = 0 if node.op in _ENDS or node in self.kept else found
+            elif self._is_narrow_term(node):
+                self._keep_smaller(node, HEAVY_UNROLLED)
 
     def of(self, node: Node) -> int:
         """Return the work for an element of a kernel's root."""
         return self._of[node]
+
+    def _count(self, node: Node) -> int:
+        """Determine the work for an element of a node."""
+        found = sum([self._of[one] for one in self._below(node)])
+        if node.op in ELEMENTWISE:
+            found += cost(node.op, node.dtype)
+        if found >= HEAVY_UNROLLED:
+            found = self._exactly(node, found)
+        self._of[node] = found
+        return found
+
+    def _is_narrow_term(self, node: Node) -> bool:
+        """Return whether a node is the product of a contraction for which matrix instructions may be used."""
+        if node.op is not Op.MUL:
+            return False
+        return any(
+            self._contractions.get(one) and max_distance(one, is_contraction=True) == HEAVY_UNROLLED
+            for one in self._users.get(node, ())
+        )
+
+    def _keep_smaller(self, node: Node, limit: int) -> bool:
+        """Store those smaller nodes below a node that are much of its work, so that it is less work than the limit;
+        return whether there are such nodes.
+        """
+        smaller = sorted(self._smaller(node), key=lambda one: self._of[one], reverse=True)
+        left = bounds(node.size)[1]
+        for one in smaller:
+            left -= bounds(one.size)[1]
+            if left < 0 or (self._of[node] < limit and self._of[one] < HEAVY_UNROLLED):
+                break
+            self.kept.add(one)
+            self._recount(one)
+        if self._of[node] < limit:
+            return True
+        self.kept.difference_update(smaller)
+        for one in smaller:
+            self._recount(one)
+        return False
+
+    def _smaller(self, node: Node) -> list[Node]:
+        """Return the nodes with fewer elements that a node repeats elements of: the last ones along each path."""
+        size = bounds(node.size)[1]
+        found: dict[Node, None] = {}
+        # Each node with whether its elements are repeated.
+        seen, stack = {(node, False)}, [(node, False)]
+        while stack:
+            current, repeated = stack.pop()
+            for one in self._below(current):
+                below = (one, repeated or current.op in (Op.EXPAND, Op.GATHER))
+                if below in seen:
+                    continue
+                seen.add(below)
+                if below[1] and one.op in ELEMENTWISE and bounds(one.size)[1] < size and self._of[one] > LIGHT:
+                    found[_before_widening(one)] = None
+                else:
+                    stack.append(below)
+        return list(found)
+
+    def _recount(self, start: Node) -> None:
+        """Determine the work of all nodes counted so far that depend on whether `start` is stored."""
+        found, stack = {start}, [start]
+        while stack:
+            for user in self._users.get(stack.pop(), ()):
+                if user in self._of and user not in found:
+                    found.add(user)
+                    if user.op not in _ENDS and user not in self.kept:
+                        stack.append(user)
+        found.remove(start)
+        for one in sorted(found, key=self._position.__getitem__):
+            self._count(one)
 
     def _below(self, node: Node) -> list[Node]:
         """Return the sources that are computed together with a node."""

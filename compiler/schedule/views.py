@@ -59,13 +59,15 @@ def _strides(shape: Shape) -> tuple[int, ...] | None:
 
 
 def unflat(position: Int, shape: Shape) -> Point:
-    """Return the point of a shape at a row-major position."""
+    """Return the point of a shape at a row-major position. The outermost axis of more than one element takes what is
+    left.
+    """
     found: list[Int] = []
-    for size in reversed(shape[1:]):
-        found.append(position % size if size != 1 else 0)
+    first = next((i for i, size in enumerate(shape) if size != 1), 0)
+    for i in reversed(range(len(shape))):
+        size = shape[i]
+        found.append(0 if size == 1 else position % size if i > first else position)
         position = position // size
-    if shape:
-        found.append(position if shape[0] != 1 else 0)
     return tuple(reversed(found))
 
 

@@ -8,7 +8,7 @@ from attention_numpy import attended as expected
 from ringup.compiler.explain import explain
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.nodes import buffer
-from ringup.compiler.tensor import Tensor, device
+from ringup.compiler.tensor import Tensor, device, gradient
 
 draw = np.random.default_rng(7)
 
@@ -34,6 +34,64 @@ def test_one_kernel_is_what_numpy_says(queries, keys, deep):
     found, kernels = computed(q, k, v)
     np.testing.assert_allclose(found, expected(q, k, v), atol=2e-6)
     assert kernels == 1
+
+
+CORNERS = {
+    "values are constant": lambda q, k, v: (q, k, np.ones_like(v)),
+    "queries are constant": lambda q, k, v: (np.ones_like(q), k, v),
+    "keys are constant": lambda q, k, v: (q, np.ones_like(k), v),
+    "everything is constant": lambda q, k, v: (np.ones_like(q), np.ones_like(k), np.ones_like(v)),
+    "batches share values": lambda q, k, v: (q, k, v[:1]),
+    "batches share keys": lambda q, k, v: (q, k[:1], v),
+    "one key": lambda q, k, v: (q, k[:, :, :1], v[:, :, :1]),
+    "one key and one column": lambda q, k, v: (q[:, :, :1], k[:, :, :1], v[:, :, :1, :1]),
+}
+
+
+def as_tensor(x):
+    return Tensor.full(x.shape, 1.0) if (x == 1).all() else Tensor(x)
+
+
+@pytest.mark.parametrize(
+    ("corner", "queries"),
+    [*((corner, 3) for corner in CORNERS), ("values are constant", 20), ("batches share values", 20)],
+)
+def test_constant_and_shared_operands(corner, queries):
+    q, k, v = CORNERS[corner](numbers(2, 2, queries, 8), numbers(2, 2, 5, 8), numbers(2, 2, 5, 8))
+    cores = on_cores.Cores()
+    with device(cores):
+        found = as_tensor(q).scaled_dot_product_attention(as_tensor(k), as_tensor(v)).numpy()
+    np.testing.assert_allclose(found, expected(q, k, v), atol=2e-6)
+
+
+def test_a_gradient_through_one_query_and_one_key():
+    """Its weight is 1, and the weight is used again after the attention."""
+    q, k, v = Tensor(numbers(2, 1, 8)), Tensor(numbers(2, 1, 8)), Tensor(numbers(2, 1, 1))
+    attended = q.scaled_dot_product_attention(k, v)
+    with device(on_cores.Cores()):
+        (found,) = gradient((attended * attended).sum(), [v])
+        np.testing.assert_allclose(found.numpy(), 2 * v.numpy(), atol=1e-6)
+
+
+def test_keys_that_depend_on_the_query():
+    """The vectors of distances are factors of the scores as keys are, one for each pair of a query and a key."""
+    q, apart, v = numbers(2, 9, 1, 8), numbers(1, 9, 5, 8), numbers(2, 5, 8)
+    with device(on_cores.Cores()):
+        found = ((Tensor(q) * Tensor(apart)).sum(-1).softmax(-1) @ Tensor(v)).numpy()
+    powers = np.exp((q.astype(np.float64) * apart).sum(-1))
+    np.testing.assert_allclose(found, powers / powers.sum(-1, keepdims=True) @ v, atol=2e-6)
+
+
+@pytest.mark.parametrize("keys", [5, 16])
+def test_logits_that_contain_the_scores_twice(keys):
+    """Seen flat, the place after the last key is the next row's first."""
+    q, k, v = numbers(2, 9, 8), numbers(2, keys, 8), numbers(2, keys, 8)
+    with device(on_cores.Cores()):
+        scores = Tensor(q) @ Tensor(k).transpose()
+        flat = (scores.reshape(-1) * 1.5).cast("float64").cast("float32").reshape(2, 9, keys)
+        found = ((flat + scores).softmax(-1) @ Tensor(v)).numpy()
+    powers = np.exp(2.5 * (q.astype(np.float64) @ k.swapaxes(1, 2)))
+    np.testing.assert_allclose(found, powers / powers.sum(-1, keepdims=True) @ v, atol=3e-6)
 
 
 def test_one_query_is_no_tile_and_right():

@@ -97,3 +97,51 @@ def test_batches_broadcast_and_f64_and_integers_have_their_own_tiles():
 def test_a_part_that_shows_nothing_but_what_it_was_padded_with():
     found, _ = run(lambda: Tensor(np.ones(1, np.float32)).sin().pad(((2, 0),), value=1.0)[:2].reshape(1, 2))
     np.testing.assert_array_equal(found, [[1, 1]])
+
+
+def test_a_product_that_is_used_in_two_shapes():
+    a, b = operands(np.float32, (18, 9), (9, 8))
+
+    def both():
+        product = Tensor(a) @ Tensor(b)
+        return (product.reshape(2, 9, 8) * 2).cast("float64").cast("float32").reshape(18, 8) + product
+
+    found, _ = run(both)
+    np.testing.assert_allclose(found, 3 * (a.astype(np.float64) @ b), atol=1e-5)
+
+
+def test_a_product_is_stored_in_two_shapes_by_one_kernel():
+    a, b = operands(np.float32, (18, 9), (9, 8))
+    cores = on_cores.Cores()
+    with device(cores):
+        flat = (Tensor(a) @ Tensor(b)).reshape(9, 16)
+        split = flat.reshape(2, 9, 1, 8).contiguous()
+        flat.realize(split)
+    for found in (flat, split):
+        np.testing.assert_allclose(found.numpy().reshape(18, 8), a.astype(np.float64) @ b, atol=1e-5)
+
+
+def test_a_product_of_integers_is_an_index():
+    a, b = operands(np.int8, (20, 10), (10, 9))
+    places = np.abs(a.astype(np.int32)) @ np.abs(b.astype(np.int32)) % 200
+    table = np.arange(200, dtype=np.float32)
+    found, _ = run(
+        lambda: Tensor(table).take(Tensor(np.abs(a.astype(np.int32))) @ Tensor(np.abs(b.astype(np.int32))) % 200)
+    )
+    np.testing.assert_array_equal(found, table[places])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_factors_that_are_much_work(kind):
+    a, b = operands(kind, (40, 33), (33, 20))
+
+    def waves(x, sine):
+        for _ in range(5):
+            x = sine(x) + 1
+        return x
+
+    found, graph = run(lambda: waves(Tensor(a), Tensor.sin) @ waves(Tensor(b), Tensor.sin))
+    step = 2.0**-22 if kind is np.float32 else 2.0**-10
+    exact = waves(a.astype(np.float64), np.sin) @ waves(b.astype(np.float64), np.sin)
+    assert np.abs(found - exact).max() <= 8 * step * exact.max()
+    assert len(graph.launches) == 3

@@ -18,8 +18,11 @@ from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.expressions import Request
 from ringup.compiler.kernel.common.merge_axes import at, most, stride
 from ringup.compiler.kernel.common.staging import Operand, masked
+from ringup.compiler.kernel.common.uses import Uses
 from ringup.compiler.kernel.contraction.contraction import Problem, Tile, Tiled, path_to
-from ringup.compiler.machine.ir import F32, I32, Loop, Value
+from ringup.compiler.kernel.contraction.sides import factors_of_scores
+from ringup.compiler.machine.ir import F32, I1, I32, Loop, Value
+from ringup.compiler.schedule.dependences import axes_of
 from ringup.compiler.schedule.views import Point, source_point, within
 
 
@@ -33,18 +36,13 @@ class Sources:
         if found is None or scores is None or inner is None:
             raise ValueError(f"no attention: {problem.kernel.root}")
         self.found, self.scores, self.inner = found, scores, inner
-        first, second = scores.node.sources[0].sources
-        # Keys are the factor whose position depends on the variable of the sum over keys.
+        self.queries, self.keys = factors_of_scores(problem.kernel)
         variable = problem.depth.variables[-1] if problem.depth.variables else 0
-        positions = [problem.position(one, scores.inner) for one in (first, second)]
-        moves = [one is not None and stride(one, variable) != 0 for one in positions]
-        is_swapped = moves[0] and not moves[1]
-        self.queries, self.keys = (second, first) if is_swapped else (first, second)
         self.values: Node = found.values
         self.deep = most(inner.size)
         last = inner.variables[-1] if inner.variables else 0
-        along = [one is not None and stride(one, last) == 1 for one in positions]
-        self.queries_along, self.keys_along = along[::-1] if is_swapped else along
+        positions = [problem.position(one, scores.inner) for one in (self.queries, self.keys)]
+        self.queries_along, self.keys_along = [one is not None and stride(one, last) == 1 for one in positions]
         position = problem.sides[1].position
         self.values_along_keys = position is not None and stride(position, variable) == 1
 
@@ -56,7 +54,7 @@ class Attending(Tiled):
         super().__init__([problem], name, tile)
         self.sources = Sources(problem)
         found = self.sources.found
-        self._to_scores = path_to(found.logits, self.sources.scores.node)
+        self._scores_of = Uses([found.logits], self.sources.scores.node, self.kernel.inputs)
         weights = next(side.factor for side in self.sides if side.factor is not found.values)
         self._to_weights = path_to(weights, found.weights)
 
@@ -116,9 +114,12 @@ class Attending(Tiled):
         return max(1, sum(max(0, one) for one in found) // len(found))
 
     def query_place(self, local: Int, k: Int) -> tuple[Point, Int]:
-        """Return the point of element `k` of a query, and the number of its row."""
+        """Return the point of element `k` of a query, and the number of its row. A query does not depend on the keys,
+        but the memory it reads may.
+        """
         where, row = self.own(0, local)
-        return self.point(self.sources.scores.inner, where | at(self.sources.inner, k)), row
+        anywhere: dict[Atom, Int] = dict.fromkeys(axes_of(self.depth.variables), 0)
+        return self.point(self.sources.scores.inner, anywhere | where | at(self.sources.inner, k)), row
 
     def key_place(self, key: Int, k: Int) -> Point:
         """Return the point of element `k` of a key."""
@@ -163,21 +164,25 @@ class Attending(Tiled):
         build, expressions, sources = self.frame.build, self.frame.expressions, self.sources
         requests: list[Request] = []
         places: list[tuple[int, Value | None]] = []
-        scores: dict[Point, Value] = {}
+        scores: dict[Point, tuple[Value, Value | None]] = {}
         for i, ((local, key), product) in enumerate(zip(cells, products, strict=True)):
             logit, row = self._logit_place(local, key)
             in_key, in_row = within(key, 0, self.keys), within(row, 0, self.sides[0].own.size)
             if in_key is False or in_row is False:
                 continue
-            point = logit
-            for node in self._to_scores:
-                point, _ = source_point(node, point)
-            # A place after the last key or row may wrap around to the point of a valid one. The valid one comes first.
-            scores.setdefault(point, product)
             test = masked(self.frame, in_key, None)
+            for point in self._scores_of.points(sources.found.logits, logit):
+                # A place after the last key may wrap around to the point of a valid one.
+                other, is_other = scores.get(point, (product, None))
+                if is_other is not None:
+                    other = build.op("select", F32, is_other, other, product)
+                    is_other = None if test is None else build.op("or", I1, is_other, test)
+                elif point not in scores:
+                    is_other = test
+                scores[point] = other, is_other
             places.append((i, test))
             requests.append((logit, masked(self.frame, in_row, test)))
-        expressions.define(sources.scores.node, scores)
+        expressions.define(sources.scores.node, {point: value for point, (value, _) in scores.items()})
         values = expressions.values(sources.found.logits, requests)
         least = build.const(float("-inf"), F32)
         logits = [least] * len(cells)

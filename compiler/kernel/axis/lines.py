@@ -11,6 +11,7 @@ from ringup.compiler.kernel.axis.elementwise import all_written
 from ringup.compiler.kernel.common.axes import WAVE
 from ringup.compiler.kernel.common.frame import Frame
 from ringup.compiler.kernel.common.merge_axes import at, merged, places, stride
+from ringup.compiler.kernel.common.uses import Uses
 from ringup.compiler.machine.ir import I1, I32, Value
 from ringup.compiler.schedule.kernel import Kernel, accesses, walked_by
 from ringup.compiler.schedule.views import Point, Within, within
@@ -39,6 +40,7 @@ class Lines:
         self._inner, self._outer = atom_of(variable), walked_by(kernel.line)
         outer = Expr(0, ((self._outer, 1),))
         self._is_flipped = kernel.line.point[along] != outer
+        self._uses = Uses([kernel.computed], kernel.line.node, kernel.inputs)
         reads = accesses(kernel.results, kernel.inputs, [kernel.line])
         positions = list(dict.fromkeys([*places(reads), *all_written(kernel)]))
         pairs = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if not isinstance(pair[0], int)]
@@ -99,7 +101,11 @@ class Lines:
         for place in along:
             moved = self.size - 1 - place if self._is_flipped else place
             points.append(self._moved(self.kernel.axes, {self._outer: moved}))
-        frame.expressions.define(self.line.node, dict(zip(map(self._line_point, points), values, strict=True)))
+        found: dict[Point, Value] = {}
+        for point, value in zip(points, values, strict=True):
+            for one in self._uses.points(self.kernel.computed, point):
+                found.setdefault(one, value)
+        frame.expressions.define(self.line.node, found)
         made = frame.results(points, masks)
         i = 0
         while i < len(points):
@@ -110,12 +116,6 @@ class Lines:
             both = is_row if mask is None else mask if is_row is None else build.op("and", I1, mask, is_row)
             frame.store(points[i : i + count], [values[i : i + count] for values in made], both)
             i += count
-
-    def _line_point(self, point: Point) -> Point:
-        """Return the point at which a point of the root uses the line's node."""
-        node = self.line.node
-        inputs = [node, *self.kernel.inputs]
-        return next(one.point for one in accesses([(self.kernel.computed, point)], inputs, []) if one.node is node)
 
     def _moved(self, point: Point, along: dict[Atom, Int]) -> Point:
         places_ = self.row | along

@@ -14,9 +14,9 @@ from memory. LDS holds two slices, so each slice needs one barrier. `fma.py` and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ringup.compiler.graph.index import Atom, Expr, Int, atom_of, axis, product, substitute
 from ringup.compiler.graph.nodes import ELEMENTWISE, Node, Op
@@ -26,17 +26,17 @@ from ringup.compiler.kernel.common.expressions import divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
 from ringup.compiler.kernel.common.merge_axes import Space, at, merged, most, places, stride
 from ringup.compiler.kernel.common.staging import Operand, Staging, masked
+from ringup.compiler.kernel.common.uses import Uses
 from ringup.compiler.kernel.contraction.pooling import Pooling
+from ringup.compiler.kernel.contraction.sides import in_pieces, split_axes
 from ringup.compiler.machine.ir import I32, Value
-from ringup.compiler.schedule.dependences import axes_of, is_contraction, used
+from ringup.compiler.schedule.dependences import axes_of, is_contraction
 from ringup.compiler.schedule.kernel import MAX_POOLED, MIN_TILED, Access, Fold, Kernel, accesses
-from ringup.compiler.schedule.views import Point, Within, source_point, within
+from ringup.compiler.schedule.views import Point, within
 
 # Operations after the sum, over all results of a thread, up to which the code is unrolled.
 MAX_EPILOGUE = 1500
 AnyTile = TypeVar("AnyTile", bound="Tile")
-# Axes that were split, each as a sum of its pieces.
-Pieces: TypeAlias = Mapping[Atom, Int]
 
 
 class Tile(Protocol):
@@ -87,6 +87,9 @@ def fits(kernel: Kernel) -> bool:
         return True
     if not kernel.folds or not all(is_contraction(fold.node) for fold in kernel.folds):
         return False
+    # Its products are in memory already.
+    if any(fold.node.sources[0] in kernel.inputs for fold in kernel.folds):
+        return False
     if any(
         fold.node.dtype.bits < 32 or any(not isinstance(size, int) for size in fold.node.sources[0].shape)
         for fold in kernel.folds
@@ -106,83 +109,9 @@ def _is_in(variable: Int, atoms: frozenset[Atom]) -> bool:
     return not isinstance(variable, int) and atom_of(variable) in atoms
 
 
-def split_axes(
-    kernel: Kernel, fold: Fold, pieces: Pieces | None = None
-) -> tuple[frozenset[Atom], frozenset[Atom]] | None:
-    """Return the kernel's axes that only the first factor of a contraction depends on, and those that only the second
-    one depends on; None if the axes mix.
-
-    `pieces` replaces axes. In an attention, either set may be empty: a single query, or a single column.
-    """
-    if kernel.attention is not None:
-        first, second = (axes_of(point) for point in _read_by_factors(kernel, pieces or {}))
-        return first - second, second - first
-    if kernel.pool is not None:
-        return kernel.pool.sides
-    own = axes_of(kernel.axes)
-    first, second = (
-        own & used(factor, fold.inner, lambda node: node in kernel.inputs) for factor in fold.node.sources[0].sources
-    )
-    return (first - second, second - first) if first - second and second - first else None
-
-
-def _read_by_factors(kernel: Kernel, pieces: Pieces) -> list[Point]:
-    """Return the indices of all memory reads of each factor."""
-    fold = kernel.folds[0]
-    return [
-        tuple(
-            substitute(index, pieces)
-            for access in accesses([(factor, fold.inner)], kernel.inputs, all_folds(kernel)[1:])
-            for index in access.point
-        )
-        for factor in fold.node.sources[0].sources
-    ]
-
-
-def in_pieces(kernel: Kernel) -> tuple[list[tuple[Int, Int]], Pieces]:
-    """Return the axes of a kernel with their sizes, and those that were split into pieces. Only an attention's axes are
-    split.
-
-    One axis of the result may combine heads of queries that share a head of keys, or heads and their columns. One of
-    its pieces is then an axis of both factors, the other an axis of a single factor. The whole axis is neither.
-    """
-    axes = [pair for pair in zip(kernel.axes, kernel.shape, strict=True) if isinstance(pair[0], Expr)]
-    pieces: dict[Atom, Int] = {}
-    if kernel.attention is None:
-        return axes, pieces
-    points = _read_by_factors(kernel, pieces)
-    at = 0
-    while at < len(axes):
-        variable, size = axes[at]
-        for sizes in _divisions(variable, size, points):
-            outer, inner = (axis(f"p{len(pieces)}_{i}", one) for i, one in enumerate(sizes))
-            here = {atom_of(variable): outer * sizes[1] + inner}
-            moved = [tuple(substitute(index, here) for index in point) for point in points]
-            used = [axes_of(point) for point in moved]
-            is_shared = [all(atom_of(one) in own for own in used) for one in (outer, inner)]
-            if not any(atom_of(variable) in own for own in used) and not all(is_shared):
-                points = moved
-                pieces = {atom: substitute(one, here) for atom, one in pieces.items()} | here
-                axes[at : at + 1] = zip((outer, inner), sizes, strict=True)
-                break
-        else:
-            at += 1
-    return axes, pieces
-
-
-def _divisions(variable: Int, size: Int, points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Return the sizes of the two pieces that an axis may be split into. Only where both factors read memory along the
-    axis, and divide it by one of these sizes.
-    """
-    own = atom_of(variable)
-    if not isinstance(size, int) or not all(own in axes_of(point) for point in points):
-        return []
-    found: set[object] = set()
-    for atom in (atom for point in points for index in point if isinstance(index, Expr) for atom in index.atoms()):
-        if atom.kind in ("div", "mod") and atom.parts[0] == variable:
-            found.add(atom.parts[1])
-    counts = sorted(one for one in found if isinstance(one, int) and 1 < one < size and size % one == 0)
-    return [(size // count, count) for count in counts]
+def all_folds(kernel: Kernel) -> list[Fold]:
+    """Return a kernel's folds and the scores of its attention."""
+    return [*kernel.folds, *([kernel.scores] if kernel.scores else [])]
 
 
 def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> list[AnyTile]:
@@ -198,11 +127,6 @@ def by_speed(tiles: Sequence[AnyTile], problem: Problem, compute_units: int) -> 
         return -(-groups // compute_units) * tile.m * tile.n / tile.speed
 
     return sorted(tiles, key=turns)
-
-
-def all_folds(kernel: Kernel) -> list[Fold]:
-    """Return a kernel's folds and the scores of its attention."""
-    return [*kernel.folds, *([kernel.scores] if kernel.scores else [])]
 
 
 class Problem:
@@ -307,10 +231,10 @@ class Tiled(ABC):
         self.thread = axis("thread", tile.threads)
         self._pool = problem.kernel.pool.fold if problem.kernel.pool is not None else None
         self._pooling: Pooling | None = None
-        result, self._axes = (
-            self.kernel.results[0] if self._pool is None else (self._pool.node.sources[0], self._pool.inner)
-        )
-        self._paths = [path_to(result, one.fold.node) for one in every]
+        kernel = self.kernel
+        self._axes = kernel.axes if self._pool is None else self._pool.inner
+        self._valued = [root for root, _ in kernel.results] if self._pool is None else [self._pool.node.sources[0]]
+        self._uses = [Uses(self._valued, one.fold.node, kernel.inputs) for one in every]
         self._at_batch: dict[Atom, Int] = {}
         # Where several threads have a result: the condition for storing it.
         self.storing: Value | None = None
@@ -465,8 +389,15 @@ class Tiled(ABC):
 
     def _define(self, points: Sequence[Point], parts: Sequence[Sequence[Value]]) -> None:
         """Set the values of the sums that some points of the result need, or points of the pool's source."""
-        for problem, path, values in zip(self.problems, self._paths, parts, strict=True):
-            self.frame.expressions.define(problem.fold.node, _along(path, points, values))
+        kernel = self.kernel
+        for problem, uses, values in zip(self.problems, self._uses, parts, strict=True):
+            found: dict[Point, Value] = {}
+            for point, value in zip(points, values, strict=True):
+                for root, result in zip(kernel.roots, self._valued, strict=False):
+                    at_root = point if self._pool is not None else kernel.point_of(root, point)
+                    for one in uses.points(result, at_root):
+                        found.setdefault(one, value)
+            self.frame.expressions.define(problem.fold.node, found)
 
     def _store(self, points: Sequence[Point], parts: Sequence[Sequence[Value]], mask: Value | None) -> None:
         self._define(points, parts)
@@ -474,12 +405,13 @@ class Tiled(ABC):
 
     def _store_pooled(self, pool: Fold, pooling: Pooling) -> None:
         """Store what follows the fold over the tile's columns."""
-        path = path_to(self.kernel.computed, pool.node)
+        uses = Uses([self.kernel.computed], pool.node, self.kernel.inputs)
         for local, there, value in pooling.results():
             where, row = self.own(0, local)
             point = self.point(self.kernel.axes, where)
             mask = masked(self.frame, within(row, 0, self.problem.m), there)
-            self.frame.expressions.define(pool.node, _along(path, [point], [value]))
+            at_pool = uses.points(self.kernel.computed, point)
+            self.frame.expressions.define(pool.node, dict.fromkeys(at_pool, value))
             self.frame.store([point], self.frame.results([point], [mask]), mask)
 
 
@@ -585,22 +517,6 @@ class Contraction(Tiled):
             build.barrier()
             expressions.leave()
         return loop.results
-
-
-def _along(path: Sequence[Node], points: Sequence[Point], values: Sequence[Value]) -> dict[Point, Value]:
-    """Follow points through a path of movement nodes; return the values by the resulting points of the last node's
-    source. Points that a PAD fills are left out.
-    """
-    found: dict[Point, Value] = {}
-    for point, value in zip(points, values, strict=True):
-        conditions: list[Within] | None = []
-        for node in path:
-            point, conditions = source_point(node, point)
-            if conditions is None:
-                break
-        if conditions is not None:
-            found[point] = value
-    return found
 
 
 def path_to(root: Node, target: Node) -> list[Node]:

@@ -1,5 +1,7 @@
 """Cutting graphs into kernels: what is fused, what goes to memory, in which order kernels run and where results lie."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -294,6 +296,46 @@ def heavy(x, count=6):
 )
 def test_much_work_for_an_element_is_done_once_and_lies_in_memory(made, roots):
     assert [one.root.op for one in kernels(made(heavy(tensor(64, 64))))] == roots
+
+
+def image(x):
+    return x.reshape(1, 4, 16, 64)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x, y: x @ y,
+        lambda x, y: heavy(tensor(64, 1), 3) * x @ y,
+        lambda x, y: x.linear(y),
+        lambda x, y: x.reshape(2, 32, 64) @ y.reshape(2, 64, 32),
+        lambda x, y: x.einsum("ij,jk,k->ik", y, tensor(64)),
+        lambda x, y: image(x).conv2d(y[:36, :].reshape(64, 4, 3, 3)),
+        lambda x, y: x.layer_norm() @ y,
+        lambda x, y: (x.unsqueeze(2) + y.unsqueeze(0)).amax(1),
+        lambda x, y: (x.unsqueeze(2) * y.unsqueeze(0) + x.unsqueeze(2)).sum(1),
+        lambda x, y: (x.unsqueeze(2) * y.unsqueeze(0) * tensor(64, 1, 64)).sum(1),
+        lambda x, y: x.reshape(2, 2, 16, 64).scaled_dot_product_attention(y.reshape(2, 2, 16, 64), y.reshape(2, 2, 16, 64)),
+    ],
+    ids=["product", "one side repeated", "linear", "batches", "einsum", "convolution", "norm", "maximum of sums",
+         "sum of products", "product of three", "attention"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "work", [lambda: Tensor.randn(64, 64), lambda: heavy(tensor(64, 64), 4)], ids=["random", "sines"]
+)
+def test_much_work_in_front_of_a_reduction_is_stored_before_it_is_repeated(made, work):
+    found = plan(order.prepared([made(work(), work()).node]))
+    inner = [one for one in found.kernels if one.root not in found.outputs]
+    assert inner
+    assert all(prod(one.shape) <= 64 * 64 for one in inner)
+    assert found.arena_bytes <= 4 * 64 * 64 * 4
+
+
+def test_factors_that_are_much_work_take_the_memory_of_two_matrices():
+    n = 1024
+    angles = (Tensor.arange(n).reshape(n, 1) * Tensor.arange(n) % n).cast("float32") * (6.2831853 / n)
+    found = plan(order.prepared([(angles.cos() @ angles.sin()).node]))
+    assert (len(found.kernels), found.arena_bytes) == (3, 2 * n * n * 4)
 
 
 @pytest.mark.parametrize("before", [lambda x: x @ tensor(64, 64), lambda x: x.softmax(1), lambda x: x.sum(1)])
