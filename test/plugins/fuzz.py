@@ -1,7 +1,8 @@
 """`--fuzz`: random programs and whole sweeps. `make test` runs only a few fixed cases of them.
 
 - `@pytest.mark.seeds(3)` on a test with the argument `seed`: seeds 0, 1 and 2 in `make test`, new ones under `--fuzz`.
-  `seeds(3, first=400, also=(730013,))` moves the first and adds seeds that failed once.
+  `seeds(3, first=400, also=(730013,))` moves the first and adds seeds that failed once. `seeds(3, share=8)` gives the
+  test eight times as much time as others under `--fuzz`.
 - `sample(cases, few=40)`, a fixture: 40 of the cases in `make test`, spread evenly; under `--fuzz` all of them in
   random order. With `spread=False` the first 40. `sample.fixed` tells whether the cases are the same each time. Only
   then may a test count how often something happens.
@@ -9,8 +10,8 @@
   `--fuzz` all in random order.
 - `@pytest.mark.fuzz`: a test, or a parameter, that runs under `--fuzz` only.
 
-Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`. Cases that do not fit are
-left out and counted.
+Under `--fuzz` nothing else runs. Each test function has an equal share of `--fuzz-seconds`, or several. Cases that do
+not fit are left out and counted.
 """
 
 from __future__ import annotations
@@ -96,6 +97,11 @@ def _function(item):
     return item.nodeid.split("[", 1)[0]
 
 
+def _shares(item):
+    mark = item.get_closest_marker("seeds")
+    return mark.kwargs.get("share", 1) if mark else 1
+
+
 class Run:
     """The clock of one process of a `--fuzz` run."""
 
@@ -104,7 +110,7 @@ class Run:
         self.seconds = config.option.fuzz_seconds
         self.workers = getattr(config, "workerinput", {}).get("workercount", 1)
         self.started = time.monotonic()
-        self.share = self.seconds
+        self.shares = {}
         self.begun = {}
         self.spent = {}
         # cases that ran, cases left out
@@ -118,13 +124,17 @@ class Run:
         for one in functions.values():
             random.Random(self.config.option.fuzz_seed).shuffle(one)
         items[:] = [item for one in functions.values() for item in one]
-        self.share = self.seconds * self.workers / max(1, len(functions))
+        shares = {name: _shares(one[0]) for name, one in functions.items()}
+        whole = self.seconds * self.workers / max(1, sum(shares.values()))
+        self.shares = {name: whole * share for name, share in shares.items()}
         self.started = time.monotonic()
 
     def left(self, function):
         """Return the seconds that a function of tests still has."""
         now = time.monotonic()
-        return min(self.share - self.spent.get(function, 0.0), self.seconds - (now - self.started))
+        return min(
+            self.shares.get(function, self.seconds) - self.spent.get(function, 0.0), self.seconds - (now - self.started)
+        )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
