@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringup import array_api as array_api
+    from ringup import linalg as linalg
     from ringup import nn as nn
     from ringup import onnx as onnx
     from ringup import optim as optim

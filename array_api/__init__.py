@@ -5,6 +5,7 @@ Its arrays are `ringup.Tensor`. Its data types have no complex numbers.
 
 import math
 
+from ringup.array_api import linalg as linalg
 from ringup.array_api.creation import arange as arange
 from ringup.array_api.creation import asarray as asarray
 from ringup.array_api.creation import empty as empty

@@ -19,7 +19,19 @@ TESTS = ROOT / "test"
 SECONDS = 60
 # Collecting more files takes longer than running them.
 MAX_FILES = 40
-FOLDERS = ("array_api", "autogen", "compiler", "drivers", "firmware", "nn", "optim", "queues", "silicon", "tools")
+FOLDERS = (
+    "array_api",
+    "autogen",
+    "compiler",
+    "drivers",
+    "firmware",
+    "linalg",
+    "nn",
+    "optim",
+    "queues",
+    "silicon",
+    "tools",
+)
 BASE = "main"
 # Everything depends on these files: a few tests would not be enough.
 EVERYTHING = {"pyproject.toml", "test/conftest.py", "errors.py", "__init__.py"}

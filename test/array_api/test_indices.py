@@ -124,7 +124,8 @@ def test_an_operator_is_stricts(name, form, seed):
     for namespace in (xp, strict):
         a, b = (array_api_cases.on(namespace, one) for one in (x, y))
         if form == "in place":
-            getattr(operator, f"i{name.strip('_')}")(a, b)
+            with np.errstate(all="ignore"):
+                getattr(operator, f"i{name.strip('_')}")(a, b)
             made = a
         else:
             given = {"arrays": (a, b), "number": (a, number), "reverse": (number, a)}[form]

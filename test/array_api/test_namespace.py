@@ -140,6 +140,28 @@ def test_without_a_chosen_device_there_is_no_default():
         assert (info.default_device(), info.devices()) == (None, (None,))
 
 
-def test_extensions_that_are_absent_have_no_name():
-    assert not hasattr(xp, "linalg")
+def test_linear_algebra_lacks_what_gives_complex_numbers():
+    assert [name for name in strict.linalg.__all__ if not hasattr(xp.linalg, name)] == []
+    assert [name for name in ("eig", "eigvals") if hasattr(xp.linalg, name)] == []
     assert not hasattr(xp, "fft")
+
+
+def test_linear_algebra_has_the_standards_parameters():
+    for name in sorted(set(strict.linalg.__all__) - {"eig", "eigvals"}):
+        ours, theirs = (inspect.signature(getattr(one.linalg, name)).parameters.values() for one in (xp, strict))
+        assert [(one.name, one.kind) for one in ours] == [(one.name, one.kind) for one in theirs]
+
+
+def test_linear_algebra_is_that_of_tensors():
+    x = xp.asarray([[4.0, 2.0], [2.0, 3.0]])
+    found = xp.linalg
+    # by hand
+    assert found.det(x).item() == pytest.approx(8)
+    assert found.cholesky(x, upper=True).numpy()[0].tolist() == [2.0, 1.0]
+    assert found.solve(x, xp.asarray([8.0, 8.0])).numpy() == pytest.approx([1, 2])
+    assert (found.inv(x) @ x).numpy() == pytest.approx(found.matrix_power(x, 0).numpy(), abs=1e-6)
+    assert found.pinv(x).numpy() == pytest.approx(found.inv(x).numpy(), abs=1e-6)
+    assert found.svdvals(x).numpy() == pytest.approx(found.eigvalsh(x).numpy()[::-1])
+    assert found.matrix_norm(x, ord=2).item() == pytest.approx(found.svd(x).S[0].item())
+    assert (found.matrix_rank(x).item(), found.slogdet(x).sign.item()) == (2, 1)
+    assert found.eigh(x).eigenvectors.shape == found.qr(x).Q.shape == (2, 2)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def on(namespace, value):
 def called(namespace, call):
     """Return the results of a call in a namespace, as a list of NumPy arrays."""
     with np.errstate(all="ignore"):
-        made = getattr(namespace, call.name)(
+        made = attrgetter(call.name)(namespace)(
             *on(namespace, call.given), **{name: on(namespace, one) for name, one in call.named.items()}
         )
         return [np.from_dlpack(one) if one.ndim else np.asarray(one) for one in leaves(made)]
@@ -392,8 +393,34 @@ def _eye(name, draw):
     return Call(name, sizes, {"k": draw.random.randint(-3, 3), "dtype": np.dtype(draw.random.choice(NUMBERS))})
 
 
+def _cross(name, draw):
+    shape = [*draw.shape(0, 2, 1), 3]
+    axis = draw.axis(len(shape))
+    shape[-1], shape[axis] = shape[axis], 3
+    kind = draw.random.choice(("int32", "int64", *FLOATS))
+    x, y = (draw.plain(kind, tuple(shape)) for _ in range(2))
+    return Call(name, (x, y), {"axis": axis if axis < 0 else axis - len(shape)}, ulp=64)
+
+
+def _diagonal(name, draw):
+    kind = draw.random.choice(("int32", "int64", *FLOATS))
+    return Call(name, (draw.plain(kind, draw.shape(2, smallest=1)),), {"offset": draw.random.randint(-3, 3)}, ulp=64)
+
+
+def _outer(name, draw):
+    kind = draw.random.choice(NUMBERS)
+    return Call(name, tuple(draw.plain(kind, (draw.random.randint(0, 5),)) for _ in range(2)))
+
+
+def _vector_norm(name, draw):
+    shape = draw.shape(1, smallest=1)
+    order = draw.random.choice((0, 1, 2, 3, np.inf, -np.inf))
+    x = draw.plain(draw.random.choice(FLOATS), shape)
+    return Call(name, (x,), {"axis": draw.axes(len(shape)), "keepdims": _flag(draw), "ord": order}, ulp=64)
+
+
 # functions whose sums are of default types
-SUMS = ("sum", "prod", "cumulative_sum", "cumulative_prod")
+SUMS = ("sum", "prod", "cumulative_sum", "cumulative_prod", "linalg.trace")
 OTHERS = {
     "all": _reduction(ALL),
     "any": _reduction(ALL),
@@ -444,6 +471,11 @@ OTHERS = {
     "arange": _arange,
     "linspace": _linspace,
     "eye": _eye,
+    "linalg.cross": _cross,
+    "linalg.diagonal": _diagonal,
+    "linalg.trace": _diagonal,
+    "linalg.outer": _outer,
+    "linalg.vector_norm": _vector_norm,
 }
 NAMES = sorted({*UNARY, *BINARY, *OTHERS})
 

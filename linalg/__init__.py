@@ -1,0 +1,21 @@
+"""Linear algebra of small matrices, with the names of PyTorch and of the array API standard: `ringup.linalg`.
+
+Every function takes any number of matrices at once, over the leading axes. Decompositions run one step after the other:
+each step is one graph of the same form, so its kernels are compiled once. They look at values on the host to find out
+that they are done, or that a matrix is singular.
+"""
+
+from ringup.linalg.elimination import cholesky as cholesky
+from ringup.linalg.elimination import det as det
+from ringup.linalg.elimination import inv as inv
+from ringup.linalg.elimination import slogdet as slogdet
+from ringup.linalg.elimination import solve as solve
+from ringup.linalg.jacobi import eigh as eigh
+from ringup.linalg.jacobi import eigvalsh as eigvalsh
+from ringup.linalg.jacobi import svd as svd
+from ringup.linalg.jacobi import svdvals as svdvals
+from ringup.linalg.norms import matrix_norm as matrix_norm
+from ringup.linalg.norms import matrix_power as matrix_power
+from ringup.linalg.norms import matrix_rank as matrix_rank
+from ringup.linalg.norms import pinv as pinv
+from ringup.linalg.orthogonal import qr as qr

@@ -1,0 +1,52 @@
+"""The QR decomposition, by Householder's reflections."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from ringup.compiler.tensor.tensor import Tensor
+from ringup.linalg.matrices import float_matrices, line, places, sizes, steps, without_gradient
+
+MODES = ("reduced", "complete")
+
+
+class Orthogonal(NamedTuple):
+    """Q of orthonormal columns, R an upper triangle."""
+
+    Q: Tensor
+    R: Tensor
+
+
+def qr(x: Tensor, *, mode: str = "reduced") -> Orthogonal:
+    """Return Q and R with x = Q R: (…, m, k) and (…, k, n) for k = min(m, n), or all m columns of Q for "complete"."""
+    if mode not in MODES:
+        raise ValueError(f"qr has no mode {mode!r}; there are {', '.join(MODES)}")
+    x = float_matrices(x, "qr")
+    rows, columns = sizes(x, "qr")
+    q, r = reflected(x.detach(), min(rows - 1, columns))
+    count = min(rows, columns) if mode == "reduced" else rows
+    refuse = partial(without_gradient, x=x, what="qr")
+    return Orthogonal(refuse(q[..., :count]), refuse(r[..., :count, :].triu()))
+
+
+def reflected(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return (Q, R) after `count` reflections, Q (…, m, m)."""
+    rows = sizes(x, "qr")[0]
+    q = x.eye(rows, dtype=x.dtype).expand((*x.shape[:-2], rows, rows))
+    made = steps((q, x), max(count, 0), _reflect)
+    return made[0], made[1]
+
+
+def _reflect(number: Tensor, q: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+    rows = places(r, -2)
+    column = (rows >= number).where(line(r, number, -1), 0.0)
+    # scaled, so that squares neither overflow nor vanish
+    scale = column.abs().amax(-2, keepdims=True)
+    column = column / scale.eq(0).where(1.0, scale)
+    length = (column * column).sum(-2, keepdims=True).sqrt()
+    first = line(column, number, -2)
+    v = column + rows.eq(number).where(length.copysign(first), 0.0)
+    square = (v * v).sum(-2, keepdims=True)
+    v = v * square.eq(0).where(0.0, (2.0 / square).sqrt())
+    return q - (q @ v) @ v.mT, r - v @ (v.mT @ r)
