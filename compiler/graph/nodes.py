@@ -12,7 +12,7 @@ creates graphs, and the scheduler cuts them into kernels.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from enum import Enum
 from threading import RLock
 from typing import Any
@@ -312,19 +312,19 @@ def sort(source: Node, axis: int, *, stretch: int | None = None) -> Node:
     return node(Op.SORT, source.dtype, source.shape, (source,), (axis, stretch))
 
 
-def ordered(roots: Sequence[Node]) -> list[Node]:
-    """Return every node that the roots depend on, each once, sources before users. Not recursive, so graphs may be
-    deep.
+def ordered(roots: Sequence[Node], known: Container[Node] = ()) -> list[Node]:
+    """Return every node that the roots depend on, each once, sources before users. Nodes that are `known`, and what
+    only they depend on, are left out. Not recursive, so graphs may be deep.
     """
     done: dict[Node, None] = {}
     stack: list[tuple[Node, Iterator[Node]]] = []
     for root in roots:
-        if root in done:
+        if root in done or root in known:
             continue
         stack.append((root, iter(root.sources)))
         while stack:
             current, sources = stack[-1]
-            following = next((one for one in sources if one not in done), None)
+            following = next((one for one in sources if one not in done and one not in known), None)
             if following is None:
                 done[current] = None
                 stack.pop()

@@ -238,19 +238,17 @@ def _old_readers(
         and one._node not in last
         and all(one is not other for other in asked)
     ]
+    for node in graph.ordered([one._node for one in waiting]):
+        before = node.sources[0] if node.op is Op.AFTER else None
+        if before in last or any(source in beyond for source in node.sources):
+            beyond.add(node)
+        if node in last:
+            old[node] = frozenset()
+        elif node.op in order.STATES and node not in beyond and order.storage_of(node) in finals:
+            old[node] = frozenset((node,))
+        else:
+            old[node] = frozenset().union(*(old[source] for source in node.sources))
     for one in waiting:
-        for node in graph.ordered([one._node]):
-            if node in old:
-                continue
-            before = node.sources[0] if node.op is Op.AFTER else None
-            if before in last or any(source in beyond for source in node.sources):
-                beyond.add(node)
-            if node in last:
-                old[node] = frozenset()
-            elif node.op in order.STATES and node not in beyond and order.storage_of(node) in finals:
-                old[node] = frozenset((node,))
-            else:
-                old[node] = frozenset().union(*(old[source] for source in node.sources))
         if old[one._node]:
             value = graph.shared([one._node])[0]
             if one._node in beyond or not all(
@@ -283,7 +281,8 @@ def substituted(root: Node, known: dict[Node, Node]) -> Node:
     """
     if root in known:
         return known[root]
-    for node in graph.ordered([root]):
+    for node in graph.ordered([root], known):
+        # a rule's operands, replaced on the way
         if node in known:
             continue
         sources = tuple(known[source] for source in node.sources)
