@@ -118,4 +118,4 @@ def _differences(x: Tensor, axis: int) -> Tensor:
     if x.dtype is dtypes.bool_:
         lead = (slice(None),) * axis
         return x[(*lead, slice(1, None))].ne(x[(*lead, slice(None, -1))])
-    return x.diff(axis)
+    return x.diff(axis=axis)
