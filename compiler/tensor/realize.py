@@ -179,7 +179,8 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
             # the first of those who share memory may write there
             one._owns = values[before] not in owned
             owned.add(values[before])
-            past[one._node] = before
+            if before not in copies:
+                past[one._node] = before
     history.remember(past)
     _replace({node: buffers[node] for node in [*finals.values(), *copies]})
     for storage in finals:

@@ -167,3 +167,15 @@ def test_no_grad_forgets_what_made_a_value():
         y.realize()
     with pytest.raises(ValueError, match="does not depend"):
         gradient(y.sum(), [x])
+
+
+def test_a_copy_of_a_state_that_is_overwritten_is_made_of_nothing_else():
+    t = Tensor([1.0, 2.0])
+    t.realize()
+    t += 1
+    old = t.clone()
+    t += 1
+    old.realize(t)
+    # a copy that counts as made of itself is looked through without end
+    assert (old * 2).tolist() == [4.0, 6.0]
+    assert t.tolist() == [3.0, 4.0]
