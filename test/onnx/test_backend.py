@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+import ringup
 from ringup.compiler.tensor import Tensor
 from ringup.errors import RingupError
 from ringup.onnx import load
@@ -117,6 +118,20 @@ def test_cases_of_operators_pass(module, evaluator):
     cases = cases_of(module)
     for case in cases:
         judge(case.name, failure(case.model, case.data_sets, case.rtol, case.atol))
+
+
+@pytest.fixture(scope="module")
+def card():
+    with ringup.open("virtual:navi31") as made:
+        yield made
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.sweep(3)
+def test_cases_of_operators_pass_on_a_virtual_card(module, card):
+    with ringup.device(card):
+        for case in cases_of(module):
+            judge(case.name, failure(case.model, case.data_sets, case.rtol, case.atol))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
