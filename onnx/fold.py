@@ -66,7 +66,7 @@ def _compared_sizes(node: Node, x: Array, y: Array) -> Array:
     """Return where sizes are equal: the same symbol is, and a size that cannot be a number is not."""
     if node.op != "Equal":
         raise Unfolded
-    left, right = np.broadcast_arrays(x, y)
+    left, right = np.broadcast_arrays(x.astype(object), y.astype(object))
     made = np.empty(left.shape, np.bool_)
     for place in np.ndindex(left.shape):
         difference = left[place] - right[place]
@@ -107,7 +107,9 @@ def _cast(node: Node, x: Array) -> Array:
     if x.dtype == object:
         if kind.is_integer:
             return x
-        raise Unfolded
+        if kind.kind != "bool" or any(isinstance(one, Expr) and one.lo <= 0 <= one.hi for one in x.reshape(-1)):
+            raise Unfolded
+        return np.array([isinstance(one, Expr) or one != 0 for one in x.reshape(-1)], np.bool_).reshape(x.shape)
     return x.astype(numpy_dtype(kind))
 
 

@@ -7,14 +7,17 @@ An array of a shape with symbolic sizes has elements of NumPy's type `object`: w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Expr
+from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor.arrays import numpy_dtype
+from ringup.compiler.tensor.realize import is_symbolic
 from ringup.errors import NotSupported
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -93,8 +96,21 @@ def as_array(value: Any) -> Array:
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, Tensor):
-        return value.numpy()
+        if is_symbolic([value.node]):
+            raise NotSupported("the host has to know a value that depends on sizes which are still open")
+        constant = _constant(value)
+        return value.numpy() if constant is None else constant
     raise TypeError("an array is needed, and this is a sequence or nothing")
+
+
+def _constant(tensor: Tensor) -> Array | None:
+    """Return the elements of a tensor that is one constant everywhere, which needs no card."""
+    node = tensor.node
+    while node.op in (Op.RESHAPE, Op.EXPAND, Op.PERMUTE):
+        node = node.sources[0]
+    if node.op is not Op.CONST:
+        return None
+    return np.full(cast("tuple[int, ...]", tensor.shape), node.arg, numpy_dtype(tensor.dtype))
 
 
 def numbers(array: Array) -> list[Any]:

@@ -142,6 +142,11 @@ def test_shapes_that_follow_from_shapes_need_no_card():
     assert made.shape == (2, 12)
 
 
+SQUEEZED = """m (float[N, 1] x) => (float y) <int64[1] first = {0}, int64[1] one = {1}> {
+  s = Shape(x)  n = Gather(s, first)  d = Equal(n, one)  e = Cast<to = 9>(n)  c = And(d, e)
+  y = If(c)<then_branch = a () => (float u) { u = Squeeze(x, first) }, else_branch = b () => (float u) { u = Identity(x) }> }"""
+
+
 def test_symbolic_sizes_pass_through(evaluator):
     n = Size("n", 1, 8)
     values = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -152,6 +157,16 @@ def test_symbolic_sizes_pass_through(evaluator):
     np.testing.assert_allclose(made.numpy(n=5), wanted, rtol=1e-5)
     flat = load(parsed(SHAPES.replace("Div(b, two)", "Sub(b, a)")))(x.unsqueeze(2))["y"]
     assert flat.shape == (n, 3)
+
+
+def test_a_branch_by_an_open_size_is_refused_unless_its_bounds_decide():
+    model = load(parsed(SQUEEZED))
+    x = np.arange(4, dtype=np.float32).reshape(4, 1)
+    with pytest.raises(NotSupported, match=r"\(If, opset 17\): the host has to know a value that depends on sizes"):
+        model(Tensor(x).shrink([(0, Size("n", 1, 4)), None]))
+    n = Size("n", 2, 4)
+    assert model(Tensor(x).shrink([(0, n), None]))["y"].shape == (n, 1)
+    assert model(x[:1])["y"].shape == (1,)
 
 
 def test_bounds_of_a_symbol_are_a_size():
