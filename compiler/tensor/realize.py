@@ -151,7 +151,7 @@ def realize(tensors: Sequence[Core], sizes: Mapping[str, int]) -> None:
         readers, copies, pending = _old_readers(asked, finals, sizes)
         if not pending:
             break
-        asked += pending
+        asked += [type(asked[0])._of(one) for one in pending]
     sizes = order.given_sizes([one._node for one in (*tensors, *readers)], sizes)
     nodes = list(
         dict.fromkeys([*(one._node for one in asked), *finals.values(), *(one._node for one in readers), *copies])
@@ -215,16 +215,17 @@ def _buffer(node: Node, data: Any, sizes: Mapping[str, int], home: Evaluator) ->
 
 def _old_readers(
     asked: Sequence[Core], finals: Mapping[Storage, Node], sizes: Mapping[str, int]
-) -> tuple[list[Core], list[Node], list[Core]]:
+) -> tuple[list[Core], list[Node], list[Node]]:
     """Return live tensors that read states which this evaluation overwrites; for those that cannot be computed now,
-    the states to copy; and tensors assigned what reads such states, which are computed too.
+    the states to copy; and states of other memories that were assigned what reads such states, which are computed too.
     """
     last = set(finals.values())
     # states a node reads that are not the last ones, seen from above
     old: dict[Node, frozenset[Node]] = {}
     # states that come after the last ones, and what reads these: they are left for another evaluation
     beyond: set[Node] = set()
-    readers, pending = [], []
+    readers = []
+    pending: dict[Storage, Node] = {}
     ends = set(graph.shared(list(last)))
     copies = dict.fromkeys(
         one._node
@@ -249,20 +250,25 @@ def _old_readers(
             old[node] = frozenset((node,))
         else:
             old[node] = frozenset().union(*(old[source] for source in node.sources))
+            if node.op is Op.AFTER and old[node] and node not in beyond and _has_sizes(node, sizes):
+                # what reads this state reads no older one through it
+                pending[order.storage_of(node)], old[node] = node, frozenset()
     for one in waiting:
         if old[one._node]:
-            value = graph.shared([one._node])[0]
-            if one._node in beyond or not all(
-                name in sizes for node in graph.ordered([one._node]) for name in order.open_sizes(node)
+            if (
+                graph.shared([one._node])[0].op not in order.STATES
+                and one._node not in beyond
+                and _has_sizes(one._node, sizes)
             ):
-                copies.update(dict.fromkeys(old[one._node]))
-            elif value.op not in order.STATES:
                 readers.append(one)
-            elif value.op is Op.AFTER and order.storage_of(value) not in finals:
-                pending.append(one)
             else:
                 copies.update(dict.fromkeys(old[one._node]))
-    return readers, [one for one in copies if one not in {reader._node for reader in readers}], pending
+    return readers, [one for one in copies if one not in {reader._node for reader in readers}], list(pending.values())
+
+
+def _has_sizes(node: Node, sizes: Mapping[str, int]) -> bool:
+    """Return whether the sizes of a graph are known."""
+    return all(name in sizes for one in graph.ordered([node]) for name in order.open_sizes(one))
 
 
 def _replace(new: Mapping[Node, Node]) -> None:

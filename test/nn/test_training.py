@@ -50,6 +50,20 @@ def test_later_steps_are_the_first_steps_graph(evaluator):
     assert len({of_graph(nodes)[0] for nodes in evaluator.calls}) == 1
 
 
+def test_steps_that_are_seen_by_their_loss_are_one_graph_from_the_second_on(evaluator):
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+    optimiser = optim.SGD(model.parameters())
+    for _ in range(5):
+        loss = F.cross_entropy(model(Tensor(np.ones((4, 4), np.float32))), Tensor(np.array([0, 1, 2, 0])))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        loss.item()
+    # Each evaluation computes the step before, its running statistics too.
+    assert len(evaluator.calls) == 5
+    assert len({of_graph(nodes)[0] for nodes in evaluator.calls[1:]}) == 1
+
+
 # As many as of a perceptron of `x @ w + b` with the mean of its `cross_entropy`.
 @pytest.mark.parametrize(
     ("make", "count"), [(lambda p: optim.SGD(p, momentum=0.9), 14), (optim.AdamW, 17)], ids=["momentum", "AdamW"]
