@@ -23,7 +23,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy
     """Return an array of a number, nested lists, an array, or an object with DLPack or a buffer.
 
     An array is returned as it is where its type and device are those asked for, unless `copy`. Anything else has to be
-    copied to the card, so `copy=False` is a ValueError.
+    copied to the card, so `copy=False` is a ValueError. Numbers that do not fit the default type are int64 or float64.
     """
     if isinstance(obj, Tensor):
         made = placed(obj if dtype in (None, obj.dtype) else obj.cast(dtype), device)
@@ -36,9 +36,12 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy
         )
     if isinstance(obj, (list, tuple)):
         return placed(_of_lists(obj, dtype), device)
-    if isinstance(obj, float) and not isinstance(obj, np.generic) and math.isnan(obj):
-        # a constant keeps no sign of NaN
-        obj = np.array(obj, np.float64 if dtype is dtypes.float64 else np.float32)
+    if isinstance(obj, float) and not isinstance(obj, np.generic):
+        if math.isnan(obj):
+            # a constant keeps no sign of NaN
+            obj = np.array(obj, np.float64 if dtype is dtypes.float64 else np.float32)
+        elif dtype is None:
+            dtype = _float_for(obj)
     if not isinstance(obj, (bool, int, float, np.ndarray, np.generic)) and not hasattr(obj, "__dlpack__"):
         obj = np.asarray(obj)
     return placed(Tensor(obj, dtype), device)
@@ -52,7 +55,14 @@ def _of_lists(obj: Sequence[Any], dtype: DType | None) -> Tensor:
         return made if dtype is None else made.cast(dtype)
     if any(isinstance(one, (list, tuple)) for one in obj) and _holds_arrays(obj):
         return _of_lists([_of_lists(one, None) for one in obj], dtype)
+    if dtype is None and (array := np.asarray(obj)).dtype.kind == "f":
+        dtype = _float_for(float(np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)))
     return Tensor(obj, dtype)
+
+
+def _float_for(number: float) -> DType:
+    """Return the default type, or float64 for a number that does not fit it."""
+    return DEFAULT_FLOAT if dtypes.fits(number, DEFAULT_FLOAT) else dtypes.float64
 
 
 def _holds_arrays(obj: Any) -> bool:

@@ -98,7 +98,7 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
 
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """Return an array without some axes, which have to be of size 1."""
-    return x.squeeze(axis)
+    return movement.squeeze(x, axis)
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:

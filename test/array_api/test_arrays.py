@@ -21,6 +21,17 @@ def test_asarray_takes_the_standards_inputs():
     assert xp.asarray([parts, [3.0, xp.asarray(4.0)]]).tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
+def test_numbers_past_the_default_types_have_wider_ones():
+    assert (xp.asarray(1 << 40).dtype, xp.asarray(1e39).dtype, xp.asarray([[1.0], [-1e39]]).dtype) == (
+        xp.int64,
+        xp.float64,
+        xp.float64,
+    )
+    assert xp.asarray([1.0, math.inf, math.nan]).dtype == xp.float32
+    with pytest.raises(ValueError, match="does not fit float32"):
+        xp.asarray(1e39, dtype=xp.float32)
+
+
 def test_the_sign_of_nan_is_kept():
     assert bool(xp.signbit(xp.asarray(math.copysign(math.nan, -1))))
     assert not bool(xp.signbit(xp.asarray(math.nan, dtype=xp.float64)))
@@ -185,6 +196,9 @@ def test_searchsorted_has_nan_last():
         (lambda: xp.expand_dims(xp.ones(2), (0, 0)), "a place comes twice"),
         (lambda: xp.repeat(xp.ones(2), xp.asarray([1, -1])), "counts that are negative"),
         (lambda: xp.matrix_transpose(xp.ones(2)), "two axes at least"),
+        (lambda: xp.squeeze(xp.ones((2, 1)), 0), r"squeeze of axis 0 of \[2, 1\]"),
+        (lambda: xp.linalg.outer(xp.ones((2, 1)), xp.ones(2)), "outer of"),
+        (lambda: xp.linalg.cross(xp.ones(2), xp.ones(2)), "cross of .* three elements each"),
         (lambda: xp.vecdot(xp.ones(2), xp.ones(3)), "sizes differ"),
         (lambda: xp.vecdot(xp.ones(2), xp.ones(2), axis=0), "vecdot along axis 0"),
         (lambda: xp.diff(xp.ones(2), n=-1), "diff of order -1"),

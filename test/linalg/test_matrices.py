@@ -158,6 +158,21 @@ def test_hard_matrices_are_decomposed_too(name, kind):
     check_svd(x, kind)
 
 
+@pytest.mark.seeds(3)
+def test_random_matrices_are_decomposed(seed):
+    draw = np.random.default_rng(seed)
+    kind = draw.choice(["float32", "float64"])
+    rows, columns = draw.integers(1, 10, 2)
+    x = draw.normal(size=(rows, columns)) * 10.0 ** draw.integers(-4, 4, (rows, 1))
+    # columns that repeat others, and zeros
+    x[:, draw.integers(0, columns, 2)] = x[:, draw.integers(0, columns, 2)] * draw.integers(0, 2)
+    x = x.astype(kind)
+    check_svd(x, kind)
+    check_eigh(x @ x.T, kind)
+    q, r = linalg.qr(Tensor(x))
+    near(q @ r, x, kind)
+
+
 def test_a_column_that_repeats_another_lowers_the_rank():
     x = normal((5, 3), "float64")
     x[:, 2] = x[:, 0]
