@@ -19,3 +19,9 @@ from ringup.linalg.norms import matrix_power as matrix_power
 from ringup.linalg.norms import matrix_rank as matrix_rank
 from ringup.linalg.norms import pinv as pinv
 from ringup.linalg.orthogonal import qr as qr
+from ringup.linalg.products import cross as cross
+from ringup.linalg.products import kron as kron
+from ringup.linalg.products import lstsq as lstsq
+from ringup.linalg.products import matrix_exp as matrix_exp
+from ringup.linalg.products import multi_dot as multi_dot
+from ringup.linalg.triangular import solve_triangular as solve_triangular

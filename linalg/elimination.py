@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from ringup.compiler.tensor.core import broadcast_shapes
 from ringup.compiler.tensor.tensor import Tensor
-from ringup.linalg.matrices import float_matrices, line, places, sizes, steps, without_gradient
+from ringup.linalg.gradients import by_cholesky
+from ringup.linalg.matrices import float_matrices, line, places, sizes, steps
 
 
 class SignAndLogarithm(NamedTuple):
@@ -117,7 +118,12 @@ def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
     _, made = steps((whole, whole.full_like(0)), sizes(x, "cholesky")[0], _cholesky_column)
     if not (made.diagonal(0, -2, -1) > 0).all().item():
         raise ValueError(f"cholesky of {list(x.shape)}: a matrix is not positive definite")
-    return without_gradient(made.mT if upper else made, x, "cholesky")
+    made = made._of(made.node)._with_rule(_cholesky_rule, x)
+    return made.mT if upper else made
+
+
+def _cholesky_rule(gradient: Tensor, result: Tensor, _x: Tensor) -> tuple[Tensor]:
+    return (by_cholesky(gradient, result),)
 
 
 def _cholesky_column(number: Tensor, x: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,13 @@ import numpy as np
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.errors import CompileError
+from ringup.linalg.gradients import (
+    by_eigenvalues,
+    by_eigenvectors,
+    by_left_vectors,
+    by_right_vectors,
+    by_singular_values,
+)
 from ringup.linalg.matrices import computed, float_matrices, sizes, without_gradient
 from ringup.linalg.orthogonal import reflected
 
@@ -126,8 +133,19 @@ def eigh(x: Tensor) -> Eigen:
     values, vectors = made.diagonal(0, -2, -1)[..., :count], v[..., :count, :count]
     order = values.argsort(-1)
     vectors = vectors.take_along_axis(order.unsqueeze(-2).expand(vectors.shape), -1)
-    refuse = partial(without_gradient, x=x, what="eigh")
-    return Eigen(refuse(values.gather(-1, order)), refuse(vectors))
+    values = values.gather(-1, order)
+    return Eigen(
+        values._of(values.node)._with_rule(_values_rule, x), vectors._of(vectors.node)._with_rule(_vectors_rule, x)
+    )
+
+
+def _values_rule(gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return (by_eigenvalues(gradient, eigh(x).eigenvectors),)
+
+
+def _vectors_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    # of the signs that these have
+    return (by_eigenvectors(gradient, eigh(x).eigenvalues, result),)
 
 
 def _beside_diagonal(x: Tensor) -> Tensor:
@@ -149,10 +167,25 @@ def svd(x: Tensor, *, full_matrices: bool = True) -> Singular:
     rows, columns = sizes(x, "svd")
     wide = rows < columns
     left, values, right = _decomposed(x.detach().mT if wide else x.detach(), full=full_matrices)
-    refuse = partial(without_gradient, x=x, what="svd")
-    if wide:
-        return Singular(refuse(right), refuse(values), refuse(left.mT))
-    return Singular(refuse(left), refuse(values), refuse(right.mT))
+    u, vh = (right, left.mT) if wide else (left, right.mT)
+    values = values._of(values.node)._with_rule(partial(_svd_rule, by_value=True), x)
+    if full_matrices and rows != columns:
+        refuse = partial(without_gradient, x=x, what="vectors of svd with full_matrices=True")
+        return Singular(refuse(u), values, refuse(vh))
+    return Singular(
+        u._of(u.node)._with_rule(partial(_svd_rule, by_left=True), x),
+        values,
+        vh._of(vh.node)._with_rule(_svd_rule, x),
+    )
+
+
+def _svd_rule(
+    gradient: Tensor, _result: Tensor, x: Tensor, *, by_value: bool = False, by_left: bool = False
+) -> tuple[Tensor]:
+    u, s, vh = svd(x, full_matrices=False)
+    if by_value:
+        return (by_singular_values(gradient, u, vh),)
+    return ((by_left_vectors if by_left else by_right_vectors)(gradient, u, s, vh),)
 
 
 def _decomposed(x: Tensor, *, full: bool) -> tuple[Tensor, Tensor, Tensor]:

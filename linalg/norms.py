@@ -7,6 +7,7 @@ from typing import Any
 
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.linalg.elimination import inv
+from ringup.linalg.gradients import by_pinv
 from ringup.linalg.jacobi import EPSILON, svd, svdvals
 from ringup.linalg.matrices import float_matrices, sizes
 
@@ -66,4 +67,8 @@ def pinv(x: Tensor, *, rtol: Any = None) -> Tensor:
         return x.mT
     fine = values > _least(x, values, rtol)
     inverse = fine.where(1 / fine.where(values, 1.0), 0.0)
-    return (right.mT * inverse.unsqueeze(-2)) @ left.mT
+    return ((right.mT * inverse.unsqueeze(-2)) @ left.mT)._with_rule(_pinv_rule, x)
+
+
+def _pinv_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    return (by_pinv(gradient, result, x),)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ringup.compiler.tensor.tensor import Tensor
+from ringup.linalg.gradients import by_qr
 from ringup.linalg.matrices import float_matrices, line, places, sizes, steps, without_gradient
 
 MODES = ("reduced", "complete")
@@ -26,8 +27,21 @@ def qr(x: Tensor, *, mode: str = "reduced") -> Orthogonal:
     rows, columns = sizes(x, "qr")
     q, r = reflected(x.detach(), min(rows - 1, columns))
     count = min(rows, columns) if mode == "reduced" else rows
-    refuse = partial(without_gradient, x=x, what="qr")
-    return Orthogonal(refuse(q[..., :count]), refuse(r[..., :count, :].triu()))
+    q, r = q[..., :count], r[..., :count, :].triu()
+    if count != columns:
+        refuse = partial(without_gradient, x=x, what="qr of a wide matrix, or of all columns of Q,")
+        return Orthogonal(refuse(q), refuse(r))
+    return Orthogonal(q._of(q.node)._with_rule(_q_rule, x), r._of(r.node)._with_rule(_r_rule, x))
+
+
+def _q_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    r = qr(x).R
+    return (by_qr(gradient, r * 0, result, r),)
+
+
+def _r_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
+    q = qr(x).Q
+    return (by_qr(q * 0, gradient, q, result),)
 
 
 def reflected(x: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -256,10 +256,8 @@ def test_gradients_are_those_of_differences(name):
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("svd", lambda x: linalg.svdvals(x).sum()),
-        ("qr", lambda x: linalg.qr(x).R.sum()),
-        ("eigh", lambda x: linalg.eigvalsh(x).sum()),
-        ("cholesky", lambda x: linalg.cholesky(x @ x.mT).sum()),
+        ("qr of a wide matrix, or of all columns of Q,", lambda x: linalg.qr(x[:2]).R.sum()),
+        ("vectors of svd with full_matrices=True", lambda x: linalg.svd(x[:2]).Vh.sum()),
     ],
 )
 def test_a_gradient_that_is_not_known_is_an_error(name, call):
