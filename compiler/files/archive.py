@@ -68,6 +68,9 @@ class Archive:
         """Return the members' names in the archive's order."""
         return list(self._rows)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
     def fail(self, what: str) -> CompileError:
         """Return the error of an archive that is damaged."""
         return CompileError(f"{self._file.path} is no whole {self._what}: {what}; fetch it again")

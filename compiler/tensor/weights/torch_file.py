@@ -216,7 +216,7 @@ def read(archive: Archive, path: object) -> Any:
     prefix = pickles[0].removesuffix(PICKLE)
     builder = _Builder(path)
     order = f"{prefix}/byteorder"
-    if order in archive.names:
+    if order in archive:
         word = archive.first(order, 16).decode("ascii", "replace")
         if word not in BYTE_ORDERS:
             raise archive.fail(f"its byte order is {word!r}")
@@ -225,7 +225,7 @@ def read(archive: Archive, path: object) -> Any:
     def storage_of(identifier: object) -> _Storage:
         kind, key, count, _ = builder.described(identifier)
         member = f"{prefix}/data/{key}"
-        if member not in archive.names:
+        if member not in archive:
             raise archive.fail(f"it has no member {member:.100}")
         known = builder.storages.get(key)
         if known is None or known.kind != kind or known.count != count:
