@@ -13,19 +13,22 @@ from ringup.onnx.common.values import known_size
 Function = Callable[[Tensor], Tensor]
 
 # name: the function of (x, alpha, beta), with the defaults of onnx.ai's Operators.md
-FUNCTIONS: dict[str, tuple[Callable[[Tensor, Any, Any], Tensor], float, float]] = {
-    "relu": (lambda x, a, b: x.relu(), 0.0, 0.0),
-    "tanh": (lambda x, a, b: x.tanh(), 0.0, 0.0),
-    "sigmoid": (lambda x, a, b: x.sigmoid(), 0.0, 0.0),
+FUNCTIONS: dict[str, tuple[Callable[[Tensor, Any, Any], Tensor], float | None, float | None]] = {
+    "relu": (lambda x, a, b: x.relu(), None, None),
+    "tanh": (lambda x, a, b: x.tanh(), None, None),
+    "sigmoid": (lambda x, a, b: x.sigmoid(), None, None),
     "affine": (lambda x, a, b: x * a + b, 1.0, 0.0),
-    "leakyrelu": (lambda x, a, b: x.leaky_relu(a), 0.01, 0.0),
-    "thresholdedrelu": (lambda x, a, b: (x >= a).where(x, 0.0), 1.0, 0.0),
+    "leakyrelu": (lambda x, a, b: x.leaky_relu(a), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: (x >= a).where(x, 0.0), 1.0, None),
     "scaledtanh": (lambda x, a, b: (x * b).tanh() * a, 1.0, 1.0),
     "hardsigmoid": (lambda x, a, b: (x * a + b).clip(0, 1), 0.2, 0.5),
-    "elu": (lambda x, a, b: x.elu(a), 1.0, 0.0),
-    "softsign": (lambda x, a, b: x.softsign(), 0.0, 0.0),
-    "softplus": (lambda x, a, b: x.softplus(), 0.0, 0.0),
+    "elu": (lambda x, a, b: x.elu(a), 1.0, None),
+    "softsign": (lambda x, a, b: x.softsign(), None, None),
+    "softplus": (lambda x, a, b: x.softplus(), None, None),
 }
+
+# how many of the functions, which come first, are of gates
+GATED = 2
 
 
 class Direction(NamedTuple):
@@ -47,21 +50,24 @@ Step = Callable[[Node, Direction, Tensor, list[Tensor]], list[Tensor]]
 def _functions(node: Node, directions: int, default: tuple[str, ...]) -> list[list[Function]]:
     """Return the functions of each direction, with their constants."""
     names = [name.lower() for name in node.get("activations", default * directions)]
-    alphas, betas = list(node.get("activation_alpha", ())), list(node.get("activation_beta", ()))
-    clip = node.get("clip")
+    # each function takes the next one, if it has such a constant
+    alphas, betas = iter(node.get("activation_alpha", ())), iter(node.get("activation_beta", ()))
     made: list[Function] = []
+    each = len(default)
     for place, name in enumerate(names):
         if name not in FUNCTIONS:
             raise node.refuse(f"the activation {name!r}")
         function, alpha, beta = FUNCTIONS[name]
-        alpha = alphas[place] if place < len(alphas) else alpha
-        beta = betas[place] if place < len(betas) else beta
-        made.append(_bound(function, alpha, beta, clip))
-    each = len(default)
+        alpha = alpha if alpha is None else next(alphas, alpha)
+        beta = beta if beta is None else next(betas, beta)
+        # as onnxruntime has it, the inputs of gates are bounded, and the cell, of which an LSTM's third is, is not
+        made.append(_bound(function, alpha, beta, node.get("clip") if place % each < GATED else None))
     return [made[i * each : (i + 1) * each] for i in range(directions)]
 
 
-def _bound(function: Callable[[Tensor, Any, Any], Tensor], alpha: float, beta: float, clip: float | None) -> Function:
+def _bound(
+    function: Callable[[Tensor, Any, Any], Tensor], alpha: float | None, beta: float | None, clip: float | None
+) -> Function:
     return lambda x: function(x if clip is None else x.clip(-clip, clip), alpha, beta)
 
 
@@ -171,8 +177,10 @@ def lstm_step(node: Node, own: Direction, inputs: Tensor, states: list[Tensor]) 
     enter, leave, forget, new = _gates(inputs + _recurred(own, state), own.hidden)
     if own.peepholes is not None:
         enter, forget = enter + own.peepholes[0] * cell, forget + own.peepholes[2] * cell
-    held = f(forget)
-    cell = held * cell + (1 - held if node.get("input_forget", 0) else f(enter)) * g(new)
+    entered = f(enter)
+    # with coupled gates, what enters takes the place of what is forgotten
+    held = 1 - entered if node.get("input_forget", 0) else f(forget)
+    cell = held * cell + entered * g(new)
     if own.peepholes is not None:
         leave = leave + own.peepholes[1] * cell
     return [f(leave) * h(cell), cell]
