@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn.functional import spatial
 from ringup.nn.functional.spatial import PerAxis
 from ringup.nn.module import Module
+
+# what a layer is shown without; as PyTorch has it
+HIDDEN = ("training", "return_indices")
 
 
 class _Windows(Module):
@@ -16,7 +19,7 @@ class _Windows(Module):
 
     def extra_repr(self) -> str:
         """Return the options."""
-        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if name != "training")
+        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if name not in HIDDEN)
 
 
 class _MaxPool(_Windows):
@@ -26,18 +29,20 @@ class _MaxPool(_Windows):
         stride: PerAxis | None = None,
         padding: PerAxis = 0,
         dilation: PerAxis = 1,
-        *,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         """Make a layer; `stride` is the kernel unless given."""
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self.return_indices = return_indices
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Return the greatest of each window."""
+    def forward(self, input: Tensor) -> Any:
+        """Return the greatest of each window, and their places with `return_indices`."""
         return spatial.max_pool(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.axes
-        )
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.axes,
+            self.return_indices,
+        )  # fmt: skip
 
 
 class _AvgPool(_Windows):

@@ -18,9 +18,8 @@ from ringup.compiler.graph.dtypes import Scalar
 from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import is_list, number_of, total, whole_number
-from ringup.compiler.tensor.indexing import gathered
 from ringup.compiler.tensor.linear import contract
-from ringup.compiler.tensor.movement import add_edges, cut, every_nth, windows_along
+from ringup.compiler.tensor.movement import add_edges, cut, windows_along
 from ringup.compiler.tensor.reductions import flat_root, in_statistics, over_count
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 PerAxis: TypeAlias = int | Sequence[int]
 Widths: TypeAlias = "list[tuple[int, int]]"
-INTERPOLATIONS = ("nearest", "linear")
 
 
 def conv(
@@ -201,7 +199,7 @@ def _spaced(tensor: Tensor, axis: int, step: int) -> Tensor:
 # pooling
 
 
-def _pooled(
+def pooled(
     tensor: Tensor,
     kernel: PerAxis,
     stride: PerAxis | None,
@@ -255,32 +253,58 @@ def max_pool(
     unless given. The gradient of a window goes to the first of its greatest elements, to its last NaN if there is one.
     """
     least = tensor.dtype.least
-    windows, axes = _pooled(tensor, kernel, stride, padding, dilation, ceil=ceil, value=least, beyond=least)
+    windows, axes = pooled(tensor, kernel, stride, padding, dilation, ceil=ceil, value=least, beyond=least)
     made = windows.amax(axes)
     if not made.dtype.is_float:
         return made
 
-    def inside() -> Tensor | None:
-        """Return which elements of the windows are no edges; None for all."""
-        if padding in (0, "valid") and not ceil:
-            return None
-        n = len(axes)
-        ones = tensor._constant(True, dtypes.bool_, (1,) * (tensor.ndim - n) + tensor.shape[-n:])
-        return _pooled(ones, kernel, stride, padding, dilation, ceil=ceil, value=False, beyond=False)[0]
+    rule = partial(_max_pool_rule, tuple(axes), partial(_inside, tensor, kernel, stride, padding, dilation, ceil))
+    return made._with_rule(rule, windows)
 
-    return made._with_rule(partial(_max_pool_rule, tuple(axes), inside), windows)
+
+def _inside(
+    tensor: Tensor, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis, ceil: bool, n: int
+) -> Tensor | None:
+    """Return which elements of the windows over `n` axes are no edges; None for all."""
+    if padding in (0, "valid") and not ceil:
+        return None
+    ones = tensor._constant(True, dtypes.bool_, (1,) * (tensor.ndim - n) + tensor.shape[-n:])
+    return pooled(ones, kernel, stride, padding, dilation, ceil=ceil, value=False, beyond=False)[0]
+
+
+def max_pool_taps(
+    tensor: Tensor,
+    kernel: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    *,
+    ceil: bool = False,
+) -> Tensor:
+    """Return the number, within its window, of the element that `max_pool` takes: the first of the greatest, the last
+    NaN if there is one.
+    """
+    least = tensor.dtype.least
+    windows, axes = pooled(tensor, kernel, stride, padding, dilation, ceil=ceil, value=least, beyond=least)
+    result, n = windows.amax(axes, keepdims=True), len(axes)
+    rank = _ranks(windows, axes, result, _inside(tensor, kernel, stride, padding, dilation, ceil, n)).amin(axes)
+    return (rank < 0).where(-1 - rank, rank)
+
+
+def _ranks(windows: Tensor, axes: Sequence[int], result: Tensor, inside: Tensor | None) -> Tensor:
+    """Return numbers of which the least in each window is at the element that is taken; -1 less a place at NaN."""
+    taps = total(windows.shape[axis] for axis in axes)
+    places = windows._counted(taps).reshape(tuple(size if i in axes else 1 for i, size in enumerate(windows.shape)))
+    hit = windows.eq(result)
+    hit = hit if inside is None else hit.logical_and(inside)
+    return windows.isnan().where(-1 - places, hit.where(places, taps))
 
 
 def _max_pool_rule(
-    axes: tuple[int, ...], inside: Callable[[], Tensor | None], gradient: Tensor, result: Tensor, windows: Tensor
+    axes: tuple[int, ...], inside: Callable[[int], Tensor | None], gradient: Tensor, result: Tensor, windows: Tensor
 ) -> tuple[Tensor]:
-    taps = total(windows.shape[axis] for axis in axes)
-    places = windows._counted(taps).reshape(tuple(size if i in axes else 1 for i, size in enumerate(windows.shape)))
     kept = (*result.shape, *[1] * len(axes))
-    hit, within = windows.eq(result.reshape(kept)), inside()
-    hit = hit if within is None else hit.logical_and(within)
-    # the least rank wins
-    ranks = windows.isnan().where(-1 - places, hit.where(places, taps))
+    ranks = _ranks(windows, axes, result.reshape(kept), inside(len(axes)))
     return (ranks.eq(ranks.amin(axes, keepdims=True)).where(gradient.reshape(kept), 0),)
 
 
@@ -294,14 +318,14 @@ def avg_pool(
     count_padding: bool = True,
 ) -> Tensor:
     """Return the mean of each window; without `count_padding`, of its elements that are not padding."""
-    made, axes = _pooled(in_statistics(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
+    made, axes = pooled(in_statistics(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
     summed = made.sum(axes)
     if count_padding and not ceil:
         count = math.prod(number_of(made.shape[axis], "pooling") for axis in axes)
         return narrowed(over_count(summed, count), tensor)
     n = len(axes)
     ones = tensor._constant(1.0, summed.dtype, (1,) * (tensor.ndim - n) + tensor.shape[-n:])
-    counted, axes = _pooled(ones, kernel, stride, padding, 1, ceil=ceil, value=float(count_padding), beyond=0.0)
+    counted, axes = pooled(ones, kernel, stride, padding, 1, ceil=ceil, value=float(count_padding), beyond=0.0)
     return narrowed(summed / counted.sum(axes), tensor)
 
 
@@ -310,50 +334,8 @@ def lp_pool(
 ) -> Tensor:
     """Return the norm of that order of each window."""
     powers = widened(tensor).abs().pow(order)
-    made, axes = _pooled(powers, kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
+    made, axes = pooled(powers, kernel, stride, 0, 1, ceil=ceil, value=0, beyond=0)
     return narrowed(flat_root(made.sum(axes), order), tensor)
-
-
-def interpolate(tensor: Tensor, sizes: Sequence[int], mode: str = "nearest", *, align_corners: bool = False) -> Tensor:
-    """Return the last axes resampled to `sizes`: the nearest to the left, or linearly between neighbours
-    (half-pixel centres or corners).
-    """
-    if mode not in INTERPOLATIONS:
-        raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(INTERPOLATIONS)}")
-    sizes = [whole_number(one, "a size") for one in sizes]
-    if not 0 < len(sizes) <= tensor.ndim or min(sizes) < 1:
-        raise ValueError(
-            f"interpolate of {list(tensor.shape)} to {list(sizes)}: a size of 1 or more for some of the last axes"
-        )
-    made = tensor if mode == "nearest" else widened(tensor)
-    for place, size in enumerate(sizes):
-        axis = tensor.ndim - len(sizes) + place
-        length = number_of(tensor.shape[axis], "interpolate")
-        if size == length:
-            continue
-        if mode == "nearest":
-            made = _picked(made, axis, [i * length // size for i in range(size)])
-            continue
-        at = [
-            i * (length - 1) / max(size - 1, 1) if align_corners else max((i + 0.5) * length / size - 0.5, 0.0)
-            for i in range(size)
-        ]
-        low = [min(math.floor(x), length - 1) for x in at]
-        weight = tensor._from_array(np.array([x - i for x, i in zip(at, low, strict=True)], made.dtype.numpy))
-        weight = weight.reshape(tuple(size if i == axis else 1 for i in range(tensor.ndim)))
-        first, second = _picked(made, axis, low), _picked(made, axis, [min(i + 1, length - 1) for i in low])
-        made = first + (second - first) * weight
-    return made if mode == "nearest" else narrowed(made, tensor)
-
-
-def _picked(tensor: Tensor, axis: int, places: Sequence[int]) -> Tensor:
-    """Return the elements at `places` along an axis: by a view where they are evenly spread, else gathered."""
-    count, length = len(places), number_of(tensor.shape[axis], "a pick")
-    if count % length == 0 and list(places) == [i // (count // length) for i in range(count)]:
-        return tensor.repeat_interleave(count // length, axis)
-    if length % count == 0 and list(places) == [i * (length // count) for i in range(count)]:
-        return every_nth(tensor, axis, length // count)
-    return gathered(tensor, axis, tensor._from_array(np.array(places, np.int32)))
 
 
 def per_axis(value: PerAxis, n: int, what: str) -> list[int]:

@@ -18,7 +18,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import compute_dtype, narrowed, widened
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.functions import exp_negative
-from ringup.compiler.tensor.indexing import is_class, taken
+from ringup.compiler.tensor.indexing import taken
 from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.random import Source
 from ringup.compiler.tensor.reductions import places_along
@@ -234,60 +234,11 @@ def dropout(tensor: Tensor, rate: float = 0.5, *, training: bool = True, source:
 # losses
 
 
-def _summarised(lost: Tensor, how: str) -> Tensor:
+def summarised(lost: Tensor, how: str) -> Tensor:
     """Return the losses of all elements as one, or as they are."""
     if how not in REDUCTIONS:
         raise ValueError(f"a loss is not reduced by {how!r}; there are {', '.join(REDUCTIONS)}")
     return lost.mean() if how == "mean" else lost.sum() if how == "sum" else lost
-
-
-def cross_entropy(
-    tensor: Tensor,
-    target: Tensor,
-    *,
-    axis: int = -1,
-    ignore: int | None = None,
-    smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """Return minus the log-probability of the target along `axis`: classes as integers without that axis, or
-    probabilities with it.
-
-    Elements of the class `ignore` do not count, and the mean is over the others. A class outside loses 0.
-    """
-    at = tensor._axis(axis)
-    logs = widened(tensor).log_softmax(at)
-    classes = number_of(tensor.shape[at], "cross_entropy")
-    if target.dtype.is_float:
-        if target.shape != tensor.shape:
-            raise ValueError(
-                f"cross_entropy of {list(tensor.shape)} with probabilities {list(target.shape)}: shapes differ"
-            )
-        wanted = widened(tensor._of(target._node)) * (1 - smoothing) + smoothing / classes
-        return narrowed(_summarised(-(wanted * logs).sum(at), reduction), tensor)
-    if target.shape != tuple(size for i, size in enumerate(tensor.shape) if i != at):
-        raise ValueError(
-            f"cross_entropy of {list(tensor.shape)} along axis {axis} with classes {list(target.shape)}: that axis less"
-        )
-    places = tensor._of(target._node)
-    given = places if ignore is None else places.eq(ignore).where(0, places)
-    hit = is_class(places.unsqueeze(at), places_along(logs, at), given, "cross_entropy")
-    picked = hit.where(logs, 0).sum(at)
-    lost = -(picked * (1 - smoothing) + logs.sum(at) * (smoothing / classes)) if smoothing else -picked
-    if ignore is None:
-        return narrowed(_summarised(lost, reduction), tensor)
-    counts = tensor._of(target._node).ne(ignore)
-    lost = counts.where(lost, 0)
-    made = lost.sum() / counts.cast(lost.dtype).sum() if reduction == "mean" else _summarised(lost, reduction)
-    return narrowed(made, tensor)
-
-
-def nll_loss(tensor: Tensor, target: Tensor, *, axis: int = -1, reduction: str = "mean") -> Tensor:
-    """Return minus this log-probability of the target class along `axis`."""
-    at = tensor._axis(axis)
-    places = tensor._of(target._node)
-    hit = is_class(places.unsqueeze(at), places_along(tensor, at), places, "nll_loss")
-    return _summarised(-hit.where(tensor, 0).sum(at), reduction)
 
 
 def _apart(tensor: Tensor, target: Any) -> Tensor:
@@ -297,12 +248,12 @@ def _apart(tensor: Tensor, target: Any) -> Tensor:
 
 def mse_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return the squared difference."""
-    return _summarised(_apart(tensor, target).square(), reduction)
+    return summarised(_apart(tensor, target).square(), reduction)
 
 
 def l1_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return the absolute difference."""
-    return _summarised(_apart(tensor, target).abs(), reduction)
+    return summarised(_apart(tensor, target).abs(), reduction)
 
 
 def huber_loss(tensor: Tensor, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
@@ -310,50 +261,17 @@ def huber_loss(tensor: Tensor, target: Any, *, delta: float = 1.0, reduction: st
     apart = _apart(tensor, target)
     size = apart.abs()
     lost = (size <= delta).where(size * size * 0.5, (size - 0.5 * delta) * delta)
-    return _summarised(lost._with_rule(partial(_huber_rule, delta), apart), reduction)
-
-
-def bce_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
-    """Return the cross entropy of probabilities, their logarithms held above -100; its slope is finite at 0 and 1."""
-    x, y = _beside_target(tensor, target)
-    lost = -(y * x.log().maximum(-100.0) + (1 - y) * (-x).log1p().maximum(-100.0))
-    return narrowed(_summarised(lost._with_rule(_bce_rule, x, y), reduction), tensor)
-
-
-def _beside_target(tensor: Tensor, target: Any) -> tuple[Tensor, Tensor]:
-    """Return a tensor and its target in the type of losses and in one shape."""
-    x = widened(tensor)
-    x, y = x._fit(target)
-    return x, y
-
-
-def bce_with_logits_loss(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
-    """Return the cross entropy of sigmoid(x), stable for large x."""
-    x, y = _beside_target(tensor, target)
-    # of a logit on the right side nothing is lost but the tail, of an infinite one too
-    wrong = (x > 0).where(1 - y, y)
-    lost = wrong.eq(0).where(0, x.abs() * wrong) + (-x.abs()).exp().log1p()
-    return narrowed(_summarised(lost._with_rule(_bce_with_logits_rule, x, y), reduction), tensor)
+    return summarised(lost._with_rule(partial(_huber_rule, delta), apart), reduction)
 
 
 def kl_div(tensor: Tensor, target: Any, *, reduction: str = "mean") -> Tensor:
     """Return target (log target - x), x being log-probabilities; 0 where the target is 0."""
     y = tensor._lift(target)
-    return _summarised((y > 0).where(y * ((y > 0).where(y, 1).log() - tensor), 0), reduction)
+    return summarised((y > 0).where(y * ((y > 0).where(y, 1).log() - tensor), 0), reduction)
 
 
 def _huber_rule(delta: float, gradient: Tensor, _result: Tensor, apart: Tensor) -> tuple[Tensor]:
     return (gradient * apart.clip(-delta, delta),)
-
-
-def _bce_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    # PyTorch's bound below
-    below = ((1 - x) * x).maximum(1e-12)
-    return gradient * (x - y) / below, gradient * ((-x).log1p() - x.log())
-
-
-def _bce_with_logits_rule(gradient: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return gradient * (x.sigmoid() - y), -gradient * x
 
 
 def rotary_angles(positions: Tensor, width: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:

@@ -32,10 +32,13 @@ from ringup.compiler.tensor.composed import (
     elements,
     extremes,
     joining,
+    losses,
     matrices,
     networks,
     parts,
+    pooling,
     reading,
+    resampling,
     sets,
     statistics,
 )
@@ -490,6 +493,9 @@ class Tensor(Core):
     tanhshrink = activations.tanhshrink
     hardshrink = activations.hardshrink
     softshrink = activations.softshrink
+    softmin = elements.softmin
+    glu = elements.glu
+    threshold = elements.threshold
 
     # sums, extremes, statistics, softmax, triangles
     sum = reductions.sum_along
@@ -579,14 +585,25 @@ class Tensor(Core):
     conv2d = convolution.conv2d
     conv3d = convolution.conv3d
     conv_transpose1d = conv_transpose2d = conv_transpose3d = conv_transpose = convolution.conv_transpose
-    max_pool2d = max_pool = convolution.max_pool
-    max_pool1d = networks.max_pool1d
-    max_pool3d = networks.max_pool3d
+    max_pool2d = max_pool = pooling.max_pool
+    max_pool1d = pooling.max_pool1d
+    max_pool3d = pooling.max_pool3d
+    max_unpool2d = max_unpool = pooling.max_unpool
+    max_unpool1d = pooling.max_unpool1d
+    max_unpool3d = pooling.max_unpool3d
     avg_pool2d = avg_pool = convolution.avg_pool
-    avg_pool1d = networks.avg_pool1d
-    avg_pool3d = networks.avg_pool3d
+    avg_pool1d = pooling.avg_pool1d
+    avg_pool3d = pooling.avg_pool3d
+    adaptive_avg_pool1d = pooling.adaptive_avg_pool1d
+    adaptive_avg_pool2d = pooling.adaptive_avg_pool2d
+    adaptive_avg_pool3d = pooling.adaptive_avg_pool3d
+    adaptive_max_pool1d = pooling.adaptive_max_pool1d
+    adaptive_max_pool2d = pooling.adaptive_max_pool2d
+    adaptive_max_pool3d = pooling.adaptive_max_pool3d
     lp_pool = convolution.lp_pool
-    interpolate = convolution.interpolate
+    interpolate = resampling.interpolate
+    pixel_shuffle = resampling.pixel_shuffle
+    pixel_unshuffle = resampling.pixel_unshuffle
 
     # normalisation, attention, embedding, dropout, losses
     layer_norm = networks.layer_norm
@@ -598,13 +615,14 @@ class Tensor(Core):
     rotary = layers.rotary
     embedding = layers.embedding
     dropout = layers.dropout
-    cross_entropy = layers.cross_entropy
-    nll_loss = layers.nll_loss
+    cross_entropy = losses.cross_entropy
+    nll_loss = losses.nll_loss
     mse_loss = layers.mse_loss
     l1_loss = layers.l1_loss
     huber_loss = layers.huber_loss
-    bce_loss = layers.bce_loss
-    bce_with_logits_loss = layers.bce_with_logits_loss
+    smooth_l1_loss = losses.smooth_l1_loss
+    bce_loss = losses.bce_loss
+    bce_with_logits_loss = losses.bce_with_logits_loss
     kl_div = layers.kl_div
 
     # assignment

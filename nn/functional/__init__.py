@@ -95,4 +95,7 @@ from ringup.nn.functional.spatial import lp_pool2d as lp_pool2d
 from ringup.nn.functional.spatial import max_pool1d as max_pool1d
 from ringup.nn.functional.spatial import max_pool2d as max_pool2d
 from ringup.nn.functional.spatial import max_pool3d as max_pool3d
+from ringup.nn.functional.spatial import max_unpool1d as max_unpool1d
+from ringup.nn.functional.spatial import max_unpool2d as max_unpool2d
+from ringup.nn.functional.spatial import max_unpool3d as max_unpool3d
 from ringup.nn.functional.spatial import pad as pad

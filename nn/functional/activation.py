@@ -131,15 +131,12 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """Return x above the threshold, `value` elsewhere."""
-    return (input > threshold).where(input, value)
+    return input.threshold(threshold, value)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """Return the first half along an axis times the sigmoid of the second half."""
-    first, second = input.chunk(2, dim)
-    if first.shape != second.shape:
-        raise ValueError(f"glu of {list(input.shape)} along axis {dim}: two equal halves")
-    return first * second.sigmoid()
+    return input.glu(dim)
 
 
 def softmax(input: Tensor, dim: int, dtype: DTypeLike | None = None) -> Tensor:

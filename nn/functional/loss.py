@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.reductions import places_along
 from ringup.compiler.tensor.tensor import Tensor
@@ -43,9 +42,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """Return the absolute difference, rounded off below `beta`."""
-    if beta == 0:
-        return l1_loss(input, target, reduction)
-    return huber_loss(input, target, reduction, beta) / beta
+    return input.smooth_l1_loss(target, beta=beta, reduction=reduction)
 
 
 # classes
@@ -64,11 +61,14 @@ def cross_entropy(
     `target` holds classes (N, …) or probabilities (N, C, …). Targets of `ignore_index` do not count. The mean is over
     the weights of the targets.
     """
-    at = min(1, input.ndim - 1)
-    logs = widened(input).log_softmax(at)
-    if target.dtype.is_float:
-        return narrowed(_of_probabilities(logs, target, weight, reduction, label_smoothing, at), input)
-    return narrowed(_of_classes(logs, target, weight, ignore_index, reduction, label_smoothing, at), input)
+    return input.cross_entropy(
+        target,
+        weight,
+        axis=min(1, input.ndim - 1),
+        ignore=ignore_index,
+        smoothing=label_smoothing,
+        reduction=reduction,
+    )
 
 
 def nll_loss(
@@ -79,46 +79,7 @@ def nll_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Return minus this log-probability of the target class; see `cross_entropy`."""
-    at = min(1, input.ndim - 1)
-    return narrowed(_of_classes(widened(input), target, weight, ignore_index, reduction, 0.0, at), input)
-
-
-def _by_class(weight: Tensor, logs: Tensor, at: int) -> Tensor:
-    """Return the weights of classes as they go with log-probabilities."""
-    return weight.cast(logs.dtype).reshape(tuple(-1 if i == at else 1 for i in range(logs.ndim)))
-
-
-def _of_classes(
-    logs: Tensor, target: Tensor, weight: Tensor | None, ignored: int, reduction: str, smoothing: float, at: int
-) -> Tensor:
-    if target.shape != tuple(size for i, size in enumerate(logs.shape) if i != at):
-        raise ValueError(f"classes {list(target.shape)} for {list(logs.shape)}: the same shape without axis {at}")
-    classes = number_of(logs.shape[at], "a loss of classes")
-    counts: Tensor = target.ne(ignored)
-    hit = target.unsqueeze(at).eq(places_along(logs, at))
-    if 0 <= ignored < classes:
-        hit = hit.logical_and(counts.unsqueeze(at))
-    weighed = logs if weight is None else logs * _by_class(weight, logs, at)
-    lost = -hit.where(weighed, 0).sum(at)
-    if smoothing:
-        spread = counts.where(-weighed.sum(at), 0)
-        lost = lost * (1 - smoothing) + spread * (smoothing / classes)
-    if reduction != "mean":
-        return _reduced(lost, reduction)
-    if weight is None:
-        return lost.sum() / counts.cast(logs.dtype).sum()
-    return lost.sum() / hit.where(_by_class(weight, logs, at), 0).sum()
-
-
-def _of_probabilities(
-    logs: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float, at: int
-) -> Tensor:
-    _same(logs, target, "cross_entropy")
-    wanted = target.cast(logs.dtype)
-    if smoothing:
-        wanted = wanted * (1 - smoothing) + smoothing / number_of(logs.shape[at], "cross_entropy")
-    each = wanted * logs if weight is None else wanted * logs * _by_class(weight, logs, at)
-    return _reduced(-each.sum(at), reduction)
+    return input.nll_loss(target, weight, axis=min(1, input.ndim - 1), ignore=ignore_index, reduction=reduction)
 
 
 # probabilities
@@ -129,8 +90,7 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of probabilities, their logarithms held above -100."""
     _same(input, target, "binary_cross_entropy")
-    lost = input.bce_loss(target, reduction="none")
-    return _reduced(lost if weight is None else lost * weight, reduction)
+    return input.bce_loss(target, weight, reduction=reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -142,12 +102,7 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """Return the cross entropy of sigmoid(x), stable for large x; `pos_weight` multiplies what targets of 1 cost."""
     _same(input, target, "binary_cross_entropy_with_logits")
-    if pos_weight is None:
-        lost = input.bce_with_logits_loss(target, reduction="none")
-    else:
-        x, y = widened(input), widened(target)
-        lost = narrowed((1 - y) * x + ((widened(pos_weight) - 1) * y + 1) * (-x).softplus(), input)
-    return _reduced(lost if weight is None else lost * weight, reduction)
+    return input.bce_with_logits_loss(target, weight, pos_weight=pos_weight, reduction=reduction)
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:

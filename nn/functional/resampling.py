@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.movement import windows_along
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn.functional.spatial import PerAxis, pad, per_axis
-
-# PyTorch's names, by the language's
-MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
 
 
 def interpolate(
@@ -21,23 +17,11 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Return (N, C, …) with the other axes resampled to `size`, or by factors that give whole sizes."""
-    if mode not in MODES:
-        raise ValueError(f"interpolate has no mode {mode!r}; there are {', '.join(MODES)}")
-    if (size is None) == (scale_factor is None):
-        raise ValueError("interpolate takes a size or a scale_factor")
-    lengths = [number_of(one, "interpolate") for one in input.shape[2:]]
-    if scale_factor is None:
-        sizes = list(per_axis(size or 0, len(lengths), "size"))
-    else:
-        given = [scale_factor] * len(lengths) if isinstance(scale_factor, (int, float)) else list(scale_factor)
-        exact = [length * one for length, one in zip(lengths, given, strict=True)]
-        sizes = [round(one) for one in exact]
-        if not all(math.isclose(one, near) for one, near in zip(exact, sizes, strict=True)):
-            raise ValueError(
-                f"interpolate of {list(input.shape)} by {scale_factor}: state a size, this gives no whole one"
-            )
-    return input.interpolate(sizes, MODES[mode], align_corners=bool(align_corners))
+    """Return (N, C, …) with the other axes resampled to `size`, or by factors, rounded down.
+
+    `mode`: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area.
+    """
+    return input.interpolate(size, mode, scale_factor=scale_factor, align_corners=align_corners)
 
 
 def unfold(
@@ -104,25 +88,9 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Return (…, C r^2, H, W) as (…, C, H r, W r)."""
-    *lead, channels, high, wide = input.shape
-    r = upscale_factor
-    if channels % (r * r) != 0:
-        raise ValueError(f"pixel_shuffle of {list(input.shape)} by {r}: channels a multiple of {r * r}")
-    n = len(lead)
-    made = input.reshape((*lead, channels // (r * r), r, r, high, wide))
-    return made.permute([*range(n), n, n + 3, n + 1, n + 4, n + 2]).reshape(
-        (*lead, channels // (r * r), high * r, wide * r)
-    )
+    return input.pixel_shuffle(upscale_factor)
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Return (…, C, H r, W r) as (…, C r^2, H, W)."""
-    *lead, channels, high, wide = input.shape
-    r = downscale_factor
-    if high % r != 0 or wide % r != 0:
-        raise ValueError(f"pixel_unshuffle of {list(input.shape)} by {r}: sizes a multiple of it")
-    n = len(lead)
-    made = input.reshape((*lead, channels, high // r, r, wide // r, r))
-    return made.permute([*range(n), n, n + 2, n + 4, n + 1, n + 3]).reshape(
-        (*lead, channels * r * r, high // r, wide // r)
-    )
+    return input.pixel_unshuffle(downscale_factor)

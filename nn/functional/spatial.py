@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ringup.compiler.tensor import movement
-from ringup.compiler.tensor.core import number_of
-from ringup.compiler.tensor.movement import cut
+from ringup.compiler.tensor.composed import pooling
 from ringup.compiler.tensor.tensor import Tensor
 
 PerAxis: TypeAlias = int | Sequence[int]
@@ -183,11 +182,18 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def max_pool(
-    input: Tensor, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis, ceil: bool, n: int
-) -> Tensor:
-    """Return the greatest of each window over the last `n` axes."""
+    input: Tensor,
+    kernel: PerAxis,
+    stride: PerAxis | None,
+    padding: PerAxis,
+    dilation: PerAxis,
+    ceil: bool,
+    n: int,
+    indices: bool = False,
+) -> Any:
+    """Return the greatest of each window over the last `n` axes, and their places with `indices`."""
     sizes = per_axis(kernel, n, "kernel_size")
-    return input.max_pool(sizes, stride, padding, dilation, ceil=ceil)
+    return input.max_pool(sizes, stride, padding, dilation, ceil=ceil, return_indices=indices)
 
 
 def max_pool1d(
@@ -197,9 +203,10 @@ def max_pool1d(
     padding: PerAxis = 0,
     dilation: PerAxis = 1,
     ceil_mode: bool = False,
-) -> Tensor:
-    """Return the greatest of each window of (…, L)."""
-    return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, 1)
+    return_indices: bool = False,
+) -> Any:
+    """Return the greatest of each window of (…, L), and their places if asked for."""
+    return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, 1, return_indices)
 
 
 def max_pool2d(
@@ -209,9 +216,10 @@ def max_pool2d(
     padding: PerAxis = 0,
     dilation: PerAxis = 1,
     ceil_mode: bool = False,
-) -> Tensor:
-    """Return the greatest of each window of (…, H, W)."""
-    return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, 2)
+    return_indices: bool = False,
+) -> Any:
+    """Return the greatest of each window of (…, H, W), and their places if asked for."""
+    return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, 2, return_indices)
 
 
 def max_pool3d(
@@ -221,9 +229,46 @@ def max_pool3d(
     padding: PerAxis = 0,
     dilation: PerAxis = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Return the greatest of each window of (…, D, H, W), and their places if asked for."""
+    return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, 3, return_indices)
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Return the greatest of each window of (…, D, H, W)."""
-    return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, 3)
+    """Return zeros with what max_pool1d made of (…, L) at the places it came from."""
+    return pooling.max_unpool(input, indices, per_axis(kernel_size, 1, "kernel_size"), stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Return zeros with what max_pool2d made of (…, H, W) at the places it came from."""
+    return pooling.max_unpool(input, indices, per_axis(kernel_size, 2, "kernel_size"), stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Return zeros with what max_pool3d made of (…, D, H, W) at the places it came from."""
+    return pooling.max_unpool(input, indices, per_axis(kernel_size, 3, "kernel_size"), stride, padding, output_size)
 
 
 def avg_pool(
@@ -305,30 +350,8 @@ def lp_pool2d(
 
 
 def adaptive_pool(input: Tensor, sizes: int | Sequence[int | None], n: int, greatest: bool) -> Tensor:
-    """Return the mean (or the greatest) of as many parts as stated of each of the last `n` axes; None keeps an axis.
-
-    Part i of k of an axis of size s begins at i s / k, rounded down, and ends at (i + 1) s / k, rounded up.
-    """
-    wanted: list[int | None] = [sizes] * n if isinstance(sizes, int) else list(sizes)
-    if len(wanted) != n:
-        raise ValueError(f"adaptive pooling to {sizes} over {n} axes: one size for all or one for each")
-
-    def fold(x: Tensor, axis: int) -> Tensor:
-        return x.amax(axis, keepdims=True) if greatest else x.mean(axis, keepdims=True)
-
-    made = input
-    for axis, count in zip(range(input.ndim - n, input.ndim), wanted, strict=True):
-        size = number_of(input.shape[axis], "adaptive pooling")
-        if count is None or count == size:
-            continue
-        if size % count == 0:
-            parts = made.unflatten(axis, (count, size // count))
-            made = fold(parts, axis + 1).reshape((*made.shape[:axis], count, *made.shape[axis + 1 :]))
-            continue
-        ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-        first, *rest = (fold(cut(made, axis, start, stop), axis) for start, stop in ends)
-        made = first.cat(*rest, axis=axis)
-    return made
+    """Return the mean (or the greatest) of as many parts as stated of each of the last `n` axes; None keeps an axis."""
+    return pooling.adaptive_pool(input, sizes, n, greatest=greatest)
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:

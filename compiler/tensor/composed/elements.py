@@ -126,6 +126,25 @@ def prelu(tensor: Tensor, weight: Tensor) -> Tensor:
     return (tensor > 0).where(tensor, tensor * w)
 
 
+def softmin(tensor: Tensor, axis: int = -1) -> Tensor:
+    """Return the softmax of minus x along an axis."""
+    return (-tensor).softmax(axis)
+
+
+def glu(tensor: Tensor, axis: int = -1) -> Tensor:
+    """Return the first half along an axis times the sigmoid of the second."""
+    at = tensor._axis(axis)
+    size = number_of(tensor.shape[at], "glu")
+    if size % 2:
+        raise ValueError(f"glu of {list(tensor.shape)} along axis {axis}: two equal halves")
+    return movement.cut(tensor, at, 0, size // 2) * movement.cut(tensor, at, size // 2, size).sigmoid()
+
+
+def threshold(tensor: Tensor, limit: float, value: float) -> Tensor:
+    """Return x above `limit`, `value` elsewhere, and NaN where x is."""
+    return (tensor <= limit).where(tensor.full_like(value), tensor)
+
+
 def cross(tensor: Tensor, other: Any, axis: int = -1) -> Tensor:
     """Return the vector product of vectors of 3 along an axis."""
     x, y = tensor._fit(other)

@@ -1,15 +1,14 @@
-"""Norms that take PyTorch's shape first, and pooling over a stated number of axes."""
+"""Norms that take PyTorch's shape first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ringup.compiler.tensor import convolution, layers
-from ringup.compiler.tensor.core import Core, is_list, is_size, whole_number
+from ringup.compiler.tensor import layers
+from ringup.compiler.tensor.core import Core, is_list, is_size
 
 if TYPE_CHECKING:
-    from ringup.compiler.tensor.convolution import PerAxis
     from ringup.compiler.tensor.tensor import Tensor
 
 
@@ -57,60 +56,3 @@ def rms_norm(
     given, along = _shaped(tensor, given, axes)
     first, eps = _in_order(given, (weight, eps))
     return layers.rms_norm(tensor, first, axes=along, eps=eps)
-
-
-def _for(n: int, kernel: PerAxis) -> PerAxis:
-    """Return the sizes of windows over a number of axes."""
-    return kernel if is_list(kernel) else [whole_number(kernel, "a kernel")] * n
-
-
-def max_pool1d(
-    tensor: Tensor,
-    kernel: PerAxis = 2,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    *,
-    ceil: bool = False,
-) -> Tensor:
-    """Return the greatest of each window over the last axis; see `max_pool`."""
-    return convolution.max_pool(tensor, _for(1, kernel), stride, padding, dilation, ceil=ceil)
-
-
-def max_pool3d(
-    tensor: Tensor,
-    kernel: PerAxis = 2,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    dilation: PerAxis = 1,
-    *,
-    ceil: bool = False,
-) -> Tensor:
-    """Return the greatest of each window over the last three axes; see `max_pool`."""
-    return convolution.max_pool(tensor, _for(3, kernel), stride, padding, dilation, ceil=ceil)
-
-
-def avg_pool1d(
-    tensor: Tensor,
-    kernel: PerAxis = 2,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    *,
-    ceil: bool = False,
-    count_padding: bool = True,
-) -> Tensor:
-    """Return the mean of each window over the last axis; see `avg_pool`."""
-    return convolution.avg_pool(tensor, _for(1, kernel), stride, padding, ceil=ceil, count_padding=count_padding)
-
-
-def avg_pool3d(
-    tensor: Tensor,
-    kernel: PerAxis = 2,
-    stride: PerAxis | None = None,
-    padding: PerAxis = 0,
-    *,
-    ceil: bool = False,
-    count_padding: bool = True,
-) -> Tensor:
-    """Return the mean of each window over the last three axes; see `avg_pool`."""
-    return convolution.avg_pool(tensor, _for(3, kernel), stride, padding, ceil=ceil, count_padding=count_padding)

@@ -104,6 +104,10 @@ _BY_METHOD: Mapping[str, str] = {
     "scaled_dot_product_attention": "attn_mask=mask is_causal=causal enable_gqa=grouped",
     "dropout": "train=training",
     "cross_entropy": "ignore_index=ignore label_smoothing=smoothing",
+    "nll_loss": "ignore_index=ignore",
+    "threshold": "threshold=limit",
+    "pixel_shuffle": "upscale_factor=factor",
+    "pixel_unshuffle": "downscale_factor=factor",
 }
 
 # Parameters in the order in which PyTorch takes them by position, where here some have to be named.
@@ -123,7 +127,7 @@ _POSITIONS: Mapping[str, str] = {
         "weight bias stride padding output_padding groups dilation"
     ),
     "avg_pool avg_pool1d avg_pool2d avg_pool3d": "kernel stride padding ceil count_padding",
-    "max_pool max_pool1d max_pool2d max_pool3d": "kernel stride padding dilation ceil",
+    "max_pool max_pool1d max_pool2d max_pool3d": "kernel stride padding dilation ceil return_indices",
     "lp_pool": "order kernel stride ceil",
 }
 
@@ -133,7 +137,6 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "topk": {"sorted": (True, False)},
     "unique": {"sorted": (True, False)},
     "scaled_dot_product_attention": {"dropout_p": (0,)},
-    "max_pool max_pool1d max_pool2d max_pool3d": {"return_indices": (False,)},
     "relu relu6 leaky_relu elu selu celu silu mish hardtanh hardswish hardsigmoid dropout": {"inplace": (False,)},
 }
 

@@ -258,5 +258,5 @@ def test_interpolation():
     np.testing.assert_allclose(
         Tensor(line).interpolate((7,), "linear").numpy(), [np.interp(at, [0, 1, 2], line[0])], rtol=1e-6
     )
-    with pytest.raises(ValueError, match="no mode 'cubic'"):
-        Tensor(x).interpolate((2, 2), "cubic")
+    with pytest.raises(ValueError, match="no mode 'lanczos'"):
+        Tensor(x).interpolate((2, 2), "lanczos")
