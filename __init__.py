@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import arange as arange
     from ringup.compiler.tensor import cat as cat
     from ringup.compiler.tensor import checked as checked
+    from ringup.compiler.tensor import custom_gradient as custom_gradient
     from ringup.compiler.tensor import einsum as einsum
     from ringup.compiler.tensor import empty as empty
     from ringup.compiler.tensor import eye as eye
@@ -84,6 +85,7 @@ _HOME = {
     "Tensor": _TENSORS,
     "Size": _TENSORS,
     "gradient": _TENSORS,
+    "custom_gradient": _TENSORS,
     "manual_seed": _TENSORS,
     "no_grad": _TENSORS,
     "checked": _TENSORS,

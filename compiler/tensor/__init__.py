@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.files import load_safetensors as load_safetensors
     from ringup.compiler.tensor.files import load_torch as load_torch
     from ringup.compiler.tensor.files import save_safetensors as save_safetensors
+    from ringup.compiler.tensor.gradients import custom_gradient as custom_gradient
     from ringup.compiler.tensor.gradients import gradient as gradient
     from ringup.compiler.tensor.history import no_grad as no_grad
     from ringup.compiler.tensor.layers import rotary_angles as rotary_angles
@@ -58,6 +59,7 @@ _PLACES = {  # public name: module
     "manual_seed": "random",
     "Source": "random",
     "gradient": "gradients",
+    "custom_gradient": "gradients",
     "device": "realize",
     "use": "realize",
     "no_grad": "history",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from ringup.compiler.graph import dtypes
@@ -69,6 +70,38 @@ def backward(loss: Tensor, seed: Tensor | None = None) -> None:
         if roots[key] in found.flows:
             made = found.of(roots[key], one)
             one.grad = made if one.grad is None else one.grad + made
+
+
+def custom_gradient(function: Callable[..., Tensor], rule: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Return a function of tensors with a gradient of its own: what `function` is made of is not looked at.
+
+    `rule(gradient, result, *tensors)` returns the gradient by each tensor, None for none, or one tensor if there is
+    only one. Arguments that are no tensors, and those by name, go to `function` alone.
+    """
+
+    @wraps(function)
+    def made(*given: Any, **named: Any) -> Tensor:
+        operands = [one for one in given if isinstance(one, Core)]
+        if not operands:
+            raise TypeError(f"{function.__name__} got no tensor, so there is nothing it could have a gradient by")
+        result = function(*given, **named)
+        return result._of(graph.alias(result.node))._with_rule(partial(_of_rule, rule, function.__name__), *operands)
+
+    return made
+
+
+def _of_rule(rule: Callable[..., Any], name: str, gradient: Tensor, result: Tensor, *operands: Tensor) -> list[Any]:
+    """Return what a rule of the user's gives, checked."""
+    found = rule(gradient, result, *operands)
+    parts = list(found) if isinstance(found, (tuple, list)) else [found]
+    if len(parts) != len(operands):
+        raise ValueError(f"the gradient of {name} gave {len(parts)} gradients for {len(operands)} tensors")
+    for part, operand in zip(parts, operands, strict=True):
+        if part is not None and part.shape != operand.shape:
+            raise ValueError(
+                f"the gradient of {name} gave one of shape {list(part.shape)} for a tensor of {list(operand.shape)}"
+            )
+    return parts
 
 
 class _Found(NamedTuple):

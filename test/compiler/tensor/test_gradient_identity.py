@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 
-from ringup.compiler.tensor import Tensor, gradient, history, no_grad
+from ringup.compiler.tensor import Tensor, custom_gradient, gradient, history, no_grad
 
 
 def slopes(loss, *targets):
@@ -179,3 +179,37 @@ def test_a_copy_of_a_state_that_is_overwritten_is_made_of_nothing_else():
     # a copy that counts as made of itself is looked through without end
     assert (old * 2).tolist() == [4.0, 6.0]
     assert t.tolist() == [3.0, 4.0]
+
+
+def test_a_function_may_have_a_gradient_of_its_own():
+    clipped = custom_gradient(lambda x: x.clip(-1, 1), lambda gradient, result, x: gradient)
+    x, w = Tensor([-3.0, 0.5, 2.0]), Tensor([1.0, 2.0, 3.0])
+    assert clipped(x).tolist() == [-1, 0.5, 1]
+    assert slopes((clipped(x) * w).sum(), x) == [[1, 2, 3]]
+    # another use of the same value is not touched
+    assert slopes((x.clip(-1, 1) * w).sum(), x) == [[0, 2, 0]]
+
+    def scaled(x, by, power=1):
+        """Return a product."""
+        return x * by**power
+
+    product = custom_gradient(scaled, lambda gradient, result, x, by: (gradient * 10, None))
+    assert product.__doc__ == "Return a product."
+    assert product(x, w, power=2).tolist() == [-3, 2, 18]
+    assert slopes(product(x, w, power=2).sum(), x) == [[10, 10, 10]]
+    same = custom_gradient(lambda x: x, lambda gradient, result, x: gradient * -1)
+    assert slopes(same(x).sum() + x.sum(), x) == [[0, 0, 0]]
+
+
+def test_mistakes_in_a_gradient_of_ones_own_are_named():
+    x = Tensor([1.0, 2.0])
+
+    def double(x):
+        return x * 2
+
+    with pytest.raises(ValueError, match="the gradient of double gave 2 gradients for 1 tensors"):
+        gradient(custom_gradient(double, lambda gradient, result, x: (gradient, gradient))(x).sum(), [x])
+    with pytest.raises(ValueError, match=r"the gradient of double gave one of shape \[\] for a tensor of \[2\]"):
+        gradient(custom_gradient(double, lambda gradient, result, x: gradient.sum())(x).sum(), [x])
+    with pytest.raises(TypeError, match="double got no tensor"):
+        custom_gradient(double, lambda gradient, result, x: gradient)(3.0)
