@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import einsum as einsum
     from ringup.compiler.tensor import empty as empty
     from ringup.compiler.tensor import eye as eye
+    from ringup.compiler.tensor import finfo as finfo
     from ringup.compiler.tensor import full as full
     from ringup.compiler.tensor import gradient as gradient
+    from ringup.compiler.tensor import iinfo as iinfo
     from ringup.compiler.tensor import linspace as linspace
     from ringup.compiler.tensor import load as load
     from ringup.compiler.tensor import load_gguf as load_gguf
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import stack as stack
     from ringup.compiler.tensor import where as where
     from ringup.compiler.tensor import zeros as zeros
+    from ringup.compiler.tensor.composed.functions import tensor as tensor
     from ringup.drivers.amd.card import Radeon as Radeon
     from ringup.drivers.card import Card as Card
     from ringup.errors import RingupError as RingupError
@@ -84,6 +87,7 @@ _HOME = {
     "use": "ringup.compiler.runtime.front",
     "Tensor": _TENSORS,
     "Size": _TENSORS,
+    "tensor": "ringup.compiler.tensor.composed.functions",
     "gradient": _TENSORS,
     "custom_gradient": _TENSORS,
     "manual_seed": _TENSORS,
@@ -101,7 +105,7 @@ _HOME = {
     "save_safetensors": _TENSORS,
     **dict.fromkeys(
         ("cat", "stack", "where", "einsum", "maximum", "minimum", "zeros", "ones", "full", "empty", "arange", "linspace",
-         "eye", "rand", "randn", "randint"), _TENSORS
+         "eye", "rand", "randn", "randint", "finfo", "iinfo"), _TENSORS
     ),
     **dict.fromkeys(
         ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float8_e4m3", "float8_e5m2",

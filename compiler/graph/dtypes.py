@@ -64,6 +64,33 @@ class DType:
             return 448.0 if self is float8_e4m3 else float("inf")
         return self.kind == "bool" or (1 << self.bits - (self.kind == "int")) - 1
 
+    @property
+    def max(self) -> Scalar:
+        """Return the greatest finite value."""
+        if self.kind != "float":
+            return self.greatest
+        return _largest(self)
+
+    @property
+    def min(self) -> Scalar:
+        """Return the least finite value."""
+        return -self.max if self.kind == "float" else self.least
+
+    @property
+    def eps(self) -> float:
+        """Return how far the next number after 1 is away."""
+        return 2.0 ** -self._float("eps").mantissa_bits
+
+    @property
+    def smallest_normal(self) -> float:
+        """Return the least positive number with all of its mantissa."""
+        return 2.0 ** (2 - (1 << self._float("smallest_normal").exponent_bits - 1))
+
+    def _float(self, what: str) -> DType:
+        if self.kind != "float":
+            raise AttributeError(f"{self.name} has no {what}: it is no float type")
+        return self
+
 
 bool_ = DType("bool", "bool", 8, "bool")
 int8 = DType("int8", "int", 8, "int8")
@@ -85,10 +112,12 @@ float64 = DType("float64", "float", 64, "float64", 11, 52)
 ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
        float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)  # fmt: skip
 BY_NAME = {one.name: one for one in ALL}
-# other names that mean one type in NumPy and in PyTorch
+# other names: those that mean one type in NumPy and in PyTorch; int and float are PyTorch's, as the methods' names are
 OTHER_NAMES = {
     **{one.numpy: one for one in ALL},
     "bool_": bool_,
+    "int": int32,
+    "float": float32,
     "half": float16,
     "double": float64,
     "short": int16,

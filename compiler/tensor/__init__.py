@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.realize import Evaluator as Evaluator
     from ringup.compiler.tensor.realize import device as device
     from ringup.compiler.tensor.realize import use as use
+    from ringup.compiler.tensor.spelling.limits import finfo as finfo
+    from ringup.compiler.tensor.spelling.limits import iinfo as iinfo
     from ringup.compiler.tensor.tensor import Tensor as Tensor
 
 
@@ -63,6 +65,8 @@ _PLACES = {  # public name: module
     "device": "realize",
     "use": "realize",
     "no_grad": "history",
+    "finfo": "spelling.limits",
+    "iinfo": "spelling.limits",
     "Evaluator": "realize",
     "checked": "places",
     "meshgrid": "movement",

@@ -19,7 +19,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import is_list, number_of, total, whole_number
 from ringup.compiler.tensor.linear import contract
-from ringup.compiler.tensor.movement import add_edges, cut, windows_along
+from ringup.compiler.tensor.movement import add_edges, cut, pad, windows_along
 from ringup.compiler.tensor.reductions import flat_root, in_statistics, over_count
 
 if TYPE_CHECKING:
@@ -42,16 +42,27 @@ def conv(
     """Return the convolution (cross-correlation) of (N, C, …) with weight (outputs, C / groups, …), as many axes as
     the weight has.
 
-    `padding`: zeros on both sides, a pair for each axis, "same" (for a stride of 1) or "valid".
+    `padding`: zeros on both sides, a pair for each axis, "same" (for a stride of 1) or "valid"; also twice as many
+    numbers as axes, before and after the last axis, then the one before it, as nn.functional.pad has them. Negative
+    ones cut off.
     """
     n = weight.ndim - 2
     _check_conv(tensor, weight, groups, n)
     steps, taps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
     kernel = [number_of(size, "a convolution's weight") for size in weight.shape[2:]]
-    sides = widths(padding, kernel, steps, taps)
+    tensor, sides = _cut_off(tensor, widths(padding, kernel, steps, taps, cutting=True))
     kind = dtypes.promote(tensor.dtype, weight.dtype)
     made = _conv(tensor.cast(kind), weight.cast(kind), steps, sides, taps, groups)
     return made if bias is None else made + bias.reshape((-1, *[1] * n))
+
+
+def _cut_off(tensor: Tensor, sides: Widths) -> tuple[Tensor, Widths]:
+    """Return it without what negative widths of its last axes cut off, and the widths that are left to add."""
+    if all(one >= 0 for pair in sides for one in pair):
+        return tensor, sides
+    lead = [(0, 0)] * (tensor.ndim - len(sides))
+    made = pad(tensor, [*lead, *((min(a, 0), min(b, 0)) for a, b in sides)])
+    return made, [(max(a, 0), max(b, 0)) for a, b in sides]
 
 
 def _check_conv(tensor: Tensor, weight: Tensor, groups: int, n: int) -> None:
@@ -352,9 +363,14 @@ def per_axis(value: PerAxis, n: int, what: str) -> list[int]:
 
 
 def widths(
-    padding: PerAxis | str | Sequence[tuple[int, int]], kernel: list[int], steps: list[int], taps: list[int]
+    padding: PerAxis | str | Sequence[tuple[int, int]],
+    kernel: list[int],
+    steps: list[int],
+    taps: list[int],
+    *,
+    cutting: bool = False,
 ) -> Widths:
-    """Return padding as (before, after) for each axis."""
+    """Return padding as (before, after) for each axis, negative ones only where they are `cutting`."""
     n = len(kernel)
     if padding == "valid":
         return [(0, 0)] * n
@@ -367,12 +383,15 @@ def widths(
         ]
     if isinstance(padding, str):
         raise ValueError(f'padding {padding!r}: a whole number, pairs, "same" or "valid"')  # noqa: TRY004
-    given = list(padding) if is_list(padding) else [padding] * n
+    given: list[Any] = list(padding) if is_list(padding) else [padding] * n
+    if len(given) == 2 * n and not any(map(is_list, given)):
+        # (before, after) of the last axis come first
+        given = [(given[i], given[i + 1]) for i in reversed(range(0, 2 * n, 2))]
     if len(given) != n:
         raise ValueError(f"padding of {padding} for {n} axes: one for all or one for each")
     pairs = [tuple(one) if is_list(one) else (one, one) for one in given]
     made: Widths = [(whole_number(a, "padding"), whole_number(b, "padding")) for a, b in pairs]
-    if any(one < 0 for pair in made for one in pair):
+    if not cutting and any(one < 0 for pair in made for one in pair):
         raise ValueError(f"padding of {padding}: none negative")
     return made
 

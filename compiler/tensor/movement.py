@@ -467,10 +467,12 @@ def unfold(tensor: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
     at = tensor._axis(axis)
     length = number_of(tensor.shape[at], "unfold")
     size, step = whole_number(size, "a size"), whole_number(step, "a step")
-    if not 1 <= size <= length or step < 1:
+    if not 0 <= size <= length or step < 1:
         raise ValueError(
-            f"unfold of axis {axis} of {list(tensor.shape)} into windows of {size}, {step} apart: 1 to {length}, a step of 1 or more"
+            f"unfold of axis {axis} of {list(tensor.shape)} into windows of {size}, {step} apart: 0 to {length}, a step of 1 or more"
         )
+    if size == 0:
+        return tensor._constant(0, tensor.dtype, (*tensor.shape[:at], length // step + 1, *tensor.shape[at + 1 :], 0))
     return as_copy(windows_along(tensor, at, size, step).movedim(at + 1, -1), "windows of a tensor (unfold)")
 
 

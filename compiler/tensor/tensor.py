@@ -29,6 +29,7 @@ from ringup.compiler.tensor import (
 )
 from ringup.compiler.tensor.arrays import Array, as_array, handed_memory, memory_of, numpy_dtype
 from ringup.compiler.tensor.composed import (
+    collected,
     elements,
     extremes,
     joining,
@@ -40,6 +41,7 @@ from ringup.compiler.tensor.composed import (
     reading,
     resampling,
     sets,
+    special,
     statistics,
 )
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype
@@ -148,6 +150,11 @@ class Tensor(Core):
     def is_leaf(self) -> bool:
         """Return whether `backward` gives it a gradient of its own, or none passes it."""
         return self.requires_grad or realize.is_data(self._node)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Return False: no CUDA library holds its bytes, whatever card computes it."""
+        return False
 
     @property
     def device(self) -> Any:
@@ -272,6 +279,9 @@ class Tensor(Core):
     ones_like = creation.ones_like
     arange = classmethod(creation.arange)
     linspace = classmethod(creation.linspace)
+    logspace = classmethod(collected.logspace)
+    tril_indices = classmethod(collected.tril_indices)
+    triu_indices = classmethod(collected.triu_indices)
     eye = classmethod(creation.eye)
     rand = classmethod(creation.rand)
     uniform = classmethod(creation.uniform)
@@ -314,6 +324,11 @@ class Tensor(Core):
     hstack = joining.hstack
     dstack = joining.dstack
     column_stack = joining.column_stack
+    block_diag = collected.block_diag
+    cartesian_prod = collected.cartesian_prod
+    atleast_1d = collected.atleast_1d
+    atleast_2d = collected.atleast_2d
+    atleast_3d = collected.atleast_3d
     split = movement.split
     chunk = movement.chunk
     repeat = elements.repeat
@@ -332,7 +347,7 @@ class Tensor(Core):
     take_along_axis = indexing.take_along_axis
     take = indexing.take
     index_select = indexing.index_select
-    scatter = indexing.scatter
+    scatter = parts.scatter
     scatter_add = indexing.scatter_add
     scatter_reduce = parts.scatter_reduce
     index_add = parts.index_add
@@ -470,6 +485,12 @@ class Tensor(Core):
     atanh = functions.atanh
     erf = functions.erf
     erfc = functions.erfc
+    lgamma = special.lgamma
+    digamma = special.digamma
+    erfinv = special.erfinv
+    i0 = special.i0
+    gcd = special.gcd
+    lcm = special.lcm
 
     # activation functions
     relu = activations.relu
@@ -530,6 +551,9 @@ class Tensor(Core):
     nanmean = statistics.nanmean
     nan_to_num = statistics.nan_to_num
     quantile = statistics.quantile
+    nanquantile = collected.nanquantile
+    histogram = collected.histogram
+    trapezoid = trapz = collected.trapezoid
     normalize = statistics.normalize
     cosine_similarity = statistics.cosine_similarity
     cdist = statistics.cdist
@@ -555,6 +579,8 @@ class Tensor(Core):
     topk = extremes.topk
     kthvalue = extremes.kthvalue
     median = extremes.median
+    mode = collected.mode
+    nanmedian = collected.nanmedian
 
     # matrix products
     __matmul__ = matmul = linear.matmul

@@ -8,4 +8,5 @@ cat, stack, where, einsum = Tensor.cat, Tensor.stack, Tensor.where, Tensor.einsu
 maximum, minimum = Tensor.maximum, Tensor.minimum
 zeros, ones, full, empty, eye = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty, Tensor.eye
 arange, linspace = Tensor.arange, Tensor.linspace
+tensor = Tensor
 rand, randn, randint = Tensor.rand, Tensor.randn, Tensor.randint

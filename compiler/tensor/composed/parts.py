@@ -18,6 +18,8 @@ from ringup.compiler.tensor.movement import cut
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
 
+# what `scatter` combines by
+REDUCED = {None: None, "add": Op.ADD, "multiply": Op.MUL}
 # what a reduction that leaves this tensor out starts from
 STARTS = {"sum": 0, "add": 0, "mean": 0, "prod": 1, "mul": 1}
 
@@ -70,21 +72,25 @@ def nonzero(tensor: Tensor, *, size: int | None = None, fill_value: int = 0, as_
     Without `size` the tensor is computed, for the count. With it nothing is: the first `size` places, and then places
     of `fill_value`.
     """
+    if not as_tuple and not tensor.shape:
+        return tensor._constant(
+            0, dtypes.int32, (int(bool(tensor)) if size is None else whole_number(size, "a size"), 0)
+        )
     if size is None:
         found = np.nonzero(tensor.bool().numpy()) if tensor.shape else np.nonzero(tensor.bool().reshape(1).numpy())[:0]
         parts = [
             tensor._from_array(one.astype(np.int32 if index.bounds(tensor.numel())[1] < 1 << 31 else np.int64))
             for one in found
         ]
-        if not parts and not as_tuple:
-            return tensor._constant(0, dtypes.int32, (int(bool(tensor)), 0))
     else:
         size = whole_number(size, "a size")
         flat = first_places(_flat_mask(tensor), size, -1)
         parts, rest = [], flat
         for length in reversed(tensor.shape):
-            parts.insert(0, (flat < 0).where(fill_value, rest % flat._lift(length)))
-            rest = rest // flat._lift(length)
+            # an axis of nothing has no places, whose remainder would be asked for
+            count = 1 if isinstance(length, int) and length == 0 else length
+            parts.insert(0, (flat < 0).where(int(fill_value), rest % flat._lift(count)))
+            rest = rest // flat._lift(count)
     return tuple(parts) if as_tuple else parts[0].stack(*parts[1:], axis=-1)
 
 
@@ -104,7 +110,7 @@ def masked_select(tensor: Tensor, mask: Any, *, size: int | None = None, fill_va
     if size is None:
         return x[where]
     places = first_places(where, whole_number(size, "a size"), -1)
-    return (places < 0).where(x.full_like(fill_value)[:1], indexing.gathered(x, 0, places.maximum(0)))
+    return (places < 0).where(indexing.as_elements(x, fill_value), indexing.gathered(x, 0, places.maximum(0)))
 
 
 def with_masked(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
@@ -182,6 +188,15 @@ def index_put(tensor: Tensor, places: Sequence[Any], values: Any, *, accumulate:
     if len(key) == 1 and isinstance(key[0], Core) and key[0].dtype.kind == "bool" and not accumulate:
         return with_masked(tensor, tensor._of(key[0]._node), values)
     return indexing.with_part(tensor, key, values, Op.ADD if accumulate else None)
+
+
+def scatter(tensor: Tensor, axis: int, places: Any, values: Any, *, reduce: str | None = None) -> Tensor:
+    """Return it with `values` put at places along an axis, where two meet the last one stays; or added to or multiplied
+    with what is there (`reduce` add or multiply).
+    """
+    if reduce not in REDUCED:
+        raise ValueError(f"scatter has no reduce {reduce!r}; there are None, add and multiply")
+    return indexing.scattered(tensor, axis, places, values, REDUCED[reduce])
 
 
 def scatter_reduce(

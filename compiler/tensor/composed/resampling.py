@@ -76,7 +76,7 @@ def _targets(
 ) -> tuple[list[int], list[float | None]]:
     """Return the sizes of the last axes, and how far apart their elements lie in the input where a factor says it."""
     if (sizes is None) == (factor is None):
-        raise ValueError("interpolate takes sizes or a scale_factor")
+        raise ValueError("interpolate takes a size or a scale_factor")
     given = sizes if factor is None else factor
     each: list[Any] = list(given) if is_list(given) else [given] * max(tensor.ndim - 2, 1)
     if not 0 < len(each) <= tensor.ndim:

@@ -75,7 +75,9 @@ def unique(
     start = tensor._constant(True, dtypes.bool_, (min(count, 1),))
     first = start.cat(cut(x, 0, 1, count).ne(cut(x, 0, 0, count - 1))) if count else start
     at = first_places(first, whole_number(size, "a size"), count)
-    made = [at.eq(count).where(x.full_like(fill_value)[:1], indexing.gathered(x, 0, at.minimum(max(count - 1, 0))))]
+    made = [
+        at.eq(count).where(indexing.as_elements(x, fill_value), indexing.gathered(x, 0, at.minimum(max(count - 1, 0))))
+    ]
     if return_inverse:
         number = first.cast(dtypes.int32).cumsum(0) - 1
         made.append(indexing.put(number.full_like(0), 0, places, number, None).reshape(tensor.shape))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes
-from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor.conversions import UNSIGNED, narrowed, widened
 from ringup.compiler.tensor.core import Axes, Core, number_of
 from ringup.compiler.tensor.movement import cut
@@ -47,20 +46,13 @@ def nanmean(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Ten
     return narrowed(nansum(x, axis, keepdims=keepdims) / count, tensor)
 
 
-def largest(dtype: DType) -> float:
-    """Return the greatest finite number of a float type."""
-    if dtype is dtypes.float8_e4m3:
-        return 448.0
-    return (2 - 2.0**-dtype.mantissa_bits) * 2.0 ** ((1 << dtype.exponent_bits - 1) - 1)
-
-
 def nan_to_num(tensor: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """Return it with NaN and the infinities replaced, these by the greatest and the least finite number unless
     given.
     """
     if not tensor.dtype.is_float:
         return tensor
-    most = largest(tensor.dtype)
+    most = float(tensor.dtype.max)
     made = tensor.isnan().where(tensor.full_like(nan), tensor)
     if tensor.dtype is dtypes.float8_e4m3:
         return made

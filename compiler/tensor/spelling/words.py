@@ -33,6 +33,9 @@ _BY_METHOD: Mapping[str, str] = {
     "swapdims": "dim0=first dim1=second",
     "arange": "end=stop",
     "linspace": "end=stop steps=count num=count",
+    "logspace": "end=stop steps=count num=count",
+    "tril_indices": "row=rows col=columns n=rows m=columns k=offset",
+    "triu_indices": "row=rows col=columns n=rows m=columns k=offset",
     "eye": "n=rows N=rows m=columns M=columns",
     "randperm": "n=count x=count",
     "normal": "loc=mean scale=std",
@@ -119,6 +122,8 @@ _POSITIONS: Mapping[str, str] = {
     "sort argsort": "axis descending",
     "topk": "k axis largest sorted",
     "kthvalue": "k axis keepdims",
+    "mode nanmedian": "axis keepdims",
+    "nanquantile": "q axis keepdims",
     "dropout": "rate training",
     "group_norm": "groups weight bias eps",
     "instance_norm": "weight bias eps",
@@ -141,16 +146,15 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }
 
 # methods that are called with a list of tensors, as functions of the class
-JOINERS = frozenset(
-    ("cat", "concat", "concatenate", "stack", "vstack", "row_stack", "hstack", "dstack", "column_stack", "einsum")
-)
+_JOINERS = "cat concat concatenate stack vstack row_stack hstack dstack column_stack einsum block_diag cartesian_prod"
+JOINERS = frozenset(_JOINERS.split())
 
 # methods that take a type that their elements are cast to before anything else
 IN_TYPE = frozenset(("mean", "nanmean", "nansum", "var", "std", "norm", "cumsum", "cumprod", "softmax", "log_softmax"))
 
 # methods that make a tensor: they take `requires_grad` and `device` besides their own parameters
 _MAKERS = (
-    "full zeros ones empty arange linspace eye rand uniform randn normal randint randperm permutation kaiming_uniform"
+    "full zeros ones empty arange linspace logspace eye rand uniform randn normal randint randperm permutation kaiming_uniform"
     " kaiming_normal xavier_uniform xavier_normal full_like zeros_like ones_like empty_like rand_like randn_like"
     " randint_like new_full new_zeros new_ones new_empty new_tensor"
 )

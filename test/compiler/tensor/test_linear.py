@@ -195,7 +195,7 @@ def test_convolution_padding_bias_and_refusals():
         (lambda: Tensor(x).conv(Tensor(normal(4, 2, 9, 9))), "larger than axis 2"),
         (lambda: Tensor(x).conv(Tensor(w), stride=0), "stride of 0"),
         (lambda: Tensor(x).conv(Tensor(w), padding="odd"), '"same" or "valid"'),
-        (lambda: Tensor(x).conv(Tensor(w), padding=-1), "none negative"),
+        (lambda: Tensor(x).conv(Tensor(w), padding=(1, 2, 3)), "one for all or one for each"),
         (lambda: Tensor(x) @ Tensor(x), "7 columns meet 6 rows"),
         (lambda: Tensor(1.0) @ Tensor(x), "at least one axis"),
         (lambda: Tensor(x).einsum("ij->i"), "does not name the axes"),

@@ -100,7 +100,7 @@ def test_bytes_stay_bytes_and_are_rounded_after_each_axis():
 
 
 def test_sizes_and_factors_that_resampling_does_not_take():
-    with pytest.raises(ValueError, match="interpolate takes sizes or a scale_factor"):
+    with pytest.raises(ValueError, match="interpolate takes a size or a scale_factor"):
         LINE.interpolate()
     with pytest.raises(ValueError, match=r"interpolate of \[1, 1, 6\] to \[0\]: a size of 1 or more"):
         LINE.interpolate(scale_factor=0.1)
