@@ -127,6 +127,9 @@ from ringup.nn.pooling import LPPool2d as LPPool2d
 from ringup.nn.pooling import MaxPool1d as MaxPool1d
 from ringup.nn.pooling import MaxPool2d as MaxPool2d
 from ringup.nn.pooling import MaxPool3d as MaxPool3d
+from ringup.nn.pooling import MaxUnpool1d as MaxUnpool1d
+from ringup.nn.pooling import MaxUnpool2d as MaxUnpool2d
+from ringup.nn.pooling import MaxUnpool3d as MaxUnpool3d
 from ringup.nn.recurrent import GRU as GRU
 from ringup.nn.recurrent import LSTM as LSTM
 from ringup.nn.recurrent import RNN as RNN

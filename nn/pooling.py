@@ -45,6 +45,18 @@ class _MaxPool(_Windows):
         )  # fmt: skip
 
 
+class _MaxUnpool(_Windows):
+    def __init__(self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0) -> None:
+        """Make a layer; `stride` is the kernel unless given."""
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """Return zeros with the elements at the places that they were taken from."""
+        sizes = spatial.per_axis(self.kernel_size, self.axes, "kernel_size")
+        return input.max_unpool(indices, sizes, self.stride, self.padding, output_size)
+
+
 class _AvgPool(_Windows):
     def __init__(
         self,
@@ -107,6 +119,24 @@ class MaxPool2d(_MaxPool):
 
 class MaxPool3d(_MaxPool):
     """The greatest of each window of (…, D, H, W)."""
+
+    axes = 3
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """What MaxPool1d took of (…, L), at the places it came from."""
+
+    axes = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """What MaxPool2d took of (…, H, W), at the places it came from."""
+
+    axes = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """What MaxPool3d took of (…, D, H, W), at the places it came from."""
 
     axes = 3
 

@@ -472,7 +472,9 @@ def unfold(tensor: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
             f"unfold of axis {axis} of {list(tensor.shape)} into windows of {size}, {step} apart: 0 to {length}, a step of 1 or more"
         )
     if size == 0:
-        return tensor._constant(0, tensor.dtype, (*tensor.shape[:at], length // step + 1, *tensor.shape[at + 1 :], 0))
+        # as many as start inside or at the end
+        ended = add_edges(tensor, [(0, int(i == at)) for i in range(tensor.ndim)])
+        return cut(unfold(ended, at, 1, step), tensor.ndim, 0, 0)
     return as_copy(windows_along(tensor, at, size, step).movedim(at + 1, -1), "windows of a tensor (unfold)")
 
 

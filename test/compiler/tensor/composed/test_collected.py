@@ -94,7 +94,11 @@ def test_places_and_elements_of_a_stated_size_are_filled_up():
 
 def test_windows_of_nothing():
     # PyTorch 2.14
-    assert Tensor([[1.0, 2]]).unfold(1, 0, 1).shape == (1, 3, 0)
+    x = Tensor([[1.0, 2]])
+    windows = x.unfold(1, 0, 1)
+    assert windows.shape == (1, 3, 0)
+    assert Tensor.arange(8).unfold(0, 0, 3).shape == (3, 0)
+    assert gradient(windows.sum(), [x])[0].tolist() == [[0, 0]]
 
 
 def test_padding_of_a_convolution_as_pad_has_it_cuts_off_where_it_is_negative():

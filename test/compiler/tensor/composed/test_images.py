@@ -36,6 +36,9 @@ def test_what_was_pooled_goes_back_to_where_it_came_from():
     cube = Tensor.arange(16).float().reshape(1, 2, 2, 4)
     back = nn.functional.max_unpool3d(*cube.max_pool3d(2, return_indices=True), 2)
     assert back.flatten().tolist() == [0] * 13 + [13, 0, 15]
+    found = nn.MaxUnpool3d(2)(*nn.MaxPool3d(2, return_indices=True)(cube))
+    assert found.tolist() == back.tolist()
+    assert repr(nn.MaxUnpool2d(2)) == "MaxUnpool2d(kernel_size=2, stride=2, padding=0)"
     with pytest.raises(ValueError, match=r"max_unpool to \[3, 7\]: less than \[2, 2\] from \[4, 4\]"):
         values.max_unpool2d(places, 2, output_size=(3, 7))
 
