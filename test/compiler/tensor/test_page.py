@@ -23,16 +23,21 @@ TOPICS = {
     "elementwise": "arithmetic, comparison, choice, rounding",
     "elements": "arithmetic, comparison, choice, rounding",
     "functions": "functions",
+    "special": "functions",
     "activations": "activations",
     "reductions": "sums, extremes, statistics",
     "extremes": "sums, extremes, statistics",
     "statistics": "sums, extremes, statistics",
     "sorting": "order, running sums",
+    "collected": "medians without NaN, histograms, areas, grids, blocks",
     "linear": "products",
     "matrices": "products",
     "convolution": "convolution, pooling, resampling",
-    "networks": "convolution, pooling, resampling",
+    "pooling": "convolution, pooling, resampling",
+    "resampling": "convolution, pooling, resampling",
+    "networks": "norms, attention, losses",
     "layers": "norms, attention, losses",
+    "losses": "norms, attention, losses",
 }
 
 
