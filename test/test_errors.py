@@ -84,6 +84,14 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(package, line, 
     assert wanted in done.stdout
 
 
+@pytest.mark.parametrize("name", ["nn", "linalg", "array_api", "compiler.tensor"])
+def test_packages_of_tensors_say_what_to_install(name):
+    code = f"import sys; sys.modules['numpy'] = None; import ringup.{name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    wanted = "the tensor language needs the package numpy, which is not installed: pip install 'ringup[tensor]'"
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {wanted}"
+
+
 def test_the_command_names_the_extra_too():
     code = "\n".join((
         "import sys; sys.modules['shtab'] = None; sys.argv = ['ringup', 'completion', 'bash']",

@@ -7,7 +7,15 @@ the tensor; `tensor` binds them as the methods of `Tensor`.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from ringup.errors import missing_package
+
+# here, so that `import ringup.nn` and other packages of tensors say what to install
+if find_spec("numpy") is None:
+    _missing = ModuleNotFoundError(name="numpy")
+    raise ModuleNotFoundError(str(missing_package(_missing, "the tensor language")), name="numpy")
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.composed.functions import arange as arange
