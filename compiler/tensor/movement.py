@@ -268,12 +268,14 @@ def pad(
     kept = tuple((max(-a, 0) if isinstance(a, int) else 0, size - max(-b, 0) if isinstance(b, int) else size)
                  for (a, b), size in zip(pairs, tensor.shape, strict=True))  # fmt: skip
     grown = [tuple(max(one, 0) if isinstance(one, int) else one for one in pair) for pair in pairs]
-    made = tensor if kept == tuple((0, size) for size in tensor.shape) else tensor.shrink(kept)
     if mode == "constant":
-        return add_edges(made, cast("list[tuple[Int, Int]]", grown), value)
-    for axis, (before, after) in enumerate(grown):
+        return add_edges(tensor.shrink(kept), cast("list[tuple[Int, Int]]", grown), value)
+    # edges are made of the elements that are cut off too
+    made, bounds = tensor, list[tuple[Int, Int]]()
+    for axis, ((before, after), (start, stop)) in enumerate(zip(grown, kept, strict=True)):
         made = _pad_from_inside(made, axis, number_of(before, "pad"), number_of(after, "pad"), mode)
-    return made
+        bounds.append((start, stop + before + after))
+    return made.shrink(bounds)
 
 
 def _pad_from_inside(tensor: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
@@ -399,6 +401,8 @@ def roll(tensor: Tensor, shift: int | Sequence[int], axis: Axes = None) -> Tenso
     """
     if axis is None:
         if is_list(shift):
+            if len(shift) == 1:
+                return roll(tensor, shift[0])
             raise ValueError("roll by several shifts needs as many axes")
         return tensor.flatten().roll(shift, 0).reshape(tensor.shape)
     shifts = [whole_number(one, "a shift") for one in (shift if is_list(shift) else [shift])]

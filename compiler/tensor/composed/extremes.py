@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import reductions, sorting
 from ringup.compiler.tensor.core import Axes, number_of, whole_number
 from ringup.compiler.tensor.movement import cut
@@ -77,6 +78,8 @@ def _extreme(
         return found._with_rule(_among_equals, tensor) if found.numel() == 1 and found.dtype.is_float else found
     if not isinstance(dim, (int, np.integer)):
         return of_two(tensor, dim)
+    if tensor._is_one(int(dim)):
+        return Ranked(tensor, tensor._constant(0, dtypes.int32))
     at = tensor._axis(int(dim))
     places = place(tensor, at, keepdims=True)
     values = best(tensor, at, keepdims=True)._with_rule(partial(_one_place, at, place), tensor)
@@ -119,6 +122,8 @@ def _running(tensor: Tensor, dim: int | None, axis: int | None, scan: Callable[[
         raise TypeError("dim and axis mean the same; give one")
     if dim is None:
         return scan(tensor, 0 if axis is None else axis)
+    if tensor._is_one(dim):
+        return Ranked(tensor, tensor._constant(0, dtypes.int32))
     at = tensor._axis(dim)
     values = scan(tensor, at)
     here = tensor.detach()

@@ -45,7 +45,7 @@ _BY_METHOD: Mapping[str, str] = {
     "transpose": "dim0=first dim1=second axis1=first axis2=second",
     "movedim": "destination=target",
     "roll": "shifts=shift dims=axis",
-    "pad": "pad=widths pad_width=widths constant_values=value",
+    "pad": "pad=widths padding=widths pad_width=widths constant_values=value",
     "split": "split_size=sizes split_size_or_sections=sizes",
     "chunk": "chunks=count",
     "repeat": "repeats=counts",

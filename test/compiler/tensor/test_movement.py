@@ -206,3 +206,33 @@ def test_unfold_is_a_view():
 def test_what_cannot_be_is_refused_in_one_sentence(wrong, error, match):
     with pytest.raises(error, match=match):
         wrong()
+
+
+@pytest.mark.parametrize(
+    ("mode", "widths", "expected"),
+    [
+        ("reflect", (-1, 2), [1, 2, 3, 4, 3, 2]),
+        ("reflect", (3, -4), [3, 2, 1, 0]),
+        ("reflect", (-3, 3), [3, 4, 3, 2, 1]),
+        ("replicate", (2, -1), [0, 0, 0, 1, 2, 3]),
+        ("replicate", (3, -4), [0, 0, 0, 0]),
+        ("replicate", (-3, 3), [3, 4, 4, 4, 4]),
+    ],
+)
+def test_edges_are_made_of_what_is_cut_off_too(mode, widths, expected):
+    # PyTorch 2.14
+    assert Tensor(np.arange(5.0)).pad(widths, mode=mode).tolist() == expected
+    assert Tensor(np.arange(5.0)).pad(padding=widths, mode=mode).tolist() == expected
+
+
+def test_roll_by_one_shift_in_a_tuple_is_of_the_flattened_tensor():
+    # PyTorch 2.14
+    assert Tensor(np.arange(6.0).reshape(2, 3)).roll((1,)).tolist() == [[5, 0, 1], [2, 3, 4]]
+
+
+@pytest.mark.parametrize("name", ["max", "min", "cummax", "cummin"])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_an_extreme_of_a_tensor_without_axes_is_itself_at_place_0(name, dim):
+    # PyTorch 2.14
+    values, indices = getattr(Tensor(3.0), name)(dim)
+    assert (values.item(), indices.item(), values.shape, indices.shape) == (3, 0, (), ())
