@@ -270,11 +270,12 @@ def pad(
     grown = [tuple(max(one, 0) if isinstance(one, int) else one for one in pair) for pair in pairs]
     if mode == "constant":
         return add_edges(tensor.shrink(kept), cast("list[tuple[Int, Int]]", grown), value)
-    # edges are made of the elements that are cut off too
-    made, bounds = tensor, list[tuple[Int, Int]]()
+    # mirrored and repeated edges are made of what is cut off too; in a circle that is gone
+    made = tensor.shrink(kept) if mode == "circular" else tensor
+    bounds: list[tuple[Int, Int] | None] = []
     for axis, ((before, after), (start, stop)) in enumerate(zip(grown, kept, strict=True)):
         made = _pad_from_inside(made, axis, number_of(before, "pad"), number_of(after, "pad"), mode)
-        bounds.append((start, stop + before + after))
+        bounds.append(None if mode == "circular" else (start, stop + before + after))
     return made.shrink(bounds)
 
 

@@ -217,9 +217,12 @@ def test_what_cannot_be_is_refused_in_one_sentence(wrong, error, match):
         ("replicate", (2, -1), [0, 0, 0, 1, 2, 3]),
         ("replicate", (3, -4), [0, 0, 0, 0]),
         ("replicate", (-3, 3), [3, 4, 4, 4, 4]),
+        ("circular", (-1, 2), [1, 2, 3, 4, 1, 2]),
+        ("circular", (2, -1), [2, 3, 0, 1, 2, 3]),
+        ("circular", (3, -2), [0, 1, 2, 0, 1, 2]),
     ],
 )
-def test_edges_are_made_of_what_is_cut_off_too(mode, widths, expected):
+def test_edges_of_cut_tensors_are_made_of_what_is_cut_off_too_but_in_a_circle(mode, widths, expected):
     # PyTorch 2.14
     assert Tensor(np.arange(5.0)).pad(widths, mode=mode).tolist() == expected
     assert Tensor(np.arange(5.0)).pad(padding=widths, mode=mode).tolist() == expected
