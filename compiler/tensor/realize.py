@@ -226,6 +226,8 @@ def _old_readers(
     beyond: set[Node] = set()
     readers = []
     pending: dict[Storage, Node] = {}
+    # nodes whose sizes are not all known
+    open_ended: set[Node] = set()
     ends = set(graph.shared(list(last)))
     copies = dict.fromkeys(
         one._node
@@ -244,31 +246,24 @@ def _old_readers(
         before = node.sources[0] if node.op is Op.AFTER else None
         if before in last or any(source in beyond for source in node.sources):
             beyond.add(node)
+        if not sizes.keys() >= set(order.open_sizes(node)) or any(source in open_ended for source in node.sources):
+            open_ended.add(node)
         if node in last:
             old[node] = frozenset()
         elif node.op in order.STATES and node not in beyond and order.storage_of(node) in finals:
             old[node] = frozenset((node,))
         else:
             old[node] = frozenset().union(*(old[source] for source in node.sources))
-            if node.op is Op.AFTER and old[node] and node not in beyond and _has_sizes(node, sizes):
+            if node.op is Op.AFTER and old[node] and node not in beyond and node not in open_ended:
                 # what reads this state reads no older one through it
                 pending[order.storage_of(node)], old[node] = node, frozenset()
-    for one in waiting:
-        if old[one._node]:
-            if (
-                graph.shared([one._node])[0].op not in order.STATES
-                and one._node not in beyond
-                and _has_sizes(one._node, sizes)
-            ):
-                readers.append(one)
-            else:
-                copies.update(dict.fromkeys(old[one._node]))
+    waiting = [one for one in waiting if old[one._node]]
+    for one, value in zip(waiting, graph.shared([one._node for one in waiting]), strict=True):
+        if value.op not in order.STATES and one._node not in beyond and one._node not in open_ended:
+            readers.append(one)
+        else:
+            copies.update(dict.fromkeys(old[one._node]))
     return readers, [one for one in copies if one not in {reader._node for reader in readers}], list(pending.values())
-
-
-def _has_sizes(node: Node, sizes: Mapping[str, int]) -> bool:
-    """Return whether the sizes of a graph are known."""
-    return all(name in sizes for one in graph.ordered([node]) for name in order.open_sizes(one))
 
 
 def _replace(new: Mapping[Node, Node]) -> None:
