@@ -26,10 +26,13 @@ ARGUMENTS = {
         [CARD, "MODEL"],
         r"(?s)Model\(softmax\.onnx: x float32\[N, 3\].*y float32\[1, 3\]: 0\.\d+ to 0\.\d+",
     ),
+    "decode": ([CARD], r"(?s)token 0: \d+ ms, graphs compiled: 1\n.*token 47: \d+ ms, graphs compiled: 0\n'r.{48}'"),
     "tensors": (
         [CARD],
         r"(?s)<Tensor \[1, 8\] float32, not computed: \w+>.*shape=\[1, 8\], dtype=float32.*\[\[7\.0, 10\.0\], \[15\.0, 22\.0\]\]",
     ),
+    "train_cnn": ([CARD, "WEIGHTS"], r"(?s)epoch 3: loss 0\.\d+, right: 100.*from the file: 100"),
+    "train_lstm": ([CARD], r"(?s)step 12: loss 0\.\d+, gradients 0\.\d+, right: 9.*\n(\w{3})\w -> a\1\n"),
     "train_mlp": ([CARD, "WEIGHTS"], r"(?s)\(4\): Linear.*epoch 5: loss .*right: "),
     "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
     "sentences": ([CARD], r"(?s)0\.\d+  The cat sleeps.*kernels compiled for gfx1100"),
