@@ -1,87 +1,27 @@
 """Every program of `examples/` runs on a virtual card and says what it computed."""
 
-import re
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-import ringup
-from ringup.onnx.library import library
-
-FOLDER = Path(__file__).resolve().parents[2] / "examples"
-CARD = "virtual:navi31"
-ARGUMENTS = {
-    "raw_packets": ([CARD], r"wrote 0x12345678 0x9abcdef0 at 0x1\w{8}"),
-    "assembler_kernel": ([CARD], r"\[1\. 2\. 3\. 4\.\] \.\.\. 32\.0"),
-    "clang_kernel": ([CARD], r"saxpy.* on navi31"),
-    "copies_and_points": ([CARD], r"turn 2: 3\.0"),
-    "kept_stream": ([CARD], r"submitted 4 times: \[1\.0, 1\.0, 1\.0, 1\.0\]"),
-    "profile_to_perfetto": ([CARD, "OUT"], r"(?s)copy \d+.*add_one .*add_one .*perfetto"),
-    "read_registers": ([CARD], r"(?s)GRBM_STATUS is at byte 0x\w+.*GRBM_STATUS\(.*24560 MiB"),
-    "firmware_container": (["FIRMWARE"], r"(?s)gc_11_0_0_mec\.bin: \w+ 0x\w+.*half of it: "),
-    "onnx_model": (
-        [CARD, "MODEL"],
-        r"(?s)Model\(softmax\.onnx: x float32\[N, 3\].*y float32\[1, 3\]: 0\.\d+ to 0\.\d+",
-    ),
-    "decode": ([CARD], r"(?s)token 0: \d+ ms, graphs compiled: 1\n.*token 47: \d+ ms, graphs compiled: 0\n'r.{48}'"),
-    "tensors": (
-        [CARD],
-        r"(?s)<Tensor \[1, 8\] float32, not computed: \w+>.*shape=\[1, 8\], dtype=float32.*\[\[7\.0, 10\.0\], \[15\.0, 22\.0\]\]",
-    ),
-    "train_cnn": ([CARD, "WEIGHTS"], r"(?s)epoch 3: loss 0\.\d+, right: 100.*from the file: 100"),
-    "train_lstm": ([CARD], r"(?s)step 12: loss 0\.\d+, gradients 0\.\d+, right: 9.*\n(\w{3})\w -> a\1\n"),
-    "train_mlp": ([CARD, "WEIGHTS"], r"(?s)\(4\): Linear.*epoch 5: loss .*right: "),
-    "training": ([CARD], r"(?s)step 0: loss .*XOR: "),
-    "sentences": ([CARD], r"(?s)0\.\d+  The cat sleeps.*kernels compiled for gfx1100"),
-    "usb_bring_up": ([f"{CARD}@asm2464pd"], r"(?s)ms  .*96 compute units, 24560 MiB.*65536 bytes went there"),
-}
 UNDER_PYTEST = {"test_own_driver"}
 
 
-def model_of_softmax():
-    """Return an ONNX file."""
-    text = '<ir_version: 8, opset_import: ["": 17]> m (float[N, 3] x) => (float[N, 3] y) { y = Softmax(x) }'
-    return library().parser.parse_model(text).SerializeToString()
+def test_every_example_is_tried_and_says_how_it_is_run(arguments, folder):
+    names = {path.stem for path in folder.glob("*.py")}
+    assert names == set(arguments) | UNDER_PYTEST
+    for name in names:
+        text = (folder / f"{name}.py").read_text()
+        assert f"examples/{name}.py" in text.split('"""')[1]
 
 
-def test_every_example_is_tried():
-    assert {path.stem for path in FOLDER.glob("*.py")} == set(ARGUMENTS) | UNDER_PYTEST
+def test_an_example_runs(example, run_example):
+    run_example(example)
 
 
-@pytest.mark.parametrize(
-    # The model's own test takes half a minute. `make fuzz` runs this one too.
-    "name",
-    [pytest.param(one, marks=pytest.mark.fuzz) if one == "sentences" else one for one in ARGUMENTS],
-)
-def test_an_example_runs(name, capsys, monkeypatch, tmp_path):
-    words, wanted = ARGUMENTS[name]
-    if words == ["FIRMWARE"]:
-        image = tmp_path / "gc_11_0_0_mec.bin"
-        image.write_bytes(ringup.connect(CARD).firmware(image.name))
-        words = [str(image)]
-    files = {"OUT": "trace.pftrace", "WEIGHTS": "weights.safetensors", "MODEL": "softmax.onnx"}
-    if "MODEL" in words:
-        (tmp_path / files["MODEL"]).write_bytes(model_of_softmax())
-    words = [str(tmp_path / files[word]) if word in files else word for word in words]
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
-    monkeypatch.syspath_prepend(str(FOLDER))
-    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
-    assert re.search(wanted, capsys.readouterr().out)
-
-
-def test_the_example_of_a_test_passes():
+def test_the_example_of_a_test_passes(folder):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "ringup.silicon.fixtures", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-c", "/dev/null", "--rootdir", str(FOLDER), str(FOLDER / "test_own_driver.py")],
+        [*command, "-c", "/dev/null", "--rootdir", str(folder), str(folder / "test_own_driver.py")],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "2 passed" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("name", sorted({*ARGUMENTS, *UNDER_PYTEST}))
-def test_an_example_says_how_it_is_run(name):
-    text = (FOLDER / f"{name}.py").read_text()
-    assert f"examples/{name}.py" in text.split('"""')[1]
