@@ -12,6 +12,8 @@ UNIQUE = ("unique_all", "unique_counts", "unique_inverse")
 PLACES = (*UNIQUE, "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted")
 # the standard leaves the sign of a zero open
 ZEROS = ("maximum", "minimum", "remainder", "max", "min", "sort", "prod", "cumulative_prod", "round", "mean", "sum")
+# the result may be near 0 where the arguments are not: both sides lose their last places
+NEAR_ZERO = ("logaddexp",)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,7 @@ def check(call):
             # sums past 32 bits wrap around
             np.testing.assert_array_equal(one, other.astype(kind), str(call))
             continue
-        scale = np.abs(other[np.isfinite(other)]).max(initial=0) if call.ulp >= 64 else 0
+        scale = np.abs(other[np.isfinite(other)]).max(initial=0) if call.ulp >= 64 else call.name in NEAR_ZERO
         last = np.finfo(kind).eps
         np.testing.assert_allclose(one, other, call.ulp * last, call.ulp * last * scale, err_msg=str(call))
         if call.name not in ZEROS and not call.ulp:

@@ -35,10 +35,10 @@ def key_of(draw, shape):
     """Return an index of an array: a mask, or a part for each axis, with arrays of places now and then."""
     if draw.random.random() < 0.2:
         return draw.array("bool", shape[: draw.random.randint(1, len(shape))])
-    places = draw.random.random() < 0.4
+    places = all(shape) and draw.random.random() < 0.4
     parts = []
     for size in shape:
-        if places and size:
+        if places:
             # the standard has arrays of places beside whole numbers only
             many = draw.random.random() < 0.7
             parts.append(draw.numpy.integers(-size, size, (3,)) if many else draw.random.randrange(-size, size))
