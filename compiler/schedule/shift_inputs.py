@@ -29,7 +29,8 @@ def shifted(kernel: Kernel) -> tuple[Kernel, dict[Node, Place]]:
     It changes only buffers of which the kernel reads one part, does not write, and whose part begins at a multiple of
     `ALIGN`. Kernels that read at indices known at run time, and attentions, are left as they are.
     """
-    nodes = list(_nodes_of(kernel))
+    # what other kernels have computed stays as it is, though it may be made of the same parts
+    nodes = list(_computed(kernel))
     parts = {part.sources[0]: part for part in nodes if _begins_inside(part)}
     if not parts or kernel.attention is not None or any(one.op is Op.GATHER for one in nodes):
         return kernel, {}
@@ -38,7 +39,8 @@ def shifted(kernel: Kernel) -> tuple[Kernel, dict[Node, Place]]:
     for one in nodes:
         for source in one.sources:
             users[source] = users.get(source, 0) + 1
-    parts = {whole: part for whole, part in parts.items() if users[whole] == 1 and whole not in written}
+    read = set(kernel.inputs) - written
+    parts = {whole: part for whole, part in parts.items() if users[whole] == 1 and whole in read}
     if not parts:
         return kernel, {}
     places: dict[Node, Place] = {}
@@ -77,16 +79,16 @@ def _offset_bytes(part: Node) -> int:
     return int(place) * part.dtype.size_bytes
 
 
-def _nodes_of(kernel: Kernel) -> Iterator[Node]:
-    """Yield the nodes that a kernel computes and the inputs it reads, sources first."""
-    inputs = set(kernel.inputs)
-    done: set[Node] = set()
+def _computed(kernel: Kernel) -> Iterator[Node]:
+    """Yield the nodes that a kernel computes, sources first; not the inputs it reads."""
+    done = set(kernel.inputs)
     stack = [(root, False) for root in reversed(kernel.roots)]
     while stack:
         one, is_ready = stack.pop()
-        if one in done:
+        # a state that the kernel only writes into is of another kernel's making
+        if one in done or (one.op is Op.AFTER and not kernel.forwards(one)):
             continue
-        if is_ready or one in inputs:
+        if is_ready:
             done.add(one)
             yield one
             continue

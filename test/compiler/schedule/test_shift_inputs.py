@@ -80,3 +80,28 @@ def test_a_part_of_memory_that_is_written_keeps_its_place():
     expected = np.arange(64, dtype=np.float32)
     expected[16:32] = expected[32:48] * 2
     np.testing.assert_array_equal(found, expected)
+
+
+def test_what_another_kernel_computed_of_the_same_part_keeps_its_node():
+    arrays = [RNG.standard_normal((rows, 64)).astype(np.float32) for rows in (4, 1)]
+    part, other = Tensor(arrays[0])[1:2], Tensor(arrays[1])
+    kept = part * other
+    found = computed(kept, kept.cumsum(1) * part, kept.sum() + part)
+    right = arrays[0][1:2] * arrays[1]
+    for one, expected in zip(
+        found, (right, right.cumsum(1) * arrays[0][1:2], right.sum() + arrays[0][1:2]), strict=True
+    ):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_beside_assignments_to_the_same_and_other_memory_are_read_right():
+    x, y = np.arange(64, dtype=np.float32), np.arange(64, dtype=np.float32) * 10
+    a, b = Tensor(x), Tensor(y)
+    a[16:32] = b[32:48] + a[48:64]
+    a[0:8] = a[16:24] * b[8:16]
+    b[4:8] = a[20:24]
+    x[16:32] = y[32:48] + x[48:64]
+    x[0:8] = x[16:24] * y[8:16]
+    y[4:8] = x[20:24]
+    for found, right in zip(computed(a, b), (x, y), strict=True):
+        np.testing.assert_array_equal(found, right)
