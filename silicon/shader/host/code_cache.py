@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -118,9 +119,13 @@ class CodeCache:
 
     def _trim(self) -> None:
         """Delete what was read least recently, until three quarters of the bound are left."""
-        found = sorted(
-            (one.stat().st_mtime, one.stat().st_size, str(one)) for one in self.folder.glob("*/*") if one.is_file()
-        )
+        found = []
+        for one in self.folder.glob("*/*"):
+            # another process may delete it meanwhile
+            with suppress(FileNotFoundError):
+                status = one.stat()
+                found.append((status.st_mtime, status.st_size, str(one)))
+        found.sort()
         total = sum(size for _, size, _ in found)
         if total <= self.max_bytes:
             return

@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,6 +165,27 @@ def test_what_was_read_least_recently_goes_when_the_folder_is_full(kept, monkeyp
     assert kept.read(keys[0]) == PARTS
     kept.write(keys[4], PARTS)
     assert [kept.read(one) is not None for one in keys[:5]] == [True, False, False, True, True]
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_an_entry_that_another_process_deletes_meanwhile_stops_nothing(kept, monkeypatch, look):
+    monkeypatch.setattr(code_cache, "LOOK_EVERY", 1)
+    gone, looks, stat_of = kept.folder / "00" / "gone", [], Path.stat
+    gone.parent.mkdir(parents=True)
+    gone.write_bytes(b"")
+
+    def stat_once(path, **how):
+        if path == gone:
+            looks.append(path)
+            if len(looks) >= look:
+                raise FileNotFoundError(path)
+        return stat_of(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat_once)
+    for name in (b"a", b"b"):
+        kept.write(key_of([name]), PARTS)
+        assert kept.read(key_of([name])) == PARTS
+    assert looks
 
 
 def test_a_card_keeps_its_code_where_it_is_told(tmp_path):
