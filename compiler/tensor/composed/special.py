@@ -61,7 +61,7 @@ def _turned(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def lgamma(tensor: Tensor) -> Tensor:
-    """Return the logarithm of |gamma(x)|, infinite at 0 and the whole numbers below."""
+    """Return the logarithm of gamma(x) without its sign, infinite at 0 and the whole numbers below."""
     x = widened(tensor)
     positive = _lgamma_positive((x < 0.5).where(1 - x, x))
     angle, pole = _turned(x)
