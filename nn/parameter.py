@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ringup.compiler.graph.dtypes import DType
+from ringup.compiler.tensor import arrays
 from ringup.compiler.tensor.memory import adopt
 from ringup.compiler.tensor.tensor import Tensor
 
@@ -52,4 +51,4 @@ def replace(tensor: Tensor, value: Tensor) -> None:
 
 def filled(shape: tuple[int, ...], value: float, dtype: DType) -> Tensor:
     """Return memory of one value, made on the host: nothing has to be compiled for it."""
-    return Tensor(np.full(shape, value, dtype.numpy if dtype.bits >= 32 else np.float32), dtype)
+    return Tensor(arrays.filled(shape, value, dtype), dtype)

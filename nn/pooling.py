@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ringup.compiler.tensor.composed import pooling
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn.functional import spatial
 from ringup.nn.functional.spatial import PerAxis
@@ -93,16 +94,24 @@ class _LPPool(_Windows):
         return spatial.lp_pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode, self.axes)
 
 
-class _AdaptivePool(_Windows):
-    greatest: ClassVar[bool]
-
+class _AdaptiveAvgPool(_Windows):
     def __init__(self, output_size: int | Sequence[int | None]) -> None:
         """Make a layer; None keeps the size of an axis."""
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return one value for each part."""
-        return spatial.adaptive_pool(input, self.output_size, self.axes, self.greatest)
+        """Return one mean for each part."""
+        return pooling.adaptive_avg_pool(input, self.output_size, self.axes)
+
+
+class _AdaptiveMaxPool(_Windows):
+    def __init__(self, output_size: int | Sequence[int | None], return_indices: bool = False) -> None:
+        """Make a layer; None keeps the size of an axis. With `return_indices` it gives places too."""
+        self.output_size, self.return_indices = output_size, return_indices
+
+    def forward(self, input: Tensor) -> Any:
+        """Return the greatest of each part, and their places with `return_indices`."""
+        return pooling.adaptive_max_pool(input, self.output_size, self.axes, return_indices=self.return_indices)
 
 
 class MaxPool1d(_MaxPool):
@@ -171,37 +180,37 @@ class LPPool2d(_LPPool):
     axes = 2
 
 
-class AdaptiveAvgPool1d(_AdaptivePool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """The means of a stated number of parts of (…, L)."""
 
-    axes, greatest = 1, False
+    axes = 1
 
 
-class AdaptiveAvgPool2d(_AdaptivePool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """The means of a stated number of parts of (…, H, W)."""
 
-    axes, greatest = 2, False
+    axes = 2
 
 
-class AdaptiveAvgPool3d(_AdaptivePool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """The means of a stated number of parts of (…, D, H, W)."""
 
-    axes, greatest = 3, False
+    axes = 3
 
 
-class AdaptiveMaxPool1d(_AdaptivePool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """The greatest of a stated number of parts of (…, L)."""
 
-    axes, greatest = 1, True
+    axes = 1
 
 
-class AdaptiveMaxPool2d(_AdaptivePool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """The greatest of a stated number of parts of (…, H, W)."""
 
-    axes, greatest = 2, True
+    axes = 2
 
 
-class AdaptiveMaxPool3d(_AdaptivePool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """The greatest of a stated number of parts of (…, D, H, W)."""
 
-    axes, greatest = 3, True
+    axes = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ringup.compiler.tensor.tensor import Tensor
-from ringup.optim.optimizer import Group, Kept, Optimizer, Params, current, running
+from ringup.optim.optimizer import Group, Kept, Optimizer, Params, current, moments, running
 
 # RAdam trusts the running mean of squares where its degrees of freedom are above this (Liu and others, 2019)
 LEAST_FREEDOM = 5.0
@@ -54,9 +54,7 @@ class Adam(Optimizer):
         value, gradient = _decayed(
             parameter, gradient, added if decay and not decoupled else None, left if decay and decoupled else None
         )
-        mean, square = running(kept, "exp_avg", parameter), running(kept, "exp_avg_sq", parameter)
-        mean.assign(mean + (gradient - mean) * new)
-        square.assign(square * stays + gradient * gradient * squared)
+        mean, square = moments(kept, parameter, gradient, new, stays, squared)
         if group["amsgrad"]:
             greatest = running(kept, "max_exp_avg_sq", parameter)
             square = greatest.assign(greatest.maximum(square))
@@ -152,9 +150,7 @@ class NAdam(Optimizer):
         value, gradient = _decayed(
             parameter, gradient, added if decay and not decoupled else None, left if decay and decoupled else None
         )
-        mean, square = running(kept, "exp_avg", parameter), running(kept, "exp_avg_sq", parameter)
-        mean.assign(mean + (gradient - mean) * new)
-        square.assign(square * stays + gradient * gradient * squared)
+        mean, square = moments(kept, parameter, gradient, new, stays, squared)
         parameter.assign(value - (gradient * new_rate + mean * old_rate) / (square.sqrt() * factor + group["eps"]))
 
 
@@ -195,7 +191,5 @@ class RAdam(Optimizer):
         value, gradient = _decayed(
             parameter, gradient, added if decay and not decoupled else None, left if decay and decoupled else None
         )
-        mean, square = running(kept, "exp_avg", parameter), running(kept, "exp_avg_sq", parameter)
-        mean.assign(mean + (gradient - mean) * new)
-        square.assign(square * stays + gradient * gradient * squared)
+        mean, square = moments(kept, parameter, gradient, new, stays, squared)
         parameter.assign(value - mean * (by_square / (square.sqrt() + group["eps"]) + alone))

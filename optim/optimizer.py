@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
-from ringup.compiler.tensor import realize
+from ringup.compiler.tensor import arrays, realize
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.files import load_safetensors, save_safetensors
 from ringup.compiler.tensor.tensor import Tensor
@@ -134,7 +132,7 @@ class Optimizer:
         if key not in self._numbers_now:
             made = self._numbers_before.get(key)
             if made is None:
-                together = Tensor(np.array(values, kind.numpy))
+                together = Tensor(values, kind)
                 made = [together[i] for i in range(len(values))]
             self._numbers_now[key] = made
         return self._numbers_now[key]
@@ -207,7 +205,7 @@ def kept_dtype(parameter: Tensor) -> DType:
 def memory_like(parameter: Tensor, value: float = 0.0) -> Tensor:
     """Return memory of a parameter's shape, filled with one value."""
     shape = tuple(number_of(size, "an optimiser") for size in parameter.shape)
-    return Tensor(np.full(shape, value, kept_dtype(parameter).numpy))
+    return Tensor(arrays.filled(shape, value, kept_dtype(parameter)))
 
 
 def running(kept: Kept, name: str, parameter: Tensor, value: float = 0.0) -> Tensor:
@@ -216,6 +214,19 @@ def running(kept: Kept, name: str, parameter: Tensor, value: float = 0.0) -> Ten
         kept[name] = memory_like(parameter, value)
     made: Tensor = kept[name]
     return made
+
+
+def moments(
+    kept: Kept, parameter: Tensor, gradient: Tensor, new: Tensor, stays: Tensor, added: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the running means of a parameter's gradient and of its square, both with this step's gradient.
+
+    The mean goes by `new` towards the gradient; of the mean of squares `stays` is left, and the square counts `added`.
+    """
+    mean, square = running(kept, "exp_avg", parameter), running(kept, "exp_avg_sq", parameter)
+    mean.assign(mean + (gradient - mean) * new)
+    square.assign(square * stays + gradient * gradient * added)
+    return mean, square
 
 
 def current(parameter: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import math
 
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.tensor import Tensor
-from ringup.optim.optimizer import Group, Kept, Optimizer, Params, current, running
+from ringup.optim.optimizer import Group, Kept, Optimizer, Params, current, moments, running
 
 ADJUSTMENTS = ("original", "match_rms_adamw")
 
@@ -36,9 +36,7 @@ class LAMB(Optimizer):
             1 / (1 - first**step), 1 / math.sqrt(1 - second**step), decay,
         )  # fmt: skip
         value = current(parameter)
-        mean, square = running(kept, "exp_avg", parameter), running(kept, "exp_avg_sq", parameter)
-        mean.assign(mean + (gradient - mean) * new)
-        square.assign(square * stays + gradient * gradient * squared)
+        mean, square = moments(kept, parameter, gradient, new, stays, squared)
         way = mean * scale / (square.sqrt() * factor + group["eps"])
         if decay:
             way = way + value * added

@@ -95,6 +95,11 @@ def _default(array: Array) -> np.dtype[Any]:
     return np.dtype(np.int32 if small else np.int64)
 
 
+def filled(shape: tuple[int, ...], value: float, kind: DType) -> Array:
+    """Return an array of one value, as NumPy's type of a kind or f32 where NumPy has none of it."""
+    return np.full(shape, value, kind.numpy if kind.bits >= 32 else np.float32)
+
+
 def memory_of(array: Array, name: str) -> Node:
     """Return a buffer that holds a copy of an array's bytes."""
     data = array.reshape(-1).view(np.uint8).tobytes() if array.dtype != np.bool_ else array.tobytes()

@@ -349,36 +349,31 @@ def lp_pool2d(
     return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 2)
 
 
-def adaptive_pool(input: Tensor, sizes: int | Sequence[int | None], n: int, greatest: bool) -> Tensor:
-    """Return the mean (or the greatest) of as many parts as stated of each of the last `n` axes; None keeps an axis."""
-    return pooling.adaptive_pool(input, sizes, n, greatest=greatest)
-
-
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of (…, L)."""
-    return adaptive_pool(input, output_size, 1, False)
+    return pooling.adaptive_avg_pool(input, output_size, 1)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of (…, H, W)."""
-    return adaptive_pool(input, output_size, 2, False)
+    return pooling.adaptive_avg_pool(input, output_size, 2)
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of (…, D, H, W)."""
-    return adaptive_pool(input, output_size, 3, False)
+    return pooling.adaptive_avg_pool(input, output_size, 3)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False) -> Any:
     """Return the greatest of that many parts of (…, L)."""
-    return adaptive_pool(input, output_size, 1, True)
+    return pooling.adaptive_max_pool(input, output_size, 1, return_indices=return_indices)
 
 
-def adaptive_max_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+def adaptive_max_pool2d(input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False) -> Any:
     """Return the greatest of that many parts of (…, H, W)."""
-    return adaptive_pool(input, output_size, 2, True)
+    return pooling.adaptive_max_pool(input, output_size, 2, return_indices=return_indices)
 
 
-def adaptive_max_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+def adaptive_max_pool3d(input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False) -> Any:
     """Return the greatest of that many parts of (…, D, H, W)."""
-    return adaptive_pool(input, output_size, 3, True)
+    return pooling.adaptive_max_pool(input, output_size, 3, return_indices=return_indices)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor import convolution, indexing
 from ringup.compiler.tensor.convolution import PerAxis, per_axis, widths
@@ -178,58 +181,107 @@ def avg_pool3d(
 # parts of axes
 
 
-def adaptive_pool(tensor: Tensor, sizes: int | Sequence[int | None], n: int, *, greatest: bool) -> Tensor:
-    """Return the mean (or the greatest) of as many parts as stated of each of the last `n` axes; None keeps an axis.
-
-    Part i of k of an axis of size s begins at i s / k, rounded down, and ends at (i + 1) s / k, rounded up.
-    """
+def _parts(tensor: Tensor, sizes: int | Sequence[int | None], n: int) -> list[tuple[int, int]]:
+    """Return the length of each of the last `n` axes and the number of its parts, checked."""
     wanted: list[int | None] = list(sizes) if is_list(sizes) else [whole_number(sizes, "a size")] * n
     if len(wanted) != n or tensor.ndim < n:
         raise ValueError(f"adaptive pooling to {sizes} over {n} axes: one size for all or one for each")
-
-    def fold(x: Tensor, axis: int) -> Tensor:
-        return x.amax(axis, keepdims=True) if greatest else x.mean(axis, keepdims=True)
-
-    made = tensor
-    for axis, count in zip(range(tensor.ndim - n, tensor.ndim), wanted, strict=True):
-        size = number_of(tensor.shape[axis], "adaptive pooling")
-        if count is None or count == size:
-            continue
-        if size % count == 0:
-            parts = made.unflatten(axis, (count, size // count))
-            made = fold(parts, axis + 1).reshape((*made.shape[:axis], count, *made.shape[axis + 1 :]))
-            continue
-        ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-        first, *rest = (fold(cut(made, axis, start, stop), axis) for start, stop in ends)
-        made = first.cat(*rest, axis=axis)
+    lengths = [number_of(size, "adaptive pooling") for size in tensor.shape[-n:]]
+    made = [
+        (size, size if one is None else whole_number(one, "a size")) for size, one in zip(lengths, wanted, strict=True)
+    ]
+    for size, count in made:
+        if count < 0 or (count and not size):
+            raise ValueError(f"adaptive pooling of an axis of {size} to {count} parts: each part has an element")
     return made
+
+
+def _ends(size: int, count: int) -> list[tuple[int, int]]:
+    """Return where each part of an axis begins and ends: part i of k at i s / k, rounded down, to (i + 1) s / k,
+    rounded up.
+    """
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+
+def adaptive_avg_pool(tensor: Tensor, sizes: int | Sequence[int | None], n: int) -> Tensor:
+    """Return the means of as many parts as stated of each of the last `n` axes; None keeps an axis."""
+    made = tensor
+    for axis, (size, count) in enumerate(_parts(tensor, sizes, n), tensor.ndim - n):
+        if count == size:
+            continue
+        if count == 0:
+            made = cut(made, axis, 0, 0)
+        elif size % count == 0:
+            parts = made.unflatten(axis, (count, size // count))
+            made = parts.mean(axis + 1)
+        else:
+            first, *rest = (
+                cut(made, axis, start, stop).mean(axis, keepdims=True) for start, stop in _ends(size, count)
+            )
+            made = first.cat(*rest, axis=axis)
+    return made
+
+
+def adaptive_max_pool(
+    tensor: Tensor, sizes: int | Sequence[int | None], n: int, *, return_indices: bool = False
+) -> Any:
+    """Return the greatest of as many parts as stated of each of the last `n` axes; None keeps an axis. Gradients and
+    `return_indices` are `max_pool`'s.
+    """
+    parts = _parts(tensor, sizes, n)
+    # parts of one length are windows side by side; of others the last element is repeated
+    taken: list[list[int]] = []
+    made, kernel = tensor, []
+    for axis, (size, count) in enumerate(parts, tensor.ndim - n):
+        ends = _ends(size, count)
+        longest = max((stop - start for start, stop in ends), default=1)
+        taken.append([min(start + i, stop - 1) for start, stop in ends for i in range(longest)])
+        kernel.append(longest)
+        if len(taken[-1]) != size or not count:
+            made = made.index_select(axis, tensor._from_array(np.array(taken[-1], np.int32)))
+    if not all(count for _, count in parts):
+        return Pooled(made, made.cast(dtypes.int32)) if return_indices else made
+    pooled = max_pool(made, kernel, return_indices=return_indices)
+    if not return_indices or all(len(one) == size for one, (size, _) in zip(taken, parts, strict=True)):
+        return pooled
+    rest, spread, place = pooled.indices, 1, pooled.indices * 0
+    for one, (size, _) in zip(reversed(taken), reversed(parts), strict=True):
+        along = tensor._from_array(np.array(one, np.int32)).take(rest % len(one))
+        place, rest, spread = place + along * spread, rest // len(one), spread * size
+    return Pooled(pooled.values, place)
 
 
 def adaptive_avg_pool1d(tensor: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of the last axis."""
-    return adaptive_pool(tensor, output_size, 1, greatest=False)
+    return adaptive_avg_pool(tensor, output_size, 1)
 
 
 def adaptive_avg_pool2d(tensor: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of each of the last two axes."""
-    return adaptive_pool(tensor, output_size, 2, greatest=False)
+    return adaptive_avg_pool(tensor, output_size, 2)
 
 
 def adaptive_avg_pool3d(tensor: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of each of the last three axes."""
-    return adaptive_pool(tensor, output_size, 3, greatest=False)
+    return adaptive_avg_pool(tensor, output_size, 3)
 
 
-def adaptive_max_pool1d(tensor: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Return the greatest of that many parts of the last axis."""
-    return adaptive_pool(tensor, output_size, 1, greatest=True)
+def adaptive_max_pool1d(
+    tensor: Tensor, output_size: int | Sequence[int | None], *, return_indices: bool = False
+) -> Any:
+    """Return the greatest of that many parts of the last axis; see `adaptive_max_pool`."""
+    return adaptive_max_pool(tensor, output_size, 1, return_indices=return_indices)
 
 
-def adaptive_max_pool2d(tensor: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+def adaptive_max_pool2d(
+    tensor: Tensor, output_size: int | Sequence[int | None], *, return_indices: bool = False
+) -> Any:
     """Return the greatest of that many parts of each of the last two axes."""
-    return adaptive_pool(tensor, output_size, 2, greatest=True)
+    return adaptive_max_pool(tensor, output_size, 2, return_indices=return_indices)
 
 
-def adaptive_max_pool3d(tensor: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+def adaptive_max_pool3d(
+    tensor: Tensor, output_size: int | Sequence[int | None], *, return_indices: bool = False
+) -> Any:
     """Return the greatest of that many parts of each of the last three axes."""
-    return adaptive_pool(tensor, output_size, 3, greatest=True)
+    return adaptive_max_pool(tensor, output_size, 3, return_indices=return_indices)

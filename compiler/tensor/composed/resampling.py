@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ringup.compiler.graph import dtypes
-from ringup.compiler.tensor.composed.pooling import adaptive_pool
+from ringup.compiler.tensor.composed.pooling import adaptive_avg_pool
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import is_list, number_of, whole_number
 from ringup.compiler.tensor.indexing import gathered
@@ -49,7 +49,7 @@ def interpolate(
     wanted, steps = _targets(tensor, sizes, scale_factor)
     lead = tensor.ndim - len(wanted)
     if kind == "area":
-        return _as_type_of(adaptive_pool(_wide(tensor), wanted, len(wanted), greatest=False), tensor)
+        return _as_type_of(adaptive_avg_pool(_wide(tensor), wanted, len(wanted)), tensor)
     made = tensor if kind.startswith("nearest") else _wide(tensor)
     # bytes are rounded after each axis, and so the order is PyTorch's
     for place in reversed(range(len(wanted))):

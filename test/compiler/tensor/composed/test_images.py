@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ringup import nn
-from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor import Tensor, gradient
 
 X = Tensor([[0.0, 5, 5, 1], [2, 5, 3, 1], [4, 4, 9, 0]]).reshape(1, 3, 4)
 
@@ -51,6 +51,39 @@ def test_pooling_into_a_number_of_parts():
     cube = X.reshape(1, 3, 2, 2)
     assert cube.adaptive_avg_pool3d(1).tolist() == cube.mean().reshape(1, 1, 1, 1).tolist()
     assert cube.adaptive_max_pool3d((1, 2, 2)).tolist() == cube.amax(1, keepdims=True).tolist()
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 7), (5, 3), (5, 7), (1, 1)])
+def test_the_greatest_of_a_part_has_its_place_and_the_gradient(sizes):
+    # with equal elements in most parts, of which the first is taken
+    plane = np.arange(2 * 5 * 7).reshape(2, 5, 7) * 37 % 5
+    x = Tensor(plane.astype(np.float32), requires_grad=True)
+    values, places = nn.AdaptiveMaxPool2d(sizes, return_indices=True)(x)
+    wanted = np.zeros((2, *sizes), np.int32)
+    shares = np.zeros((2, 35))
+    for n, i, j in np.ndindex(wanted.shape):
+        rows, columns = (
+            slice(at * size // count, -(-(at + 1) * size // count))
+            for at, size, count in zip((i, j), (5, 7), sizes, strict=True)
+        )
+        window = plane[n, rows, columns]
+        row, column = np.unravel_index(window.argmax(), window.shape)
+        wanted[n, i, j] = (rows.start + row) * 7 + columns.start + column
+        shares[n, wanted[n, i, j]] += 1 + i
+    assert places.tolist() == wanted.tolist()
+    assert (
+        values.tolist()
+        == np.take_along_axis(plane.reshape(2, 35), wanted.reshape(2, -1), 1).reshape(wanted.shape).tolist()
+    )
+    weights = Tensor.arange(1, sizes[0] + 1).reshape(-1, 1)
+    (found,) = gradient((values * weights).sum(), [x])
+    assert found.reshape(2, 35).tolist() == shares.tolist()
+
+
+def test_a_part_without_an_element_is_refused():
+    assert X.adaptive_max_pool1d(0).shape == X.adaptive_avg_pool1d(0).shape == (1, 3, 0)
+    with pytest.raises(ValueError, match="an axis of 4 to -1 parts: each part has an element"):
+        X.adaptive_avg_pool1d(-1)
 
 
 LINE = Tensor.arange(6).float().reshape(1, 1, 6)
