@@ -35,18 +35,11 @@ if TYPE_CHECKING:
     from ringup.compiler.runtime.front import use as use
     from ringup.compiler.tensor import Size as Size
     from ringup.compiler.tensor import Tensor as Tensor
-    from ringup.compiler.tensor import arange as arange
-    from ringup.compiler.tensor import cat as cat
     from ringup.compiler.tensor import checked as checked
     from ringup.compiler.tensor import custom_gradient as custom_gradient
-    from ringup.compiler.tensor import einsum as einsum
-    from ringup.compiler.tensor import empty as empty
-    from ringup.compiler.tensor import eye as eye
     from ringup.compiler.tensor import finfo as finfo
-    from ringup.compiler.tensor import full as full
     from ringup.compiler.tensor import gradient as gradient
     from ringup.compiler.tensor import iinfo as iinfo
-    from ringup.compiler.tensor import linspace as linspace
     from ringup.compiler.tensor import load as load
     from ringup.compiler.tensor import load_gguf as load_gguf
     from ringup.compiler.tensor import load_npy as load_npy
@@ -54,18 +47,11 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import load_safetensors as load_safetensors
     from ringup.compiler.tensor import load_torch as load_torch
     from ringup.compiler.tensor import manual_seed as manual_seed
-    from ringup.compiler.tensor import maximum as maximum
-    from ringup.compiler.tensor import minimum as minimum
     from ringup.compiler.tensor import no_grad as no_grad
-    from ringup.compiler.tensor import ones as ones
-    from ringup.compiler.tensor import rand as rand
-    from ringup.compiler.tensor import randint as randint
-    from ringup.compiler.tensor import randn as randn
     from ringup.compiler.tensor import save_safetensors as save_safetensors
-    from ringup.compiler.tensor import stack as stack
-    from ringup.compiler.tensor import where as where
-    from ringup.compiler.tensor import zeros as zeros
-    from ringup.compiler.tensor.composed.functions import tensor as tensor
+
+    # some three hundred names; `_FUNCTIONS` has them
+    from ringup.compiler.tensor.composed.functions import *  # noqa: F403
     from ringup.drivers.amd.card import Radeon as Radeon
     from ringup.drivers.card import Card as Card
     from ringup.errors import RingupError as RingupError
@@ -74,6 +60,32 @@ if TYPE_CHECKING:
     from ringup.optim import AdamW as AdamW
 
 _TENSORS = "ringup.compiler.tensor"
+# functions of tensors, types by PyTorch's names, constants
+_FUNCTIONS = """
+    abs absolute acos acosh add addcdiv addcmul addmm addmv all allclose amax amin aminmax any arange arccos arccosh
+    arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort argwhere array array_equal array_split as_tensor
+    asarray asin asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d baddbmm bernoulli bincount bitwise_and
+    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor block_diag bmm bool broadcast_to
+    bucketize cartesian_prod cat cbrt cdist ceil celu chunk clamp clamp_max clamp_min clip clone column_stack concat
+    concatenate conv1d conv2d conv3d copy copysign corrcoef cos cosh cosine_similarity count_nonzero cov cross
+    cummax cummin cumprod cumsum deg2rad degrees detach diag diag_embed diagflat diagonal diff digamma dist div
+    divide dot double dropout dstack e einsum empty empty_like eq equal erf erfc erfinv exp exp2 expand expand_dims
+    expm1 eye fix flatten flip fliplr flipud float float_power floor floor_divide fmax fmin fmod frac from_dlpack
+    from_numpy full full_like gather gcd ge ger greater greater_equal gt half heaviside histc histogram hstack hypot
+    i0 index_add index_copy index_fill index_put index_select inf inner int invert is_floating_point is_tensor
+    isclose isfinite isin isinf isnan isneginf isposinf kron kthvalue lcm le left_shift lerp less less_equal lgamma
+    linspace log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or
+    logical_xor logit logspace logsumexp long lt masked_fill masked_scatter masked_select matmul max maximum mean
+    median meshgrid min minimum mm mode moveaxis movedim mul multinomial multiply mv nan nan_to_num nanmax nanmean
+    nanmedian nanmin nanquantile nansum narrow ne neg negative newaxis nonzero norm normal not_equal numel one_hot
+    ones ones_like outer pad percentile permute pi positive pow power prelu prod ptp quantile rad2deg radians rand
+    rand_like randint randint_like randn randn_like randperm ravel reciprocal relu remainder repeat
+    repeat_interleave reshape right_shift rint roll rot90 round row_stack rsqrt scatter scatter_add scatter_reduce
+    searchsorted select selu sgn short sigmoid sign signbit sin sinc sinh softmax sort split sqrt square squeeze
+    stack std std_mean sub subtract sum swapaxes swapdims t take take_along_axis take_along_dim tan tanh tensor
+    tensor_split tensordot threshold tile topk trace transpose trapezoid trapz tril tril_indices triu triu_indices
+    true_divide trunc unbind unflatten unique unsqueeze var var_mean vdot vstack where xlogy zeros zeros_like
+"""
 # public name: its module, which is imported when the name is first used
 _HOME = {
     "open": "ringup.cards",
@@ -87,7 +99,6 @@ _HOME = {
     "use": "ringup.compiler.runtime.front",
     "Tensor": _TENSORS,
     "Size": _TENSORS,
-    "tensor": "ringup.compiler.tensor.composed.functions",
     "gradient": _TENSORS,
     "custom_gradient": _TENSORS,
     "manual_seed": _TENSORS,
@@ -103,17 +114,16 @@ _HOME = {
     "load_torch": _TENSORS,
     "load_safetensors": _TENSORS,
     "save_safetensors": _TENSORS,
-    **dict.fromkeys(
-        ("cat", "stack", "where", "einsum", "maximum", "minimum", "zeros", "ones", "full", "empty", "arange", "linspace",
-         "eye", "rand", "randn", "randint", "finfo", "iinfo"), _TENSORS
-    ),
+    "finfo": _TENSORS,
+    "iinfo": _TENSORS,
+    **dict.fromkeys(_FUNCTIONS.split(), "ringup.compiler.tensor.composed.functions"),
     **dict.fromkeys(
         ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float8_e4m3", "float8_e5m2",
          "float16", "bfloat16", "float32", "float64"), "ringup.compiler.graph.dtypes"
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("array_api", "nn", "onnx", "optim")
+_PACKAGES = ("array_api", "linalg", "nn", "onnx", "optim")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringup import linalg
+import ringup.linalg as linalg
 from ringup.array_api.arguments import Axis
 from ringup.array_api.linear import matmul as matmul
 from ringup.array_api.linear import matrix_transpose as matrix_transpose

@@ -51,7 +51,6 @@ from ringup.compiler.tensor.spelling.binding import spelled
 
 @spelled
 @familiar.with_in_place
-@elements.with_other_names
 class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
@@ -253,6 +252,8 @@ class Tensor(Core):
         """
         return self._of(nodes.alias(self._node))
 
+    copy = clone
+
     def __copy__(self) -> Tensor:
         return self.clone()
 
@@ -302,14 +303,14 @@ class Tensor(Core):
     t = familiar.t
     swapaxes = swapdims = familiar.swapaxes
     dim = ndimension = familiar.dim
-    view_as = movement.view_as
+    view_as = reshape_as = movement.view_as
     flatten = movement.flatten
     unflatten = movement.unflatten
     squeeze = elements.squeeze
-    unsqueeze = movement.unsqueeze
+    unsqueeze = expand_dims = movement.unsqueeze
     permute = movement.permute
     transpose = elements.transpose
-    movedim = movement.movedim
+    movedim = moveaxis = movement.movedim
     broadcast_to = expand = movement.expand
     expand_as = movement.expand_as
     shrink = movement.shrink
@@ -320,7 +321,7 @@ class Tensor(Core):
     pad = joining.pad
     cat = concat = concatenate = joining.cat
     stack = joining.stack
-    vstack = joining.vstack
+    vstack = row_stack = joining.vstack
     hstack = joining.hstack
     dstack = joining.dstack
     column_stack = joining.column_stack
@@ -334,7 +335,7 @@ class Tensor(Core):
     repeat = elements.repeat
     tile = movement.tile
     repeat_interleave = elements.repeat_interleave
-    tensor_split = elements.tensor_split
+    tensor_split = array_split = elements.tensor_split
     stride = elements.stride
     roll = movement.roll
     unfold = movement.unfold
@@ -344,7 +345,7 @@ class Tensor(Core):
     __getitem__ = indexing.getitem
     __iter__ = indexing.iterate
     gather = indexing.gather
-    take_along_axis = indexing.take_along_axis
+    take_along_axis = take_along_dim = indexing.take_along_axis
     take = indexing.take
     index_select = indexing.index_select
     scatter = parts.scatter
@@ -385,25 +386,25 @@ class Tensor(Core):
     __mod__ = mod = remainder = elementwise.mod
     __rmod__ = elementwise.reverse_mod
     fmod = elementwise.fmod
-    __pow__ = pow = elementwise.power
+    __pow__ = pow = power = elementwise.power
     __rpow__ = elementwise.reverse_power
     __neg__ = neg = negative = elementwise.neg
-    __pos__ = elementwise.pos
+    __pos__ = positive = elementwise.pos
     __abs__ = abs = absolute = elementwise.absolute
     lerp = elementwise.lerp
     square = elementwise.square
 
     # bits
-    __invert__ = elementwise.invert
-    __and__ = elementwise.bits_and
+    __invert__ = invert = bitwise_not = elementwise.invert
+    __and__ = bitwise_and = elementwise.bits_and
     __rand__ = elementwise.reverse_bits_and
-    __or__ = elementwise.bits_or
+    __or__ = bitwise_or = elementwise.bits_or
     __ror__ = elementwise.reverse_bits_or
-    __xor__ = elementwise.bits_xor
+    __xor__ = bitwise_xor = elementwise.bits_xor
     __rxor__ = elementwise.reverse_bits_xor
-    __lshift__ = elementwise.shift_left
+    __lshift__ = left_shift = bitwise_left_shift = elementwise.shift_left
     __rlshift__ = elementwise.reverse_shift_left
-    __rshift__ = elementwise.shift_right
+    __rshift__ = right_shift = bitwise_right_shift = elementwise.shift_right
     __rrshift__ = elementwise.reverse_shift_right
 
     # comparison and choice
@@ -414,7 +415,7 @@ class Tensor(Core):
     __eq__ = elementwise.equals  # type: ignore[assignment]
     __ne__ = elementwise.differs  # type: ignore[assignment]
     eq = elementwise.eq
-    ne = elementwise.ne
+    ne = not_equal = elementwise.ne
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     clamp = clip = elementwise.clip
@@ -444,10 +445,10 @@ class Tensor(Core):
     logical_xor = elementwise.logical_xor
     floor = elementwise.floor
     ceil = elementwise.ceil
-    trunc = elementwise.trunc
-    round = elementwise.round_to
+    trunc = fix = elementwise.trunc
+    round = rint = elementwise.round_to
     frac = elements.frac
-    sign = elementwise.sign
+    sign = sgn = elementwise.sign
     copysign = elementwise.copysign
 
     # mathematical functions
@@ -468,21 +469,21 @@ class Tensor(Core):
     logit = elements.logit
     sinc = elements.sinc
     float_power = elements.float_power
-    deg2rad = elements.deg2rad
-    rad2deg = elements.rad2deg
+    deg2rad = radians = elements.deg2rad
+    rad2deg = degrees = elements.rad2deg
     sin = functions.sin
     cos = functions.cos
     tan = functions.tan
-    atan = functions.atan
-    atan2 = functions.atan2
-    asin = functions.asin
-    acos = functions.acos
+    atan = arctan = functions.atan
+    atan2 = arctan2 = functions.atan2
+    asin = arcsin = functions.asin
+    acos = arccos = functions.acos
     sinh = functions.sinh
     cosh = functions.cosh
     tanh = functions.tanh
-    asinh = functions.asinh
-    acosh = functions.acosh
-    atanh = functions.atanh
+    asinh = arcsinh = functions.asinh
+    acosh = arccosh = functions.acosh
+    atanh = arctanh = functions.atanh
     erf = functions.erf
     erfc = functions.erfc
     lgamma = special.lgamma
@@ -544,7 +545,7 @@ class Tensor(Core):
     trace = reductions.trace
     allclose = statistics.allclose
     isclose = statistics.isclose
-    equal = statistics.equal
+    equal = array_equal = statistics.equal
     var_mean = statistics.var_mean
     std_mean = statistics.std_mean
     nansum = statistics.nansum
@@ -689,6 +690,7 @@ class Tensor(Core):
     to_device = familiar.to_device
     __array_namespace__ = familiar.array_namespace
     element_size = familiar.element_size
+    nelement = Core.numel
     is_floating_point = familiar.is_floating_point
     is_contiguous = familiar.is_contiguous
     detach = conversions.detach

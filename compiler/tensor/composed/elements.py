@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,25 +20,6 @@ from ringup.compiler.tensor.reductions import places_along
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
-
-Class = TypeVar("Class")
-# other names of methods
-OTHER_NAMES = {
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "fix": "trunc", "sgn": "sign", "not_equal": "ne", "reshape_as": "view_as", "moveaxis": "movedim",
-    "take_along_dim": "take_along_axis", "bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
-    "bitwise_not": "__invert__", "bitwise_left_shift": "__lshift__", "bitwise_right_shift": "__rshift__",
-    "expand_dims": "unsqueeze", "power": "pow", "array_equal": "equal", "degrees": "rad2deg", "radians": "deg2rad",
-    "rint": "round", "invert": "__invert__", "left_shift": "__lshift__", "right_shift": "__rshift__",
-    "array_split": "tensor_split", "copy": "clone", "positive": "__pos__", "nelement": "numel", "row_stack": "vstack",
-}  # fmt: skip
-
-
-def with_other_names(cls: type[Class]) -> type[Class]:
-    """Give a class of tensors its methods under their other names too."""
-    for other, name in OTHER_NAMES.items():
-        setattr(cls, other, getattr(cls, name))
-    return cls
 
 
 # of single elements

@@ -1,0 +1,59 @@
+"""The root package gives the functions of tensors under PyTorch's and NumPy's names."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ringup
+from ringup import Tensor
+from ringup.compiler.tensor.composed import functions
+
+ROOT = Path(__file__).parents[4]
+NAMES = ringup._FUNCTIONS.split()
+# what the module itself uses
+USED = {"annotations", "builtins", "math", "dtypes", "Tensor"}
+
+
+def test_the_list_of_names_is_that_of_the_module():
+    assert sorted(set(vars(functions)) - USED - {one for one in vars(functions) if one.startswith("__")}) == NAMES
+    assert set(NAMES) < set(ringup.__all__)
+
+
+def test_no_name_is_that_of_a_package():
+    packages = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    assert packages >= {"nn", "optim", "linalg", "drivers"}
+    assert not packages & set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in NAMES
+        if hasattr(Tensor, name) and name not in ("bool", "int", "float", "long", "short", "half", "double")
+    ],
+)
+def test_a_function_is_the_method(name):
+    assert getattr(ringup, name) == getattr(Tensor, name)
+
+
+def test_functions_take_lists_arrays_and_words():
+    assert ringup.sum([[1, 2], [3, 4]], dim=1).tolist() == [3, 7]
+    assert ringup.max(np.array([[1, 5], [7, 2]]), dim=1).indices.tolist() == [1, 0]
+    assert ringup.tril(ringup.ones(2, 2, dtype=ringup.long)).tolist() == [[1, 0], [1, 1]]
+    assert ringup.full((2,), ringup.pi).tolist() == [pytest.approx(math.pi)] * 2
+    assert ringup.is_tensor(ringup.zeros(1))
+    assert not ringup.is_tensor([0])
+    with pytest.raises(TypeError, match=r"Tensor.tril takes no 'diag' \(did you mean 'diagonal'\?\)"):
+        ringup.tril(ringup.ones(2, 2), diag=1)
+
+
+def test_pytorchs_names_of_types_are_types():
+    assert (ringup.long, ringup.int, ringup.short) == ("int64", "int32", "int16")
+    assert (ringup.double, ringup.float, ringup.half, ringup.bool) == ("float64", "float32", "float16", "bool")
+
+
+def test_packages_are_there_without_an_import_of_their_own():
+    assert ringup.linalg.inv(ringup.tensor([[2.0]])).tolist() == [[0.5]]
