@@ -41,7 +41,7 @@ def var(x: Tensor, /, *, axis: Axis = None, correction: Number = 0.0, keepdims: 
     count = total(x.shape[one] for one in x._axes(axis))
     if isinstance(count, int) and count <= correction:
         return x.mean(axis, keepdims=keepdims).full_like(float("nan"))
-    return x.var(axis, correction=correction, keepdims=keepdims)  # type: ignore[arg-type]
+    return x.var(axis, correction=correction, keepdims=keepdims)
 
 
 def std(x: Tensor, /, *, axis: Axis = None, correction: Number = 0.0, keepdims: bool = False) -> Tensor:

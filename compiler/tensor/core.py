@@ -272,12 +272,20 @@ class Core:
         """Return whether an axis is that of a tensor without axes, which counts as one of one element."""
         return not self._node.shape and type(axis) is int and axis in (0, -1)
 
+    def _as_one(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """Return what a function of one axis makes of a tensor without axes, in a tuple too: results without axes."""
+        made = function(self._of(graph.reshape(self._node, (1,))), *given, **named)
+        if isinstance(made, Core):
+            return self._of(graph.reshape(made._node, ()))
+        parts = [self._of(graph.reshape(one._node, ())) for one in made]
+        return made._make(parts) if hasattr(made, "_make") else tuple(parts)
+
     def _axes(self, axes: Axes) -> tuple[int, ...]:
         """Return axes counted from the front in rising order, all for None; a ValueError where one comes twice.
 
         A tensor without axes has none at 0 and -1, as in PyTorch.
         """
-        if axes is None or self._is_one(axes):
+        if axes is None or self._is_one(axes) or (not self._node.shape and axes in ((0,), (-1,), [0], [-1])):
             return tuple(range(self.ndim))
         found = sorted(
             self._axis(axis) for axis in (axes if isinstance(axes, (tuple, list, range)) else [cast("int", axes)])

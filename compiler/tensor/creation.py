@@ -13,18 +13,23 @@ from ringup.compiler.graph.dtypes import Scalar
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Shape
 from ringup.compiler.tensor import random
-from ringup.compiler.tensor.core import DTypeLike, as_dtype, as_shape, number_of, whole_number
+from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, as_shape, number_of, whole_number
 from ringup.compiler.tensor.random import Source
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
 
 
+def _plain(value: Any) -> Any:
+    """Return a number of Python for one of NumPy, or for a tensor of one element, which is computed."""
+    return cast("Any", value).item() if isinstance(value, (np.generic, Core)) else value
+
+
 def full(cls: type[Tensor], shape: Int | Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
     """Return a tensor filled with one value, of the type of that value unless `dtype` is given; a ValueError where it
     does not fit.
     """
-    value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
+    value = _plain(value)
     kind = dtypes.of_scalar(value) if dtype is None else as_dtype(dtype)
     return cls._constant(dtypes.fitting(value, kind), kind, as_shape((shape,)))
 
@@ -50,7 +55,7 @@ def full_like(tensor: Tensor, value: Scalar, dtype: DTypeLike | None = None) -> 
     """Return a tensor of this shape (and type unless `dtype` is given) filled with one value; a ValueError where it
     does not fit.
     """
-    value = cast("Scalar", value.item()) if isinstance(value, np.generic) else value
+    value = _plain(value)
     kind = tensor.dtype if dtype is None else as_dtype(dtype)
     return tensor._constant(dtypes.fitting(value, kind), kind, tensor.shape)
 
@@ -76,9 +81,8 @@ def arange(
     float is among the three, and else int32, or int64 where the numbers do not fit that; a ValueError where they do not
     fit the type.
     """
-    first, last = (cast("Scalar", one.item()) if isinstance(one, np.generic) else one
-                   for one in ((0, start) if stop is None else (start, stop)))  # fmt: skip
-    step = cast("Scalar", step.item()) if isinstance(step, np.generic) else step
+    first, last = (_plain(one) for one in ((0, start) if stop is None else (start, stop)))
+    step = _plain(step)
     if step == 0:
         raise ValueError("arange with a step of 0")
     if not all(math.isfinite(one) for one in (first, last, step) if isinstance(one, float)):
@@ -125,7 +129,7 @@ def linspace(cls: type[Tensor], start: float, stop: float, count: int, dtype: DT
     """Return `count` numbers from `start` to `stop`, both included, evenly spread; for integer types the floor of
     each.
     """
-    count = whole_number(count, "a count")
+    count, start, stop = whole_number(count, "a count"), _plain(start), _plain(stop)
     if count < 0:
         raise ValueError(f"linspace of {count} numbers")
     kind = as_dtype(dtype)
@@ -199,8 +203,18 @@ def normal(
     """Return normally distributed numbers of that mean and standard deviation; also `normal(mean, std, (2, 3))` as
     PyTorch and NumPy have it.
     """
+    if 1 <= len(sizes) <= 2 and any(isinstance(one, Core) for one in sizes):
+        return _normal_around(cls, sizes[0], sizes[1] if len(sizes) > 1 else std, source)
     sizes, mean, std = _ends_first(sizes, mean, std)
     return (cls.randn(*sizes, dtype=dtype, source=source) * std + mean).cast(as_dtype(dtype))
+
+
+def _normal_around(cls: type[Tensor], mean: Any, std: Any, source: Source | None) -> Tensor:
+    """Return normally distributed numbers around each mean, of each standard deviation; they broadcast."""
+    x, y = mean._fit(std) if isinstance(mean, Core) else reversed(std._fit(mean))
+    kind = x.dtype if x.dtype.is_float else dtypes.float32
+    made: Tensor = cls.randn(x.shape, dtype=kind, source=source) * y + x
+    return made
 
 
 def randint(
@@ -219,12 +233,14 @@ def randint(
         low, high = (0, *cast("list[int]", ends))[-2:]
         sizes = (last,)
     kind = as_dtype(dtype)
-    if not kind.is_integer or low >= high or low < kind.least or high - 1 > kind.greatest:
-        raise ValueError(
-            f"randint from {low} to before {high} as {kind}: an integer type that holds them, low below high"
-        )
+    # drawn as integers, which floats and bools hold where these are few enough
+    drawn = kind if kind.is_integer else dtypes.of_range(low, high - 1)
+    least, greatest = (-(1 << kind.mantissa_bits + 1), 1 << kind.mantissa_bits + 1) if kind.is_float else (0, 1)
+    least, greatest = (int(kind.least), int(kind.greatest)) if kind.is_integer else (least, greatest)
+    if low >= high or low < least or high - 1 > greatest:
+        raise ValueError(f"randint from {low} to before {high} as {kind}: a type that holds them, low below high")
     first, second = random.words(cls, as_shape(sizes), source)
-    return random.integers(first, second, low, high, kind)
+    return random.integers(first, second, low, high, drawn).cast(kind)
 
 
 def randperm(cls: type[Tensor], count: int, source: Source | None = None) -> Tensor:

@@ -270,8 +270,13 @@ def _checked_places(tensor: Tensor, axis: int, places: Any, name: str) -> Tensor
 
 def gather(tensor: Tensor, axis: int, places: Any) -> Tensor:
     """Return x[p with p[axis] replaced by places[p]]; places has this rank and no larger other axes."""
-    at = tensor._axis(axis)
-    return picked(tensor, at, _checked_places(tensor, at, places, "gather"))
+    x = tensor if tensor.shape else tensor.reshape((1,))
+    at = x._axis(axis)
+    where = _checked_places(x, at, places, "gather")
+    if not where.shape and x.ndim == 1:
+        # beside places without axes a tensor of one axis has none, as in PyTorch
+        return picked(x, at, where.reshape((1,))).reshape(())
+    return picked(x, at, where)
 
 
 def picked(tensor: Tensor, axis: int, where: Tensor) -> Tensor:
@@ -294,10 +299,11 @@ def _cut_to(tensor: Tensor, where: Tensor, axis: int, what: str) -> Tensor:
     return cut_axes(tensor, [(0, size if i == axis else one) for i, (one, size) in sizes])
 
 
-def take_along_axis(tensor: Tensor, places: Any, axis: int | None) -> Tensor:
+def take_along_axis(tensor: Tensor, places: Any, axis: int | None = None) -> Tensor:
     """Return NumPy's take_along_axis: `gather` with the other axes broadcast; of the flattened tensor for None."""
     if axis is None:
-        return tensor.flatten().take_along_axis(places, 0)
+        flat = tensor._of(places._node).flatten() if isinstance(places, Core) else np.asarray(places).reshape(-1)
+        return tensor.flatten().take_along_axis(flat, 0)
     at = tensor._axis(axis)
     where = _checked_places(tensor, at, places, "take_along_axis")
     if where.ndim != tensor.ndim:
@@ -329,6 +335,8 @@ def index_select(tensor: Tensor, axis: int, places: Any) -> Tensor:
     ndim = places.ndim if isinstance(places, Core) else np.asarray(places).ndim
     if ndim != 1:
         raise ValueError(f"index_select by places of {ndim} axes: one axis; take() allows more")
+    if tensor._is_one(axis):
+        return cast("Tensor", tensor._as_one(index_select, 0, places))
     return taken(tensor, places, tensor._axis(axis), "index_select")
 
 
@@ -351,8 +359,15 @@ def scatter_reduce(tensor: Tensor, axis: int, places: Any, values: Any, reduce: 
 
 def scattered(tensor: Tensor, axis: int, places: Any, values: Any, op: Op | None) -> Tensor:
     """Return it with `values` at places along an axis: combined by an operation, or put there for None."""
+    if not tensor.shape:
+        return cast("Tensor", tensor._as_one(scattered, axis, _with_axis(places), _with_axis(values), op))
     at = tensor._axis(axis)
     return put(tensor, at, _checked_places(tensor, at, places, "scatter"), values, op)
+
+
+def _with_axis(value: Any) -> Any:
+    """Return an array or a tensor without axes with one of 1."""
+    return value.reshape((1,)) if hasattr(value, "reshape") and not value.shape else value
 
 
 def put(tensor: Tensor, at: int, where: Tensor, values: Any, op: Op | None) -> Tensor:

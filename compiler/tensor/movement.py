@@ -98,7 +98,7 @@ def _missing(tensor: Tensor, wanted: list[Any]) -> Int:
             have.remove(size)
             given.remove(size)
     left, known = total(have), total(given)
-    if isinstance(known, int) and known == 0:
+    if any(isinstance(size, int) and size == 0 for size in wanted):
         raise ValueError(f"reshape of {list(tensor.shape)} to {wanted}: -1 beside a size of 0 says nothing")
     found = left // known
     if found * known != left:
@@ -162,6 +162,8 @@ def permute(tensor: Tensor, *axes: int | Sequence[int]) -> Tensor:
 
 def transpose(tensor: Tensor, first: int = -2, second: int = -1) -> Tensor:
     """Return it with two axes swapped."""
+    if tensor._is_one(first) and tensor._is_one(second):
+        return tensor
     a, b = tensor._axis(first), tensor._axis(second)
     order = list(range(tensor.ndim))
     order[a], order[b] = b, a
@@ -469,6 +471,9 @@ def unfold(tensor: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
     """Return windows of `size` elements, `step` apart, along an axis: that axis counts them, a new last one lies
     inside them.
     """
+    if tensor._is_one(axis):
+        # windows along the only axis, of which there is one
+        return unfold(tensor.reshape((1,)), 0, size, step).reshape((1,) if size else (0,))
     at = tensor._axis(axis)
     length = number_of(tensor.shape[at], "unfold")
     size, step = whole_number(size, "a size"), whole_number(step, "a step")

@@ -15,7 +15,7 @@ from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, total
+from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, total, whole_number
 from ringup.compiler.tensor.functions import exp_negative
 
 if TYPE_CHECKING:
@@ -195,22 +195,31 @@ def _apart_from_mean(tensor: Tensor, axis: Axes) -> Tensor:
     return upper * 2.0**32 + lower - over_count(rest.cast(x.dtype), _count(tensor, axis))
 
 
-def over_count(tensor: Tensor, count: Int) -> Tensor:
+def over_count(tensor: Tensor, count: Int | float) -> Tensor:
     """Return it divided by a count: multiplied by the reciprocal where that is exact, for powers of 2."""
     if isinstance(count, int) and count and not count & (count - 1):
         return tensor * (1 / count)
     return tensor / tensor._lift(count)
 
 
-def var(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
+def corrected(axis: Axes | bool, correction: float | None) -> tuple[Axes, float]:
+    """Return axes, and what a variance's count is less. PyTorch's `unbiased` may stand first, and None for 1."""
+    if isinstance(axis, bool):
+        return None, int(axis)
+    return axis, 1 if correction is None else correction + 0
+
+
+def var(tensor: Tensor, axis: Axes = None, *, correction: float | None = None, keepdims: bool = False) -> Tensor:
     """Return the variance along axes, divided by the count less `correction` (NumPy's ddof; 1 unless given)."""
+    axis, correction = corrected(axis, correction)
     apart = _apart_from_mean(tensor, axis)
     count = _count(tensor, axis)
-    below = max(count - correction, 0) if isinstance(count, int) else count - correction
+    # beside a size that is known later the correction is a whole number
+    below = max(count - correction, 0) if isinstance(count, int) else count - whole_number(correction, "a correction")
     return narrowed(over_count((apart * apart).sum(axis, keepdims=keepdims), below), tensor)
 
 
-def std(tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False) -> Tensor:
+def std(tensor: Tensor, axis: Axes = None, *, correction: float | None = None, keepdims: bool = False) -> Tensor:
     """Return the square root of the variance; its slope at 0 is 0."""
     x = widened(tensor) if tensor.dtype.is_float else tensor
     return narrowed(flat_root(x.var(axis, correction=correction, keepdims=keepdims)), tensor)
@@ -227,10 +236,13 @@ def _flat_root_rule(order: float, gradient: Tensor, result: Tensor, x: Tensor) -
     return (result.eq(0).where(0, slope),)
 
 
-def norm(tensor: Tensor, order: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+def norm(tensor: Tensor, order: float | str | None = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
     least. No gradient passes where the norm is 0, nor an element that is 0.
     """
+    if isinstance(order, str) and order != "fro":
+        raise ValueError(f"norm of order {order!r}: a number or 'fro'; ringup.linalg.matrix_norm has 'nuc' too")
+    order = 2 if order is None or isinstance(order, str) else order
     x = in_statistics(tensor)
     size = x.abs()
     if order == 0:
@@ -274,27 +286,25 @@ def _softmax_parts(tensor: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def softmax(tensor: Tensor, axis: int = -1) -> Tensor:
     """Return the powers of e along an axis, divided by their sum."""
-    _check_nonempty(tensor, axis, "softmax")
+    if tensor.numel() == 0:
+        return narrowed(widened(tensor), tensor)
     _, powers, below = _softmax_parts(tensor, axis)
     return narrowed(powers / below, tensor)
 
 
 def log_softmax(tensor: Tensor, axis: int = -1) -> Tensor:
     """Return the logarithm of softmax."""
-    _check_nonempty(tensor, axis, "log_softmax")
+    if tensor.numel() == 0:
+        return narrowed(widened(tensor), tensor)
     less, _, below = _softmax_parts(tensor, axis)
     return narrowed(less - below.log(), tensor)
 
 
-def _check_nonempty(tensor: Tensor, axis: int, what: str) -> None:
-    """Refuse an axis without elements."""
-    if any(tensor.shape[one] == 0 for one in tensor._axes(axis)):
-        raise ValueError(f"{what} of {list(tensor.shape)} along axis {axis}: nothing is there")
-
-
 def logsumexp(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-    """Return log(sum(exp(x))) along axes without overflow."""
+    """Return log(sum(exp(x))) along axes without overflow; of nothing minus infinity."""
     x = widened(tensor)
+    if tensor.numel() == 0:
+        return narrowed(x.sum(axis, keepdims=keepdims).log(), tensor)
     top = x.amax(axis, keepdims=True).detach()
     top = top.isfinite().where(top, 0)
     made = (x - top).exp().sum(axis, keepdims=True).log() + top

@@ -6,13 +6,13 @@ the key. So no two are equal, and equal elements keep their order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.conversions import SIGNED, narrowed, widened
-from ringup.compiler.tensor.core import number_of, whole_number
+from ringup.compiler.tensor.core import DTypeLike, number_of, whole_number
 from ringup.compiler.tensor.indexing import picked
 from ringup.compiler.tensor.movement import add_edges, cut
 from ringup.compiler.tensor.reductions import drop_axes, in_statistics, places_along, sum_dtype
@@ -34,16 +34,20 @@ def _scan(tensor: Tensor, op: Op, axis: int) -> Tensor:
     return tensor._of(nodes.scan(op, tensor._node, tensor._axis(axis)))
 
 
-def cumsum(tensor: Tensor, axis: int = 0) -> Tensor:
+def cumsum(tensor: Tensor, axis: int = 0, *, dtype: DTypeLike | None = None) -> Tensor:
     """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at
-    the end.
+    the end. With `dtype` elements and sums are of that type.
     """
+    if dtype is not None:
+        return cumsum(tensor.cast(dtype), axis).cast(dtype)
     x = widened(tensor) if tensor.dtype.is_float else tensor.cast(sum_dtype(tensor))
     return narrowed(_scan(x, Op.ADD, axis), tensor)
 
 
-def cumprod(tensor: Tensor, axis: int = 0) -> Tensor:
-    """Return the running product along an axis."""
+def cumprod(tensor: Tensor, axis: int = 0, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the running product along an axis; with `dtype` elements and products are of that type."""
+    if dtype is not None:
+        return cumprod(tensor.cast(dtype), axis).cast(dtype)
     x = widened(tensor) if tensor.dtype.is_float else tensor.cast(sum_dtype(tensor))
     return narrowed(_scan(x, Op.MUL, axis), tensor)
 
@@ -97,8 +101,8 @@ def argsort(tensor: Tensor, axis: int = -1, *, descending: bool = False) -> Tens
     """Return the places of the elements in rising (or falling) order along an axis, int32; equals keep their
     order.
     """
-    if not tensor.shape:
-        raise ValueError("argsort of a tensor of shape []: no axis to sort along")
+    if tensor._is_one(axis):
+        return tensor._constant(0, dtypes.int32)
     at = tensor._axis(axis)
     if number_of(tensor.shape[at], "sorting") == 0:
         return tensor._constant(0, dtypes.int32, tensor.shape)
@@ -141,11 +145,15 @@ def _place_of(tensor: Tensor, size: Int) -> Tensor:
 def sort(tensor: Tensor, axis: int = -1, *, descending: bool = False) -> tuple[Tensor, Tensor]:
     """Return the elements in order along an axis, and the places they came from."""
     places = tensor.argsort(axis, descending=descending)
+    if tensor._is_one(axis):
+        return tensor, places
     return picked(tensor, tensor._axis(axis), places), places
 
 
 def topk(tensor: Tensor, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Tensor, Tensor]:
     """Return the k greatest (or least) along an axis, in order, and their places."""
+    if tensor._is_one(axis):
+        return cast("tuple[Tensor, Tensor]", tensor._as_one(topk, k))
     at = tensor._axis(axis)
     size, k = number_of(tensor.shape[at], "topk"), whole_number(k, "a count")
     if not 0 <= k <= size:

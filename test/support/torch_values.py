@@ -13,6 +13,10 @@ import numpy as np
 import optim_cases
 import torch
 
+# what lines name
+WORDS = {
+    "F": torch, "N": torch.nn.functional, "L": torch.linalg, "f64": torch.float64, "i64": torch.int64, "tensor": torch.tensor
+}  # fmt: skip
 FOLDER = Path(__file__).resolve().parents[1] / "data/torch"
 DIGITS = 12
 
@@ -81,12 +85,24 @@ def lines():
     yield "of", of
     for line in text:
         names = {name: torch.tensor(numbers) for name, numbers in of.items()}
-        yield line, plain(eval(line, {"F": torch, "f64": torch.float64, "tensor": torch.tensor} | names))
+        yield line, plain(eval(line, WORDS | names))
+
+
+def refused():
+    """Check that PyTorch refuses each line."""
+    for line, of in json.loads((FOLDER / "refused.txt").read_text()).items():
+        try:
+            made = eval(line, WORDS | {"x": torch.tensor([[0.5, -1.25, 2.0], [1.5, -0.75, -2.0]])})
+        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+            yield line, of
+        else:
+            raise ValueError(f"PyTorch makes {made} of {line}")
 
 
 def main():
     warnings.simplefilter("ignore")
     write("lines", dict(lines()))
+    write("refused", dict(refused()))
     # NAdam's product of momenta is kept in the default type
     torch.set_default_dtype(torch.float64)
     write("optimisers", dict(optimisers()))

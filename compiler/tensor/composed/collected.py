@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.composed import sets
 from ringup.compiler.tensor.composed.extremes import Ranked
 from ringup.compiler.tensor.composed.joining import tensors_of
+from ringup.compiler.tensor.composed.statistics import INTERPOLATIONS
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, is_list, number_of, whole_number
 from ringup.compiler.tensor.movement import cut, meshgrid
@@ -39,6 +40,8 @@ def mode(tensor: Tensor, axis: int = -1, *, keepdims: bool = False) -> Ranked:
     """Return the most frequent element along an axis, the least of several, and its last place, as (values, indices).
     NaN differs from NaN.
     """
+    if tensor._is_one(axis):
+        return cast("Ranked", tensor._as_one(mode))
     at = tensor._axis(axis)
     size = _filled(tensor, at, "mode")
     ordered, places = tensor.sort(at)
@@ -61,6 +64,8 @@ def nanmedian(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False
     """
     if axis is None:
         return nanmedian(tensor.flatten(), 0).values
+    if tensor._is_one(axis):
+        return tensor._as_one(nanmedian, 0)
     at = tensor._axis(axis)
     _filled(tensor, at, "nanmedian")
     ordered, places = tensor.sort(at)
@@ -71,18 +76,29 @@ def nanmedian(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False
 
 
 def nanquantile(
-    tensor: Tensor, q: float | Sequence[float] | Tensor, axis: int | None = None, *, keepdims: bool = False
+    tensor: Tensor,
+    q: float | Sequence[float] | Tensor,
+    axis: int | None = None,
+    *,
+    keepdims: bool = False,
+    interpolation: str = "linear",
 ) -> Tensor:
-    """Return the q-th quantile of the elements that are not NaN, linear between neighbours; see `quantile`."""
+    """Return the q-th quantile of the elements that are not NaN; see `quantile`."""
+    if interpolation not in INTERPOLATIONS:
+        raise ValueError(f"nanquantile has no interpolation {interpolation!r}; there are {', '.join(INTERPOLATIONS)}")
     wanted: Any = q.tolist() if isinstance(q, Core) and hasattr(q, "tolist") else q
     if is_list(wanted):
-        first, *rest = (nanquantile(tensor, one, axis, keepdims=keepdims) for one in wanted)
+        first, *rest = (
+            nanquantile(tensor, one, axis, keepdims=keepdims, interpolation=interpolation) for one in wanted
+        )
         return first.stack(*rest)
     if not 0 <= float(wanted) <= 1:
         raise ValueError(f"the quantile {wanted}: 0 to 1")
     if axis is None:
-        found = nanquantile(tensor.flatten(), wanted, 0)
+        found = nanquantile(tensor.flatten(), wanted, 0, interpolation=interpolation)
         return found.reshape((1,) * tensor.ndim) if keepdims else found
+    if tensor._is_one(axis):
+        return cast("Tensor", tensor._as_one(nanquantile, wanted, 0))
     at = tensor._axis(axis)
     _filled(tensor, at, "nanquantile")
     x = in_statistics(tensor.sort(at)[0])
@@ -90,7 +106,11 @@ def nanquantile(
     place = last.cast(x.dtype) * float(wanted)
     low = place.floor().cast(dtypes.int32)
     first, second = x.take_along_axis(low, at), x.take_along_axis((low + 1).minimum(last), at)
-    made = narrowed(first + (second - first) * (place - low), tensor)
+    apart = place - low
+    # the share of the second of two neighbours
+    share = {"lower": apart * 0, "higher": apart.ceil(), "nearest": place.round() - low}.get(interpolation, apart)
+    share = apart.ne(0).where(0.5, 0.0) if interpolation == "midpoint" else share
+    made = narrowed(share.eq(0).where(first, first + (second - first) * share), tensor)
     return made if keepdims else drop_axes(made, (at,))
 
 
@@ -156,18 +176,22 @@ def logspace(
     return cls._from_array(made).cast(kind)
 
 
-def _triangle(cls: type[Tensor], places: tuple[Any, Any]) -> Tensor:
-    return cls._from_array(np.stack(places).astype(np.int32))
+def _triangle(cls: type[Tensor], places: tuple[Any, Any], dtype: DTypeLike) -> Tensor:
+    return cls._from_array(np.stack(places).astype(np.int32)).cast(as_dtype(dtype))
 
 
-def tril_indices(cls: type[Tensor], rows: int, columns: int | None = None, offset: int = 0) -> Tensor:
-    """Return the places (2, count) of the lower triangle of a matrix in row-major order, int32."""
-    return _triangle(cls, np.tril_indices(rows, offset, rows if columns is None else columns))
+def tril_indices(
+    cls: type[Tensor], rows: int, columns: int | None = None, offset: int = 0, dtype: DTypeLike = dtypes.int32
+) -> Tensor:
+    """Return the places (2, count) of the lower triangle of a matrix in row-major order."""
+    return _triangle(cls, np.tril_indices(rows, offset, rows if columns is None else columns), dtype)
 
 
-def triu_indices(cls: type[Tensor], rows: int, columns: int | None = None, offset: int = 0) -> Tensor:
-    """Return the places (2, count) of the upper triangle of a matrix in row-major order, int32."""
-    return _triangle(cls, np.triu_indices(rows, offset, rows if columns is None else columns))
+def triu_indices(
+    cls: type[Tensor], rows: int, columns: int | None = None, offset: int = 0, dtype: DTypeLike = dtypes.int32
+) -> Tensor:
+    """Return the places (2, count) of the upper triangle of a matrix in row-major order."""
+    return _triangle(cls, np.triu_indices(rows, offset, rows if columns is None else columns), dtype)
 
 
 def block_diag(tensor: Any, *others: Any) -> Tensor:

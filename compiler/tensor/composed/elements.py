@@ -14,9 +14,9 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor import elementwise, functions, movement, sorting
 from ringup.compiler.tensor.composed.parts import with_masked
 from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.core import Axes, Core, is_list, number_of, whole_number
+from ringup.compiler.tensor.core import Axes, Core, broadcast_shapes, is_list, number_of, whole_number
 from ringup.compiler.tensor.memory import put
-from ringup.compiler.tensor.reductions import places_along
+from ringup.compiler.tensor.reductions import in_statistics, places_along
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -53,7 +53,9 @@ def rad2deg(tensor: Tensor) -> Tensor:
 def logit(tensor: Tensor, eps: float | None = None) -> Tensor:
     """Return log(x / (1 - x)), x held between `eps` and 1 - `eps` if it is given."""
     x = widened(tensor)
-    x = x if eps is None else x.clip(eps, 1 - eps)
+    if eps is not None:
+        # an eps above a half is a bound for all
+        x = x.clip(eps, 1 - eps) if eps <= 0.5 else (x < eps).where(eps, 1 - eps)
     return narrowed(x.log() - (-x).log1p(), tensor)
 
 
@@ -213,6 +215,8 @@ def flipud(tensor: Tensor) -> Tensor:
 def rot90(tensor: Tensor, count: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     """Return it turned by a quarter `count` times, from the first of two axes to the second."""
     first, second = axes
+    if tensor._axis(first) == tensor._axis(second):
+        raise ValueError(f"rot90 of {list(tensor.shape)} between axes {first} and {second}: two axes")
     count = whole_number(count, "a count") % 4
     if count == 2:
         return movement.flip(tensor, (first, second))
@@ -221,18 +225,31 @@ def rot90(tensor: Tensor, count: int = 1, axes: Sequence[int] = (0, 1)) -> Tenso
     return movement.flip(movement.transpose(tensor, first, second), second) if count else tensor
 
 
-def diff(tensor: Tensor, n: int = 1, axis: int = -1) -> Tensor:
-    """Return the differences of neighbours along an axis, those of the differences and so on `n` times."""
-    made = tensor
-    for _ in range(whole_number(n, "a count")):
+def diff(tensor: Tensor, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    """Return the differences of neighbours along an axis, those of the differences and so on `n` times. What stands
+    before and behind the elements comes in first: tensors, or numbers.
+    """
+    if whole_number(n, "a count") < 0:
+        raise ValueError(f"diff {n} times: 0 or more")
+    if n == 0:
+        return tensor
+    at = tensor._axis(axis)
+    edge = tuple(1 if i == at else size for i, size in enumerate(tensor.shape))
+    around = [None if one is None else tensor._lift(one) for one in (prepend, append)]
+    parts = [one if one is None or one.shape else one.expand(edge) for one in (around[0], tensor, around[1])]
+    first, *rest = (one for one in parts if one is not None)
+    made = movement.cat(first, *rest, axis=at)
+    for _ in range(n):
         made = sorting.diff(made, axis)
     return made
 
 
-def tensor_split(tensor: Tensor, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+def tensor_split(tensor: Tensor, sections: int | Sequence[int] | Tensor, axis: int = 0) -> list[Tensor]:
     """Return pieces along an axis: as many as a number says, whose sizes differ by 1 at most, or from one place of a
-    list to the next.
+    list to the next. A tensor of these is computed first.
     """
+    if isinstance(sections, Core):
+        sections = cast("int | list[int]", sections.tolist())
     size = number_of(tensor.shape[tensor._axis(axis)], "tensor_split")
     if not is_list(sections):
         count = whole_number(sections, "a count")
@@ -243,9 +260,9 @@ def tensor_split(tensor: Tensor, sections: int | Sequence[int], axis: int = 0) -
     return [tensor.narrow(axis, min(a, b), max(b - a, 0)) for a, b in pairwise(ends)]
 
 
-def repeat_interleave(tensor: Tensor, count: Any, axis: int | None = None) -> Tensor:
+def repeat_interleave(tensor: Tensor, count: Any, axis: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Return each element repeated in place along `axis`, of the flattened tensor for None. Counts of their own, for
-    each element, are computed first.
+    each element, are computed first; `output_size` is what they add up to, which nothing needs to know.
     """
     if isinstance(count, Core):
         count = cast("Tensor", count).tolist()
@@ -262,8 +279,8 @@ def repeat_interleave(tensor: Tensor, count: Any, axis: int | None = None) -> Te
 
 def masked_scatter(tensor: Tensor, mask: Tensor, source: Any) -> Tensor:
     """Return it with the elements of `source`, in order, where a mask is true."""
-    values = tensor._lift(source).flatten()
-    return with_masked(tensor, tensor._of(mask._node).expand(tensor.shape), values)
+    values, shape = tensor._lift(source).flatten(), broadcast_shapes(tensor.shape, mask.shape)
+    return with_masked(tensor.expand(shape), tensor._of(mask._node).expand(shape), values)
 
 
 def fill_diagonal_in_place(tensor: Tensor, value: Any) -> Tensor:
@@ -285,18 +302,33 @@ def stride(tensor: Tensor) -> tuple[Int, ...]:
 # of rows
 
 
-def cov(tensor: Tensor, *, correction: int = 1) -> Tensor:
-    """Return the covariances of variables, the rows, over observations, the columns."""
-    x = tensor if tensor.ndim > 1 else tensor.reshape((1, -1))
-    apart = x - x.mean(1, keepdims=True)
-    made = apart.matmul(apart.mT) / (number_of(x.shape[1], "cov") - correction)
-    return made if tensor.ndim > 1 else made.reshape(())
+def cov(tensor: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances of variables, the rows, over observations, the columns; of one variable its variance.
+    `fweights` counts how often each observation was made, `aweights` are weights.
+    """
+    if tensor.ndim > 2:
+        raise ValueError(f"cov of {list(tensor.shape)}: variables, observations")
+    x = in_statistics(tensor if tensor.ndim > 1 else tensor.reshape((1, -1)))
+    for one in (fweights, aweights):
+        if one is not None and np.shape(one) != x.shape[1:]:
+            raise ValueError(f"cov of {list(x.shape)} with weights {list(np.shape(one))}: one for each observation")
+    counts, weights = (None if one is None else x._lift(one, weak=False).cast(x.dtype) for one in (fweights, aweights))
+    each = counts if weights is None else weights if counts is None else counts * weights
+    if each is None:
+        apart = x - x.mean(1, keepdims=True)
+        made = apart.matmul(apart.mT) / max(number_of(x.shape[1], "cov") - correction, 0)
+    else:
+        whole = each.sum()
+        apart = x - (x * each).sum(1, keepdims=True) / whole
+        below = whole - correction * (1 if weights is None else (each * weights).sum() / whole)
+        made = (apart * each).matmul(apart.mT) / below.maximum(0)
+    return narrowed(made.reshape(()) if x.shape[0] == 1 else made, tensor)
 
 
 def corrcoef(tensor: Tensor) -> Tensor:
     """Return the correlations of variables, the rows, held between -1 and 1."""
     made = cov(tensor)
-    if tensor.ndim < 2:
+    if not made.shape:
         return made / made
     size = made.diagonal().sqrt()
     return (made / size.unsqueeze(1) / size.unsqueeze(0)).clip(-1, 1)
@@ -306,9 +338,10 @@ def histc(tensor: Tensor, bins: int = 100, low: float = 0.0, high: float = 0.0) 
     """Return how many elements are in each of `bins` parts of equal width from `low` to `high`, both included; of the
     least and the greatest element, which are computed, if they are equal.
     """
-    if low == high:
+    if low == high and tensor.numel():
         low, high = float(tensor.amin()), float(tensor.amax())
-    width = (high - low) or 1.0
+    low, high = (low - 1.0, high + 1.0) if low == high else (low, high)
+    width = high - low
     x = widened(tensor).flatten()
     place = ((x - low) * (bins / width)).floor().int().minimum(bins - 1)
     inside = (x >= low) & (x <= high)

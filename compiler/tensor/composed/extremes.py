@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -144,6 +144,8 @@ def topk(tensor: Tensor, k: int, axis: int = -1, *, largest: bool = True) -> Ran
 
 def kthvalue(tensor: Tensor, k: int, axis: int = -1, *, keepdims: bool = False) -> Ranked:
     """Return the k-th least element along an axis, counted from 1, and its place, as (values, indices)."""
+    if tensor._is_one(axis):
+        return cast("Ranked", tensor._as_one(kthvalue, k))
     at = tensor._axis(axis)
     size, k = number_of(tensor.shape[at], "kthvalue"), whole_number(k, "a count")
     if not 1 <= k <= size:
@@ -170,6 +172,8 @@ def median(
     if dim is None:
         found = median(tensor.flatten(), 0).values
         return found._with_rule(_among_equals, tensor) if found.dtype.is_float else found
+    if tensor._is_one(dim):
+        return tensor._as_one(median, 0)
     at = tensor._axis(dim)
     size = number_of(tensor.shape[at], "median")
     if size == 0:

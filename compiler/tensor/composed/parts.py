@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -37,8 +37,11 @@ def select(tensor: Tensor, axis: int, place: Int) -> Tensor:
     return tensor[(slice(None),) * tensor._axis(axis) + (place,)]
 
 
-def narrow(tensor: Tensor, axis: int, start: Int, length: Int) -> Tensor:
-    """Return the part of `length` from `start` on along an axis; a negative start counts from the end."""
+def narrow(tensor: Tensor, axis: int, start: Int | Tensor, length: Int) -> Tensor:
+    """Return the part of `length` from `start` on along an axis; a negative start counts from the end. That of a tensor
+    of one element is computed first.
+    """
+    start = int(start) if isinstance(start, Core) else start
     at = tensor._axis(axis)
     size = tensor.shape[at]
     first = start + size if isinstance(start, int) and start < 0 else start
@@ -76,8 +79,11 @@ def nonzero(tensor: Tensor, *, size: int | None = None, fill_value: int = 0, as_
         return tensor._constant(
             0, dtypes.int32, (int(bool(tensor)) if size is None else whole_number(size, "a size"), 0)
         )
+    if not tensor.shape:
+        # along the only axis there could be, as in PyTorch
+        return nonzero(tensor.reshape((1,)), size=size, fill_value=fill_value, as_tuple=True)
     if size is None:
-        found = np.nonzero(tensor.bool().numpy()) if tensor.shape else np.nonzero(tensor.bool().reshape(1).numpy())[:0]
+        found = np.nonzero(tensor.bool().numpy())
         parts = [
             tensor._from_array(one.astype(np.int32 if index.bounds(tensor.numel())[1] < 1 << 31 else np.int64))
             for one in found
@@ -167,12 +173,16 @@ def _parts_at(tensor: Tensor, axis: int, places: Any, source: Any) -> tuple[int,
 
 def index_add(tensor: Tensor, axis: int, places: Any, source: Any, *, alpha: float = 1) -> Tensor:
     """Return it with the parts of `source`, `alpha` times, added at places along an axis."""
+    if tensor._is_one(axis):
+        return cast("Tensor", tensor._as_one(index_add, 0, places, source, alpha=alpha))
     at, where, y = _parts_at(tensor, axis, places, source)
     return indexing.scattered(tensor, at, where, y if alpha == 1 else y * alpha, Op.ADD)
 
 
 def index_copy(tensor: Tensor, axis: int, places: Any, source: Any) -> Tensor:
     """Return it with the parts of `source` put at places along an axis."""
+    if tensor._is_one(axis):
+        return cast("Tensor", tensor._as_one(index_copy, 0, places, source))
     at, where, y = _parts_at(tensor, axis, places, source)
     return indexing.scattered(tensor, at, where, y, None)
 

@@ -13,7 +13,6 @@ from ringup.compiler.tensor.conversions import widened
 from ringup.compiler.tensor.core import number_of, whole_number
 from ringup.compiler.tensor.movement import cut
 from ringup.compiler.tensor.random import Source
-from ringup.compiler.tensor.reductions import sum_dtype
 from ringup.compiler.tensor.sorting import sort, topk
 
 if TYPE_CHECKING:
@@ -24,7 +23,8 @@ LEAST_WAIT = 1e-37
 
 
 def bincount(tensor: Tensor, weights: Any = None, *, minlength: int = 0, size: int | None = None) -> Tensor:
-    """Return how often each whole number from 0 on is among the elements, int32, or the sums of their weights.
+    """Return how often each whole number from 0 on is among the elements, int32, or the sums of their weights, f64 for
+    whole numbers.
 
     Without `size` the greatest element is computed, for the count of numbers; with it, greater ones are left out.
     """
@@ -36,7 +36,7 @@ def bincount(tensor: Tensor, weights: Any = None, *, minlength: int = 0, size: i
             raise ValueError(f"bincount of numbers from {int(tensor.amin())} on: none below 0")
         size = max(most + 1, whole_number(minlength, "a count"))
     each = tensor._constant(1, dtypes.int32) if weights is None else tensor._lift(weights, weak=False)
-    each = each.cast(sum_dtype(each))
+    each = each if weights is None or each.dtype.is_float else each.cast(dtypes.float64)
     made = each._constant(0, each.dtype, (size,))
     inside = tensor.cast(dtypes.int64) if tensor.dtype.bits > 32 or tensor.dtype is dtypes.uint32 else tensor.int()
     where = (inside < 0).where(size, inside)
@@ -91,14 +91,25 @@ def isin(tensor: Tensor, elements: Any) -> Tensor:
     return tensor.unsqueeze(-1).eq(tensor._lift(elements, weak=False).flatten()).any(-1)
 
 
-def searchsorted(tensor: Tensor, values: Any, *, right: bool = False, side: str | None = None) -> Tensor:
+def searchsorted(
+    tensor: Tensor,
+    values: Any,
+    *,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+    out_int32: bool | None = None,
+) -> Tensor:
     """Return the places where values go into this, whose last axis is in rising order: before equal elements, after
-    them with `right` or a `side` of "right". Several rows take as many rows of values. NaN is the greatest.
+    them with `right` or a `side` of "right". Several rows take as many rows of values. NaN is the greatest. `sorter`
+    holds the places of elements that are in no order, in theirs. int32, int64 for `out_int32=False`.
     """
     if side not in (None, "left", "right"):
         raise ValueError(f"searchsorted has no side {side!r}; there are left and right")
+    if right and side == "left":
+        raise ValueError("searchsorted with right and the side 'left': they differ")
     right = right or side == "right"
-    x, y = tensor, tensor._lift(values)
+    x, y = (tensor if sorter is None else tensor.take_along_axis(sorter, -1)), tensor._lift(values)
     if not x.shape or (x.ndim > 1 and x.shape[:-1] != y.shape[:-1]):
         raise ValueError(f"searchsorted of {list(y.shape)} in {list(x.shape)}: one row, or as many rows as values have")
     kind = dtypes.promote(x.dtype, y.dtype)
@@ -114,14 +125,14 @@ def searchsorted(tensor: Tensor, values: Any, *, right: bool = False, side: str 
         goes = (seen <= y) | y.isnan() if right else (seen < y) | (y.isnan() & ~seen.isnan())
         place = (goes & (ahead <= size)).where(ahead, place)
         step >>= 1
-    return place
+    return place.cast(dtypes.int64) if out_int32 is False else place
 
 
-def bucketize(tensor: Tensor, boundaries: Any, *, right: bool = False) -> Tensor:
+def bucketize(tensor: Tensor, boundaries: Any, *, right: bool = False, out_int32: bool | None = None) -> Tensor:
     """Return the number of the bucket that each element is in, between boundaries in rising order; an element on one is
-    below it, above it with `right`.
+    below it, above it with `right`. int32, int64 for `out_int32=False`.
     """
-    return searchsorted(tensor._lift(boundaries, weak=False), tensor, right=right)
+    return searchsorted(tensor._lift(boundaries, weak=False), tensor, right=right, out_int32=out_int32)
 
 
 def multinomial(tensor: Tensor, count: int, replacement: bool = False, *, source: Source | None = None) -> Tensor:

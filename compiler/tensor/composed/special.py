@@ -171,7 +171,7 @@ def _bessel(x: Tensor, order: int) -> Tensor:
     large = size.maximum(edge)
     # two factors, of which none overflows before the product does
     root = (large * 0.5).exp()
-    raised = root * (_series(1 / large, terms) * (large * (2 * math.pi)).rsqrt()) * root
+    raised = root * (_series(1 / large, terms) * (2 * math.pi) ** -0.5 * large.rsqrt()) * root
     return (size < edge).where(small, size.isinf().where(math.inf, raised))
 
 

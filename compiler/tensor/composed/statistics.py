@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.conversions import UNSIGNED, narrowed, widened
 from ringup.compiler.tensor.core import Axes, Core, number_of
 from ringup.compiler.tensor.movement import cut
-from ringup.compiler.tensor.reductions import drop_axes, in_statistics
+from ringup.compiler.tensor.reductions import corrected, drop_axes, in_statistics
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -19,16 +19,18 @@ INTERPOLATIONS = ("linear", "lower", "higher", "nearest", "midpoint")
 
 
 def var_mean(
-    tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False
+    tensor: Tensor, axis: Axes = None, *, correction: float | None = None, keepdims: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean along axes."""
+    axis, correction = corrected(axis, correction)
     return tensor.var(axis, correction=correction, keepdims=keepdims), tensor.mean(axis, keepdims=keepdims)
 
 
 def std_mean(
-    tensor: Tensor, axis: Axes = None, *, correction: int = 1, keepdims: bool = False
+    tensor: Tensor, axis: Axes = None, *, correction: float | None = None, keepdims: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the standard deviation and the mean along axes."""
+    axis, correction = corrected(axis, correction)
     return tensor.std(axis, correction=correction, keepdims=keepdims), tensor.mean(axis, keepdims=keepdims)
 
 
@@ -64,6 +66,8 @@ def isclose(tensor: Tensor, other: Any, rtol: float = 1e-5, atol: float = 1e-8, 
     """Return where it is within `atol + rtol |other|` of another, infinities only where they are equal; NaN is close to
     NaN with `equal_nan`.
     """
+    if not rtol >= 0 or not atol >= 0:
+        raise ValueError(f"isclose within {rtol} and {atol}: tolerances of 0 or more")
     fitted = tensor._fit(other)
     exact = fitted[0].eq(fitted[1])
     x, y = (in_statistics(one) for one in fitted)
@@ -128,6 +132,8 @@ def quantile(
         return found.reshape((1,) * tensor.ndim) if keepdims else found
     if not 0 <= part <= 1:
         raise ValueError(f"the quantile {part}: 0 to 1")
+    if tensor._is_one(axis):
+        return cast("Tensor", tensor._as_one(quantile, part, 0))
     at = tensor._axis(axis)
     size = number_of(tensor.shape[at], "quantile")
     if size == 0:
@@ -161,8 +167,10 @@ def cosine_similarity(tensor: Tensor, other: Any, axis: int = 1, *, eps: float =
     return narrowed((x * y).sum(axis) / norms, tensor)
 
 
-def cdist(tensor: Tensor, other: Any, order: float = 2) -> Tensor:
-    """Return the distance of every row of (…, P, M) from every row of another's (…, R, M), as (…, P, R)."""
+def cdist(tensor: Tensor, other: Any, order: float = 2, compute_mode: str | None = None) -> Tensor:
+    """Return the distance of every row of (…, P, M) from every row of another's (…, R, M), as (…, P, R). It is that of
+    the differences whatever PyTorch's `compute_mode` says.
+    """
     y = tensor._lift(other, weak=False)
     if tensor.ndim < 2 or y.ndim < 2 or tensor.shape[-1] != y.shape[-1]:
         raise ValueError(f"cdist of {list(tensor.shape)} and {list(y.shape)}: (…, P, M) and (…, R, M)")

@@ -173,8 +173,12 @@ class Binding:
         code = self.function.__code__
         if not code.co_flags & VAR_ARGUMENTS:
             return given
-        value = named.pop(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], ())
-        return (*given, *(value if isinstance(value, (tuple, list)) else (value,)))
+        name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+        if name not in named:
+            return given
+        value = named.pop(name)
+        # an empty list is one argument: without any, `flip` would take all axes
+        return (*given, *(value if isinstance(value, (tuple, list)) and value else (value,)))
 
     def _refuse_many(self, given: tuple[Any, ...], order: Sequence[str]) -> None:
         """Raise a TypeError about more arguments by position than there are."""

@@ -84,6 +84,7 @@ _BY_METHOD: Mapping[str, str] = {
     "multinomial": "num_samples=count",
     "quantile": "method=interpolation",
     "percentile": "method=interpolation",
+    "nanquantile": "method=interpolation",
     "cosine_similarity": "x2=other",
     "cdist": "x2=other",
     "mm": "mat2=other",
@@ -118,6 +119,7 @@ _POSITIONS: Mapping[str, str] = {
     "nanmax nanmin nansum nanmean sum prod mean any all amax amin argmax argmin logsumexp": "axis keepdims",
     "norm": "order axis keepdims",
     "quantile": "q axis keepdims",
+    "var std var_mean std_mean": "axis correction keepdims",
     "unique": "sorted return_inverse return_counts axis",
     "sort argsort": "axis descending",
     "topk": "k axis largest sorted",
@@ -150,13 +152,14 @@ _JOINERS = "cat concat concatenate stack vstack row_stack hstack dstack column_s
 JOINERS = frozenset(_JOINERS.split())
 
 # methods that take a type that their elements are cast to before anything else
-IN_TYPE = frozenset(("mean", "nanmean", "nansum", "var", "std", "norm", "cumsum", "cumprod", "softmax", "log_softmax"))
+IN_TYPE = frozenset(("mean", "nanmean", "nansum", "var", "std", "norm", "softmax", "log_softmax"))
 
 # methods that make a tensor: they take `requires_grad` and `device` besides their own parameters
 _MAKERS = (
-    "full zeros ones empty arange linspace logspace eye rand uniform randn normal randint randperm permutation kaiming_uniform"
-    " kaiming_normal xavier_uniform xavier_normal full_like zeros_like ones_like empty_like rand_like randn_like"
-    " randint_like new_full new_zeros new_ones new_empty new_tensor"
+    "full zeros ones empty arange linspace logspace eye tril_indices triu_indices rand uniform randn normal "
+    "randint randperm permutation kaiming_uniform kaiming_normal xavier_uniform xavier_normal full_like "
+    "zeros_like ones_like empty_like rand_like randn_like randint_like new_full new_zeros new_ones new_empty "
+    "new_tensor"
 )
 MAKERS = frozenset(_MAKERS.split())
 

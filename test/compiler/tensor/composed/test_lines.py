@@ -8,17 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ringup import linalg
 from ringup.compiler.tensor import Tensor
+from ringup.nn import functional
 
 WANTED = json.loads((Path(__file__).parents[3] / "data/torch/lines.txt").read_text())
 # the tensors that the lines name
 OF = WANTED.pop("of")
+# lines that PyTorch refuses too, and what the error says here
+REFUSED = json.loads((Path(__file__).parents[3] / "data/torch/refused.txt").read_text())
 
 
 def tensor(numbers):
     """Return a tensor of the type that PyTorch gives numbers."""
     made = np.array(numbers)
-    return Tensor(made.astype(np.float32 if made.dtype.kind == "f" else np.int64))
+    return Tensor(made if made.dtype.kind == "b" else made.astype(np.float32 if made.dtype.kind == "f" else np.int64))
+
+
+# what lines name
+WORDS = {"F": Tensor, "N": functional, "L": linalg, "f64": "float64", "i64": "int64", "tensor": tensor}
 
 
 def check(found, wanted):
@@ -38,4 +46,11 @@ def check(found, wanted):
 def test_a_line_of_pytorch(line):
     names = {name: tensor(numbers) for name, numbers in OF.items()}
     with np.errstate(all="ignore"):
-        check(eval(line, {"F": Tensor, "f64": "float64", "tensor": tensor} | names), WANTED[line])
+        check(eval(line, WORDS | names), WANTED[line])
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_pytorch_refuses_is_an_error(line):
+    x = Tensor([[0.5, -1.25, 2.0], [1.5, -0.75, -2.0]])
+    with pytest.raises((ValueError, TypeError, IndexError), match=REFUSED[line]):
+        eval(line, WORDS | {"x": x})
