@@ -56,11 +56,9 @@ def main(name: str, path: str) -> None:
             total = 0.0
             for batch in np.arange(len(images)).reshape(4, -1):
                 loss = nn.functional.cross_entropy(model(Tensor(images[batch])), Tensor(kinds[batch]))
+                optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                optimizer.zero_grad()
-                # all of this step, in one go
-                optimizer.realize(loss)
                 total += loss.item()
             scheduler.step()
             print(f"epoch {epoch + 1}: loss {total / 4:.4f}, right: {accuracy(model, *unseen):.1%}")

@@ -42,12 +42,10 @@ def main(name: str) -> None:
             letters, wanted = texts(64, draw)
             logits = model(Tensor(letters))
             loss = criterion(logits.flatten(0, 1), Tensor(wanted).flatten())
+            optimizer.zero_grad()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
-            optimizer.zero_grad()
-            # all of this step, in one go
-            optimizer.realize(loss, norm, logits)
             given = logits.numpy().argmax(-1)
             right = (given == wanted).mean()
             if step % 3 == 2:

@@ -37,11 +37,9 @@ def main(name: str, path: str) -> None:
             total = 0.0
             for batch in order.permutation(len(points)).reshape(3, -1):
                 loss = criterion(model(Tensor(points[batch])), Tensor(arms[batch]))
+                optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                optimizer.zero_grad()
-                # all of this step, in one go
-                optimizer.realize(loss)
                 scheduler.step()
                 total += loss.item()
             if epoch % 5 == 4:

@@ -10,6 +10,7 @@ from ringup.optim.adaptive import Adadelta as Adadelta
 from ringup.optim.adaptive import Adagrad as Adagrad
 from ringup.optim.adaptive import RMSprop as RMSprop
 from ringup.optim.optimizer import Optimizer as Optimizer
+from ringup.optim.optimizer import deferred as deferred
 from ringup.optim.sgd import SGD as SGD
 from ringup.optim.sgd import Lion as Lion
 from ringup.optim.whole import LAMB as LAMB

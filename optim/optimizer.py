@@ -1,14 +1,19 @@
 """What optimisers share: groups of parameters, what is kept for each parameter between steps, numbers of a step.
 
-A step is a graph of assignments in the parameters' own memory: nothing is computed until something is realized. What
-may change from step to step (learning rates, decays, bias corrections) is computed on the host in f64 and passed as
-data. So another learning rate is other data, not another graph, and compiles nothing.
+A step is a graph of assignments in the parameters' own memory. `step` computes it, with all live tensors that read the
+parameters as they were (the loss, gradients), so that each turn of a loop is the same graph whatever the loop looks at.
+It computes nothing where no card is chosen, sizes are open, or inside `deferred`.
+
+What may change from step to step (learning rates, decays, bias corrections) is computed on the host in f64 and passed
+as data. So another learning rate is other data, not another graph, and compiles nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -26,6 +31,18 @@ Kept: TypeAlias = dict[str, Any]
 
 # where a file of `save` describes what is no tensor
 ENTRY = "ringup.optimizer"
+
+_deferred: ContextVar[bool] = ContextVar("ringup deferred steps", default=False)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let steps compute nothing while the block runs: what is looked at later computes them as one graph."""
+    token = _deferred.set(True)
+    try:
+        yield
+    finally:
+        _deferred.reset(token)
 
 
 class Optimizer:
@@ -101,7 +118,9 @@ class Optimizer:
             one.grad = None if set_to_none or one.grad is None else one.grad.zeros_like()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Assign every parameter that has a gradient its next value; `closure`, if given, computes the loss before."""
+        """Assign every parameter that has a gradient its next value, and compute it where a card is chosen; `closure`,
+        if given, returns the loss before.
+        """
         loss = None if closure is None else closure()
         self._numbers_before, self._numbers_now = self._numbers_now, {}
         for group in self.param_groups:
@@ -112,6 +131,8 @@ class Optimizer:
                 kept = self.state.setdefault(one, {})
                 kept["step"] = kept.get("step", 0) + 1
                 self._update(one, -gradient if group.get("maximize") else gradient, group, kept)
+        if not _deferred.get() and self._can_compute():
+            self.realize()
         return loss
 
     def memory(self) -> list[Tensor]:
@@ -119,8 +140,14 @@ class Optimizer:
         return [one for kept in self.state.values() for one in kept.values() if isinstance(one, Tensor)]
 
     def realize(self, *others: Tensor) -> None:
-        """Compute the parameters, what is kept and others (the loss) together."""
-        realize.realize([*others, *self.parameters, *self.memory()], {})
+        """Compute the parameters, what is kept, gradients that are held and others (the loss) together."""
+        gradients = [one.grad for one in self.parameters if one.grad is not None]
+        realize.realize([*others, *self.parameters, *self.memory(), *gradients], {})
+
+    def _can_compute(self) -> bool:
+        """Return whether a card is chosen and every size is known."""
+        nodes = [one.node for one in (*self.parameters, *self.memory())]
+        return realize.chosen(nodes) is not None and not realize.is_symbolic(nodes)
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: Group, kept: Kept) -> None:
         """Assign one parameter its next value; `kept["step"]` counts from 1."""

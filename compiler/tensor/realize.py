@@ -74,13 +74,12 @@ def use(evaluator: Evaluator | None) -> None:
     _current.set(evaluator)
 
 
-def current(nodes: Sequence[Node]) -> Evaluator:
-    """Return the evaluator of graphs: the one that was chosen, or else the home of the memory they read.
-
-    Raises CompileError where there is neither, or where memory of two homes meets.
+def chosen(nodes: Sequence[Node]) -> Evaluator | None:
+    """Return the evaluator of graphs: the one that was chosen, or else the home of the memory they read; None where
+    there is neither. Raises CompileError where memory of two homes meets.
     """
-    chosen = _current.get()
-    if isinstance(chosen, _Unset):
+    made = _current.get()
+    if isinstance(made, _Unset):
         homes = {
             id(home): home
             for node in graph.ordered(nodes)
@@ -92,13 +91,19 @@ def current(nodes: Sequence[Node]) -> Evaluator:
                 f"tensors of {names} meet in one graph: say where to compute it with `ringup.device(card)`, which copies "
                 "what lies elsewhere"
             )
-        chosen = cast("Evaluator | None", next(iter(homes.values()), None))
-    if chosen is None:
+        made = cast("Evaluator | None", next(iter(homes.values()), None))
+    return made
+
+
+def current(nodes: Sequence[Node]) -> Evaluator:
+    """Return the evaluator of graphs; a CompileError where there is none, or where memory of two homes meets."""
+    made = chosen(nodes)
+    if made is None:
         raise CompileError(
             'a tensor is to be computed and no card is chosen: use `with ringup.device("pci:..."):`, or make a tensor '
             "of a card with `card.tensor(...)`"
         )
-    return chosen
+    return made
 
 
 def bytes_of(data: Any) -> memoryview:

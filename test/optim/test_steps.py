@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ringup import optim
+from ringup import nn, optim
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.schedule.signature import of_graph
-from ringup.compiler.tensor import Tensor, manual_seed
+from ringup.compiler.tensor import Size, Tensor, device, manual_seed
 from ringup.compiler.tensor.order import storage_of
 from ringup.errors import CompileError
 from ringup.optim import SGD, Adam, AdamW
@@ -66,16 +66,17 @@ def test_steps(case, every):
     w = Tensor(START, requires_grad=True)
     optimiser = make([w])
     memory = storage_of(w.node)
-    for step in range(STEPS):
-        optimiser.zero_grad()
-        loss = (Tensor(X) @ w).tanh().square().mean()
-        loss.backward()
-        optimiser.step()
-        if step == 0:
-            assert w.node.op is Op.AFTER
-            assert storage_of(w.node) is memory
-        if (step + 1) % every == 0:
-            optimiser.realize(loss)
+    with optim.deferred():
+        for step in range(STEPS):
+            optimiser.zero_grad()
+            loss = (Tensor(X) @ w).tanh().square().mean()
+            loss.backward()
+            optimiser.step()
+            if step == 0:
+                assert w.node.op is Op.AFTER
+                assert storage_of(w.node) is memory
+            if (step + 1) % every == 0:
+                optimiser.realize(loss)
     np.testing.assert_allclose(w.numpy(), reference(rule), rtol=1e-5)
 
 
@@ -151,11 +152,122 @@ def test_later_steps_and_other_rates_compile_nothing(make, schedule, evaluator):
         loss = loss_of([w])
         loss.backward()
         optimiser.step()
-        optimiser.realize(loss)
         changing.step()
     assert len(evaluator.calls) == 8
     # graphs are compiled once for each signature
     assert len({of_graph(nodes)[0] for nodes in evaluator.calls}) == 1
+
+
+def weights_after(look, steps=10):
+    """Train a network with a norm that keeps statistics, `look(step, loss, logits)` at the end of each turn; return
+    its weights.
+    """
+    manual_seed(3)
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
+    criterion, optimiser = nn.CrossEntropyLoss(), SGD(model.parameters(), momentum=0.9)
+    for step in range(steps):
+        optimiser.zero_grad()
+        logits = model(Tensor((X + step).astype(np.float32)))
+        loss = criterion(logits, Tensor(np.arange(6) % 2))
+        loss.backward()
+        optimiser.step()
+        look(step, loss, logits)
+    return np.concatenate([one.numpy().ravel() for one in model.parameters()])
+
+
+LOOKS = {
+    "at the loss of each step": lambda step, loss, logits: loss.item(),
+    "at that of each tenth": lambda step, loss, logits: loss.item() if step % 10 == 9 else None,
+    "at the logits": lambda step, loss, logits: logits.numpy(),
+    "never": lambda step, loss, logits: None,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_each_turn_of_a_loop_is_the_same_graph_whatever_it_looks_at(look, evaluator):
+    weights_after(LOOKS[look])
+    signatures = [of_graph(nodes)[0] for nodes in evaluator.calls]
+    # one evaluation for each step; a look computes nothing
+    assert len(signatures) == 10
+    assert len(set(signatures)) == 1
+
+
+def test_a_total_that_grows_is_a_graph_of_its_own(evaluator):
+    """A running total is not part of a step, and reads losses that are there."""
+    total = []
+    weights_after(lambda step, loss, logits: total.append(total.pop() + loss.detach() if total else loss.detach()), 4)
+    assert len({of_graph(nodes)[0] for nodes in evaluator.calls}) == 1
+    each = []
+    weights_after(lambda step, loss, logits: each.append(loss.item()), 4)
+    np.testing.assert_allclose(total[0].item(), sum(each), rtol=1e-6)
+
+
+def test_a_loss_that_is_looked_at_before_the_step_makes_two_graphs(evaluator):
+    w = Tensor(START.astype(np.float32), requires_grad=True)
+    optimiser = AdamW([w])
+    for _ in range(6):
+        optimiser.zero_grad()
+        loss = loss_of([w])
+        loss.item()
+        loss.backward()
+        optimiser.step()
+    assert len(evaluator.calls) == 12
+    assert len({of_graph(nodes)[0] for nodes in evaluator.calls}) == 2
+
+
+def test_gradients_of_several_batches_are_computed_batch_by_batch(evaluator):
+    """Where `realize` follows each backward, the graphs of a round do not grow with its batches."""
+    w = Tensor(START, requires_grad=True)
+    optimiser = SGD([w], 0.1)
+    for _ in range(2):
+        optimiser.zero_grad()
+        for _ in range(5):
+            loss = loss_of([w])
+            loss.backward()
+            optimiser.realize(loss)
+        optimiser.step()
+    # a first batch, one of those that add to it, the step itself
+    assert len({of_graph(nodes)[0] for nodes in evaluator.calls}) == 3
+    np.testing.assert_allclose(w.numpy(), reference_of_five(), rtol=1e-5)
+
+
+def reference_of_five():
+    w = START
+    for _ in range(2):
+        w = w - 0.1 * 5 * slope(w)
+    return w
+
+
+def test_deferred_steps_compute_nothing_and_give_the_same_weights(evaluator):
+    plain = weights_after(lambda *_: None, 3)
+    evaluator.calls.clear()
+    with optim.deferred():
+        seen = []
+        weights = weights_after(lambda *_: seen.append(len(evaluator.calls)), 3)
+    assert set(seen) == {0}
+    np.testing.assert_allclose(weights, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_without_a_card_or_with_open_sizes_computes_nothing(evaluator):
+    n = Size("n", 1, 6)
+    for home, rows in ((None, Tensor(X)), (evaluator, Tensor(X)[:n])):
+        w = Tensor(START, requires_grad=True)
+        with device(home):
+            (rows @ w).sum().backward()
+            SGD([w], 0.1).step()
+        assert w.node.op is Op.AFTER
+    assert not evaluator.calls
+    np.testing.assert_allclose(w.numpy(n=4), START - 0.1 * X[:4].sum(0)[:, None], rtol=1e-5)
+
+
+def test_what_reads_weights_before_a_step_keeps_its_value():
+    w = Tensor(START, requires_grad=True)
+    loss, old = loss_of([w]), w * 1
+    loss.backward()
+    SGD([w], 0.1).step()
+    np.testing.assert_allclose(old.numpy(), START)
+    np.testing.assert_allclose(w.grad.numpy(), slope(START), rtol=1e-5)
+    np.testing.assert_allclose(w.numpy(), START - 0.1 * slope(START), rtol=1e-5)
 
 
 def test_groups_have_options_of_their_own():
