@@ -37,9 +37,12 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import Tensor as Tensor
     from ringup.compiler.tensor import checked as checked
     from ringup.compiler.tensor import custom_gradient as custom_gradient
+    from ringup.compiler.tensor import enable_grad as enable_grad
     from ringup.compiler.tensor import finfo as finfo
     from ringup.compiler.tensor import gradient as gradient
     from ringup.compiler.tensor import iinfo as iinfo
+    from ringup.compiler.tensor import inference_mode as inference_mode
+    from ringup.compiler.tensor import is_grad_enabled as is_grad_enabled
     from ringup.compiler.tensor import load as load
     from ringup.compiler.tensor import load_gguf as load_gguf
     from ringup.compiler.tensor import load_npy as load_npy
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import manual_seed as manual_seed
     from ringup.compiler.tensor import no_grad as no_grad
     from ringup.compiler.tensor import save_safetensors as save_safetensors
+    from ringup.compiler.tensor import set_grad_enabled as set_grad_enabled
 
     # some three hundred names; `_FUNCTIONS` has them
     from ringup.compiler.tensor.composed.functions import *  # noqa: F403
@@ -102,7 +106,7 @@ _HOME = {
     "gradient": _TENSORS,
     "custom_gradient": _TENSORS,
     "manual_seed": _TENSORS,
-    "no_grad": _TENSORS,
+    **dict.fromkeys(("no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled", "inference_mode"), _TENSORS),
     "checked": _TENSORS,
     "SGD": "ringup.optim",
     "Adam": "ringup.optim",

@@ -210,8 +210,18 @@ def alias(source: Node) -> Node:
     return Node(Op.RESHAPE, source.dtype, source.shape, (source,), None, shared=False)
 
 
+def stop(source: Node) -> Node:
+    """Return a new node whose value is the source's, and which no gradient passes."""
+    return Node(Op.BITCAST, source.dtype, source.shape, (source,), None, shared=False)
+
+
+def is_stop(node: Node) -> bool:
+    """Return whether it changes nothing but that no gradient passes it."""
+    return node.op is Op.BITCAST and node.dtype is node.sources[0].dtype
+
+
 def shared(roots: Sequence[Node]) -> list[Node]:
-    """Return the graphs in shared nodes, so that equal values are one node. Movements that do nothing are left out."""
+    """Return the graphs in shared nodes, so that equal values are one node. What changes no bit is left out."""
     if all(root.shared for root in roots):
         return list(roots)
     made: dict[Node, Node] = {}
@@ -339,4 +349,7 @@ _SIMPLIFIED: dict[Op, Callable[[Node, Node], Node]] = {
     Op.PERMUTE: lambda one, source: permute(source, one.arg),
     Op.EXPAND: lambda one, source: expand(source, one.shape),
     Op.CAST: lambda one, source: cast(source, one.dtype),
+    Op.BITCAST: lambda one, source: (
+        source if one.dtype is source.dtype else node(Op.BITCAST, one.dtype, one.shape, (source,))
+    ),
 }

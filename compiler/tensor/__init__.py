@@ -45,7 +45,11 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.files import save_safetensors as save_safetensors
     from ringup.compiler.tensor.gradients import custom_gradient as custom_gradient
     from ringup.compiler.tensor.gradients import gradient as gradient
+    from ringup.compiler.tensor.history import enable_grad as enable_grad
+    from ringup.compiler.tensor.history import inference_mode as inference_mode
+    from ringup.compiler.tensor.history import is_grad_enabled as is_grad_enabled
     from ringup.compiler.tensor.history import no_grad as no_grad
+    from ringup.compiler.tensor.history import set_grad_enabled as set_grad_enabled
     from ringup.compiler.tensor.layers import rotary_angles as rotary_angles
     from ringup.compiler.tensor.movement import meshgrid as meshgrid
     from ringup.compiler.tensor.places import checked as checked
@@ -72,7 +76,7 @@ _PLACES = {  # public name: module
     "custom_gradient": "gradients",
     "device": "realize",
     "use": "realize",
-    "no_grad": "history",
+    **dict.fromkeys(("no_grad", "enable_grad", "set_grad_enabled", "is_grad_enabled", "inference_mode"), "history"),
     "finfo": "spelling.limits",
     "iinfo": "spelling.limits",
     "Evaluator": "realize",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -31,6 +32,10 @@ LIVE: WeakValueDictionary[int, Core] = WeakValueDictionary()
 # returns one gradient each
 Rule: TypeAlias = "Callable[..., Sequence[Core | None]]"
 RULES: WeakKeyDictionary[Node, tuple[Rule, tuple[Node, ...]]] = WeakKeyDictionary()
+
+# whether what is computed has gradients: `history.no_grad` says no
+RECORDING: ContextVar[bool] = ContextVar("ringup gradients", default=True)
+_LEAVES = frozenset((Op.BUFFER, Op.CONST, Op.IOTA, Op.SIZE, Op.BITCAST))
 
 # constants are kept as Python's floats
 LARGEST_FLOAT = int(sys.float_info.max)
@@ -150,7 +155,7 @@ class Core:
     @classmethod
     def _of(cls, node: Node) -> Self:
         made = object.__new__(cls)
-        made._setup(node)
+        made._setup(node if RECORDING.get() else _without_gradient(node))
         return made
 
     @property
@@ -255,7 +260,7 @@ class Core:
     def _with_rule(self, rule: Rule, *operands: Core) -> Self:
         """Give this result a gradient of its own instead of that of the nodes it is made of."""
         # a function wins over those it is made of
-        if all(one._node is not self._node for one in operands):
+        if RECORDING.get() and all(one._node is not self._node for one in operands):
             RULES[self._node] = (rule, tuple(one._node for one in operands))
         return self
 
@@ -293,6 +298,13 @@ class Core:
         if len(set(found)) != len(found):
             raise ValueError(f"axes {axes} of a tensor of shape {list(self.shape)}: one comes twice")
         return tuple(found)
+
+
+def _without_gradient(node: Node) -> Node:
+    """Return the same value, which no gradient passes."""
+    if node.op in _LEAVES or not node.dtype.is_float:
+        return node
+    return graph.stop(node)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -11,14 +11,15 @@ so that a gradient that needs it is refused, not wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import Token
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
+from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.index import bounds
 from ringup.compiler.graph.nodes import Node, Op, Storage
-from ringup.compiler.tensor.core import LIVE, Core
+from ringup.compiler.tensor.core import LIVE, RECORDING, Core
 
 MAX_GENERATIONS = 32
 MAX_HELD_BYTES = 64 << 20
@@ -35,17 +36,41 @@ class Past(NamedTuple):
 PAST: WeakKeyDictionary[Node, Past] = WeakKeyDictionary()
 # tensors that want gradients, by identity
 LEAVES: WeakValueDictionary[int, Core] = WeakValueDictionary()
-_keeping: ContextVar[bool] = ContextVar("ringup gradients", default=True)
+
+
+def _until_end(token: Token[bool]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        RECORDING.reset(token)
 
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Forget what made the tensors that are realized while the block runs: no gradient is asked through them later."""
-    token = _keeping.set(False)
-    try:
-        yield
-    finally:
-        _keeping.reset(token)
+    """Compute without gradients while the block runs: they do not pass what is made in it, as they do not pass
+    `detach`. Over a function, as a decorator, it is for each call.
+    """
+    yield from _until_end(RECORDING.set(False))
+
+
+# PyTorch's other word; what is made in it may be used by gradients later, as with `no_grad`
+inference_mode = no_grad
+
+
+@contextmanager
+def enable_grad() -> Iterator[None]:
+    """Compute with gradients while the block runs, inside of `no_grad` too."""
+    yield from _until_end(RECORDING.set(True))
+
+
+def set_grad_enabled(mode: bool) -> AbstractContextManager[None]:
+    """Say whether what is computed from now on has gradients; where it is used as a context, until its end."""
+    return contextmanager(_until_end)(RECORDING.set(mode))
+
+
+def is_grad_enabled() -> bool:
+    """Return whether what is computed here has gradients."""
+    return RECORDING.get()
 
 
 def made_of(node: Node) -> Node | None:
@@ -68,8 +93,10 @@ def lost(node: Node) -> WeakSet[Node] | None:
 
 
 def remember(made: dict[Node, Node]) -> None:
-    """Keep what realized values were made of; `made` is (its BUFFER: what it was before). Integers have no gradient."""
-    values = {now: before for now, before in made.items() if now.dtype.is_float} if _keeping.get() else {}
+    """Keep what realized values were made of; `made` is (its BUFFER: what it was before). Integers, and what was
+    computed without gradients, have none.
+    """
+    values = {now: before for now, before in made.items() if now.dtype.is_float and not graph.is_stop(before)}
     if not values:
         return
     targets: dict[Node, list[Core]] = {}

@@ -162,7 +162,7 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
     near: dict[Node, int] = {}
     never = len(events)
     for node in nodes:
-        if node.op is Op.BITCAST and node.dtype is node.sources[0].dtype:
+        if graph.is_stop(node):
             (source,) = node.sources
             made[node], latest[node], until[node], near[node] = (
                 made[source],

@@ -26,7 +26,8 @@ WRITABLE = 1
 def represented(tensor: Tensor) -> str:
     """Return a tensor as text without computing anything: its values where they are there."""
     if not _is_known(tensor):
-        return _unknown(tensor, f"not computed: {tensor.node.op.value}")
+        node = tensor.node.sources[0] if nodes.is_stop(tensor.node) else tensor.node
+        return _unknown(tensor, f"not computed: {node.op.value}")
     if index.bounds(tensor.node.size)[1] * tensor.dtype.size_bytes > MAX_REPR_BYTES:
         return _unknown(tensor, "computed")
     try:

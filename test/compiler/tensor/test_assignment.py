@@ -295,7 +295,8 @@ def test_views_are_written_through():
 
 def test_what_shares_memory_with_an_assigned_tensor_keeps_its_value():
     """A clone, views of the whole, and a tensor that got the same value in the same evaluation keep theirs."""
-    for share in (lambda x: x.clone(), lambda x: x.reshape(3), lambda x: x.permute(0), lambda x: x[:]):
+    shares = (lambda x: x.clone(), lambda x: x.reshape(3), lambda x: x.permute(0), lambda x: x[:], lambda x: x.detach())
+    for share in shares:
         t = Tensor(np.arange(3.0))
         other = share(t)
         t += 5

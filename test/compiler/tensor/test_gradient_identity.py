@@ -160,13 +160,65 @@ def test_graphs_that_hold_much_memory_of_dead_tensors_are_not_kept(monkeypatch):
         gradient(gone.sum(), [scale])
 
 
-def test_no_grad_forgets_what_made_a_value():
+def test_no_gradient_passes_what_was_made_without_gradients():
+    """Computed yet or not; what was made before the block keeps its gradient, whatever is looked at inside."""
     x = Tensor([3.0])
-    y = x * x
+    before = x * x
     with no_grad():
-        y.realize()
-    with pytest.raises(ValueError, match="does not depend"):
-        gradient(y.sum(), [x])
+        seen, unseen, shape = (x * x).realize(), x * x, x.reshape(1, 1)
+        assert before.item() == 9
+    assert slopes((x * (seen + unseen + shape)).sum(), x) == [[21]]
+    assert slopes(before.sum(), x) == [[6]]
+    for one, wrong in ((seen, "was made without it"), (unseen, "has no gradient"), (shape, "has no gradient")):
+        with pytest.raises(ValueError, match=wrong):
+            gradient(one.sum(), [x])
+
+
+def test_no_gradient_passes_functions_with_rules_of_their_own_in_a_block_without_gradients():
+    x = Tensor([3.0])
+    tripled = custom_gradient(lambda x: x * 3, lambda gradient, result, x: gradient * 3)
+    with no_grad():
+        made = x.relu() + tripled(x) + x.softmax()
+    assert slopes((x * made).sum(), x) == [[13]]
+
+
+def test_assignment_without_gradients_goes_on_with_the_same_target():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(2):
+        w.grad = None
+        (w * w).sum().backward()
+        with no_grad():
+            w -= 0.25 * w.grad
+            w[0] += 1
+            w.detach()[1:].mul_(2)
+    assert w.tolist() == [1.75, 2.0]
+    (w * 3).sum().backward()
+    assert w.grad.tolist() == [3 + 3, 4 + 3]
+
+
+def test_gradients_are_switched_on_and_off():
+    x = Tensor([3.0])
+    assert history.is_grad_enabled()
+    with history.inference_mode():
+        assert not history.is_grad_enabled()
+        with history.enable_grad():
+            inside = x * x
+        with history.set_grad_enabled(True):
+            again = x * x
+        assert not history.is_grad_enabled()
+    assert slopes((inside + again).sum(), x) == [[12]]
+    history.set_grad_enabled(False)
+    try:
+        assert not history.is_grad_enabled()
+    finally:
+        history.set_grad_enabled(True)
+
+    @no_grad()
+    def frozen(x):
+        return x * x
+
+    assert slopes((x * frozen(x)).sum(), x) == [[9]]
+    assert slopes((x * frozen(x)).sum(), x) == [[9]]
 
 
 def test_a_copy_of_a_state_that_is_overwritten_is_made_of_nothing_else():
