@@ -96,6 +96,9 @@ def slogdet(x: Tensor, /) -> SignAndLogarithm:
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Return what the matrices have to be multiplied by to give x2, a vector or matrices."""
+    if x2.ndim > 1 and x2.shape == x1.shape[:-1]:
+        # matrices here, where they would be vectors there
+        x2 = x2.unsqueeze(0).expand((*x1.shape[:-2], *x2.shape[-2:]))
     return linalg.solve(x1, x2)
 
 

@@ -67,20 +67,21 @@ def _logarithm_rule(gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tenso
 
 
 def solve(x: Tensor, right: Any) -> Tensor:
-    """Return what the matrices have to be multiplied by to give `right`: a vector where that has one axis, else
-    matrices. A ValueError where one is singular.
+    """Return what the matrices have to be multiplied by to give `right`: vectors where that has one axis, or the shape
+    of the matrices without their last one, as PyTorch has it; else matrices. A ValueError where one is singular.
     """
     x, y = float_matrices(x, "solve", square=True), x._lift(right)
+    vectors = y.ndim == 1 or (y.ndim > 0 and y.shape == x.shape[:-1])
     kind = x._fit(y.sum())[0].dtype if y.dtype.is_float else x.dtype
     x, y = x.cast(kind), y.cast(kind)
-    columns = y.unsqueeze(-1) if y.ndim == 1 else y
-    if columns.shape[-2] != x.shape[-1]:
+    columns = y.unsqueeze(-1) if vectors else y
+    if columns.ndim < 2 or columns.shape[-2] != x.shape[-1]:
         raise ValueError(f"solve of {list(x.shape)} and {list(y.shape)}: as many rows as the matrix has columns")
     lead = broadcast_shapes(x.shape[:-2], columns.shape[:-2])
     a, b = x.expand((*lead, *x.shape[-2:])), columns.expand((*lead, *columns.shape[-2:]))
     made = _solved(a.detach(), b.detach(), "solve")
     made = made._of(made.node)._with_rule(_solve_rule, a, b)
-    return made.squeeze(-1) if y.ndim == 1 else made
+    return made.squeeze(-1) if vectors else made
 
 
 def _solved(a: Tensor, b: Tensor, what: str) -> Tensor:
@@ -89,6 +90,12 @@ def _solved(a: Tensor, b: Tensor, what: str) -> Tensor:
     if pivots.eq(0).any().item():
         raise ValueError(f"{what} of {list(a.shape)}: a matrix is singular")
     return made[..., count:]
+
+
+def logdet(x: Tensor) -> Tensor:
+    """Return the logarithm of the determinant of square matrices, NaN where that is negative."""
+    sign, logarithm = slogdet(x)
+    return (sign < 0).where(float("nan"), logarithm)
 
 
 def _solve_rule(gradient: Tensor, result: Tensor, a: Tensor, _b: Tensor) -> tuple[Tensor, Tensor]:

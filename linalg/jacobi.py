@@ -122,11 +122,14 @@ def _even(x: Tensor, *, square: bool) -> Tensor:
     return x.pad([*[(0, 0)] * (x.ndim - 2), (0, int(square)), (0, 1)])
 
 
-def eigh(x: Tensor) -> Eigen:
+def eigh(x: Tensor, UPLO: str = "L") -> Eigen:  # noqa: N803
     """Return the eigenvalues of symmetric matrices in rising order, and orthonormal eigenvectors. Only the lower
-    triangle is read.
+    triangle is read, only the upper one for "U".
     """
+    if UPLO.upper() not in ("L", "U"):
+        raise ValueError(f"eigh of the triangle {UPLO!r}: L or U")
     x = float_matrices(x, "eigh", square=True)
+    x = x.mT if UPLO.upper() == "U" else x
     count = sizes(x, "eigh")[0]
     below = x.detach().tril()
     made, v = _swept(_even(below + below.tril(-1).mT, square=True), _symmetric_round, _beside_diagonal, "eigh")
@@ -154,9 +157,9 @@ def _beside_diagonal(x: Tensor) -> Tensor:
     return apart / x.abs().amax((-2, -1)).maximum(EPSILON[x.dtype] ** 2)
 
 
-def eigvalsh(x: Tensor) -> Tensor:
-    """Return the eigenvalues of symmetric matrices in rising order."""
-    return eigh(x).eigenvalues
+def eigvalsh(x: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
+    """Return the eigenvalues of symmetric matrices in rising order; see `eigh`."""
+    return eigh(x, UPLO).eigenvalues
 
 
 def svd(x: Tensor, *, full_matrices: bool = True) -> Singular:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ringup.compiler.tensor.core import number_of
+from ringup.compiler.tensor.conversions import narrowed
+from ringup.compiler.tensor.core import number_of, total
 from ringup.compiler.tensor.tensor import Tensor
+from ringup.linalg.elimination import inv, solve
 from ringup.linalg.jacobi import svdvals
 from ringup.linalg.matrices import float_matrices, sizes
 from ringup.linalg.norms import matrix_rank, pinv
 
+# LAPACK's, as PyTorch names them
+DRIVERS = (None, "gels", "gelsy", "gelsd", "gelss")
 # the halvings of a matrix and, by its bits, the terms of its series: a norm of up to 64 comes to a quarter
 HALVINGS, TERMS = 8, {32: 7, 64: 12}
 
@@ -24,12 +28,14 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
-def lstsq(x: Tensor, right: Any, rcond: float | None = None) -> LeastSquares:
+def lstsq(x: Tensor, right: Any, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
     """Return the y of least norm for which the sum of squares of x @ y - right is least, with residuals, rank and
     singular values. `right` is a vector where it has one axis.
 
-    Singular values up to `rcond` of the greatest count as 0.
+    Singular values up to `rcond` of the greatest count as 0. There is one way, whatever PyTorch's `driver` says.
     """
+    if driver not in DRIVERS:
+        raise ValueError(f"lstsq by {driver!r}; there are {', '.join(map(str, DRIVERS))}")
     a, b = float_matrices(x, "lstsq"), x._lift(right)
     columns = b.unsqueeze(-1) if b.ndim == 1 else b
     if not b.ndim or columns.shape[-2] != a.shape[-2]:
@@ -45,7 +51,7 @@ def matrix_exp(x: Tensor) -> Tensor:
     """Return the exponentials of square matrices whose norm is at most 64: a series of the matrix halved eight times,
     squared as often.
     """
-    x = float_matrices(x, "matrix_exp", square=True)
+    given, x = x, float_matrices(x, "matrix_exp", square=True)
     small, unit = x * 0.5**HALVINGS, x.eye(sizes(x, "matrix_exp")[0], dtype=x.dtype)
     terms = TERMS[x.dtype.bits]
     made = unit + small / terms
@@ -53,15 +59,54 @@ def matrix_exp(x: Tensor) -> Tensor:
         made = unit + (small @ made) / place
     for _ in range(HALVINGS):
         made = made @ made
+    return narrowed(made, given)
+
+
+def cross(x: Tensor, y: Any, *, axis: int = -1, dim: int | None = None) -> Tensor:
+    """Return the cross products of vectors of three elements along an axis (`dim`)."""
+    axis, y = axis if dim is None else dim, x._lift(y, weak=False)
+    if not x.ndim or x.ndim != y.ndim or x.shape[x._axis(axis)] != 3 or y.shape[y._axis(axis)] != 3:
+        raise ValueError(f"cross of {list(x.shape)} and {list(y.shape)} along axis {axis}: three elements each")
+    a, b = x._fit(y)
+    made: Tensor = a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
     return made
 
 
-def cross(x: Tensor, y: Any, *, axis: int = -1) -> Tensor:
-    """Return the cross products of vectors of three elements along an axis."""
-    a, b = x._fit(y)
-    if not a.ndim or a.shape[axis] != 3:
-        raise ValueError(f"cross of {list(a.shape)} and {list(b.shape)} along axis {axis}: three elements each")
-    made: Tensor = a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
+def vecdot(x: Tensor, y: Any, *, dim: int = -1) -> Tensor:
+    """Return the sums of products along an axis."""
+    made: Tensor = (x * y).sum(dim)
+    return made
+
+
+def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Return the elements (i, i + offset) of two axes, those of matrices unless given, as a new last axis."""
+    return x.diagonal(offset, dim1, dim2)
+
+
+def vander(x: Tensor, N: int | None = None) -> Tensor:  # noqa: N803
+    """Return the powers 0, 1, … of each element along a new last axis: as many as elements, or `N`."""
+    x = x if x.shape else x.reshape((1,))
+    count = number_of(x.shape[-1], "vander") if N is None else N
+    first = x.unsqueeze(-1)
+    made: Tensor = first.expand((*x.shape, count)) ** x.arange(count).cast(x.dtype)
+    return made
+
+
+def tensorsolve(x: Tensor, right: Any, dims: Sequence[int] | None = None) -> Tensor:
+    """Return y with tensordot(x, y, y.ndim) = right; axes `dims` of x count as its last ones."""
+    b = x._lift(right, weak=False)
+    x = x if dims is None else x.movedim(tuple(dims), tuple(range(x.ndim - len(dims), x.ndim)))
+    found = x.shape[b.ndim :]
+    made: Tensor = solve(x.reshape((b.numel(), total(found))), b.flatten()).reshape(found)
+    return made
+
+
+def tensorinv(x: Tensor, ind: int = 2) -> Tensor:
+    """Return y with tensordot(y, x, ind) as the unit; the first `ind` axes of x have as many elements as the others."""
+    if ind <= 0:
+        raise ValueError(f"tensorinv with {ind} first axes: 1 or more")
+    first, rest = x.shape[:ind], x.shape[ind:]
+    made: Tensor = inv(x.reshape((total(first), total(rest)))).reshape((*rest, *first))
     return made
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ringup import Tensor, linalg
+from ringup import Tensor, array_api, gradient, linalg
 from ringup.compiler.graph.nodes import ordered
 
 RNG = np.random.default_rng(21)
@@ -86,3 +86,24 @@ def test_many_matrices_are_multiplied_in_the_cheapest_order():
 def test_wrong_arguments_are_named(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_right_sides_of_the_matrices_shape_are_vectors_but_in_the_standard():
+    a, b = RNG.normal(size=(3, 3, 3)) + 3 * np.eye(3), RNG.normal(size=(3, 3))
+    close(linalg.solve(Tensor(a), Tensor(b)), np.linalg.solve(a, b[..., None])[..., 0])
+    # NumPy 2 has the standard's meaning
+    close(array_api.linalg.solve(Tensor(a), Tensor(b)), np.linalg.solve(a, b))
+
+
+def test_the_logarithm_of_a_determinant():
+    a = np.array([[[2.0, 1.0], [1.0, 3.0]], [[0.0, 1.0], [1.0, 0.0]], [[1.0, 2.0], [2.0, 4.0]]])
+    close(linalg.logdet(Tensor(a)), [np.log(5), np.nan, -np.inf])
+
+
+def test_the_gradient_by_a_symmetric_matrix_counts_both_triangles():
+    x = Tensor(np.array([[2.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 4.0]]))
+    weights = Tensor(np.arange(9.0).reshape(3, 3))
+    whole, symmetric = (
+        gradient((linalg.pinv(x, hermitian=hermitian) * weights).sum(), [x])[0].numpy() for hermitian in (False, True)
+    )
+    np.testing.assert_allclose(symmetric, whole, rtol=1e-10)
