@@ -21,7 +21,7 @@ MAX_SIZE = 1 << 63
 # the alignment of the first tensor, which padding of the header makes
 ALIGNMENT = 8
 # types of the format that have no counterpart among ours
-FOREIGN = ("F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64")
+FOREIGN = ("F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 # of a name that a message quotes
 MAX_QUOTED = 80
 

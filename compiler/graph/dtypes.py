@@ -6,14 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["bool", "int", "uint", "float"]
+Kind = Literal["bool", "int", "uint", "float", "complex"]
 Scalar = bool | int | float
+# what an element of any type may be given as
+Number = Scalar | complex
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type. `exponent_bits` and `mantissa_bits` (the stored ones) are those of a float. `numpy` is a dtype
-    name that NumPy or ml_dtypes knows.
+    """One element type. `exponent_bits` and `mantissa_bits` (the stored ones) are those of a float, or of each part of
+    a complex number. `numpy` is a dtype name that NumPy or ml_dtypes knows.
     """
 
     name: str
@@ -44,6 +46,21 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_complex(self) -> bool:
+        """Return whether elements are complex numbers: two floats, the real part first."""
+        return self.kind == "complex"
+
+    @property
+    def is_inexact(self) -> bool:
+        """Return whether elements are floats or complex numbers, which have gradients."""
+        return self.kind in ("float", "complex")
+
+    @property
+    def part(self) -> DType:
+        """Return the type of the real and the imaginary part: the type itself unless it is complex."""
+        return PARTS.get(self, self)
+
+    @property
     def is_integer(self) -> bool:
         """Return whether elements are integers. A bool is not an integer."""
         return self.kind in ("int", "uint")
@@ -67,14 +84,12 @@ class DType:
     @property
     def max(self) -> Scalar:
         """Return the greatest finite value."""
-        if self.kind != "float":
-            return self.greatest
-        return _largest(self)
+        return _largest(self) if self.is_inexact else self.greatest
 
     @property
     def min(self) -> Scalar:
         """Return the least finite value."""
-        return -self.max if self.kind == "float" else self.least
+        return -self.max if self.is_inexact else self.least
 
     @property
     def eps(self) -> float:
@@ -87,7 +102,7 @@ class DType:
         return 2.0 ** (2 - (1 << self._float("smallest_normal").exponent_bits - 1))
 
     def _float(self, what: str) -> DType:
-        if self.kind != "float":
+        if not self.is_inexact:
             raise AttributeError(f"{self.name} has no {what}: it is no float type")
         return self
 
@@ -109,27 +124,39 @@ bfloat16 = DType("bfloat16", "float", 16, "bfloat16", 8, 7)
 float32 = DType("float32", "float", 32, "float32", 8, 23)
 float64 = DType("float64", "float", 64, "float64", 11, 52)
 
+# the real part, then the imaginary part
+complex64 = DType("complex64", "complex", 64, "complex64", 8, 23)
+complex128 = DType("complex128", "complex", 128, "complex128", 11, 52)
+PARTS = {complex64: float32, complex128: float64}
+# the type of complex numbers with parts of a float type, and of those beside integers
+WITH_PARTS = {float32: complex64, float64: complex128}
+
+# the types that kernels compute with: complex numbers are taken apart before
 ALL = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
        float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)  # fmt: skip
-BY_NAME = {one.name: one for one in ALL}
+EVERY = (*ALL, complex64, complex128)
+BY_NAME = {one.name: one for one in EVERY}
 # other names: those that mean one type in NumPy and in PyTorch; int and float are PyTorch's, as the methods' names are
 OTHER_NAMES = {
-    **{one.numpy: one for one in ALL},
+    **{one.numpy: one for one in EVERY},
     "bool_": bool_,
     "int": int32,
     "float": float32,
     "half": float16,
     "double": float64,
+    "cfloat": complex64,
+    "cdouble": complex128,
+    "complex": complex128,
     "short": int16,
     "long": int64,
 }
 # Python's types as NumPy and PyTorch take them
-_PYTHON = {bool: bool_, int: int64, float: float64}
+_PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 
 def find(kind: object) -> DType | None:
     """Return the element type that something names, None if it names none: a type itself, a name, a NumPy dtype or
-    scalar type, a PyTorch dtype, Python's bool, int (int64) and float (float64).
+    scalar type, a PyTorch dtype, Python's bool, int (int64), float (float64) and complex (complex128).
     """
     if isinstance(kind, DType):
         return kind
@@ -153,7 +180,7 @@ def _is_dtype(kind: object) -> bool:
 
 
 # The promotion lattice: the next larger types of each type. Bool is below unsigned and signed integers, and these are
-# below floats, as in JAX's lattice.
+# below floats, as in JAX's lattice. Floats are below complex numbers with parts as wide.
 _UP: dict[DType, tuple[DType, ...]] = {
     bool_: (uint8, int8),
     uint8: (int16, uint16),
@@ -168,8 +195,10 @@ _UP: dict[DType, tuple[DType, ...]] = {
     float8_e5m2: (float16, bfloat16),
     float16: (float32,),
     bfloat16: (float32,),
-    float32: (float64,),
-    float64: (),
+    float32: (float64, complex64),
+    float64: (complex128,),
+    complex64: (complex128,),
+    complex128: (),
 }
 
 
@@ -186,10 +215,10 @@ def _above(one: DType) -> set[DType]:
 def _join(a: DType, b: DType) -> DType:
     common = _above(a) & _above(b)
     wide = float64 if a.is_integer and b.is_integer else float32
-    return next((one for one in ALL if one in common and common <= _above(one)), wide)
+    return next((one for one in EVERY if one in common and common <= _above(one)), wide)
 
 
-_JOINED = {(a, b): _join(a, b) for a in ALL for b in ALL}
+_JOINED = {(a, b): _join(a, b) for a in EVERY for b in EVERY}
 
 
 def promote(a: DType, b: DType) -> DType:
@@ -201,9 +230,10 @@ def promote(a: DType, b: DType) -> DType:
     return _JOINED[a, b]
 
 
-def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
+def of_scalar(value: Number, beside: DType | None = None) -> DType:
     """Return the type of a Python number in an operation with a tensor of `beside`. The number takes the tensor's type,
-    except that a float with integers gives float32 and an int with bools gives an integer.
+    except that a float with integers gives float32, an int with bools an integer, and a complex number with real ones
+    complex64, or complex128 with float64.
 
     An integer alone is int32, or the one of int64 and uint64 that it fits. Raises ValueError if it fits neither.
     """
@@ -211,7 +241,9 @@ def of_scalar(value: Scalar, beside: DType | None = None) -> DType:
         return beside or bool_
     if isinstance(value, int):
         return beside if beside is not None and beside is not bool_ else of_range(value)
-    return beside if beside is not None and beside.is_float else float32
+    if isinstance(value, complex):
+        return complex64 if beside is None else beside if beside.is_complex else WITH_PARTS.get(beside, complex64)
+    return beside if beside is not None and beside.is_inexact else float32
 
 
 def of_range(*values: Scalar) -> DType:
@@ -224,12 +256,17 @@ def of_range(*values: Scalar) -> DType:
     return found
 
 
-def fits(value: Scalar, dtype: DType) -> bool:
+def fits(value: Number, dtype: DType) -> bool:
     """Return whether a number becomes an element of `dtype`: integers cut off the fraction, floats round. An integer
-    type holds no NaN, and a finite number does not fit a float type that it overflows.
+    type holds no NaN, and a finite number does not fit a float type that it overflows. Real types hold no complex
+    number.
     """
     if dtype.kind == "bool":
         return True
+    if isinstance(value, complex):
+        return dtype.is_complex and fits(value.real, dtype.part) and fits(value.imag, dtype.part)
+    if dtype.is_complex:
+        return fits(value, dtype.part)
     if not dtype.is_float:
         return math.isfinite(value) and dtype.least <= math.trunc(value) <= dtype.greatest
     if not isinstance(value, int) and not math.isfinite(value):
@@ -241,11 +278,15 @@ def fits(value: Scalar, dtype: DType) -> bool:
     return abs(value) < top - (top >> dtype.mantissa_bits + 2)
 
 
-def fitting(value: Scalar, dtype: DType) -> Scalar:
-    """Return a number that becomes an element of `dtype`; a ValueError where it does not fit."""
+def fitting(value: Number, dtype: DType) -> Number:
+    """Return a number that becomes an element of `dtype`; a ValueError where it does not fit, a TypeError for a complex
+    number in a real type.
+    """
     if fits(value, dtype):
         return value
-    if dtype.is_float:
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise TypeError(f"{value} is complex and does not fit {dtype}: use complex64, or its .real or .imag")
+    if dtype.is_inexact:
         raise ValueError(f"{value} does not fit {dtype} (up to {_largest(dtype):g})")
     raise ValueError(f"{value} does not fit {dtype} ({dtype.least} to {dtype.greatest})")
 

@@ -7,6 +7,11 @@ and not by values. What is made of a distinct node is distinct too, and `shared`
 Shapes are tuples of `int` or symbolic sizes (`index.Expr`). There is no implicit broadcast: the operands of an
 elementwise node have exactly its shape, and EXPAND repeats an axis of size 1. The tensor language (`compiler/tensor`)
 creates graphs, and the scheduler cuts them into kernels.
+
+Complex numbers are values of the tensor language only: `complex_parts` turns graphs of them into graphs of real ones.
+The operations on them are BUFFER, CONST, NEG, CAST, BITCAST to the same type, CONTIGUOUS, ADD, SUB, MUL, DIV, EQ, NE,
+WHERE, movement, REDUCE and SCAN by ADD, GATHER, SCATTER of values or by ADD, AFTER, STORE, and the three under
+"Complex numbers".
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from threading import RLock
 from typing import Any
 
 from ringup.compiler.graph import dtypes
-from ringup.compiler.graph.dtypes import DType, Scalar
+from ringup.compiler.graph.dtypes import DType, Number
 from ringup.compiler.graph.index import Int, product
 
 Shape = tuple[Int, ...]
@@ -50,7 +55,7 @@ class Op(Enum):
     TRUNC = "trunc"
     ROUND = "round"  # to nearest, halves to even
     # To the node's dtype. To float: rounds to nearest even. Float to integer: truncates and saturates, NaN is 0. To
-    # bool: x != 0.
+    # bool: x != 0. Complex numbers become complex numbers or bools only.
     CAST = "cast"
     BITCAST = "bitcast"  # the same bits, same width
     CONTIGUOUS = "contiguous"  # the value itself, stored in memory
@@ -76,6 +81,10 @@ class Op(Enum):
     NE = "ne"
     # Three operands.
     WHERE = "where"  # (bool, x, y)
+    # Complex numbers.
+    COMPLEX = "complex"  # (real part, imaginary part)
+    REAL = "real"
+    IMAG = "imag"
     # Movement: the same elements at other places.
     RESHAPE = "reshape"  # the node's shape; the row-major order stays
     PERMUTE = "permute"  # [axes] axis i of the result is axis axes[i] of the source
@@ -189,7 +198,7 @@ def node(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...] = (), arg
 def _shared(op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object) -> Node:
     """Return the one node of that meaning; its sources are shared."""
     # -0.0 and NaN are separate constants.
-    mark = (type(arg), repr(arg)) if isinstance(arg, float) else arg
+    mark = (type(arg), repr(arg)) if isinstance(arg, (float, complex)) else arg
     key = (op, dtype, shape, tuple(map(id, sources)), mark, type(arg))
     found = _known.get(key)
     if found is None:
@@ -242,10 +251,14 @@ def buffer(dtype: DType, shape: Shape, name: str = "", data: object = None) -> N
     return node(Op.BUFFER, dtype, shape, (), Storage(dtype, product(shape), name, data))
 
 
-def const(value: Scalar, dtype: DType, shape: Shape = ()) -> Node:
+def const(value: Number, dtype: DType, shape: Shape = ()) -> Node:
     """Return a constant of any shape. Integers wrap to the dtype; floats are rounded when they are used."""
     if dtype.kind == "bool":
         value = bool(value)
+    elif dtype.is_complex:
+        value = complex(value)
+    elif isinstance(value, complex):
+        raise TypeError(f"{value} is complex and does not fit {dtype}")
     elif dtype.is_float:
         value = float(value)
     else:
@@ -288,8 +301,22 @@ def elementwise(op: Op, *sources: Node, dtype: DType | None = None) -> Node:
 
 
 def cast(source: Node, dtype: DType) -> Node:
-    """Return the source converted to another dtype."""
-    return source if source.dtype is dtype else node(Op.CAST, dtype, source.shape, (source,))
+    """Return the source converted to another dtype; a TypeError where that would drop imaginary parts."""
+    if source.dtype is dtype:
+        return source
+    if source.dtype.kind == "complex" and dtype.kind not in ("complex", "bool"):
+        raise TypeError(f"{source.dtype} to {dtype} would drop the imaginary parts: use .real, .imag or abs()")
+    return node(Op.CAST, dtype, source.shape, (source,))
+
+
+def joined(real: Node, imag: Node) -> Node:
+    """Return the complex numbers of two parts, which are of one float type, f32 or f64."""
+    return node(Op.COMPLEX, dtypes.WITH_PARTS[real.dtype], real.shape, (real, imag))
+
+
+def part(op: Op, source: Node) -> Node:
+    """Return the real (REAL) or the imaginary (IMAG) part of complex numbers."""
+    return node(op, source.dtype.part, source.shape, (source,))
 
 
 def contiguous(source: Node) -> Node:

@@ -78,4 +78,4 @@ def of_graph(outputs: Sequence[Node]) -> tuple[Signature, list[Node]]:
 
 
 def _mark(node: Node) -> object:
-    return (type(node.arg), repr(node.arg)) if isinstance(node.arg, float | bool) else node.arg
+    return (type(node.arg), repr(node.arg)) if isinstance(node.arg, float | complex | bool) else node.arg

@@ -20,6 +20,7 @@ if find_spec("numpy") is None:
 if TYPE_CHECKING:
     from ringup.compiler.tensor.composed.functions import arange as arange
     from ringup.compiler.tensor.composed.functions import cat as cat
+    from ringup.compiler.tensor.composed.functions import complex as complex
     from ringup.compiler.tensor.composed.functions import einsum as einsum
     from ringup.compiler.tensor.composed.functions import empty as empty
     from ringup.compiler.tensor.composed.functions import eye as eye
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.composed.functions import maximum as maximum
     from ringup.compiler.tensor.composed.functions import minimum as minimum
     from ringup.compiler.tensor.composed.functions import ones as ones
+    from ringup.compiler.tensor.composed.functions import polar as polar
     from ringup.compiler.tensor.composed.functions import rand as rand
     from ringup.compiler.tensor.composed.functions import randint as randint
     from ringup.compiler.tensor.composed.functions import randn as randn
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 
 _FUNCTIONS = (
     "cat", "stack", "where", "einsum", "maximum", "minimum", "zeros", "ones", "full", "empty", "eye", "arange", "linspace",
-    "rand", "randn", "randint",
+    "rand", "randn", "randint", "complex", "polar",
 )  # fmt: skip
 _PLACES = {  # public name: module
     "Tensor": "tensor",

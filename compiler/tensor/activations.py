@@ -6,8 +6,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.functions import erfc_tail, upper_bits
+from ringup.compiler.tensor.conversions import narrowed, upper_bits, widened
+from ringup.compiler.tensor.functions import erfc_tail
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor

@@ -14,9 +14,9 @@ from ringup.compiler.tensor.exchange import dlpack
 from ringup.errors import CompileError
 
 Array: TypeAlias = np.ndarray[Any, Any]
-BY_NUMPY = {one.numpy: one for one in dtypes.ALL}
+BY_NUMPY = {one.numpy: one for one in dtypes.EVERY}
 # the types that NumPy itself has
-PLAIN = tuple(one for one in dtypes.ALL if one not in (dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
+PLAIN = tuple(one for one in dtypes.EVERY if one not in (dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 
 
 def as_array(data: object, kind: DType | None) -> Array:
@@ -53,6 +53,9 @@ def _listed(data: object, kind: DType | None) -> Array:
         every = np.asarray(data, object)
         if all(isinstance(one, int) for one in every.reshape(-1)):
             array = every.astype(dtypes.of_range(*every.reshape(-1)).numpy)
+    if array.dtype.kind == "c":
+        _check_fits(array, BY_NUMPY[_default(array).name] if kind is None else kind)
+        return array.astype(kind.numpy if kind is not None and kind.is_complex else np.complex64)
     if array.dtype.kind not in "fiu":
         return array
     _check_fits(array, BY_NUMPY[_default(array).name] if kind is None else kind)
@@ -67,6 +70,12 @@ def _check_fits(array: Array, kind: DType) -> None:
     """Raise a ValueError where an element does not fit a type (`dtypes.fits`)."""
     have = BY_NUMPY.get(array.dtype.name)
     if have is None or have is kind or not array.size or kind.kind == "bool" or have.kind == "bool":
+        return
+    if have.is_complex or kind.is_complex:
+        if not kind.is_complex:
+            raise TypeError(f"complex numbers do not fit {kind}: use complex64, or .real or .imag of the array")
+        for part in (array.real, array.imag) if have.is_complex else (array,):
+            _check_fits(part, kind.part)
         return
     if (
         kind.is_float
@@ -87,8 +96,8 @@ def _check_fits(array: Array, kind: DType) -> None:
 
 
 def _default(array: Array) -> np.dtype[Any]:
-    if array.dtype.kind == "f":
-        return np.dtype(np.float32)
+    if array.dtype.kind in "fc":
+        return np.dtype(np.float32 if array.dtype.kind == "f" else np.complex64)
     if array.dtype == np.uint64:
         return np.dtype(np.uint64)
     small = not array.size or (array.max() < 1 << 31 and array.min() >= -1 << 31)

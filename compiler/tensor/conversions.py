@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 SIGNED = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}
+# the upper half of a mantissa: products of two are exact
+UPPER_MASK = {dtypes.float32: 0xFFFF_F000, dtypes.float64: 0xFFFF_FFFF_F800_0000}
 
 
 def cast(tensor: Tensor, dtype: DTypeLike) -> Tensor:
     """Return the elements converted: floats round to nearest even, float to integer cuts off and saturates (NaN is
-    0), to bool is x != 0.
+    0), to bool is x != 0. A TypeError from complex numbers to real ones.
     """
     return tensor._of(graph.cast(tensor._node, as_dtype(dtype)))
 
@@ -63,6 +65,8 @@ def bitcast(tensor: Tensor, dtype: DTypeLike) -> Tensor:
     passes.
     """
     kind = as_dtype(dtype)
+    if kind.is_complex is not tensor.dtype.is_complex:
+        raise TypeError(f"bitcast of {tensor.dtype} to {kind}: use view_as_real or view_as_complex")
     if kind.bits != tensor.dtype.bits or "bool" in (kind.kind, tensor.dtype.kind):
         raise TypeError(
             f"bitcast of {tensor.dtype} to {kind}: widths differ or one is bool; view() changes the last axis too"
@@ -81,6 +85,8 @@ def view(tensor: Tensor, dtype: DTypeLike) -> Tensor:
     """
     kind = as_dtype(dtype)
     have, want = tensor.dtype.bits, kind.bits
+    if tensor.dtype.is_complex or kind.is_complex:
+        return _view_of_complex(tensor, kind)
     if have == want:
         return tensor.bitcast(kind)
     if "bool" in (kind.kind, tensor.dtype.kind) or not tensor.shape:
@@ -104,6 +110,21 @@ def view(tensor: Tensor, dtype: DTypeLike) -> Tensor:
     return as_copy(made, "a view of another width")
 
 
+def _view_of_complex(tensor: Tensor, kind: DType) -> Tensor:
+    """Return the bytes of complex numbers as floats of their parts, or the other way round."""
+    if kind is tensor.dtype:
+        return tensor
+    if kind is tensor.dtype.part and tensor.shape:
+        parts = tensor.view_as_real()
+        return as_copy(parts.reshape((*tensor.shape[:-1], tensor.shape[-1] * 2)), "a view of another width")
+    if tensor.dtype is not kind.part or not tensor.shape or tensor.shape[-1] % 2 != 0:
+        raise TypeError(
+            f"view of {tensor.dtype}{list(tensor.shape)} as {kind}: only parts become complex numbers, in pairs"
+        )
+    pairs = tensor.reshape((*tensor.shape[:-1], tensor.shape[-1] // 2, 2))
+    return as_copy(pairs.view_as_complex(), "a view of another width")
+
+
 def detach(tensor: Tensor) -> Tensor:
     """Return a view of the same elements, which no gradient passes."""
     return as_view(tensor, partial(bits_as, kind=None))
@@ -115,7 +136,9 @@ def contiguous(tensor: Tensor) -> Tensor:
 
 
 def compute_dtype(tensor: Tensor) -> DType:
-    """Return the type that functions are computed in: f32, or f64 for f64."""
+    """Return the type that functions are computed in: f32, or f64 for f64; a TypeError for complex numbers."""
+    if tensor.dtype.is_complex:
+        raise TypeError(f"a function of real numbers got a tensor of {tensor.dtype}: use abs(), .real or .imag")
     return tensor.dtype if tensor.dtype is dtypes.float64 else dtypes.float32
 
 
@@ -127,3 +150,9 @@ def widened(tensor: Tensor) -> Tensor:
 def narrowed(tensor: Tensor, like: Tensor) -> Tensor:
     """Return a result of `widened` in the type that a function of `like` gives: its own, f32 for integers."""
     return tensor.cast(like.dtype) if like.dtype.is_float else tensor
+
+
+def upper_bits(tensor: Tensor) -> Tensor:
+    """Return it with half of its mantissa, so that its square is exact."""
+    bits = UNSIGNED[tensor.dtype.bits]
+    return (tensor.bitcast(bits) & UPPER_MASK[tensor.dtype]).bitcast(tensor.dtype)

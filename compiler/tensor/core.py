@@ -7,14 +7,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeGuard, cast
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from ringup.compiler.graph import dtypes, index
 from ringup.compiler.graph import nodes as graph
-from ringup.compiler.graph.dtypes import DType, Scalar
+from ringup.compiler.graph.dtypes import DType, Number
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Node, Op, Shape
 from ringup.compiler.tensor.arrays import as_array, memory_of
@@ -37,8 +37,15 @@ RULES: WeakKeyDictionary[Node, tuple[Rule, tuple[Node, ...]]] = WeakKeyDictionar
 RECORDING: ContextVar[bool] = ContextVar("ringup gradients", default=True)
 _LEAVES = frozenset((Op.BUFFER, Op.CONST, Op.IOTA, Op.SIZE, Op.BITCAST))
 
+# what operations of the graph there are of complex numbers, element by element
+COMPLEX_OPS = frozenset((Op.NEG, Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.EQ, Op.NE))
 # constants are kept as Python's floats
 LARGEST_FLOAT = int(sys.float_info.max)
+
+
+def refuse_complex(what: str, dtype: DType) -> NoReturn:
+    """Raise TypeError: complex numbers have no such operation."""
+    raise TypeError(f"{what} of {dtype}: complex numbers have none, nor an order; use abs(), .real or .imag")
 
 
 def Size(name: str, lo: int, hi: int) -> Int:
@@ -204,7 +211,7 @@ class Core:
     # numbers, arrays and lists beside tensors
 
     @classmethod
-    def _constant(cls, value: Scalar, dtype: DType, shape: Shape = ()) -> Self:
+    def _constant(cls, value: Number, dtype: DType, shape: Shape = ()) -> Self:
         return cls._of(graph.const(value, dtype, shape))
 
     @classmethod
@@ -218,11 +225,11 @@ class Core:
         """Return an operand as a tensor; a Python number takes this tensor's type where it can."""
         if isinstance(other, Core):
             return cast("Self", other)
-        if isinstance(other, (bool, int, float)) and weak:
+        if isinstance(other, (bool, int, float, complex)) and weak:
             return self._constant(other, self._scalar_dtype(other))
         if isinstance(other, index.Expr):
             return self._of(graph.node(Op.SIZE, dtypes.int32 if other.hi < 1 << 31 else dtypes.int64, (), (), other))
-        if isinstance(other, (np.ndarray, np.generic, list, tuple, bool, int, float)):
+        if isinstance(other, (np.ndarray, np.generic, list, tuple, bool, int, float, complex)):
             return self._from_array(other)
         raise TypeError(
             f"a tensor and {type(other).__name__} do not go together: give a number, a list, an array or a tensor"
@@ -233,14 +240,14 @@ class Core:
         """Return 0, 1, … before `count`."""
         return cls._of(graph.node(Op.IOTA, dtype, as_shape((count,))))
 
-    def _scalar_dtype(self, value: Scalar) -> DType:
+    def _scalar_dtype(self, value: Number) -> DType:
         """Return the type of a Python number beside this tensor; a ValueError where it does not fit."""
         kind = dtypes.of_scalar(value, self.dtype)
-        if kind.is_integer and not isinstance(value, float) and not int(kind.least) <= value <= int(kind.greatest):
+        if kind.is_integer and isinstance(value, int) and not int(kind.least) <= value <= int(kind.greatest):
             raise ValueError(
                 f"{value} does not fit {kind} ({kind.least} to {kind.greatest}); cast the tensor to a wider type first"
             )
-        if kind.is_float and isinstance(value, int) and abs(value) > LARGEST_FLOAT:
+        if kind.is_inexact and isinstance(value, int) and abs(value) > LARGEST_FLOAT:
             raise ValueError(f"a whole number of {value.bit_length()} bits does not fit {kind}")
         return dtypes.promote(self.dtype, kind)
 
@@ -255,6 +262,8 @@ class Core:
 
     def _apply(self, op: Op, *others: Core) -> Self:
         """Return the elementwise operation on operands of one dtype and one shape."""
+        if self.dtype.is_complex and op not in COMPLEX_OPS:
+            refuse_complex(op.value, self.dtype)
         return self._of(graph.elementwise(op, self._node, *(one._node for one in others)))
 
     def _with_rule(self, rule: Rule, *operands: Core) -> Self:
@@ -302,7 +311,7 @@ class Core:
 
 def _without_gradient(node: Node) -> Node:
     """Return the same value, which no gradient passes."""
-    if node.op in _LEAVES or not node.dtype.is_float:
+    if node.op in _LEAVES or not node.dtype.is_inexact:
         return node
     return graph.stop(node)
 

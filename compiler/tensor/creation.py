@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ringup.compiler.graph import dtypes, index, nodes
-from ringup.compiler.graph.dtypes import Scalar
+from ringup.compiler.graph.dtypes import Number, Scalar
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Shape
 from ringup.compiler.tensor import random
@@ -25,7 +25,7 @@ def _plain(value: Any) -> Any:
     return cast("Any", value).item() if isinstance(value, (np.generic, Core)) else value
 
 
-def full(cls: type[Tensor], shape: Int | Sequence[Int], value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
+def full(cls: type[Tensor], shape: Int | Sequence[Int], value: Number, dtype: DTypeLike | None = None) -> Tensor:
     """Return a tensor filled with one value, of the type of that value unless `dtype` is given; a ValueError where it
     does not fit.
     """
@@ -51,7 +51,7 @@ def empty(cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dty
     return made
 
 
-def full_like(tensor: Tensor, value: Scalar, dtype: DTypeLike | None = None) -> Tensor:
+def full_like(tensor: Tensor, value: Number, dtype: DTypeLike | None = None) -> Tensor:
     """Return a tensor of this shape (and type unless `dtype` is given) filled with one value; a ValueError where it
     does not fit.
     """

@@ -14,8 +14,10 @@ from ringup.compiler.graph import dtypes
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import Op
+from ringup.compiler.tensor.complex_numbers import functions as of_complex
+from ringup.compiler.tensor.complex_numbers import parts
 from ringup.compiler.tensor.conversions import SIGNED, UNSIGNED, narrowed, widened
-from ringup.compiler.tensor.core import Core, broadcast_shapes, spread
+from ringup.compiler.tensor.core import Core, broadcast_shapes, refuse_complex, spread
 from ringup.compiler.tensor.indexing import as_elements
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def _binary(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) -> 
 
 
 def _compare(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) -> Tensor:
-    if isinstance(other, (int, float)) and not isinstance(other, bool):
+    if isinstance(other, (int, float)) and not isinstance(other, bool) and not tensor.dtype.is_complex:
         tensor = tensor.cast(dtypes.uint8) if tensor.dtype.kind == "bool" else tensor
         find = _among_floats if tensor.dtype.is_float else _among_integers
         found = find(tensor.dtype, op, other, reverse=reverse)
@@ -106,7 +108,7 @@ def _among_floats(kind: DType, op: Op, number: float, *, reverse: bool) -> bool 
 
 def _bits(tensor: Tensor, op: Op, other: object, *, reverse: bool = False) -> Tensor:
     x, y = tensor._fit(other)
-    if x.dtype.is_float or (x.dtype.kind == "bool" and op in (Op.SHL, Op.SHR)):
+    if x.dtype.is_inexact or (x.dtype.kind == "bool" and op in (Op.SHL, Op.SHR)):
         raise TypeError(
             f"{op.value} of {tensor.dtype} and {y.dtype}: integers only{' or bools' if op not in (Op.SHL, Op.SHR) else ''}"
         )
@@ -148,7 +150,7 @@ def div(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
     x, y = tensor._fit(other)
     if reverse:
         x, y = y, x
-    if not x.dtype.is_float:
+    if not x.dtype.is_inexact:
         x, y = x.cast(dtypes.float32), y.cast(dtypes.float32)
     return x._apply(Op.DIV, y)
 
@@ -166,6 +168,7 @@ def floordiv(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
     if reverse:
         x, y = y, x
     if not x.dtype.is_float:
+        # of complex numbers an error
         return _binary(x, Op.IDIV, y)
     given = x, y
     wide = QUOTIENTS[x.dtype]
@@ -226,14 +229,21 @@ def fmod(tensor: Tensor, other: Any) -> Tensor:
 
 def power(tensor: Tensor, other: Any, *, reverse: bool = False) -> Tensor:
     """Return the power: C's pow for floats, by repeated squaring for integers (negative exponents give 0 but for 1
-    and -1). An integer to the power of a float is a float, whatever that float is.
+    and -1). An integer to the power of a float is a float, whatever that float is. Complex numbers are multiplied up
+    to a power of 64, and are exp(y log x) otherwise.
     """
     if not reverse and isinstance(other, (int, float)) and tensor.dtype.kind != "bool":
-        if other == 2 and (tensor.dtype.is_float or isinstance(other, int)):
+        if other == 2 and (tensor.dtype.is_inexact or isinstance(other, int)):
             return tensor * tensor
         if tensor.dtype.is_integer and isinstance(other, int) and other < 0:
             raise ValueError(f"an integer tensor to the power of {other}: cast it to a float type first")
+        if tensor.dtype.is_complex and abs(other) <= of_complex.MAX_PRODUCTS and other == int(other):
+            return of_complex.whole_power(tensor, int(other))
+        if tensor.dtype.is_complex and other == 0.5:
+            return of_complex.sqrt(tensor)
     x, y = tensor._fit(other)
+    if x.dtype.is_complex:
+        return of_complex.power(y, x) if reverse else of_complex.power(x, y)
     if x.dtype.kind == "bool":
         x, y = x.cast(dtypes.int32), y.cast(dtypes.int32)
     return y._apply(Op.POW, x) if reverse else x._apply(Op.POW, y)
@@ -258,12 +268,14 @@ def pos(tensor: Tensor) -> Tensor:
 
 def absolute(tensor: Tensor) -> Tensor:
     """Return its absolute value."""
+    if tensor.dtype.is_complex:
+        return parts.absolute(tensor)
     return tensor if tensor.dtype.kind in ("bool", "uint") else tensor._apply(Op.ABS)
 
 
 def invert(tensor: Tensor) -> Tensor:
     """Return it with every bit inverted; bools become their opposite."""
-    if tensor.dtype.is_float:
+    if tensor.dtype.is_inexact:
         raise TypeError(f"~ of {tensor.dtype}: integers and bools only")
     return tensor._apply(Op.NOT)
 
@@ -395,7 +407,7 @@ def where(tensor: Tensor, yes: Any, no: Any) -> Tensor:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (bool, int, float))
+    return isinstance(value, (bool, int, float, complex))
 
 
 def _number(tensor: Tensor, value: Any) -> Tensor:
@@ -417,17 +429,21 @@ def masked_fill(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 def isnan(tensor: Tensor) -> Tensor:
     """Return where it is NaN."""
-    return tensor.ne(tensor) if tensor.dtype.is_float else tensor._constant(False, dtypes.bool_, tensor.shape)
+    return tensor.ne(tensor) if tensor.dtype.is_inexact else tensor._constant(False, dtypes.bool_, tensor.shape)
 
 
 def isinf(tensor: Tensor) -> Tensor:
-    """Return where it is plus or minus infinity."""
+    """Return where it is plus or minus infinity; where a part of a complex number is."""
+    if tensor.dtype.is_complex:
+        return tensor.real.isinf() | tensor.imag.isinf()
     has = tensor.dtype.is_float and tensor.dtype is not dtypes.float8_e4m3
     return tensor.abs().eq(float("inf")) if has else tensor._constant(False, dtypes.bool_, tensor.shape)
 
 
 def isfinite(tensor: Tensor) -> Tensor:
     """Return where it is neither infinite nor NaN."""
+    if tensor.dtype.is_complex:
+        return tensor.real.isfinite() & tensor.imag.isfinite()
     if not tensor.dtype.is_float:
         return tensor._constant(True, dtypes.bool_, tensor.shape)
     return tensor.abs() < float("inf") if tensor.dtype is not dtypes.float8_e4m3 else tensor.eq(tensor)
@@ -437,6 +453,8 @@ def signbit(tensor: Tensor) -> Tensor:
     """Return where the sign bit is set: negative numbers, -0.0, negative NaNs."""
     if tensor.dtype.kind in ("bool", "uint"):
         return tensor._constant(False, dtypes.bool_, tensor.shape)
+    if tensor.dtype.is_complex:
+        refuse_complex("signbit", tensor.dtype)
     return (tensor.bitcast(SIGNED[tensor.dtype.bits]) if tensor.dtype.is_float else tensor) < 0
 
 
@@ -469,7 +487,7 @@ def _truth(tensor: Tensor, other: Any) -> Tensor:
 
 
 def _rounded(tensor: Tensor, op: Op) -> Tensor:
-    return tensor._apply(op) if tensor.dtype.is_float else tensor
+    return tensor._apply(op) if tensor.dtype.is_inexact else tensor
 
 
 def floor(tensor: Tensor) -> Tensor:
@@ -489,8 +507,10 @@ def trunc(tensor: Tensor) -> Tensor:
 
 def round_to(tensor: Tensor, decimals: int = 0) -> Tensor:
     """Return it rounded to nearest, halves to even; to `decimals` places by a multiplication, as NumPy does. Integers
-    are rounded for negative `decimals`, exactly.
+    are rounded for negative `decimals`, exactly, and complex numbers part by part.
     """
+    if tensor.dtype.is_complex:
+        return parts.each(tensor, lambda part: part.round(decimals))
     if tensor.dtype.is_float and decimals:
         return _rounded_places(tensor, decimals)
     if tensor.dtype.is_integer and decimals < 0:
@@ -529,7 +549,9 @@ def _rounded_whole(tensor: Tensor, unit: int) -> Tensor:
 
 
 def sign(tensor: Tensor) -> Tensor:
-    """Return -1, 0 or 1 as the sign is, 0 of -0.0 too; NaN stays NaN."""
+    """Return -1, 0 or 1 as the sign is, 0 of -0.0 too; NaN stays NaN. A complex number is divided by its size."""
+    if tensor.dtype.is_complex:
+        return parts.sign(tensor)
     if tensor.dtype.kind == "bool":
         return tensor
     still = tensor.eq(0).where(tensor.full_like(0), tensor) if tensor.dtype.is_float else tensor
@@ -541,6 +563,8 @@ def sign(tensor: Tensor) -> Tensor:
 def copysign(tensor: Tensor, other: Any) -> Tensor:
     """Return it with the sign of `other`, bit by bit."""
     x, y = tensor._fit(other)
+    if x.dtype.is_complex:
+        refuse_complex("copysign", x.dtype)
     if not x.dtype.is_float:
         x, y = x.cast(dtypes.float32), y.cast(dtypes.float32)
     bits = UNSIGNED[x.dtype.bits]
@@ -551,7 +575,7 @@ def copysign(tensor: Tensor, other: Any) -> Tensor:
 
 def lerp(tensor: Tensor, end: Any, weight: Any) -> Tensor:
     """Return the point between this (weight 0) and `end` (weight 1)."""
-    x = tensor if tensor.dtype.is_float else tensor.float()
+    x = tensor if tensor.dtype.is_inexact else tensor.float()
     return x + x._lift(end).sub(x).mul(weight)
 
 

@@ -45,6 +45,7 @@ SAFETENSORS_TYPES = {  # the names in a file's header; safetensors' README, "For
     "BF16": dtypes.bfloat16,
     "F32": dtypes.float32,
     "F64": dtypes.float64,
+    "C64": dtypes.complex64,
 }
 SAFETENSORS_NAMES = {kind: name for name, kind in SAFETENSORS_TYPES.items()}
 GGUF_PLAIN = {  # ggml's names of types that are not in blocks
@@ -188,6 +189,8 @@ def save_safetensors(
 def _described(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
     """Return the name of a computed tensor's type in a file, its shape and its bytes."""
     shape = cast("tuple[int, ...]", tensor.shape)
+    if tensor.dtype not in SAFETENSORS_NAMES:
+        raise TypeError(f"safetensors files have no {tensor.dtype}: save complex64, or view_as_real()")
     return SAFETENSORS_NAMES[tensor.dtype], shape, prod(shape) * tensor.dtype.size_bytes
 
 

@@ -1,8 +1,9 @@
 """Mathematical functions, composed of EXP2, LOG2, SIN and polynomials so that f32 and f64 results are good to a few
 units in the last place.
 
-f16, bf16 and float8 are computed in f32 and rounded once; integers give f32. The bounds stated hold where EXP2, LOG2
-and SIN are within an ulp. Gradients are the functions' own (`_with_rule`), not those of the compositions.
+f16, bf16 and float8 are computed in f32 and rounded once; integers give f32. Complex tensors go to the functions of
+`complex_numbers`. The bounds stated hold where EXP2, LOG2 and SIN are within an ulp. Gradients are the functions' own
+(`_with_rule`), not those of the compositions.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.nodes import Op
-from ringup.compiler.tensor.conversions import UNSIGNED, narrowed, widened
+from ringup.compiler.tensor.complex_numbers import functions as of_complex
+from ringup.compiler.tensor.complex_numbers import trigonometry as turned
+from ringup.compiler.tensor.conversions import narrowed, upper_bits, widened
 from ringup.compiler.tensor.numbers.coefficients import ASIN, ATAN, ERF, ERFC
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
 
-# the upper half of a mantissa: products of two are exact
-UPPER_MASK = {dtypes.float32: 0xFFFF_F000, dtypes.float64: 0xFFFF_FFFF_F800_0000}
 # log2(e) in as many bits, and the rest
 LOG2_E = {
     dtypes.float32: (2955 / 2048, 1.4426950408889634 - 2955 / 2048),
@@ -50,24 +51,24 @@ def _as_float(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype.is_float else tensor.float()
 
 
-def upper_bits(tensor: Tensor) -> Tensor:
-    """Return it with half of its mantissa, so that its square is exact."""
-    bits = UNSIGNED[tensor.dtype.bits]
-    return (tensor.bitcast(bits) & UPPER_MASK[tensor.dtype]).bitcast(tensor.dtype)
-
-
 def sqrt(tensor: Tensor) -> Tensor:
     """Return the square root."""
+    if tensor.dtype.is_complex:
+        return of_complex.sqrt(tensor)
     return _as_float(tensor)._apply(Op.SQRT)
 
 
 def rsqrt(tensor: Tensor) -> Tensor:
     """Return 1 / sqrt(x), within 1 ulp."""
+    if tensor.dtype.is_complex:
+        return of_complex.rsqrt(tensor)
     return _as_float(tensor)._apply(Op.RSQRT)
 
 
 def reciprocal(tensor: Tensor) -> Tensor:
     """Return 1 / x."""
+    if tensor.dtype.is_complex:
+        return of_complex.reciprocal(tensor)
     return _as_float(tensor)._apply(Op.RECIP)
 
 
@@ -83,16 +84,22 @@ def cbrt(tensor: Tensor) -> Tensor:
 
 def exp2(tensor: Tensor) -> Tensor:
     """Return 2 to the power of x."""
+    if tensor.dtype.is_complex:
+        return of_complex.exp2(tensor)
     return _as_float(tensor)._apply(Op.EXP2)
 
 
 def log2(tensor: Tensor) -> Tensor:
     """Return the logarithm to base 2."""
+    if tensor.dtype.is_complex:
+        return of_complex.log2(tensor)
     return _as_float(tensor)._apply(Op.LOG2)
 
 
 def exp(tensor: Tensor) -> Tensor:
     """Return e to the power of x, within 2 ulp."""
+    if tensor.dtype.is_complex:
+        return of_complex.exp(tensor)
     # 2^(x log2 e), with the rounding of the product made good to first order
     x = widened(tensor)
     head, rest = LOG2_E[x.dtype]
@@ -114,6 +121,8 @@ def expm1(tensor: Tensor) -> Tensor:
     """Return exp(x) - 1, within 4 ulp near 0 too: (u - 1) x / log u for u = exp x, in which the errors of u cancel
     (W. Kahan).
     """
+    if tensor.dtype.is_complex:
+        return of_complex.expm1(tensor)
     x = widened(tensor)
     raised = x.exp()
     less = raised - 1
@@ -125,18 +134,24 @@ def expm1(tensor: Tensor) -> Tensor:
 
 def log(tensor: Tensor) -> Tensor:
     """Return the natural logarithm, within 3 ulp."""
+    if tensor.dtype.is_complex:
+        return of_complex.log(tensor)
     x = widened(tensor)
     return narrowed((x.log2() * math.log(2))._with_rule(_log_rule, x), tensor)
 
 
 def log10(tensor: Tensor) -> Tensor:
     """Return the logarithm to base 10."""
+    if tensor.dtype.is_complex:
+        return of_complex.log10(tensor)
     x = widened(tensor)
     return narrowed((x.log2() * math.log10(2))._with_rule(_log10_rule, x), tensor)
 
 
 def log1p(tensor: Tensor) -> Tensor:
     """Return log(1 + x), within 4 ulp near 0 too: log(u) x / (u - 1) for u = 1 + x."""
+    if tensor.dtype.is_complex:
+        return of_complex.log1p(tensor)
     x = widened(tensor)
     more = x + 1
     made = more.log() * (x / (more - 1))
@@ -161,6 +176,8 @@ def logaddexp(tensor: Tensor, other: Any) -> Tensor:
 
 def sin(tensor: Tensor) -> Tensor:
     """Return the sine of radians."""
+    if tensor.dtype.is_complex:
+        return turned.sin(tensor)
     return _as_float(tensor)._apply(Op.SIN)
 
 
@@ -168,6 +185,8 @@ def cos(tensor: Tensor) -> Tensor:
     """Return the cosine of radians, within 4 ulp near its zeros too: sin(2x) / (2 sin x) there, sqrt(1 - sin^2)
     elsewhere.
     """
+    if tensor.dtype.is_complex:
+        return turned.cos(tensor)
     x = widened(tensor)
     # twice a huge x would overflow: its half is taken, whose sine gives 1 - 2 sin^2
     huge = x.abs() >= (2.0**126 if x.dtype is dtypes.float32 else 2.0**1022)
@@ -183,6 +202,8 @@ def cos(tensor: Tensor) -> Tensor:
 
 def tan(tensor: Tensor) -> Tensor:
     """Return the tangent of radians, within 6 ulp."""
+    if tensor.dtype.is_complex:
+        return turned.tan(tensor)
     x = widened(tensor)
     return narrowed((x.sin() / x.cos())._with_rule(_tan_rule, x), tensor)
 
@@ -198,6 +219,8 @@ def _atan_unit(x: Tensor) -> Tensor:
 
 def atan(tensor: Tensor) -> Tensor:
     """Return the arc tangent, within 4 ulp."""
+    if tensor.dtype.is_complex:
+        return turned.atan(tensor)
     x = widened(tensor)
     size = x.abs()
     outside = size > 1
@@ -233,6 +256,8 @@ def _asin_small(x: Tensor) -> Tensor:
 
 def asin(tensor: Tensor) -> Tensor:
     """Return the arc sine, NaN outside of -1 … 1; within 4 ulp."""
+    if tensor.dtype.is_complex:
+        return turned.asin(tensor)
     x = widened(tensor)
     size = x.abs()
     root = ((1 - size) * 0.5).sqrt()
@@ -244,6 +269,8 @@ def asin(tensor: Tensor) -> Tensor:
 
 def acos(tensor: Tensor) -> Tensor:
     """Return the arc cosine, NaN outside of -1 … 1; within 4 ulp."""
+    if tensor.dtype.is_complex:
+        return turned.acos(tensor)
     x = widened(tensor)
     size, rest = x.abs(), PI_2_REST[x.dtype]
     root = ((1 - size) * 0.5).sqrt()
@@ -261,6 +288,8 @@ def _half_exp(x: Tensor) -> Tensor:
 
 def sinh(tensor: Tensor) -> Tensor:
     """Return the hyperbolic sine."""
+    if tensor.dtype.is_complex:
+        return turned.sinh(tensor)
     x = widened(tensor)
     size = x.abs()
     less = size.expm1()
@@ -271,6 +300,8 @@ def sinh(tensor: Tensor) -> Tensor:
 
 def cosh(tensor: Tensor) -> Tensor:
     """Return the hyperbolic cosine."""
+    if tensor.dtype.is_complex:
+        return turned.cosh(tensor)
     x = widened(tensor)
     size = x.abs()
     raised = size.exp()
@@ -281,6 +312,8 @@ def cosh(tensor: Tensor) -> Tensor:
 
 def tanh(tensor: Tensor) -> Tensor:
     """Return the hyperbolic tangent, within 6 ulp."""
+    if tensor.dtype.is_complex:
+        return turned.tanh(tensor)
     x = widened(tensor)
     less = (x.abs().minimum(TANH_ONE[x.dtype]) * 2).expm1()
     return narrowed((less / (less + 2)).copysign(x)._with_rule(_tanh_rule, x), tensor)
@@ -288,6 +321,8 @@ def tanh(tensor: Tensor) -> Tensor:
 
 def asinh(tensor: Tensor) -> Tensor:
     """Return the inverse hyperbolic sine."""
+    if tensor.dtype.is_complex:
+        return turned.asinh(tensor)
     x = widened(tensor)
     size = x.abs()
     large = size > LARGE[x.dtype]
@@ -300,6 +335,8 @@ def asinh(tensor: Tensor) -> Tensor:
 
 def acosh(tensor: Tensor) -> Tensor:
     """Return the inverse hyperbolic cosine, NaN below 1."""
+    if tensor.dtype.is_complex:
+        return turned.acosh(tensor)
     x = widened(tensor)
     large = x > LARGE[x.dtype]
     less = large.where(x.full_like(1), x) - 1
@@ -311,6 +348,8 @@ def acosh(tensor: Tensor) -> Tensor:
 
 def atanh(tensor: Tensor) -> Tensor:
     """Return the inverse hyperbolic tangent, infinite at 1, NaN beyond."""
+    if tensor.dtype.is_complex:
+        return turned.atanh(tensor)
     x = widened(tensor)
     size = x.abs()
     made = ((size + size) / (1 - size)).log1p() * 0.5

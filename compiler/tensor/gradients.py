@@ -3,6 +3,8 @@
 Where a function has a rule of its own (`core.RULES`), it is used and the inside not looked at. No gradient passes
 BITCAST (`detach` is one), comparisons, integers and bools. At kinks, ties and infinities they are PyTorch's: the table
 "Gradients at corners" in docs/tensors.md.
+
+The gradient by a complex number is that by its real part plus i times that by its imaginary part, as PyTorch has it.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
     ValueError where the loss does not depend on a target at all, or on all of them only through the latter.
     """
     for one in targets:
-        if not one.dtype.is_float:
-            raise TypeError(f"a gradient by a tensor of {one.dtype}: only floats have one")
+        if not one.dtype.is_inexact:
+            raise TypeError(f"a gradient by a tensor of {one.dtype}: only floats and complex numbers have one")
     roots = [origin(one.node) for one in targets]
     found = _gradients(loss, set(roots), seed)
     for one, root in zip(targets, roots, strict=True):
@@ -142,9 +144,14 @@ def _ordered(root: Node) -> list[Node]:
 
 def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> _Found:
     cls = type(loss)
-    if not loss.dtype.is_float:
-        raise TypeError(f"a gradient of a tensor of {loss.dtype}: only floats have one")
+    if not loss.dtype.is_inexact:
+        raise TypeError(f"a gradient of a tensor of {loss.dtype}: only floats and complex numbers have one")
     if seed is None:
+        if loss.dtype.is_complex:
+            raise TypeError(
+                f"a gradient of a tensor of {loss.dtype} needs the gradient of the tensor itself; a loss is real: .real,"
+                " .imag or abs()"
+            )
         if loss.size != 1:
             raise ValueError(
                 f"a gradient of a tensor of shape {list(loss.shape)} needs the gradient of the tensor itself; a loss is one number"
@@ -157,7 +164,7 @@ def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> _Found:
     for node in nodes:
         if node in roots or (_depends(node) and any(one in leads for one in _operands(node))):
             leads.add(node)
-    found: dict[Node, Tensor] = {nodes[-1]: seed.cast(loss.dtype)}
+    found: dict[Node, Tensor] = {nodes[-1]: (seed if loss.dtype.is_complex else seed.real).cast(loss.dtype)}
     flows = {nodes[-1]}
     for node in reversed(nodes):
         if node in flows:
@@ -168,7 +175,7 @@ def _gradients(loss: Tensor, roots: set[Node], seed: Tensor | None) -> _Found:
         for operand, part in zip(_operands(node), _parts(cls, node, found[node]), strict=True):
             if part is None or operand not in leads:
                 continue
-            fitting = part.cast(operand.dtype)
+            fitting = (part if operand.dtype.is_complex else part.real).cast(operand.dtype)
             found[operand] = found[operand] + fitting if operand in found else fitting
     return _Found({root: found[root] for root in roots if root in found}, roots.intersection(nodes), roots & flows)
 
@@ -186,7 +193,7 @@ def _check_kept(node: Node, roots: set[Node]) -> None:
 
 def _passes(node: Node) -> bool:
     """Return whether a gradient goes through a node."""
-    return (node.dtype.is_float and node.op not in NO_GRADIENT) or node in RULES
+    return (node.dtype.is_inexact and node.op not in NO_GRADIENT) or node in RULES
 
 
 def _depends(node: Node) -> bool:
@@ -221,6 +228,13 @@ def _pow(given: Tensor, result: Tensor, sources: list[Tensor], _node: Node) -> l
     by_x = (y == 0).where(0, given * y * x.pow(y - 1))
     by_y = (x == 0).logical_and(y >= 0).where(0, given * result * x.log())
     return [by_x, by_y]
+
+
+def _uncast(given: Tensor, source: Tensor) -> Tensor | None:
+    """Return the gradient before a conversion: of a real number made complex, the real part."""
+    if not source.dtype.is_inexact:
+        return None
+    return (given if source.dtype.is_complex else given.real).cast(source.dtype)
 
 
 def _expand(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) -> list[Tensor]:
@@ -408,12 +422,17 @@ def _op_rules() -> dict[Op, OpRule]:
         Op.EXP2: lambda g, y, s, n: [g * y * math.log(2)],
         Op.LOG2: lambda g, y, s, n: [g / (s[0] * math.log(2))],
         Op.SIN: lambda g, y, s, n: [g * s[0].cos()],
-        Op.CAST: lambda g, y, s, n: [g.cast(s[0].dtype) if s[0].dtype.is_float else None],
+        Op.CAST: lambda g, y, s, n: [_uncast(g, s[0])],
         Op.CONTIGUOUS: lambda g, y, s, n: [g],
         Op.ADD: lambda g, y, s, n: [g, g],
         Op.SUB: lambda g, y, s, n: [g, -g],
-        Op.MUL: lambda g, y, s, n: [g * s[1], g * s[0]],
-        Op.DIV: lambda g, y, s, n: [g / s[1], -(g * y / s[1])],
+        Op.MUL: lambda g, y, s, n: [g * s[1].conj(), g * s[0].conj()],
+        Op.DIV: lambda g, y, s, n: (
+            [g / s[1].conj(), -(g * (y / s[1]).conj())] if g.dtype.is_complex else [g / s[1], -(g * y / s[1])]
+        ),
+        Op.COMPLEX: lambda g, y, s, n: [g.real, g.imag],
+        Op.REAL: lambda g, y, s, n: [g.complex(0.0)],
+        Op.IMAG: lambda g, y, s, n: [g.full_like(0).complex(g)],
         Op.MOD: lambda g, y, s, n: [g, -(g * (s[0] // s[1]))],
         Op.MAX: lambda g, y, s, n: [_share(s[0], s[1], g, greater=True), _share(s[1], s[0], g, greater=True)],
         Op.MIN: lambda g, y, s, n: [_share(s[0], s[1], g, greater=False), _share(s[1], s[0], g, greater=False)],

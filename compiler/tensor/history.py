@@ -96,12 +96,12 @@ def remember(made: dict[Node, Node]) -> None:
     """Keep what realized values were made of; `made` is (its BUFFER: what it was before). Integers, and what was
     computed without gradients, have none.
     """
-    values = {now: before for now, before in made.items() if now.dtype.is_float and not graph.is_stop(before)}
+    values = {now: before for now, before in made.items() if now.dtype.is_inexact and not graph.is_stop(before)}
     if not values:
         return
     targets: dict[Node, list[Core]] = {}
     for one in list(LIVE.values()):
-        if one.dtype.is_float and one.node not in values:
+        if one.dtype.is_inexact and one.node not in values:
             targets.setdefault(origin(one.node), []).append(one)
     for now, before in values.items():
         reads, generation = _reads(before)

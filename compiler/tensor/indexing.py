@@ -19,7 +19,7 @@ from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.arrays import as_array
-from ringup.compiler.tensor.core import Core, View, broadcast_shapes, is_size, number_of, spread, total
+from ringup.compiler.tensor.core import Core, View, broadcast_shapes, is_size, number_of, refuse_complex, spread, total
 from ringup.compiler.tensor.movement import base_of, cut_axes, every_nth, is_view_of
 from ringup.compiler.tensor.places import counted, watch
 
@@ -143,7 +143,7 @@ def _as_key(one: Any) -> Any:
         if one.dtype.kind == "bool":
             # how many are true is known once the mask is computed
             return cast("Tensor", one).numpy()
-        if one.dtype.is_float:
+        if one.dtype.is_inexact:
             raise IndexError(f"an index of {one.dtype}: integers only")
         return one
     array = np.asarray(one)
@@ -372,6 +372,8 @@ def _with_axis(value: Any) -> Any:
 
 def put(tensor: Tensor, at: int, where: Tensor, values: Any, op: Op | None) -> Tensor:
     """Return what `scattered` does, of places that count from the start."""
+    if tensor.dtype.is_complex and op not in (None, Op.ADD):
+        refuse_complex(f"scatter by {'' if op is None else op.value}", tensor.dtype)
     y = tensor._of(as_elements(tensor, values)._node).cast(tensor.dtype)
     y = y.expand(where.shape) if not y.shape else y
     _cut_to(tensor, where, at, "scatter")
@@ -403,7 +405,7 @@ def as_elements(tensor: Tensor, value: Any) -> Tensor:
     """Return a value as a tensor, a Python number as one of this tensor's type: a ValueError where it, or an element of
     a list or an array, does not fit.
     """
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int, float, complex)):
         return tensor._constant(dtypes.fitting(value, tensor.dtype), tensor.dtype)
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
         return tensor._from_array(as_array(value, tensor.dtype))

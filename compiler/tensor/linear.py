@@ -41,7 +41,7 @@ def contract(tensor: Tensor, other: Tensor, axes: Sequence[int], dtype: DType | 
     wide = _accumulator(x)
     product = nodes.elementwise(Op.MUL, *(nodes.cast(spread(one._node, shape), wide) for one in (x, y)))
     made = x._of(nodes.cast(nodes.reduce(Op.ADD, product, axes), dtype or (kind if kind.is_float else wide)))
-    return made._with_rule(partial(_contraction_rule, tuple(axes)), x, y) if made.dtype.is_float else made
+    return made._with_rule(partial(_contraction_rule, tuple(axes)), x, y) if made.dtype.is_inexact else made
 
 
 def matmul(tensor: Tensor, other: Any, dtype: DTypeLike | None = None) -> Tensor:
@@ -224,4 +224,4 @@ def _one_side(gradient: Tensor, other: Tensor, to: Tensor) -> Tensor:
     """
     full: tuple[Int, ...] = broadcast_shapes(other.shape, to.shape)
     axes = [i for i, (one, many) in enumerate(zip(to.shape, full, strict=True)) if one != many]
-    return contract(gradient.expand(full), other, axes, to.dtype)
+    return contract(gradient.expand(full), other.conj(), axes, to.dtype)

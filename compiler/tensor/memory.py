@@ -146,6 +146,18 @@ def _same_part(one: Node, other: Node) -> bool:
     return True
 
 
+def set_part(tensor: Tensor, value: Any, name: str) -> None:
+    """Replace the real or the imaginary parts of a complex tensor in place; of a real one the elements."""
+    if not tensor.dtype.is_complex:
+        if name == "imag":
+            raise TypeError(f"imag of a tensor of {tensor.dtype} is 0: nothing can be assigned to it")
+        assign(tensor, value)
+        return
+    real, imag = tensor.real, tensor.imag
+    new = real._of(_fitting(real, value))
+    assign(tensor, new.complex(imag) if name == "real" else real.complex(new))
+
+
 def add_in_place(tensor: Tensor, other: Any) -> Tensor:
     """Add `other` in place."""
     return put(tensor, tensor + other)
@@ -208,10 +220,14 @@ def shift_right_in_place(tensor: Tensor, other: Any) -> Tensor:
 
 def put(tensor: Tensor, value: Tensor) -> Tensor:
     """Replace its elements by a result as operators in place do: a part that is a copy takes the result alone. A
-    TypeError for floats into integers, and for numbers into bools.
+    TypeError for floats into integers, for complex numbers into real ones, and for numbers into bools.
     """
     kinds = value.dtype.kind, tensor.dtype.kind
-    if value.dtype.is_float > tensor.dtype.is_float or (kinds[1] == "bool" and kinds[0] != "bool"):
+    if (
+        value.dtype.is_inexact > tensor.dtype.is_inexact
+        or value.dtype.is_complex > tensor.dtype.is_complex
+        or (kinds[1] == "bool" and kinds[0] != "bool")
+    ):
         raise TypeError(
             f"a result of {value.dtype} does not go into a tensor of {tensor.dtype} in place: cast the tensor or the result"
         )

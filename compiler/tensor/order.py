@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from ringup.compiler.graph import index
 from ringup.compiler.graph import nodes as graph
+from ringup.compiler.graph.complex_parts import has_complex, without_complex
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, Node, Op, Storage
 from ringup.errors import CompileError
 
@@ -147,10 +148,13 @@ def check_bounds(roots: Sequence[Node], sizes: Mapping[str, int]) -> None:
 
 def prepared(roots: Sequence[Node]) -> list[Node]:
     """Return graphs of the same values, of shared nodes, in which the order above can be kept; detached values are
-    plain again.
+    plain again, and complex numbers pairs of real ones, a last axis of 2 in the roots.
     """
     roots = graph.shared(roots)
     nodes = graph.ordered(roots)
+    if has_complex(nodes):
+        roots = without_complex(roots)
+        nodes = graph.ordered(roots)
     after = followers(nodes)
     events = {node: place for place, node in enumerate(one for one in nodes if one.op is Op.AFTER)}
     made: dict[Node, Node] = {}

@@ -14,8 +14,9 @@ from ringup.compiler.graph import dtypes, index, nodes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
+from ringup.compiler.tensor.complex_numbers.sums import product as complex_product
 from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, total, whole_number
+from ringup.compiler.tensor.core import Axes, DTypeLike, as_dtype, refuse_complex, total, whole_number
 from ringup.compiler.tensor.functions import exp_negative
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 def reduce_axes(tensor: Tensor, op: Op, axes: Axes, *, keepdims: bool) -> Tensor:
     """Return it folded along axes by an operation; they become 1 or disappear."""
     folded = tensor._axes(axes)
+    if tensor.dtype.is_complex and op is not Op.ADD:
+        refuse_complex(f"{op.value} along axes", tensor.dtype)
     made = tensor._of(nodes.reduce(op, tensor._node, folded))
     return made if keepdims else drop_axes(made, folded)
 
@@ -60,6 +63,8 @@ def sum_along(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False, dtyp
 def prod(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: DTypeLike | None = None) -> Tensor:
     """Return the product along axes; 1 of nothing."""
     kind = sum_dtype(tensor) if dtype is None else as_dtype(dtype)
+    if kind.is_complex:
+        return complex_product(tensor.cast(kind), tensor._axes(axis), keepdims=keepdims)
     return reduce_axes(tensor.cast(kind), Op.MUL, axis, keepdims=keepdims)
 
 
@@ -141,7 +146,11 @@ def _count(tensor: Tensor, axes: Axes) -> Int:
 
 
 def in_statistics(tensor: Tensor) -> Tensor:
-    """Return it in the type that statistics are computed in: f32; f64 for f64 and for integers from 32 bits on."""
+    """Return it in the type that statistics are computed in: f32; f64 for f64 and for integers from 32 bits on; complex
+    numbers as they are.
+    """
+    if tensor.dtype.is_complex:
+        return tensor
     wide = tensor.dtype.is_integer and tensor.dtype.bits >= 32
     return tensor.cast(dtypes.float64) if wide else widened(tensor)
 
@@ -150,6 +159,8 @@ def mean(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor
     """Return the mean along axes, of nothing NaN. That of integers from 32 bits on is f64, of others f32, and exact but
     for its rounding.
     """
+    if tensor.dtype.is_complex:
+        return over_count(tensor.sum(axis, keepdims=keepdims), _count(tensor, axis))
     if not tensor.dtype.is_float:
         return _whole_mean(tensor, axis, keepdims=keepdims)
     x = widened(tensor)
@@ -187,7 +198,7 @@ def _apart_from_mean(tensor: Tensor, axis: Axes) -> Tensor:
     """Return it less its mean along axes, in the type of statistics."""
     x = in_statistics(tensor)
     if tensor.dtype.bits < 64 or not tensor.dtype.is_integer:
-        return x - (x if tensor.dtype.is_float else tensor).mean(axis, keepdims=True)
+        return x - (x if tensor.dtype.is_inexact else tensor).mean(axis, keepdims=True)
     # the difference of the upper halves and that of the lower halves are exact
     whole, rest = _parts_of_mean(tensor, axis, keepdims=True)
     upper = (tensor >> 32).cast(x.dtype) - (whole >> 32).cast(x.dtype)
@@ -216,11 +227,15 @@ def var(tensor: Tensor, axis: Axes = None, *, correction: float | None = None, k
     count = _count(tensor, axis)
     # beside a size that is known later the correction is a whole number
     below = max(count - correction, 0) if isinstance(count, int) else count - whole_number(correction, "a correction")
+    if apart.dtype.is_complex:
+        return over_count(squared_size(apart).sum(axis, keepdims=keepdims), below)
     return narrowed(over_count((apart * apart).sum(axis, keepdims=keepdims), below), tensor)
 
 
 def std(tensor: Tensor, axis: Axes = None, *, correction: float | None = None, keepdims: bool = False) -> Tensor:
     """Return the square root of the variance; its slope at 0 is 0."""
+    if tensor.dtype.is_complex:
+        return flat_root(tensor.var(axis, correction=correction, keepdims=keepdims))
     x = widened(tensor) if tensor.dtype.is_float else tensor
     return narrowed(flat_root(x.var(axis, correction=correction, keepdims=keepdims)), tensor)
 
@@ -243,6 +258,8 @@ def norm(tensor: Tensor, order: float | str | None = 2, axis: Axes = None, *, ke
     if isinstance(order, str) and order != "fro":
         raise ValueError(f"norm of order {order!r}: a number or 'fro'; ringup.linalg.matrix_norm has 'nuc' too")
     order = 2 if order is None or isinstance(order, str) else order
+    if tensor.dtype.is_complex:
+        return _norm_of_complex(tensor, order, axis, keepdims=keepdims)
     x = in_statistics(tensor)
     size = x.abs()
     if order == 0:
@@ -258,6 +275,18 @@ def norm(tensor: Tensor, order: float | str | None = 2, axis: Axes = None, *, ke
         made = size.pow(order).sum(axis, keepdims=keepdims).pow(1 / order)
         made = made._with_rule(partial(_norm_rule, order, tensor._axes(axis)), x)
     return narrowed(made, tensor)
+
+
+def squared_size(tensor: Tensor) -> Tensor:
+    """Return the squares of the sizes of complex numbers."""
+    x, y = tensor.real, tensor.imag
+    return x * x + y * y
+
+
+def _norm_of_complex(tensor: Tensor, order: float, axis: Axes, *, keepdims: bool) -> Tensor:
+    if order == 2:
+        return flat_root(squared_size(tensor).sum(axis, keepdims=keepdims))
+    return norm(tensor.abs(), order, axis, keepdims=keepdims)
 
 
 def _no_slopes(_gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:

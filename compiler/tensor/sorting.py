@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, cast
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
+from ringup.compiler.tensor.complex_numbers.sums import running_product
 from ringup.compiler.tensor.conversions import SIGNED, narrowed, widened
-from ringup.compiler.tensor.core import DTypeLike, number_of, whole_number
+from ringup.compiler.tensor.core import DTypeLike, number_of, refuse_complex, whole_number
 from ringup.compiler.tensor.indexing import picked
 from ringup.compiler.tensor.movement import add_edges, cut
 from ringup.compiler.tensor.reductions import drop_axes, in_statistics, places_along, sum_dtype
@@ -31,6 +32,8 @@ def _scan(tensor: Tensor, op: Op, axis: int) -> Tensor:
     """Return the running reduction along an axis."""
     if tensor._is_one(axis):
         return tensor
+    if tensor.dtype.is_complex and op is not Op.ADD:
+        refuse_complex(f"running {op.value}", tensor.dtype)
     return tensor._of(nodes.scan(op, tensor._node, tensor._axis(axis)))
 
 
@@ -48,6 +51,8 @@ def cumprod(tensor: Tensor, axis: int = 0, *, dtype: DTypeLike | None = None) ->
     """Return the running product along an axis; with `dtype` elements and products are of that type."""
     if dtype is not None:
         return cumprod(tensor.cast(dtype), axis).cast(dtype)
+    if tensor.dtype.is_complex:
+        return tensor if tensor._is_one(axis) else running_product(tensor, tensor._axis(axis))
     x = widened(tensor) if tensor.dtype.is_float else tensor.cast(sum_dtype(tensor))
     return narrowed(_scan(x, Op.MUL, axis), tensor)
 
@@ -85,6 +90,8 @@ def _order_keys(tensor: Tensor, *, descending: bool) -> Tensor:
     """Return integers in the order of the elements: -0.0 with 0.0, NaN as the greatest; turned around for
     descending.
     """
+    if tensor.dtype.is_complex:
+        refuse_complex("sorting", tensor.dtype)
     if tensor.dtype.kind == "bool":
         keys = tensor.cast(dtypes.int8)
     elif not tensor.dtype.is_float:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from ringup.compiler.tensor import (
     sorting,
 )
 from ringup.compiler.tensor.arrays import Array, as_array, handed_memory, memory_of, numpy_dtype
+from ringup.compiler.tensor.complex_numbers import parts as of_parts
 from ringup.compiler.tensor.composed import (
     collected,
     elements,
@@ -54,7 +56,8 @@ from ringup.compiler.tensor.spelling.binding import spelled
 class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
-    Python integers make int32 (int64 where they need it), floats f32, arrays keep their type; `dtype` converts.
+    Python integers make int32 (int64 where they need it), floats f32, complex numbers complex64, arrays keep their
+    type; `dtype` converts.
     With `requires_grad`, `backward` gives it a `grad`.
     """
 
@@ -66,7 +69,7 @@ class Tensor(Core):
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Core):
             self._setup(nodes.cast(data.node, kind or data.dtype))
-        elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
+        elif isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
             kind = kind or dtypes.of_scalar(data)
             self._setup(nodes.const(dtypes.fitting(data, kind), kind))
         else:
@@ -96,8 +99,8 @@ class Tensor(Core):
     def __bool__(self) -> bool:
         return bool(reading.number(self, "the truth of", "any() or all()"))
 
-    def __complex__(self) -> complex:
-        return complex(reading.number(self, "complex() of"))
+    def __complex__(self) -> builtins.complex:
+        return builtins.complex(reading.number(self, "complex() of"))
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
@@ -125,6 +128,36 @@ class Tensor(Core):
     def mT(self) -> Tensor:
         """Return it with its last two axes swapped."""
         return self.transpose(-2, -1)
+
+    @property
+    def H(self) -> Tensor:
+        """Return a matrix with its axes swapped and its elements conjugated."""
+        if self.ndim != 2:
+            raise ValueError(f"H of {list(self.shape)}: a matrix has two axes; mH takes stacks of matrices")
+        return self.mH
+
+    @property
+    def mH(self) -> Tensor:
+        """Return it with its last two axes swapped and its elements conjugated."""
+        return self.mT.conj()
+
+    @property
+    def real(self) -> Tensor:
+        """Return the real parts, real tensors as they are; assigned to, they are replaced in place."""
+        return of_parts.real(self)
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        memory.set_part(self, value, "real")
+
+    @property
+    def imag(self) -> Tensor:
+        """Return the imaginary parts, zeros of real tensors; assigned to, they are replaced in place."""
+        return of_parts.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        memory.set_part(self, value, "imag")
 
     @property
     def itemsize(self) -> int:
@@ -228,8 +261,8 @@ class Tensor(Core):
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
         """Make `backward` give it a gradient, or no longer. A tensor that wants one gets memory of its own."""
-        if wanted and not self.dtype.is_float:
-            raise TypeError(f"a gradient by a tensor of {self.dtype}: only floats have one")
+        if wanted and not self.dtype.is_inexact:
+            raise TypeError(f"a gradient by a tensor of {self.dtype}: only floats and complex numbers have one")
         self._wants_gradient = wanted
         if wanted:
             self._view = None
@@ -450,6 +483,17 @@ class Tensor(Core):
     frac = elements.frac
     sign = sgn = elementwise.sign
     copysign = elementwise.copysign
+
+    # complex numbers
+    complex = of_parts.complex_of
+    polar = of_parts.polar
+    conj = conjugate = of_parts.conj
+    angle = of_parts.angle
+    view_as_real = of_parts.as_real
+    view_as_complex = of_parts.as_complex
+    is_complex = of_parts.is_complex
+    isreal = of_parts.isreal
+    vecdot = matrices.vecdot
 
     # mathematical functions
     sqrt = functions.sqrt

@@ -86,6 +86,8 @@ def unary(op, x, dtype):
     kind = numpy_dtype(dtype)
     if op is Op.NOT:
         return np.logical_not(x) if dtype.kind == "bool" else np.invert(x)
+    if dtype.is_complex:
+        return np.negative(x)
     if not dtype.is_float:
         return np.asarray(x if dtype.kind in ("bool", "uint") and op is Op.ABS else INTEGER_UNARY[op](x)).astype(kind)
     # f32 is computed in f64: rounded once, and exact except for transcendentals.
@@ -120,6 +122,9 @@ def binary(op, x, y, dtype):
     if dtype.is_float:
         wide = np.float32 if dtype.name in NARROW else np.float64 if op in (Op.POW, Op.MOD) else kind
         return np.asarray(FLOAT_BINARY[op](x.astype(wide), y.astype(wide))).astype(kind)
+    if dtype.is_complex:
+        # rounded once, as for f32
+        return np.asarray(FLOAT_BINARY[op](x.astype(np.complex128), y.astype(np.complex128))).astype(kind)
     if dtype.kind == "bool":
         return np.asarray(BOOL_BINARY[op](x, y))
     return np.asarray(INTEGER_BINARY[op](x, y, dtype)).astype(kind)
@@ -217,7 +222,7 @@ def cast(x, kind):
         return np.where(
             np.isnan(wide), 0, np.where(inside, kept, np.where(wide > 0, kind.type(info.max), kind.type(info.min)))
         ).astype(kind)
-    if kind in (np.float32, np.float64) or (from_float and x.dtype.itemsize <= 4):
+    if kind in (np.float32, np.float64, np.complex64, np.complex128) or (from_float and x.dtype.itemsize <= 4):
         return x.astype(kind)
     return _odd_f32(x).astype(kind)
 
@@ -257,7 +262,7 @@ def reduce(op, axes, x, dtype):
     kind, (function, start) = numpy_dtype(dtype), REDUCERS[op]
     if dtype.kind == "bool":
         function = {Op.ADD: np.logical_or, Op.MUL: np.logical_and}.get(op, function)
-    wide = np.float64 if dtype.is_float else kind
+    wide = np.float64 if dtype.is_float else np.complex128 if dtype.is_complex else kind
     if start is None:
         start = dtype.least if op is Op.MAX else dtype.greatest
     elif dtype.kind == "bool":
@@ -277,7 +282,8 @@ def scan(node, sources, shape, _sizes):
     function = REDUCERS[op][0]
     if node.dtype.kind == "bool":
         function = {Op.ADD: np.logical_or, Op.MUL: np.logical_and}.get(op, function)
-    x = np.moveaxis(sources[0].astype(np.float64 if node.dtype.is_float else kind), axis, 0)
+    wide = np.float64 if node.dtype.is_float else np.complex128 if node.dtype.is_complex else kind
+    x = np.moveaxis(sources[0].astype(wide), axis, 0)
     keys = np.moveaxis(sources[1], axis, 0) if len(sources) > 1 else None
     made = np.array(x)
     for i in range(1, len(x)):
@@ -381,6 +387,13 @@ def shrink(node, sources, _shape, sizes):
     return sources[0][tuple(slice(a, b) for a, b in bounds)]
 
 
+def _joined(real, imag):
+    """Return complex numbers of two parts; real + 1j * imag would turn infinities into NaN."""
+    made = np.empty(real.shape, np.complex128)
+    made.real, made.imag = real, imag
+    return made
+
+
 def store(node, sources, _shape, sizes):
     return places_of(node.sources[0], sizes), sources[1]
 
@@ -390,6 +403,9 @@ OTHERS = {
     Op.CONST: lambda node, _sources, _shape, _sizes: np.array(node.arg).astype(numpy_dtype(node.dtype)),
     Op.IOTA: lambda node, _sources, shape, _sizes: np.arange(shape[0], dtype=numpy_dtype(node.dtype)),
     Op.SIZE: lambda node, _sources, _shape, sizes: np.array(index.evaluate(node.arg, sizes), numpy_dtype(node.dtype)),
+    Op.COMPLEX: lambda node, sources, _shape, _sizes: _joined(*sources).astype(numpy_dtype(node.dtype)),
+    Op.REAL: lambda _node, sources, _shape, _sizes: sources[0].real,
+    Op.IMAG: lambda _node, sources, _shape, _sizes: sources[0].imag,
     Op.CONTIGUOUS: lambda _node, sources, _shape, _sizes: sources[0],
     Op.RESHAPE: lambda _node, sources, shape, _sizes: sources[0].reshape(shape),
     Op.PERMUTE: lambda node, sources, _shape, _sizes: sources[0].transpose(node.arg),

@@ -8,6 +8,8 @@ import builtins
 import math
 
 from ringup.compiler.graph import dtypes
+from ringup.compiler.tensor.complex_numbers.parts import imag as imag
+from ringup.compiler.tensor.complex_numbers.parts import real as real
 from ringup.compiler.tensor.movement import meshgrid as meshgrid
 from ringup.compiler.tensor.tensor import Tensor
 
@@ -20,6 +22,7 @@ def is_tensor(obj: object) -> builtins.bool:
 # PyTorch's names of types
 half, double, short, long = dtypes.float16, dtypes.float64, dtypes.int16, dtypes.int64
 bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32
+cfloat, cdouble = dtypes.complex64, dtypes.complex128
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
 tensor = as_tensor = asarray = array = from_numpy = Tensor
 abs, absolute, acos, acosh, add = Tensor.abs, Tensor.absolute, Tensor.acos, Tensor.acosh, Tensor.add
@@ -93,3 +96,6 @@ tril, tril_indices, triu, triu_indices = Tensor.tril, Tensor.tril_indices, Tenso
 true_divide, trunc, unbind, unflatten = Tensor.true_divide, Tensor.trunc, Tensor.unbind, Tensor.unflatten
 unique, unsqueeze, var, var_mean, vdot = Tensor.unique, Tensor.unsqueeze, Tensor.var, Tensor.var_mean, Tensor.vdot
 vstack, where, xlogy, zeros, zeros_like = Tensor.vstack, Tensor.where, Tensor.xlogy, Tensor.zeros, Tensor.zeros_like
+angle, complex, conj, conjugate, polar = Tensor.angle, Tensor.complex, Tensor.conj, Tensor.conjugate, Tensor.polar
+is_complex, isreal, vecdot = Tensor.is_complex, Tensor.isreal, Tensor.vecdot
+view_as_complex, view_as_real = Tensor.view_as_complex, Tensor.view_as_real

@@ -68,8 +68,16 @@ def addcdiv(tensor: Tensor, first: Tensor, second: Any, *, value: float = 1) -> 
 
 
 def vdot(tensor: Tensor, other: Any) -> Tensor:
-    """Return the sum of the products of two vectors, flattened."""
-    return tensor.flatten().dot(tensor._lift(other, weak=False).flatten())
+    """Return the sum of the products of two vectors, flattened; those of this tensor are conjugated."""
+    return tensor.flatten().conj().dot(tensor._lift(other, weak=False).flatten())
+
+
+def vecdot(tensor: Tensor, other: Any, axis: int = -1) -> Tensor:
+    """Return the sums of products along an axis, with the elements of this tensor conjugated."""
+    x, y = tensor._fit(other)
+    at = x._axis(axis)
+    made: Tensor = x.conj().movedim(at, -1).unsqueeze(-2) @ y.movedim(at, -1).unsqueeze(-1)
+    return made.squeeze((-2, -1))
 
 
 def kron(tensor: Tensor, other: Any) -> Tensor:

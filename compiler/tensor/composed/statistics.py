@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ringup.compiler.graph import dtypes
+from ringup.compiler.tensor.complex_numbers.parts import each
 from ringup.compiler.tensor.conversions import UNSIGNED, narrowed, widened
 from ringup.compiler.tensor.core import Axes, Core, number_of
 from ringup.compiler.tensor.movement import cut
@@ -41,10 +42,12 @@ def nansum(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tens
 
 def nanmean(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the mean along axes of the elements that are not NaN; NaN where all are."""
-    if not tensor.dtype.is_float:
+    if not tensor.dtype.is_inexact:
         return tensor.mean(axis, keepdims=keepdims)
-    x = widened(tensor)
+    x = in_statistics(tensor)
     count = (~x.isnan()).sum(axis, keepdims=keepdims).cast(x.dtype)
+    if x.dtype.is_complex:
+        return nansum(x, axis, keepdims=keepdims) / count
     return narrowed(nansum(x, axis, keepdims=keepdims) / count, tensor)
 
 
@@ -52,6 +55,8 @@ def nan_to_num(tensor: Tensor, nan: float = 0.0, posinf: float | None = None, ne
     """Return it with NaN and the infinities replaced, these by the greatest and the least finite number unless
     given.
     """
+    if tensor.dtype.is_complex:
+        return each(tensor, lambda part: nan_to_num(part, nan, posinf, neginf))
     if not tensor.dtype.is_float:
         return tensor
     most = float(tensor.dtype.max)

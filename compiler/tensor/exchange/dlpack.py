@@ -26,10 +26,10 @@ DEVICES = {  # DLDeviceType
 # whose memory the CPU reads in place
 ON_HOST = (1, 3, 11)
 CODES = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}  # DLDataTypeCode
-INT, UINT, FLOAT, BFLOAT, BOOL, FLOAT8_E4M3FN, FLOAT8_E5M2 = 0, 1, 2, 4, 6, 10, 12
-KINDS = {"int": INT, "uint": UINT, "float": FLOAT, "bool": BOOL}
+INT, UINT, FLOAT, BFLOAT, COMPLEX, BOOL, FLOAT8_E4M3FN, FLOAT8_E5M2 = 0, 1, 2, 4, 5, 6, 10, 12
+KINDS = {"int": INT, "uint": UINT, "float": FLOAT, "complex": COMPLEX, "bool": BOOL}
 SPECIAL = {dtypes.bfloat16: BFLOAT, dtypes.float8_e4m3: FLOAT8_E4M3FN, dtypes.float8_e5m2: FLOAT8_E5M2}
-TYPES = {(SPECIAL.get(one, KINDS[one.kind]), one.bits): one for one in dtypes.ALL}
+TYPES = {(SPECIAL.get(one, KINDS[one.kind]), one.bits): one for one in dtypes.EVERY}
 # flags of a versioned capsule
 IS_COPIED = 2
 MAX_RANK = 64
@@ -248,5 +248,5 @@ def _elements(tensor: Any, width: int, shape: tuple[int, ...], steps: Sequence[i
     start = tensor.data + tensor.offset_bytes + first * width
     memory = (ctypes.c_ubyte * ((last - first + 1) * width)).from_address(start)
     laid: Any = np.lib.stride_tricks.as_strided
-    flat = np.frombuffer(memoryview(memory).cast("B"), f"u{width}")[-first:]
+    flat = np.frombuffer(memoryview(memory).cast("B"), f"V{width}")[-first:]
     return bytes(laid(flat, shape, [step * width for step in steps]).tobytes())

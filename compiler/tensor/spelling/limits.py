@@ -43,8 +43,10 @@ def _type_of(given: Any) -> DType:
 
 
 def finfo(kind: Any) -> FloatLimits:
-    """Return the limits of a float type, given as a type, its name or a tensor of it."""
-    found = _type_of(kind)
+    """Return the limits of a float type, given as a type, its name or a tensor of it; of a complex type those of its
+    parts.
+    """
+    found = _type_of(kind).part
     if not found.is_float:
         raise TypeError(f"finfo of {found}: float types only")
     return FloatLimits(found, found.bits, float(found.max), float(found.min), found.eps, found.smallest_normal)

@@ -51,7 +51,8 @@ class Elements:
         raw = self._source.read()
         plain = self._strides == row_major(self._shape)
         used = count if plain else 1 + sum((n - 1) * step for n, step in zip(self._shape, self._strides, strict=True))
-        found: Any = np.frombuffer(raw, f"u{width}", used, self._offset * width)
+        # of complex numbers, each part has a byte order of its own
+        found: Any = np.frombuffer(raw, f"{'c' if self._dtype.is_complex else 'u'}{width}", used, self._offset * width)
         if not plain:
             places: Any = np.lib.stride_tricks.as_strided
             found = np.ascontiguousarray(places(found, self._shape, [step * width for step in self._strides]))

@@ -50,11 +50,13 @@ STORAGES = {
     "IntStorage": dtypes.int32,
     "LongStorage": dtypes.int64,
     "BoolStorage": dtypes.bool_,
+    "ComplexFloatStorage": dtypes.complex64,
+    "ComplexDoubleStorage": dtypes.complex128,
 }
 # PyTorch's names that differ from ours
 TORCH_NAMES = {
     "float8_e4m3fn": dtypes.float8_e4m3,
-    **{one.name: one for one in dtypes.ALL if one.name != "float8_e4m3"},
+    **{one.name: one for one in dtypes.EVERY if one.name != "float8_e4m3"},
 }
 
 

@@ -309,7 +309,7 @@ def test_from_scalars_lists_arrays_and_dlpack():
     for wrong, error in (
         ([[1], [1, 2]], ValueError),
         ("abc", TypeError),
-        (np.array([1j]), TypeError),
+        (np.array([1j], np.clongdouble), TypeError),
         ([None], TypeError),
     ):
         with pytest.raises(error):

@@ -21,6 +21,7 @@ TOPICS = {
     "parts": "elements by place",
     "sets": "sets, counts, draws",
     "elementwise": "arithmetic, comparison, choice, rounding",
+    "complex_numbers.parts": "complex numbers",
     "elements": "arithmetic, comparison, choice, rounding",
     "functions": "functions",
     "special": "functions",
@@ -48,7 +49,8 @@ def listed():
         if name.startswith("_") or name.endswith("_"):
             continue
         function = getattr(value, "__func__", getattr(value, "fget", value))
-        module = getattr(function, "__wrapped__", function).__module__.rpartition(".")[2]
+        module = getattr(function, "__wrapped__", function).__module__
+        module = module.removeprefix("ringup.compiler.tensor.").removeprefix("composed.")
         methods.setdefault(TOPICS.get(module, module), []).append(f"`{name}`")
     for topic in dict.fromkeys(TOPICS.values()):
         line = f"- **{topic}**: "

@@ -32,7 +32,8 @@ def test_no_name_is_that_of_a_package():
     [
         name
         for name in NAMES
-        if hasattr(Tensor, name) and name not in ("bool", "int", "float", "long", "short", "half", "double")
+        if callable(getattr(Tensor, name, None))
+        and name not in ("bool", "int", "float", "long", "short", "half", "double")
     ],
 )
 def test_a_function_is_the_method(name):
@@ -50,8 +51,15 @@ def test_functions_take_lists_arrays_and_words():
         ringup.tril(ringup.ones(2, 2), diag=1)
 
 
+def test_parts_are_functions_too():
+    z = ringup.tensor([1 + 2j])
+    assert (ringup.real(z).item(), ringup.imag(z).item()) == (1, 2)
+    assert ringup.conj(z).item() == 1 - 2j
+
+
 def test_pytorchs_names_of_types_are_types():
     assert (ringup.long, ringup.int, ringup.short) == ("int64", "int32", "int16")
+    assert (ringup.cfloat, ringup.cdouble) == ("complex64", "complex128")
     assert (ringup.double, ringup.float, ringup.half, ringup.bool) == ("float64", "float32", "float16", "bool")
 
 

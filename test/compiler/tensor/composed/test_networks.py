@@ -55,7 +55,7 @@ def test_a_gradient_is_asked_for_by_assignment():
     assert weight.grad.tolist() == [2, 4]
     weight.requires_grad = False
     assert not weight.requires_grad
-    with pytest.raises(TypeError, match="only floats have one"):
+    with pytest.raises(TypeError, match="only floats and complex numbers have one"):
         Tensor([1]).requires_grad = True
 
 

@@ -63,7 +63,7 @@ def test_a_truth_value_of_any_byte_is_true(tmp_path):
         (np.array([{}, 1], object), "holds Python objects, which only running code could make"),
         (np.zeros(2, [("a", "f4"), ("b", "O")]), "holds Python objects"),
         (np.zeros(2, [("a", "f4"), ("b", "f4")]), "has no type here"),
-        (np.zeros(2, complex), "holds complex128, which has no type here"),
+        (np.zeros(2, np.longdouble), "holds float128, which has no type here"),
         (np.array(["a"]), "holds <U1, which has no type here"),
         (np.zeros(2, "M8[s]"), "has no type here"),
         (np.zeros(2, ml_dtypes.bfloat16), "NumPy writes bf16 and float8 as raw bytes: save them as safetensors"),
