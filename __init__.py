@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor import load_torch as load_torch
     from ringup.compiler.tensor import manual_seed as manual_seed
     from ringup.compiler.tensor import no_grad as no_grad
+    from ringup.compiler.tensor import save as save
     from ringup.compiler.tensor import save_safetensors as save_safetensors
     from ringup.compiler.tensor import set_grad_enabled as set_grad_enabled
 
@@ -121,6 +122,7 @@ _HOME = {
     "load_npz": _TENSORS,
     "load_torch": _TENSORS,
     "load_safetensors": _TENSORS,
+    "save": _TENSORS,
     "save_safetensors": _TENSORS,
     "finfo": _TENSORS,
     "iinfo": _TENSORS,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ringup.compiler.tensor.files import load_npz as load_npz
     from ringup.compiler.tensor.files import load_safetensors as load_safetensors
     from ringup.compiler.tensor.files import load_torch as load_torch
+    from ringup.compiler.tensor.files import save as save
     from ringup.compiler.tensor.files import save_safetensors as save_safetensors
     from ringup.compiler.tensor.gradients import custom_gradient as custom_gradient
     from ringup.compiler.tensor.gradients import gradient as gradient
@@ -86,6 +87,7 @@ _PLACES = {  # public name: module
     "meshgrid": "movement",
     "rotary_angles": "layers",
     "load_safetensors": "files",
+    "save": "files",
     "save_safetensors": "files",
     "load_gguf": "files",
     **dict.fromkeys(_FUNCTIONS, "composed.functions"),

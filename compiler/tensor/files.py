@@ -19,7 +19,7 @@ from ringup.compiler.files.whole_file import write_whole
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.tensor import Tensor
-from ringup.compiler.tensor.weights import numpy_file, torch_file
+from ringup.compiler.tensor.weights import numpy_file, torch_file, torch_writer
 from ringup.compiler.tensor.weights.blocks import BLOCKS, dequantised
 from ringup.compiler.tensor.weights.elements import whole
 from ringup.errors import CompileError
@@ -162,6 +162,21 @@ def _load_sharded(path: Path) -> Weights:
         made.update({name: found[name] for name in names})
         files += found._files
     return Weights(made, {}, files)
+
+
+def save(obj: object, path: str | PathLike[str]) -> None:
+    """Compute the tensors in lists and dicts and write all of it to a file that PyTorch loads; under a name that ends
+    with `.safetensors`, a dict of tensors as such a file.
+
+    Numbers, texts and bytes may stand beside tensors. TypeError for anything else: of models and optimisers, save
+    what `state_dict` returns.
+    """
+    if Path(path).suffix == ".safetensors":
+        if not isinstance(obj, Mapping) or not all(isinstance(one, Tensor) for one in obj.values()):
+            raise TypeError(f"{path}: a safetensors file holds a dict of tensors; other names make a file of PyTorch's")
+        save_safetensors(obj, path)
+        return
+    torch_writer.write(obj, Path(path))
 
 
 def save_safetensors(

@@ -57,14 +57,20 @@ class Tensor(Core):
     """A lazy tensor from numbers, nested lists, NumPy arrays (whose bytes are copied) or DLPack objects.
 
     Python integers make int32 (int64 where they need it), floats f32, complex numbers complex64, arrays keep their
-    type; `dtype` converts.
-    With `requires_grad`, `backward` gives it a `grad`.
+    type; `dtype` converts. With `requires_grad`, `backward` gives it a `grad`. Its memory is at home on `device`, an
+    open card, where given.
     """
 
     __slots__ = ()
 
     def __init__(
-        self, data: object, dtype: DTypeLike | None = None, *, requires_grad: bool = False, name: str = ""
+        self,
+        data: object,
+        dtype: DTypeLike | None = None,
+        *,
+        device: Any = None,
+        requires_grad: bool = False,
+        name: str = "",
     ) -> None:
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Core):
@@ -76,6 +82,8 @@ class Tensor(Core):
             self._setup(memory_of(as_array(data, kind), name), owns=True)
             if kind is not None and kind is not self.dtype:
                 self._node, self._owns = nodes.cast(self._node, kind), False
+        if device is not None and (moved := self.to(device)) is not self:
+            self._setup(moved._node, owns=moved._owns)
         if requires_grad:
             self.requires_grad_()
 

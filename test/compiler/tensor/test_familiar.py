@@ -72,6 +72,11 @@ def test_a_tensor_says_where_it_is_computed_and_goes_elsewhere(evaluator):
     assert X.to(evaluator, "float16").dtype == "float16"
     assert Tensor.zeros(2, device=evaluator).shape == (2,)
     other = numpy_graph.NumpyEvaluator()
+    assert Tensor([1.0], device="cpu", dtype="int32").tolist() == [1]
+    there = Tensor([1.0, 2.0], device=other, requires_grad=True)
+    assert there.node.arg.home is other
+    (there * there).sum().backward()
+    assert there.grad.tolist() == [2, 4]
     moved = (X * 2).to(other)
     assert moved.node.arg.home is other
     assert moved.tolist() == (NUMBERS * 2).tolist()
