@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringup import array_api as array_api
+    from ringup import autograd as autograd
     from ringup import linalg as linalg
     from ringup import nn as nn
     from ringup import onnx as onnx
@@ -133,7 +134,7 @@ _HOME = {
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("array_api", "linalg", "nn", "onnx", "optim")
+_PACKAGES = ("array_api", "autograd", "linalg", "nn", "onnx", "optim")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 

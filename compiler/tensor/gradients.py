@@ -57,6 +57,18 @@ def gradient(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
     return [found.of(root, one) for one, root in zip(targets, roots, strict=True)]
 
 
+def gradient_where(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor | None]:
+    """Return the gradients of a tensor by `targets`, None where it does not depend on one, or through what has no
+    gradient only.
+    """
+    roots = [origin(one.node) for one in targets]
+    found = _gradients(loss, set(roots), seed)
+    return [
+        found.of(root, one) if root in found.flows and one.dtype.is_float else None
+        for one, root in zip(targets, roots, strict=True)
+    ]
+
+
 def backward(loss: Tensor, seed: Tensor | None = None) -> None:
     """Add to `grad` of every live tensor that asked for gradients and that the loss depends on; a ValueError where
     there is none.
