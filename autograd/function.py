@@ -66,7 +66,7 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Return what `forward` computes, with this gradient."""
-        needs = tuple(isinstance(one, Tensor) and one.dtype.is_float for one in args)
+        needs = tuple(isinstance(one, Tensor) and one.dtype.is_inexact for one in args)
         ctx = FunctionCtx(needs)
         with no_grad():
             if cls.setup_context is None:
@@ -82,7 +82,7 @@ class Function:
                 ends.append(one)
                 continue
             end = Tensor._of(nodes.alias(one.node))
-            if operands and one.dtype.is_float and id(one) not in ctx._without:
+            if operands and one.dtype.is_inexact and id(one) not in ctx._without:
                 end._with_rule(partial(_rule, cls, ctx, i, results), *operands)
             ends.append(end)
         return tuple(ends) if isinstance(made, (tuple, list)) else ends[0]

@@ -45,6 +45,17 @@ class DType:
         """Return whether elements are floating point."""
         return self.kind == "float"
 
+    # PyTorch's words
+    @property
+    def is_floating_point(self) -> bool:
+        """Return whether elements are floating point."""
+        return self.is_float
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of one element in memory."""
+        return self.size_bytes
+
     @property
     def is_complex(self) -> bool:
         """Return whether elements are complex numbers: two floats, the real part first."""

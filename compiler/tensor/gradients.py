@@ -64,7 +64,7 @@ def gradient_where(loss: Tensor, targets: Sequence[Tensor], seed: Tensor | None 
     roots = [origin(one.node) for one in targets]
     found = _gradients(loss, set(roots), seed)
     return [
-        found.of(root, one) if root in found.flows and one.dtype.is_float else None
+        found.of(root, one) if root in found.flows and one.dtype.is_inexact else None
         for one, root in zip(targets, roots, strict=True)
     ]
 

@@ -157,3 +157,20 @@ def test_matrices_of_derivatives():
 
 def test_the_root_package_has_it():
     assert ringup.autograd is autograd
+
+
+def test_a_function_of_complex_numbers():
+    class Squared(autograd.Function):
+        @staticmethod
+        def forward(ctx, z):
+            ctx.save_for_backward(z)
+            return z * z
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (z,) = ctx.saved_tensors
+            return gradient * (z * 2).conj()
+
+    z = Tensor(np.array([1 + 2j, -3j], np.complex64))
+    wanted = autograd.grad((z * z).abs().sum(), z)
+    np.testing.assert_allclose(autograd.grad(Squared.apply(z).abs().sum(), z)[0].numpy(), wanted[0].numpy(), rtol=1e-6)

@@ -88,3 +88,8 @@ def test_limits_are_of_types_that_have_them():
         finfo("int32")
     with pytest.raises(TypeError, match="iinfo of bool: integer types only"):
         iinfo(bool)
+
+
+def test_types_have_pytorchs_properties():
+    assert [dtypes.bfloat16.is_floating_point, dtypes.int8.is_floating_point] == [True, False]
+    assert [dtypes.bfloat16.itemsize, dtypes.int64.itemsize] == [2, 8]
