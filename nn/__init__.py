@@ -52,6 +52,7 @@ from ringup.nn.dropout import Dropout as Dropout
 from ringup.nn.dropout import Dropout1d as Dropout1d
 from ringup.nn.dropout import Dropout2d as Dropout2d
 from ringup.nn.dropout import Dropout3d as Dropout3d
+from ringup.nn.dropout import FeatureAlphaDropout as FeatureAlphaDropout
 from ringup.nn.embedding import Embedding as Embedding
 from ringup.nn.embedding import EmbeddingBag as EmbeddingBag
 from ringup.nn.images import ChannelShuffle as ChannelShuffle
@@ -94,6 +95,7 @@ from ringup.nn.losses import KLDivLoss as KLDivLoss
 from ringup.nn.losses import L1Loss as L1Loss
 from ringup.nn.losses import MarginRankingLoss as MarginRankingLoss
 from ringup.nn.losses import MSELoss as MSELoss
+from ringup.nn.losses import MultiLabelMarginLoss as MultiLabelMarginLoss
 from ringup.nn.losses import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
 from ringup.nn.losses import MultiMarginLoss as MultiMarginLoss
 from ringup.nn.losses import NLLLoss as NLLLoss
@@ -101,6 +103,7 @@ from ringup.nn.losses import PoissonNLLLoss as PoissonNLLLoss
 from ringup.nn.losses import SmoothL1Loss as SmoothL1Loss
 from ringup.nn.losses import SoftMarginLoss as SoftMarginLoss
 from ringup.nn.losses import TripletMarginLoss as TripletMarginLoss
+from ringup.nn.losses import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from ringup.nn.module import Module as Module
 from ringup.nn.norms import BatchNorm1d as BatchNorm1d
 from ringup.nn.norms import BatchNorm2d as BatchNorm2d

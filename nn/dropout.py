@@ -52,6 +52,12 @@ class Dropout3d(_Dropout):
     compute = staticmethod(F.dropout3d)
 
 
+class FeatureAlphaDropout(_Dropout):
+    """Whole channels of (N, C, …) set to selu's lower limit at random."""
+
+    compute = staticmethod(F.feature_alpha_dropout)
+
+
 class AlphaDropout(_Dropout):
     """Elements set to selu's lower limit at random, mean and variance kept."""
 

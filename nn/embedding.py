@@ -70,7 +70,7 @@ class EmbeddingBag(Module):
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """Return (bags, embedding_dim). Bags are the rows of (N, L), or parts of (L) that begin at `offsets`."""
-        return F.embedding_bag(input, self.weight, offsets, self.mode, per_sample_weights)
+        return F.embedding_bag(input, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights)
 
     def extra_repr(self) -> str:
         """Return the sizes and the mode."""

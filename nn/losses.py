@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.nn import functional as F  # noqa: N812
@@ -232,6 +232,18 @@ class MultiMarginLoss(_Loss):
         )
 
 
+class MultiLabelMarginLoss(_Loss):
+    """The mean over classes of what the scores of the target classes lack of 1 above others."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        """Make a loss."""
+        self.reduction = reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss."""
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
 class GaussianNLLLoss(_Loss):
     """Minus the log-probability of the normal distribution of that mean and variance."""
 
@@ -286,6 +298,33 @@ class TripletMarginLoss(_Loss):
             margin=self.margin,
             p=self.p,
             eps=self.eps,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """What `TripletMarginLoss` is, of distances of your own."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        """Make a loss; distances are those of `PairwiseDistance` unless given."""
+        self.distance_function, self.margin, self.swap, self.reduction = distance_function, margin, swap, reduction
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Return the loss."""
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
             swap=self.swap,
             reduction=self.reduction,
         )

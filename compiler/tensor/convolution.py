@@ -327,10 +327,17 @@ def avg_pool(
     *,
     ceil: bool = False,
     count_padding: bool = True,
+    divisor: int | None = None,
 ) -> Tensor:
-    """Return the mean of each window; without `count_padding`, of its elements that are not padding."""
+    """Return the mean of each window; without `count_padding`, of its elements that are not padding. With a `divisor`
+    it is the sum, divided by that.
+    """
     made, axes = pooled(in_statistics(tensor), kernel, stride, padding, 1, ceil=ceil, value=0, beyond=0)
     summed = made.sum(axes)
+    if divisor is not None:
+        if divisor == 0:
+            raise ValueError("avg_pool with a divisor of 0")
+        return narrowed(over_count(summed, divisor), tensor)
     if count_padding and not ceil:
         count = math.prod(number_of(made.shape[axis], "pooling") for axis in axes)
         return narrowed(over_count(summed, count), tensor)
@@ -351,7 +358,8 @@ def lp_pool(
 
 def per_axis(value: PerAxis, n: int, what: str) -> list[int]:
     """Return one positive number for each of `n` axes."""
-    made = list(value) if is_list(value) else [value] * n
+    made = list(value) if is_list(value) else [value]
+    made = made * n if len(made) == 1 else made
     if len(made) != n or any(
         not isinstance(one, (int, np.integer)) or one < (what == "output_padding" and -1) + (what != "output_padding")
         for one in made
@@ -383,7 +391,8 @@ def widths(
         ]
     if isinstance(padding, str):
         raise ValueError(f'padding {padding!r}: a whole number, pairs, "same" or "valid"')  # noqa: TRY004
-    given: list[Any] = list(padding) if is_list(padding) else [padding] * n
+    given: list[Any] = list(padding) if is_list(padding) else [padding]
+    given = given * n if len(given) == 1 else given
     if len(given) == 2 * n and not any(map(is_list, given)):
         # (before, after) of the last axis come first
         given = [(given[i], given[i + 1]) for i in reversed(range(0, 2 * n, 2))]

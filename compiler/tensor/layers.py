@@ -146,8 +146,8 @@ def scaled_dot_product_attention(
         raise ValueError(
             f"attention of q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}: (…, queries, width), (…, keys, width), (…, keys, out)"
         )
-    heads = q.shape
-    if grouped and min(q.ndim, k.ndim) > 2 and q.shape[-3] != k.shape[-3]:
+    split = grouped and min(q.ndim, k.ndim) > 2 and q.shape[-3] != k.shape[-3]
+    if split:
         q, k, v, mask = _split_heads(q, k, v, mask)
     factor = 1 / math.sqrt(number_of(q.shape[-1], "attention")) if scale is None else scale
     scores = q.matmul(k.transpose(), compute_dtype(q)) * factor
@@ -167,7 +167,8 @@ def scaled_dot_product_attention(
         scores = seen.where(scores, float("-inf"))
     weights = scores.softmax() if whole else _softmax_seen(scores)
     made = weights.cast(v.dtype if v.dtype.is_float else weights.dtype).matmul(v)
-    return made.cast(tensor.dtype).reshape((*heads[:-1], v.shape[-1]))
+    made = made.cast(tensor.dtype)
+    return made.flatten(made.ndim - 4, made.ndim - 3) if split else made
 
 
 def _softmax_seen(scores: Tensor) -> Tensor:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.core import DTypeLike
+from ringup.compiler.tensor.core import DTypeLike, number_of
 from ringup.compiler.tensor.reductions import places_along
 from ringup.compiler.tensor.tensor import Tensor
 
@@ -29,7 +31,11 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """Return x above 0, `weight` x below; one weight, or one for each channel (axis 1)."""
-    if weight.size != 1:
+    if weight.ndim > 1:
+        raise ValueError(f"prelu with weights {list(weight.shape)}: one, or one for each channel")
+    if weight.size == 1:
+        weight = weight.reshape(())
+    else:
         weight = weight.reshape(tuple(weight.size if i == min(1, input.ndim - 1) else 1 for i in range(input.ndim)))
     return (input > 0).where(input, input * weight)
 
@@ -38,6 +44,8 @@ def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Return x above 0, a slope times x below: drawn at random while training, else the mean of the bounds."""
+    if lower > upper:
+        raise ValueError(f"rrelu between {lower} and {upper}: the lower bound first")
     if not training:
         return input.leaky_relu((lower + upper) / 2)
     slopes = input.uniform(*input.shape, low=lower, high=upper, dtype=input.dtype)
@@ -101,6 +109,8 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """Return x held between two values."""
+    if min_val > max_val:
+        raise ValueError(f"hardtanh between {min_val} and {max_val}: the lesser first")
     return input.hardtanh(min_val, max_val)
 
 
@@ -126,6 +136,8 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Return x moved toward 0 by `lambd`, 0 within it."""
+    if lambd < 0:
+        raise ValueError(f"softshrink by {lambd}: 0 or more")
     return input.softshrink(lambd)
 
 
@@ -205,11 +217,26 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     """Return it with elements set to selu's lower limit at random, mean and variance kept (Klambauer and others,
     2017).
     """
+    return _selu_dropout(input, p, training, input.ndim)
+
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Return (N, C, …) with whole channels set to selu's lower limit at random; see `alpha_dropout`."""
+    return _selu_dropout(input, p, training, 2)
+
+
+def _selu_dropout(input: Tensor, p: float, training: bool, apart: int) -> Tensor:
+    """Return it with elements of the first axes, as many as are `apart`, set to selu's lower limit together."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout at a rate of {p}: 0 to 1")
     if not training or p == 0:
         return input
+    if p == 1:
+        return input * 0
     low = -1.7580993408473766
     factor = ((1 - p) * (1 + p * low * low)) ** -0.5
-    stays: Tensor = input.rand(*input.shape, dtype=dtypes.float32) >= p
+    drawn = tuple(size if i < apart else 1 for i, size in enumerate(input.shape))
+    stays: Tensor = input.rand(drawn, dtype=dtypes.float32) >= p
     made: Tensor = stays.where(input, low) * factor - factor * p * low
     return made
 
@@ -232,3 +259,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """Return the norm of the difference plus `eps` along the last axis."""
     return (x1 - x2 + eps).norm(p, -1, keepdims=keepdim)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Return the distance of each row from each one behind it, in the order of the upper triangle."""
+    if input.ndim != 2 or p < 0:
+        raise ValueError(f"pdist of {list(input.shape)} of order {p}: rows (N, M), an order of 0 or more")
+    first, second = np.triu_indices(number_of(input.shape[0], "pdist"), 1)
+    return (input.index_select(0, first) - input.index_select(0, second)).norm(p, -1)

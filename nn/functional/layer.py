@@ -11,8 +11,6 @@ from ringup.compiler.tensor.linear import contract
 from ringup.compiler.tensor.movement import add_edges, windows_along
 from ringup.compiler.tensor.tensor import Tensor
 
-BAGS = ("sum", "mean", "max")
-
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias; weight (outputs, inputs)."""
@@ -66,6 +64,8 @@ def epsilon(input: Tensor) -> float:
 
 def _last_axes(input: Tensor, shape: Sequence[Int], what: str) -> list[int]:
     n = len(shape)
+    if n == 0:
+        raise ValueError(f"{what} of {list(input.shape)} over no axes: the shape of the last axes, one at least")
     if input.shape[input.ndim - n :] != tuple(shape) or n > input.ndim:
         raise ValueError(f"{what} over {list(shape)} of {list(input.shape)}: the last axes differ")
     return list(range(input.ndim - n, input.ndim))
@@ -159,54 +159,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     return narrowed(x / (windows.mean(2) * alpha + k) ** beta, input)
 
 
-# tables
-
-
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Return rows of a table (entries, width) at integer places; the row of `padding_idx` gets no gradient."""
-    made = weight.embedding(input)
-    if padding_idx is None:
-        return made
-    place = padding_idx % number_of(weight.shape[0], "padding_idx")
-    return input.ne(place).unsqueeze(-1).where(made, made.detach())
-
-
-def embedding_bag(
-    input: Tensor,
-    weight: Tensor,
-    offsets: Tensor | None = None,
-    mode: str = "mean",
-    per_sample_weights: Tensor | None = None,
-) -> Tensor:
-    """Return the mean, the sum or the greatest of the rows of each bag. Bags are the rows of (N, L), or parts of (L)
-    that begin at `offsets`.
-    """
-    if mode not in BAGS:
-        raise ValueError(f"embedding_bag has no mode {mode!r}; there are {', '.join(BAGS)}")
-    if per_sample_weights is not None and mode != "sum":
-        raise ValueError('per_sample_weights go with the mode "sum"')
-    if (offsets is None) != (input.ndim == 2):
-        raise ValueError("embedding_bag takes (N, L), or (L) with offsets")
-    rows = weight.embedding(input)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
-    if offsets is None:
-        return rows.amax(1) if mode == "max" else rows.mean(1) if mode == "mean" else rows.sum(1)
-    places = input.arange(number_of(input.shape[0], "embedding_bag"))
-    last = offsets[1:].cat(offsets.full_like(number_of(input.shape[0], "embedding_bag"))[:1])
-    inside = (places >= offsets.unsqueeze(1)).logical_and(places < last.unsqueeze(1))
-    if mode == "max":
-        found = inside.unsqueeze(-1).where(rows, float("-inf")).amax(1)
-        return inside.any(1, keepdims=True).where(found, 0)
-    summed = inside.cast(rows.dtype) @ rows
-    if mode == "sum":
-        return summed
-    return summed / inside.cast(rows.dtype).sum(1, keepdims=True).maximum(1.0)
-
-
-def one_hot(input: Tensor, num_classes: int) -> Tensor:
-    """Return 1 where the class is this integer, 0 elsewhere, along a new last axis."""
-    return input.one_hot(num_classes)
+# attention
 
 
 def scaled_dot_product_attention(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.reductions import places_along
@@ -37,6 +38,8 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Return half the squared difference up to `delta`, a line beyond."""
+    if not delta > 0:
+        raise ValueError(f"huber_loss with a delta of {delta}: above 0")
     return input.huber_loss(target, delta=delta, reduction=reduction)
 
 
@@ -153,9 +156,9 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """Return x where the target is 1, what it lacks of the margin where the target is -1."""
+    """Return x where the target is 1, what it lacks of the margin where the target is -1, both for other targets."""
     far = (margin - input).relu()
-    return _reduced(target.eq(1).where(input, 0) + target.eq(-1).where(far, 0), reduction)
+    return _reduced(target.ne(-1).where(input, 0) + target.ne(1).where(far, 0), reduction)
 
 
 def margin_ranking_loss(
@@ -187,9 +190,34 @@ def triplet_margin_loss(
     """Return by how much the positive is not nearer to the anchor than the negative, less the margin; with `swap` the
     negative's distance from the positive counts if it is less.
     """
-    near, far = (pairwise_distance(anchor, one, p, eps) for one in (positive, negative))
+    return triplet_margin_with_distance_loss(
+        anchor,
+        positive,
+        negative,
+        distance_function=lambda x, y: pairwise_distance(x, y, p, eps),
+        margin=margin,
+        swap=swap,
+        reduction=reduction,
+    )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Return what `triplet_margin_loss` does, of distances of your own; those of pairs unless given."""
+    if not margin > 0:
+        raise ValueError(f"a triplet loss with a margin of {margin}: above 0")
+    apart = pairwise_distance if distance_function is None else distance_function
+    near, far = apart(anchor, positive), apart(anchor, negative)
     if swap:
-        far = far.minimum(pairwise_distance(positive, negative, p, eps))
+        far = far.minimum(apart(positive, negative))
     return _reduced((near - far + margin).relu(), reduction)
 
 
@@ -212,11 +240,45 @@ def multi_margin_loss(
     """Return the mean over classes of what the target's score lacks of the margin above each other's, to the power of
     `p`.
     """
-    at = input.ndim - 1
-    hit = target.unsqueeze(at).eq(places_along(input, at))
-    own = hit.where(input, 0).sum(at, keepdims=True)
-    lacking = (margin - own + input).relu()
+    if input.ndim > 2 or input.shape[-1:] == (0,) or p not in (1, 2):
+        raise ValueError(
+            f"multi_margin_loss of {list(input.shape)} to the power of {p}: (N, C) or (C), C not 0, 1 or 2"
+        )
+    x = input if input.ndim == 2 else input.reshape((1, -1))
+    if target.shape not in ((x.shape[0],), ()) or (input.ndim == 2 and not target.shape):
+        raise ValueError(
+            f"multi_margin_loss of {list(input.shape)} with targets {list(target.shape)}: one for each row"
+        )
+    if not target.dtype.is_integer:
+        raise TypeError(f"multi_margin_loss with targets of {target.dtype}: integers")
+    hit = target.reshape((-1, 1)).eq(places_along(x, 1))
+    own = hit.where(x, 0).sum(1, keepdims=True)
+    lacking = (margin - own + x).relu()
     each = lacking if p == 1 else lacking**p
     if weight is not None:
-        each = each * hit.where(weight, 0).sum(at, keepdims=True)
-    return _reduced(hit.where(0, each).sum(at) / number_of(input.shape[at], "multi_margin_loss"), reduction)
+        if weight.shape != x.shape[1:]:
+            raise ValueError(
+                f"multi_margin_loss of {list(input.shape)} with weights {list(weight.shape)}: one for each class"
+            )
+        each = each * hit.where(weight, 0).sum(1, keepdims=True)
+    lost = hit.where(0, each).sum(1) / number_of(x.shape[1], "multi_margin_loss")
+    return _reduced(lost.reshape(target.shape), reduction)
+
+
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the mean over classes of what the scores of the target classes lack of 1 above those of all others.
+    `target` (N, C) or (C) lists the classes of each row up to the first -1.
+    """
+    if input.ndim > 2 or input.shape != target.shape:
+        raise ValueError(
+            f"multilabel_margin_loss of {list(input.shape)} with classes {list(target.shape)}: (N, C) twice"
+        )
+    x, y = (one if one.ndim == 2 else one.reshape((1, -1)) for one in (input, target))
+    classes = number_of(x.shape[1], "multilabel_margin_loss")
+    listed = (y < 0).int().cumsum(1).eq(0)
+    # (N, listed, classes)
+    hit = y.unsqueeze(2).eq(places_along(x, 1)).logical_and(listed.unsqueeze(2))
+    own = hit.where(x.unsqueeze(1), 0).sum(2, keepdims=True)
+    counts = listed.unsqueeze(2).logical_and(hit.any(1, keepdims=True).logical_not())
+    lost = counts.where((1 - own + x.unsqueeze(1)).relu(), 0).sum((1, 2)) / classes
+    return _reduced(lost.reshape(input.shape[:-1]), reduction)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from ringup.compiler.tensor.composed import sampling
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.movement import windows_along
 from ringup.compiler.tensor.tensor import Tensor
@@ -16,12 +18,73 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
     """Return (N, C, …) with the other axes resampled to `size`, or by factors, rounded down.
 
-    `mode`: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area.
+    `mode`: nearest, nearest-exact, linear, bilinear, trilinear, bicubic, area. With `recompute_scale_factor` elements
+    lie as the rounded sizes have them, else as the factors.
     """
+    if antialias:
+        raise ValueError("interpolate takes antialias as False only: what is made smaller is not smoothed before")
+    if recompute_scale_factor:
+        if scale_factor is None or size is not None:
+            raise ValueError("interpolate with recompute_scale_factor needs a scale_factor, and no size")
+        lengths = [number_of(one, "interpolate") for one in input.shape[2:]]
+        factors = [scale_factor] * len(lengths) if isinstance(scale_factor, (int, float)) else scale_factor
+        size, scale_factor = [math.floor(a * b) for a, b in zip(lengths, factors, strict=True)], None
     return input.interpolate(size, mode, scale_factor=scale_factor, align_corners=align_corners)
+
+
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Return (N, C, …) at the points of a grid (N, …, axes), whose coordinates go from -1 to 1, the last axis first.
+
+    `mode`: bilinear, nearest, bicubic of two axes. `padding_mode`: zeros, border, reflection. With `align_corners`
+    -1 and 1 are the middle of the outer pixels, else their outer edges.
+    """
+    if mode == "bicubic" and input.ndim != 4:
+        raise ValueError(f"grid_sample of {list(input.shape)} by bicubic: (N, C, H, W)")
+    return sampling.grid_sample(input, grid, mode, padding_mode, aligned=bool(align_corners))
+
+
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """Return the grid (N, …, axes) that affine maps (N, axes, axes + 1) make of an image of `size` (N, C, …)."""
+    axes = len(size) - 2
+    if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1):
+        raise ValueError(f"affine_grid of {list(theta.shape)} for {list(size)}: (N, axes, axes + 1), (N, C, …)")
+    return sampling.affine_grid(theta, list(size[2:]), aligned=bool(align_corners), alone=0.0)
+
+
+def upsample(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Return what `interpolate` does."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """Return (N, C, …) with each element repeated."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """Return (N, C, H, W) resampled between neighbours, corners on corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 def unfold(

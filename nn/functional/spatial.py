@@ -4,7 +4,6 @@ taken away again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -17,7 +16,8 @@ PerAxis: TypeAlias = int | Sequence[int]
 
 def per_axis(value: PerAxis, n: int, what: str) -> tuple[int, ...]:
     """Return one number for each of `n` axes."""
-    made = (value,) * n if isinstance(value, int) else tuple(value)
+    made = (value,) if isinstance(value, int) else tuple(value)
+    made = made * n if len(made) == 1 else made
     if len(made) != n:
         raise ValueError(f"{what} of {value} for {n} axes: one for all or one for each")
     return made
@@ -193,7 +193,8 @@ def max_pool(
 ) -> Any:
     """Return the greatest of each window over the last `n` axes, and their places with `indices`."""
     sizes = per_axis(kernel, n, "kernel_size")
-    return input.max_pool(sizes, stride, padding, dilation, ceil=ceil, return_indices=indices)
+    _check_edges(sizes, per_axis(padding, n, "padding"), per_axis(dilation, n, "dilation"))
+    return input.max_pool(sizes, stride or None, padding, dilation, ceil=ceil, return_indices=indices)
 
 
 def max_pool1d(
@@ -283,13 +284,17 @@ def avg_pool(
 ) -> Tensor:
     """Return the mean of each window over the last `n` axes."""
     sizes = per_axis(kernel, n, "kernel_size")
-    if divisor_override is None:
-        return input.avg_pool(sizes, stride, padding, ceil=ceil, count_padding=count_include_pad)
-    sides = per_axis(padding, n, "padding")
-    padded = pad(input, [one for side in reversed(sides) for one in (side, side)])
-    if ceil:
-        raise ValueError("avg_pool with ceil_mode and divisor_override: one of the two")
-    return padded.avg_pool(sizes, stride) * (math.prod(sizes) / divisor_override)
+    _check_edges(sizes, per_axis(padding, n, "padding"), (1,) * n)
+    return input.avg_pool(
+        sizes, stride or None, padding, ceil=ceil, count_padding=count_include_pad, divisor=divisor_override
+    )
+
+
+def _check_edges(sizes: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> None:
+    """Refuse edges more than half a window wide: windows of nothing but padding are a mistake."""
+    for size, side, spread in zip(sizes, padding, dilation, strict=True):
+        if 2 * side > spread * (size - 1) + 1:
+            raise ValueError(f"padding of {side} beside windows of {size}, {spread} apart: half of a window at most")
 
 
 def avg_pool1d(
@@ -349,31 +354,40 @@ def lp_pool2d(
     return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 2)
 
 
+def _of_channels(input: Tensor, n: int, sizes: int | Sequence[int | None]) -> Tensor:
+    """Return (C, …) or (N, C, …) with `n` last axes as it is, others refused."""
+    if input.ndim not in (n + 1, n + 2):
+        raise ValueError(
+            f"adaptive pooling of {list(input.shape)} to {sizes}: channels and {n} axes, or a batch of these"
+        )
+    return input
+
+
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of (…, L)."""
-    return pooling.adaptive_avg_pool(input, output_size, 1)
+    return pooling.adaptive_avg_pool(_of_channels(input, 1, output_size), output_size, 1)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of (…, H, W)."""
-    return pooling.adaptive_avg_pool(input, output_size, 2)
+    return pooling.adaptive_avg_pool(_of_channels(input, 2, output_size), output_size, 2)
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Return the means of that many parts of (…, D, H, W)."""
-    return pooling.adaptive_avg_pool(input, output_size, 3)
+    return pooling.adaptive_avg_pool(_of_channels(input, 3, output_size), output_size, 3)
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False) -> Any:
     """Return the greatest of that many parts of (…, L)."""
-    return pooling.adaptive_max_pool(input, output_size, 1, return_indices=return_indices)
+    return pooling.adaptive_max_pool(_of_channels(input, 1, output_size), output_size, 1, return_indices=return_indices)
 
 
 def adaptive_max_pool2d(input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False) -> Any:
     """Return the greatest of that many parts of (…, H, W)."""
-    return pooling.adaptive_max_pool(input, output_size, 2, return_indices=return_indices)
+    return pooling.adaptive_max_pool(_of_channels(input, 2, output_size), output_size, 2, return_indices=return_indices)
 
 
 def adaptive_max_pool3d(input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False) -> Any:
     """Return the greatest of that many parts of (…, D, H, W)."""
-    return pooling.adaptive_max_pool(input, output_size, 3, return_indices=return_indices)
+    return pooling.adaptive_max_pool(_of_channels(input, 3, output_size), output_size, 3, return_indices=return_indices)

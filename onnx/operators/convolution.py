@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor.composed.sampling import sampled
 from ringup.onnx.common.node import Node
 from ringup.onnx.common.row import Row
 from ringup.onnx.common.values import Array, known_size, numbers
-from ringup.onnx.operators.sampling import sampled
 from ringup.onnx.operators.windows import windows_of
 
 

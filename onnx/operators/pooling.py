@@ -9,10 +9,10 @@ import numpy as np
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor.composed.sampling import sampled, shares
 from ringup.onnx.common.node import Node
 from ringup.onnx.common.row import Row
 from ringup.onnx.common.values import Array, known_size, numbers
-from ringup.onnx.operators.sampling import sampled, shares
 from ringup.onnx.operators.windows import windowed, windows_of
 
 

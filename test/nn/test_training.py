@@ -272,7 +272,11 @@ def test_the_causal_mask_hides_what_comes_later():
         (lambda: F.pad(Tensor.zeros(3), (1,)), "a pair for each axis"),
         (lambda: nn.ZeroPad2d((1, 2)), "one width, or 4"),
         (lambda: F.adaptive_avg_pool2d(Tensor.zeros(1, 3, 3), (1, 2, 3)), "one size for all"),
-        (lambda: F.avg_pool2d(Tensor.zeros(1, 3, 3), 2, ceil_mode=True, divisor_override=2), "one of the two"),
+        (lambda: F.avg_pool2d(Tensor.zeros(1, 3, 3), 2, divisor_override=0), "a divisor of 0"),
+        (
+            lambda: F.interpolate(Tensor.zeros(1, 1, 3, 3), 2, mode="bilinear", antialias=True),
+            "antialias as False only",
+        ),
         (lambda: F.interpolate(Tensor.zeros(1, 1, 3)), "a size or a scale_factor"),
         (lambda: F.interpolate(Tensor.zeros(1, 1, 3), scale_factor=0.1), "a size of 1 or more"),
         (lambda: F.interpolate(Tensor.zeros(1, 1, 3), 6, mode="lanczos"), "nearest, nearest-exact, linear"),
@@ -291,3 +295,29 @@ def test_the_causal_mask_hides_what_comes_later():
 def test_what_does_not_fit_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_rows_that_are_read_are_shortened_in_the_table():
+    table = Tensor(np.array([[3.0, 4.0], [6.0, 8.0], [0.3, 0.4]], np.float32), requires_grad=True)
+    rows = F.embedding(Tensor([0, 2, 0]), table, max_norm=1.0)
+    # PyTorch 2.14
+    np.testing.assert_allclose(rows.numpy(), [[0.6, 0.8], [0.3, 0.4], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(table.numpy(), [[0.6, 0.8], [6.0, 8.0], [0.3, 0.4]], rtol=1e-6)
+    F.embedding_bag(Tensor([[1, 2]]), table, max_norm=2.0, norm_type=1.0, mode="sum").sum().backward()
+    np.testing.assert_allclose(table.numpy(), [[0.6, 0.8], [0.857142, 1.142857], [0.3, 0.4]], rtol=1e-5)
+    np.testing.assert_allclose(table.grad.numpy(), [[0, 0], [1, 1], [1, 1]])
+
+
+def test_channels_go_together_in_dropout_for_selu():
+    manual_seed(3)
+    x = Tensor.ones(4, 6, 5)
+    made = nn.FeatureAlphaDropout(0.5)(x).numpy()
+    # selu's lower limit, kept or set, with the factors of mean 0 and variance 1
+    low = -1.7580993408473766
+    factor = (0.5 * (1 + 0.5 * low * low)) ** -0.5
+    values = [factor - factor * 0.5 * low, low * factor - factor * 0.5 * low]
+    assert all(
+        np.isclose(channel, values[0]).all() or np.isclose(channel, values[1]).all() for channel in made.reshape(24, 5)
+    )
+    assert len(np.unique(made.round(4))) == 2
+    assert not F.alpha_dropout(x, 1.0, training=True).numpy().any()

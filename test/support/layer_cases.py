@@ -271,6 +271,7 @@ LAYERS |= {
 }
 
 REDUCTIONS = ("mean", "sum", "none")
+MARGINS = ints([1, 3, -1, 0], [0, 1, 2, 3], [-1, 2, 2, 2])
 LOSSES = {
     "L1Loss": (lambda nn, t, r: nn.L1Loss(reduction=r), (x(2, 3), fixed(2, 3))),
     "MSELoss": (lambda nn, t, r: nn.MSELoss(reduction=r), (x(2, 3), fixed(2, 3))),
@@ -341,7 +342,18 @@ LOSSES = {
     "MultiMarginLoss": (
         lambda nn, t, r: nn.MultiMarginLoss(2, 0.7, t([0.5, 2.0, 1.5]), reduction=r), (x(4, 3), classes(4, count=3)),
     ),
+    "MultiMarginLoss of one row": (lambda nn, t, r: nn.MultiMarginLoss(2, reduction=r), (x(4), ints(2))),
+    "MultiLabelMarginLoss": (lambda nn, t, r: nn.MultiLabelMarginLoss(reduction=r), (x(3, 4), MARGINS)),
+    "TripletMarginWithDistanceLoss": (
+        lambda nn, t, r: nn.TripletMarginWithDistanceLoss(
+            distance_function=lambda a, b: (a - b).abs().amax(-1), swap=True, reduction=r),
+        (x(3, 4), x(3, 4, seed=12), x(3, 4, seed=13)),
+    ),
+    "HingeEmbeddingLoss of other targets": (
+        lambda nn, t, r: nn.HingeEmbeddingLoss(reduction=r), (x(4), Given(np.array([1.0, -1.0, 0.0, 2.0]))),
+    ),
 }  # fmt: skip
+
 LOSSES = {
     f"{name}, {reduction}": Case(lambda nn, t, make=make, reduction=reduction: make(nn, t, reduction), inputs)
     for name, (make, inputs) in LOSSES.items()
@@ -385,6 +397,74 @@ FUNCTIONS = {
         (x(1, 2, 3, 2),),
     ),
     "one_hot": Case(lambda nn, t: lambda x, c: x * nn.functional.one_hot(c, 4), (x(3, 4), ints(3, 0, 2))),
+    "one_hot of as many classes as there are": Case(lambda nn, t: lambda x, c: x * nn.functional.one_hot(c), (x(3, 4), ints(3, 0, 2))),
+    "attention with fewer batches of queries": Case(
+        lambda nn, t: lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+        (x(4, 2, 3), x(2, 4, 3, 3, seed=12), x(2, 4, 3, 2, seed=13)),
+    ),
+    "pools with other divisors": Case(
+        lambda nn, t: lambda x: (
+            nn.functional.avg_pool2d(x, 2, 2, (1,), True, False, 3),
+            nn.functional.avg_pool2d(x, (2,), (), 0, divisor_override=-2),
+        ),
+        (x(1, 4, 3),),
+    ),
+    "sizes recomputed": Case(
+        lambda nn, t: lambda x: (
+            nn.functional.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True),
+            nn.functional.interpolate(x, scale_factor=(0.7, 2.5), mode="bicubic", recompute_scale_factor=False),
+            nn.functional.upsample(x, scale_factor=2, mode="nearest"), nn.functional.upsample_nearest(x, (5, 7)),
+            nn.functional.upsample_bilinear(x, scale_factor=2),
+        ),
+        (x(1, 1, 4, 3),),
+    ),
+    **{
+        f"grid_sample, {mode}, {edge}, {aligned}": Case(
+            lambda nn, t, mode=mode, edge=edge, aligned=aligned: lambda x, grid: nn.functional.grid_sample(
+                x, grid, mode, edge, align_corners=aligned
+            ),
+            # no gradient passes the rounding of nearest
+            (x(2, 1, 3, 4), x(2, 2, 2, 2, seed=12, scale=1.3)._replace(wanted=mode != "nearest")),
+        )
+        for mode in ("bilinear", "nearest", "bicubic")
+        for edge in ("zeros", "border", "reflection")
+        for aligned in (False, True)
+    },
+    "grid_sample of volumes": Case(
+        lambda nn, t: lambda x, grid: nn.functional.grid_sample(x, grid, align_corners=False),
+        (x(1, 2, 2, 3, 3), x(1, 1, 2, 3, 3, seed=12, scale=1.3)),
+    ),
+    "affine_grid": Case(
+        lambda nn, t: lambda theta: (
+            nn.functional.affine_grid(theta, (2, 3, 2, 3), align_corners=False),
+            nn.functional.affine_grid(theta, [2, 1, 3, 1], align_corners=True),
+        ),
+        (x(2, 2, 3),),
+    ),
+    "embedding": Case(
+        lambda nn, t: lambda table, i: (
+            nn.functional.embedding(i, table, scale_grad_by_freq=True), nn.functional.embedding(i, table, -1, sparse=False),
+        ),
+        (x(4, 2), ints([0, 3, 0], [0, 1, 3])),
+    ),
+    "embedding_bag": Case(
+        lambda nn, t: lambda table, i, w: tuple(
+            nn.functional.embedding_bag(i, table, mode=mode, padding_idx=padding, per_sample_weights=weights)
+            for mode, padding, weights in (("mean", 3, None), ("sum", -4, w), ("max", 3, None), ("max", None, None))
+        ),
+        (x(4, 2), ints([0, 3, 0], [3, 3, 3], [1, 2, 0]), x(3, 3, seed=12)),
+    ),
+    "embedding_bag of parts": Case(
+        lambda nn, t: lambda table, i, w: (
+            nn.functional.embedding_bag(i, table, t([0, 2, 2, 5]), include_last_offset=True, mode="max", padding_idx=0),
+            nn.functional.embedding_bag(i, table, t([0, 2]), padding_idx=1, scale_grad_by_freq=True),
+            nn.functional.embedding_bag(i, table, t([0, 0]), mode="sum", per_sample_weights=w),
+        ),
+        (x(4, 2), ints(0, 3, 0, 1, 3), x(5, seed=12)),
+    ),
+    "prelu of one": Case(lambda nn, t: lambda x, w: nn.functional.prelu(x, w), (x(), x(1, seed=12))),
+    "pdist": Case(lambda nn, t: lambda x: (nn.functional.pdist(x), nn.functional.pdist(x, 1.0)), (x(4, 3),)),
+    "softmax of nothing": Case(lambda nn, t: lambda x: nn.functional.softmax(x, 1), (x(2, 0),)),
 }  # fmt: skip
 
 
