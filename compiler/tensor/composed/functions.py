@@ -10,6 +10,59 @@ import math
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.complex_numbers.parts import imag as imag
 from ringup.compiler.tensor.complex_numbers.parts import real as real
+from ringup.compiler.tensor.composed.numpy_numbers import average as average
+from ringup.compiler.tensor.composed.numpy_numbers import bartlett as bartlett
+from ringup.compiler.tensor.composed.numpy_numbers import blackman as blackman
+from ringup.compiler.tensor.composed.numpy_numbers import compress as compress
+from ringup.compiler.tensor.composed.numpy_numbers import convolve as convolve
+from ringup.compiler.tensor.composed.numpy_numbers import correlate as correlate
+from ringup.compiler.tensor.composed.numpy_numbers import digitize as digitize
+from ringup.compiler.tensor.composed.numpy_numbers import divmod as divmod
+from ringup.compiler.tensor.composed.numpy_numbers import geomspace as geomspace
+from ringup.compiler.tensor.composed.numpy_numbers import hamming as hamming
+from ringup.compiler.tensor.composed.numpy_numbers import hanning as hanning
+from ringup.compiler.tensor.composed.numpy_numbers import interp as interp
+from ringup.compiler.tensor.composed.numpy_numbers import intersect1d as intersect1d
+from ringup.compiler.tensor.composed.numpy_numbers import modf as modf
+from ringup.compiler.tensor.composed.numpy_numbers import nanargmax as nanargmax
+from ringup.compiler.tensor.composed.numpy_numbers import nanargmin as nanargmin
+from ringup.compiler.tensor.composed.numpy_numbers import nancumprod as nancumprod
+from ringup.compiler.tensor.composed.numpy_numbers import nancumsum as nancumsum
+from ringup.compiler.tensor.composed.numpy_numbers import nanprod as nanprod
+from ringup.compiler.tensor.composed.numpy_numbers import nanstd as nanstd
+from ringup.compiler.tensor.composed.numpy_numbers import nanvar as nanvar
+from ringup.compiler.tensor.composed.numpy_numbers import polyval as polyval
+from ringup.compiler.tensor.composed.numpy_numbers import setdiff1d as setdiff1d
+from ringup.compiler.tensor.composed.numpy_numbers import setxor1d as setxor1d
+from ringup.compiler.tensor.composed.numpy_numbers import union1d as union1d
+from ringup.compiler.tensor.composed.numpy_numbers import vander as vander
+from ringup.compiler.tensor.composed.numpy_shapes import append as append
+from ringup.compiler.tensor.composed.numpy_shapes import broadcast_arrays as broadcast_arrays
+from ringup.compiler.tensor.composed.numpy_shapes import broadcast_shapes as broadcast_shapes
+from ringup.compiler.tensor.composed.numpy_shapes import delete as delete
+from ringup.compiler.tensor.composed.numpy_shapes import dsplit as dsplit
+from ringup.compiler.tensor.composed.numpy_shapes import flatnonzero as flatnonzero
+from ringup.compiler.tensor.composed.numpy_shapes import fromfunction as fromfunction
+from ringup.compiler.tensor.composed.numpy_shapes import hsplit as hsplit
+from ringup.compiler.tensor.composed.numpy_shapes import identity as identity
+from ringup.compiler.tensor.composed.numpy_shapes import indices as indices
+from ringup.compiler.tensor.composed.numpy_shapes import insert as insert
+from ringup.compiler.tensor.composed.numpy_shapes import isscalar as isscalar
+from ringup.compiler.tensor.composed.numpy_shapes import ix_ as ix_
+from ringup.compiler.tensor.composed.numpy_shapes import matrix_transpose as matrix_transpose
+from ringup.compiler.tensor.composed.numpy_shapes import ndim as ndim
+from ringup.compiler.tensor.composed.numpy_shapes import permute_dims as permute_dims
+from ringup.compiler.tensor.composed.numpy_shapes import promote_types as promote_types
+from ringup.compiler.tensor.composed.numpy_shapes import ravel_multi_index as ravel_multi_index
+from ringup.compiler.tensor.composed.numpy_shapes import resize as resize
+from ringup.compiler.tensor.composed.numpy_shapes import result_type as result_type
+from ringup.compiler.tensor.composed.numpy_shapes import rollaxis as rollaxis
+from ringup.compiler.tensor.composed.numpy_shapes import shape as shape
+from ringup.compiler.tensor.composed.numpy_shapes import tri as tri
+from ringup.compiler.tensor.composed.numpy_shapes import trim_zeros as trim_zeros
+from ringup.compiler.tensor.composed.numpy_shapes import unravel_index as unravel_index
+from ringup.compiler.tensor.composed.numpy_shapes import unstack as unstack
+from ringup.compiler.tensor.composed.numpy_shapes import vsplit as vsplit
 from ringup.compiler.tensor.movement import meshgrid as meshgrid
 from ringup.compiler.tensor.tensor import Tensor
 
@@ -19,6 +72,7 @@ def is_tensor(obj: object) -> builtins.bool:
     return isinstance(obj, Tensor)
 
 
+around, broadcast_tensors = Tensor.round, broadcast_arrays
 # PyTorch's names of types
 half, double, short, long = dtypes.float16, dtypes.float64, dtypes.int16, dtypes.int64
 bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32
