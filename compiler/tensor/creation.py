@@ -178,6 +178,8 @@ def uniform(
 ) -> Tensor:
     """Return numbers evenly spread over [low, high); also `uniform(low, high, (2, 3))` as NumPy has it."""
     sizes, low, high = _ends_first(sizes, low, high)
+    if not isinstance(low, Core) and not isinstance(high, Core) and low > high:
+        raise ValueError(f"uniform from {low} to {high}: low is at most high")
     kind = _float(dtype, "uniform")
     wide = kind if kind is dtypes.float64 else dtypes.float32
     return (cls.rand(*sizes, dtype=wide, source=source) * (high - low) + low).cast(kind)
@@ -206,6 +208,8 @@ def normal(
     if 1 <= len(sizes) <= 2 and any(isinstance(one, Core) for one in sizes):
         return _normal_around(cls, sizes[0], sizes[1] if len(sizes) > 1 else std, source)
     sizes, mean, std = _ends_first(sizes, mean, std)
+    if not isinstance(std, Core) and std < 0:
+        raise ValueError(f"normal with a standard deviation of {std}: 0 or more")
     return (cls.randn(*sizes, dtype=dtype, source=source) * std + mean).cast(as_dtype(dtype))
 
 

@@ -146,7 +146,11 @@ def _as_key(one: Any) -> Any:
         if one.dtype.is_inexact:
             raise IndexError(f"an index of {one.dtype}: integers only")
         return one
-    array = np.asarray(one)
+    try:
+        array = np.asarray(one)
+    except ValueError:
+        # a list of slices, or of lists that differ in length
+        array = np.empty(0, object)
     if array.size == 0 and array.dtype.kind == "f":
         array = array.astype(np.int64)
     if array.dtype.kind not in "biu":
@@ -361,8 +365,8 @@ def scattered(tensor: Tensor, axis: int, places: Any, values: Any, op: Op | None
     """Return it with `values` at places along an axis: combined by an operation, or put there for None."""
     if not tensor.shape:
         return cast("Tensor", tensor._as_one(scattered, axis, _with_axis(places), _with_axis(values), op))
-    at = tensor._axis(axis)
-    return put(tensor, at, _checked_places(tensor, at, places, "scatter"), values, op)
+    at, y = tensor._axis(axis), of_its_kind(tensor, values, "scatter")
+    return put(tensor, at, _checked_places(tensor, at, places, "scatter"), y, op)
 
 
 def _with_axis(value: Any) -> Any:
@@ -410,6 +414,16 @@ def as_elements(tensor: Tensor, value: Any) -> Tensor:
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
         return tensor._from_array(as_array(value, tensor.dtype))
     return tensor._lift(value)
+
+
+def of_its_kind(tensor: Tensor, value: Any, what: str) -> Tensor:
+    """Return a value as elements of this tensor's type; a TypeError for a tensor of floats where this one holds
+    integers, and for one of numbers where it holds bools.
+    """
+    y = as_elements(tensor, value)
+    if y.dtype.is_float > tensor.dtype.is_float or (tensor.dtype.kind == "bool" and y.dtype.kind != "bool"):
+        raise TypeError(f"{what} of values of {y.dtype} into {tensor.dtype}: cast the tensor or the values")
+    return y.cast(tensor.dtype)
 
 
 def with_part(tensor: Tensor, key: Any, value: Any, op: Op | None = None) -> Tensor:

@@ -54,12 +54,11 @@ def _put(tensor: Tensor, value: Any, *, copies: bool) -> Tensor:
         tensor._node = whole[view.key]._node
     elif view is None:
         tensor._node = _stored(tensor._node, tensor._node, new) if tensor._owns else new
-    elif copies:
+    elif copies or view.base is not None:
+        # the tensor it was taken from is gone: nobody else could see a change
         tensor._node = new
     else:
-        raise TypeError(
-            "assign to a part that is a copy (index arrays, or of a tensor that is gone): write t[...] = value"
-        )
+        raise TypeError("assign to a part by index arrays, which is a copy: write t[...] = value")
     return tensor
 
 

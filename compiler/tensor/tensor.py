@@ -41,6 +41,7 @@ from ringup.compiler.tensor.composed import (
     parts,
     pooling,
     reading,
+    rearranged,
     resampling,
     sets,
     special,
@@ -656,6 +657,7 @@ class Tensor(Core):
     outer = ger = linear.outer
     inner = linear.inner
     einsum = joining.einsum
+    rearrange = rearranged.rearrange
     linear = linear.linear
 
     # convolutions, pooling, resampling

@@ -11,7 +11,7 @@ import numpy as np
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import Int
-from ringup.compiler.tensor import elementwise, functions, movement, sorting
+from ringup.compiler.tensor import elementwise, functions, indexing, movement, sorting
 from ringup.compiler.tensor.composed.parts import with_masked
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import Axes, Core, broadcast_shapes, is_list, number_of, whole_number
@@ -279,7 +279,8 @@ def repeat_interleave(tensor: Tensor, count: Any, axis: int | None = None, *, ou
 
 def masked_scatter(tensor: Tensor, mask: Tensor, source: Any) -> Tensor:
     """Return it with the elements of `source`, in order, where a mask is true."""
-    values, shape = tensor._lift(source).flatten(), broadcast_shapes(tensor.shape, mask.shape)
+    values = indexing.of_its_kind(tensor, source, "masked_scatter").flatten()
+    shape = broadcast_shapes(tensor.shape, mask.shape)
     return with_masked(tensor.expand(shape), tensor._of(mask._node).expand(shape), values)
 
 

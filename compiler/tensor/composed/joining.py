@@ -19,6 +19,8 @@ MODES = {"edge": "replicate", "wrap": "circular"}
 def tensors_of(given: Sequence[Any], what: str) -> list[Tensor]:
     """Return tensors that were given one by one, or in a list with a tensor in it."""
     flat: list[Any] = []
+    if len(given) > 1 and isinstance(given[0], (list, tuple)) and any(isinstance(one, Core) for one in given[0]):
+        raise TypeError(f"{what} of a list of tensors and {type(given[1]).__name__}: all in one list, or one by one")
     for one in given:
         flat += one if isinstance(one, (list, tuple)) and any(isinstance(part, Core) for part in one) else [one]
     first = next((cast("Tensor", one) for one in flat if isinstance(one, Core)), None)

@@ -156,7 +156,7 @@ def _along(tensor: Tensor, axis: int, places: Any, shape: Sequence[Int]) -> Any:
     return np.broadcast_to(given.reshape(pattern), [number_of(size, "places") for size in shape])
 
 
-def _parts_at(tensor: Tensor, axis: int, places: Any, source: Any) -> tuple[int, Any, Tensor]:
+def _parts_at(tensor: Tensor, axis: int, places: Any, source: Any, what: str) -> tuple[int, Any, Tensor]:
     """Return an axis counted from the front, places for every element of the parts, and the parts."""
     at = tensor._axis(axis)
     count = (
@@ -167,7 +167,7 @@ def _parts_at(tensor: Tensor, axis: int, places: Any, source: Any) -> tuple[int,
         else 1
     )
     shape = (*tensor.shape[:at], count, *tensor.shape[at + 1 :])
-    y = indexing.as_elements(tensor, source).cast(tensor.dtype).expand(shape)
+    y = indexing.of_its_kind(tensor, source, what).expand(shape)
     return at, _along(tensor, at, places, shape), y
 
 
@@ -175,7 +175,7 @@ def index_add(tensor: Tensor, axis: int, places: Any, source: Any, *, alpha: flo
     """Return it with the parts of `source`, `alpha` times, added at places along an axis."""
     if tensor._is_one(axis):
         return cast("Tensor", tensor._as_one(index_add, 0, places, source, alpha=alpha))
-    at, where, y = _parts_at(tensor, axis, places, source)
+    at, where, y = _parts_at(tensor, axis, places, source, "index_add")
     return indexing.scattered(tensor, at, where, y if alpha == 1 else y * alpha, Op.ADD)
 
 
@@ -183,7 +183,7 @@ def index_copy(tensor: Tensor, axis: int, places: Any, source: Any) -> Tensor:
     """Return it with the parts of `source` put at places along an axis."""
     if tensor._is_one(axis):
         return cast("Tensor", tensor._as_one(index_copy, 0, places, source))
-    at, where, y = _parts_at(tensor, axis, places, source)
+    at, where, y = _parts_at(tensor, axis, places, source, "index_copy")
     return indexing.scattered(tensor, at, where, y, None)
 
 
@@ -194,7 +194,7 @@ def index_fill(tensor: Tensor, axis: int, places: Any, value: Any) -> Tensor:
 
 def index_put(tensor: Tensor, places: Sequence[Any], values: Any, *, accumulate: bool = False) -> Tensor:
     """Return it with values put, or added with `accumulate`, at index tensors for its first axes."""
-    key = tuple(places)
+    key, values = tuple(places), indexing.of_its_kind(tensor, values, "index_put")
     if len(key) == 1 and isinstance(key[0], Core) and key[0].dtype.kind == "bool" and not accumulate:
         return with_masked(tensor, tensor._of(key[0]._node), values)
     return indexing.with_part(tensor, key, values, Op.ADD if accumulate else None)

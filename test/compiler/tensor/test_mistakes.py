@@ -107,3 +107,9 @@ def test_what_is_no_dlpack_object_and_copies_that_are_not_wanted():
         X.__dlpack__(copy=False)
     with pytest.raises(ValueError, match="a copy"):
         X.__array__(copy=False)
+
+
+@pytest.mark.parametrize("key", [[slice(0, 2), [0, 1]], [[0, 1], [2]], [1.5]], ids=repr)
+def test_a_list_that_is_no_array_of_places_is_no_index(key):
+    with pytest.raises(IndexError, match="is no index: numbers, slices"):
+        X[key]

@@ -16,6 +16,7 @@ TOPICS = {
     "conversions": "types",
     "familiar": "other words of PyTorch and NumPy",
     "movement": "shapes, axes, edges",
+    "rearranged": "shapes, axes, edges",
     "joining": "several tensors",
     "indexing": "elements by place",
     "parts": "elements by place",

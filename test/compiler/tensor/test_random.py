@@ -163,3 +163,12 @@ def test_bounds_and_moments_stand_in_front_of_sizes_as_pytorch_and_numpy_have_th
     assert sorted(set(Tensor.randint(3, (900,)).tolist())) == [0, 1, 2]
     with pytest.raises(TypeError, match="randint needs high"):
         Tensor.randint(3, 6)
+
+
+def test_parameters_that_no_distribution_has_are_refused():
+    with pytest.raises(ValueError, match="normal with a standard deviation of -1: 0 or more"):
+        Tensor.normal(3, mean=0, std=-1)
+    with pytest.raises(ValueError, match="uniform from 2 to 1: low is at most high"):
+        Tensor.zeros(3).uniform_(2, 1)
+    assert Tensor.uniform(2, low=2, high=2).tolist() == [2, 2]
+    assert Tensor.normal(2, mean=3, std=0).tolist() == [3, 3]

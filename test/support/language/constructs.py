@@ -10,7 +10,7 @@ import numpy as np
 
 from ringup.compiler.graph.index import bounds
 from ringup.compiler.tensor import Tensor, gradient, rotary_angles
-from ringup.optim import LAMB, SGD, Adam, AdamW, Muon, RMSprop
+from ringup.optim import LAMB, SGD, Adam, AdamW, Muon, RMSprop, deferred
 
 # What the language may raise for arguments that do not fit.
 REFUSED = (TypeError, ValueError, IndexError)
@@ -384,10 +384,11 @@ def _trained(m, x):
         classes = m.places((rows,), y.shape[-1])
         return m.choice(lambda: (y * y).mean(), lambda: y.cross_entropy(classes), lambda: y.tanh().sum())()
 
-    for _ in range(m.number(1, 2)):
-        loss().backward()
-        optimiser.step()
-        optimiser.zero_grad()
+    with deferred():
+        for _ in range(m.number(1, 2)):
+            loss().backward()
+            optimiser.step()
+            optimiser.zero_grad()
     return [w, b, *optimiser.memory()]
 
 

@@ -45,6 +45,12 @@ def test_functions_of_the_module():
         ringup.cat([X, Y], axes=1)
 
 
+@pytest.mark.parametrize("name", ["cat", "stack", "vstack", "hstack"])
+def test_a_list_of_tensors_and_another_tensor_beside_it(name):
+    with pytest.raises(TypeError, match=f"{name} of a list of tensors and Tensor: all in one list, or one by one"):
+        getattr(Tensor, name)([Tensor([1]), Tensor([2])], Tensor([3]))
+
+
 def test_a_list_without_a_tensor():
     with pytest.raises(TypeError, match="cat of list: give tensors"):
         Tensor.cat([[1, 2], [3, 4]])

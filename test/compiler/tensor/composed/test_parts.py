@@ -138,3 +138,26 @@ def test_values_combined_at_places(reduce):
             np.testing.assert_allclose(found.numpy(), one, rtol=1e-6)
     with pytest.raises(ValueError, match="scatter_reduce by 'most'"):
         X.scatter_reduce(0, Tensor([[0]]), X, "most", include_self=False)
+
+
+PUT = {
+    "scatter": lambda x, y: x.scatter(0, PLACES, y),
+    "scatter_add": lambda x, y: x.scatter_add(0, PLACES, y),
+    "scatter_reduce": lambda x, y: x.scatter_reduce(0, PLACES, y, "sum"),
+    "index_add": lambda x, y: x.index_add(0, PLACES, y),
+    "index_copy": lambda x, y: x.index_copy(0, PLACES, y),
+    "index_put": lambda x, y: x.index_put((PLACES,), y),
+    "masked_scatter": lambda x, y: x.masked_scatter(Tensor([True, False, True]), y),
+}
+PLACES = Tensor([0, 2])
+
+
+@pytest.mark.parametrize("name", PUT)
+def test_values_of_another_kind_are_not_cut_to_the_type_silently(name):
+    """PyTorch refuses every other type; here narrower and wider ones of a kind are taken."""
+    with pytest.raises(TypeError, match=r"of values of float32 into int32: cast the tensor or the values"):
+        PUT[name](Tensor([1, 2, 3]), Tensor([1.5, 2.5]))
+    with pytest.raises(TypeError, match=r"of values of int32 into bool"):
+        PUT[name](Tensor([True, False, True]), Tensor([2, 3]))
+    assert PUT[name](Tensor([0, 2, 0], "int64"), Tensor([1, 3])).tolist() == [1, 2, 3]
+    assert PUT[name](Tensor([0, 2, 0], "float16"), Tensor([1.0, 3.0])).tolist() == [1, 2, 3]
