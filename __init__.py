@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringup import array_api as array_api
     from ringup import autograd as autograd
+    from ringup import fft as fft
     from ringup import linalg as linalg
     from ringup import nn as nn
     from ringup import onnx as onnx
@@ -138,7 +139,7 @@ _HOME = {
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("array_api", "autograd", "linalg", "nn", "onnx", "optim")
+_PACKAGES = ("array_api", "autograd", "fft", "linalg", "nn", "onnx", "optim")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 

@@ -1,10 +1,11 @@
 """The Python array API standard, version 2025.12: `import ringup.array_api as xp`.
 
-Its arrays are `ringup.Tensor`. Its data types have no complex numbers.
+Its arrays are `ringup.Tensor`.
 """
 
 import math
 
+from ringup.array_api import fft as fft
 from ringup.array_api import linalg as linalg
 from ringup.array_api.creation import arange as arange
 from ringup.array_api.creation import asarray as asarray
@@ -144,6 +145,8 @@ from ringup.array_api.types import isdtype as isdtype
 from ringup.array_api.types import result_type as result_type
 from ringup.compiler.graph import dtypes as _dtypes
 from ringup.compiler.graph.dtypes import bfloat16 as bfloat16
+from ringup.compiler.graph.dtypes import complex64 as complex64
+from ringup.compiler.graph.dtypes import complex128 as complex128
 from ringup.compiler.graph.dtypes import float16 as float16
 from ringup.compiler.graph.dtypes import float32 as float32
 from ringup.compiler.graph.dtypes import float64 as float64

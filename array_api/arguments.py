@@ -10,7 +10,8 @@ from ringup.compiler.tensor.core import Core
 from ringup.compiler.tensor.movement import base_of
 from ringup.compiler.tensor.tensor import Tensor
 
-Number: TypeAlias = int | float
+Real: TypeAlias = int | float
+Number: TypeAlias = Real | complex
 Axis: TypeAlias = int | tuple[int, ...] | None
 
 
@@ -25,7 +26,7 @@ def fitted(x1: Tensor | Number, x2: Tensor | Number) -> tuple[Tensor, Tensor]:
 
 def lifted(x: Tensor, other: Tensor | Number) -> Tensor:
     """Return a number as an array beside another array; numbers of NumPy and lists are no operands."""
-    if not isinstance(other, (Tensor, bool, int, float)):
+    if not isinstance(other, (Tensor, bool, int, float, complex)):
         raise TypeError(f"{type(other).__name__} is no operand: an array or a number of Python; asarray() makes one")
     return x._lift(other)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ringup.array_api.arguments import Number, placed
-from ringup.array_api.types import DEFAULT_FLOAT
+from ringup.array_api.arguments import Number, Real, placed
+from ringup.array_api.types import DEFAULT_COMPLEX, DEFAULT_FLOAT
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor import movement
@@ -42,7 +42,9 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy
             obj = np.array(obj, np.float64 if dtype is dtypes.float64 else np.float32)
         elif dtype is None:
             dtype = _float_for(obj)
-    if not isinstance(obj, (bool, int, float, np.ndarray, np.generic)) and not hasattr(obj, "__dlpack__"):
+    if isinstance(obj, complex) and not isinstance(obj, np.generic) and dtype is None:
+        dtype = dtypes.WITH_PARTS[_float_for(max(abs(obj.real), abs(obj.imag)))]
+    if not isinstance(obj, (bool, int, float, complex, np.ndarray, np.generic)) and not hasattr(obj, "__dlpack__"):
         obj = np.asarray(obj)
     return placed(Tensor(obj, dtype), device)
 
@@ -55,8 +57,10 @@ def _of_lists(obj: Sequence[Any], dtype: DType | None) -> Tensor:
         return made if dtype is None else made.cast(dtype)
     if any(isinstance(one, (list, tuple)) for one in obj) and _holds_arrays(obj):
         return _of_lists([_of_lists(one, None) for one in obj], dtype)
-    if dtype is None and (array := np.asarray(obj)).dtype.kind == "f":
-        dtype = _float_for(float(np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)))
+    if dtype is None and (array := np.asarray(obj)).dtype.kind in "fc":
+        both = np.stack([array.real, array.imag])
+        dtype = _float_for(float(np.abs(both, where=np.isfinite(both), out=np.zeros_like(both)).max(initial=0)))
+        dtype = dtypes.WITH_PARTS[dtype] if array.dtype.kind == "c" else dtype
     return Tensor(obj, dtype)
 
 
@@ -80,10 +84,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
 
 def arange(
-    start: Number,
+    start: Real,
     /,
-    stop: Number | None = None,
-    step: Number = 1,
+    stop: Real | None = None,
+    step: Real = 1,
     *,
     dtype: DType | None = None,
     device: Any = None,
@@ -103,9 +107,23 @@ def linspace(
     endpoint: bool = True,
 ) -> Tensor:
     """Return `num` numbers evenly spread from `start` to `stop`, which is the last one with `endpoint`."""
+    if isinstance(start, complex) or isinstance(stop, complex) or (dtype is not None and dtype.is_complex):
+        return _complex_linspace(complex(start), complex(stop), num, dtype, device, endpoint=endpoint)
     kind = DEFAULT_FLOAT if dtype is None else dtype
     made = Tensor.linspace(start, stop, num if endpoint or not num else num + 1, kind)
     return placed(made if endpoint else made[:num], device)
+
+
+def _complex_linspace(
+    start: complex, stop: complex, num: int, dtype: DType | None, device: Any, *, endpoint: bool
+) -> Tensor:
+    """Return complex numbers evenly spread: both parts are."""
+    kind = DEFAULT_COMPLEX if dtype is None else dtype
+    if not kind.is_complex:
+        raise TypeError(f"linspace of complex numbers as {kind}: a complex type")
+    ends = ((start.real, stop.real), (start.imag, stop.imag))
+    real, imag = (linspace(low, high, num, dtype=kind.part, endpoint=endpoint) for low, high in ends)
+    return placed(real.complex(imag), device)
 
 
 def eye(

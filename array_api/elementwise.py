@@ -186,17 +186,17 @@ def clip(x: Tensor, /, min: Tensor | Number | None = None, max: Tensor | Number 
 
 def conj(x: Tensor, /) -> Tensor:
     """Return the complex conjugate: real numbers are their own."""
-    return own(x, x)
+    return own(x, x.conj())
 
 
 def real(x: Tensor, /) -> Tensor:
     """Return the real part: all of a real number."""
-    return own(x, x)
+    return own(x, x.real)
 
 
 def imag(x: Tensor, /) -> Tensor:
     """Return the imaginary part: 0 of a real number."""
-    return x.zeros_like()
+    return x.imag
 
 
 def hypot(x1: Tensor | Number, x2: Tensor | Number, /) -> Tensor:

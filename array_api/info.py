@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringup.array_api.types import DEFAULT_FLOAT, DEFAULT_INTEGER, KINDS
+from ringup.array_api.types import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INTEGER, KINDS
 from ringup.compiler.graph import dtypes as types
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor import realize
@@ -30,8 +30,13 @@ class Info:
         return (self.default_device(),)
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """Return the default types by kind; complex numbers have none."""
-        return {"real floating": DEFAULT_FLOAT, "integral": DEFAULT_INTEGER, "indexing": DEFAULT_INTEGER}
+        """Return the default types by kind."""
+        return {
+            "real floating": DEFAULT_FLOAT,
+            "complex floating": DEFAULT_COMPLEX,
+            "integral": DEFAULT_INTEGER,
+            "indexing": DEFAULT_INTEGER,
+        }
 
     def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
         """Return the standard's types by name, those of a kind or of several kinds if one is given."""
@@ -40,4 +45,4 @@ class Info:
             if one not in KINDS:
                 raise ValueError(f"there is no kind of data types {one!r}; there are {', '.join(KINDS)}")
         found = [kind for one in wanted for kind in KINDS[one]]
-        return {one.name: one for one in types.ALL if one in found}
+        return {one.name: one for one in types.EVERY if one in found}

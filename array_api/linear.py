@@ -38,5 +38,5 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         )
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(f"vecdot along axis {axis} of {list(x1.shape)} and {list(x2.shape)}: sizes differ")
-    left, right = x1.movedim(axis, -1).unsqueeze(-2), x2.movedim(axis, -1).unsqueeze(-1)
+    left, right = x1.conj().movedim(axis, -1).unsqueeze(-2), x2.movedim(axis, -1).unsqueeze(-1)
     return left.matmul(right).squeeze((-2, -1)).cast(_kind(x1, x2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringup.array_api.arguments import Axis, Number
+from ringup.array_api.arguments import Axis, Real
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor import movement
@@ -36,7 +36,7 @@ def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return x.mean(axis, keepdims=keepdims)
 
 
-def var(x: Tensor, /, *, axis: Axis = None, correction: Number = 0.0, keepdims: bool = False) -> Tensor:
+def var(x: Tensor, /, *, axis: Axis = None, correction: Real = 0.0, keepdims: bool = False) -> Tensor:
     """Return the variance along axes, divided by the count less `correction`; NaN where that is not above 0."""
     count = total(x.shape[one] for one in x._axes(axis))
     if isinstance(count, int) and count <= correction:
@@ -44,7 +44,7 @@ def var(x: Tensor, /, *, axis: Axis = None, correction: Number = 0.0, keepdims: 
     return x.var(axis, correction=correction, keepdims=keepdims)
 
 
-def std(x: Tensor, /, *, axis: Axis = None, correction: Number = 0.0, keepdims: bool = False) -> Tensor:
+def std(x: Tensor, /, *, axis: Axis = None, correction: Real = 0.0, keepdims: bool = False) -> Tensor:
     """Return the square root of the variance."""
     return var(x, axis=axis, correction=correction, keepdims=keepdims).sqrt()
 

@@ -1,4 +1,4 @@
-"""The standard's data types, and functions on them. There are no complex numbers."""
+"""The standard's data types, and functions on them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KINDS = {
     "signed integer": (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
     "unsigned integer": (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64),
     "real floating": (dtypes.float32, dtypes.float64),
-    "complex floating": (),
+    "complex floating": (dtypes.complex64, dtypes.complex128),
 }
 KINDS["integral"] = (*KINDS["signed integer"], *KINDS["unsigned integer"])
-KINDS["numeric"] = (*KINDS["integral"], *KINDS["real floating"])
+KINDS["numeric"] = (*KINDS["integral"], *KINDS["real floating"], *KINDS["complex floating"])
 # floats that the standard does not have
 NARROW = (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)
 
 # the types of results that the standard leaves to the library
-DEFAULT_FLOAT, DEFAULT_INTEGER = dtypes.float32, dtypes.int32
+DEFAULT_FLOAT, DEFAULT_COMPLEX, DEFAULT_INTEGER = dtypes.float32, dtypes.complex64, dtypes.int32
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def can_cast(from_: DType | Tensor, to: DType, /) -> bool:
 
 
 def finfo(type: DType | Tensor, /) -> finfo_object:
-    """Return the limits of a floating-point type."""
-    kind = _type_of(type)
+    """Return the limits of a floating-point type; of a complex one those of its parts."""
+    kind = _type_of(type).part
     if not kind.is_float:
         raise TypeError(f"finfo of {kind}: floating-point types only")
     if kind in NARROW[:2] or kind is dtypes.bfloat16:
@@ -110,11 +110,11 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> bool:
     return dtype in KINDS[kind] or (dtype in NARROW and kind in ("real floating", "numeric"))
 
 
-def result_type(*arrays_and_dtypes: Tensor | DType | bool | float) -> DType:
+def result_type(*arrays_and_dtypes: Tensor | DType | bool | complex) -> DType:
     """Return the type that promotion makes of arrays, types and at most some Python numbers."""
     found, numbers = None, []
     for one in arrays_and_dtypes:
-        if isinstance(one, (bool, int, float)):
+        if isinstance(one, (bool, int, float, complex)):
             numbers.append(one)
             continue
         kind = _type_of(one)

@@ -31,11 +31,20 @@ def has_complex(graph: Sequence[Node]) -> bool:
 
 
 def without_complex(roots: Sequence[Node]) -> list[Node]:
-    """Return the roots of the same graphs of real numbers. A root of complex numbers gets a last axis of 2."""
+    """Return the roots of the same graphs of real numbers. For a root of complex numbers it is their parts one after
+    the other in some shape: nothing but their bytes is asked for.
+    """
     work = _Work()
     for one in nodes.ordered(roots):
         work.take_apart(one)
-    return [work.whole(one) if one.dtype.is_complex else work.made[one] for one in roots]
+    return [_unshaped(work.whole(one)) if one.dtype.is_complex else work.made[one] for one in roots]
+
+
+def _unshaped(whole: Node) -> Node:
+    """Return what has the same elements in the same order: a kernel keeps the axes that the work has."""
+    while whole.op is Op.RESHAPE:
+        whole = whole.sources[0]
+    return whole
 
 
 class _Work:

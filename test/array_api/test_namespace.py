@@ -13,8 +13,8 @@ from ringup import Tensor
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor import device
 
-# of array-api-strict: its own, complex numbers, and extensions that are not here
-NOT_HERE = {"complex64", "complex128", "linalg", "fft", "Device", "ArrayAPIStrictFlags", "__version__"}
+# of array-api-strict: its own, and the extensions, which have tests of their own
+NOT_HERE = {"linalg", "fft", "Device", "ArrayAPIStrictFlags", "__version__"}
 
 
 @pytest.fixture(autouse=True)
@@ -127,10 +127,16 @@ def test_the_namespace_describes_itself(evaluator):
     assert info.capabilities() == {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
     assert info.default_device() is evaluator
     assert info.devices() == (evaluator,)
-    assert info.default_dtypes() == {"real floating": xp.float32, "integral": xp.int32, "indexing": xp.int32}
-    assert list(info.dtypes()) == [one.name for one in dtypes.ALL if one.name in array_api_cases.ALL]
+    assert info.default_dtypes() == {
+        "real floating": xp.float32,
+        "complex floating": xp.complex64,
+        "integral": xp.int32,
+        "indexing": xp.int32,
+    }
+    numbers = [one.name for one in dtypes.ALL if one.name in array_api_cases.ALL]
+    assert list(info.dtypes()) == [*numbers, "complex64", "complex128"]
     assert list(info.dtypes(kind=("bool", "real floating"))) == ["bool", "float32", "float64"]
-    assert info.dtypes(kind="complex floating") == {}
+    assert list(info.dtypes(kind="complex floating")) == ["complex64", "complex128"]
 
 
 def test_without_a_chosen_device_there_is_no_default():
@@ -139,10 +145,39 @@ def test_without_a_chosen_device_there_is_no_default():
         assert (info.default_device(), info.devices()) == (None, (None,))
 
 
+def test_complex_numbers_are_numbers_of_their_own_kind():
+    assert xp.isdtype(xp.complex64, "complex floating")
+    assert xp.isdtype(xp.complex128, "numeric")
+    assert not xp.isdtype(xp.complex64, ("real floating", "integral"))
+    assert xp.result_type(xp.float64, xp.complex64) == xp.complex128
+    assert xp.result_type(xp.float32, 1j) == xp.complex64
+    assert xp.finfo(xp.complex128).eps == xp.finfo(xp.float64).eps
+    assert xp.asarray(1j).dtype == xp.complex64
+    assert xp.asarray([1j, 1e300]).dtype == xp.complex128
+    z = xp.linspace(0, 1 + 2j, 3)
+    assert xp.imag(z).tolist() == [0, 1, 2]
+    assert xp.conj(z).tolist() == [0, 0.5 - 1j, 1 - 2j]
+    assert xp.vecdot(z, z).tolist() == pytest.approx(6.25)
+
+
+def test_transforms_are_those_of_the_package():
+    x = xp.asarray([1.0, 2.0, 3.0, 4.0])
+    assert xp.fft.fft(x).tolist() == [10, -2 + 2j, -2, -2 - 2j]
+    assert xp.fft.irfft(xp.fft.rfft(x)).tolist() == [1, 2, 3, 4]
+    assert xp.fft.fftfreq(4, dtype=xp.float64).dtype == xp.float64
+    with pytest.raises(TypeError):
+        xp.fft.fft(x, 4)
+
+
 def test_linear_algebra_lacks_what_gives_complex_numbers():
     assert [name for name in strict.linalg.__all__ if not hasattr(xp.linalg, name)] == []
     assert [name for name in ("eig", "eigvals") if hasattr(xp.linalg, name)] == []
-    assert not hasattr(xp, "fft")
+
+
+@pytest.mark.parametrize("name", strict.fft.__all__)
+def test_transforms_have_the_standards_parameters(name):
+    ours, theirs = (inspect.signature(getattr(one, name)).parameters.values() for one in (xp.fft, strict.fft))
+    assert [(one.name, one.kind) for one in ours] == [(one.name, one.kind) for one in theirs]
 
 
 def test_linear_algebra_has_the_standards_parameters():

@@ -23,7 +23,7 @@ def both(root):
     assert not has_complex(apart.ordered())
     (whole,), (parts,) = numpy_graph.evaluate([root]), numpy_graph.evaluate([apart])
     if root.dtype.is_complex:
-        return whole, np.ascontiguousarray(parts).view(root.dtype.numpy)[..., 0]
+        return whole, np.ascontiguousarray(parts).reshape(-1).view(root.dtype.numpy).reshape(whole.shape)
     return whole, parts
 
 

@@ -71,6 +71,7 @@ def expm1(tensor: Tensor) -> Tensor:
     half = (y * 0.5).sin()
     near = x.expm1() * y.cos() - half * half * 2
     real = ((x.abs() < 1) & y.isfinite()).where(near, real - 1)
+    real = (x.eq(0) & y.eq(0)).where(0.0, real)
     return analytic(join(real, imag), tensor, lambda result, z: result + 1)
 
 

@@ -47,7 +47,9 @@ def _tanh(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     shrunk = (x.abs() * -2).exp()
     real = far.where(x.full_like(1).copysign(x), real)
     imag = far.where(y.sin() * y.cos() * shrunk * 4, imag)
-    imag = (x.isinf() & ~y.isfinite()).where(0.0, y.eq(0).where(y, imag))
+    endless = ~y.isfinite()
+    real = (endless & x.isfinite()).where(math.nan, real)
+    imag = (x.isinf() & endless).where(0.0, y.eq(0).where(y, imag))
     return x.eq(0).where(x, x.isnan().where(x, real)), imag
 
 
