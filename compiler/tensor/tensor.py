@@ -38,8 +38,10 @@ from ringup.compiler.tensor.composed import (
     losses,
     matrices,
     networks,
+    numerics,
     parts,
     pooling,
+    portions,
     reading,
     rearranged,
     resampling,
@@ -378,7 +380,14 @@ class Tensor(Core):
     tile = movement.tile
     repeat_interleave = elements.repeat_interleave
     tensor_split = array_split = elements.tensor_split
+    hsplit = portions.hsplit
+    vsplit = portions.vsplit
+    dsplit = portions.dsplit
+    split_with_sizes = portions.split_with_sizes
     stride = elements.stride
+    as_strided = portions.as_strided
+    sum_to_size = portions.sum_to_size
+    combinations = portions.combinations
     roll = movement.roll
     unfold = movement.unfold
     diagonal = movement.diagonal
@@ -397,11 +406,17 @@ class Tensor(Core):
     index_copy = parts.index_copy
     index_fill = parts.index_fill
     index_put = parts.index_put
+    index_reduce = portions.index_reduce
+    put = portions.put
+    select_scatter = portions.select_scatter
+    slice_scatter = portions.slice_scatter
+    diagonal_scatter = portions.diagonal_scatter
     masked_select = parts.masked_select
     nonzero = parts.nonzero
     argwhere = parts.argwhere
     bincount = sets.bincount
     unique = sets.unique
+    unique_consecutive = portions.unique_consecutive
     isin = sets.isin
     searchsorted = sets.searchsorted
     bucketize = sets.bucketize
@@ -417,6 +432,10 @@ class Tensor(Core):
     __radd__ = elementwise.reverse_add
     __sub__ = subtract = elementwise.sub
     sub = familiar.sub
+    rsub = numerics.rsub
+    ldexp = numerics.ldexp
+    frexp = numerics.frexp
+    nextafter = numerics.nextafter
     __rsub__ = elementwise.reverse_sub
     __mul__ = mul = multiply = elementwise.mul
     __rmul__ = elementwise.reverse_mul
@@ -541,6 +560,7 @@ class Tensor(Core):
     erfc = functions.erfc
     lgamma = special.lgamma
     digamma = special.digamma
+    mvlgamma = numerics.mvlgamma
     erfinv = special.erfinv
     i0 = special.i0
     gcd = special.gcd
@@ -608,6 +628,8 @@ class Tensor(Core):
     nanquantile = collected.nanquantile
     histogram = collected.histogram
     trapezoid = trapz = collected.trapezoid
+    cumulative_trapezoid = numerics.cumulative_trapezoid
+    renorm = numerics.renorm
     normalize = statistics.normalize
     cosine_similarity = statistics.cosine_similarity
     cdist = statistics.cdist
@@ -630,6 +652,7 @@ class Tensor(Core):
     diff = elements.diff
     argsort = sorting.argsort
     sort = extremes.sort
+    msort = numerics.msort
     topk = extremes.topk
     kthvalue = extremes.kthvalue
     median = extremes.median
@@ -646,6 +669,15 @@ class Tensor(Core):
     mv = matrices.mv
     addmm = matrices.addmm
     addmv = matrices.addmv
+    addr = numerics.addr
+    addbmm = numerics.addbmm
+    det = numerics.det
+    logdet = numerics.logdet
+    slogdet = numerics.slogdet
+    inverse = numerics.inverse
+    pinverse = numerics.pinverse
+    matrix_power = numerics.matrix_power
+    matrix_exp = numerics.matrix_exp
     baddbmm = matrices.baddbmm
     addcmul = matrices.addcmul
     addcdiv = matrices.addcdiv
@@ -727,6 +759,12 @@ class Tensor(Core):
     copy_ = familiar.copy_in_place
     uniform_ = familiar.uniform_in_place
     normal_ = familiar.normal_in_place
+    exponential_ = numerics.exponential_in_place
+    geometric_ = numerics.geometric_in_place
+    cauchy_ = numerics.cauchy_in_place
+    log_normal_ = numerics.log_normal_in_place
+    bernoulli_ = numerics.bernoulli_in_place
+    random_ = numerics.random_in_place
 
     # conversions; they stand last because `bool`, `float` and `int` mean Python's types above
     cast = conversions.cast

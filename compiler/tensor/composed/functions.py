@@ -40,10 +40,8 @@ from ringup.compiler.tensor.composed.numpy_shapes import append as append
 from ringup.compiler.tensor.composed.numpy_shapes import broadcast_arrays as broadcast_arrays
 from ringup.compiler.tensor.composed.numpy_shapes import broadcast_shapes as broadcast_shapes
 from ringup.compiler.tensor.composed.numpy_shapes import delete as delete
-from ringup.compiler.tensor.composed.numpy_shapes import dsplit as dsplit
 from ringup.compiler.tensor.composed.numpy_shapes import flatnonzero as flatnonzero
 from ringup.compiler.tensor.composed.numpy_shapes import fromfunction as fromfunction
-from ringup.compiler.tensor.composed.numpy_shapes import hsplit as hsplit
 from ringup.compiler.tensor.composed.numpy_shapes import identity as identity
 from ringup.compiler.tensor.composed.numpy_shapes import indices as indices
 from ringup.compiler.tensor.composed.numpy_shapes import insert as insert
@@ -62,7 +60,6 @@ from ringup.compiler.tensor.composed.numpy_shapes import tri as tri
 from ringup.compiler.tensor.composed.numpy_shapes import trim_zeros as trim_zeros
 from ringup.compiler.tensor.composed.numpy_shapes import unravel_index as unravel_index
 from ringup.compiler.tensor.composed.numpy_shapes import unstack as unstack
-from ringup.compiler.tensor.composed.numpy_shapes import vsplit as vsplit
 from ringup.compiler.tensor.movement import meshgrid as meshgrid
 from ringup.compiler.tensor.tensor import Tensor
 
@@ -153,3 +150,25 @@ vstack, where, xlogy, zeros, zeros_like = Tensor.vstack, Tensor.where, Tensor.xl
 angle, complex, conj, conjugate, polar = Tensor.angle, Tensor.complex, Tensor.conj, Tensor.conjugate, Tensor.polar
 is_complex, isreal, vecdot = Tensor.is_complex, Tensor.isreal, Tensor.vecdot
 view_as_complex, view_as_real = Tensor.view_as_complex, Tensor.view_as_real
+hsplit, vsplit, dsplit, split_with_sizes = Tensor.hsplit, Tensor.vsplit, Tensor.dsplit, Tensor.split_with_sizes
+as_strided, combinations, index_reduce = (
+    Tensor.as_strided,
+    Tensor.combinations,
+    Tensor.index_reduce,
+)
+put, select_scatter, slice_scatter, diagonal_scatter = (
+    Tensor.put,
+    Tensor.select_scatter,
+    Tensor.slice_scatter,
+    Tensor.diagonal_scatter,
+)
+unique_consecutive, rsub, ldexp, frexp = Tensor.unique_consecutive, Tensor.rsub, Tensor.ldexp, Tensor.frexp
+nextafter, addr, addbmm, det = Tensor.nextafter, Tensor.addr, Tensor.addbmm, Tensor.det
+logdet, slogdet, inverse, pinverse = Tensor.logdet, Tensor.slogdet, Tensor.inverse, Tensor.pinverse
+matrix_power, matrix_exp, mvlgamma, cumulative_trapezoid = (
+    Tensor.matrix_power,
+    Tensor.matrix_exp,
+    Tensor.mvlgamma,
+    Tensor.cumulative_trapezoid,
+)
+renorm, msort = Tensor.renorm, Tensor.msort

@@ -40,7 +40,7 @@ def isscalar(element: object) -> bool:
 
 def broadcast_shapes(*shapes: Sequence[Int] | int) -> tuple[Int, ...]:
     """Return the shape that all of some shapes spread to."""
-    return core.broadcast_shapes(*(as_shape((one,) if core.is_size(one) else tuple(one)) for one in shapes))  # type: ignore[arg-type]
+    return core.broadcast_shapes((), *(as_shape((one,) if core.is_size(one) else tuple(one)) for one in shapes))  # type: ignore[arg-type]
 
 
 def broadcast_arrays(*args: Any) -> tuple[Tensor, ...]:
@@ -169,31 +169,6 @@ def trim_zeros(filt: Any, trim: str = "fb") -> Tensor:
         return tensor[:0]
     first = int(places[0]) if "f" in trim.lower() else 0
     return tensor[first : int(places[-1]) + 1 if "b" in trim.lower() else None]
-
-
-def _split(tensor: Any, parts: Any, axis: int, least: int, name: str) -> tuple[Tensor, ...]:
-    found = as_tensor_of(tensor)
-    if found.ndim < least:
-        raise ValueError(f"{name} of {found.ndim} axes: {least} at least")
-    if isinstance(parts, int) and number_of(found.shape[axis], name) % parts:
-        raise ValueError(f"{name} of an axis of {found.shape[axis]} into {parts} parts: they are not equal")
-    return tuple(found.tensor_split(parts, axis))
-
-
-def hsplit(ary: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return equal parts, or those between some places, of the second axis; of the first if it is the only one."""
-    found = as_tensor_of(ary)
-    return _split(found, indices_or_sections, 1 if found.ndim > 1 else 0, 1, "hsplit")
-
-
-def vsplit(ary: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return equal parts, or those between some places, of the first axis."""
-    return _split(ary, indices_or_sections, 0, 2, "vsplit")
-
-
-def dsplit(ary: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return equal parts, or those between some places, of the third axis."""
-    return _split(ary, indices_or_sections, 2, 3, "dsplit")
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:

@@ -32,6 +32,8 @@ TOPICS = {
     "statistics": "sums, extremes, statistics",
     "sorting": "order, running sums",
     "collected": "medians without NaN, histograms, areas, grids, blocks",
+    "numerics": "parts of floats, areas, determinants",
+    "portions": "pieces, parts put back",
     "linear": "products",
     "matrices": "products",
     "convolution": "convolution, pooling, resampling",

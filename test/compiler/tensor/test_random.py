@@ -172,3 +172,53 @@ def test_parameters_that_no_distribution_has_are_refused():
         Tensor.zeros(3).uniform_(2, 1)
     assert Tensor.uniform(2, low=2, high=2).tolist() == [2, 2]
     assert Tensor.normal(2, mean=3, std=0).tolist() == [3, 3]
+
+
+def test_numbers_around_means_of_their_own():
+    manual_seed(4)
+    mean = Tensor([[0.0], [100.0], [-5.0]])
+    for made in (Tensor.normal(mean, Tensor([[0.1] * 900])), Tensor.normal(mean.expand(3, 900), 0.1)):
+        x = made.numpy()
+        np.testing.assert_allclose(x.mean(1), [0, 100, -5], atol=0.02)
+        np.testing.assert_allclose(x.std(1), [0.1] * 3, rtol=0.1)
+    assert 1.5 < Tensor.normal(2.0, Tensor([0.1, 1e-6])).numpy()[1] < 2.5
+
+
+def test_whole_numbers_of_any_type_are_drawn():
+    x = Tensor.randint(0, 10, (900,), dtype="bfloat16").float().numpy()
+    assert sorted(set(x.tolist())) == list(range(10))
+    assert sorted(set(Tensor.randint(0, 2, (90,), dtype="bool").tolist())) == [False, True]
+    with pytest.raises(ValueError, match="a type that holds them"):
+        Tensor.randint(0, 3, (2,), dtype="bool")
+    with pytest.raises(ValueError, match="a type that holds them"):
+        Tensor.randint(0, 4000, (2,), dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("fill", "moments"),
+    # mean and standard deviation of the distribution
+    [
+        (lambda t: t.exponential_(2.0), (0.5, 0.5)),
+        (lambda t: t.geometric_(0.25), (4.0, 12**0.5)),
+        (lambda t: t.log_normal_(0.0, 0.5), (np.exp(0.125), ((np.exp(0.25) - 1) * np.exp(0.25)) ** 0.5)),
+        (lambda t: t.bernoulli_(0.3), (0.3, 0.21**0.5)),
+        (lambda t: t.random_(2, 8), (4.5, (35 / 12) ** 0.5)),
+        (lambda t: t.random_(7), (3.0, 2.0)),
+    ],
+)
+def test_tensors_are_filled_with_random_numbers(fill, moments):
+    manual_seed(6)
+    t = Tensor.zeros(4000)
+    assert fill(t) is t
+    x = t.numpy()
+    np.testing.assert_allclose([x.mean(), x.std()], moments, rtol=0.06)
+    assert x.min() >= 0
+
+
+def test_middles_and_quarters_of_cauchys_numbers():
+    manual_seed(6)
+    x = np.sort(Tensor.zeros(4000).cauchy_(3.0, 2.0).numpy())
+    np.testing.assert_allclose(x[[1000, 2000, 3000]], [1, 3, 5], atol=0.2)
+    assert Tensor.zeros(5, dtype="uint8").random_().numpy().max() > 5
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Tensor.zeros(5).geometric_(1.0)

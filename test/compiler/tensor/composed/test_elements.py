@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ringup.compiler.tensor import Tensor
+from ringup.compiler.tensor import Tensor, gradient
 
 NAN, INF = np.nan, np.inf
 X = np.array([1, NAN, 2, NAN, -INF, 0, -0.0], np.float32)
@@ -103,3 +103,9 @@ def test_percentiles_and_vector_products():
     same(Tensor(x.T).cross(x[::-1].T, dim=0), np.cross(x, x[::-1]).T)
     with pytest.raises(ValueError, match="vectors of 3"):
         Tensor(x).cross(x, dim=0)
+
+
+def test_the_slope_of_a_mantissa_is_that_of_the_division():
+    x = Tensor([3.0, -0.3, 1.0])
+    # PyTorch 2.14
+    assert gradient(x.frexp().mantissa.sum(), [x])[0].tolist() == [0.25, 2.0, 0.5]

@@ -13,7 +13,7 @@ from ringup.compiler.tensor.composed import functions
 ROOT = Path(__file__).parents[4]
 NAMES = ringup._FUNCTIONS.split()
 # what the module itself uses
-USED = {"annotations", "builtins", "math", "dtypes", "Tensor"}
+USED = {"Any", "Shape", "annotations", "builtins", "core", "math", "dtypes", "Tensor"}
 
 
 def test_the_list_of_names_is_that_of_the_module():
@@ -65,3 +65,11 @@ def test_pytorchs_names_of_types_are_types():
 
 def test_packages_are_there_without_an_import_of_their_own():
     assert ringup.linalg.inv(ringup.tensor([[2.0]])).tolist() == [[0.5]]
+
+
+def test_shapes_broadcast():
+    # PyTorch 2.14
+    assert ringup.broadcast_shapes((3, 1), 4, (1,)) == (3, 4)
+    assert ringup.broadcast_shapes() == ringup.broadcast_shapes(()) == ()
+    with pytest.raises(ValueError, match="do not broadcast"):
+        ringup.broadcast_shapes((2,), (3,))
