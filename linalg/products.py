@@ -73,8 +73,8 @@ def cross(x: Tensor, y: Any, *, axis: int = -1, dim: int | None = None) -> Tenso
 
 
 def vecdot(x: Tensor, y: Any, *, dim: int = -1) -> Tensor:
-    """Return the sums of products along an axis."""
-    made: Tensor = (x * y).sum(dim)
+    """Return the sums of products along an axis; the elements of x are conjugated."""
+    made: Tensor = (x.conj() * y).sum(dim)
     return made
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.dtypes import DType
@@ -52,6 +52,9 @@ class Optimizer:
     steps. `state` holds the tensors kept for each parameter. A subclass defines `_update`.
     """
 
+    # whether a step of complex parameters is that of both parts
+    TAKES_COMPLEX: ClassVar[bool] = False
+
     def __init__(self, params: Params, defaults: Mapping[str, Any], rate: float | None = None) -> None:
         """Take parameters, (name, parameter) pairs or groups; `defaults` are the options where a group has none.
 
@@ -85,6 +88,8 @@ class Optimizer:
         for one in found:
             if not isinstance(one, Tensor):
                 raise TypeError(f"an optimiser takes tensors, not {type(one).__name__}")
+            if one.dtype.is_complex and not self.TAKES_COMPLEX:
+                raise TypeError(f"{type(self).__name__} takes real parameters: view_as_real() of a complex one")
         found = list({id(one): one for one in found}.values())
         taken = {id(one) for one in self.parameters}
         if any(id(one) in taken for one in found):
@@ -226,6 +231,8 @@ class Optimizer:
 
 def kept_dtype(parameter: Tensor) -> DType:
     """Return the type that a parameter's step is computed and kept in: f32, or f64 for f64."""
+    if parameter.dtype.is_complex:
+        return parameter.dtype
     return dtypes.float64 if parameter.dtype is dtypes.float64 else dtypes.float32
 
 

@@ -11,6 +11,8 @@ class SGD(Optimizer):
     Nesterov form). The first v is g.
     """
 
+    TAKES_COMPLEX = True
+
     def __init__(
         self,
         params: Params,

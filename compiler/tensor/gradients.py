@@ -403,8 +403,14 @@ def _after(given: Tensor, _result: Tensor, sources: list[Tensor], node: Node) ->
     for store in node.sources[1:]:
         view = store.sources[0]
         made.append(given._of(_through(view, given.node)))
-        written = _back(given._of(graph.const(1, given.dtype, view.shape)), view, given)
-        before = (written != 0).where(0, before)
+        whole = 1 + 1j if view.dtype.is_complex else 1
+        written = _back(given._of(graph.const(whole, view.dtype, view.shape)), view, given)
+        if given.dtype.is_complex:
+            # one part may have been written alone
+            real, imag = (written.real != 0).where(0, before.real), (written.imag != 0).where(0, before.imag)
+            before = real.complex(imag)
+        else:
+            before = (written != 0).where(0, before)
     return [before, *made]
 
 
@@ -412,7 +418,7 @@ def _through(view: Node, state: Node) -> Node:
     """Return another tensor seen through the view of a state."""
     if view.op in order.STATES:
         return state
-    return graph.node(view.op, state.dtype, view.shape, (_through(view.sources[0], state),), view.arg)
+    return graph.node(view.op, view.dtype, view.shape, (_through(view.sources[0], state),), view.arg)
 
 
 def _back(given: Tensor, view: Node, like: Tensor) -> Tensor:

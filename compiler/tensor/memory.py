@@ -91,14 +91,19 @@ def _write(tensor: Tensor, steps: Steps, value: Node) -> None:
         return
     # ORDER: the view is laid over the node that `adopt` leaves
     adopt(tensor)
-    # the bits are turned back instead of the places: a store writes its state's own type
+    # the bits are turned back instead of the places: a store writes its state's own type, or that of its parts
     places = [step for step in steps if not _is_bits(step)]
-    stored = value if value.dtype is tensor.dtype else bits_as(value, tensor.dtype)
+    kind = tensor.dtype.part if any(map(_is_part, steps)) else tensor.dtype
+    stored = value if value.dtype is kind else bits_as(value, kind)
     tensor._node = _stored(tensor._node, _laid(places, tensor._node), stored)
 
 
 def _is_bits(step: Callable[[Node], Node]) -> bool:
     return isinstance(step, partial) and step.func is bits_as
+
+
+def _is_part(step: Callable[[Node], Node]) -> bool:
+    return isinstance(step, partial) and step.func is nodes.part
 
 
 def _seen(tensor: Tensor, steps: Steps) -> Node:
@@ -143,18 +148,6 @@ def _same_part(one: Node, other: Node) -> bool:
             return False
         one, other = one.sources[0], other.sources[0]
     return True
-
-
-def set_part(tensor: Tensor, value: Any, name: str) -> None:
-    """Replace the real or the imaginary parts of a complex tensor in place; of a real one the elements."""
-    if not tensor.dtype.is_complex:
-        if name == "imag":
-            raise TypeError(f"imag of a tensor of {tensor.dtype} is 0: nothing can be assigned to it")
-        assign(tensor, value)
-        return
-    real, imag = tensor.real, tensor.imag
-    new = real._of(_fitting(real, value))
-    assign(tensor, new.complex(imag) if name == "real" else real.complex(new))
 
 
 def add_in_place(tensor: Tensor, other: Any) -> Tensor:

@@ -21,8 +21,8 @@ from ringup.compiler.graph.complex_parts import has_complex, without_complex
 from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, Node, Op, Storage
 from ringup.errors import CompileError
 
-# views whose every element is one of the buffer's
-WRITABLE = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP))
+# views whose every element is one of the buffer's, or a part of one
+WRITABLE = frozenset((Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.REAL, Op.IMAG))
 STATES = frozenset((Op.BUFFER, Op.AFTER))
 # computed from all of what they read, before anything else happens
 _WHOLE = LINES | {Op.CONTIGUOUS, Op.REDUCE}

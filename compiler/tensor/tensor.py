@@ -159,7 +159,7 @@ class Tensor(Core):
 
     @real.setter
     def real(self, value: Any) -> None:
-        memory.set_part(self, value, "real")
+        self.real.assign(value)
 
     @property
     def imag(self) -> Tensor:
@@ -168,7 +168,7 @@ class Tensor(Core):
 
     @imag.setter
     def imag(self, value: Any) -> None:
-        memory.set_part(self, value, "imag")
+        self.imag.assign(value)
 
     @property
     def itemsize(self) -> int:

@@ -414,3 +414,16 @@ def test_an_optimiser_is_shown_with_its_groups():
     group = "    dampening: 0.0\n    lr: {}\n    maximize: False\n    momentum: 0.0\n    nesterov: False\n    weight_decay: 0.0\n"
     expected = f"SGD (\nParameter Group 0\n{group.format(0.001)}Parameter Group 1\n{group.format(0.5)})"
     assert repr(optimiser) == expected
+
+
+def test_complex_parameters_step_as_their_parts_do():
+    """PyTorch 2.14: SGD(lr=0.1, momentum=0.9) on abs(w).square().sum(), two steps."""
+    weight = Tensor([1 + 2j], requires_grad=True)
+    made = SGD([weight], lr=0.1, momentum=0.9)
+    for _ in range(2):
+        made.zero_grad()
+        weight.abs().square().sum().backward()
+        made.step()
+    assert weight.tolist() == [pytest.approx(0.46 + 0.92j)]
+    with pytest.raises(TypeError, match="Adam takes real parameters: view_as_real"):
+        Adam([Tensor([1j], requires_grad=True)])

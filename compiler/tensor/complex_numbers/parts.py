@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.core import Core
+from ringup.compiler.tensor.movement import as_copy, as_view
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -54,13 +56,17 @@ def polar(size: Tensor, angle: Any) -> Tensor:
 
 
 def real(tensor: Tensor) -> Tensor:
-    """Return the real part: of a real tensor the tensor itself."""
-    return split(tensor)[0] if tensor.dtype.is_complex else tensor
+    """Return the real part, a view: assignment to it writes this tensor. Of a real tensor it is the tensor itself."""
+    return as_view(tensor, partial(nodes.part, Op.REAL)) if tensor.dtype.is_complex else tensor
 
 
 def imag(tensor: Tensor) -> Tensor:
-    """Return the imaginary part: of a real tensor zeros."""
-    return split(tensor)[1] if tensor.dtype.is_complex else tensor.full_like(0)
+    """Return the imaginary part, a view: assignment to it writes this tensor. Of a real tensor it is zeros, which
+    refuse assignment.
+    """
+    if tensor.dtype.is_complex:
+        return as_view(tensor, partial(nodes.part, Op.IMAG))
+    return as_copy(tensor.full_like(0), "the imaginary part of real numbers")
 
 
 def conj(tensor: Tensor) -> Tensor:

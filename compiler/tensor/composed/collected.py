@@ -144,7 +144,7 @@ def histogram(
 
 def trapezoid(tensor: Tensor, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
     """Return the area below points along an axis: at places `x`, or `dx` apart."""
-    y = tensor if tensor.dtype.is_float else tensor.float()
+    y = tensor if tensor.dtype.is_inexact else tensor.float()
     at = y._axis(axis)
     size = number_of(y.shape[at], "trapezoid")
     if size < 2:

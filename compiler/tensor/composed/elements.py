@@ -12,6 +12,7 @@ import numpy as np
 from ringup.compiler.graph import dtypes
 from ringup.compiler.graph.index import Int
 from ringup.compiler.tensor import elementwise, functions, indexing, movement, sorting
+from ringup.compiler.tensor.complex_numbers.parts import each as each_part
 from ringup.compiler.tensor.composed.parts import with_masked
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import Axes, Core, broadcast_shapes, is_list, number_of, whole_number
@@ -313,26 +314,29 @@ def cov(tensor: Tensor, *, correction: int = 1, fweights: Any = None, aweights: 
     for one in (fweights, aweights):
         if one is not None and np.shape(one) != x.shape[1:]:
             raise ValueError(f"cov of {list(x.shape)} with weights {list(np.shape(one))}: one for each observation")
-    counts, weights = (None if one is None else x._lift(one, weak=False).cast(x.dtype) for one in (fweights, aweights))
+    counts, weights = (
+        None if one is None else x._lift(one, weak=False).cast(x.dtype.part) for one in (fweights, aweights)
+    )
     each = counts if weights is None else weights if counts is None else counts * weights
     if each is None:
         apart = x - x.mean(1, keepdims=True)
-        made = apart.matmul(apart.mT) / max(number_of(x.shape[1], "cov") - correction, 0)
+        made = apart.matmul(apart.mH) / max(number_of(x.shape[1], "cov") - correction, 0)
     else:
         whole = each.sum()
         apart = x - (x * each).sum(1, keepdims=True) / whole
         below = whole - correction * (1 if weights is None else (each * weights).sum() / whole)
-        made = (apart * each).matmul(apart.mT) / below.maximum(0)
+        made = (apart * each).matmul(apart.mH) / below.maximum(0)
     return narrowed(made.reshape(()) if x.shape[0] == 1 else made, tensor)
 
 
 def corrcoef(tensor: Tensor) -> Tensor:
-    """Return the correlations of variables, the rows, held between -1 and 1."""
+    """Return the correlations of variables, the rows, held between -1 and 1, each part of complex ones."""
     made = cov(tensor)
     if not made.shape:
         return made / made
-    size = made.diagonal().sqrt()
-    return (made / size.unsqueeze(1) / size.unsqueeze(0)).clip(-1, 1)
+    size = made.diagonal().real.sqrt()
+    made = made / size.unsqueeze(1) / size.unsqueeze(0)
+    return each_part(made, lambda part: part.clip(-1, 1)) if made.dtype.is_complex else made.clip(-1, 1)
 
 
 def histc(tensor: Tensor, bins: int = 100, low: float = 0.0, high: float = 0.0) -> Tensor:

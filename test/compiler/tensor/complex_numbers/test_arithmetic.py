@@ -142,6 +142,21 @@ def test_sums_products_and_statistics_are_numpys(kind):
     assert not t.allclose(t + 1).item()
 
 
+def test_covariances_are_numpys():
+    a = numbers(3, 9, kind="complex128")
+    close(Tensor(a).cov(), np.cov(a))
+    close(Tensor(a).cov(correction=0, aweights=np.arange(9)), np.cov(a, ddof=0, aweights=np.arange(9)))
+    close(Tensor(a).corrcoef(), np.corrcoef(a))
+    close(Tensor(a).trapezoid(), np.trapezoid(a))
+
+
+def test_convolutions_are_numpys():
+    a, kernel = numbers(9, kind="complex128"), numbers(3, kind="complex128")
+    found = Tensor(a).reshape(1, 1, 9).conv1d(Tensor(kernel).reshape(1, 1, 3))
+    close(found.reshape(7), np.convolve(a, kernel[::-1], "valid"))
+    assert Tensor(a).linear(Tensor(numbers(4, 9, kind="complex128"))).shape == (4,)
+
+
 def test_long_products_are_numpys():
     a = np.exp(1j * DRAW.normal(size=(2, 200)))
     close(Tensor(a).prod(1), a.prod(1))
@@ -204,6 +219,14 @@ def test_assignment_reaches_parts_and_the_whole():
     a.real = 1.5
     t.imag = Tensor([1.0, 2.0, 3.0, 4.0])
     a.imag = [1, 2, 3, 4]
+    part = t.real
+    part[2, 1:] = [7.0, 8.0, 9.0]
+    a.real[2, 1:] = [7, 8, 9]
+    t.imag[:2] += 0.5
+    a.imag[:2] += 0.5
+    t.T.flip(0).real[0] = -1.0
+    a.T[::-1].real[0] = -1
+    close(t.real, a.real)
     t.reshape(12)[5] = -1
     a.reshape(12)[5] = -1
     close(t, a)
@@ -211,6 +234,8 @@ def test_assignment_reaches_parts_and_the_whole():
     close(t, a * a)
     t[t.real > 0] = 0
     assert (t.real <= 0).all().item()
+    with pytest.raises(TypeError, match="assign to the imaginary part of real numbers"):
+        Tensor([1.0]).imag[0] = 1
     with pytest.raises(TypeError, match="imaginary"):
         Tensor([1.0, 2.0])[0:1] = Tensor([1j])
     with pytest.raises(TypeError, match="complex and does not fit float32"):

@@ -115,6 +115,25 @@ def test_gradients_pass_places_and_assignments():
     assert found.tolist() == [1 - 10j, 2, 3 - 2j]
 
 
+def test_gradients_stop_at_the_part_that_was_written():
+    z, x = Tensor(Z), Tensor([1.0, 2.0, 3.0])
+    made = z * 1
+    made.real = x
+    by_z, by_x = gradient((made * (1 + 2j)).real.sum() + (made.imag * x).sum(), [z, x])
+    assert by_z.tolist() == [-1j, 0, 1j]
+    np.testing.assert_allclose(by_x.numpy(), 1 + Z.imag)
+
+
+def test_a_convolution_has_a_gradient():
+    z, kernel = Tensor(np.tile(Z, 2).reshape(1, 1, 6)), Tensor(W.reshape(1, 1, 3))
+    by_z, by_kernel = gradient(z.conv1d(kernel).real.sum(), [z, kernel])
+    # every element of the kernel meets four neighbours
+    windows = np.lib.stride_tricks.sliding_window_view(np.tile(Z, 2), 3)
+    np.testing.assert_allclose(by_kernel.numpy().reshape(3), np.conj(windows.sum(0)))
+    full = np.convolve(np.ones(4), np.conj(W))
+    np.testing.assert_allclose(by_z.numpy().reshape(6), full)
+
+
 def test_a_complex_loss_needs_a_gradient_of_its_own():
     z = Tensor([1 + 1j])
     with pytest.raises(TypeError, match="a loss is real"):
