@@ -45,34 +45,34 @@ def _eliminated(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def det(x: Tensor) -> Tensor:
     """Return the determinant of square matrices."""
-    x = float_matrices(x, "det", square=True)
+    x = float_matrices(x, "det", square=True, complex_too=True)
     made: Tensor = _eliminated(x.detach(), sizes(x, "det")[0])[1].prod(-1)
     return made._of(made.node)._with_rule(_det_rule, x)
 
 
 def _det_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
-    return ((gradient * result).unsqueeze(-1).unsqueeze(-1) * inv(x).mT,)
+    return ((gradient * result.conj()).unsqueeze(-1).unsqueeze(-1) * inv(x).mH,)
 
 
 def slogdet(x: Tensor) -> SignAndLogarithm:
     """Return the sign of the determinant, and the logarithm of its absolute value: 0 and -inf of singular ones."""
-    x = float_matrices(x, "slogdet", square=True)
+    x = float_matrices(x, "slogdet", square=True, complex_too=True)
     pivots = _eliminated(x.detach(), sizes(x, "slogdet")[0])[1]
     logarithm = pivots.abs().log().sum(-1)
     return SignAndLogarithm(pivots.sign().prod(-1), logarithm._of(logarithm.node)._with_rule(_logarithm_rule, x))
 
 
 def _logarithm_rule(gradient: Tensor, _result: Tensor, x: Tensor) -> tuple[Tensor]:
-    return (gradient.unsqueeze(-1).unsqueeze(-1) * inv(x).mT,)
+    return (gradient.unsqueeze(-1).unsqueeze(-1) * inv(x).mH,)
 
 
 def solve(x: Tensor, right: Any) -> Tensor:
     """Return what the matrices have to be multiplied by to give `right`: vectors where that has one axis, or the shape
     of the matrices without their last one, as PyTorch has it; else matrices. A ValueError where one is singular.
     """
-    x, y = float_matrices(x, "solve", square=True), x._lift(right)
+    x, y = float_matrices(x, "solve", square=True, complex_too=True), x._lift(right)
     vectors = y.ndim == 1 or (y.ndim > 0 and y.shape == x.shape[:-1])
-    kind = x._fit(y.sum())[0].dtype if y.dtype.is_float else x.dtype
+    kind = x._fit(y.sum())[0].dtype if y.dtype.is_inexact else x.dtype
     x, y = x.cast(kind), y.cast(kind)
     columns = y.unsqueeze(-1) if vectors else y
     if columns.ndim < 2 or columns.shape[-2] != x.shape[-1]:
@@ -93,40 +93,44 @@ def _solved(a: Tensor, b: Tensor, what: str) -> Tensor:
 
 
 def logdet(x: Tensor) -> Tensor:
-    """Return the logarithm of the determinant of square matrices, NaN where that is negative."""
+    """Return the logarithm of the determinant of square matrices, NaN where that is negative; of complex ones a complex
+    one.
+    """
+    if x.dtype.is_complex:
+        return det(x).log()
     sign, logarithm = slogdet(x)
     return (sign < 0).where(float("nan"), logarithm)
 
 
 def _solve_rule(gradient: Tensor, result: Tensor, a: Tensor, _b: Tensor) -> tuple[Tensor, Tensor]:
-    back = solve(a.mT, gradient)
-    return -(back @ result.mT), back
+    back = solve(a.mH, gradient)
+    return -(back @ result.mH), back
 
 
 def inv(x: Tensor) -> Tensor:
     """Return the inverse of square matrices; a ValueError where one is singular."""
-    x = float_matrices(x, "inv", square=True)
+    x = float_matrices(x, "inv", square=True, complex_too=True)
     unit = x.eye(sizes(x, "inv")[0], dtype=x.dtype).expand(x.shape)
     made = _solved(x.detach(), unit, "inv")
     return made._of(made.node)._with_rule(_inverse_rule, x)
 
 
 def _inverse_rule(gradient: Tensor, result: Tensor, _x: Tensor) -> tuple[Tensor]:
-    return (-(result.mT @ gradient @ result.mT),)
+    return (-(result.mH @ gradient @ result.mH),)
 
 
 def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
-    """Return the lower triangle L with x = L Lᵀ, or its transpose. Only the lower triangle of x is read. A ValueError
-    where a matrix is not positive definite.
+    """Return the lower triangle L with x = L Lᵀ, or its transpose; of complex matrices x = L Lᴴ. Only the lower
+    triangle of x is read. A ValueError where a matrix is not positive definite.
     """
-    x = float_matrices(x, "cholesky", square=True)
+    x = float_matrices(x, "cholesky", square=True, complex_too=True)
     below = x.detach().tril()
-    whole = below + below.tril(-1).mT
+    whole = below + below.tril(-1).mH
     _, made = steps((whole, whole.full_like(0)), sizes(x, "cholesky")[0], _cholesky_column)
-    if not (made.diagonal(0, -2, -1) > 0).all().item():
+    if not (made.diagonal(0, -2, -1).real > 0).all().item():
         raise ValueError(f"cholesky of {list(x.shape)}: a matrix is not positive definite")
     made = made._of(made.node)._with_rule(_cholesky_rule, x)
-    return made.mT if upper else made
+    return made.mH if upper else made
 
 
 def _cholesky_rule(gradient: Tensor, result: Tensor, _x: Tensor) -> tuple[Tensor]:
@@ -136,4 +140,4 @@ def _cholesky_rule(gradient: Tensor, result: Tensor, _x: Tensor) -> tuple[Tensor
 def _cholesky_column(number: Tensor, x: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
     column = line(x, number, -1)
     column = (places(x, -2) >= number).where(column / line(column, number, -2).sqrt(), 0.0)
-    return x - column * column.mT, places(x, -1).eq(number).where(column, made)
+    return x - column * column.mH, places(x, -1).eq(number).where(column, made)

@@ -9,11 +9,11 @@ from ringup.linalg.triangular import substituted
 
 def by_cholesky(gradient: Tensor, lower: Tensor) -> Tensor:
     """Source: Murray, "Differentiation of the Cholesky decomposition" (2016), section 5."""
-    inner = (lower.mT @ gradient).tril()
+    inner = (lower.mH @ gradient).tril()
     halved = inner - inner.triu() * 0.5
-    left = substituted(lower.mT, halved, upper=True)
-    made = substituted(lower.mT, left.mT, upper=True).mT
-    return (made + made.mT) * 0.5
+    left = substituted(lower.mH, halved, upper=True)
+    made = substituted(lower.mH, left.mH, upper=True).mH
+    return (made + made.mH) * 0.5
 
 
 def by_qr(by_q: Tensor, by_r: Tensor, q: Tensor, r: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import numpy as np
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.errors import CompileError
+from ringup.linalg.complex_matrices import as_real, once
 from ringup.linalg.gradients import (
     by_eigenvalues,
     by_eigenvectors,
@@ -158,7 +159,14 @@ def _beside_diagonal(x: Tensor) -> Tensor:
 
 
 def eigvalsh(x: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
-    """Return the eigenvalues of symmetric matrices in rising order; see `eigh`."""
+    """Return the eigenvalues of symmetric or Hermitian matrices in rising order; see `eigh`."""
+    if isinstance(x, Tensor) and x.dtype.is_complex:
+        x = float_matrices(x, "eigvalsh", square=True, complex_too=True)
+        lower = x.mH if UPLO.upper() == "U" else x
+        below = lower.tril(-1)
+        # the real parts of the diagonal count
+        whole = below + below.mH + lower.real * x.eye(sizes(x, "eigvalsh")[0], dtype=x.dtype.part)
+        return once(eigh(as_real(whole)).eigenvalues)
     return eigh(x, UPLO).eigenvalues
 
 
@@ -219,4 +227,6 @@ def _common(x: Tensor) -> Tensor:
 
 def svdvals(x: Tensor) -> Tensor:
     """Return the singular values in falling order."""
+    if isinstance(x, Tensor) and x.dtype.is_complex:
+        return once(svd(as_real(float_matrices(x, "svdvals", complex_too=True)), full_matrices=False).S)
     return svd(x, full_matrices=False).S

@@ -9,6 +9,7 @@ from typing import Any, cast
 from ringup.compiler.tensor.conversions import narrowed
 from ringup.compiler.tensor.core import Axes, DTypeLike
 from ringup.compiler.tensor.tensor import Tensor
+from ringup.linalg.complex_matrices import as_complex, as_real
 from ringup.linalg.elimination import inv
 from ringup.linalg.gradients import by_pinv
 from ringup.linalg.jacobi import EPSILON, svd, svdvals
@@ -33,7 +34,7 @@ def matrix_norm(
     if ord not in ORDERS:
         raise ValueError(f"matrix_norm of order {ord!r}; there are {', '.join(map(str, ORDERS))}")
     given = (x if dtype is None else x.cast(dtype)) if isinstance(x, Tensor) else x
-    x = float_matrices(given, "matrix_norm")
+    x = float_matrices(given, "matrix_norm", complex_too=True)
     if len(dim) != 2 or x._axis(dim[0]) == x._axis(dim[1]):
         raise ValueError(f"matrix_norm of {list(x.shape)} over axes {list(dim)}: two axes")
     made = _norm_of_last(x.movedim(tuple(dim), (-2, -1)), ord)
@@ -93,7 +94,7 @@ def cond(x: Tensor, p: float | str | None = None) -> Tensor:
     None, else the product of the norms of that order of a matrix and of its inverse.
     """
     if p in (None, 2, -2):
-        values = svdvals(float_matrices(x, "cond"))
+        values = svdvals(float_matrices(x, "cond", complex_too=True))
         first, last = values[..., 0], values[..., -1]
         return last / first if p == -2 else first / last
     return matrix_norm(x, p) * matrix_norm(inv(x), p)
@@ -114,7 +115,7 @@ def matrix_power(x: Tensor, n: int) -> Tensor:
 def _least(x: Tensor, values: Tensor, atol: Any, rtol: Any) -> Tensor:
     """Return the size up to which a singular value counts as 0."""
     if rtol is None:
-        rtol = max(sizes(x, "a matrix")) * EPSILON[x.dtype] if atol is None else 0.0
+        rtol = max(sizes(x, "a matrix")) * EPSILON[x.dtype.part] if atol is None else 0.0
     by_greatest: Tensor = values.amax(-1, keepdims=True) * _column(rtol)
     return by_greatest if atol is None else by_greatest.maximum(_column(atol))
 
@@ -131,14 +132,14 @@ def _whole_rule(gradient: Tensor, _result: Tensor, _x: Tensor) -> tuple[Tensor]:
 
 def _below(x: Tensor, hermitian: bool) -> Tensor:
     """Return matrices, or the symmetric ones that have their lower triangles."""
-    return (x.tril() + x.tril(-1).mT)._with_rule(_whole_rule, x) if hermitian else x
+    return (x.tril() + x.tril(-1).mH)._with_rule(_whole_rule, x) if hermitian else x
 
 
 def matrix_rank(x: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """Return how many singular values are greater than `rtol` (max(m, n) eps unless given) of the greatest, and than
     `atol` (also `tol`). Of symmetric matrices, `hermitian`, only the lower triangle is read.
     """
-    x = _below(float_matrices(x, "matrix_rank", square=hermitian), hermitian)
+    x = _below(float_matrices(x, "matrix_rank", square=hermitian, complex_too=True), hermitian)
     values = svdvals(x)
     least = tol if atol is None else atol
     return (values > _least(x, values, least, rtol)).sum(-1) if values.shape[-1] else values.sum(-1).int()
@@ -148,7 +149,11 @@ def pinv(x: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     """Return the pseudo-inverse of Moore and Penrose; singular values up to `rtol` (also `rcond`) of the greatest, or
     up to `atol`, count as 0. Of symmetric matrices, `hermitian`, only the lower triangle is read.
     """
-    x = _below(float_matrices(x, "pinv", square=hermitian), hermitian)
+    x = _below(float_matrices(x, "pinv", square=hermitian, complex_too=True), hermitian)
+    if x.dtype.is_complex:
+        if rcond is None and atol is None and rtol is None:
+            rtol = max(sizes(x, "pinv")) * EPSILON[x.dtype.part]
+        return as_complex(pinv(as_real(x), rcond, atol=atol, rtol=rtol))
     left, values, right = svd(x, full_matrices=False)
     if not values.shape[-1]:
         return x.mT

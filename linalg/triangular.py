@@ -32,12 +32,13 @@ def solve_triangular(x: Tensor, right: Any, *, upper: bool, left: bool = True, u
     The other half of x is not read; `unitriangular` takes a diagonal of ones. A 0 on the diagonal gives what is not
     finite.
     """
-    a, b = float_matrices(x, "solve_triangular", square=True), x._lift(right)
+    a, b = float_matrices(x, "solve_triangular", square=True, complex_too=True), x._lift(right)
     if b.ndim < 2 or b.shape[-2 if left else -1] != a.shape[-1]:
         raise ValueError(f"solve_triangular of {list(a.shape)} and {list(b.shape)}: matrices with as many rows")
     if not left:
         return solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
-    kind = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
+    kind = dtypes.float64 if dtypes.float64 in (a.dtype.part, b.dtype.part) else dtypes.float32
+    kind = dtypes.WITH_PARTS[kind] if a.dtype.is_complex or b.dtype.is_complex else kind
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (one.cast(kind).expand((*lead, *one.shape[-2:])) for one in (a, b))
     made = substituted(a, b, upper=upper, unit=unitriangular)
@@ -45,6 +46,6 @@ def solve_triangular(x: Tensor, right: Any, *, upper: bool, left: bool = True, u
 
 
 def _rule(upper: bool, unit: bool, gradient: Tensor, result: Tensor, a: Tensor, _b: Tensor) -> tuple[Tensor, Tensor]:
-    by_right = solve_triangular(a.mT, gradient, upper=not upper, unitriangular=unit)
-    whole = -(by_right @ result.mT)
+    by_right = solve_triangular(a.mH, gradient, upper=not upper, unitriangular=unit)
+    whole = -(by_right @ result.mH)
     return whole.triu(int(unit)) if upper else whole.tril(-int(unit)), by_right
