@@ -316,10 +316,16 @@ def _join(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def cat(tensor: Tensor, *others: object, axis: int = 0) -> Tensor:
-    """Return this and others one after the other along `axis`; the other axes have to be equal."""
-    parts = [tensor, *(tensor._lift(one, weak=False) for one in others)]
-    at = tensor._axis(axis)
+    """Return this and others one after the other along `axis`; the other axes have to be equal. Nothing along one
+    axis, of shape (0,), goes with any shape, as in PyTorch.
+    """
+    given = [tensor, *(tensor._lift(one, weak=False) for one in others)]
     kind = tensor.dtype
+    for one in given[1:]:
+        kind = dtypes.promote(kind, one.dtype)
+    parts = [one for one in given if one.shape != (0,)] or given[:1]
+    tensor = parts[0]
+    at = tensor._axis(axis)
     for one in parts[1:]:
         if one.ndim != tensor.ndim or any(
             a != b for i, (a, b) in enumerate(zip(one.shape, tensor.shape, strict=True)) if i != at
@@ -327,7 +333,6 @@ def cat(tensor: Tensor, *others: object, axis: int = 0) -> Tensor:
             raise ValueError(
                 f"cat along axis {axis} of {' and '.join(str(list(part.shape)) for part in parts)}: the other axes differ"
             )
-        kind = dtypes.promote(kind, one.dtype)
     return _join([one.cast(kind) for one in parts], at)
 
 

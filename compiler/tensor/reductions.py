@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ringup.compiler.graph import dtypes, index, nodes
@@ -255,8 +256,15 @@ def norm(tensor: Tensor, order: float | str | None = 2, axis: Axes = None, *, ke
     """Return the vector norm of that order along axes: 0 counts, infinity is the greatest, minus infinity the
     least. No gradient passes where the norm is 0, nor an element that is 0.
     """
+    if order == "nuc":
+        axes = tensor._axes(axis)
+        if len(axes) != 2:
+            raise ValueError(f"norm of order 'nuc' of {list(tensor.shape)} along {axis}: two axes")
+        # the sum of singular values, of the package above
+        made: Tensor = import_module("ringup.linalg").matrix_norm(tensor, "nuc", axes, keepdims)
+        return made
     if isinstance(order, str) and order != "fro":
-        raise ValueError(f"norm of order {order!r}: a number or 'fro'; ringup.linalg.matrix_norm has 'nuc' too")
+        raise ValueError(f"norm of order {order!r}: a number, 'fro' or 'nuc'")
     order = 2 if order is None or isinstance(order, str) else order
     if tensor.dtype.is_complex:
         return _norm_of_complex(tensor, order, axis, keepdims=keepdims)

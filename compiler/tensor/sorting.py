@@ -75,12 +75,13 @@ def logcumsumexp(tensor: Tensor, axis: int = 0) -> Tensor:
 
 
 def diff(tensor: Tensor, axis: int = -1) -> Tensor:
-    """Return the differences of neighbours along an axis."""
+    """Return the differences of neighbours along an axis; of bools where they differ."""
     at = tensor._axis(axis)
     size = number_of(tensor.shape[at], "diff")
     if size < 1:
         return tensor
-    return cut(tensor, at, 1, size) - cut(tensor, at, 0, size - 1)
+    after, before = cut(tensor, at, 1, size), cut(tensor, at, 0, size - 1)
+    return after.ne(before) if tensor.dtype.kind == "bool" else after - before
 
 
 # order

@@ -81,7 +81,7 @@ def angle(tensor: Tensor) -> Tensor:
     """Return the angle from the positive real axis, -pi to pi; of a real number 0 or pi, NaN of NaN."""
     if not tensor.dtype.is_complex:
         x = tensor.cast(_with_parts(tensor.dtype)) if not tensor.dtype.is_float else tensor
-        return x.isnan().where(x, (x < 0).where(3.141592653589793, 0.0))
+        return x.isnan().where(x, (x < 0).where(x.full_like(3.141592653589793), 0.0))
     x, y = split(tensor)
     return y.atan2(x)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -215,16 +215,29 @@ def cartesian_prod(tensor: Any, *others: Any) -> Tensor:
     return first.stack(*rest, axis=-1)
 
 
-def atleast_1d(tensor: Tensor) -> Tensor:
-    """Return it with one axis at least."""
-    return tensor if tensor.ndim else tensor.reshape((1,))
+def _each(change: Callable[[Tensor], Tensor], tensor: Any, others: tuple[Any, ...], what: str) -> Any:
+    """Return one tensor changed, or a tuple of several, given one by one or in a list."""
+    if not others and isinstance(tensor, Core):
+        return change(cast("Tensor", tensor))
+    return tuple(change(one) for one in tensors_of((tensor, *others), what))
 
 
-def atleast_2d(tensor: Tensor) -> Tensor:
-    """Return it with two axes at least; a vector is a row."""
-    return tensor if tensor.ndim > 1 else tensor.reshape((1, -1))
+def atleast_1d(tensor: Any, *others: Any) -> Any:
+    """Return it with one axis at least; of several tensors a tuple."""
+    return _each(lambda one: one if one.ndim else one.reshape((1,)), tensor, others, "atleast_1d")
 
 
-def atleast_3d(tensor: Tensor) -> Tensor:
-    """Return it with three axes at least: a vector lies along the second, a matrix gets a last one."""
+def atleast_2d(tensor: Any, *others: Any) -> Any:
+    """Return it with two axes at least; a vector is a row. Of several tensors a tuple."""
+    return _each(lambda one: one if one.ndim > 1 else one.reshape((1, -1)), tensor, others, "atleast_2d")
+
+
+def atleast_3d(tensor: Any, *others: Any) -> Any:
+    """Return it with three axes at least: a vector lies along the second, a matrix gets a last one. Of several tensors
+    a tuple.
+    """
+    return _each(_with_three_axes, tensor, others, "atleast_3d")
+
+
+def _with_three_axes(tensor: Tensor) -> Tensor:
     return tensor.unsqueeze(-1) if tensor.ndim == 2 else tensor if tensor.ndim > 2 else tensor.reshape((1, -1, 1))

@@ -252,6 +252,9 @@ def unravel_index(indices: Any, shape: int | Sequence[int]) -> tuple[Tensor, ...
         number_of(size, "unravel_index") for size in as_shape((shape,) if isinstance(shape, int) else tuple(shape))
     ]
     rest, made = as_tensor_of(indices), []
+    if not rest.dtype.is_integer:
+        raise TypeError(f"unravel_index of {rest.dtype}: integers")
+    rest = rest.cast(dtypes.of_range(int(rest.dtype.least), *wanted) if rest.dtype.bits < 32 else rest.dtype)
     for size in reversed(wanted):
         made.append(rest % size)
         rest = rest // size

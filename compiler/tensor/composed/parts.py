@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,7 +42,7 @@ def narrow(tensor: Tensor, axis: int, start: Int | Tensor, length: Int) -> Tenso
     """Return the part of `length` from `start` on along an axis; a negative start counts from the end. That of a tensor
     of one element is computed first.
     """
-    start = int(start) if isinstance(start, Core) else start
+    start = operator.index(start) if isinstance(start, Core) else start
     at = tensor._axis(axis)
     size = tensor.shape[at]
     first = start + size if isinstance(start, int) and start < 0 else start

@@ -75,6 +75,8 @@ class Binding:
     def _is_of_no_tensor(self, given: tuple[Any, ...]) -> bool:
         """Return whether a method was called as a function of the class, on something else than a tensor."""
         wrong = self._of is not None and bool(given) and not isinstance(given[0], self._of)
+        if self._of is not None and wrong and self._name in words.OF_LISTS and isinstance(given[0], (list, tuple)):
+            return not any(isinstance(one, self._of) for one in given[0])
         return wrong and self._name not in words.JOINERS
 
     def _own(self) -> tuple[str, ...]:

@@ -163,6 +163,8 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 # methods that are called with a list of tensors, as functions of the class
 _JOINERS = "cat concat concatenate stack vstack row_stack hstack dstack column_stack einsum block_diag cartesian_prod"
 JOINERS = frozenset(_JOINERS.split())
+# methods that are called with a list of tensors too, and with numbers as others are
+OF_LISTS = frozenset(("atleast_1d", "atleast_2d", "atleast_3d"))
 
 # methods that take a type that their elements are cast to before anything else
 IN_TYPE = frozenset(("mean", "nanmean", "nansum", "var", "std", "norm", "softmax", "log_softmax"))

@@ -167,3 +167,9 @@ def test_predicates_and_rounding_look_at_both_parts():
     assert Tensor([1.5 - 2.5j]).round().tolist() == [2 - 2j]
     assert Tensor([1 + 0j, 2j]).isreal().tolist() == [True, False]
     assert Tensor([complex(NAN, 1)]).nan_to_num().tolist() == [1j]
+
+
+def test_the_angle_of_a_real_number_keeps_its_type():
+    made = Tensor([-1.5, 2.0], dtype="float16").angle()
+    assert made.dtype.name == "float16"
+    np.testing.assert_allclose(made.numpy(), [np.pi, 0], rtol=1e-3)

@@ -144,3 +144,11 @@ def test_shapes_and_types():
 def test_what_a_function_cannot_take_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_places_of_narrow_types_count_in_wider_ones():
+    found = ringup.unravel_index(ringup.Tensor([7, 250], dtype="uint8"), (3, 1000))
+    assert [one.tolist() for one in found] == [one.tolist() for one in np.unravel_index([7, 250], (3, 1000))]
+    assert found[0].dtype.name == "int32"
+    with pytest.raises(TypeError, match="unravel_index of float32"):
+        ringup.unravel_index(ringup.Tensor([1.0]), (3,))
