@@ -65,9 +65,9 @@ def _as_shared(text: str) -> str:
 
 
 @lru_cache(OBJECTS_KEPT)
-def _helper(text: str, cpu: str) -> bytes:
-    """Compile a helper function thoroughly, once for all programs that use it."""
-    return _object(text, HELPER_LEVEL, cpu)
+def _helper(text: str, level: int, cpu: str) -> bytes:
+    """Compile a helper function, once for all programs that use it."""
+    return _object(text, level, cpu)
 
 
 def _object(text: str, level: int, cpu: str) -> bytes:
@@ -102,23 +102,30 @@ def _combine(*, enabled: bool) -> None:
     llvm.set_option("ringup", f"-combiner-disabled={'false' if enabled else 'true'}")
 
 
-def _split(declarations: Mapping[str, str], cpu: str) -> list[bytes]:
+def _split(declarations: Mapping[str, str], level: int, cpu: str) -> list[bytes]:
     """Compile a module's helpers, each with what it refers to."""
     found = []
     for name, helper in declarations.items():
         if helper.startswith("define internal "):
             used = [one for one in declarations if one != name and one in set(_NAMES.findall(helper))]
             parts = [*(_as_declared(declarations[one]) for one in used), _as_shared(helper), METADATA]
-            found.append(_helper("\n".join(parts), cpu))
+            found.append(_helper("\n".join(parts), level, cpu))
     return found
 
 
-def objects_of(text: str, *, level: int, cpu: str = "", declarations: Mapping[str, str] | None = None) -> list[bytes]:
+def objects_of(
+    text: str,
+    *,
+    level: int,
+    cpu: str = "",
+    declarations: Mapping[str, str] | None = None,
+    helper_level: int = HELPER_LEVEL,
+) -> list[bytes]:
     """Return a module compiled to object files, for `HostCode`.
 
     `cpu` is LLVM's name of a processor of the host's family to generate code for; empty for the host itself.
-    `declarations` are what `text` needs from its module, as in `Code`. Their functions are compiled separately, and so
-    only once.
+    `declarations` are what `text` needs from its module, as in `Code`. Their functions are compiled separately, at
+    `helper_level`, and so only once.
     """
     declarations = declarations or {}
     # Such code has nothing in registers at calls: helpers would keep them for nothing.
@@ -129,7 +136,7 @@ def objects_of(text: str, *, level: int, cpu: str = "", declarations: Mapping[st
         return [_object("\n".join([*whole, HALVES]), level, cpu)]
     # Each program has its own globals.
     own = [_as_declared(one) if one.startswith("define") else _as_shared(one) for one in declarations.values()]
-    return [_object("\n".join([*own, text, METADATA]), level, cpu), *_split(declarations, cpu)]
+    return [_object("\n".join([*own, text, METADATA]), level, cpu), *_split(declarations, helper_level, cpu)]
 
 
 @cache

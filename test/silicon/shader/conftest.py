@@ -18,7 +18,7 @@ from ringup.silicon.shader.host.native import HostCode
 from ringup.silicon.shader.rdna.interpreter import engine as interpreter
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH
+from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
 from ringup.silicon.shader.rdna.writer.wave import RULES, Mode, Wave
 
 CODE_VA = 0x10_0000
@@ -146,7 +146,9 @@ class Machine:
 # The tests of these modules hold for every engine.
 SHARED_PROMISES = ("test_interpreter_", "test_strict")
 # None is the interpreter; the others are levels of the translator.
-ENGINES = {"interpreter": None, "translator": QUICK, "thorough translator": THOROUGH}
+ENGINES = {
+    "interpreter": None, "threaded translator": THREADED, "translator": QUICK, "thorough translator": THOROUGH,
+}  # fmt: skip
 # These tests read counters of memory, which the translator keeps only on request.
 COUNTS = {
     "test_counters_tell_classes_places_and_lanes", "test_conflicts_are_counted_by_bank",

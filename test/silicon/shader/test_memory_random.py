@@ -11,7 +11,7 @@ import pytest
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.interpreter.formats import FORMATS
 from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH
+from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
 
 ROUNDS = 3
 INSTRUCTIONS = 12
@@ -283,7 +283,7 @@ def span(register, size):
     return f"v{register}" if rows == 1 else f"v[{register}:{register + rows - 1}]"
 
 
-@pytest.mark.parametrize("level", [QUICK, THOROUGH])
+@pytest.mark.parametrize("level", [THREADED, QUICK, THOROUGH])
 @pytest.mark.seeds(2)
 def test_random_accesses_leave_the_same_memory(machine, level, seed):
     program = Program(seed)

@@ -97,7 +97,7 @@ def _when(wave: Wave, condition: Value) -> Value:
 def _index_and_offset(wave: Wave, ins: Instruction) -> tuple[Value | None, Value]:
     """Return the lanes' index, None for 0, and byte offset within the record (vectors of i32)."""
     code, first = wave.code, operand(ins, "vaddr").index
-    index, offset = None, wave.const(ins.offset, "i32")
+    index, offset = None, wave.splat(wave.immediate(ins.offset, "i32"))
     if ins.fields["idxen"]:
         index = wave.vgpr(first)
         first += 1

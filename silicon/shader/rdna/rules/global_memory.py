@@ -28,7 +28,7 @@ def addresses(wave: Wave, ins: Instruction) -> Addresses:
     They come from a VGPR pair, from an SGPR pair and a VGPR offset, or (ADDTID) from an SGPR pair and the lane.
     """
     code = wave.code
-    offset = code.const(ins.offset, "i64")
+    offset = wave.immediate(ins.offset, "i64")
     scalar = next((one for one in ins.operands if one.field == "saddr" and one.kind == "sgpr"), None)
     lanes = next((one for one in ins.operands if one.field == "addr"), None)
     if scalar is None and lanes is not None:

@@ -45,15 +45,18 @@ def shape(wave: Wave, size_bytes: int, align: int = 0) -> Shape:
     return Shape(size_bytes, align or _ALIGN[size_bytes], wave.lanes)
 
 
-def address(wave: Wave, ins: Instruction, offset: int) -> Value:
-    """Return the lanes' LDS addresses (vector of i32): VGPR, or M0 and lane, plus an offset; sums wrap."""
+def address(wave: Wave, ins: Instruction, offset: int, number: int = 0) -> Value:
+    """Return the lanes' LDS addresses (vector of i32): VGPR, or M0 and lane, plus an offset; sums wrap.
+
+    The offset is number `number` of the instruction's offsets.
+    """
     code = wave.code
     lanes = next((one for one in ins.operands if one.field == "addr"), None)
     if lanes is not None:
         value = wave.src(lanes, "i32")
-        return code.op("add", value, wave.const(offset, "i32")) if offset else value
+        return code.op("add", value, wave.splat(wave.immediate(offset, "i32", number))) if offset else value
     base = code.op("and", wave.sgpr(state.M0), code.const(0xFFFF, "i32"))
-    base = code.op("add", base, code.const(offset, "i32"))
+    base = code.op("add", base, wave.immediate(offset, "i32", number))
     return code.op("add", wave.splat(base), code.lane_const(range(0, 4 * wave.lanes, 4), "i32"))
 
 
@@ -94,7 +97,8 @@ def _load_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> Non
         rows = lds_load(wave, address(wave, ins, first), shape(wave, 2 * size_bytes, size_bytes), halves=True)
     else:
         one = shape(wave, size_bytes)
-        rows = [row for at in (first, second) for row in lds_load(wave, address(wave, ins, at), one)]
+        places = [address(wave, ins, at, number) for number, at in enumerate((first, second))]
+        rows = [row for place in places for row in lds_load(wave, place, one)]
     put_loaded(wave, operand(ins, "vdst"), Form(2 * size_bytes), rows)
 
 
@@ -106,7 +110,7 @@ def _store_pair(wave: Wave, ins: Instruction, size_bytes: int, scale: int) -> No
         both = shape(wave, 2 * size_bytes, size_bytes)
         lds_store(wave, address(wave, ins, first), both, [*low, *high], halves=True)
         return
-    places = [address(wave, ins, at) for at in (first, second)]
+    places = [address(wave, ins, at, number) for number, at in enumerate((first, second))]
     for place, rows in zip(places, (low, high), strict=True):
         lds_store(wave, place, shape(wave, size_bytes), rows)
 

@@ -79,7 +79,7 @@ def _load(wave: Wave, ins: Instruction, count: int) -> None:
         return
     base = wave.scalar(operand(ins, "sbase"), "i64")
     offset = code.resize(wave.scalar(register, "i32"), "i64")
-    gpu_va = code.op("add", code.op("add", base, offset), code.const(ins.offset, "i64"))
+    gpu_va = code.op("add", code.op("add", base, offset), wave.immediate(ins.offset, "i64"))
     if wave.strict:
         wave.fault(_misaligned(wave, gpu_va), "alignment", gpu_va)
     _put(wave, ins, _fetched(wave, code.op("and", gpu_va, code.const(-4, "i64")), count))
@@ -107,7 +107,7 @@ def _buffer_load(wave: Wave, ins: Instruction, count: int) -> None:
     stride = code.select(code.icmp("eq", stride, code.const(0, "i32")), code.const(1, "i32"), stride)
     size = code.op("mul", code.resize(stride, "i64"), code.resize(records, "i64"))
     offset = code.op(
-        "add", code.resize(wave.scalar(operand(ins, "soffset"), "i32"), "i64"), code.const(ins.offset, "i64")
+        "add", code.resize(wave.scalar(operand(ins, "soffset"), "i32"), "i64"), wave.immediate(ins.offset, "i64")
     )
     last = code.op("add", offset, code.const(4 * (count - 1), "i64"))
     # A negative offset is a huge unsigned one.

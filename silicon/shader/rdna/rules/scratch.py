@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _offset(wave: Wave, ins: Instruction) -> Value:
     """Return the byte offset before swizzling: i32 if all lanes share it, else a vector of them."""
     code = wave.code
-    total = code.const(ins.offset, "i32")
+    total = wave.immediate(ins.offset, "i32")
     for one in ins.operands:
         if one.field == "saddr" and one.kind == "sgpr":
             total = code.op("add", total, wave.scalar(one, "i32"))

@@ -73,7 +73,7 @@ from ringup.silicon.shader.rdna.strict.registers import undefined_text
 from ringup.silicon.shader.rdna.translator.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.rdna.translator.plan import Part, Plan, Template, key_of
 from ringup.silicon.shader.rdna.translator.repeats import BYTES_A_STEP, MAX_STATE_BYTES, Repeats
-from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, QUICK, THOROUGH, How, Job, Pending, Translation
+from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, THOROUGH, THREADED, How, Job, Pending, Translation
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -120,7 +120,7 @@ class Translator:
     host_cpu: str = ""
     beside: Executor | None = None
     max_kept: int = MAX_KEPT
-    level: int = QUICK
+    level: int = THREADED
     on_disk: CodeCache | None = None
     cache: dict[tuple[Variant, int], list[Job]] = field(default_factory=dict)
     # By last use, oldest first: each job with the list that holds it.
@@ -440,8 +440,11 @@ class TranslatedRun:
         variant = Variant(lanes, rows, self._plan.scalars, full, machine.strict, counting, tracked, undefined)
         made = self._translator.translation(machine, variant, self._plan.mode, tuple(sorted(self._extra)))
         blocks = len(made.lowered.blocks)
-        words = np.zeros(blocks + 4 * made.lowered.sites + 4, np.uint64)
-        active = _Active(made, full, tracked, words[:blocks], words[blocks:], words.ctypes.data)
+        words = np.zeros(1 + blocks + 4 * made.lowered.sites + 4, np.uint64)
+        # threaded code finds its records there
+        words[0] = made.records
+        counts, sites = words[1 : 1 + blocks], words[1 + blocks :]
+        active = _Active(made, full, tracked, counts, sites, counts.ctypes.data)
         self._all.append(active)
         return active
 

@@ -11,7 +11,7 @@ continues after an exit that stored all live registers.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ringup.silicon.shader.common import state
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.cfg import Block, Program, Step
     from ringup.silicon.shader.rdna.decoding.decode import Instruction
     from ringup.silicon.shader.rdna.interpreter.hazards import State
+    from ringup.silicon.shader.rdna.strict.analysis import Findings
     from ringup.silicon.shader.rdna.strict.history import RuleBroken
     from ringup.silicon.shader.rdna.writer.registers import Register
 
@@ -92,7 +93,7 @@ class Lowered:
     bailed: tuple[str, ...]  # mnemonics that the interpreter executes
     # By block: vector instructions that run with all lanes active. They are not in the count of lanes.
     all_lanes: tuple[int, ...]
-    notes: tuple[str, ...]  # texts of faults, by the number in a detail with NOTE
+    notes: tuple[str, ...] = ()  # texts of faults, by the number in a detail with NOTE
     # The shadows that strict mode tracks, in the order in which they are saved after a wave's VGPRs.
     shadows: tuple[Register, ...] = ()
     shadowed: int = 0  # registers whose writes it tracks
@@ -131,11 +132,84 @@ def written_at_start(scalars: int) -> int:
     return (1 << scalars) - 1 | EXEC_BITS | trap | 1 << FIRST_VGPR
 
 
-class _Writer:
+class Lowering:
+    """What every translation of a program needs to know about it."""
+
+    def __init__(self, program: Program, variant: Variant) -> None:
+        self.program, self.variant = program, variant
+        # BEGINNING is not among them: a wave that returns to the first instruction has registers.
+        self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
+        self.bailed: set[str] = set()
+        # VGPRs that the wave has at the instruction being translated
+        self.rows = variant.vgpr_count
+        everything = SCC_BIT | EXEC_BITS
+        for block in program.blocks.values():
+            for step in block.code:
+                everything |= step.effects.uses | step.effects.defs
+        if everything == ALL:
+            everything = SCALAR_BITS | SCC_BIT | (1 << FIRST_VGPR + variant.vgpr_count) - (1 << FIRST_VGPR)
+        else:
+            everything &= (1 << FIRST_VGPR + variant.vgpr_count) - 1
+        self.everything = everything & ~(1 << state.NULL)
+        full_at = dict.fromkeys(self.entries, False)
+        full_at[program.entries[0]] = variant.full
+        for key in self._resumed():
+            self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
+        self.full = full_exec(program.blocks, full_at, variant.lanes)
+        self.findings = self._findings() if variant.strict else None
+        self.ways = follow(program.blocks) if variant.strict else None
+        self.live = live_at_entry(program.blocks, self.full, self.everything)
+
+    def _findings(self) -> Findings | None:
+        """Return what strict mode must check at run time; None if analysis cleared everything."""
+        written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
+        written[self.program.entries[0]] = written_at_start(self.variant.scalars)
+        # Not allocated: other rules stop accesses to these.
+        beyond = ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
+        written = {key: some | beyond for key, some in written.items()}
+        found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
+        return found if found.shadowed or found.flying else None
+
+    def _resumed(self) -> list[Key]:
+        """Return where waves continue after they yield: after barriers, and at targets of backward branches."""
+        found = []
+        for key, block in self.program.blocks.items():
+            if block.ending in ("barrier", "sleep", "leave"):
+                found += block.successors[:1]
+            else:
+                found += [one for one in block.successors if is_backwards(key, block, one)]
+        return found
+
+    def needs_interpreter(self, ins: Instruction) -> bool:
+        """Return whether the interpreter executes an instruction whatever its registers hold.
+
+        That is so if it breaks a rule, or is not modelled.
+        """
+        if ins.format in UNMODELLED:
+            return True
+        for one in ins.operands:
+            words = max(one.size_bits // 32, 1)
+            if one.kind == "vgpr" and one.index + words > self.rows:
+                return True
+            if one.kind == "sgpr" and words > 1 and one.index % (2 if words == 2 else 4) and one.index != state.NULL:
+                return True
+        return False
+
+    def tables(self, *, sites: int) -> Lowered:
+        """Return the tables of a program that has so many region caches."""
+        full = tuple(
+            sum(now and one.ins.format in COUNTED_FORMATS for one, now in zip(block.code, self.full[key], strict=True))
+            for key, block in self.program.blocks.items()
+        )
+        blocks, bailed = tuple(self.program.blocks), tuple(sorted(self.bailed))
+        return Lowered("", {}, blocks, sites, self.entries, bailed, full)
+
+
+class _Writer(Lowering):
     """Writes one program's function."""
 
     def __init__(self, program: Program, variant: Variant, *, in_state: bool) -> None:
-        self.program, self.variant = program, variant
+        super().__init__(program, variant)
         self.code = Code()
         self.wave = Wave(
             self.code,
@@ -146,52 +220,14 @@ class _Writer:
             tracked=variant.tracked,
             in_state=in_state,
         )
+        self.wave.everything = self.everything
         # registers that may be read after the current block
         self._behind = 0
         self.names = {key: f"b{i}" for i, key in enumerate(program.blocks)}
-        # BEGINNING is not among them: a wave that returns to the first instruction has registers.
-        self.entries = {key: i for i, key in enumerate(program.entries, BEGINNING + 1)}
-        self.bailed: set[str] = set()
         self.notes: list[str] = []
-        everything = SCC_BIT | EXEC_BITS
-        for block in program.blocks.values():
-            for step in block.code:
-                everything |= step.effects.uses | step.effects.defs
-        if everything == ALL:
-            everything = SCALAR_BITS | SCC_BIT | (1 << FIRST_VGPR + variant.vgpr_count) - (1 << FIRST_VGPR)
-        else:
-            everything &= (1 << FIRST_VGPR + variant.vgpr_count) - 1
-        self.wave.everything = everything & ~(1 << state.NULL)
-        full_at = dict.fromkeys(self.entries, False)
-        full_at[program.entries[0]] = variant.full
-        for key in self._resumed():
-            self.entries.setdefault(key, BEGINNING + 1 + len(self.entries))
-        self.full = full_exec(program.blocks, full_at, variant.lanes)
-        self.guard = self._guard() if variant.strict else None
-        self.ways = follow(program.blocks) if variant.strict else None
         self.states = {FRESH: 0}
+        self.guard = None if self.findings is None else Guard(self.wave, program, self.findings)
         self.wave.save_shadows = self.guard.save if self.guard is not None else None
-        self.live = live_at_entry(program.blocks, self.full, self.wave.everything)
-
-    def _guard(self) -> Guard | None:
-        """Return the generator of strict mode's checks; None if analysis cleared everything."""
-        written = dict.fromkeys(self.program.entries, ALL & ~self.variant.undefined)
-        written[self.program.entries[0]] = written_at_start(self.variant.scalars)
-        # Not allocated: other rules stop accesses to these.
-        beyond = ALL >> FIRST_VGPR + self.variant.vgpr_count << FIRST_VGPR + self.variant.vgpr_count
-        written = {key: some | beyond for key, some in written.items()}
-        found = analyse(self.program.blocks, written, self.full, self.variant.lanes, tracked=self.variant.tracked)
-        return Guard(self.wave, self.program, found) if found.shadowed or found.flying else None
-
-    def _resumed(self) -> list[Key]:
-        """Return where waves continue after they yield: after barriers, and at targets of backward branches."""
-        found = []
-        for key, block in self.program.blocks.items():
-            if block.ending in ("barrier", "sleep", "leave"):
-                found += block.successors[:1]
-            else:
-                found += [one for one in block.successors if _is_backwards(key, block, one)]
-        return found
 
     def run(self) -> Lowered:
         code, wave = self.code, self.wave
@@ -207,21 +243,13 @@ class _Writer:
         wave.close()
         code.block("nowhere")
         code.line("unreachable")
-        full = tuple(
-            sum(now and one.ins.format in COUNTED_FORMATS for one, now in zip(block.code, self.full[key], strict=True))
-            for key, block in self.program.blocks.items()
-        )
-        return Lowered(
-            self._module(),
-            self.code.declarations,
-            tuple(self.program.blocks),
-            wave.sites,
-            self.entries,
-            tuple(sorted(self.bailed)),
-            full,
-            tuple(self.notes),
-            tuple(self.guard.shadows) if self.guard is not None else (),
-            self.guard.findings.shadowed if self.guard is not None else 0,
+        return replace(
+            self.tables(sites=wave.sites),
+            text=self._module(),
+            declarations=self.code.declarations,
+            notes=tuple(self.notes),
+            shadows=tuple(self.guard.shadows) if self.guard is not None else (),
+            shadowed=self.guard.findings.shadowed if self.guard is not None else 0,
         )
 
     def _module(self) -> str:
@@ -294,7 +322,7 @@ class _Writer:
         self._lanes = code.const(0, "i64")
         # EXEC, and its number of lanes
         self._counted = (self._lanes, self._lanes)
-        wave.rows = self.variant.vgpr_count
+        self.rows = self.variant.vgpr_count
         mode = key.mode
         guard = self.guard
         broken = self._out_of_sequence(key)
@@ -316,7 +344,7 @@ class _Writer:
             for rule_, condition in broken.get(index, ()):
                 wave.fault(condition, rule_.kind, code.const(NOTE | self._note(rule_.detail), "i64"))
             if guard is not None:
-                if not self._needs_interpreter(step.ins):
+                if not self.needs_interpreter(step.ins):
                     guard.before(key, index, step)
                 shadows = guard.defined(step)
             if changed is not None:
@@ -374,45 +402,22 @@ class _Writer:
         wave = self.wave
         if ins.mnemonic in NOTHING:
             return
-        if self._needs_interpreter(ins):
+        if self.needs_interpreter(ins):
             wave.bail(ins)
             return
         if is_release(ins):
             status = wave.wave_word(state.STATUS)
             wave.set_wave_word(state.STATUS, self.code.op("or", status, self.code.const(STATUS_NO_VGPRS, "i32")))
-            wave.rows = 0
+            self.rows = 0
             return
         if ins.mnemonic == "s_getpc_b64":
             wave.put_scalar(ins.operands[0], self._address(wave.offset + ins.size_bytes))
             return
-        rules = [_rule(one) for one in ins.parts or (ins,)]
-        found = [one for one in rules if one is not None]
-        # A rule cannot pass one half of a dual instruction to the interpreter, which it does unless it rounds to
-        # nearest.
-        if len(found) < len(rules) or (ins.parts and wave.mode.round_f32):
+        if has_rules(ins, wave.mode):
+            apply_rules(wave, ins)
+        else:
             self.bailed.add(ins.mnemonic)
             wave.bail(ins)
-        elif ins.parts:
-            with wave.together():
-                for function, part in zip(found, ins.parts, strict=True):
-                    function(wave, part)
-        else:
-            found[0](wave, ins)
-
-    def _needs_interpreter(self, ins: Instruction) -> bool:
-        """Return whether the interpreter executes an instruction whatever its registers hold.
-
-        That is so if it breaks a rule, or is not modelled.
-        """
-        if ins.format in UNMODELLED:
-            return True
-        for one in ins.operands:
-            words = max(one.size_bits // 32, 1)
-            if one.kind == "vgpr" and one.index + words > self.wave.rows:
-                return True
-            if one.kind == "sgpr" and words > 1 and one.index % (2 if words == 2 else 4) and one.index != state.NULL:
-                return True
-        return False
 
     def _address(self, offset: int) -> Value:
         return self.code.op("add", self.wave.context_word(Word.BASE), self.code.const(offset, "i64"))
@@ -463,7 +468,7 @@ class _Writer:
         """Go to a block; go backwards only while the wave has fuel."""
         code, wave = self.code, self.wave
         wave.flush(self._behind)
-        if not _is_backwards(block.key, block, target):
+        if not is_backwards(block.key, block, target):
             code.jump(self.names[target])
             return
         left = code.load(Value("%fuel", "ptr"), "i64", 8)
@@ -506,8 +511,33 @@ class _Writer:
         wave.leave(code.const(Exit.LEAVE, "i64"))
 
 
-def _is_backwards(key: Key, block: Block, target: Key) -> bool:
+def is_backwards(key: Key, block: Block, target: Key) -> bool:
+    """Return whether a block goes backwards to another."""
     return block.ending in ("jump", "branch", "") and target.offset <= key.offset
+
+
+def has_rules(ins: Instruction, mode: Mode) -> bool:
+    """Return whether rules execute an instruction under a mode; else the interpreter does."""
+    if any(_rule(one) is None for one in ins.parts or (ins,)):
+        return False
+    # A rule cannot pass one half of a dual instruction to the interpreter, which it does unless it rounds to nearest.
+    return not (ins.parts and mode.round_f32)
+
+
+def apply_rules(wave: Wave, ins: Instruction) -> None:
+    """Write an instruction that has rules."""
+    if not ins.parts:
+        _apply(wave, ins)
+        return
+    with wave.together():
+        for one in ins.parts:
+            _apply(wave, one)
+
+
+def _apply(wave: Wave, ins: Instruction) -> None:
+    function = _rule(ins)
+    assert function is not None
+    function(wave, ins)
 
 
 def _rule(ins: Instruction) -> Callable[[Wave, Instruction], None] | None:

@@ -13,7 +13,9 @@ from ringup.silicon.shader.common.state import MemoryFault
 from ringup.silicon.shader.host.code_cache import CodeCache, key_of
 from ringup.silicon.shader.host.native import HostCode, objects_of, processor, schedule
 from ringup.silicon.shader.rdna.decoding.cfg import Key, Program
+from ringup.silicon.shader.rdna.translator.handler_store import handlers
 from ringup.silicon.shader.rdna.translator.lower import Lowered, Variant, lower, tables_as_bytes, tables_from_bytes
+from ringup.silicon.shader.rdna.translator.threaded import ThreadedCode, layout_from, layout_parts, thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.interpreter.engine import Machine
 
 
-# Levels of LLVM's code generation. QUICK translates in two fifths of THOROUGH's time; its code takes up to 1.8 times as
-# long.
-QUICK, THOROUGH = 0, 1
+# How programs are translated. THREADED is threaded code where that is possible, else QUICK. QUICK and THOROUGH are levels
+# of LLVM's code generation: QUICK translates in two fifths of THOROUGH's time; its code takes up to 1.8 times as long.
+THREADED, QUICK, THOROUGH = -1, 0, 1
 MAX_KEPT = 2048  # translations of a card, about 0.8 MB each
 # How often the average instruction must run until quick code has cost as much time as thorough code takes to make:
 # about 0.2 ms an instruction, for 12 ns saved each time a wave executes it.
@@ -43,15 +45,16 @@ class Translation:
     program: Program
     lowered: Lowered
     lengths: NDArray[np.uint64]  # of its blocks, in instructions
-    host: HostCode
+    host: HostCode | ThreadedCode
     address: int
     level: int
+    records: int = 0  # of threaded code: address of the table of its entries' records
     work: int = 0
 
     @property
     def is_outgrown(self) -> bool:
         """Whether the program ran so often that thorough code would have paid off."""
-        return self.level == QUICK and self.work >= OUTGROWN * int(self.lengths.sum())
+        return self.level != THOROUGH and self.work >= OUTGROWN * int(self.lengths.sum())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -142,6 +145,43 @@ class How:
 
 
 def _translated(program: Program, variant: Variant, how: How, level: int) -> Translation:
+    if level == THREADED:
+        found = _threaded(program, variant, how)
+        if found is not None:
+            return found
+        level = QUICK
+    return _compiled(program, variant, how, level)
+
+
+def _threaded(program: Program, variant: Variant, how: How) -> Translation | None:
+    """Return a program as threaded code, None if it cannot be."""
+    kept, store = how.kept, handlers(how.host_cpu)
+    key = "" if kept is None else key_of(_dependences(program, variant, how, THREADED))
+    parts = None if kept is None else kept.read(key)
+    # no parts: it cannot be
+    if parts == []:
+        return None
+    batches = None
+    if parts is not None and kept is not None:
+        lowered, layout, keys = tables_from_bytes(parts[0]), *layout_from(parts[1:])
+        batches = store.loaded(keys, kept)
+    if batches is None:
+        made = thread(program, variant)
+        if made is None:
+            if kept is not None:
+                kept.write(key, [])
+            return None
+        lowered, layout, forms = made
+        batches = store.of(forms, kept)
+        if kept is not None:
+            keys = dict.fromkeys(one.key for one in batches.values())
+            kept.write(key, [tables_as_bytes(lowered), *layout_parts(layout, keys)])
+    code = ThreadedCode.of(layout, batches)
+    lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
+    return Translation(program, lowered, lengths, code, code.address, THREADED, code.entries.ctypes.data)
+
+
+def _compiled(program: Program, variant: Variant, how: How, level: int) -> Translation:
     key = "" if how.kept is None else key_of(_dependences(program, variant, how, level))
     found = None if how.kept is None else how.kept.read(key)
     if found is None:

@@ -351,6 +351,20 @@ class Registers:
         """Return the address of a word of the wave's state."""
         return self.code.gep(Value("%wave", "ptr"), word, "i32")
 
+    def register_place(self, register: Register) -> Value:
+        """Return the address of a register in the wave's state."""
+        word = self.state_word(register)
+        assert word is not None
+        return self.state_place(word)
+
+    def immediate(self, value: int, kind: str, number: int = 0) -> Value:
+        """Return an offset that is the instruction's operand number `number` of its kind, as an integer constant.
+
+        Rules must not depend on its value otherwise.
+        """
+        del number
+        return self.code.const(value, kind)
+
     def state_word(self, register: Register) -> int | None:
         """Return the first word of the wave's state that holds a register; None for a shadow that does not fit."""
         bank, index = register
@@ -360,19 +374,15 @@ class Registers:
 
     def save_register(self, register: Register) -> None:
         """Save a register to its place in the wave's state."""
-        word = self.state_word(register)
-        assert word is not None
         value = self.read(register, self.base_type(register))
         if register == SCC:
             value = self.code.cast("zext", value, "i32")
-        self.code.store(value, self.state_place(word), 64 if register[0] == "v" else 4)
+        self.code.store(value, self.register_place(register), 64 if register[0] == "v" else 4)
 
     def restore_register(self, register: Register) -> Value:
         """Load a register from its place in the wave's state."""
-        word = self.state_word(register)
-        assert word is not None
         kind = "i32" if register == SCC else self.base_type(register)
-        value = self.code.load(self.state_place(word), kind, 64 if register[0] == "v" else 4)
+        value = self.code.load(self.register_place(register), kind, 64 if register[0] == "v" else 4)
         return self.code.cast("trunc", value, "i1") if register == SCC else value
 
     def _is_in_state(self, register: Register) -> bool:

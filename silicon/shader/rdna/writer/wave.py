@@ -83,8 +83,6 @@ class Wave(Registers):
         self.reaches_lds: Value | None = None
         self.written_rows: list[Value | None] = []
         self.strict, self.counting = strict, counting
-        # VGPRs that the wave still has
-        self.rows = vgpr_count
         # region caches allocated so far
         self.sites = 0
         # registers that the program accesses
@@ -283,16 +281,20 @@ class Wave(Registers):
 
         Each time takes microseconds, so this is for rare cases.
         """
-        code = self.code
         found = effects(ins, self.lanes)
         self.save(found.uses | found.defs, self.offset)
+        self.interpret()
+        self.restore(found.defs if found.uses != ALL else ALL)
+
+    def interpret(self) -> None:
+        """Call the interpreter for the instruction at the saved PC; leave unless the wave continues behind it."""
+        code = self.code
         function = code.emit(f"inttoptr i64 {self.context_word(Word.INTERPRET).text} to ptr", "ptr")
         reason = code.emit(f"call i64 {function.text}(ptr %context, ptr %wave)", "i64")
         good = code.fresh("interpreted")
         self._stops.append((reason, code.label))
         code.branch(code.icmp("ne", reason, code.const(Exit.NEXT, "i64")), "stopped", good, likely=False)
         code.block(good)
-        self.restore(found.defs if found.uses != ALL else ALL)
 
     @contextmanager
     def unless(self, condition: Value, ins: Instruction) -> Iterator[None]:

@@ -1,0 +1,255 @@
+"""Threaded code: a program as a table of records, one an instruction, each with the address of the host function that
+executes it. No host code is made for the program itself, so this is the quickest translation.
+
+Source: J. R. Bell, "Threaded code", CACM 16 (1973). Programs with what needs more than their instructions one by one
+are translated otherwise: checks of strict mode that analysis could not prove unnecessary, rules that depend on the
+instructions before, and jumps to an address in a register.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ringup.silicon.shader.common import state
+from ringup.silicon.shader.host.context import Exit
+from ringup.silicon.shader.rdna.decoding.analysis import EXEC_BITS, FIRST_VGPR, numbers
+from ringup.silicon.shader.rdna.decoding.cfg import is_release, mode_after
+from ringup.silicon.shader.rdna.strict.indirect import is_indirect
+from ringup.silicon.shader.rdna.translator.forms import Way, operation, part, separately
+from ringup.silicon.shader.rdna.translator.handlers import PARTS, record_words
+from ringup.silicon.shader.rdna.translator.lower import (
+    COUNTED_FORMATS,
+    NOTHING,
+    Lowered,
+    Lowering,
+    has_rules,
+    is_backwards,
+)
+from ringup.silicon.shader.rdna.writer.registers import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from ringup.silicon.shader.rdna.decoding.cfg import Block, Key, Program, Step
+    from ringup.silicon.shader.rdna.decoding.decode import Instruction
+    from ringup.silicon.shader.rdna.translator.forms import Form, Operation
+    from ringup.silicon.shader.rdna.translator.handler_store import Batch
+    from ringup.silicon.shader.rdna.translator.lower import Variant
+
+
+class Layout(NamedTuple):
+    """The records of a program, in dwords, before their handlers have addresses."""
+
+    words: NDArray[np.uint32]
+    handlers: tuple[str, ...]  # names
+    places: NDArray[np.uint32]  # by record: its first dword, the number of its handler
+    entries: tuple[int, ...]  # first dwords of the records where entries go, by number
+    enter: str  # the handler that runs it
+
+
+def layout_parts(layout: Layout, batches: Iterable[str]) -> list[bytes]:
+    """Return a layout and the keys of its handlers' batches for `layout_from`."""
+    head = {"handlers": layout.handlers, "entries": layout.entries, "enter": layout.enter, "batches": list(batches)}
+    return [json.dumps(head).encode(), layout.words.tobytes(), layout.places.tobytes()]
+
+
+def layout_from(parts: list[bytes]) -> tuple[Layout, list[str]]:
+    """Return a layout that was kept, and the keys of its handlers' batches."""
+    head = json.loads(parts[0])
+    words, places = (np.frombuffer(one, np.uint32) for one in parts[1:])
+    names, entries = tuple(head["handlers"]), tuple(head["entries"])
+    return Layout(words, names, places.reshape(-1, 2), entries, head["enter"]), head["batches"]
+
+
+class Threader(Lowering):
+    """Lays out one program."""
+
+    def __init__(self, program: Program, variant: Variant) -> None:
+        super().__init__(program, variant)
+        self.way = Way(variant.lanes, variant.strict, variant.counting)
+        self.words: list[int] = []
+        self.forms: dict[str, Form] = {}
+        self.places: list[tuple[int, str]] = []
+        self.sites = 0
+        # the records of blocks, and those that wait for them: dword with the distance, its record
+        self.starts: dict[Key, int] = {}
+        self.targets: list[tuple[int, int, Key]] = []
+        self.backs: list[tuple[int, int, Key]] = []
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether this program can be threaded code."""
+        if self.findings is not None or self.variant.tracked or (self.ways is not None and any(self.ways.broken.values())):
+            return False
+        blocks = self.program.blocks.values()
+        return not any(
+            block.ending == "indirect" or any(is_indirect(step.ins) for step in block.code) for block in blocks
+        )
+
+    def run(self) -> tuple[Lowered, Layout]:
+        order = sorted(self.program.blocks)
+        number = {key: at for at, key in enumerate(self.program.blocks)}
+        beginning = self._beginning()
+        for key, behind in zip(order, [*order[1:], None], strict=True):
+            self.starts[key] = len(self.words)
+            self._block(number[key], key, self.program.blocks[key], behind)
+        for word, record, target in self.backs:
+            self.words[word] = 4 * (len(self.words) - record) & 0xFFFF_FFFF
+            self._back(target)
+        for word, record, target in self.targets:
+            self.words[word] = 4 * (self.starts[target] - record) & 0xFFFF_FFFF
+        entries = (beginning, *(self.starts[key] for key in self.entries))
+        enter = part(self.way, "enter").form
+        self.forms[enter.name] = enter
+        names = {name: at for at, name in enumerate(self.forms)}
+        places = np.array([(at, names[name]) for at, name in self.places], np.uint32)
+        layout = Layout(np.array(self.words, np.uint32), tuple(names), places, entries, enter.name)
+        return self.tables(sites=self.sites), layout
+
+    def _record(self, form: Form, pc: int = 0, words: tuple[int, ...] = ()) -> int:
+        """Add a record; return its first dword."""
+        at, site = len(self.words), ()
+        if form.has_site:
+            site = (32 * self.sites,)
+            self.sites += 1
+        self.forms[form.name] = form
+        self.places.append((at, form.name))
+        self.words += (0, 0, pc & 0xFFFF_FFFF, *site, *words)
+        self.words += [0] * (at + record_words(form) - len(self.words))
+        return at
+
+    def _part(self, what: str, pc: int = 0, words: tuple[int, ...] = (), ins: Instruction | None = None) -> int:
+        found = part(self.way, what, PARTS[what][1], ins)
+        return self._record(found.form, pc, (*found.words, *words))
+
+    def _beginning(self) -> int:
+        """Write the records of the program's start: registers that SPI does not write are zero there."""
+        key, scalars = self.program.entries[0], self.variant.scalars
+        start = self._part("aligned")
+        written = (1 << scalars) - 1 | EXEC_BITS | 1 << FIRST_VGPR
+        for one in numbers(self.live[key] & ~written & self.everything):
+            if one >= FIRST_VGPR:
+                row = state.RESERVED_WORDS + (one - FIRST_VGPR) * self.variant.lanes
+                self._part("zero row", words=(4 * row,))
+            elif not state.TTMP0 <= one < state.NULL:
+                self._part("zero", words=(4 * one,))
+        self._jump(key)
+        return start
+
+    def _jump(self, target: Key) -> None:
+        at = self._part("jump", words=(0,))
+        self.targets.append((at + 3, at, target))
+
+    def _back(self, target: Key) -> None:
+        reason = self.entries[target] << 8 | Exit.YIELD
+        at = self._part("back", target.offset, (0, reason))
+        self.targets.append((at + 3, at, target))
+
+    def _block(self, number: int, key: Key, block: Block, behind: Key | None) -> None:
+        self._part("block", words=(8 * number, len(block.code)))
+        self.rows = self.variant.vgpr_count
+        mode = key.mode
+        for step, full in zip(block.code, self.full[key], strict=True):
+            changed = mode_after(step.ins, mode)
+            if changed is not None:
+                mode = changed
+                self._part("mode", words=(mode,))
+            elif not step.what or step.what in ("barrier", "sleep"):
+                self._instruction(step, mode, full=full)
+        self._ending(block, behind)
+
+    def _instruction(self, step: Step, mode: int, *, full: bool) -> None:
+        ins, operations = step.ins, None
+        if ins.mnemonic in NOTHING:
+            operations = ()
+        elif is_release(ins):
+            self._part("release")
+            self.rows = 0
+            return
+        elif ins.mnemonic == "s_getpc_b64" and not self.needs_interpreter(ins):
+            self._part("pc", step.after, ins=ins)
+            return
+        elif not self.needs_interpreter(ins):
+            operations = self._operations(ins, mode, full=full)
+        if not operations and not full and ins.format in COUNTED_FORMATS:
+            self._part("lanes")
+        if operations is None:
+            self.bailed.add(ins.mnemonic)
+            self._part("interpret", step.offset)
+        for one in operations or ():
+            self._record(one.form, step.offset, one.words)
+
+    def _operations(self, ins: Instruction, mode: int, *, full: bool) -> tuple[Operation, ...] | None:
+        """Return what an instruction does; None if the interpreter executes it."""
+        if not has_rules(ins, Mode(mode)):
+            return None
+        return tuple(operation(self.way, one, mode, full=full) for one in separately(ins, self.way.lanes))
+
+    def _ending(self, block: Block, behind: Key | None) -> None:
+        """Write how a block ends; block `behind` follows."""
+        if block.ending == "illegal":
+            pc = block.code[-1].after if block.reason and block.code else block.key.offset
+            self._part("illegal", pc if block.reason else block.code[-1].offset)
+            return
+        last = block.code[-1]
+        if block.ending == "end":
+            self._part("end")
+        elif block.ending in ("barrier", "sleep"):
+            target = block.successors[0]
+            reason = Exit.BARRIER if block.ending == "barrier" else Exit.YIELD
+            self._part("suspend", target.offset, (self.entries[target] << 8 | reason,))
+        elif block.ending == "leave":
+            self._part("leave", last.offset)
+        elif block.ending == "branch":
+            at = self._part(last.ins.mnemonic.removeprefix("s_cbranch_"), words=(0,))
+            taken, other = block.successors
+            backwards = is_backwards(block.key, block, taken)
+            (self.backs if backwards else self.targets).append((at + 3, at, taken))
+            if other != behind:
+                self._jump(other)
+        else:
+            if last.ins.mnemonic == "s_call_b64":
+                self._part("pc", last.after, ins=last.ins)
+            target = block.successors[0]
+            if is_backwards(block.key, block, target):
+                self._back(target)
+            elif target != behind:
+                self._jump(target)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ThreadedCode:
+    """A layout whose records have their handlers' addresses. It keeps the handlers."""
+
+    words: NDArray[np.uint32]
+    entries: NDArray[np.uint64]
+    batches: tuple[Batch, ...]
+    address: int  # of the program that runs it
+
+    @classmethod
+    def of(cls, layout: Layout, batches: Mapping[str, Batch]) -> ThreadedCode:
+        """Return a layout with addresses."""
+        addresses = np.array([batches[name].code.address(name) for name in layout.handlers], np.uint64)
+        words = np.zeros(len(layout.words) + 1, np.uint32)
+        # at a multiple of 8
+        words = words[words.ctypes.data % 8 // 4 :][: len(layout.words)]
+        words[:] = layout.words
+        words.view(np.uint64)[layout.places[:, 0] // 2] = addresses[layout.places[:, 1]]
+        entries = np.array([words.ctypes.data + 4 * one for one in layout.entries], np.uint64)
+        used = tuple(dict.fromkeys(batches[name] for name in layout.handlers))
+        return cls(words, entries, used, int(addresses[layout.handlers.index(layout.enter)]))
+
+
+def thread(program: Program, variant: Variant) -> tuple[Lowered, Layout, dict[str, Form]] | None:
+    """Return a program's tables, its records and the forms of their handlers; None if it cannot be threaded code."""
+    made = Threader(program, variant)
+    if not made.is_possible:
+        return None
+    lowered, layout = made.run()
+    return lowered, layout, made.forms
