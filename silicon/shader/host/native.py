@@ -107,7 +107,8 @@ def _split(declarations: Mapping[str, str], level: int, cpu: str) -> list[bytes]
     found = []
     for name, helper in declarations.items():
         if helper.startswith("define internal "):
-            used = [one for one in declarations if one != name and one in set(_NAMES.findall(helper))]
+            # in one order, so that the text is the same for all programs
+            used = sorted(one for one in set(_NAMES.findall(helper)) & declarations.keys() if one != name)
             parts = [*(_as_declared(declarations[one]) for one in used), _as_shared(helper), METADATA]
             found.append(_helper("\n".join(parts), level, cpu))
     return found

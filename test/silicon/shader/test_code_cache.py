@@ -14,9 +14,10 @@ import pytest
 from ringup.silicon import card
 from ringup.silicon.shader.host import code_cache
 from ringup.silicon.shader.host.code_cache import CodeCache, key_of
-from ringup.silicon.shader.rdna.translator import translations
+from ringup.silicon.shader.rdna.translator import handler_store, translations
 from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import THOROUGH, Beside
+from ringup.silicon.shader.rdna.translator.threaded import Threader
+from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED, Beside
 
 OUT = 0x30_0000
 ARGS = {"user_sgprs": (OUT, 0), "vgpr_count": 24}
@@ -29,11 +30,34 @@ def kept(tmp_path):
     return CodeCache(tmp_path / "code")
 
 
+def another_process():
+    """Forget the handlers of this process."""
+    handler_store.handlers.cache_clear()
+
+
 @pytest.fixture
-def lowered(monkeypatch):
-    """Count the programs that are lowered to LLVM's language."""
+def compiled(monkeypatch):
+    """List the forms whose handlers are compiled; there are none at first."""
+    another_process()
+    made = []
+    module = handler_store.module
+    monkeypatch.setattr(handler_store, "module", lambda forms: made.append(forms) or module(forms))
+    yield made
+    another_process()
+
+
+@pytest.fixture
+def lowered(monkeypatch, compiled):
+    """Count the programs that are analysed to be threaded or compiled."""
     made = []
     lower = translations.lower
+
+    class Counted(Threader):
+        def __init__(self, program, variant):
+            made.append(variant)
+            super().__init__(program, variant)
+
+    monkeypatch.setattr(translations, "Threader", Counted)
     monkeypatch.setattr(translations, "lower", lambda *words, **more: made.append(words[1]) or lower(*words, **more))
     return made
 
@@ -42,17 +66,20 @@ def entries(kept):
     return sorted(one for one in kept.folder.glob("*/*"))
 
 
-def test_another_translator_runs_kept_code_without_llvm(machine, kept, lowered):
+# Handlers are an entry of their own.
+@pytest.mark.parametrize(("level", "files"), [(THREADED, 2), (QUICK, 1)])
+def test_another_process_runs_kept_code_without_llvm(machine, kept, lowered, compiled, level, files):
     out = machine.buffer(OUT, np.zeros(32))
     program = STORE.format(5)
-    first = machine.run(program, engine=Translator(on_disk=kept), **ARGS)
+    first = machine.run(program, engine=Translator(on_disk=kept, level=level), **ARGS)
     assert (out == np.arange(32) + 5).all()
-    assert len(lowered) == len(entries(kept)) == 1
+    assert (len(lowered), len(compiled), len(entries(kept))) == (1, files - 1, files)
     out[:] = 0
+    another_process()
     # the same code at another place in memory
-    second = machine.run(program, engine=Translator(on_disk=CodeCache(kept.folder)), **ARGS)
+    second = machine.run(program, engine=Translator(on_disk=CodeCache(kept.folder), level=level), **ARGS)
     assert (out == np.arange(32) + 5).all()
-    assert len(lowered) == 1
+    assert (len(lowered), len(compiled)) == (1, files - 1)
     assert list(second.counters.by_pc.values()) == list(first.counters.by_pc.values())
     assert replace(second.counters, by_pc={}) == replace(first.counters, by_pc={})
 
@@ -76,7 +103,47 @@ def test_what_a_translation_depends_on_is_part_of_its_name(machine, kept, lowere
     machine.buffer(OUT, np.zeros(32))
     machine.run(STORE.format(5), engine=Translator(on_disk=kept), **ARGS)
     machine.run(STORE.format(5), engine=Translator(on_disk=kept, **other), **ARGS)
-    assert len(entries(kept)) == len(lowered) == 2
+    assert len(lowered) == 2
+
+
+def test_programs_of_the_same_forms_share_handlers_on_disk_too(machine, kept, compiled):
+    out = machine.buffer(OUT, np.zeros(32))
+    for added in (5, 6, 7):
+        machine.run(STORE.format(added), engine=Translator(on_disk=kept), **ARGS)
+        assert (out == np.arange(32) + added).all()
+        another_process()
+    # The first process compiled them. The others read them with that program only.
+    assert len(entries(kept)) == 3 + 1
+    machine.run(STORE.format(7), engine=Translator(on_disk=kept), **ARGS)
+    assert len({form.name for forms in compiled for form in forms}) == len(compiled[0])
+
+
+def test_a_program_whose_handlers_are_gone_is_translated_again(machine, kept, lowered, compiled):
+    out = machine.buffer(OUT, np.zeros(32))
+    machine.run(STORE.format(5), engine=Translator(on_disk=kept), **ARGS)
+    for one in entries(kept):
+        if b'"kept"' not in one.read_bytes():
+            one.unlink()
+    another_process()
+    out[:] = 0
+    machine.run(STORE.format(5), engine=Translator(on_disk=kept), **ARGS)
+    assert (out == np.arange(32) + 5).all()
+    assert (len(lowered), len(compiled), len(entries(kept))) == (2, 2, 2)
+
+
+def test_the_next_process_begins_with_better_handlers(machine, kept, lowered, compiled, monkeypatch):
+    monkeypatch.setattr(translations, "WARM", 1)
+    out = machine.buffer(OUT, np.zeros(32))
+    machine.run(STORE.format(5), engine=Translator(on_disk=kept), **ARGS)
+    assert len(compiled) == 2
+    another_process()
+    out[:] = 0
+    engine = Translator(on_disk=kept)
+    machine.run(STORE.format(5), engine=engine, **ARGS)
+    assert (out == np.arange(32) + 5).all()
+    assert len(compiled) == 2
+    ((job,),) = engine.cache.values()
+    assert job.made.result().improve is None
 
 
 def test_other_code_is_another_entry(machine, kept, lowered):

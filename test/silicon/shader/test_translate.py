@@ -9,7 +9,7 @@ from ringup.silicon.shader.common.state import Region
 from ringup.silicon.shader.rdna.interpreter.engine import Interpreter
 from ringup.silicon.shader.rdna.translator import translations
 from ringup.silicon.shader.rdna.translator.engine import Translator
-from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH
+from ringup.silicon.shader.rdna.translator.translations import QUICK, THOROUGH, THREADED
 
 IN, OUT = 0x20_0000, 0x30_0000
 ARGS = {"user_sgprs": (IN, 0, OUT, 0), "vgpr_count": 24}
@@ -254,10 +254,12 @@ def levels(engine):
     return [one.made.result().level for known in engine.cache.values() for one in known]
 
 
-def test_a_program_that_runs_often_gets_better_code(machine, out, engine, monkeypatch):
+@pytest.mark.parametrize("first", [THREADED, QUICK])
+def test_a_program_that_runs_often_gets_better_code(machine, out, monkeypatch, first):
     program = LANE + "v_add_nc_u32_e32 v2, 5, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
-    monkeypatch.setattr(translations, "OUTGROWN", 2)
-    for made in ([QUICK], [QUICK], [QUICK, THOROUGH], [QUICK, THOROUGH]):
+    monkeypatch.setitem(translations.OUTGROWN, first, 2)
+    engine = Translator(level=first)
+    for made in ([first], [first], [first, THOROUGH], [first, THOROUGH]):
         out[:] = 0
         run = machine.start(program, engine=engine, **ARGS)
         assert levels(engine) == made

@@ -194,7 +194,7 @@ def test_shapes_of_groups_never_run_different_code(machine, out, engine, held):
 
 
 def test_what_a_translation_raises_comes_out_of_the_step(machine, out, engine, held, monkeypatch):
-    monkeypatch.setattr("ringup.silicon.shader.rdna.translator.translations.lower", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("ringup.silicon.shader.rdna.translator.translations.Threader", lambda *_: 1 // 0)
     run, again = (machine.start(ADD, engine=engine, **ARGS) for _ in range(2))
     held.work()
     with pytest.raises(ZeroDivisionError):
@@ -224,7 +224,7 @@ def test_a_thread_translates_and_ends_with_what_it_began(machine, out):
 
 
 def test_better_code_is_not_waited_for(machine, out, engine, held, monkeypatch):
-    monkeypatch.setattr(programs, "OUTGROWN", 1)
+    monkeypatch.setitem(programs.OUTGROWN, programs.THREADED, 1)
     assert finish(machine.start(ADD, engine=engine, **ARGS), held) == 1
     again = machine.start(ADD, engine=engine, **ARGS)
     # The job is the better code.

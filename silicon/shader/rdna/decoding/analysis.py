@@ -6,10 +6,12 @@ reference, "Instructions".
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.rdna.decoding import decode as dec
+from ringup.silicon.shader.rdna.decoding.decode import remembered
 from ringup.silicon.shader.rdna.decoding.memory_effects import UNITS
 
 if TYPE_CHECKING:
@@ -70,24 +72,11 @@ def registers(operand: Operand, lanes: int) -> int:
     return (1 << words) - 1 << first
 
 
-def effects(ins: Instruction, lanes: int) -> Effects:
-    """Return what an instruction reads and writes in a wave of `lanes`."""
-    mnemonic = ins.mnemonic
-    if mnemonic.startswith(INDIRECT):
-        return Effects(ALL, 0, partial=True)
+@lru_cache(4096)
+def _implied(mnemonic: str, format_: str) -> Effects:
+    """Return what instructions of a mnemonic and a format read and write that is no operand."""
     uses = defs = 0
-    partial = mnemonic in _ONE_LANE or "d16" in mnemonic
-    for operand in ins.operands:
-        found = registers(operand, lanes)
-        if operand.direction != "def":
-            uses |= found
-            if operand.kind == "constant":
-                uses |= _SPECIAL_USES.get(operand.index, 0)
-        if operand.direction != "use":
-            defs |= found
-            if operand.kind == "vgpr" and operand.size_bits < 32:
-                partial = True
-    if ins.format in VECTOR_FORMATS and mnemonic not in _NO_EXEC:
+    if format_ in VECTOR_FORMATS and mnemonic not in _NO_EXEC:
         uses |= EXEC_BITS
     if "saveexec" in mnemonic or "wrexec" in mnemonic:
         uses, defs = uses | EXEC_BITS, defs | EXEC_BITS
@@ -101,14 +90,36 @@ def effects(ins: Instruction, lanes: int) -> Effects:
         uses |= VCC_BITS
     if mnemonic.startswith(_READS_SCC):
         uses |= SCC_BIT
-    if ins.format in ("SOP1", "SOP2", "SOPC", "SOPK") and mnemonic.startswith(_WRITES_SCC):
+    if format_ in ("SOP1", "SOP2", "SOPC", "SOPK") and mnemonic.startswith(_WRITES_SCC):
         defs |= SCC_BIT
     # STATUS includes EXECZ and VCCZ.
     if mnemonic.startswith("s_getreg"):
         uses |= EXEC_BITS | VCC_BITS
-    if ins.format == "LDSDIR":
-        uses, partial = uses | EXEC_BITS | M0_BIT, True
-    if mnemonic.startswith(_READS_M0) or ins.fields.get("gds"):
+    if format_ == "LDSDIR":
+        uses |= EXEC_BITS | M0_BIT
+    if mnemonic.startswith(_READS_M0):
+        uses |= M0_BIT
+    return Effects(uses, defs, mnemonic in _ONE_LANE or "d16" in mnemonic or format_ == "LDSDIR")
+
+
+@remembered
+def effects(ins: Instruction, lanes: int) -> Effects:
+    """Return what an instruction reads and writes in a wave of `lanes`."""
+    mnemonic = ins.mnemonic
+    if mnemonic.startswith(INDIRECT):
+        return Effects(ALL, 0, partial=True)
+    uses, defs, partial = _implied(mnemonic, ins.format)
+    for operand in ins.operands:
+        found = registers(operand, lanes)
+        if operand.direction != "def":
+            uses |= found
+            if operand.kind == "constant":
+                uses |= _SPECIAL_USES.get(operand.index, 0)
+        if operand.direction != "use":
+            defs |= found
+            if operand.kind == "vgpr" and operand.size_bits < 32:
+                partial = True
+    if ins.fields.get("gds"):
         uses |= M0_BIT
     if ins.dpp is not None:
         partial = True

@@ -13,7 +13,7 @@ from ringup.silicon.shader.rdna.decoding.analysis import Effects, effects
 from ringup.silicon.shader.rdna.decoding.decode import LONGEST_BYTES, IllegalInstruction, Instruction, decode, of_wave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     # offset, size: fewer bytes where the memory region ends, none where no code is mapped
     Fetch = Callable[[int, int], bytes]
@@ -31,6 +31,7 @@ _LEAVES = frozenset(
 )  # fmt: skip
 _BY_PAIRS = ("s_call_b64", "s_setpc_b64", "s_swappc_b64")
 _DEBUG_BRANCHES = "s_cbranch_cdbg"
+_CONTROL = frozenset(("SOPP", "SOPK", "SOP1"))
 
 
 class Key(NamedTuple):
@@ -128,7 +129,7 @@ class Program:
             except IllegalInstruction as error:
                 found = str(error)
             else:
-                found = Step(offset, ins, effects(ins, self.lanes), _part(ins))
+                found = Step(offset, ins, effects(ins, self.lanes), _part(ins) if ins.format in _CONTROL else "")
             self._steps[offset] = found
         return found
 
@@ -147,55 +148,69 @@ class Program:
         return decode(self._bytes(offset, LONGEST_BYTES))
 
     def _find(self) -> None:
-        """Walk from the entries until nothing new is reached.
-
-        The return of a call makes new entries, so indirect blocks are linked last.
-        """
-        starts = set(self.entries)
-        while True:
-            runs = self._runs(starts)
-            linked, noted = set(starts), len(self.returns)
-            for steps, last_mode in runs.values():
-                linked.update(self._targets(steps, last_mode))
-            if linked == starts and noted == len(self.returns):
-                break
-            starts = linked
+        """Walk from the entries until nothing new is reached."""
+        starts = self._starts()
         for key in starts:
-            steps, mode = runs[key]
+            steps, mode = self._run(key, starts)
             block = Block(key)
             for one in steps:
                 if isinstance(one, str):
                     block.ending, block.reason = "illegal", one
                 else:
                     block.code.append(one)
-            block.successors = self._targets(steps, mode)
+            block.successors = self._targets(steps[-1], mode)
             if not block.ending and block.code:
                 block.ending = block.code[-1].what
             self.blocks[key] = block
 
-    def _runs(self, starts: set[Key]) -> dict[Key, tuple[list[Step | str], int]]:
-        """Return for each start its instructions up to a branch or to the next start, and MODE after them."""
-        runs = {}
-        for key in starts:
-            steps: list[Step | str] = []
-            offset, mode = key
-            while True:
-                one = self._step(offset)
-                steps.append(one)
+    def _starts(self) -> dict[Key, None]:
+        """Return where blocks start: at entries, and where branches go."""
+        starts = dict.fromkeys(self.entries)
+        walked: set[Key] = set()
+        indirect: list[tuple[Step, int]] = []
+        work = list(starts)
+        while work:
+            key, found = work.pop(), []
+            while key not in walked:
+                walked.add(key)
+                one = self._step(key.offset)
                 if isinstance(one, str):
                     break
-                changed = mode_after(one.ins, mode)
-                mode = mode if changed is None else changed
+                changed = mode_after(one.ins, key.mode)
                 if changed is None and one.what:
+                    found = self._targets(one, key.mode)
+                    if one.what == "indirect":
+                        indirect.append((one, key.mode))
                     break
-                offset = one.after
-                if Key(offset, mode) in starts:
-                    break
-            runs[key] = (steps, mode)
-        return runs
+                key = Key(one.after, key.mode if changed is None else changed)
+            # Calls on the way may have noted new returns.
+            for last, mode in indirect:
+                found += self._targets(last, mode)
+            for target in found:
+                if target not in starts:
+                    starts[target] = None
+                    work.append(target)
+        return starts
 
-    def _targets(self, steps: list[Step | str], mode: int) -> list[Key]:
-        last = steps[-1]
+    def _run(self, key: Key, starts: Container[Key]) -> tuple[list[Step | str], int]:
+        """Return a start's instructions up to a branch or to the next start, and MODE after them."""
+        steps: list[Step | str] = []
+        offset, mode = key
+        while True:
+            one = self._step(offset)
+            steps.append(one)
+            if isinstance(one, str):
+                break
+            changed = mode_after(one.ins, mode)
+            mode = mode if changed is None else changed
+            if changed is None and one.what:
+                break
+            offset = one.after
+            if (offset, mode) in starts:
+                break
+        return steps, mode
+
+    def _targets(self, last: Step | str, mode: int) -> list[Key]:
         if isinstance(last, str) or last.what == "end" or last.ins.mnemonic == "s_rfe_b64":
             return []
         after = Key(last.after, mode)
@@ -249,8 +264,6 @@ def is_interrupt(ins: Instruction) -> bool:
 
 def _part(ins: Instruction) -> str:
     name = ins.mnemonic
-    if ins.format not in ("SOPP", "SOPK", "SOP1"):
-        return ""
     if name in _BY_PAIRS and any(one.kind == "sgpr" and one.index % 2 for one in ins.operands):
         # the interpreter reports what is wrong with such a pair
         return "leave"

@@ -6,10 +6,10 @@ Encodings come from `autogen.isa`. Nothing here says what instructions compute.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
+from typing import Any, Literal, TypeVar, TypeVarTuple, cast
 
 from ringup.autogen import isa
 from ringup.silicon.shader.rdna.decoding import images
@@ -19,6 +19,7 @@ from ringup.silicon.shader.rdna.decoding.reserved import required_bits, signs_ta
 Kind = Literal["vgpr", "sgpr", "constant", "off"]
 # No gfx11 instruction is longer: two dwords and a literal, a DPP or an NSA dword.
 LONGEST_BYTES = 12
+MAX_DECODED = 1 << 16
 SPECIAL = {-code: name for code, name in enc.SPECIAL.items()}  # index of an operand of kind constant
 SCC, VCCZ, EXECZ, LDS_DIRECT = -enc.SCC, -enc.VCCZ, -enc.EXECZ, -enc.LDS_DIRECT
 SHARED_BASE, SHARED_LIMIT = -enc.SHARED_BASE, -enc.SHARED_LIMIT
@@ -88,16 +89,49 @@ class Instruction:
     parts: tuple[Instruction, ...] = ()
     flags: frozenset[str] = frozenset()
     offset: int = 0  # signed byte offset of a memory instruction
+    # What functions of it have returned, see `remembered`.
+    memo: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def uses(self) -> tuple[Operand, ...]:
         """Operands that are read, in the order of the text."""
-        return tuple(one for one in self.operands if one.direction != "def")
+        return _used(self)
 
     @property
     def defs(self) -> tuple[Operand, ...]:
         """Operands that are written."""
-        return tuple(one for one in self.operands if one.direction != "use")
+        return _defined(self)
+
+
+Arguments = TypeVarTuple("Arguments")
+Found = TypeVar("Found")
+_NOTHING = object()
+
+
+def remembered(
+    function: Callable[[Instruction, *Arguments], Found],
+) -> Callable[[Instruction, *Arguments], Found]:
+    """Keep what a function of an instruction returns with the instruction, so that the cache of `decode` keeps it."""
+
+    @wraps(function)
+    def wrapped(ins: Instruction, *args: *Arguments) -> Found:
+        key = function, *args
+        found: Any = ins.memo.get(key, _NOTHING)
+        if found is _NOTHING:
+            found = ins.memo[key] = function(ins, *args)
+        return cast("Found", found)
+
+    return wrapped
+
+
+@remembered
+def _used(ins: Instruction) -> tuple[Operand, ...]:
+    return tuple(one for one in ins.operands if one.direction != "def")
+
+
+@remembered
+def _defined(ins: Instruction) -> tuple[Operand, ...]:
+    return tuple(one for one in ins.operands if one.direction != "use")
 
 
 # Formats in which src0 may select a second dword with a lane permutation.
@@ -480,9 +514,11 @@ def _decoder(target: str) -> _Decoder:
     return _Decoder(target)
 
 
-@lru_cache(maxsize=1 << 16)
-def _decode(window: bytes, target: str) -> Instruction:
-    return _decoder(target).decode(window)
+@cache
+def _decoded(target: str) -> dict[bytes, Instruction]:
+    """Return the instructions decoded so far, by their bytes. No instruction begins with the bytes of another."""
+    del target
+    return {}
 
 
 def waitcnt(simm16: int) -> tuple[int, int, int]:
@@ -495,7 +531,14 @@ def decode(data: bytes, offset: int = 0, target: str = "gfx1100") -> Instruction
 
     Results are cached by their bytes.
     """
-    return _decode(bytes(data[offset : offset + LONGEST_BYTES]), target)
+    window, known = bytes(data[offset : offset + LONGEST_BYTES]), _decoded(target)
+    found = known.get(window[:4]) or known.get(window[:8]) or known.get(window)
+    if found is None:
+        found = _decoder(target).decode(window)
+        if len(known) >= MAX_DECODED:
+            known.clear()
+        known[found.raw] = found
+    return found
 
 
 def of_wave(ins: Instruction, wave_size: int) -> Instruction:

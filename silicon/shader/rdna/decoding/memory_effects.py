@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ringup.silicon.shader.rdna.decoding.decode import remembered
 from ringup.silicon.shader.rdna.decoding.operands import FIRST_VGPR, M0, NULL
 
 if TYPE_CHECKING:
@@ -70,8 +71,11 @@ class MemoryEffects:
 
 def memory_effects(ins: Instruction) -> MemoryEffects | None:
     """Return what a memory instruction reads, fills and counts; None for every other instruction."""
-    if ins.format not in UNITS:
-        return None
+    return _memory_effects(ins) if ins.format in UNITS else None
+
+
+@remembered
+def _memory_effects(ins: Instruction) -> MemoryEffects:
     unit: Unit = "gds" if ins.fields.get("gds") else UNITS[ins.format]
     fills: list[int] = []
     address: list[int] = [M0] if ins.mnemonic in _READS_M0 or unit == "gds" else []

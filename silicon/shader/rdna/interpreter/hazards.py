@@ -18,6 +18,8 @@ _VALU = frozenset(("VOP1", "VOP2", "VOP3", "VOP3SD", "VOP3P", "VOPC", "VOPD", "V
 # va_vdst==0"; Mesa aco_insert_NOPs.cpp, parse_vdst_wait
 _BEHIND_VALU = frozenset(("FLAT", "GLOBAL", "SCRATCH", "MUBUF", "MTBUF", "MIMG", "DS", "EXP"))
 _TRANSCENDENTAL = ("v_exp_", "v_log_", "v_rcp_", "v_rsq_", "v_sqrt_", "v_sin_", "v_cos_")
+# Vector instructions that matter to those behind them.
+_REMEMBERED = (*_TRANSCENDENTAL, "v_wmma", "v_cmpx")
 _PERMLANES = ("v_permlane16", "v_permlanex16", "v_permlane64")
 # A transcendental result is safe to read after more instructions than these.
 MAX_BETWEEN, MAX_TRANS_BETWEEN = 5, 1
@@ -104,6 +106,8 @@ class Sequence:
             raise RuleBroken("illegal", f"{ins.mnemonic} inside {expected}")
 
     def _vector(self, ins: Instruction) -> None:
+        if not (self._pending or self._matrix or self._compared or ins.mnemonic.startswith(_REMEMBERED)):
+            return
         is_matrix = ins.mnemonic.startswith("v_wmma")
         read = _registers(ins, None, written=False)
         early = sorted(read & self._pending.keys())

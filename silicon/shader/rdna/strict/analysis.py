@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringup.silicon.shader.common import state
 from ringup.silicon.shader.rdna.decoding.analysis import ALL, FIRST_VGPR, M0_BIT, SCC_BIT, effects, numbers, registers
 from ringup.silicon.shader.rdna.decoding.cfg import is_interrupt
+from ringup.silicon.shader.rdna.decoding.decode import remembered
 from ringup.silicon.shader.rdna.decoding.memory_effects import (
     HALVES,
     LOW_HALF,
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from ringup.silicon.shader.rdna.decoding.decode import Instruction, Operand
 
 SCALARS = (1 << FIRST_VGPR) - 1
+# Nothing of these is in flight.
+ALU_FORMATS = frozenset(
+    ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P", "VOPD", "VOPDX", "VOPDY", "SOP2", "SOPC", "SOPK")
+)
 MAX_COUNTED = {"vmcnt": 63, "vscnt": 63, "lgkmcnt": 63, "expcnt": 7}
 # The kind among which an operation returns in order, by counter and unit. FLAT may reach both memory and LDS and keeps
 # the order of each.
@@ -97,6 +102,35 @@ class Reads:
     moves: tuple[tuple[int, tuple[int, ...]], ...]  # target, sources: undefined where a source is undefined
     # At least one of them must be written in each active lane: part of a wide store may be padding.
     stored: int = 0
+
+
+class _Constant(NamedTuple):
+    """What analysis needs to know about an instruction, wherever it is."""
+
+    is_indirect: bool
+    limits: tuple[tuple[str, int], ...]
+    issue: Issue | None
+    reads: Reads
+    moves: tuple[tuple[int, int], ...]  # target and sources as sets
+    everywhere: bool  # a source is read in inactive lanes
+    scalars: int  # written
+    vectors: int  # written in all active lanes, lanes that DPP may skip excepted
+    lds_fills: int
+    lds_data: tuple[int, ...]
+
+
+@remembered
+def _constant(ins: Instruction, lanes: int) -> _Constant:
+    what = reads(ins, lanes)
+    moved = tuple((1 << target, sum(1 << one for one in set(sources))) for target, sources in what.moves)
+    defs = effects(ins, lanes).defs
+    # v_writelane writes one lane, whatever the masks are.
+    vectors = 0 if ins.mnemonic == "v_writelane_b32" else defs & ~SCALARS
+    return _Constant(
+        is_indirect(ins), tuple(limits(ins).items()), issue(ins, lanes), what, moved,
+        any(_reads_inactive(ins, operand) for operand in ins.uses), defs & SCALARS, vectors,
+        sum(1 << one for one in lds_fills(ins)), lds_data(ins),
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -178,14 +212,15 @@ def analyse(
         unproven: list[int] = []
         unwaited: list[int] = []
         for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
-            what = reads(step.ins, lanes)
+            fixed = _constant(step.ins, lanes)
+            what = fixed.reads
             active = facts.written_in(state.EXEC_LO)
-            found.sure[key, index] = _moved_surely(step.ins, facts)
+            found.sure[key, index] = facts.sure if fixed.everywhere else active
             stored = 0 if what.stored & active else what.stored
-            moved = into_exec(step.ins, lanes) & ~facts.sure
+            moved = into_exec(step.ins, lanes) & ~facts.sure if fixed.is_indirect else 0
             unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored | moved)
-            unwaited.append(_touched(step, facts, lanes))
-            for register in lds_data(step.ins):
+            unwaited.append(_touched(step, facts, lanes) if facts.flying else 0)
+            for register in fixed.lds_data:
                 found.shadowed |= 1 << register & ~active
             advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
         found.unproven[key], found.unwaited[key] = unproven, unwaited
@@ -208,24 +243,26 @@ def into_exec(ins: Instruction, lanes: int) -> int:
 
 def _close(found: Findings, blocks: dict[Key, Block], lanes: int) -> None:
     """Track also the registers whose values flow into tracked registers."""
-    before = -1
+    before = 0
     while before != found.shadowed:
         before = found.shadowed
         for key, block in blocks.items():
             for index, step in enumerate(block.code):
-                for target, sources in reads(step.ins, lanes).moves:
-                    if found.shadowed >> target & 1:
-                        for one in sources:
-                            found.shadowed |= (1 << one) & ~found.sure[key, index]
+                for target, sources in _constant(step.ins, lanes).moves:
+                    if found.shadowed & target:
+                        found.shadowed |= sources & ~found.sure[key, index]
                 for move in moves(step.ins):
                     if move.source is not None and found.shadowed & move.target.reached(lanes):
                         found.shadowed |= move.source.reached(lanes) & ~found.sure[key, index]
 
 
+@remembered
 def reads(ins: Instruction, lanes: int) -> Reads:
     """Classify the registers that an instruction reads by the effect of undefined values."""
+    if not ins.parts:
+        return _part_reads(ins, lanes)
     found = Reads(0, 0, ())
-    for part in ins.parts or (ins,):
+    for part in ins.parts:
         one = _part_reads(part, lanes)
         everywhere = found.decide_everywhere | one.decide_everywhere
         found = Reads(found.decide | one.decide, everywhere, (*found.moves, *one.moves), one.stored)
@@ -334,12 +371,6 @@ def _reads_inactive(ins: Instruction, operand: Operand) -> bool:
     return by_dpp or ins.mnemonic.startswith(ALL_LANES)
 
 
-def _moved_surely(ins: Instruction, facts: Facts) -> int:
-    """Return the registers that are written in all lanes in which a move reads them."""
-    everywhere = any(_reads_inactive(ins, operand) for operand in ins.uses)
-    return facts.sure if everywhere else facts.written_in(state.EXEC_LO)
-
-
 def _matrix(ins: Instruction, lanes: int) -> Reads:
     """Classify a matrix product: a row of A and a column of B affect their row and column of D, an element of C its
     own.
@@ -417,6 +448,8 @@ def _implicit(ins: Instruction, lanes: int) -> int:
 
 def issue(ins: Instruction, lanes: int) -> Issue | None:
     """Return what an instruction puts in flight; None if nothing."""
+    if ins.format in ALU_FORMATS:
+        return None
     fills = 0
     if ins.mnemonic.startswith("s_sendmsg") or ins.format == "LDSDIR":
         for operand in ins.defs:
@@ -445,6 +478,8 @@ def limits(ins: Instruction) -> dict[str, int]:
     Source: RDNA3 ISA reference, "S_WAITCNT".
     """
     name = ins.mnemonic
+    if not name.startswith("s_"):
+        return {}
     if name == "s_waitcnt":
         word = ins.fields["simm16"]
         found = {"vmcnt": word >> 10 & 0x3F, "lgkmcnt": word >> 4 & 0x3F, "expcnt": word & 7}
@@ -466,18 +501,19 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
         return 1 << LDS_STORED if LDS_STORED in facts.flying else 0
     found = 0
     touched = reached(step.ins, lanes) if is_indirect(step.ins) else step.effects.uses | step.effects.defs
+    near = [one for one in facts.flying if one != LDS_STORED and touched >> split(one)[0] & 1]
+    if not near:
+        return 0
     own = issue(step.ins, lanes)
     # A D16 load does not read the kept half at issue: hardware merges the loaded half when the load returns.
     read = 0
     for operand in step.ins.operands:
         read |= registers(operand, lanes) if operand.direction == "use" else 0
-    last = max((one for one in facts.flying if one != LDS_STORED), default=0)
-    halves = touched_halves(step.ins) if last >= FIRST_VGPR + LOW_HALF else {}
-    for one, why in facts.flying.items():
-        if one == LDS_STORED:
-            continue
+    halves = touched_halves(step.ins) if max(near) >= FIRST_VGPR + LOW_HALF else {}
+    for one in near:
+        why = facts.flying[one]
         register, half = split(one)
-        if not touched >> register & 1 or (half and halves.get(register - FIRST_VGPR, half) != half):
+        if half and halves.get(register - FIRST_VGPR, half) != half:
             continue
         again = (
             own is not None and any(own.fills >> register + at & 1 for at in (0, *HALVES)) and not read >> register & 1
@@ -490,7 +526,9 @@ def _touched(step: Step, facts: Facts, lanes: int) -> int:
 
 def split(one: int) -> tuple[int, int]:
     """Return the register of an entry in `flying`, and which half of it, 0 for all."""
-    half = max(one - FIRST_VGPR, 0) // LOW_HALF * LOW_HALF
+    if one < FIRST_VGPR + LOW_HALF:
+        return one, 0
+    half = (one - FIRST_VGPR) // LOW_HALF * LOW_HALF
     return one - half, half
 
 
@@ -513,28 +551,25 @@ def lds_fills(ins: Instruction) -> tuple[int, ...]:
 
 def advance(facts: Facts, step: Step, *, all_lanes: bool, lanes: int, tracked: bool) -> None:
     """Update `facts` for one instruction."""
-    ins, defs = step.ins, step.effects.defs
-    if is_indirect(ins):
+    ins = step.ins
+    fixed = _constant(ins, lanes)
+    if fixed.is_indirect:
         _advance_by_m0(facts, ins, all_lanes=all_lanes, lanes=lanes)
         return
-    _advance_flight(facts, ins, lanes)
-    if not defs:
+    if fixed.limits or fixed.issue is not None:
+        _advance_flight(facts, fixed)
+    if not step.effects.defs:
         return
     if all_lanes:
         facts.sure |= facts.masks.get(state.EXEC_LO, 0)
-    scalars, vectors = defs & SCALARS, defs & ~SCALARS
-    # v_writelane writes one lane, whatever the masks are.
-    if ins.mnemonic == "v_writelane_b32":
-        vectors = 0
+    scalars, vectors = fixed.scalars, fixed.vectors
     if ins.dpp is not None and dpp.may_skip(ins.dpp, lanes, full=all_lanes):
         vectors = 0
-    read = _moved_surely(ins, facts)
-    undefined = 0
-    for target, sources in reads(ins, lanes).moves:
-        if any(not read >> one & 1 for one in sources):
-            undefined |= 1 << target
-    for one in lds_fills(ins) if tracked else ():
-        undefined |= 1 << one
+    unsure = ~(facts.sure if fixed.everywhere else facts.written_in(state.EXEC_LO))
+    undefined = fixed.lds_fills if tracked else 0
+    for target, sources in fixed.moves:
+        if sources & unsure:
+            undefined |= target
     masks = _masks_after(facts, ins, lanes) if scalars else {}
     facts.sure |= scalars
     if vectors:
@@ -571,8 +606,8 @@ def _advance_by_m0(facts: Facts, ins: Instruction, *, all_lanes: bool, lanes: in
     }
 
 
-def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
-    for counter, limit in limits(ins).items():
+def _advance_flight(facts: Facts, fixed: _Constant) -> None:
+    for counter, limit in fixed.limits:
         for one, why in list(facts.flying.items()):
             left = {
                 pending: behind
@@ -583,7 +618,7 @@ def _advance_flight(facts: Facts, ins: Instruction, lanes: int) -> None:
                 facts.flying[one] = left
             else:
                 del facts.flying[one]
-    new = issue(ins, lanes)
+    new = fixed.issue
     if new is None:
         return
     for one, why in list(facts.flying.items()):

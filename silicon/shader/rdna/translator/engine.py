@@ -73,7 +73,15 @@ from ringup.silicon.shader.rdna.strict.registers import undefined_text
 from ringup.silicon.shader.rdna.translator.lower import BEGINNING, Variant, written_at_start
 from ringup.silicon.shader.rdna.translator.plan import Part, Plan, Template, key_of
 from ringup.silicon.shader.rdna.translator.repeats import BYTES_A_STEP, MAX_STATE_BYTES, Repeats
-from ringup.silicon.shader.rdna.translator.translations import MAX_KEPT, THOROUGH, THREADED, How, Job, Pending, Translation
+from ringup.silicon.shader.rdna.translator.translations import (
+    MAX_KEPT,
+    THOROUGH,
+    THREADED,
+    How,
+    Job,
+    Pending,
+    Translation,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -320,6 +328,10 @@ class TranslatedRun:
         except Pending as pending:
             self._waits = pending.made
             return False
+        for one in self._current.values():
+            if one.translation.improve is not None:
+                executed = 0 if ended else int(one.counts @ one.translation.lengths)
+                one.translation.improve_if_warm(executed, self._translator.beside)
         self._steps += 1
         if self._steps > STEPS_BEFORE_LOOKS and not ended:
             self._look()

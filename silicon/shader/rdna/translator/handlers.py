@@ -16,7 +16,7 @@ from ringup.silicon.shader.host.context import COUNTS_WORD, SITES_WORD, Exit, Le
 from ringup.silicon.shader.host.emitter import Code, Value
 from ringup.silicon.shader.host.scheduler import TRANSLATE
 from ringup.silicon.shader.rdna.decoding.analysis import ALL
-from ringup.silicon.shader.rdna.translator.forms import SCALAR_SPAN, VECTOR_SPAN, Form
+from ringup.silicon.shader.rdna.translator.forms import CONSTANT, SCALAR_SPAN, VECTOR, VECTOR_SPAN, WIDE_CONSTANT, Form
 from ringup.silicon.shader.rdna.translator.lower import COUNTED_FORMATS, apply_rules
 from ringup.silicon.shader.rdna.writer.registers import Mode
 from ringup.silicon.shader.rdna.writer.wave import Wave
@@ -64,9 +64,9 @@ class Handler(Wave):
         self._words: dict[tuple[str, int], int] = {}
         self._spans: dict[tuple[str, int], int] = {}
         for place in form.places:
-            bank = "v" if place.kind == "vector" else "s"
+            bank = "v" if place.kind == VECTOR else "s"
             self._words[bank, place.number] = at
-            if place.kind == "constant":
+            if place.kind in (CONSTANT, WIDE_CONSTANT):
                 self._spans[bank, place.number] = place.words
             at += place.words
         self._offsets = at

@@ -9,7 +9,7 @@ instructions before, and jumps to an address in a register.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from ringup.silicon.shader.host.context import Exit
 from ringup.silicon.shader.rdna.decoding.analysis import EXEC_BITS, FIRST_VGPR, numbers
 from ringup.silicon.shader.rdna.decoding.cfg import is_release, mode_after
 from ringup.silicon.shader.rdna.strict.indirect import is_indirect
-from ringup.silicon.shader.rdna.translator.forms import Way, operation, part, separately
+from ringup.silicon.shader.rdna.translator.forms import Way, operations, part
 from ringup.silicon.shader.rdna.translator.handlers import PARTS, record_words
 from ringup.silicon.shader.rdna.translator.lower import (
     COUNTED_FORMATS,
@@ -32,7 +32,7 @@ from ringup.silicon.shader.rdna.translator.lower import (
 from ringup.silicon.shader.rdna.writer.registers import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -53,18 +53,25 @@ class Layout(NamedTuple):
     enter: str  # the handler that runs it
 
 
-def layout_parts(layout: Layout, batches: Iterable[str]) -> list[bytes]:
-    """Return a layout and the keys of its handlers' batches for `layout_from`."""
-    head = {"handlers": layout.handlers, "entries": layout.entries, "enter": layout.enter, "batches": list(batches)}
+class Kept(NamedTuple):
+    """Where the handlers of a layout are on disk: keys of batches, and their level."""
+
+    batches: list[str]
+    level: int
+
+
+def layout_parts(layout: Layout, kept: Kept) -> list[bytes]:
+    """Return a layout, and where its handlers are, for `layout_from`."""
+    head = {"handlers": layout.handlers, "entries": layout.entries, "enter": layout.enter, "kept": kept}
     return [json.dumps(head).encode(), layout.words.tobytes(), layout.places.tobytes()]
 
 
-def layout_from(parts: list[bytes]) -> tuple[Layout, list[str]]:
-    """Return a layout that was kept, and the keys of its handlers' batches."""
+def layout_from(parts: list[bytes]) -> tuple[Layout, Kept]:
+    """Return a layout that was kept, and where its handlers are."""
     head = json.loads(parts[0])
     words, places = (np.frombuffer(one, np.uint32) for one in parts[1:])
     names, entries = tuple(head["handlers"]), tuple(head["entries"])
-    return Layout(words, names, places.reshape(-1, 2), entries, head["enter"]), head["batches"]
+    return Layout(words, names, places.reshape(-1, 2), entries, head["enter"]), Kept(*head["kept"])
 
 
 class Threader(Lowering):
@@ -85,14 +92,19 @@ class Threader(Lowering):
     @property
     def is_possible(self) -> bool:
         """Whether this program can be threaded code."""
-        if self.findings is not None or self.variant.tracked or (self.ways is not None and any(self.ways.broken.values())):
+        if (
+            self.findings is not None
+            or self.variant.tracked
+            or (self.ways is not None and any(self.ways.broken.values()))
+        ):
             return False
         blocks = self.program.blocks.values()
         return not any(
             block.ending == "indirect" or any(is_indirect(step.ins) for step in block.code) for block in blocks
         )
 
-    def run(self) -> tuple[Lowered, Layout]:
+    def run(self) -> tuple[Lowered, Layout, dict[str, Form]]:
+        """Return the program's tables, its records and the forms of their handlers."""
         order = sorted(self.program.blocks)
         number = {key: at for at, key in enumerate(self.program.blocks)}
         beginning = self._beginning()
@@ -110,11 +122,12 @@ class Threader(Lowering):
         names = {name: at for at, name in enumerate(self.forms)}
         places = np.array([(at, names[name]) for at, name in self.places], np.uint32)
         layout = Layout(np.array(self.words, np.uint32), tuple(names), places, entries, enter.name)
-        return self.tables(sites=self.sites), layout
+        return self.tables(sites=self.sites), layout, self.forms
 
     def _record(self, form: Form, pc: int = 0, words: tuple[int, ...] = ()) -> int:
         """Add a record; return its first dword."""
-        at, site = len(self.words), ()
+        at = len(self.words)
+        site: tuple[int, ...] = ()
         if form.has_site:
             site = (32 * self.sites,)
             self.sites += 1
@@ -165,9 +178,10 @@ class Threader(Lowering):
         self._ending(block, behind)
 
     def _instruction(self, step: Step, mode: int, *, full: bool) -> None:
-        ins, operations = step.ins, None
+        ins = step.ins
+        found: tuple[Operation, ...] | None = None
         if ins.mnemonic in NOTHING:
-            operations = ()
+            found = ()
         elif is_release(ins):
             self._part("release")
             self.rows = 0
@@ -176,20 +190,14 @@ class Threader(Lowering):
             self._part("pc", step.after, ins=ins)
             return
         elif not self.needs_interpreter(ins):
-            operations = self._operations(ins, mode, full=full)
-        if not operations and not full and ins.format in COUNTED_FORMATS:
+            found = operations(ins, self.way, mode, full) if has_rules(ins, Mode(mode)) else None
+        if not found and not full and ins.format in COUNTED_FORMATS:
             self._part("lanes")
-        if operations is None:
+        if found is None:
             self.bailed.add(ins.mnemonic)
             self._part("interpret", step.offset)
-        for one in operations or ():
+        for one in found or ():
             self._record(one.form, step.offset, one.words)
-
-    def _operations(self, ins: Instruction, mode: int, *, full: bool) -> tuple[Operation, ...] | None:
-        """Return what an instruction does; None if the interpreter executes it."""
-        if not has_rules(ins, Mode(mode)):
-            return None
-        return tuple(operation(self.way, one, mode, full=full) for one in separately(ins, self.way.lanes))
 
     def _ending(self, block: Block, behind: Key | None) -> None:
         """Write how a block ends; block `behind` follows."""
@@ -223,33 +231,33 @@ class Threader(Lowering):
                 self._jump(target)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class ThreadedCode:
     """A layout whose records have their handlers' addresses. It keeps the handlers."""
 
+    layout: Layout
     words: NDArray[np.uint32]
     entries: NDArray[np.uint64]
-    batches: tuple[Batch, ...]
-    address: int  # of the program that runs it
+    address: int = 0  # of the program that runs it
+    batches: list[Batch] = field(default_factory=list)
 
     @classmethod
     def of(cls, layout: Layout, batches: Mapping[str, Batch]) -> ThreadedCode:
         """Return a layout with addresses."""
-        addresses = np.array([batches[name].code.address(name) for name in layout.handlers], np.uint64)
         words = np.zeros(len(layout.words) + 1, np.uint32)
         # at a multiple of 8
         words = words[words.ctypes.data % 8 // 4 :][: len(layout.words)]
         words[:] = layout.words
-        words.view(np.uint64)[layout.places[:, 0] // 2] = addresses[layout.places[:, 1]]
         entries = np.array([words.ctypes.data + 4 * one for one in layout.entries], np.uint64)
-        used = tuple(dict.fromkeys(batches[name] for name in layout.handlers))
-        return cls(words, entries, used, int(addresses[layout.handlers.index(layout.enter)]))
+        made = cls(layout, words, entries)
+        made.use(batches)
+        made.address = batches[layout.enter].code.address(layout.enter)
+        return made
 
-
-def thread(program: Program, variant: Variant) -> tuple[Lowered, Layout, dict[str, Form]] | None:
-    """Return a program's tables, its records and the forms of their handlers; None if it cannot be threaded code."""
-    made = Threader(program, variant)
-    if not made.is_possible:
-        return None
-    lowered, layout = made.run()
-    return lowered, layout, made.forms
+    def use(self, batches: Mapping[str, Batch]) -> None:
+        """Replace the handlers. Waves may be in the middle of the program, but not in a handler."""
+        names, places = self.layout.handlers, self.layout.places
+        addresses = np.array([batches[name].code.address(name) for name in names], np.uint64)
+        self.words.view(np.uint64)[places[:, 0] // 2] = addresses[places[:, 1]]
+        # Waves keep the address of the program.
+        self.batches += dict.fromkeys(batches[name] for name in names)

@@ -9,30 +9,37 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from ringup.silicon.common.collector import paused
 from ringup.silicon.shader.common.state import MemoryFault
 from ringup.silicon.shader.host.code_cache import CodeCache, key_of
 from ringup.silicon.shader.host.native import HostCode, objects_of, processor, schedule
 from ringup.silicon.shader.rdna.decoding.cfg import Key, Program
-from ringup.silicon.shader.rdna.translator.handler_store import handlers
+from ringup.silicon.shader.rdna.translator.handler_store import BETTER, FIRST, handlers
 from ringup.silicon.shader.rdna.translator.lower import Lowered, Variant, lower, tables_as_bytes, tables_from_bytes
-from ringup.silicon.shader.rdna.translator.threaded import ThreadedCode, layout_from, layout_parts, thread
+from ringup.silicon.shader.rdna.translator.threaded import Kept, ThreadedCode, Threader, layout_from, layout_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
     from ringup.silicon.shader.rdna.interpreter.engine import Machine
+    from ringup.silicon.shader.rdna.translator.forms import Form
+    from ringup.silicon.shader.rdna.translator.handler_store import Batch
+    from ringup.silicon.shader.rdna.translator.threaded import Layout
 
 
-# How programs are translated. THREADED is threaded code where that is possible, else QUICK. QUICK and THOROUGH are levels
-# of LLVM's code generation: QUICK translates in two fifths of THOROUGH's time; its code takes up to 1.8 times as long.
+# How programs are translated. THREADED is threaded code where that is possible, else QUICK. QUICK and THOROUGH are
+# levels of LLVM's code generation: QUICK translates in two fifths of THOROUGH's time; its code takes up to 1.8 times as
+# long.
 THREADED, QUICK, THOROUGH = -1, 0, 1
 MAX_KEPT = 2048  # translations of a card, about 0.8 MB each
-# How often the average instruction must run until quick code has cost as much time as thorough code takes to make:
-# about 0.2 ms an instruction, for 12 ns saved each time a wave executes it.
-OUTGROWN = 16_000
+# How often the average instruction must run until better code is made. Thorough code takes about 0.2 ms an instruction
+# to make, and saves 2 ns over threaded code each time a wave executes it. Better handlers are few, and other programs
+# have most of them already.
+WARM = 2000
+OUTGROWN = {THREADED: 8000, QUICK: 16_000}
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -50,11 +57,36 @@ class Translation:
     level: int
     records: int = 0  # of threaded code: address of the table of its entries' records
     work: int = 0
+    # Of threaded code that has not got better handlers: returns them.
+    improve: Callable[[], Mapping[str, Batch]] | None = None
+    _better: Future[Mapping[str, Batch]] | None = None
 
     @property
     def is_outgrown(self) -> bool:
         """Whether the program ran so often that thorough code would have paid off."""
-        return self.level != THOROUGH and self.work >= OUTGROWN * int(self.lengths.sum())
+        return self.level != THOROUGH and self.work >= OUTGROWN[self.level] * int(self.lengths.sum())
+
+    def improve_if_warm(self, executed: int, executor: Executor | None) -> None:
+        """Get better handlers, in `executor` if there is one, once the program has run often enough for them.
+
+        `executed` counts the wave-instructions of a run under way. No wave may be running.
+        """
+        if self._better is None and self.improve is not None:
+            if self.work + executed < WARM * int(self.lengths.sum()):
+                return
+            self._better = _submitted(executor, self.improve)
+        if self._better is not None and self._better.done():
+            assert isinstance(self.host, ThreadedCode)
+            self.host.use(self._better.result())
+            self.improve = self._better = None
+
+
+def _submitted(executor: Executor | None, function: Callable[[], Result]) -> Future[Result]:
+    if executor is not None:
+        return executor.submit(function)
+    done: Future[Result] = Future()
+    done.set_result(function())
+    return done
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,8 +109,9 @@ class Job:
     ) -> Job:
         """Read the program at a dispatch's PC and translate it, in `executor` if there is one."""
         pc = machine.dispatch.pc
-        program = Program(lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes)
-        ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
+        with paused():
+            program = Program(lambda offset, size: _fetch(machine, pc + offset, size), ways_in, variant.lanes)
+            ranges = sorted(program.ranges, key=lambda one: abs(one[0]))
         if executor is not None:
             return cls(program, ranges, executor.submit(_translated_in_thread, program, variant, how, level))
         made: Future[Translation] = Future()
@@ -145,40 +178,56 @@ class How:
 
 
 def _translated(program: Program, variant: Variant, how: How, level: int) -> Translation:
-    if level == THREADED:
-        found = _threaded(program, variant, how)
-        if found is not None:
-            return found
-        level = QUICK
-    return _compiled(program, variant, how, level)
+    with paused():
+        found = _threaded(program, variant, how) if level == THREADED else None
+        return found or _compiled(program, variant, how, max(level, QUICK))
 
 
 def _threaded(program: Program, variant: Variant, how: How) -> Translation | None:
     """Return a program as threaded code, None if it cannot be."""
-    kept, store = how.kept, handlers(how.host_cpu)
+    kept = how.kept
     key = "" if kept is None else key_of(_dependences(program, variant, how, THREADED))
     parts = None if kept is None else kept.read(key)
     # no parts: it cannot be
     if parts == []:
         return None
-    batches = None
+    batches: Mapping[str, Batch] | None = None
+    level = FIRST
     if parts is not None and kept is not None:
-        lowered, layout, keys = tables_from_bytes(parts[0]), *layout_from(parts[1:])
-        batches = store.loaded(keys, kept)
+        lowered, (layout, where) = tables_from_bytes(parts[0]), layout_from(parts[1:])
+        level = where.level
+        batches = handlers(how.host_cpu, level).loaded(where.batches, kept)
     if batches is None:
-        made = thread(program, variant)
-        if made is None:
+        made = Threader(program, variant)
+        if not made.is_possible:
             if kept is not None:
                 kept.write(key, [])
             return None
-        lowered, layout, forms = made
-        batches = store.of(forms, kept)
-        if kept is not None:
-            keys = dict.fromkeys(one.key for one in batches.values())
-            kept.write(key, [tables_as_bytes(lowered), *layout_parts(layout, keys)])
+        lowered, layout, forms = made.run()
+        level = FIRST
+        batches = _handled(key, lowered, layout, forms, how, level)
     code = ThreadedCode.of(layout, batches)
-    lengths = np.array([len(program.blocks[key].code) for key in lowered.blocks], np.uint64)
-    return Translation(program, lowered, lengths, code, code.address, THREADED, code.entries.ctypes.data)
+    lengths = np.array([len(program.blocks[one].code) for one in lowered.blocks], np.uint64)
+    found = Translation(program, lowered, lengths, code, code.address, THREADED, code.entries.ctypes.data)
+
+    def improve() -> Mapping[str, Batch]:
+        with paused():
+            forms = Threader(program, variant).run()[2]
+            return _handled(key, lowered, layout, forms, how, BETTER)
+
+    found.improve = improve if level != BETTER else None
+    return found
+
+
+def _handled(
+    key: str, lowered: Lowered, layout: Layout, forms: Mapping[str, Form], how: How, level: int
+) -> Mapping[str, Batch]:
+    """Return the handlers of a program, and keep where they are on disk."""
+    batches = handlers(how.host_cpu, level).of(forms, how.kept)
+    if how.kept is not None:
+        where = Kept(list(dict.fromkeys(one.key for one in batches.values())), level)
+        how.kept.write(key, [tables_as_bytes(lowered), *layout_parts(layout, where)])
+    return batches
 
 
 def _compiled(program: Program, variant: Variant, how: How, level: int) -> Translation:
