@@ -21,6 +21,7 @@ from ringup.silicon.shader import workbench
 from ringup.silicon.shader.common.state import Run
 from ringup.silicon.shader.program import CodeObject, load
 from ringup.silicon.shader.rdna.translator.engine import Translator
+from ringup.silicon.shader.rdna.translator.handler_store import handlers
 from ringup.silicon.shader.workbench_arguments import Size
 from ringup.tools.bench.bench import Bench
 from ringup.tools.bench.figure import Figure, Goal
@@ -292,6 +293,7 @@ def _first_seconds(case: Case, program: CodeObject, arguments: Arrays, *, strict
     """Return the time of one group on cores with an empty cache, and the program's number of instructions."""
     times = []
     for _ in range(RUNS):
+        handlers.cache_clear()
         engine = Translator()
         times.append(_timed(engine, case, program, arguments, strict=strict, groups=(1, 1, 1)))
     (known,) = engine.cache.values()

@@ -136,6 +136,8 @@ def _defined(ins: Instruction) -> tuple[Operand, ...]:
 
 # Formats in which src0 may select a second dword with a lane permutation.
 _PERMUTED = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P"))
+# Formats in which the contents of an operand's field are all that it depends on, literals excepted.
+_SIMPLE = frozenset(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOPDX", "VOPDY", "SOP1", "SOP2", "SOPC"))
 _SIGNED_OFFSETS = {"SMEM": 21, "SCRATCH": 13, "GLOBAL": 13}
 _IMMEDIATES = frozenset(("simm16", "attr", "target"))
 _IMPLIED = {"vcc_lo": 106, "exec_lo": 126, "vcc": 106, "exec": 126}
@@ -185,6 +187,8 @@ class _Decoder:
         words = sorted(
             (one for one in shapes if one.name not in self._extensions), key=lambda one: -one.mask.bit_count()
         )
+        # operands of `_SIMPLE` formats: by format, opcode, number, contents of the field
+        self._known: dict[tuple[str, int, int, int], Operand] = {}
         # The top nine bits determine the format, except for FLAT's three segments.
         self._by_top = {
             top: tuple(one for one in words if not (top << 23 ^ one.value) & one.mask & 0xFF80_0000)
@@ -234,7 +238,7 @@ class _Decoder:
         elif _has_literal(row, fields):
             literal = _dword(window, size, row.mnemonic)
             size += 4
-        found = _operands(row, fields, literal, dpp)
+        found = self._operands(row, fields, literal, dpp)
         width = _SIGNED_OFFSETS.get(shape.name)
         offset = fields.get("offset", 0)
         if shape.name == "DS":
@@ -260,7 +264,7 @@ class _Decoder:
             literal = _dword(window, size, first.mnemonic)
             size += 4
         parts = tuple(
-            Instruction(row.mnemonic, row.format, row.op, size, window[:size], _operands(row, fields, literal, None), fields,
+            Instruction(row.mnemonic, row.format, row.op, size, window[:size], self._operands(row, fields, literal, None), fields,
                         literal=literal, flags=row.flags)
             for row in (first, second)
         )  # fmt: skip
@@ -268,6 +272,43 @@ class _Decoder:
             f"{first.mnemonic} :: {second.mnemonic}", shape.name, first.op, size, window[:size],
             parts[0].operands + parts[1].operands, fields, literal=literal, parts=parts,
         )  # fmt: skip
+
+    def _operands(
+        self, row: isa.InstructionFacts, fields: Mapping[str, int], literal: int | None, dpp: Dpp | None
+    ) -> tuple[Operand, ...]:
+        if (
+            dpp is not None
+            and fields.get("src1", enc.FIRST_VGPR) < enc.FIRST_VGPR
+            and any(one.field == "src1" for one in row.operands)
+        ):
+            raise IllegalInstruction(f"{row.mnemonic} with a lane permutation and src1 {fields['src1']}, no VGPR")
+        found: list[Operand] = []
+        if row.format in _SIMPLE and literal is None:
+            found += [self._simple(row, number, fields) for number in range(len(row.operands))]
+        else:
+            for facts in row.operands:
+                if row.format == "MIMG" and facts.field == "vaddr":
+                    found += _image_addresses(row, facts, fields)
+                else:
+                    operand = _operand(row, facts, fields, literal)
+                    if operand is not None:
+                        found.append(operand)
+            for one in found:
+                _check_range(row, one)
+        changes = _changes(row, fields, dpp)
+        return tuple(_changed(one, changes) for one in found) if changes else tuple(found)
+
+    def _simple(self, row: isa.InstructionFacts, number: int, fields: Mapping[str, int]) -> Operand:
+        """Return an operand of a format in which it depends on its own field only. Equal ones are the same object."""
+        facts = row.operands[number]
+        key = row.format, row.op, number, fields.get(facts.field, 0)
+        found = self._known.get(key)
+        if found is None:
+            found = _operand(row, facts, fields, None)
+            assert found is not None
+            _check_range(row, found)
+            self._known[key] = found
+        return found
 
     def _extension(self, name: str, data: bytes) -> dict[str, int]:
         if len(data) < 4:
@@ -312,29 +353,6 @@ def _has_literal(row: isa.InstructionFacts, fields: Mapping[str, int]) -> bool:
     return "tail" in row.flags or any(
         "literal" in one.kinds and fields.get(one.field) == enc.LITERAL for one in row.operands
     )
-
-
-def _operands(
-    row: isa.InstructionFacts, fields: Mapping[str, int], literal: int | None, dpp: Dpp | None
-) -> tuple[Operand, ...]:
-    if (
-        dpp is not None
-        and fields.get("src1", enc.FIRST_VGPR) < enc.FIRST_VGPR
-        and any(one.field == "src1" for one in row.operands)
-    ):
-        raise IllegalInstruction(f"{row.mnemonic} with a lane permutation and src1 {fields['src1']}, no VGPR")
-    found: list[Operand] = []
-    for facts in row.operands:
-        if row.format == "MIMG" and facts.field == "vaddr":
-            found += _image_addresses(row, facts, fields)
-        else:
-            operand = _operand(row, facts, fields, literal)
-            if operand is not None:
-                found.append(operand)
-    for one in found:
-        _check_range(row, one)
-    changes = _changes(row, fields, dpp)
-    return tuple(_changed(one, changes) for one in found) if changes else tuple(found)
 
 
 def _operand(

@@ -49,14 +49,14 @@ class Handlers:
     def of(self, forms: Mapping[str, Form], kept: CodeCache | None) -> dict[str, Batch]:
         """Return the batches of some forms' handlers, by name; write those that are new, and keep them on disk."""
         with self._lock:
-            missing = [form for name, form in forms.items() if name not in self._by_name]
+            found = {name: self._by_name[name] for name in forms if name in self._by_name}
+            missing = [form for name, form in forms.items() if name not in found]
             if missing:
                 names = tuple(one.name for one in missing)
                 text, declarations = module(missing)
                 level = self._level
                 objects = objects_of(text, level=level, cpu=self._cpu, declarations=declarations, helper_level=level)
-                self._add(key_of(self._dependences(names)), names, objects)
-            found = {name: self._by_name[name] for name in forms}
+                found |= dict.fromkeys(names, self._add(key_of(self._dependences(names)), names, objects))
             for one in dict.fromkeys(found.values()):
                 self._use(one, kept)
         return found
@@ -89,11 +89,12 @@ class Handlers:
         if len(self._batches) > MAX_BATCHES:
             oldest = self._batches.pop(next(iter(self._batches)))
             for name in oldest.names:
-                if self._by_name[name] is oldest:
+                if self._by_name.get(name) is oldest:
                     del self._by_name[name]
         return batch
 
     def _use(self, batch: Batch, kept: CodeCache | None) -> None:
+        """Note that a batch is used, and keep it on disk."""
         if batch.key in self._batches:
             self._batches[batch.key] = self._batches.pop(batch.key)
         if kept is not None and str(kept.folder) not in batch.folders:
