@@ -62,13 +62,14 @@ def unflat(position: Int, shape: Shape) -> Point:
     """Return the point of a shape at a row-major position. The outermost axis of more than one element takes what is
     left.
     """
-    found: list[Int] = []
-    first = next((i for i, size in enumerate(shape) if size != 1), 0)
-    for i in reversed(range(len(shape))):
-        size = shape[i]
-        found.append(0 if size == 1 else position % size if i > first else position)
-        position = position // size
-    return tuple(reversed(found))
+    found: list[Int] = [0] * len(shape)
+    axes = [i for i, size in enumerate(shape) if size != 1]
+    for i in reversed(axes[1:]):
+        found[i] = position % shape[i]
+        position = position // shape[i]
+    if axes:
+        found[axes[0]] = position
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)
