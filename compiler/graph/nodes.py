@@ -156,7 +156,7 @@ class Node:
     `is` compares them.
     """
 
-    __slots__ = ("__weakref__", "arg", "dtype", "op", "shape", "shared", "sources")
+    __slots__ = ("__weakref__", "_meaning", "arg", "dtype", "op", "shape", "shared", "sources")
 
     def __init__(
         self, op: Op, dtype: DType, shape: Shape, sources: tuple[Node, ...], arg: object, *, shared: bool
@@ -164,6 +164,8 @@ class Node:
         self.op, self.dtype, self.shape, self.sources, self.shared = op, dtype, shape, sources, shared
         # The comment of its operation defines it.
         self.arg: Any = arg
+        # the shared node of a distinct one, once it was asked for
+        self._meaning: Node | None = None
 
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f" {self.arg}"
@@ -230,20 +232,28 @@ def is_stop(node: Node) -> bool:
 
 
 def shared(roots: Sequence[Node]) -> list[Node]:
-    """Return the graphs in shared nodes, so that equal values are one node. What changes no bit is left out."""
-    if all(root.shared for root in roots):
-        return list(roots)
-    made: dict[Node, Node] = {}
-    for one in ordered(roots):
-        if one.shared:
-            made[one] = one
+    """Return the graphs in shared nodes, so that equal values are one node. Movements that do nothing are left out."""
+    return [_meaning_of(root) for root in roots]
+
+
+def _meaning_of(root: Node) -> Node:
+    """Return the shared node of the same value. Not recursive, so graphs may be deep."""
+    stack = [root]
+    while stack:
+        one = stack[-1]
+        if one.shared or one._meaning is not None:
+            stack.pop()
             continue
-        sources = tuple([made[source] for source in one.sources])
+        waiting = [source for source in one.sources if not source.shared and source._meaning is None]
+        if waiting:
+            stack += waiting
+            continue
+        sources = tuple([source._meaning or source for source in one.sources])
         remake = _SIMPLIFIED.get(one.op)
-        made[one] = (
+        one._meaning = (
             _shared(one.op, one.dtype, one.shape, sources, one.arg) if remake is None else remake(one, sources[0])
         )
-    return [made[root] for root in roots]
+    return root._meaning or root
 
 
 def buffer(dtype: DType, shape: Shape, name: str = "", data: object = None) -> Node:

@@ -3,10 +3,12 @@ gradient of its own, and a line computes the same whatever else is alive.
 """
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
 
+from ringup.compiler.graph import nodes
 from ringup.compiler.tensor import Tensor, custom_gradient, gradient, history, no_grad
 
 
@@ -265,3 +267,15 @@ def test_mistakes_in_a_gradient_of_ones_own_are_named():
         gradient(custom_gradient(double, lambda gradient, result, x: gradient.sum())(x).sum(), [x])
     with pytest.raises(TypeError, match="double got no tensor"):
         custom_gradient(double, lambda gradient, result, x: gradient)(3.0)
+
+
+def test_what_a_graph_means_is_found_once():
+    """Passes ask again and again; the shared nodes live as long as the graph does."""
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    graph = (x * 2 + 1).node
+    first = weakref.ref(nodes.shared([graph])[0])
+    gc.collect()
+    assert nodes.shared([graph])[0] is first()
+    del graph
+    gc.collect()
+    assert first() is None
