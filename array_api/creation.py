@@ -152,6 +152,8 @@ def ones(shape: Shape, *, dtype: DType | None = None, device: Any = None) -> Ten
 
 def full(shape: Shape, fill_value: Number, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """Return an array filled with one value, of the default type of that value unless one is given."""
+    if dtype is None and isinstance(fill_value, complex):
+        dtype = dtypes.WITH_PARTS[_float_for(max(abs(fill_value.real), abs(fill_value.imag)))]
     return placed(Tensor.full(shape, fill_value, dtype), device)
 
 

@@ -131,7 +131,13 @@ def _groups(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     the places of these.
     """
     flat = x.flatten()
-    elements, places = sorting.sort(flat, 0)
+    if flat.dtype.is_complex:
+        # by the real part, equals by the imaginary one
+        places = flat.imag.argsort(0)
+        places = places.take(flat.real.take(places, 0).argsort(0), 0) if flat.numel() else places
+        elements = flat.take(places, 0)
+    else:
+        elements, places = sorting.sort(flat, 0)
     first = elements.full_like(1).bool()
     if flat.numel():
         first = movement.cat(first[:1], elements[1:].ne(elements[:-1]))

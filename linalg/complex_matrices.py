@@ -1,5 +1,5 @@
 """Complex matrices as real ones of twice the size: x + iy is [[x, -y], [y, x]]. Products, inverses and pseudo-inverses
-of such matrices have the same form; singular values, and eigenvalues of Hermitian ones, come twice.
+of such matrices have the same form.
 """
 
 from __future__ import annotations
@@ -18,8 +18,3 @@ def as_complex(x: Tensor) -> Tensor:
     """Return the complex matrices that real ones of that form stand for."""
     rows, columns = (count // 2 for count in sizes(x, "a matrix"))
     return x[..., :rows, :columns].complex(x[..., rows:, :columns])
-
-
-def once(values: Tensor) -> Tensor:
-    """Return each second one of values in order, which come twice."""
-    return values[..., ::2]

@@ -45,7 +45,7 @@ def _eliminated(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def det(x: Tensor) -> Tensor:
     """Return the determinant of square matrices."""
-    x = float_matrices(x, "det", square=True, complex_too=True)
+    x = float_matrices(x, "det", square=True)
     made: Tensor = _eliminated(x.detach(), sizes(x, "det")[0])[1].prod(-1)
     return made._of(made.node)._with_rule(_det_rule, x)
 
@@ -56,7 +56,7 @@ def _det_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
 
 def slogdet(x: Tensor) -> SignAndLogarithm:
     """Return the sign of the determinant, and the logarithm of its absolute value: 0 and -inf of singular ones."""
-    x = float_matrices(x, "slogdet", square=True, complex_too=True)
+    x = float_matrices(x, "slogdet", square=True)
     pivots = _eliminated(x.detach(), sizes(x, "slogdet")[0])[1]
     logarithm = pivots.abs().log().sum(-1)
     return SignAndLogarithm(pivots.sign().prod(-1), logarithm._of(logarithm.node)._with_rule(_logarithm_rule, x))
@@ -70,7 +70,7 @@ def solve(x: Tensor, right: Any) -> Tensor:
     """Return what the matrices have to be multiplied by to give `right`: vectors where that has one axis, or the shape
     of the matrices without their last one, as PyTorch has it; else matrices. A ValueError where one is singular.
     """
-    x, y = float_matrices(x, "solve", square=True, complex_too=True), x._lift(right)
+    x, y = float_matrices(x, "solve", square=True), x._lift(right)
     vectors = y.ndim == 1 or (y.ndim > 0 and y.shape == x.shape[:-1])
     kind = x._fit(y.sum())[0].dtype if y.dtype.is_inexact else x.dtype
     x, y = x.cast(kind), y.cast(kind)
@@ -109,7 +109,7 @@ def _solve_rule(gradient: Tensor, result: Tensor, a: Tensor, _b: Tensor) -> tupl
 
 def inv(x: Tensor) -> Tensor:
     """Return the inverse of square matrices; a ValueError where one is singular."""
-    x = float_matrices(x, "inv", square=True, complex_too=True)
+    x = float_matrices(x, "inv", square=True)
     unit = x.eye(sizes(x, "inv")[0], dtype=x.dtype).expand(x.shape)
     made = _solved(x.detach(), unit, "inv")
     return made._of(made.node)._with_rule(_inverse_rule, x)
@@ -123,7 +123,7 @@ def cholesky(x: Tensor, *, upper: bool = False) -> Tensor:
     """Return the lower triangle L with x = L Lᵀ, or its transpose; of complex matrices x = L Lᴴ. Only the lower
     triangle of x is read. A ValueError where a matrix is not positive definite.
     """
-    x = float_matrices(x, "cholesky", square=True, complex_too=True)
+    x = float_matrices(x, "cholesky", square=True)
     below = x.detach().tril()
     whole = below + below.tril(-1).mH
     _, made = steps((whole, whole.full_like(0)), sizes(x, "cholesky")[0], _cholesky_column)

@@ -18,21 +18,22 @@ def by_cholesky(gradient: Tensor, lower: Tensor) -> Tensor:
 
 def by_qr(by_q: Tensor, by_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
     """Source: Walter and Lehmann, "Algorithmic differentiation of linear algebra functions"."""
-    inner = r @ by_r.mT - by_q.mT @ q
-    symmetric = inner.tril() + inner.tril(-1).mT
-    return substituted(r, (by_q + q @ symmetric).mT, upper=True).mT
+    inner = r @ by_r.mH - by_q.mH @ q
+    below = inner.tril(-1)
+    symmetric = below + below.mH + (inner - below).tril().real
+    return substituted(r, (by_q + q @ symmetric).mH, upper=True).mH
 
 
 def by_eigenvalues(gradient: Tensor, vectors: Tensor) -> Tensor:
     """Return the gradient by a symmetric matrix, which is symmetric too."""
-    return (vectors * gradient.unsqueeze(-2)) @ vectors.mT
+    return (vectors * gradient.unsqueeze(-2)) @ vectors.mH
 
 
 def by_eigenvectors(gradient: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     """Return the gradient by a symmetric matrix; that of equal eigenvalues is not finite."""
     apart = values.unsqueeze(-2) - values.unsqueeze(-1)
-    made = vectors @ ((vectors.mT @ gradient) * _reciprocal(apart)) @ vectors.mT
-    return (made + made.mT) * 0.5
+    made = vectors @ ((vectors.mH @ gradient) * _reciprocal(apart)) @ vectors.mH
+    return (made + made.mH) * 0.5
 
 
 def by_left_vectors(gradient: Tensor, u: Tensor, s: Tensor, vh: Tensor) -> Tensor:

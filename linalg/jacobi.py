@@ -16,7 +16,6 @@ import numpy as np
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.errors import CompileError
-from ringup.linalg.complex_matrices import as_real, once
 from ringup.linalg.gradients import (
     by_eigenvalues,
     by_eigenvectors,
@@ -25,7 +24,7 @@ from ringup.linalg.gradients import (
     by_singular_values,
 )
 from ringup.linalg.matrices import computed, float_matrices, sizes, without_gradient
-from ringup.linalg.orthogonal import reflected
+from ringup.linalg.orthogonal import reflected, squares
 
 # Rotations converge quadratically: below ten sweeps in practice.
 MAX_SWEEPS = 40
@@ -76,18 +75,33 @@ def _turned(x: Tensor, cosine: Tensor, sine: Tensor, order: np.ndarray[tuple[int
     return (c * p - s * q).stack(s * p + c * q, axis=-1).reshape(x.shape).take(order, -1)
 
 
+def _with_phases(x: Tensor, common: Tensor) -> Tensor:
+    """Return the columns with the second one of each pair turned by the conjugate of a phase, so that what the two have
+    in common is real.
+    """
+    turn = common.eq(0).where(1, common.sgn().conj())
+    both = turn.full_like(1).stack(turn, axis=-1)
+    return x * both.reshape((*both.shape[:-2], both.shape[-2] * 2)).unsqueeze(-2)
+
+
 def _symmetric_round(order: np.ndarray[tuple[int], np.dtype[np.int32]], x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     diagonal = x.diagonal(0, -2, -1)
     beside = x.diagonal(1, -2, -1)[..., ::2]
+    if x.dtype.is_complex:
+        x = _with_phases(_with_phases(x, beside).mH, beside)
+        v, diagonal, beside = _with_phases(v, beside), diagonal.real, beside.abs()
     c, s = _angles(diagonal[..., 1::2] - diagonal[..., ::2], beside)
-    turned = _turned(_turned(x, c, s, order).mT, c, s, order)
+    turned = _turned(_turned(x, c, s, order).mH, c, s, order)
     return turned, _turned(v, c, s, order)
 
 
 def _one_sided_round(order: np.ndarray[tuple[int], np.dtype[np.int32]], x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     pairs = x.reshape((*x.shape[:-1], len(order) // 2, 2))
     p, q = pairs[..., 0], pairs[..., 1]
-    c, s = _angles((q * q).sum(-2) - (p * p).sum(-2), (p * q).sum(-2))
+    common = (p.conj() * q).sum(-2)
+    if x.dtype.is_complex:
+        x, v, common = _with_phases(x, common), _with_phases(v, common), common.abs()
+    c, s = _angles((squares(q) - squares(p)).sum(-2), common)
     return _turned(x, c, s, order), _turned(v, c, s, order)
 
 
@@ -105,7 +119,7 @@ def _swept(
     v = x.eye(count, dtype=x.dtype).expand((*x.shape[:-2], count, count))
     if not x.numel():
         return x, v
-    least = EPSILON[x.dtype] * count
+    least = EPSILON[x.dtype.part] * count
     for _ in range(MAX_SWEEPS):
         for _ in range(max(count - 1, 1)):
             x, v = turn(order, x, v)
@@ -130,11 +144,13 @@ def eigh(x: Tensor, UPLO: str = "L") -> Eigen:  # noqa: N803
     if UPLO.upper() not in ("L", "U"):
         raise ValueError(f"eigh of the triangle {UPLO!r}: L or U")
     x = float_matrices(x, "eigh", square=True)
-    x = x.mT if UPLO.upper() == "U" else x
+    x = x.mH if UPLO.upper() == "U" else x
     count = sizes(x, "eigh")[0]
-    below = x.detach().tril()
-    made, v = _swept(_even(below + below.tril(-1).mT, square=True), _symmetric_round, _beside_diagonal, "eigh")
-    values, vectors = made.diagonal(0, -2, -1)[..., :count], v[..., :count, :count]
+    below = x.detach().tril(-1)
+    # of the diagonal, the real parts count
+    whole = below + below.mH + x.detach().tril().triu().real
+    made, v = _swept(_even(whole, square=True), _symmetric_round, _beside_diagonal, "eigh")
+    values, vectors = made.diagonal(0, -2, -1)[..., :count].real, v[..., :count, :count]
     order = values.argsort(-1)
     vectors = vectors.take_along_axis(order.unsqueeze(-2).expand(vectors.shape), -1)
     values = values.gather(-1, order)
@@ -155,18 +171,11 @@ def _vectors_rule(gradient: Tensor, result: Tensor, x: Tensor) -> tuple[Tensor]:
 def _beside_diagonal(x: Tensor) -> Tensor:
     """Return how great what lies beside the diagonal is, relative to the whole."""
     apart = (x - x * x.eye(sizes(x, "eigh")[0], dtype=x.dtype)).abs().amax((-2, -1))
-    return apart / x.abs().amax((-2, -1)).maximum(EPSILON[x.dtype] ** 2)
+    return apart / x.abs().amax((-2, -1)).maximum(EPSILON[x.dtype.part] ** 2)
 
 
 def eigvalsh(x: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
     """Return the eigenvalues of symmetric or Hermitian matrices in rising order; see `eigh`."""
-    if isinstance(x, Tensor) and x.dtype.is_complex:
-        x = float_matrices(x, "eigvalsh", square=True, complex_too=True)
-        lower = x.mH if UPLO.upper() == "U" else x
-        below = lower.tril(-1)
-        # the real parts of the diagonal count
-        whole = below + below.mH + lower.real * x.eye(sizes(x, "eigvalsh")[0], dtype=x.dtype.part)
-        return once(eigh(as_real(whole)).eigenvalues)
     return eigh(x, UPLO).eigenvalues
 
 
@@ -177,9 +186,12 @@ def svd(x: Tensor, *, full_matrices: bool = True) -> Singular:
     x = float_matrices(x, "svd")
     rows, columns = sizes(x, "svd")
     wide = rows < columns
-    left, values, right = _decomposed(x.detach().mT if wide else x.detach(), full=full_matrices)
-    u, vh = (right, left.mT) if wide else (left, right.mT)
+    left, values, right = _decomposed(x.detach().mH if wide else x.detach(), full=full_matrices)
+    u, vh = (right, left.mH) if wide else (left, right.mH)
     values = values._of(values.node)._with_rule(partial(_svd_rule, by_value=True), x)
+    if x.dtype.is_complex:
+        refuse = partial(without_gradient, x=x, what="the vectors of svd of complex matrices")
+        return Singular(refuse(u), values, refuse(vh))
     if full_matrices and rows != columns:
         refuse = partial(without_gradient, x=x, what="vectors of svd with full_matrices=True")
         return Singular(refuse(u), values, refuse(vh))
@@ -206,12 +218,16 @@ def _decomposed(x: Tensor, *, full: bool) -> tuple[Tensor, Tensor, Tensor]:
     scale = scale.eq(0).where(1.0, scale)
     turned, v = _swept(_even(x / scale, square=False), _one_sided_round, _common, "svd")
     turned, v = turned[..., :columns], v[..., :columns, :columns]
-    lengths = (turned * turned).sum(-2).sqrt()
+    lengths = squares(turned).sum(-2).sqrt()
     order = lengths.argsort(-1, descending=True).unsqueeze(-2)
     turned, v = (one.take_along_axis(order.expand(one.shape), -1) for one in (turned, v))
     # the columns are orthogonal already: Q has their directions, and others where they are 0
     q, r = reflected(turned, min(sizes(x, "svd")[0] - 1, columns))
-    signs = r.diagonal(0, -2, -1).signbit().where(-1.0, 1.0).cast(x.dtype).unsqueeze(-2)
+    diagonal = r.diagonal(0, -2, -1)
+    if x.dtype.is_complex:
+        signs = diagonal.eq(0).where(1, diagonal.sgn()).unsqueeze(-2)
+    else:
+        signs = diagonal.signbit().where(-1.0, 1.0).cast(x.dtype).unsqueeze(-2)
     left = q[..., :columns] * signs
     left = left.cat(q[..., columns:], axis=-1) if full else left
     return left, lengths.gather(-1, order.squeeze(-2)) * scale.squeeze(-1), v
@@ -219,14 +235,12 @@ def _decomposed(x: Tensor, *, full: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 def _common(x: Tensor) -> Tensor:
     """Return how far columns are from being orthogonal: the greatest cosine between two."""
-    lengths = (x * x).sum(-2).sqrt()
-    unit = x / lengths.maximum(EPSILON[x.dtype] ** 2).unsqueeze(-2)
-    unit = (lengths > EPSILON[x.dtype] * 1e-2).unsqueeze(-2).where(unit, 0.0)
-    return (unit.mT @ unit).tril(-1).abs().amax((-2, -1))
+    lengths, least = squares(x).sum(-2).sqrt(), EPSILON[x.dtype.part]
+    unit = x / lengths.maximum(least**2).unsqueeze(-2)
+    unit = (lengths > least * 1e-2).unsqueeze(-2).where(unit, 0.0)
+    return (unit.mH @ unit).tril(-1).abs().amax((-2, -1))
 
 
 def svdvals(x: Tensor) -> Tensor:
     """Return the singular values in falling order."""
-    if isinstance(x, Tensor) and x.dtype.is_complex:
-        return once(svd(as_real(float_matrices(x, "svdvals", complex_too=True)), full_matrices=False).S)
     return svd(x, full_matrices=False).S

@@ -9,21 +9,15 @@ from ringup.compiler.tensor.core import Core, number_of
 from ringup.compiler.tensor.tensor import Tensor
 
 
-def float_matrices(x: Any, what: str, *, square: bool = False, complex_too: bool = False) -> Tensor:
+def float_matrices(x: Any, what: str, *, square: bool = False) -> Tensor:
     """Return matrices (…, m, n) in a type that decompositions are computed in: f32, or f64 for f64; complex ones as
-    they are if they are taken too.
+    they are.
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"{what} of {type(x).__name__}: a tensor")
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         raise ValueError(f"{what} of {list(x.shape)}: {'square ' if square else ''}matrices, over the last two axes")
-    if x.dtype.is_complex:
-        if not complex_too:
-            raise TypeError(
-                f"{what} of {x.dtype}: real matrices; inv, solve, det, cholesky, pinv take complex ones too"
-            )
-        return x
-    return x if x.dtype.is_float and x.dtype.bits >= 32 else x.float()
+    return x if x.dtype.is_complex or (x.dtype.is_float and x.dtype.bits >= 32) else x.float()
 
 
 def sizes(x: Tensor, what: str) -> tuple[int, int]:

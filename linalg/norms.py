@@ -34,7 +34,7 @@ def matrix_norm(
     if ord not in ORDERS:
         raise ValueError(f"matrix_norm of order {ord!r}; there are {', '.join(map(str, ORDERS))}")
     given = (x if dtype is None else x.cast(dtype)) if isinstance(x, Tensor) else x
-    x = float_matrices(given, "matrix_norm", complex_too=True)
+    x = float_matrices(given, "matrix_norm")
     if len(dim) != 2 or x._axis(dim[0]) == x._axis(dim[1]):
         raise ValueError(f"matrix_norm of {list(x.shape)} over axes {list(dim)}: two axes")
     made = _norm_of_last(x.movedim(tuple(dim), (-2, -1)), ord)
@@ -94,7 +94,7 @@ def cond(x: Tensor, p: float | str | None = None) -> Tensor:
     None, else the product of the norms of that order of a matrix and of its inverse.
     """
     if p in (None, 2, -2):
-        values = svdvals(float_matrices(x, "cond", complex_too=True))
+        values = svdvals(float_matrices(x, "cond"))
         first, last = values[..., 0], values[..., -1]
         return last / first if p == -2 else first / last
     return matrix_norm(x, p) * matrix_norm(inv(x), p)
@@ -139,7 +139,7 @@ def matrix_rank(x: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
     """Return how many singular values are greater than `rtol` (max(m, n) eps unless given) of the greatest, and than
     `atol` (also `tol`). Of symmetric matrices, `hermitian`, only the lower triangle is read.
     """
-    x = _below(float_matrices(x, "matrix_rank", square=hermitian, complex_too=True), hermitian)
+    x = _below(float_matrices(x, "matrix_rank", square=hermitian), hermitian)
     values = svdvals(x)
     least = tol if atol is None else atol
     return (values > _least(x, values, least, rtol)).sum(-1) if values.shape[-1] else values.sum(-1).int()
@@ -149,7 +149,7 @@ def pinv(x: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     """Return the pseudo-inverse of Moore and Penrose; singular values up to `rtol` (also `rcond`) of the greatest, or
     up to `atol`, count as 0. Of symmetric matrices, `hermitian`, only the lower triangle is read.
     """
-    x = _below(float_matrices(x, "pinv", square=hermitian, complex_too=True), hermitian)
+    x = _below(float_matrices(x, "pinv", square=hermitian), hermitian)
     if x.dtype.is_complex:
         if rcond is None and atol is None and rtol is None:
             rtol = max(sizes(x, "pinv")) * EPSILON[x.dtype.part]

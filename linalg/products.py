@@ -36,7 +36,7 @@ def lstsq(x: Tensor, right: Any, rcond: float | None = None, *, driver: str | No
     """
     if driver not in DRIVERS:
         raise ValueError(f"lstsq by {driver!r}; there are {', '.join(map(str, DRIVERS))}")
-    a, b = float_matrices(x, "lstsq", complex_too=True), x._lift(right)
+    a, b = float_matrices(x, "lstsq"), x._lift(right)
     columns = b.unsqueeze(-1) if b.ndim == 1 else b
     if not b.ndim or columns.shape[-2] != a.shape[-2]:
         raise ValueError(f"lstsq of {list(a.shape)} and {list(b.shape)}: as many rows as the matrix has")
@@ -51,7 +51,7 @@ def matrix_exp(x: Tensor) -> Tensor:
     """Return the exponentials of square matrices whose norm is at most 64: a series of the matrix halved eight times,
     squared as often.
     """
-    given, x = x, float_matrices(x, "matrix_exp", square=True, complex_too=True)
+    given, x = x, float_matrices(x, "matrix_exp", square=True)
     small, unit = x * 0.5**HALVINGS, x.eye(sizes(x, "matrix_exp")[0], dtype=x.dtype)
     terms = TERMS[x.dtype.part.bits]
     made = unit + small / terms

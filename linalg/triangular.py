@@ -32,7 +32,7 @@ def solve_triangular(x: Tensor, right: Any, *, upper: bool, left: bool = True, u
     The other half of x is not read; `unitriangular` takes a diagonal of ones. A 0 on the diagonal gives what is not
     finite.
     """
-    a, b = float_matrices(x, "solve_triangular", square=True, complex_too=True), x._lift(right)
+    a, b = float_matrices(x, "solve_triangular", square=True), x._lift(right)
     if b.ndim < 2 or b.shape[-2 if left else -1] != a.shape[-1]:
         raise ValueError(f"solve_triangular of {list(a.shape)} and {list(b.shape)}: matrices with as many rows")
     if not left:

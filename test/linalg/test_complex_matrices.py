@@ -58,10 +58,37 @@ def test_the_exponential_of_a_matrix_is_that_of_its_eigenvalues():
     np.testing.assert_allclose(linalg.matrix_exp(Tensor(A[0])).numpy(), wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["qr", "svd", "eigh"])
-def test_decompositions_without_complex_numbers_say_so(name):
-    with pytest.raises(TypeError, match=f"{name} of complex128: real matrices"):
-        getattr(linalg, name)(Tensor(A))
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (5, 3), (3, 5), (1, 1), (6, 6)])
+def test_decompositions_put_together_again_give_the_matrix(rows, columns):
+    a = numbers(2, rows, columns)
+    x, count = Tensor(a), min(rows, columns)
+    q, r = linalg.qr(x)
+    wanted = np.linalg.qr(a)
+    np.testing.assert_allclose(q.numpy(), wanted.Q, atol=1e-13)
+    np.testing.assert_allclose(r.numpy(), wanted.R, atol=1e-13)
+    u, s, vh = linalg.svd(x)
+    np.testing.assert_allclose(s.numpy(), np.linalg.svd(a).S, rtol=1e-12)
+    for one, size in ((u, rows), (vh, columns)):
+        np.testing.assert_allclose((one @ one.mH).numpy(), np.broadcast_to(np.eye(size), (2, size, size)), atol=1e-13)
+    again = (u[..., :count] * s.unsqueeze(-2)) @ vh[..., :count, :]
+    np.testing.assert_allclose(again.numpy(), a, atol=1e-13)
+
+
+def test_eigenvectors_of_hermitian_matrices():
+    for a in (H, np.diag([1.0, 1.0, 2.0]) + 0j):
+        values, vectors = linalg.eigh(Tensor(a))
+        np.testing.assert_allclose(values.numpy(), np.linalg.eigvalsh(a), rtol=1e-12)
+        turned = vectors.numpy()
+        np.testing.assert_allclose(a @ turned, turned * values.numpy()[..., None, :], atol=1e-12)
+        unit = np.broadcast_to(np.eye(a.shape[-1]), a.shape)
+        np.testing.assert_allclose(turned.conj().swapaxes(-1, -2) @ turned, unit, atol=1e-13)
+
+
+def test_vectors_of_a_complex_svd_have_no_gradient():
+    x = Tensor(X)
+    u, _, _ = linalg.svd(x)
+    with pytest.raises(TypeError, match="vectors of svd of complex matrices"):
+        gradient(u.abs().sum(), [x])
 
 
 X = np.array([[1 + 2j, 0.5 - 1j, 0.25], [-1j, 2.0, 1 + 1j], [0.5, -0.75j, 1.5 - 0.5j]])
@@ -71,6 +98,8 @@ MAKE = {
     "solve": lambda x: linalg.solve(x, Tensor(Y)), "cholesky": lambda x: linalg.cholesky(x @ x.mH + Tensor.eye(3)),
     "pinv": lambda x: linalg.pinv(x[:, :2]), "svdvals": linalg.svdvals, "eigvalsh": lambda x: linalg.eigvalsh(x @ x.mH),
     "nuc": lambda x: linalg.matrix_norm(x, "nuc"), "fro": linalg.matrix_norm, "exp": linalg.matrix_exp,
+    "qr": lambda x: (lambda q, r: q @ Tensor(Y) + r[:, :2] * 2)(*linalg.qr(x)),
+    "eigh": lambda x: (lambda values, v: (v[:, 0] * v[:, 0].conj()).real * values)(*linalg.eigh(x @ x.mH)),
     "triangle": lambda x: linalg.solve_triangular(x, Tensor(Y), upper=True),
 }  # fmt: skip
 # PyTorch 2.14, complex128: gradients of sum(re * (1, 2, …)) + sum(im^2)
@@ -105,6 +134,12 @@ GRADIENTS = {
     "exp": [25.8260324-13.4386093j, 37.8138143-22.1602494j, 20.6797081+16.0990666j, 65.0895668+13.1116039j,
         168.80238-17.1893379j, 60.1752129+116.499358j, 85.8122545-42.1072647j, 148.455226-139.445358j,
         152.299719+26.7711464j],
+    "qr": [-6.6234553+1.37730901j, -8.43708424+1.28097088j, 0.420117651-0.475721458j, -9.28714147-3.22588835j,
+        -5.08942933+0.494934709j, 0.368044245-0.279784234j, -8.71410213+3.37406918j, -7.25984564+1.8714712j,
+        0.503082062+1.89582503j],
+    "eigh": [2.645237+4.46816249j, 3.70177486-5.13289182j, 3.05654292-1.25206973j, -0.287195703+1.23102891j,
+        9.12693404-0.830013653j, 3.86438321+5.81160622j, -4.13866316+2.21901444j, 0.699597808-1.65574243j,
+        -0.906313475-0.787365892j],
     "triangle": [-0.1639375-1.0719375j, -0.3325-0.16125j, 0.59125+0.10875j, 0j, -2.0925+0.1965625j,
         0.9915625-0.3178125j, 0j, 0j, 1.1815-0.342375j],
 }  # fmt: skip

@@ -100,8 +100,9 @@ def sign(tensor: Tensor) -> Tensor:
     some = most.eq(0).where(1, most)
     x, y = x / some, y / some
     size = x.hypot(y)
-    size = most.eq(0).where(1, size)
-    return join(x / size, y / size)._with_rule(_sign_rule, tensor)
+    none = most.eq(0)
+    size = none.where(1, size)
+    return join(none.where(0, x / size), none.where(0, y / size))._with_rule(_sign_rule, tensor)
 
 
 def as_real(tensor: Tensor) -> Tensor:

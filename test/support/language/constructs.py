@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ringup import fft
 from ringup.compiler.graph.index import bounds
 from ringup.compiler.tensor import Tensor, gradient, rotary_angles
 from ringup.optim import LAMB, SGD, Adam, AdamW, Muon, RMSprop, deferred
@@ -349,11 +350,17 @@ def _assigned(m, x):
 
 def differentiated(m, x):
     """Return gradients of a loss, sometimes of a function of gradients."""
-    x = x if x.dtype.is_float else m.random.choice([one for one in m.values if one.dtype.is_float])
+    x = (
+        x.abs()
+        if x.dtype.is_complex
+        else x
+        if x.dtype.is_float
+        else m.random.choice([one for one in m.values if one.dtype.is_float])
+    )
     loss = m.choice(
         lambda: (x * x).sum(), lambda: x.sum(), lambda: x.mean(), lambda: x.max(), lambda: (x.sin() * x).sum()
     )()
-    near = {id(one): one for one in (*m.weights[-6:], *m.values[-6:]) if one.dtype.is_float}
+    near = {id(one): one for one in (*m.weights[-6:], *m.values[-6:]) if one.dtype.is_inexact}
     found = []
     for one in m.random.sample(list(near.values()), min(len(near), 4)):
         try:
@@ -361,7 +368,7 @@ def differentiated(m, x):
         except REFUSED:
             continue
     if found and m.random.random() < 0.4:
-        again = sum(((one * one).sum().cast("float32") for one in found), Tensor.zeros())
+        again = sum(((one * one).real.sum().cast("float32") for one in found), Tensor.zeros())
         for one in m.random.sample(list(near.values()), min(len(near), 3)):
             try:
                 found += gradient(again, [one])
@@ -451,4 +458,25 @@ LINES = {
     "one hot": lambda m, x: m.places(x.shape[:1], 5).one_hot(5),
 }  # fmt: skip
 CHANGES = {"assign": _assigned, "gradient": differentiated, "gradient again": differentiated, "train": _trained}
+# steps of programs with complex numbers, which take the place of others there
+COMPLEX = {
+    **_method("conj", "abs", "angle", "exp", "log", "sqrt", "sin", "tanh", "acos", "view_as_real", "cumprod", "prod", "cumsum",
+              "sgn", "square"),
+    "real": lambda m, x: x.real,
+    "imag": lambda m, x: x.imag,
+    "complex": lambda m, x: x.complex(m.like(x)),
+    "view_as_complex": lambda m, x: x.view_as_complex(),
+    "turn": lambda m, x: x * m.choice(1j, 2 - 1j, -1j),
+    "real part put": lambda m, x: _with_real_part(m, x),
+    "product": lambda m, x: m.leaf((m.side(), x.shape[-1]), m.choice("complex64", "complex64", "float32")) @ x.mT,
+    "fft": lambda m, x: m.choice(fft.fft, fft.ifft, fft.rfft, fft.irfft, fft.fft2)(x),
+}  # fmt: skip
+
+
+def _with_real_part(m, x):
+    x = x.clone()
+    x.real[: m.choice(1, 2)] = m.choice(0.5, x.imag[:1])
+    return x
+
+
 GROUPS = (ELEMENTS, ELEMENTS, ELEMENTS, MOVES, MOVES, REDUCTIONS, PRODUCTS, PRODUCTS, LINES, CHANGES)

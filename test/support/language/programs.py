@@ -12,7 +12,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from language.constructs import FLOATS, GROUPS, KINDS, REFUSED, differentiated, most
+from language.constructs import COMPLEX, FLOATS, GROUPS, KINDS, REFUSED, differentiated, most
 
 from ringup.compiler.compile import compile_graph
 from ringup.compiler.graph import nodes
@@ -25,6 +25,8 @@ from ringup.compiler.target import target
 from ringup.compiler.tensor import Size, Tensor, device
 from ringup.compiler.tensor.order import open_sizes
 
+# of programs, those with complex numbers
+COMPLEX_SHARE = 0.15
 LEAVES = ("memory",) * 8 + ("view",) * 4 + ("constant",) * 3 + ("steps", "repeated", "repeated", "random", "normal")
 SIZES = (1, 1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64)
 # The limit of elements of a value, so that a naive evaluation would be possible.
@@ -121,6 +123,9 @@ class Maker:
         self.random = random.Random(seed)
         self.values, self.weights, self.trail, self.sizes = [], [], [], {}
         self.has_sizes = self.random.random() < 0.15
+        # of programs with complex numbers; the others are the same with and without it
+        self.complex = random.Random(f"complex {seed}")
+        self.is_complex = self.complex.random() < COMPLEX_SHARE
 
     def choice(self, *options):
         return self.random.choice(options)
@@ -147,6 +152,8 @@ class Maker:
         """Return a value without sources: in memory, as a view of memory, constant, or random."""
         shape = self.shape() if shape is None else tuple(shape)
         kind = kind or self.random.choice(KINDS)
+        if self.is_complex and kind in ("float32", "float64") and self.complex.random() < 0.7:
+            kind = "complex64" if kind == "float32" else "complex128"
         how = self.random.choice(LEAVES)
         plain = [most(size) for size in shape]
         if np.prod(plain, dtype=float) > MAX_ELEMENTS:
@@ -168,8 +175,8 @@ class Maker:
 
     def memory(self, plain, kind, shape):
         """Return memory, cut to sizes that are known at run time."""
-        made = Tensor(np.zeros(plain, "float32"), dtype=kind)
-        if made.dtype.is_float:
+        made = Tensor(np.zeros(plain, kind if kind.startswith("complex") else "float32"), dtype=kind)
+        if made.dtype.is_inexact:
             self.weights.append(made)
         if all(isinstance(size, int) for size in shape):
             return made
@@ -210,6 +217,8 @@ class Maker:
         """Take one more step, which the language may refuse."""
         x = self.random.choice(self.values[-4:])
         group = self.random.choice(GROUPS)
+        if self.is_complex and self.complex.random() < 0.3:
+            group = COMPLEX
         name = self.random.choice(list(group))
         made = group[name](self, x)
         for one in made if isinstance(made, (tuple, list)) else [made]:
