@@ -29,6 +29,11 @@ def as_array(data: object, kind: DType | None) -> Array:
         # NumPy would refuse bf16 and float8
         found = dlpack.imported(data)
         array = np.frombuffer(found.data, numpy_dtype(found.dtype)).reshape(found.shape)
+    elif hasattr(data, "__cuda_array_interface__"):
+        raise BufferError(
+            f"the memory of {type(data).__name__} lies on a card of another runtime, which the CPU does not read: copy it to"
+            " the host first, as with .get()"
+        )
     elif hasattr(data, "__array__"):
         array = np.asarray(data)
     else:

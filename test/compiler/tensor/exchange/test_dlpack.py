@@ -288,3 +288,13 @@ def test_a_buffer_shows_the_elements_and_is_not_written():
         Tensor([1.0], "bfloat16").__buffer__(0)
     with pytest.raises(BufferError, match=r"a buffer of a tensor that wants a gradient, .*: use detach"):
         Tensor([1.0], requires_grad=True).__buffer__(0)
+
+
+def test_memory_of_another_runtimes_card_is_refused():
+    class OnCard:
+        __cuda_array_interface__ = {"shape": (2,), "typestr": "<f4", "data": (4096, False), "version": 3}  # noqa: RUF012
+
+    with pytest.raises(BufferError, match=r"memory of OnCard lies on a card of another runtime.*as with \.get\(\)"):
+        Tensor(OnCard())
+    # libraries would use the address as one of CUDA's
+    assert not hasattr(Tensor([1.0]), "__cuda_array_interface__")
