@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ringup import nn as nn
     from ringup import onnx as onnx
     from ringup import optim as optim
+    from ringup import special as special
     from ringup.cards import Found as Found
     from ringup.cards import cards as cards
     from ringup.cards import connect as connect
@@ -143,7 +144,7 @@ _HOME = {
     ),
 }  # fmt: skip
 # packages that are imported when their name is first used
-_PACKAGES = ("array_api", "autograd", "fft", "linalg", "nn", "onnx", "optim")
+_PACKAGES = ("array_api", "autograd", "fft", "linalg", "nn", "onnx", "optim", "special")
 __all__ = sorted((*_HOME, *_PACKAGES))
 
 
