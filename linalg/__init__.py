@@ -33,4 +33,10 @@ from ringup.linalg.products import tensorinv as tensorinv
 from ringup.linalg.products import tensorsolve as tensorsolve
 from ringup.linalg.products import vander as vander
 from ringup.linalg.products import vecdot as vecdot
+from ringup.linalg.triangles import cholesky_inverse as cholesky_inverse
+from ringup.linalg.triangles import cholesky_solve as cholesky_solve
+from ringup.linalg.triangles import lu as lu
+from ringup.linalg.triangles import lu_factor as lu_factor
+from ringup.linalg.triangles import lu_solve as lu_solve
+from ringup.linalg.triangles import lu_unpack as lu_unpack
 from ringup.linalg.triangular import solve_triangular as solve_triangular
