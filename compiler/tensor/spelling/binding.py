@@ -179,8 +179,10 @@ class Binding:
         if name not in named:
             return given
         value = named.pop(name)
-        # an empty list is one argument: without any, `flip` would take all axes
-        return (*given, *(value if isinstance(value, (tuple, list)) and value else (value,)))
+        # a list is one argument behind others, normal(0, 1, size=(2, 3)), and if it is empty: without any, `flip` would
+        # take all axes
+        several = isinstance(value, (tuple, list)) and value and len(given) == 1
+        return (*given, *(value if several else (value,)))
 
     def _refuse_many(self, given: tuple[Any, ...], order: Sequence[str]) -> None:
         """Raise a TypeError about more arguments by position than there are."""

@@ -222,3 +222,13 @@ def test_middles_and_quarters_of_cauchys_numbers():
     assert Tensor.zeros(5, dtype="uint8").random_().numpy().max() > 5
     with pytest.raises(ValueError, match="between 0 and 1"):
         Tensor.zeros(5).geometric_(1.0)
+
+
+def test_ends_by_place_go_with_a_size_by_name():
+    for draw in (Tensor.normal, Tensor.uniform):
+        assert draw(2.0, 3.0, size=(1, 4)).shape == (1, 4)
+        assert draw(size=(1, 4)).shape == (1, 4)
+    high = Tensor.uniform(2.0, 3.0, size=(50,)).numpy()
+    assert 2 <= high.min() <= high.max() < 3
+    with pytest.raises(TypeError, match="a shape holds whole numbers"):
+        Tensor.zeros(2, size=(3,))
