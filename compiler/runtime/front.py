@@ -68,7 +68,7 @@ def _evaluator(where: Any, tuning: Chooser | None) -> Any:
 def tensor_on(card: Card, data: object, dtype: Any = None, *, requires_grad: bool = False, name: str = "") -> Tensor:
     """Return a tensor of `data` whose graphs `card` computes if no other card was chosen by `device` or `use`."""
     home = device_of(card)
-    if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
+    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
         # A single number is a constant of the graph. It has no memory that could be bound to a card.
         kind = dtypes.of_scalar(data) if dtype is None else as_dtype(dtype)
         made = Tensor(np.array(data, dtypes.of_scalar(data).numpy), kind, name=name)

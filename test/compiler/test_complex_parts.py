@@ -4,6 +4,7 @@ import numpy as np
 import numpy_graph
 import pytest
 
+from ringup.compiler.explain import explain
 from ringup.compiler.graph import dtypes, nodes
 from ringup.compiler.graph.complex_parts import has_complex, without_complex
 from ringup.compiler.graph.nodes import Op
@@ -126,3 +127,10 @@ def test_what_complex_numbers_do_not_have_is_a_type_error():
             without_complex([wrong])
     with pytest.raises(TypeError, match="drop the imaginary parts"):
         nodes.cast(z, dtypes.float32)
+
+
+def test_a_thread_computes_both_parts_of_a_number():
+    """A thread of one element would have the code of both parts, and choose."""
+    z = Tensor(np.ones((512, 512), np.complex64))
+    (kernel,) = explain(order.prepared([z.exp().node])).kernels
+    assert kernel.step.lowered.choice.startswith("elementwise vector=2")

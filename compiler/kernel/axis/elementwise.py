@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringup.compiler.graph.index import Int, atom_of, axis, product, substitute
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.kernel.common.axes import Axis, threads
 from ringup.compiler.kernel.common.expressions import WIDEST_BYTES, divides
 from ringup.compiler.kernel.common.frame import Frame, Lowered
@@ -47,6 +48,11 @@ def all_written(kernel: Kernel) -> list[Int]:
     return [written(root, kernel.point_of(root, kernel.axes)) for root in kernel.roots]
 
 
+def joins_pairs(node: Node) -> bool:
+    """Return whether every second element comes from another source, as the two parts of complex numbers do."""
+    return node.op is Op.CAT and len(node.sources) == 2 and node.shape[-1] == 2 and node.arg == len(node.shape) - 1
+
+
 class Plan:
     """The merged axes of a kernel, and the shapes it may have."""
 
@@ -78,9 +84,11 @@ class Plan:
         """Return the heuristic shape: accesses of 16 bytes where the last axis allows, and enough threads to fill a
         card.
         """
-        total = most(self.space.size)
-        # Such long code is not repeated for several elements.
-        vectors = self.vectors() if self.kernel.work < HEAVY else [1]
+        total, vectors = most(self.space.size), self.vectors()
+        if self.kernel.work >= HEAVY:
+            # Such long code is not repeated for several elements; but a thread that chooses one of two has the code of
+            # both, and with two elements it computes each of them once.
+            vectors = [2, 1] if 2 in vectors and joins_pairs(self.kernel.computed) else [1]
         return self._shape(next((one for one in vectors if total // one >= BUSY_THREADS), 1), GROUP)
 
     def _shape(self, vector: int, group: int, *, flat_: bool = False) -> Shape:

@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 # of CodeType.co_flags: the function has *args, **kwargs
 VAR_ARGUMENTS, VAR_KEYWORDS = 4, 8
 # what a method may be called on besides a tensor: `Tensor.maximum([1, 2], x)`
-NUMBERS = (bool, int, float, list, tuple)
+NUMBERS = (bool, int, float, complex, list, tuple)
 
 
 def spelled(cls: type[Made]) -> type[Made]:
