@@ -515,7 +515,8 @@ class Tensor(Core):
     # complex numbers
     complex = of_parts.complex_of
     polar = of_parts.polar
-    conj = conjugate = of_parts.conj
+    conj = conjugate = conj_physical = of_parts.conj
+    adjoint = matrices.adjoint
     angle = of_parts.angle
     view_as_real = of_parts.as_real
     view_as_complex = of_parts.as_complex

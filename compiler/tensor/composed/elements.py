@@ -291,14 +291,14 @@ def fill_diagonal_in_place(tensor: Tensor, value: Any) -> Tensor:
     return put(tensor, tensor.masked_fill(rows.eq(columns), value))
 
 
-def stride(tensor: Tensor) -> tuple[Int, ...]:
-    """Return how many elements apart neighbours along each axis lie, in row-major order."""
+def stride(tensor: Tensor, axis: int | None = None) -> Any:
+    """Return how many elements apart neighbours along each axis lie, in row-major order; that of one axis if given."""
     made: list[Int] = []
     step: Int = 1
     for size in reversed(tensor.shape):
         made.insert(0, step)
         step = step * size
-    return tuple(made)
+    return tuple(made) if axis is None else made[tensor._axis(axis)]
 
 
 # of rows

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import builtins
 import math
+from typing import Any
 
-from ringup.compiler.graph import dtypes
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.dtypes import DType
 from ringup.compiler.tensor.complex_numbers.parts import imag as imag
 from ringup.compiler.tensor.complex_numbers.parts import real as real
 from ringup.compiler.tensor.composed.numpy_numbers import average as average
@@ -60,6 +62,7 @@ from ringup.compiler.tensor.composed.numpy_shapes import tri as tri
 from ringup.compiler.tensor.composed.numpy_shapes import trim_zeros as trim_zeros
 from ringup.compiler.tensor.composed.numpy_shapes import unravel_index as unravel_index
 from ringup.compiler.tensor.composed.numpy_shapes import unstack as unstack
+from ringup.compiler.tensor.core import DTypeLike, as_dtype
 from ringup.compiler.tensor.movement import meshgrid as meshgrid
 from ringup.compiler.tensor.tensor import Tensor
 
@@ -70,12 +73,50 @@ def is_tensor(obj: object) -> builtins.bool:
 
 
 around, broadcast_tensors = Tensor.round, broadcast_arrays
+
+
+def is_nonzero(input: Tensor) -> builtins.bool:
+    """Return whether a tensor of one element is not 0; it is computed."""
+    return builtins.bool(input)
+
+
+def nonzero_static(input: Tensor, *, size: builtins.int, fill_value: builtins.int = -1) -> Tensor:
+    """Return the places of the first `size` elements that are not 0, filled up with places of `fill_value`."""
+    made: Tensor = input.nonzero(size=size, fill_value=fill_value)
+    return made
+
+
+def frombuffer(buffer: Any, dtype: DTypeLike = "float32", count: builtins.int = -1, offset: builtins.int = 0) -> Tensor:
+    """Return a copy of the elements of bytes from one on, all for a count of -1."""
+    kind = as_dtype(dtype)
+    data = memoryview(buffer).cast("B")[offset:]
+    wanted = len(data) // kind.size_bytes if count < 0 else count
+    if wanted * kind.size_bytes > len(data) or (count < 0 and len(data) % kind.size_bytes):
+        raise ValueError(f"{len(data)} bytes from byte {offset} on are not {wanted} elements of {kind}")
+    return Tensor._of(nodes.buffer(kind, (wanted,), "", bytes(data[: wanted * kind.size_bytes])))
+
+
+def get_default_dtype() -> DType:
+    """Return the type of numbers with a point: float32."""
+    return dtypes.float32
+
+
+def asarray(a: Any, dtype: DTypeLike | None = None, *, copy: builtins.bool | None = None, device: Any = None) -> Tensor:
+    """Return numbers as a tensor: itself for a tensor of that type, unless a copy is asked for."""
+    if isinstance(a, Tensor) and device is None and (dtype is None or a.dtype is as_dtype(dtype)):
+        return a.clone() if copy else a
+    if copy is False:
+        raise ValueError(f"asarray of {type(a).__name__} without a copy: a tensor's memory is its own")
+    return Tensor(a, dtype, device=device)
+
+
 # PyTorch's names of types
 half, double, short, long = dtypes.float16, dtypes.float64, dtypes.int16, dtypes.int64
 bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32
 cfloat, cdouble = dtypes.complex64, dtypes.complex128
 pi, e, inf, nan, newaxis = math.pi, math.e, math.inf, math.nan, None
-tensor = as_tensor = asarray = array = from_numpy = Tensor
+tensor = array = from_numpy = Tensor
+as_tensor = asarray
 abs, absolute, acos, acosh, add = Tensor.abs, Tensor.absolute, Tensor.acos, Tensor.acosh, Tensor.add
 addcdiv, addcmul, addmm, addmv, all = Tensor.addcdiv, Tensor.addcmul, Tensor.addmm, Tensor.addmv, Tensor.all
 allclose, amax, amin, aminmax, any = Tensor.allclose, Tensor.amax, Tensor.amin, Tensor.aminmax, Tensor.any
@@ -172,3 +213,4 @@ matrix_power, matrix_exp, mvlgamma, cumulative_trapezoid = (
     Tensor.cumulative_trapezoid,
 )
 renorm, msort = Tensor.renorm, Tensor.msort
+adjoint, conj_physical = Tensor.adjoint, Tensor.conj_physical

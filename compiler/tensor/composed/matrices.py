@@ -113,3 +113,8 @@ def diag(tensor: Tensor, offset: int = 0) -> Tensor:
 def diagflat(tensor: Tensor, offset: int = 0) -> Tensor:
     """Return the matrix that has all elements as its diagonal."""
     return diag_embed(tensor.flatten(), offset)
+
+
+def adjoint(tensor: Tensor) -> Tensor:
+    """Return matrices with rows and columns exchanged, complex ones conjugated."""
+    return tensor.mH

@@ -13,7 +13,7 @@ from ringup.compiler.tensor.composed import functions
 ROOT = Path(__file__).parents[4]
 NAMES = ringup._FUNCTIONS.split()
 # what the module itself uses
-USED = {"Any", "Shape", "annotations", "builtins", "core", "math", "dtypes", "Tensor"}
+USED = {"annotations", "builtins", "math", "dtypes", "nodes", "DType", "DTypeLike", "as_dtype", "Any", "Tensor"}
 
 
 def test_the_list_of_names_is_that_of_the_module():
@@ -73,3 +73,29 @@ def test_shapes_broadcast():
     assert ringup.broadcast_shapes() == ringup.broadcast_shapes(()) == ()
     with pytest.raises(ValueError, match="do not broadcast"):
         ringup.broadcast_shapes((2,), (3,))
+
+
+def test_small_words_of_pytorch():
+    made = ringup.arange(6).reshape(2, 3)
+    assert (made.stride(), made.stride(0), made.stride(-1)) == ((3, 1), 3, 1)
+    assert ringup.adjoint(ringup.tensor([[1 + 2j, 3]])).tolist() == [[1 - 2j], [3]]
+    assert ringup.conj_physical(ringup.tensor([1j])).tolist() == [-1j]
+    assert [ringup.is_nonzero(ringup.tensor(one)) for one in (0.0, [2], [False])] == [False, True, False]
+    assert ringup.nonzero_static(ringup.tensor([0, 3, 0, 4]), size=3).tolist() == [[1], [3], [-1]]
+    assert ringup.get_default_dtype() == "float32"
+
+
+def test_bytes_and_arrays_become_tensors():
+    data = np.arange(6, dtype=np.int16).tobytes()
+    assert ringup.frombuffer(data, "int16").tolist() == [0, 1, 2, 3, 4, 5]
+    assert ringup.frombuffer(bytearray(data), ringup.short, count=2, offset=4).tolist() == [2, 3]
+    with pytest.raises(ValueError, match="12 bytes from byte 0 on are not 7 elements of int16"):
+        ringup.frombuffer(data, "int16", 7)
+    with pytest.raises(ValueError, match="11 bytes from byte 1 on are not 5 elements of int16"):
+        ringup.frombuffer(data, "int16", offset=1)
+    x = ringup.tensor([1.0])
+    assert ringup.asarray(x) is x
+    assert ringup.asarray(x, copy=True) is not x
+    assert ringup.as_tensor([1], dtype="int8").dtype == "int8"
+    with pytest.raises(ValueError, match="without a copy"):
+        ringup.asarray([1], copy=False)
