@@ -72,38 +72,40 @@ if TYPE_CHECKING:
 _TENSORS = "ringup.compiler.tensor"
 # functions of tensors, types by PyTorch's names, constants
 _FUNCTIONS = """
-    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint all allclose amax amin aminmax angle
-    any append arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort argwhere around
-    array array_equal array_split as_strided as_tensor asarray asin asinh atan atan2 atanh atleast_1d atleast_2d
-    atleast_3d average baddbmm bartlett bernoulli bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or
-    bitwise_right_shift bitwise_xor blackman block_diag bmm bool broadcast_arrays broadcast_shapes broadcast_tensors
-    broadcast_to bucketize cartesian_prod cat cbrt cdist cdouble ceil celu cfloat chunk clamp clamp_max clamp_min
-    clip clone column_stack combinations complex compress concat concatenate conj conj_physical conjugate conv1d
-    conv2d conv3d convolve copy copysign corrcoef correlate cos cosh cosine_similarity count_nonzero cov cross
-    cummax cummin cumprod cumsum cumulative_trapezoid deg2rad degrees delete det detach diag diag_embed diagflat
-    diagonal diagonal_scatter diff digamma digitize dist div divide divmod dot double dropout dsplit dstack e einsum
-    empty empty_like eq equal erf erfc erfinv exp exp2 expand expand_dims expm1 eye fix flatnonzero flatten flip
-    fliplr flipud float float_power floor floor_divide fmax fmin fmod frac frexp from_dlpack from_numpy frombuffer
-    fromfunction full full_like gather gcd ge geomspace ger get_default_dtype greater greater_equal gt half hamming
-    hanning heaviside histc histogram hsplit hstack hypot i0 identity imag index_add index_copy index_fill index_put
-    index_reduce index_select indices inf inner insert int interp intersect1d inverse invert is_complex
-    is_floating_point is_nonzero is_tensor isclose isfinite isin isinf isnan isneginf isposinf isreal isscalar ix_
-    kron kthvalue lcm ldexp le left_shift lerp less less_equal lgamma linspace log log10 log1p log2 log_softmax
-    logaddexp logaddexp2 logcumsumexp logdet logical_and logical_not logical_or logical_xor logit logspace logsumexp
-    long lt masked_fill masked_scatter masked_select matmul matrix_exp matrix_power matrix_transpose max maximum
-    mean median meshgrid min minimum mm mode modf moveaxis movedim msort mul multinomial multiply mv mvlgamma nan
-    nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin nanprod nanquantile nanstd
-    nansum nanvar narrow ndim ne neg negative newaxis nextafter nonzero nonzero_static norm normal not_equal numel
-    one_hot ones ones_like outer pad percentile permute permute_dims pi pinverse polar polyval positive pow power
-    prelu prod promote_types ptp put quantile rad2deg radians rand rand_like randint randint_like randn randn_like
-    randperm ravel ravel_multi_index real reciprocal relu remainder renorm repeat repeat_interleave reshape resize
-    result_type right_shift rint roll rollaxis rot90 round row_stack rsqrt rsub scatter scatter_add scatter_reduce
-    searchsorted select select_scatter selu setdiff1d setxor1d sgn shape short sigmoid sign signbit sin sinc sinh
-    slice_scatter slogdet softmax sort split split_with_sizes sqrt square squeeze stack std std_mean sub subtract
-    sum swapaxes swapdims t take take_along_axis take_along_dim tan tanh tensor tensor_split tensordot threshold
-    tile topk trace transpose trapezoid trapz tri tril tril_indices trim_zeros triu triu_indices true_divide trunc
-    unbind unflatten union1d unique unique_consecutive unravel_index unsqueeze unstack vander var var_mean vdot
-    vecdot view_as_complex view_as_real vsplit vstack where xlogy zeros zeros_like
+    BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor
+    ShortTensor abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint all allclose amax amin
+    aminmax angle any append arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort
+    argwhere around array array_equal array_split as_strided as_tensor asarray asin asinh atan atan2 atanh
+    atleast_1d atleast_2d atleast_3d average baddbmm bartlett bernoulli bincount bitwise_and bitwise_left_shift
+    bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman block_diag bmm bool broadcast_arrays
+    broadcast_shapes broadcast_tensors broadcast_to bucketize cartesian_prod cat cbrt cdist cdouble ceil celu cfloat
+    chunk clamp clamp_max clamp_min clip clone column_stack combinations complex compress concat concatenate conj
+    conj_physical conjugate conv1d conv2d conv3d convolve copy copysign corrcoef correlate cos cosh
+    cosine_similarity count_nonzero cov cross cummax cummin cumprod cumsum cumulative_trapezoid deg2rad degrees
+    delete det detach diag diag_embed diagflat diagonal diagonal_scatter diff digamma digitize dist div divide
+    divmod dot double dropout dsplit dstack e einsum empty empty_like eq equal erf erfc erfinv exp exp2 expand
+    expand_dims expm1 eye fix flatnonzero flatten flip fliplr flipud float float_power floor floor_divide fmax fmin
+    fmod frac frexp from_dlpack from_numpy frombuffer fromfunction full full_like gather gcd ge geomspace ger
+    get_default_dtype greater greater_equal gt half hamming hanning heaviside histc histogram hsplit hstack hypot i0
+    identity imag index_add index_copy index_fill index_put index_reduce index_select indices inf inner insert int
+    interp intersect1d inverse invert is_complex is_floating_point is_nonzero is_tensor isclose isfinite isin isinf
+    isnan isneginf isposinf isreal isscalar ix_ kron kthvalue lcm ldexp le left_shift lerp less less_equal lgamma
+    linspace log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and logical_not
+    logical_or logical_xor logit logspace logsumexp long lt masked_fill masked_scatter masked_select matmul
+    matrix_exp matrix_power matrix_transpose max maximum mean median meshgrid min minimum mm mode modf moveaxis
+    movedim msort mul multinomial multiply mv mvlgamma nan nan_to_num nanargmax nanargmin nancumprod nancumsum
+    nanmax nanmean nanmedian nanmin nanprod nanquantile nanstd nansum nanvar narrow ndim ne neg negative newaxis
+    nextafter nonzero nonzero_static norm normal not_equal numel one_hot ones ones_like outer pad percentile permute
+    permute_dims pi pinverse polar polyval positive pow power prelu prod promote_types ptp put quantile rad2deg
+    radians rand rand_like randint randint_like randn randn_like randperm ravel ravel_multi_index real reciprocal
+    relu remainder renorm repeat repeat_interleave reshape resize result_type right_shift rint roll rollaxis rot90
+    round row_stack rsqrt rsub scatter scatter_add scatter_reduce searchsorted select select_scatter selu setdiff1d
+    setxor1d sgn shape short sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort split
+    split_with_sizes sqrt square squeeze stack std std_mean sub subtract sum swapaxes swapdims t take
+    take_along_axis take_along_dim tan tanh tensor tensor_split tensordot threshold tile topk trace transpose
+    trapezoid trapz tri tril tril_indices trim_zeros triu triu_indices true_divide trunc unbind unflatten union1d
+    unique unique_consecutive unravel_index unsqueeze unstack vander var var_mean vdot vecdot view_as_complex
+    view_as_real vsplit vstack where xlogy zeros zeros_like
 """
 # public name: its module, which is imported when the name is first used
 _HOME = {

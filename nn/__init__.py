@@ -127,6 +127,7 @@ from ringup.nn.pooling import AvgPool2d as AvgPool2d
 from ringup.nn.pooling import AvgPool3d as AvgPool3d
 from ringup.nn.pooling import LPPool1d as LPPool1d
 from ringup.nn.pooling import LPPool2d as LPPool2d
+from ringup.nn.pooling import LPPool3d as LPPool3d
 from ringup.nn.pooling import MaxPool1d as MaxPool1d
 from ringup.nn.pooling import MaxPool2d as MaxPool2d
 from ringup.nn.pooling import MaxPool3d as MaxPool3d

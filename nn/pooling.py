@@ -180,6 +180,12 @@ class LPPool2d(_LPPool):
     axes = 2
 
 
+class LPPool3d(_LPPool):
+    """The norm of each window of (…, D, H, W)."""
+
+    axes = 3
+
+
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """The means of a stated number of parts of (…, L)."""
 

@@ -98,6 +98,7 @@ from ringup.nn.functional.spatial import conv_transpose2d as conv_transpose2d
 from ringup.nn.functional.spatial import conv_transpose3d as conv_transpose3d
 from ringup.nn.functional.spatial import lp_pool1d as lp_pool1d
 from ringup.nn.functional.spatial import lp_pool2d as lp_pool2d
+from ringup.nn.functional.spatial import lp_pool3d as lp_pool3d
 from ringup.nn.functional.spatial import max_pool1d as max_pool1d
 from ringup.nn.functional.spatial import max_pool2d as max_pool2d
 from ringup.nn.functional.spatial import max_pool3d as max_pool3d

@@ -354,6 +354,13 @@ def lp_pool2d(
     return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 2)
 
 
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """Return the norm of that order of each window of (…, D, H, W)."""
+    return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 3)
+
+
 def _of_channels(input: Tensor, n: int, sizes: int | Sequence[int | None]) -> Tensor:
     """Return (C, …) or (N, C, …) with `n` last axes as it is, others refused."""
     if input.ndim not in (n + 1, n + 2):

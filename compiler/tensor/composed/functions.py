@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ringup.compiler.graph import dtypes, nodes
@@ -94,6 +95,23 @@ def frombuffer(buffer: Any, dtype: DTypeLike = "float32", count: builtins.int = 
     if wanted * kind.size_bytes > len(data) or (count < 0 and len(data) % kind.size_bytes):
         raise ValueError(f"{len(data)} bytes from byte {offset} on are not {wanted} elements of {kind}")
     return Tensor._of(nodes.buffer(kind, (wanted,), "", bytes(data[: wanted * kind.size_bytes])))
+
+
+def _typed(kind: DType) -> Callable[..., Tensor]:
+    """Return PyTorch's older constructor of a type: of numbers, or of sizes, whose elements are 0 here."""
+
+    def made(*data: Any) -> Tensor:
+        if len(data) == 1 and not isinstance(data[0], builtins.int):
+            return Tensor(data[0], kind)
+        return Tensor.zeros(*data, dtype=kind) if data else Tensor.zeros(0, dtype=kind)
+
+    return made
+
+
+FloatTensor, DoubleTensor, HalfTensor = _typed(dtypes.float32), _typed(dtypes.float64), _typed(dtypes.float16)
+BFloat16Tensor, BoolTensor, ByteTensor = _typed(dtypes.bfloat16), _typed(dtypes.bool_), _typed(dtypes.uint8)
+CharTensor, ShortTensor = _typed(dtypes.int8), _typed(dtypes.int16)
+IntTensor, LongTensor = _typed(dtypes.int32), _typed(dtypes.int64)
 
 
 def get_default_dtype() -> DType:

@@ -13,7 +13,20 @@ from ringup.compiler.tensor.composed import functions
 ROOT = Path(__file__).parents[4]
 NAMES = ringup._FUNCTIONS.split()
 # what the module itself uses
-USED = {"annotations", "builtins", "math", "dtypes", "nodes", "DType", "DTypeLike", "as_dtype", "Any", "Tensor"}
+USED = {
+    "annotations",
+    "builtins",
+    "math",
+    "dtypes",
+    "nodes",
+    "DType",
+    "DTypeLike",
+    "as_dtype",
+    "Any",
+    "Callable",
+    "Tensor",
+    "_typed",
+}
 
 
 def test_the_list_of_names_is_that_of_the_module():
@@ -99,3 +112,13 @@ def test_bytes_and_arrays_become_tensors():
     assert ringup.as_tensor([1], dtype="int8").dtype == "int8"
     with pytest.raises(ValueError, match="without a copy"):
         ringup.asarray([1], copy=False)
+
+
+def test_pytorchs_older_constructors():
+    assert ringup.LongTensor([[1, 2]]).dtype == "int64"
+    assert ringup.FloatTensor([1, 2]).tolist() == [1.0, 2.0]
+    assert (ringup.ByteTensor(2, 3).shape, ringup.BoolTensor(3).dtype, ringup.HalfTensor().shape) == (
+        (2, 3),
+        "bool",
+        (0,),
+    )
