@@ -214,7 +214,8 @@ def _svd_rule(
 def _decomposed(x: Tensor, *, full: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return (U, S, V) of matrices with as many rows as columns, or more."""
     columns = sizes(x, "svd")[1]
-    scale = x.abs().amax((-2, -1), keepdims=True) if x.numel() else x.full_like(1).sum((-2, -1), keepdims=True)
+    size = x.abs()
+    scale = size.amax((-2, -1), keepdims=True) if x.numel() else size.full_like(1).sum((-2, -1), keepdims=True)
     scale = scale.eq(0).where(1.0, scale)
     turned, v = _swept(_even(x / scale, square=False), _one_sided_round, _common, "svd")
     turned, v = turned[..., :columns], v[..., :columns, :columns]

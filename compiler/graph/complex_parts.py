@@ -118,20 +118,30 @@ def _undivided(real: Node, imag: Node) -> Node | None:
     """Return the node of which two nodes are the halves along a last axis of 2, moved in the same way; None where they
     are something else.
     """
-    if real.op is not imag.op or real.shape != imag.shape or not real.sources:
-        return None
+    moves: list[Node] = []
+    while real.op is imag.op and real.shape == imag.shape and real.op in MOVEMENT:
+        found = _of_halves(real, imag)
+        if found is not None:
+            for one in reversed(moves):
+                found = _moved(one, found, (*one.shape, 2))
+            return found
+        if real.arg != imag.arg:
+            return None
+        moves.append(real)
+        real, imag = real.sources[0], imag.sources[0]
+    return None
+
+
+def _of_halves(real: Node, imag: Node) -> Node | None:
+    """Return the node of which two nodes are the halves, in their shape with a last axis of 2."""
     first, second = (one.sources[0] if one.op is Op.RESHAPE else one for one in (real, imag))
-    if first.op is Op.SHRINK and first.sources[0] is second.sources[0]:
-        source = first.sources[0]
-        full = tuple((0, size) for size in source.shape[:-1])
-        if source.shape and source.shape[-1] == 2 and (first.arg, second.arg) == ((*full, (0, 1)), (*full, (1, 2))):
-            return nodes.reshape(source, (*real.shape, 2))
-    if real.op not in MOVEMENT or real.arg != imag.arg:
+    if first.op is not Op.SHRINK or second.op is not Op.SHRINK or first.sources[0] is not second.sources[0]:
         return None
-    found = _undivided(real.sources[0], imag.sources[0])
-    if found is None:
+    source = first.sources[0]
+    full = tuple((0, size) for size in source.shape[:-1])
+    if not source.shape or source.shape[-1] != 2 or (first.arg, second.arg) != ((*full, (0, 1)), (*full, (1, 2))):
         return None
-    return _moved(real, found, (*real.shape, 2))
+    return nodes.reshape(source, (*real.shape, 2))
 
 
 def _rejoined(one: Node, sources: tuple[Node, ...]) -> Node | None:

@@ -155,7 +155,10 @@ def eye(cls: type[Tensor], rows: int, columns: int | None = None, dtype: DTypeLi
 def rand(
     cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None
 ) -> Tensor:
-    """Return numbers evenly spread over [0, 1)."""
+    """Return numbers evenly spread over [0, 1); of complex ones each part is."""
+    if (kind := as_dtype(dtype)).is_complex:
+        real, imag = (cls.rand(*sizes, dtype=kind.part, source=source) for _ in range(2))
+        return real.complex(imag)
     kind = _float(dtype, "rand")
     first, second = random.words(cls, as_shape(sizes), source)
     return random.unit(first, second, kind)
@@ -188,7 +191,10 @@ def uniform(
 def randn(
     cls: type[Tensor], *sizes: Int | Sequence[Int], dtype: DTypeLike = dtypes.float32, source: Source | None = None
 ) -> Tensor:
-    """Return normally distributed numbers of mean 0 and variance 1."""
+    """Return normally distributed numbers of mean 0 and variance 1; of complex ones each part has half of it."""
+    if (kind := as_dtype(dtype)).is_complex:
+        real, imag = (cls.randn(*sizes, dtype=kind.part, source=source) * math.sqrt(0.5) for _ in range(2))
+        return real.complex(imag)
     kind = _float(dtype, "randn")
     first, second = random.words(cls, as_shape(sizes), source)
     return random.normal(first, second, kind)

@@ -103,6 +103,15 @@ def test_memory_is_read_and_written_as_pairs():
     assert parts.op is Op.BUFFER or all(one.op is not Op.CAT for one in parts.ordered())
 
 
+def test_long_chains_of_movements_are_taken_apart():
+    z = Tensor([1 + 2j, 3 + 4j])
+    made = z
+    for _ in range(1500):
+        made = made.flip(0).pad([(1, 0)])[1:]
+    (whole,) = without_complex(nodes.shared([made.node]))
+    assert all(one.op is not Op.CAT for one in whole.ordered())
+
+
 def test_a_product_of_matrices_is_four_contractions_in_two_kernels():
     a, b = (Tensor(np.ones((48, 32), np.complex64)) for _ in range(2))
     ready = order.prepared([(a @ b.H).node])

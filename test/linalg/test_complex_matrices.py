@@ -74,6 +74,14 @@ def test_decompositions_put_together_again_give_the_matrix(rows, columns):
     np.testing.assert_allclose(again.numpy(), a, atol=1e-13)
 
 
+def test_matrices_without_elements_have_no_singular_values():
+    for shape in ((0, 3), (2, 0, 2)):
+        x = Tensor(np.ones(shape, np.complex64))
+        assert linalg.svdvals(x).numpy().shape == np.linalg.svd(x.numpy()).S.shape
+        assert linalg.svdvals(x).dtype == "float32"
+        assert not linalg.matrix_rank(x).numpy().any()
+
+
 def test_eigenvectors_of_hermitian_matrices():
     for a in (H, np.diag([1.0, 1.0, 2.0]) + 0j):
         values, vectors = linalg.eigh(Tensor(a))

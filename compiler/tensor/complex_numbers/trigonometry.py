@@ -49,7 +49,7 @@ def _tanh(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     imag = far.where(y.sin() * y.cos() * shrunk * 4, imag)
     endless = ~y.isfinite()
     real = (endless & x.isfinite()).where(math.nan, real)
-    imag = (x.isinf() & endless).where(0.0, y.eq(0).where(y, imag))
+    imag = x.isinf().where(x.full_like(0).copysign(y), y.eq(0).where(y, imag))
     return x.eq(0).where(x, x.isnan().where(x, real)), imag
 
 

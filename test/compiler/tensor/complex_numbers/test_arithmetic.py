@@ -8,6 +8,7 @@ import pytest
 import ringup
 from ringup import Tensor, complex64, complex128
 from ringup.compiler.graph import dtypes
+from ringup.compiler.tensor import Source
 
 DRAW = np.random.default_rng(11)
 
@@ -304,3 +305,16 @@ def test_numpy_files_hold_complex_numbers(tmp_path):
     found = ringup.load(tmp_path / "x.npz")
     np.testing.assert_array_equal(found["a"].numpy(), a)
     np.testing.assert_array_equal(found["b"].numpy(), a.astype("complex64"))
+
+
+def test_random_complex_numbers_have_variance_1_and_independent_parts():
+    z = Tensor.randn(20000, dtype="complex64", source=Source(3)).numpy()
+    assert z.dtype == np.complex64
+    assert np.abs(z).std() == pytest.approx(np.sqrt(1 - np.pi / 4), rel=0.03)
+    assert (np.abs(z) ** 2).mean() == pytest.approx(1, rel=0.03)
+    assert abs((z.real * z.imag).mean()) < 0.02
+    z = Tensor.rand(2000, dtype="complex128", source=Source(4)).numpy()
+    assert (z.real >= 0).all()
+    assert (z.imag < 1).all()
+    assert z.mean() == pytest.approx(0.5 + 0.5j, abs=0.03)
+    assert Tensor([1j]).randn_like().dtype is complex64
