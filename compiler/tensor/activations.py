@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ringup.compiler.tensor.complex_numbers.functions import analytic
 from ringup.compiler.tensor.conversions import narrowed, upper_bits, widened
 from ringup.compiler.tensor.functions import erfc_tail
 
@@ -51,7 +52,9 @@ def selu(tensor: Tensor) -> Tensor:
 
 
 def sigmoid(tensor: Tensor) -> Tensor:
-    """Return 1 / (1 + exp(-x)), within 4 ulp in both tails."""
+    """Return 1 / (1 + exp(-x)), within 4 ulp in both tails; of complex numbers too."""
+    if tensor.dtype.is_complex:
+        return analytic(1 / ((-tensor).exp() + 1), tensor, lambda result, z: result * (1 - result))
     x = widened(tensor)
     raised = (-x.abs()).exp()
     below = 1 / (raised + 1)

@@ -83,6 +83,16 @@ def to_double(tensor: Tensor) -> Tensor:
     return tensor.cast(dtypes.float64)
 
 
+def to_cfloat(tensor: Tensor) -> Tensor:
+    """Return it as complex64."""
+    return tensor.cast(dtypes.complex64)
+
+
+def to_cdouble(tensor: Tensor) -> Tensor:
+    """Return it as complex128."""
+    return tensor.cast(dtypes.complex128)
+
+
 def to_bfloat16(tensor: Tensor) -> Tensor:
     """Return it as bf16."""
     return tensor.cast(dtypes.bfloat16)

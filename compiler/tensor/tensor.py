@@ -774,6 +774,8 @@ class Tensor(Core):
     type = familiar.as_type
     type_as = familiar.type_as
     double = familiar.to_double
+    cfloat = familiar.to_cfloat
+    cdouble = familiar.to_cdouble
     bfloat16 = familiar.to_bfloat16
     short = familiar.to_short
     char = familiar.to_char

@@ -62,7 +62,7 @@ def logit(tensor: Tensor, eps: float | None = None) -> Tensor:
 
 def sinc(tensor: Tensor) -> Tensor:
     """Return sin(pi x) / (pi x), 1 at 0."""
-    x = widened(tensor) * math.pi
+    x = in_statistics(tensor) * math.pi if tensor.dtype.is_complex else widened(tensor) * math.pi
     zero = x.eq(0)
     return narrowed(zero.where(1.0, x.sin() / zero.where(1.0, x)), tensor)
 
@@ -99,9 +99,10 @@ def xlogy(tensor: Tensor, other: Any) -> Tensor:
 
 
 def float_power(tensor: Tensor, other: Any) -> Tensor:
-    """Return the power in f64."""
-    x = tensor.cast(dtypes.float64)
-    return elementwise.power(x, x._lift(other).cast(dtypes.float64))
+    """Return the power in f64, or complex128 where one of the two is complex."""
+    y = tensor._lift(other)
+    kind = dtypes.complex128 if tensor.dtype.is_complex or y.dtype.is_complex else dtypes.float64
+    return elementwise.power(tensor.cast(kind), y.cast(kind))
 
 
 def prelu(tensor: Tensor, weight: Tensor) -> Tensor:

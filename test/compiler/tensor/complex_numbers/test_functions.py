@@ -160,6 +160,15 @@ def test_powers():
     np.testing.assert_array_equal((zero ** Tensor([0j, 2 + 1j, -1 + 0j, 0j])).numpy(), [1, 0, complex(NAN, NAN), 1])
 
 
+def test_functions_made_of_others():
+    z = np.array([0.5 + 0.25j, -1.0 + 2.0j, 0j])
+    np.testing.assert_allclose(Tensor(z).sigmoid().numpy(), 1 / (1 + np.exp(-z)), rtol=1e-14)
+    np.testing.assert_allclose(Tensor(z).sinc().numpy(), np.sinc(z), rtol=1e-14)
+    np.testing.assert_allclose(Tensor([2.0]).float_power(1j).numpy(), np.float_power(2.0, 1j), rtol=1e-14)
+    np.testing.assert_array_equal(Tensor([[1.0, 2.0]]).cfloat().adjoint().numpy(), [[1], [2]])
+    assert Tensor([1]).cdouble().dtype == "complex128"
+
+
 def test_predicates_and_rounding_look_at_both_parts():
     z = Tensor([1 + 2j, complex(INF, 0), complex(0, NAN), complex(NAN, INF)])
     assert z.isfinite().tolist() == [True, False, False, False]

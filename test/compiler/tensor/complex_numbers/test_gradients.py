@@ -9,7 +9,7 @@ FUNCTIONS = {
     **{name: getattr(Tensor, name) for name in (
         "exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh",
         "reciprocal", "abs", "angle", "sgn", "conj", "square", "expm1", "log1p", "log2", "log10", "rsqrt", "prod", "var",
-        "std", "mean", "norm",
+        "std", "mean", "norm", "sigmoid", "sinc",
     )},
     "cumprod": lambda z: z.cumprod(0), "cumsum": lambda z: z.cumsum(0), "pow3": lambda z: z**3, "pow2.5": lambda z: z**2.5,
     "powz": lambda z: z**z, "2powz": lambda z: 2**z, "real": lambda z: z.real, "imag": lambda z: z.imag,
@@ -21,6 +21,8 @@ Z = np.array([0.5 + 1.25j, -1.5 + 0.75j, 0.25 - 0.5j])
 W = np.array([1.0 - 0.5j, 0.25 + 2.0j, -0.75 + 0.5j])
 # PyTorch 2.14, complex128: the gradient of the loss below
 EXPECTED = {
+    "sigmoid": [0.2271017776 + 0.3885625527j, -0.1083984277 - 0.2893602275j, -0.2064373593 - 0.1510556363j],
+    "sinc": [5.635725794 + 76.29526914j, -6.093554501 + 3.727750208j, 1.051122144 + 1.290577183j],
     "exp": [3.75019223 - 0.4912638074j, -0.2402402325 - 0.3397160749j, -0.1583747643 - 1.718790646j],
     "log": [-0.8898551377 + 1.155942055j, -0.3141186786 - 0.2949040238j, -3.171437948 - 0.08571897424j],
     "sqrt": [0.07888740891 + 0.6521244274j, 0.3001077525 + 0.0283316155j, -0.740633754 - 0.2443558501j],
