@@ -97,10 +97,10 @@ class Muon(Optimizer):
 def _orthogonal(matrix: Tensor, factors: tuple[float, float, float], rounds: int, eps: float) -> Tensor:
     """Return a matrix with its singular values brought near 1."""
     wide = number_of(matrix.shape[0], "Muon") <= number_of(matrix.shape[1], "Muon")
-    x = matrix if wide else matrix.transpose()
+    x = matrix if wide else matrix.mT
     x = x / (x * x).sum().sqrt().maximum(eps)
     first, third, fifth = factors
     for _ in range(rounds):
-        gram = x @ x.transpose()
+        gram = x @ x.mT
         x = x * first + (gram * third + (gram @ gram) * fifth) @ x
-    return x if wide else x.transpose()
+    return x if wide else x.mT

@@ -125,10 +125,20 @@ def _ends(first: Scalar | Int, count: Int, step: Scalar) -> list[Scalar]:
     return [] if most < 0 else [low, high, low + most * step, high + most * step]
 
 
-def linspace(cls: type[Tensor], start: float, stop: float, count: int, dtype: DTypeLike = dtypes.float32) -> Tensor:
-    """Return `count` numbers from `start` to `stop`, both included, evenly spread; for integer types the floor of
-    each.
+def linspace(
+    cls: type[Tensor],
+    start: float,
+    stop: float,
+    count: int = 50,
+    dtype: DTypeLike = dtypes.float32,
+    *,
+    endpoint: bool = True,
+) -> Tensor:
+    """Return `count` numbers from `start` to `stop`, both included, or without `stop` for `endpoint=False`, evenly
+    spread; for integer types the floor of each.
     """
+    if not endpoint:
+        return cls.linspace(start, stop, whole_number(count, "a count") + 1, dtype)[:-1]
     count, start, stop = whole_number(count, "a count"), _plain(start), _plain(stop)
     if count < 0:
         raise ValueError(f"linspace of {count} numbers")
@@ -142,9 +152,11 @@ def linspace(cls: type[Tensor], start: float, stop: float, count: int, dtype: DT
     return places.eq(count - 1).where(made.full_like(stop), made) if count > 1 else made
 
 
-def eye(cls: type[Tensor], rows: int, columns: int | None = None, dtype: DTypeLike = dtypes.float32) -> Tensor:
-    """Return a matrix of ones on the diagonal, zeros elsewhere."""
-    down = cls._counted(rows).reshape((rows, 1))
+def eye(
+    cls: type[Tensor], rows: int, columns: int | None = None, dtype: DTypeLike = dtypes.float32, *, k: int = 0
+) -> Tensor:
+    """Return a matrix of ones on the diagonal, or on the k-th above it, zeros elsewhere."""
+    down = cls._counted(rows).reshape((rows, 1)) + whole_number(k, "an offset")
     across = cls._counted(rows if columns is None else columns).reshape((1, -1))
     return down.eq(across).cast(as_dtype(dtype))
 

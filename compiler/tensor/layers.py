@@ -150,7 +150,7 @@ def scaled_dot_product_attention(
     if split:
         q, k, v, mask = _split_heads(q, k, v, mask)
     factor = 1 / math.sqrt(number_of(q.shape[-1], "attention")) if scale is None else scale
-    scores = q.matmul(k.transpose(), compute_dtype(q)) * factor
+    scores = q.matmul(k.mT, compute_dtype(q)) * factor
     # whole: every row sees something
     seen, whole = None, mask is None
     if causal:

@@ -125,7 +125,7 @@ def inner(tensor: Tensor, other: Any) -> Tensor:
 
 def linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias; weight (outputs, inputs)."""
-    made = tensor.matmul(weight.transpose() if weight.ndim > 1 else weight)
+    made = tensor.matmul(weight.mT if weight.ndim > 1 else weight)
     return made if bias is None else made + bias
 
 

@@ -409,12 +409,11 @@ def roll(tensor: Tensor, shift: int | Sequence[int], axis: Axes = None) -> Tenso
     """
     if axis is None:
         if is_list(shift):
-            if len(shift) == 1:
-                return roll(tensor, shift[0])
-            raise ValueError("roll by several shifts needs as many axes")
+            return roll(tensor, sum(whole_number(one, "a shift") for one in shift))
         return tensor.flatten().roll(shift, 0).reshape(tensor.shape)
     shifts = [whole_number(one, "a shift") for one in (shift if is_list(shift) else [shift])]
     axes = [axis] if isinstance(axis, int) else list(axis)
+    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
     if len(shifts) != len(axes):
         raise ValueError(f"roll by {shift} along {axis}: as many shifts as axes")
     made = tensor
@@ -521,8 +520,12 @@ def _flipped(node: Node, axes: tuple[int, ...]) -> Node:
     return nodes.node(Op.FLIP, node.dtype, node.shape, (node,), axes)
 
 
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> list[Tensor]:
-    """Return each 1-d tensor spread over the grid of all; `indexing` ij or xy as NumPy has it."""
+def meshgrid(*tensors: Any, indexing: str = "ij") -> list[Tensor]:
+    """Return each 1-d tensor spread over the grid of all; `indexing` ij or xy as NumPy has it. They are given one by
+    one, or as a list.
+    """
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
     if indexing not in ("ij", "xy"):
         raise ValueError(f"meshgrid indexing {indexing!r}: ij or xy")
     shape = broadcast_shapes(*(one.reshape((-1, *[1] * (len(tensors) - 1 - i))).shape for i, one in enumerate(tensors)))

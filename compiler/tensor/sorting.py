@@ -6,6 +6,7 @@ the key. So no two are equal, and equal elements keep their order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ringup.compiler.graph import dtypes, nodes
@@ -13,7 +14,7 @@ from ringup.compiler.graph.index import Int
 from ringup.compiler.graph.nodes import Op
 from ringup.compiler.tensor.complex_numbers.sums import running_product
 from ringup.compiler.tensor.conversions import SIGNED, narrowed, widened
-from ringup.compiler.tensor.core import DTypeLike, number_of, refuse_complex, whole_number
+from ringup.compiler.tensor.core import Axes, DTypeLike, number_of, refuse_complex, whole_number
 from ringup.compiler.tensor.indexing import picked
 from ringup.compiler.tensor.movement import add_edges, cut
 from ringup.compiler.tensor.reductions import drop_axes, in_statistics, places_along, sum_dtype
@@ -37,20 +38,26 @@ def _scan(tensor: Tensor, op: Op, axis: int) -> Tensor:
     return tensor._of(nodes.scan(op, tensor._node, tensor._axis(axis)))
 
 
-def cumsum(tensor: Tensor, axis: int = 0, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Return the running sum along an axis; narrow integers in int32, f16 and its like kept in f32 and rounded at
-    the end. With `dtype` elements and sums are of that type.
+def cumsum(tensor: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the running sum along an axis, of the flattened tensor for None; narrow integers in int32, f16
+    and its like kept in f32 and rounded at the end. With `dtype` elements and sums are of that type.
     """
     if dtype is not None:
         return cumsum(tensor.cast(dtype), axis).cast(dtype)
+    if axis is None:
+        return cumsum(tensor.flatten(), 0)
     x = widened(tensor) if tensor.dtype.is_float else tensor.cast(sum_dtype(tensor))
     return narrowed(_scan(x, Op.ADD, axis), tensor)
 
 
-def cumprod(tensor: Tensor, axis: int = 0, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Return the running product along an axis; with `dtype` elements and products are of that type."""
+def cumprod(tensor: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the running product along an axis, of the flattened tensor for None; with `dtype` elements and products
+    are of that type.
+    """
     if dtype is not None:
         return cumprod(tensor.cast(dtype), axis).cast(dtype)
+    if axis is None:
+        return cumprod(tensor.flatten(), 0)
     if tensor.dtype.is_complex:
         return tensor if tensor._is_one(axis) else running_product(tensor, tensor._axis(axis))
     x = widened(tensor) if tensor.dtype.is_float else tensor.cast(sum_dtype(tensor))
@@ -105,10 +112,12 @@ def _order_keys(tensor: Tensor, *, descending: bool) -> Tensor:
     return ~keys if descending else keys
 
 
-def argsort(tensor: Tensor, axis: int = -1, *, descending: bool = False) -> Tensor:
-    """Return the places of the elements in rising (or falling) order along an axis, int32; equals keep their
-    order.
+def argsort(tensor: Tensor, axis: int | None = -1, *, descending: bool = False) -> Tensor:
+    """Return the places of the elements in rising (or falling) order along an axis, of the flattened tensor for None,
+    int32; equals keep their order.
     """
+    if axis is None:
+        return argsort(tensor.flatten(), 0, descending=descending)
     if tensor._is_one(axis):
         return tensor._constant(0, dtypes.int32)
     at = tensor._axis(axis)
@@ -150,8 +159,10 @@ def _place_of(tensor: Tensor, size: Int) -> Tensor:
     return (tensor & ((1 << bits) - 1)).cast(dtypes.int32)
 
 
-def sort(tensor: Tensor, axis: int = -1, *, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the elements in order along an axis, and the places they came from."""
+def sort(tensor: Tensor, axis: int | None = -1, *, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the elements in order along an axis, of the flattened tensor for None, and the places they came from."""
+    if axis is None:
+        return sort(tensor.flatten(), 0, descending=descending)
     places = tensor.argsort(axis, descending=descending)
     if tensor._is_one(axis):
         return tensor, places
@@ -191,10 +202,22 @@ def _first_places(tensor: Tensor, axis: int, k: int, *, descending: bool) -> Ten
     return _place_of(found.movedim(-1, axis), tensor.shape[axis])
 
 
-def median(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
-    """Return the middle element in order along an axis, the mean of two for an even count, of the type of `mean`; NaN
+def along_several(
+    function: Callable[..., Tensor], tensor: Tensor, axes: tuple[int, ...], *given: object, keepdims: bool
+) -> Tensor:
+    """Return what a function of one axis makes of several, which are made one."""
+    kept = tuple(i for i in range(tensor.ndim) if i not in axes)
+    flat = tensor.permute((*kept, *axes)).reshape((*(tensor.shape[i] for i in kept), -1 if tensor.numel() else 0))
+    made = function(flat, *given, -1)
+    return made.reshape(tuple(1 if i in axes else size for i, size in enumerate(tensor.shape))) if keepdims else made
+
+
+def median(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    """Return the middle element in order along axes, the mean of two for an even count, of the type of `mean`; NaN
     if there is one.
     """
+    if axis is not None and not isinstance(axis, int):
+        return along_several(median, tensor, tensor._axes(axis), keepdims=keepdims)
     if axis is None:
         found = median(tensor.flatten(), 0)
         return found.reshape((1,) * tensor.ndim) if keepdims else found

@@ -41,7 +41,7 @@ def attention(
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     scale = node.get("scale", 1 / math.sqrt(known_size(q.shape[-1], str(node))))
     root = math.sqrt(scale) if scale > 0 else scale
-    scores = (q * root).matmul((k * root).transpose()).cast(q.dtype) if scale > 0 else q.matmul(k.transpose()) * scale
+    scores = (q * root).matmul((k * root).mT).cast(q.dtype) if scale > 0 else q.matmul(k.mT) * scale
     stages = [scores]
     cap = node.get("softcap", 0.0)
     scores = (scores / cap).tanh() * cap if cap else scores

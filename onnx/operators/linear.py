@@ -19,7 +19,7 @@ def matmul(node: Node, x: Tensor, y: Tensor) -> Tensor:
 def gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     """Return alpha A B + beta C, the matrices turned where asked for."""
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
-    made = (a.transpose() if node.get("transA", 0) else a).matmul(b.transpose() if node.get("transB", 0) else b)
+    made = (a.mT if node.get("transA", 0) else a).matmul(b.mT if node.get("transB", 0) else b)
     made = made if alpha == 1 else made * alpha
     if c is not None:
         made = made + (c if beta == 1 else c * beta)

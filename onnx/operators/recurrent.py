@@ -124,7 +124,7 @@ def _over(
     count = known_size(x.shape[0], str(node))
     states, outputs = own.states, []
     # the products of all inputs at once
-    inputs = x.matmul(own.weight.transpose())
+    inputs = x.matmul(own.weight.mT)
     if own.input_bias is not None:
         inputs = inputs + own.input_bias
     for place in range(count - 1, -1, -1) if backward else range(count):
@@ -142,7 +142,7 @@ def _over(
 def _recurred(own: Direction, state: Tensor, part: slice | None = None) -> Tensor:
     """Return the product of a state with its weights, or with those of some gates, and the bias."""
     weight = own.recurrence if part is None else own.recurrence[part]
-    made = state.matmul(weight.transpose())
+    made = state.matmul(weight.mT)
     if own.state_bias is None:
         return made
     return made + (own.state_bias if part is None else own.state_bias[part])

@@ -79,7 +79,7 @@ def stft(node: Node, x: Tensor, step: Array, window: Tensor | None = None, lengt
     frames = signal.unfold(1, size, numbers(step)[0])
     if window is not None:
         frames = frames * window.cast(x.dtype)
-    return transformed(frames.transpose(), 2, size, onesided=bool(node.get("onesided", 1)))
+    return transformed(frames.mT, 2, size, onesided=bool(node.get("onesided", 1)))
 
 
 def mel_weights(node: Node, bands: Array, size: Array, rate: Array, low: Array, high: Array) -> Tensor:

@@ -87,7 +87,7 @@ def test_logits_that_contain_the_scores_twice(keys):
     """Seen flat, the place after the last key is the next row's first."""
     q, k, v = numbers(2, 9, 8), numbers(2, keys, 8), numbers(2, keys, 8)
     with device(on_cores.Cores()):
-        scores = Tensor(q) @ Tensor(k).transpose()
+        scores = Tensor(q) @ Tensor(k).mT
         flat = (scores.reshape(-1) * 1.5).cast("float64").cast("float32").reshape(2, 9, keys)
         found = ((flat + scores).softmax(-1) @ Tensor(v)).numpy()
     powers = np.exp(2.5 * (q.astype(np.float64) @ k.swapaxes(1, 2)))

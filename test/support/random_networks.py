@@ -115,7 +115,7 @@ def _shortcut(b, x):
 
 
 def _as_tokens(_b, x):
-    return x.flatten(2).transpose() if x.shape[2] * x.shape[3] <= 100 else None
+    return x.flatten(2).mT if x.shape[2] * x.shape[3] <= 100 else None
 
 
 def _activated(b, x):
@@ -167,7 +167,7 @@ def _moved(b, x):
     if how == "pad":
         return x.pad([(0, 0), (1, 0), (0, 1)])
     if how == "turn":
-        return x.transpose() if x.shape[1] > 2 else None
+        return x.mT if x.shape[1] > 2 else None
     return {"flip": lambda: x.flip(1), "join": lambda: x.cat(x * 0.5, axis=1), "cumsum": lambda: x.cumsum(1) * 0.25,
             "softmax": lambda: x.softmax(-1)}[how]()  # fmt: skip
 

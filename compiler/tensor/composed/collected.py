@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ringup.compiler.graph import dtypes
-from ringup.compiler.tensor.composed import sets
+from ringup.compiler.tensor.composed import extremes, sets
 from ringup.compiler.tensor.composed.extremes import Ranked
 from ringup.compiler.tensor.composed.joining import tensors_of
 from ringup.compiler.tensor.composed.statistics import INTERPOLATIONS
 from ringup.compiler.tensor.conversions import narrowed, widened
-from ringup.compiler.tensor.core import Core, DTypeLike, as_dtype, is_list, number_of, whole_number
+from ringup.compiler.tensor.core import Axes, Core, DTypeLike, as_dtype, is_list, number_of, whole_number
 from ringup.compiler.tensor.movement import cut, meshgrid
 from ringup.compiler.tensor.reductions import drop_axes, in_statistics, places_along
+from ringup.compiler.tensor.sorting import along_several
 
 if TYPE_CHECKING:
     from ringup.compiler.tensor.tensor import Tensor
@@ -58,15 +59,32 @@ def mode(tensor: Tensor, axis: int = -1, *, keepdims: bool = False) -> Ranked:
     return _without(made, at, keepdims)
 
 
-def nanmedian(tensor: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Any:
-    """Return the middle of the elements that are not NaN, the lower of two: of all, or along an axis with its place, as
-    (values, indices). NaN where all are.
+def nanmedian(
+    tensor: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    axis: Axes | extremes._All = extremes._ALL,
+    keepdims: bool | None = None,
+) -> Any:
+    """Return the middle of the elements that are not NaN, the lower of two as PyTorch has it: of all, or along `dim`
+    with its place, as (values, indices). Along `axis`, or with `keepdims`, NumPy's: the mean of two. NaN where all are.
     """
-    if axis is None:
+    if dim is not None and not isinstance(axis, extremes._All):
+        raise TypeError("dim and axis mean the same; give one")
+    if not isinstance(axis, extremes._All) or keepdims is not None:
+        along: Any = dim if isinstance(axis, extremes._All) else axis
+        if isinstance(along, (tuple, list)):
+            axes = tensor._axes(along)
+            return along_several(
+                lambda x, at: nanquantile(x, 0.5, at), in_statistics(tensor), axes, keepdims=bool(keepdims)
+            )
+        return nanquantile(in_statistics(tensor), 0.5, along, keepdims=bool(keepdims))
+    if dim is None:
         return nanmedian(tensor.flatten(), 0).values
-    if tensor._is_one(axis):
+    if tensor._is_one(dim):
         return tensor._as_one(nanmedian, 0)
-    at = tensor._axis(axis)
+    at, keepdims = tensor._axis(dim), keepdim
     _filled(tensor, at, "nanmedian")
     ordered, places = tensor.sort(at)
     count = tensor.isnan().logical_not().sum(at, keepdims=True).cast(dtypes.int32)

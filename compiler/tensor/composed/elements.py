@@ -143,12 +143,16 @@ def cross(tensor: Tensor, other: Any, axis: int = -1) -> Tensor:
 
 def nanmax(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the greatest along axes of the elements that are not NaN, NaN where all are."""
+    if not tensor.dtype.is_float:
+        return tensor.amax(axis, keepdims=keepdims)
     made = tensor.isnan().where(tensor.full_like(-math.inf), tensor).amax(axis, keepdims=keepdims)
     return tensor.isnan().all(axis, keepdims=keepdims).where(math.nan, made)
 
 
 def nanmin(tensor: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
     """Return the least along axes of the elements that are not NaN, NaN where all are."""
+    if not tensor.dtype.is_float:
+        return tensor.amin(axis, keepdims=keepdims)
     return -nanmax(-tensor, axis, keepdims=keepdims)
 
 
@@ -188,10 +192,16 @@ def flip(tensor: Tensor, *axes: Any) -> Tensor:
     return movement.flip(tensor, axes[0] if len(axes) == 1 else axes or None)
 
 
-def transpose(tensor: Tensor, first: Any = -2, second: int = -1) -> Tensor:
-    """Return it with two axes swapped; with NumPy's tuple of all axes in that order."""
-    if isinstance(first, (tuple, list)):
+def transpose(tensor: Tensor, first: Any = None, second: int | None = None) -> Tensor:
+    """Return it with two axes swapped; with NumPy's tuple of all axes in that order, and without any with all of them
+    in the reverse order.
+    """
+    if first is None:
+        return movement.permute(tensor, tuple(range(tensor.ndim))[::-1])
+    if isinstance(first, (tuple, list)) and second is None:
         return movement.permute(tensor, first)
+    if second is None:
+        raise TypeError(f"transpose of axis {first} alone: two axes, all of them in a tuple, or none")
     return movement.transpose(tensor, first, second)
 
 
@@ -305,10 +315,21 @@ def stride(tensor: Tensor, axis: int | None = None) -> Any:
 # of rows
 
 
-def cov(tensor: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances of variables, the rows, over observations, the columns; of one variable its variance.
-    `fweights` counts how often each observation was made, `aweights` are weights.
+def cov(
+    tensor: Tensor,
+    *,
+    correction: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+) -> Tensor:
+    """Return the covariances of variables, the rows, over observations, the columns (the other way round without
+    `rowvar`); of one variable its variance. `fweights` counts how often each observation was made, `aweights` are
+    weights. Sums are divided by the count less `correction`: 1 unless given, 0 for `bias`.
     """
+    correction = int(not bias) if correction is None else correction
+    tensor = tensor.mT if not rowvar and tensor.ndim == 2 else tensor
     if tensor.ndim > 2:
         raise ValueError(f"cov of {list(tensor.shape)}: variables, observations")
     x = in_statistics(tensor if tensor.ndim > 1 else tensor.reshape((1, -1)))
@@ -330,9 +351,11 @@ def cov(tensor: Tensor, *, correction: int = 1, fweights: Any = None, aweights: 
     return narrowed(made.reshape(()) if x.shape[0] == 1 else made, tensor)
 
 
-def corrcoef(tensor: Tensor) -> Tensor:
-    """Return the correlations of variables, the rows, held between -1 and 1, each part of complex ones."""
-    made = cov(tensor)
+def corrcoef(tensor: Tensor, *, rowvar: bool = True) -> Tensor:
+    """Return the correlations of variables, the rows (the columns without `rowvar`), held between -1 and 1, each part
+    of complex ones.
+    """
+    made = cov(tensor, rowvar=rowvar)
     if not made.shape:
         return made / made
     size = made.diagonal().real.sqrt()

@@ -132,7 +132,7 @@ def _running(tensor: Tensor, dim: int | None, axis: int | None, scan: Callable[[
     return Ranked(values, sorting.cummax(places.expand(tensor.shape), at))
 
 
-def sort(tensor: Tensor, axis: int = -1, *, descending: bool = False) -> Ranked:
+def sort(tensor: Tensor, axis: int | None = -1, *, descending: bool = False) -> Ranked:
     """Return the elements in order along an axis, and the places they came from, as (values, indices)."""
     return Ranked(*sorting.sort(tensor, axis, descending=descending))
 
@@ -159,7 +159,7 @@ def median(
     dim: int | None = None,
     keepdim: bool = False,
     *,
-    axis: int | _All | None = _ALL,
+    axis: Axes | _All = _ALL,
     keepdims: bool | None = None,
 ) -> Any:
     """Return the middle element in order, the lower of two as PyTorch has it: of all, or along `dim` with its place, as

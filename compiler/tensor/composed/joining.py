@@ -36,12 +36,15 @@ def _axis_last(tensor: Any, others: tuple[Any, ...], axis: int) -> tuple[tuple[A
     return others, axis
 
 
-def cat(tensor: Tensor | Sequence[Any], *others: Any, axis: int = 0) -> Tensor:
+def cat(tensor: Tensor | Sequence[Any], *others: Any, axis: int | None = 0) -> Tensor:
     """Return tensors one after the other along `axis`; the other axes have to be equal. They are given one by one, or
-    as a list.
+    as a list; flattened for None.
     """
-    others, axis = _axis_last(tensor, others, axis)
+    others, along = _axis_last(tensor, others, 0 if axis is None else axis)
     first, *rest = tensors_of((tensor, *others), "cat")
+    if axis is None:
+        return movement.cat(first.flatten(), *(one.flatten() for one in rest))
+    axis = along
     return movement.cat(first, *rest, axis=axis)
 
 

@@ -58,18 +58,29 @@ def split_with_sizes(tensor: Tensor, sizes: Sequence[int], axis: int = 0) -> lis
 # parts put back
 
 
-def _with_part(tensor: Tensor, values: Any, axis: int, key: Any) -> Tensor:
+def _with_part(tensor: Tensor, values: Any, axis: int, key: slice) -> Tensor:
+    """Return it with values for a part along an axis."""
     at = tensor._axis(axis)
     y, whole = tensor._lift(values), (slice(None),) * at + (key,)
     wanted = tensor[whole].shape
     if y.shape != wanted:
         raise ValueError(f"a part of {list(wanted)} of {list(tensor.shape)} given as {list(y.shape)}: the same shape")
-    return indexing.with_part(tensor, whole, y)
+    start, stop, step = key.indices(number_of(tensor.shape[at], "a part"))
+    if step != 1:
+        return indexing.with_part(tensor, whole, y)
+    before, after = (movement.cut(tensor, at, a, b) for a, b in ((0, start), (max(start, stop), tensor.shape[at])))
+    return movement.cat(before, y.cast(tensor.dtype), after, axis=at)
 
 
-def select_scatter(tensor: Tensor, values: Any, axis: int, place: Int) -> Tensor:
+def select_scatter(tensor: Tensor, values: Any, axis: int, place: int) -> Tensor:
     """Return it with values for the part at one place along an axis."""
-    return _with_part(tensor, values, axis, place)
+    at, y = tensor._axis(axis), tensor._lift(values)
+    size = number_of(tensor.shape[at], "select_scatter")
+    if not -size <= place < size:
+        raise IndexError(f"select_scatter at {place} along axis {axis} of {list(tensor.shape)}: outside of it")
+    if y.shape != (wanted := (*tensor.shape[:at], *tensor.shape[at + 1 :])):
+        raise ValueError(f"a part of {list(wanted)} of {list(tensor.shape)} given as {list(y.shape)}: the same shape")
+    return _with_part(tensor, y.unsqueeze(at), axis, slice(place % size, place % size + 1))
 
 
 def slice_scatter(

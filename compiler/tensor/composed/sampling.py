@@ -129,5 +129,5 @@ def affine_grid(theta: Tensor, sizes: Sequence[int], *, aligned: bool, alone: fl
             axes.append((steps * 2 + 1) / count - 1)
     mesh = np.meshgrid(*axes, indexing="ij")
     points = np.stack([*reversed(mesh), np.ones(tuple(sizes))], -1).reshape(-1, len(sizes) + 1)
-    made = Tensor(points).cast(theta.dtype).matmul(theta.transpose())
+    made = Tensor(points).cast(theta.dtype).matmul(theta.mT)
     return made.reshape((theta.shape[0], *sizes, len(sizes)))

@@ -504,8 +504,8 @@ def test_a_sum_over_queries_is_no_attention(small):
     scores = np.einsum("hqd,hkd->hqk", query, key)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     wanted = np.einsum("hqk,hqd->hkd", powers / powers.sum(-1, keepdims=True), value)
-    weights = (Tensor(query) @ Tensor(key).transpose()).softmax(-1)
-    np.testing.assert_allclose((weights.transpose() @ Tensor(value)).numpy(), wanted, atol=2e-5)
+    weights = (Tensor(query) @ Tensor(key).mT).softmax(-1)
+    np.testing.assert_allclose((weights.mT @ Tensor(value)).numpy(), wanted, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["float16", "float32"])

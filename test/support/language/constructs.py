@@ -162,7 +162,7 @@ def _multiplied(m, x):
     columns = m.choice((), (1,), (m.side(),), (8,), (33,))
     y = m.leaf((x.shape[-1], *columns), kind)
     y = _heavy(m, y) if m.random.random() < 0.2 else y
-    return m.choice(lambda: x @ y, lambda: x @ y, lambda: x.linear(y.transpose()))()
+    return m.choice(lambda: x @ y, lambda: x @ y, lambda: x.linear(y.mT))()
 
 
 def _batched(m, x):
@@ -175,7 +175,7 @@ def _batched(m, x):
 
 
 def _self(m, x):
-    return m.choice(lambda: x @ x.transpose(), lambda: x.transpose() @ x, lambda: x.transpose() @ x.relu())()
+    return m.choice(lambda: x @ x.mT, lambda: x.mT @ x, lambda: x.mT @ x.relu())()
 
 
 EINSUMS = ("ij,jk->ik", "ij,ij->i", "bij,bjk->bik", "ij,kj->ki", "i,j->ij", "ij,jk,kl->il", "bhid,bhjd->bhij", "ii->i",
@@ -276,7 +276,7 @@ def _attended(m, x):
         k, v, mask, causal=m.choice(False, False, True), grouped=heads and each > 1, scale=m.choice(None, None, 0.5)
     )
     return m.choice(lambda: made, lambda: made, lambda: made.relu(), lambda: made * made, lambda: made + v[..., :1, :],
-                    lambda: made.sum(-1), lambda: made.transpose())()  # fmt: skip
+                    lambda: made.sum(-1), lambda: made.mT)()  # fmt: skip
 
 
 def _attended_by_hand(m, x):
@@ -288,7 +288,7 @@ def _attended_by_hand(m, x):
         m.leaf((2, keys, deep), kind),
         m.leaf((m.choice(1, 2), keys, m.choice(1, 8)), kind),
     )
-    scores = (q @ k.transpose()) * m.choice(1, 0.25, m.leaf((1, 1, keys), kind))
+    scores = (q @ k.mT) * m.choice(1, 0.25, m.leaf((1, 1, keys), kind))
     scores = m.choice(scores, scores + m.leaf((queries, keys), kind), scores.tanh() * 5, _heavy(m, scores))
     weights = scores.softmax(-1)
     weights = m.choice(weights, weights, weights.dropout(0.2), weights * 2)
@@ -431,7 +431,7 @@ ELEMENTS = {
 MOVES = {
     "reshape": _reshaped, "slice": _sliced, "pad": _padded, "join": _joined, "repeat": _repeated, "fancy": _fancy,
     "permute": lambda m, x: x.permute(*m.random.sample(range(x.ndim), x.ndim)),
-    "transpose": lambda m, x: x.transpose(), "flip": lambda m, x: x.flip(m.axis(x)), "squeeze": lambda m, x: x.squeeze(),
+    "transpose": lambda m, x: x.mT, "flip": lambda m, x: x.flip(m.axis(x)), "squeeze": lambda m, x: x.squeeze(),
     "roll": lambda m, x: x.roll(m.number(0, 3), m.axis(x)),
     "unfold": lambda m, x: x.unfold(m.axis(x), m.choice(1, 2, 3), m.choice(1, 2)),
     "tile": lambda m, x: x.tile(*[m.choice(1, 2) for _ in x.shape]),

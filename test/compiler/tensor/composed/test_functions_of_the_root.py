@@ -122,3 +122,15 @@ def test_pytorchs_older_constructors():
         "bool",
         (0,),
     )
+
+
+@pytest.mark.parametrize("indexing", ["ij", "xy"])
+def test_grids_are_made_of_a_list_too(indexing):
+    x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])
+    wanted = np.meshgrid(x, y, indexing=indexing)
+    for made in (
+        ringup.meshgrid([Tensor(x), Tensor(y)], indexing=indexing),
+        ringup.meshgrid(Tensor(x), Tensor(y), indexing=indexing),
+    ):
+        for one, other in zip(made, wanted, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other)
