@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # stands for all axes that are not named
 REST = "..."
-_TOKENS = re.compile(r"\.\.\.|[()]|[^\s().]+|\.+")
+_TOKENS = re.compile(r"[()]|[^\s()]+")
 
 # the names that one axis is split into or joined from, none for an axis of 1; None: all axes that are not named
 Axis = tuple[str, ...] | None

@@ -75,6 +75,7 @@ def test_an_axis_whose_size_is_open_is_moved():
         ("a _b c d -> a _b c d", {}, "'_b' is no name of an axis"),
         ("a b* c d -> a b* c d", {}, r"'b\*' is no name of an axis"),
         ("a .. c d -> a .. c d", {}, r"'\.\.' is no name of an axis"),
+        ("...a -> ...a", {}, r"'\.\.\.a' is no name of an axis"),
         ("a (p q) c d -> a p q c d", {}, "all but one of p, q need a size"),
         ("a (p q) c d -> a p q c d", {"p": 5}, r"an axis of 12 is not \(p q\) with p=5"),
         ("a (p q) c d -> a p q c d", {"p": 0}, r"an axis of 12 is not \(p q\) with p=0"),
