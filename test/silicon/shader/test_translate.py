@@ -257,7 +257,7 @@ def levels(engine):
 @pytest.mark.parametrize("first", [THREADED, QUICK])
 def test_a_program_that_runs_often_gets_better_code(machine, out, monkeypatch, first):
     program = LANE + "v_add_nc_u32_e32 v2, 5, v0\n global_store_b32 v1, v2, s[2:3]\n s_endpgm\n"
-    monkeypatch.setitem(translations.OUTGROWN, first, 2)
+    monkeypatch.setattr(translations, "OUTGROWN", 2)
     engine = Translator(level=first)
     for made in ([first], [first], [first, THOROUGH], [first, THOROUGH]):
         out[:] = 0

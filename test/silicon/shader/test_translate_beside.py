@@ -224,7 +224,7 @@ def test_a_thread_translates_and_ends_with_what_it_began(machine, out):
 
 
 def test_better_code_is_not_waited_for(machine, out, engine, held, monkeypatch):
-    monkeypatch.setitem(programs.OUTGROWN, programs.THREADED, 1)
+    monkeypatch.setattr(programs, "OUTGROWN", 1)
     assert finish(machine.start(ADD, engine=engine, **ARGS), held) == 1
     again = machine.start(ADD, engine=engine, **ARGS)
     # The job is the better code.

@@ -122,7 +122,8 @@ class _Constant(NamedTuple):
 @remembered
 def _constant(ins: Instruction, lanes: int) -> _Constant:
     what = reads(ins, lanes)
-    moved = tuple((1 << target, sum(1 << one for one in set(sources))) for target, sources in what.moves)
+    sets = {sources: sum(1 << one for one in set(sources)) for _, sources in what.moves}
+    moved = tuple((1 << target, sets[sources]) for target, sources in what.moves)
     defs = effects(ins, lanes).defs
     # v_writelane writes one lane, whatever the masks are.
     vectors = 0 if ins.mnemonic == "v_writelane_b32" else defs & ~SCALARS
@@ -175,6 +176,7 @@ class Findings:
 
     unproven: dict[Key, list[int]] = field(default_factory=dict)  # may be unwritten where they decide
     unwaited: dict[Key, list[int]] = field(default_factory=dict)  # may be in flight
+    stored: dict[Key, int] = field(default_factory=dict)  # may be unwritten where they are stored to LDS
     shadowed: int = 0
     flying: int = 0
     # registers of moves that are certainly written in the lanes read
@@ -189,13 +191,14 @@ def analyse(
     `entries` maps each entry block to the registers that are written there, ALL if unknown. Data from LDS counts as
     written, unless LDS is `tracked`.
     """
+    found = Findings()
     start: dict[Key, Facts] = {key: Facts(sure, {}, {}) for key, sure in entries.items()}
     work = list(entries)
     while work:
         key = work.pop()
         block, facts = blocks[key], start[key].copy()
-        for step, all_lanes in zip(block.code, full[key], strict=True):
-            advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
+        # The last time is with what holds on every path.
+        _examine(found, block, facts, full[key], lanes, tracked=tracked)
         for index, one in enumerate(block.successors):
             there = facts.copy()
             _learn(there, block, taken=index == 0)
@@ -206,30 +209,37 @@ def analyse(
                 continue
             if one not in work:
                 work.append(one)
-    found = Findings()
     for key, block in blocks.items():
-        facts = start[key].copy() if key in start else Facts(ALL, {}, {})
-        unproven: list[int] = []
-        unwaited: list[int] = []
-        for index, (step, all_lanes) in enumerate(zip(block.code, full[key], strict=True)):
-            fixed = _constant(step.ins, lanes)
-            what = fixed.reads
-            active = facts.written_in(state.EXEC_LO)
-            found.sure[key, index] = facts.sure if fixed.everywhere else active
-            stored = 0 if what.stored & active else what.stored
-            moved = into_exec(step.ins, lanes) & ~facts.sure if fixed.is_indirect else 0
-            unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored | moved)
-            unwaited.append(_touched(step, facts, lanes) if facts.flying else 0)
-            for register in fixed.lds_data:
-                found.shadowed |= 1 << register & ~active
-            advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
-        found.unproven[key], found.unwaited[key] = unproven, unwaited
-        for some in unproven:
+        if key not in start:
+            _examine(found, block, Facts(ALL, {}, {}), full[key], lanes, tracked=tracked)
+        for some in found.unproven[key]:
             found.shadowed |= some
-        for some in unwaited:
+        for some in found.unwaited[key]:
             found.flying |= some
+        found.shadowed |= found.stored[key]
     _close(found, blocks, lanes)
     return found
+
+
+def _examine(found: Findings, block: Block, facts: Facts, full: list[bool], lanes: int, *, tracked: bool) -> None:
+    """Note what cannot be proven in a block, and change `facts` to those at its end."""
+    key = block.key
+    unproven: list[int] = []
+    unwaited: list[int] = []
+    unwritten = 0
+    for index, (step, all_lanes) in enumerate(zip(block.code, full, strict=True)):
+        fixed = _constant(step.ins, lanes)
+        what = fixed.reads
+        active = facts.written_in(state.EXEC_LO)
+        found.sure[key, index] = facts.sure if fixed.everywhere else active
+        stored = 0 if what.stored & active else what.stored
+        moved = into_exec(step.ins, lanes) & ~facts.sure if fixed.is_indirect else 0
+        unproven.append(what.decide & ~active | what.decide_everywhere & ~facts.sure | stored | moved)
+        unwaited.append(_touched(step, facts, lanes) if facts.flying else 0)
+        for register in fixed.lds_data:
+            unwritten |= 1 << register & ~active
+        advance(facts, step, all_lanes=all_lanes, lanes=lanes, tracked=tracked)
+    found.unproven[key], found.unwaited[key], found.stored[key] = unproven, unwaited, unwritten
 
 
 def into_exec(ins: Instruction, lanes: int) -> int:
@@ -343,11 +353,12 @@ def _computed(ins: Instruction, lanes: int) -> Reads:
             sources |= found
             is_last = halves and operand is ins.uses[-1] and operand.kind == "vgpr"
             low |= 1 << operand.index + FIRST_VGPR if is_last else found
+    every = tuple(numbers(sources))
     for target in ins.defs:
         if target.kind == "sgpr" and target.index in EXEC_WORDS:
             decide = sources
         for one in numbers(registers(target, lanes)):
-            by_target[one] = tuple(numbers(sources))
+            by_target[one] = every
     if halves:
         by_target[ins.operands[0].index + FIRST_VGPR] = tuple(numbers(low))
     return Reads(decide, 0, tuple(by_target.items()))

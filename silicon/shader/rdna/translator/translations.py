@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 THREADED, QUICK, THOROUGH = -1, 0, 1
 MAX_KEPT = 2048  # translations of a card, about 0.8 MB each
 # How often the average instruction must run until better code is made. Thorough code takes about 0.2 ms an instruction
-# to make, and saves 2 ns over threaded code each time a wave executes it. Better handlers are few, and other programs
-# have most of them already.
-WARM = 2000
-OUTGROWN = {THREADED: 8000, QUICK: 16_000}
+# to make, and saves 1 to 3 ns each time a wave executes it. Better handlers are few, and other programs have most of
+# them already.
+WARM, OUTGROWN = 500, 16_000
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -64,7 +63,7 @@ class Translation:
     @property
     def is_outgrown(self) -> bool:
         """Whether the program ran so often that thorough code would have paid off."""
-        return self.level != THOROUGH and self.work >= OUTGROWN[self.level] * int(self.lengths.sum())
+        return self.level != THOROUGH and self.work >= OUTGROWN * int(self.lengths.sum())
 
     def improve_if_warm(self, executed: int, executor: Executor | None) -> None:
         """Get better handlers, in `executor` if there is one, once the program has run often enough for them.

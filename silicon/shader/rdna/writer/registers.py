@@ -358,9 +358,9 @@ class Registers:
         return self.state_place(word)
 
     def immediate(self, value: int, kind: str, number: int = 0) -> Value:
-        """Return an offset that is the instruction's operand number `number` of its kind, as an integer constant.
+        """Return an offset of the instruction, `value`, as an integer of type `kind`; it is number `number` of them.
 
-        Rules must not depend on its value otherwise.
+        A rule that takes it from here holds for all offsets. In threaded code it is not known yet.
         """
         del number
         return self.code.const(value, kind)
