@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from ringup.compiler.graph import index
 from ringup.compiler.graph import nodes as graph
 from ringup.compiler.graph.complex_parts import has_complex, without_complex
-from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, Node, Op, Storage
+from ringup.compiler.graph.nodes import ELEMENTWISE, LINES, MOVEMENT, Node, Op, Storage
 from ringup.errors import CompileError
 
 # views whose every element is one of the buffer's, or a part of one
@@ -199,7 +199,26 @@ def prepared(roots: Sequence[Node]) -> list[Node]:
 
 
 def _kept(node: Node) -> Node:
-    return node if node.op is Op.CONTIGUOUS else graph.node(Op.CONTIGUOUS, node.dtype, node.shape, (node,))
+    """Return a value stored in memory: where it is fewest elements, and below the views of them, so that several views
+    are of one copy.
+    """
+    least, views = node, []
+    below = node
+    above: list[Node] = []
+    while below.op in MOVEMENT:
+        above.append(below)
+        below = below.sources[0]
+        if _most(below) <= _most(least):
+            least, views = below, list(above)
+    made = least if least.op is Op.CONTIGUOUS else graph.node(Op.CONTIGUOUS, least.dtype, least.shape, (least,))
+    for view in reversed(views):
+        made = graph.node(view.op, view.dtype, view.shape, (made,), view.arg)
+    return made
+
+
+def _most(node: Node) -> int:
+    """Return the greatest number of elements that a node may have."""
+    return index.bounds(node.size)[1]
 
 
 def _must_wait(view: Node, value: Node, event: int, near: Mapping[Node, int]) -> bool:

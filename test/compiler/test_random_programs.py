@@ -14,6 +14,13 @@ def test_random_programs_compile(seed):
         programs.check(EACH * seed + i, CHIPS[seed % len(CHIPS)], code=i % 2 == 0)
 
 
+# steps of an optimiser whose state was stored as the terms of products; a row of which the loop of a thread takes one
+# turn, of 14,784 elements
+@pytest.mark.parametrize("seed", [2000213648, 2000152443, 2000004990, 2000064201])
+def test_programs_that_failed_once_compile(seed):
+    assert programs.check(seed, "gfx1100", code=False) > 0
+
+
 def test_a_seed_gives_the_same_program_again():
     first, second = (programs.random_program(7) for _ in range(2))
     assert first[2] == second[2]

@@ -198,7 +198,7 @@ class Rows:
         span = self.shape.parts * self.shape.vector
         count = -(-most(size) // span)
         if count <= UNROLLED or (
-            isinstance(size, int) and (count * self.shape.vector <= KEPT_ELEMENTS or count < 2 * UNROLLED)
+            isinstance(size, int) and (count * self.shape.vector <= KEPT_ELEMENTS or size < 2 * UNROLLED * span)
         ):
             return 0, count
         if isinstance(size, int):

@@ -482,3 +482,15 @@ def test_a_view_of_a_tensor_that_is_gone_is_written_like_any_other(change):
     change(t)
     np.testing.assert_array_equal(t.numpy(), np.arange(6).reshape(2, 3).T * 2)
     np.testing.assert_array_equal(before.numpy(), np.arange(6).reshape(2, 3).T)
+
+
+def test_what_is_kept_from_before_an_assignment_is_not_the_repeated_elements():
+    """A product of an old state with a new one keeps the old matrix once, not the factors of the product's terms."""
+    t = Tensor(np.arange(12.0).reshape(3, 4))
+    old = t.reshape(3, 4)
+    t += 1
+    made = old @ t.transpose() + (old.unsqueeze(1) * t.unsqueeze(0)).sum(-1)
+    kept = {one for one in ordered(order_module.prepared([made.node])) if one.op is Op.CONTIGUOUS}
+    assert [one.shape for one in kept] == [(3, 4)]
+    wanted = np.arange(12.0).reshape(3, 4) @ (np.arange(12.0).reshape(3, 4) + 1).T * 2
+    np.testing.assert_array_equal(made.numpy(), wanted)

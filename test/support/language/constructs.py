@@ -342,7 +342,8 @@ def _assigned(m, x):
     if m.choice(True, False, False) or not y.ndim:
         y.assign(value)
     else:
-        start = m.number(0, most(y.shape[0]) - 1)
+        # a place that an axis of an open size has for sure
+        start = min(m.number(0, most(y.shape[0]) - 1), max(bounds(y.shape[0])[0] - 1, 0))
         key = m.choice(start, slice(start, None), slice(None, None, 2), (..., 0), m.places((3,), y.shape[0]))
         y[key] = value if isinstance(value, int) else y[key] + 1
     return y
