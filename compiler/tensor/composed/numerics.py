@@ -8,7 +8,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ringup.compiler.tensor.composed.matrices import bmm
 from ringup.compiler.tensor.conversions import SIGNED, narrowed, widened
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.memory import put
@@ -94,7 +93,12 @@ def addr(tensor: Tensor, first: Tensor, second: Any, *, beta: float = 1, alpha: 
 
 def addbmm(tensor: Tensor, first: Tensor, second: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return beta times this plus alpha times the sum of the products of two stacks of matrices."""
-    return _added(tensor, bmm(first, second).sum(0), beta, alpha)
+    y = first._lift(second, weak=False)
+    if first.ndim != 3 or y.ndim != 3 or first.shape[0] != y.shape[0] or first.shape[2] != y.shape[1]:
+        raise ValueError(f"addbmm of {list(first.shape)} and {list(y.shape)}: (B, M, K) and (B, K, N)")
+    # one sum over both axes, which is rounded once
+    rows, columns = first.transpose(0, 1).flatten(1), y.flatten(0, 1)
+    return _added(tensor, rows.matmul(columns), beta, alpha)
 
 
 def _added(tensor: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:

@@ -109,3 +109,11 @@ def test_the_slope_of_a_mantissa_is_that_of_the_division():
     x = Tensor([3.0, -0.3, 1.0])
     # PyTorch 2.14
     assert gradient(x.frexp().mantissa.sum(), [x])[0].tolist() == [0.25, 2.0, 0.5]
+
+
+def test_a_sum_of_products_is_rounded_once():
+    # float16 has no 2049
+    first = Tensor.ones(2, 1, 2, dtype="float16")
+    second = Tensor([[[2048.0], [1.0]], [[-2048.0], [0.0]]], dtype="float16")
+    assert first.bmm(second).sum(0).tolist() == [[0.0]]
+    assert Tensor.zeros(1, 1, dtype="float16").addbmm(first, second).tolist() == [[1.0]]
