@@ -100,7 +100,8 @@ def xlogy(tensor: Tensor, other: Any) -> Tensor:
 
 def float_power(tensor: Tensor, other: Any) -> Tensor:
     """Return the power in f64, or complex128 where one of the two is complex."""
-    y = tensor._lift(other)
+    # a number fits the wide type, whatever the tensor's is
+    y = (tensor if tensor.dtype.is_complex else tensor.cast(dtypes.float64))._lift(other)
     kind = dtypes.complex128 if tensor.dtype.is_complex or y.dtype.is_complex else dtypes.float64
     return elementwise.power(tensor.cast(kind), y.cast(kind))
 

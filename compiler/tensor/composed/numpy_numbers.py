@@ -201,14 +201,14 @@ def nanstd(a: Any, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -
     return nanvar(a, axis, ddof, keepdims).sqrt()
 
 
-def nanargmax(a: Any, axis: int | None = None) -> Tensor:
+def nanargmax(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """Return the place of the greatest of what is not NaN; 0 where there is nothing else."""
-    return _filled(a, -math.inf).argmax(axis)
+    return _filled(a, -math.inf).argmax(axis, keepdims=keepdims)
 
 
-def nanargmin(a: Any, axis: int | None = None) -> Tensor:
+def nanargmin(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """Return the place of the least of what is not NaN; 0 where there is nothing else."""
-    return _filled(a, math.inf).argmin(axis)
+    return _filled(a, math.inf).argmin(axis, keepdims=keepdims)
 
 
 # sets, whose sizes are those of the values: they look at them

@@ -202,9 +202,9 @@ def identity(n: int, dtype: DTypeLike | None = None) -> Tensor:
     return Tensor.eye(n, dtype="float32" if dtype is None else dtype)
 
 
-def tri(n: int, m: int | None = None, k: int = 0, dtype: DTypeLike = "float32") -> Tensor:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = "float32") -> Tensor:  # noqa: N803
     """Return a matrix with ones on and below its k-th diagonal."""
-    return Tensor.ones(n, n if m is None else m, dtype=dtype).tril(k)
+    return Tensor.ones(N, N if M is None else M, dtype=dtype).tril(k)
 
 
 def indices(dimensions: Sequence[int], dtype: DTypeLike = "int64") -> Tensor:

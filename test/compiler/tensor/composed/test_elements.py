@@ -117,3 +117,10 @@ def test_a_sum_of_products_is_rounded_once():
     second = Tensor([[[2048.0], [1.0]], [[-2048.0], [0.0]]], dtype="float16")
     assert first.bmm(second).sum(0).tolist() == [[0.0]]
     assert Tensor.zeros(1, 1, dtype="float16").addbmm(first, second).tolist() == [[1.0]]
+
+
+def test_a_power_in_f64_takes_what_the_type_does_not():
+    x = np.array([1, 2, 200], np.uint8)
+    made = Tensor(x).float_power(-1)
+    assert made.dtype.name == "float64"
+    np.testing.assert_array_equal(made.numpy(), np.float_power(x, -1))
