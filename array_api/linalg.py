@@ -1,4 +1,4 @@
-"""The standard's extension for linear algebra, but for `eig` and `eigvals`, whose results are complex numbers."""
+"""The standard's extension for linear algebra."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def det(x: Tensor, /) -> Tensor:
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """Return a diagonal of the last two axes."""
     return x.diagonal(offset, -2, -1)
+
+
+def eig(x: Tensor, /) -> Eigen:
+    """Return the eigenvalues of square matrices, complex, and eigenvectors of length 1."""
+    return linalg.eig(x)
+
+
+def eigvals(x: Tensor, /) -> Tensor:
+    """Return the eigenvalues of square matrices, complex."""
+    return linalg.eigvals(x)
 
 
 def eigh(x: Tensor, /) -> Eigen:

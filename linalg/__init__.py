@@ -11,6 +11,8 @@ from ringup.linalg.elimination import inv as inv
 from ringup.linalg.elimination import logdet as logdet
 from ringup.linalg.elimination import slogdet as slogdet
 from ringup.linalg.elimination import solve as solve
+from ringup.linalg.general import eig as eig
+from ringup.linalg.general import eigvals as eigvals
 from ringup.linalg.jacobi import eigh as eigh
 from ringup.linalg.jacobi import eigvalsh as eigvalsh
 from ringup.linalg.jacobi import svd as svd

@@ -24,6 +24,12 @@ FOUND = {
     "solve of reals": (lambda: linalg.solve(Tensor(A), Tensor(B.real.copy())), np.linalg.solve(A, B.real)),
     "cholesky": (lambda: linalg.cholesky(Tensor(H)), np.linalg.cholesky(H)),
     "upper": (lambda: linalg.cholesky(Tensor(H), upper=True), np.linalg.cholesky(H, upper=True)),
+    "lu_solve": (lambda: linalg.lu_solve(*linalg.lu_factor(Tensor(A)), Tensor(B)), np.linalg.solve(A, B)),
+    "cholesky_solve": (
+        lambda: linalg.cholesky_solve(Tensor(B), linalg.cholesky(Tensor(H))),
+        np.linalg.solve(H, B),
+    ),
+    "cholesky_inverse": (lambda: linalg.cholesky_inverse(linalg.cholesky(Tensor(H))), np.linalg.inv(H)),
     "pinv": (lambda: linalg.pinv(Tensor(B)), np.linalg.pinv(B)),
     "svdvals": (lambda: linalg.svdvals(Tensor(B)), np.linalg.svd(B, compute_uv=False)),
     "eigvalsh": (lambda: linalg.eigvalsh(Tensor(H)), np.linalg.eigvalsh(H)),
@@ -90,6 +96,41 @@ def test_eigenvectors_of_hermitian_matrices():
         np.testing.assert_allclose(a @ turned, turned * values.numpy()[..., None, :], atol=1e-12)
         unit = np.broadcast_to(np.eye(a.shape[-1]), a.shape)
         np.testing.assert_allclose(turned.conj().swapaxes(-1, -2) @ turned, unit, atol=1e-13)
+
+
+GENERAL = {
+    "real": DRAW.normal(size=(2, 4, 4)),
+    "complex": A[0],
+    "turn": np.array([[0.0, 1.0], [-1.0, 0.0]]),
+    "circle": np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
+    "defective": np.array([[1.0, 1.0], [0.0, 1.0]]),
+    "triangle": np.array([[1.0, 2.0, 3.0], [0.0, 4.0, 5.0], [0.0, 0.0, 1.0]]),
+    "zeros": np.zeros((3, 3)),
+    "one": np.array([[2.0 + 1j]]),
+}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+def test_eigenvectors_of_general_matrices(name):
+    a = GENERAL[name]
+    values, vectors = linalg.eig(Tensor(a))
+    assert values.dtype == vectors.dtype == "complex128"
+    w, v = values.numpy(), vectors.numpy()
+    np.testing.assert_allclose(a @ v, v * w[..., None, :], atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(v, axis=-2), 1, rtol=1e-12)
+    for one, other in zip(w.reshape(-1, w.shape[-1]), a.reshape(-1, *a.shape[-2:]), strict=True):
+        # each of NumPy's is among them
+        apart = np.abs(one[:, None] - np.linalg.eigvals(other)[None])
+        assert apart.min(0).max() < 1e-7
+        assert apart.min(1).max() < 1e-7
+
+
+def test_eigenvalues_of_general_matrices_have_no_gradient():
+    x = Tensor(X)
+    with pytest.raises(TypeError, match="the gradient of eig is not known"):
+        gradient(linalg.eigvals(x).abs().sum(), [x])
+    assert linalg.eigvals(Tensor(np.zeros((2, 0, 0), np.float32))).numpy().shape == (2, 0)
+    assert linalg.eigvals(Tensor(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))).dtype == "complex64"
 
 
 def test_vectors_of_a_complex_svd_have_no_gradient():
