@@ -36,8 +36,6 @@ FOUND = {
     "upper eigvalsh": (lambda: linalg.eigvalsh(Tensor(A), "U"), np.linalg.eigvalsh(A, "U")),
     "rank": (lambda: linalg.matrix_rank(Tensor(B @ B.swapaxes(-1, -2))), np.array([3, 3])),
     "cond": (lambda: linalg.cond(Tensor(A)), np.linalg.cond(A)),
-    "lstsq": (lambda: linalg.lstsq(Tensor(B[0]), Tensor(A[0]))[0], np.linalg.lstsq(B[0], A[0])[0]),
-    "residuals": (lambda: linalg.lstsq(Tensor(B[0]), Tensor(A[0]))[1], np.linalg.lstsq(B[0], A[0])[1]),
     "power": (lambda: linalg.matrix_power(Tensor(A), -2), np.linalg.matrix_power(A, -2)),
     "cross": (lambda: linalg.cross(Tensor(B[0]), Tensor(B[1])), np.linalg.cross(B[0], B[1])),
     "vecdot": (lambda: linalg.vecdot(Tensor(B[0]), Tensor(B[1])), np.linalg.vecdot(B[0], B[1])),
@@ -58,13 +56,20 @@ def test_values_are_numpys(name):
     np.testing.assert_allclose(make().numpy(), wanted, rtol=1e-10, atol=1e-12)
 
 
+def test_least_squares_are_numpys():
+    found, wanted = linalg.lstsq(Tensor(B[0]), Tensor(A[0])), np.linalg.lstsq(B[0], A[0])
+    np.testing.assert_allclose(found.solution.numpy(), wanted[0], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found.residuals.numpy(), wanted[1], rtol=1e-10)
+    assert found.rank.item() == 3
+
+
 def test_the_exponential_of_a_matrix_is_that_of_its_eigenvalues():
     values, vectors = np.linalg.eig(A[0])
     wanted = vectors @ np.diag(np.exp(values)) @ np.linalg.inv(vectors)
     np.testing.assert_allclose(linalg.matrix_exp(Tensor(A[0])).numpy(), wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (5, 3), (3, 5), (1, 1), (6, 6)])
+@pytest.mark.parametrize(("rows", "columns"), [(5, 3), (2, 3), (1, 1), (4, 4)])
 def test_decompositions_put_together_again_give_the_matrix(rows, columns):
     a = numbers(2, rows, columns)
     x, count = Tensor(a), min(rows, columns)
@@ -99,8 +104,8 @@ def test_eigenvectors_of_hermitian_matrices():
 
 
 GENERAL = {
-    "real": DRAW.normal(size=(2, 4, 4)),
-    "complex": A[0],
+    "real": DRAW.normal(size=(2, 3, 3)),
+    "complex": A[0, :3, :3],
     "turn": np.array([[0.0, 1.0], [-1.0, 0.0]]),
     "circle": np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
     "defective": np.array([[1.0, 1.0], [0.0, 1.0]]),
