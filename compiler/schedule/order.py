@@ -103,8 +103,9 @@ def plan(outputs: Sequence[Node]) -> Plan:
     """Return the plan that computes the outputs."""
     outputs = rewritten(shared(outputs))
     before = waits(Cut(outputs).kernels)
-    kernels = [kernel for kernel in in_order(before) if bounds(product(kernel.shape))[1]]
-    kernels = in_order(joined(kernels, before, outputs))
+    kernels = _with_elements(in_order(before))
+    # where none were merged, those without elements are there again
+    kernels = _with_elements(in_order(joined(kernels, before, outputs)))
     kept = {memory_of(one) for one in outputs}
     last: dict[Node, int] = {}
     for i, kernel in enumerate(kernels):
@@ -128,6 +129,11 @@ def plan(outputs: Sequence[Node]) -> Plan:
         kernels[i], new = shifted(kernel)
         moved.update(new)
     return Plan(tuple(outputs), tuple(kernels), places, free.highest, moved)
+
+
+def _with_elements(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Return the kernels that compute anything: one launched for nothing would store an element all the same."""
+    return [kernel for kernel in kernels if bounds(product(kernel.shape))[1]]
 
 
 class _Arena:

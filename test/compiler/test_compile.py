@@ -104,3 +104,13 @@ def test_compiling_leaves_the_collector_as_it_is():
     seen = []
     compile_graph([GRAPHS["matrix units"]().node], watch=lambda _: seen.append((gc.isenabled(), gc.get_threshold())))
     assert seen == [(gc.isenabled(), gc.get_threshold())]
+
+
+def test_a_result_without_elements_launches_nothing():
+    """A kernel that is launched for nothing would store an element behind its buffer."""
+    empty, some = Tensor(np.zeros((0, 3), np.float32)), Tensor(np.ones((3, 4), np.float32))
+    for made in (empty + 1, empty.cat(empty), empty.cumsum(0), empty @ some, empty.softmax(), empty.sort().values):
+        compiled = compile_graph([made.node], "gfx1100")
+        assert (compiled.launches, compiled.arena_bytes) == ((), 0)
+    both = compile_graph([(empty + 1).node, (some + 1).node], "gfx1100")
+    assert [launch.memory[0].at for launch in both.launches] == [1]
