@@ -17,17 +17,25 @@ class SignAndLogarithm(NamedTuple):
     logabsdet: Tensor
 
 
-def _eliminate(number: Tensor, x: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor]:
-    """Return matrices (…, n, m) with column `number` that of the unit matrix, and with its pivot put among the pivots
-    (…, n). A swap of rows changes the pivot's sign there.
+def pivoted(number: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return matrices whose row `number` was exchanged with that of the greatest element of column `number` from there
+    on; that row's place, and the row, the column and the element.
     """
     rows = places(x, -2)
     size = (rows >= number).where(line(x, number, -1).abs(), -1.0)
     best = size.argmax(-2, keepdims=True)
     order = rows.eq(number).where(best, rows.eq(best).where(number, rows))
     x = x.take_along_axis(order.expand(x.shape), -2)
-    row, column = line(x, number, -2), line(x, number, -1)
-    pivot = line(row, number, -1)
+    row = line(x, number, -2)
+    return x, best, row, line(x, number, -1), line(row, number, -1)
+
+
+def _eliminate(number: Tensor, x: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor]:
+    """Return matrices (…, n, m) with column `number` that of the unit matrix, and with its pivot put among the pivots
+    (…, n). A swap of rows changes the pivot's sign there.
+    """
+    rows = places(x, -2)
+    x, best, row, column, pivot = pivoted(number, x)
     scaled = row / pivot.eq(0).where(1.0, pivot)
     x = rows.eq(number).where(scaled, x - column * scaled)
     signed = best.eq(number).where(pivot, -pivot).squeeze((-2, -1)).unsqueeze(-1)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.core import number_of
 from ringup.compiler.tensor.tensor import Tensor
-from ringup.linalg.matrices import float_matrices, line, places, sizes, steps, without_gradient
+from ringup.linalg.elimination import pivoted
+from ringup.linalg.matrices import float_matrices, places, sizes, steps, without_gradient
 from ringup.linalg.triangular import solve_triangular
 
 
@@ -29,12 +30,7 @@ class Parts(NamedTuple):
 def _step(number: Tensor, x: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor]:
     """Return matrices with one more column below the diagonal divided by its pivot, and the rows exchanged."""
     rows, columns = places(x, -2), places(x, -1)
-    size = (rows >= number).where(line(x, number, -1).abs(), -1.0)
-    best = size.argmax(-2, keepdims=True)
-    order = rows.eq(number).where(best, rows.eq(best).where(number, rows))
-    x = x.take_along_axis(order.expand(x.shape), -2)
-    row, column = line(x, number, -2), line(x, number, -1)
-    pivot = line(row, number, -1)
+    x, best, row, column, pivot = pivoted(number, x)
     # nothing is below a pivot of 0
     share = (rows > number).where(column / pivot.eq(0).where(1.0, pivot), 0.0)
     rest = x - share * (columns > number).where(row, 0.0)

@@ -202,7 +202,7 @@ def zeta(input: Any, other: Any) -> Tensor:
     for k, number in enumerate(BERNOULLI, 1):
         total = total + factor * (number / math.factorial(2 * k))
         factor = factor * (s + (2 * k - 1)) * (s + 2 * k) / (far * far)
-    made = valid.where(total, (x.eq(1) | (x > 1) & q.eq(0)).where(math.inf, math.nan))
+    made = valid.where(total, (x.eq(1) | (x > 1) & (q <= 0) & q.eq(q.floor())).where(math.inf, math.nan))
     return narrowed(made._with_rule(_zeta_rule, x, q), given)
 
 

@@ -71,7 +71,8 @@ def test_slopes_are_those_of_small_steps(name):
 def test_functions_of_two_numbers():
     s, q = np.meshgrid(np.array([1.1, 1.5, 2, 3, 7.5, 20]), np.array([0.1, 0.5, 1, 2.5, 10, 100]))
     compare(special.zeta(Tensor(s), Tensor(q)), judge.zeta(s, q), "float64")
-    assert special.zeta([1.0, 2.0, 0.5], [2.0, 0.0, 1.0]).tolist()[:2] == [np.inf, np.inf]
+    # at the poles, as SciPy and PyTorch 2.14
+    assert special.zeta([1.0, 2.0, 3.0, 2.0], [2.0, 0.0, -1.0, -7.0]).tolist() == [np.inf] * 4
     assert np.isnan(special.zeta(0.5, [1.0]).item())
     x, y = np.array([0.0, 2.0, 0.0, -1.0, 0.0]), np.array([-1.0, 0.5, np.nan, 1e-9, -3.0])
     compare(special.xlog1py(Tensor(x), Tensor(y)), judge.xlog1py(x, y), "float64")
