@@ -84,7 +84,9 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(package, line, 
     assert wanted in done.stdout
 
 
-@pytest.mark.parametrize("name", ["nn", "optim", "autograd", "linalg", "array_api", "compiler.tensor"])
+@pytest.mark.parametrize(
+    "name", ["nn", "optim", "autograd", "fft", "linalg", "special", "array_api", "compiler.tensor"]
+)
 def test_packages_of_tensors_say_what_to_install(name):
     code = f"import sys; sys.modules['numpy'] = None; import ringup.{name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

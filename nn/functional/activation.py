@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ringup.compiler.graph import dtypes
 from ringup.compiler.tensor.conversions import narrowed, widened
 from ringup.compiler.tensor.core import DTypeLike, number_of
@@ -265,5 +263,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Return the distance of each row from each one behind it, in the order of the upper triangle."""
     if input.ndim != 2 or p < 0:
         raise ValueError(f"pdist of {list(input.shape)} of order {p}: rows (N, M), an order of 0 or more")
-    first, second = np.triu_indices(number_of(input.shape[0], "pdist"), 1)
+    count = number_of(input.shape[0], "pdist")
+    first, second = Tensor.triu_indices(count, count, 1).unbind(0)
     return (input.index_select(0, first) - input.index_select(0, second)).norm(p, -1)
