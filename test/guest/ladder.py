@@ -332,9 +332,14 @@ def test_rung_12_a_hung_job_is_recovered_by_the_drivers_own_time_out(story, prog
     story.guest.dmesg()
     hung = story.guest.trixie(spin(0xFFFF_FFFF, 0xFFFF_FFFF, wait_s=40), 90)
     assert hung.status == 4, hung.output  # VK_ERROR_DEVICE_LOST
-    said = story.settled(r"soft recovered|reset.* (succeeded|failed)|(succeeded|failed).*reset")
+    # Waves that are not gone within 10 ms, as on a busy computer, make amdgpu reset the ring. Linux 6.12 says nothing
+    # when that succeeds (amdgpu_job.c, amdgpu_job_timedout); if it does not, the whole card is reset.
+    said = story.settled(r"soft recovered|Process information")
+    if "GPU reset begin" in said:
+        said += story.settled(r"reset.* (succeeded|failed)|(succeeded|failed).*reset")
+        assert re.search(r"reset.* succeeded|succeeded.*reset", said), said
     assert re.search(r"ring comp_\S+ timeout", said), said
-    assert re.search(r"soft recovered|reset.* succeeded|succeeded.*reset", said), said
+    assert not re.search(r"reset.* failed|Recovery Failed", said), said
     done = story.guest.trixie(spin(1000), 90)
     assert done.status == 0, done.output
 
