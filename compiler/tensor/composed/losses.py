@@ -106,7 +106,7 @@ def _of_classes(
     if smoothing:
         spread = -weighed.sum(at)
         spread = spread if counts is None else counts.where(spread, 0)
-        lost = lost * (1 - smoothing) + spread * (smoothing / classes)
+        lost = lost * (1 - smoothing) + spread * (smoothing / max(classes, 1))
     if reduction != "mean" or (weight is None and counts is None):
         return summarised(lost, reduction)
     if weight is None and counts is not None:

@@ -98,3 +98,7 @@ def test_softmin_glu_and_threshold():
     assert np.isnan(Tensor([np.nan]).threshold(0.5, 20.0).item())
     with pytest.raises(ValueError, match=r"glu of \[4, 3\] along axis 1: two equal halves"):
         SCORES.glu(1)
+
+
+def test_smoothing_over_no_classes_costs_nothing():
+    assert Tensor.zeros(0, 0).cross_entropy(Tensor.zeros(0, dtype="int32"), smoothing=0.1, reduction="sum").item() == 0
