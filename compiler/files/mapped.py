@@ -5,8 +5,19 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from ringup.errors import CompileError
+
+
+class Readable(Protocol):
+    """An open file, or what can be read like one, such as `io.BytesIO`."""
+
+    def read(self) -> bytes:
+        """Return the bytes from its place to its end."""
+
+
+Source: TypeAlias = str | os.PathLike[str] | Readable
 
 
 class MappedFile:
@@ -37,7 +48,7 @@ class MappedFile:
     def view(self, start: int = 0, end: int | None = None) -> memoryview:
         """Return the bytes from `start` to before `end`, the file's end for None."""
         if self._handle < 0:
-            raise CompileError(f"{self.path} was closed, and a tensor of it is read: read it before, or load it again")
+            raise closed(self.path)
         # a page beyond the end of a file that was cut is a fault of the process, not an exception
         if self._state() != self._seen:
             raise CompileError(f"{self.path} was written to after it was opened: load it again")
@@ -63,6 +74,41 @@ class MappedFile:
     def __del__(self) -> None:
         if getattr(self, "_handle", -1) >= 0:
             self.close()
+
+
+class HeldFile(MappedFile):
+    """What an open file has from its place on, read at once."""
+
+    def __init__(self, file: Readable) -> None:
+        """Raise TypeError for a file that gives text, or nothing to read."""
+        self.path = str(getattr(file, "name", type(file).__name__))
+        if not hasattr(file, "read"):
+            raise TypeError(f"a path or an open file, not {file!r:.80}")
+        data = file.read()
+        if not isinstance(data, bytes):
+            raise TypeError(f"{self.path} gives {type(data).__name__}, not bytes: open it with mode 'rb'")
+        self._data: bytes | None = data
+        self.size_bytes = len(data)
+
+    def view(self, start: int = 0, end: int | None = None) -> memoryview:
+        """Return the bytes from `start` to before `end`, the file's end for None."""
+        if self._data is None:
+            raise closed(self.path)
+        return memoryview(self._data)[start:end]
+
+    def close(self) -> None:
+        """Let go of the bytes."""
+        self._data = None
+
+
+def opened(source: Source) -> MappedFile:
+    """Return a file by its path, or what an open one holds."""
+    return MappedFile(source) if isinstance(source, (str, os.PathLike)) else HeldFile(source)
+
+
+def closed(path: str) -> CompileError:
+    """Return the error of a read behind the end of its file's use."""
+    return CompileError(f"{path} was closed, and a tensor of it is read: read it before, or load it again")
 
 
 class Part:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeAlias, cast
 
 from ringup.compiler.files import gguf_layout, safetensors_layout
 from ringup.compiler.files.archive import SIGNATURE, Archive
-from ringup.compiler.files.mapped import MappedFile
+from ringup.compiler.files.mapped import MappedFile, Source, opened
 from ringup.compiler.files.whole_file import write_whole
 from ringup.compiler.graph import dtypes
+from ringup.compiler.graph.nodes import Node
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.compiler.tensor.weights import numpy_file, torch_file, torch_writer
@@ -95,33 +96,72 @@ class Weights(_Tensors):
         self.close()
 
 
-def load(path: str | PathLike[str]) -> Any:
+def load(
+    file: Source, map_location: Any = None, *, weights_only: bool | None = True, mmap: bool | None = None
+) -> Any:
     """Return what a file of weights holds, whatever its format; its content says which, its name does not.
 
     safetensors (a file, an index of several, a folder with either), GGUF and `.npz` give `Weights`; `.npy` gives a
-    tensor; PyTorch's files give what was saved.
+    tensor; PyTorch's files give what was saved. An open file, such as `io.BytesIO`, is read from its place to its end.
+    `map_location`: an open card or an evaluator that all tensors move to. No code of a file ever runs, so
+    `weights_only=False` is a ValueError; `mmap` asks for what paths are anyway.
     """
-    if Path(path).is_dir():
-        return load_safetensors(path)
-    with Path(path).open("rb") as file:
-        head = file.read(HEAD_BYTES)
+    if weights_only is not None and not weights_only:
+        raise ValueError("weights_only=False: ringup runs no code of a file; save a state_dict, which needs none")
+    if mmap and not isinstance(file, (str, PathLike)):
+        raise ValueError(f"mmap=True: {file!r:.80} is no path")
+    found = _load(file)
+    return found if map_location is None or map_location == "cpu" else _moved(found, map_location)
+
+
+def _load(source: Source) -> Any:
+    if isinstance(source, (str, PathLike)) and Path(source).is_dir():
+        return load_safetensors(source)
+    file = opened(source)
+    head = bytes(file.view(0, HEAD_BYTES))
     if head.startswith(gguf_layout.MAGIC):
-        return load_gguf(path)[0]
+        return _gguf(file)
     if head.startswith(numpy_file.MAGIC):
-        return load_npy(path)
+        return numpy_file.read_array(file)
     if head.startswith(torch_file.LEGACY_MAGIC):
-        return load_torch(path)
+        return torch_file.read_legacy(file)
     if head.startswith((SIGNATURE, EMPTY_ARCHIVE)):
-        names = Archive(MappedFile(path), "zip archive").names
-        return load_npz(path) if all(name.endswith(numpy_file.SUFFIX) for name in names) else load_torch(path)
-    if head[8:9] == b"{" or head.lstrip().startswith(b"{"):
-        return load_safetensors(path)
+        if all(name.endswith(numpy_file.SUFFIX) for name in Archive(file, "zip archive").names):
+            return _npz(file)
+        return torch_file.read(Archive(file, "PyTorch file"), file.path)
+    is_index = head.lstrip().startswith(b"{")
+    if is_index or head[8:9] == b"{":
+        if isinstance(source, (str, PathLike)):
+            return load_safetensors(source)
+        if is_index:
+            raise CompileError(f"{file.path} is an index, which names files beside it: load it by its path")
+        return _safetensors(file)
     what = next((text for start, text in OTHERS.items() if head.startswith(start)), None)
     if head[257:262] == b"ustar":
         what = "a tar archive, the format of PyTorch before 0.2: load it with PyTorch and save its state_dict()"
     raise CompileError(
-        f"{path} is {what or 'no file of weights'}; there are safetensors, GGUF, .npy, .npz and PyTorch's .pt"
+        f"{file.path} is {what or 'no file of weights'}; there are safetensors, GGUF, .npy, .npz and PyTorch's .pt"
     )
+
+
+def _moved(value: Any, place: Any) -> Any:
+    """Return what was loaded with its tensors moved to a card or an evaluator; those of one memory stay one."""
+    done: dict[Node, Tensor] = {}
+
+    def moved(one: Any) -> Any:
+        if isinstance(one, Tensor):
+            if one.node not in done:
+                done[one.node] = one.to(place)
+            return done[one.node]
+        if isinstance(one, dict):
+            for name in one:
+                one[name] = moved(one[name])
+            return one
+        if isinstance(one, (list, tuple)):
+            return type(one)([moved(each) for each in one])
+        return one
+
+    return moved(value)
 
 
 def load_safetensors(path: str | PathLike[str]) -> Weights:
@@ -135,13 +175,12 @@ def load_safetensors(path: str | PathLike[str]) -> Weights:
         if not found:
             raise CompileError(f"{path} is a folder without {INDEX} and {SINGLE}")
         place = found[0]
-    return _load_sharded(place) if place.suffix == ".json" else _load_one(place)
+    return _load_sharded(place) if place.suffix == ".json" else _safetensors(MappedFile(place))
 
 
-def _load_one(path: Path) -> Weights:
-    file = MappedFile(path)
+def _safetensors(file: MappedFile) -> Weights:
     bits = {name: kind.bits for name, kind in SAFETENSORS_TYPES.items()}
-    entries, metadata = safetensors_layout.parse(file.view(), path, bits)
+    entries, metadata = safetensors_layout.parse(file.view(), file.path, bits)
     tensors = {
         one.name: whole(file.part(one.start, one.end), SAFETENSORS_TYPES[one.kind], one.shape, one.name)
         for one in entries
@@ -154,7 +193,7 @@ def _load_sharded(path: Path) -> Weights:
     files: tuple[MappedFile, ...] = ()
     for file, names in safetensors_layout.shards(path.read_bytes(), path).items():
         try:
-            found = _load_one(path.with_name(file))
+            found = _safetensors(MappedFile(path.with_name(file)))
         except FileNotFoundError as error:
             raise CompileError(f"{path} names {file}, which is not beside it: fetch it") from error
         if missing := [name for name in names if name not in found]:
@@ -164,19 +203,21 @@ def _load_sharded(path: Path) -> Weights:
     return Weights(made, {}, files)
 
 
-def save(obj: object, path: str | PathLike[str]) -> None:
+def save(obj: object, file: str | PathLike[str] | BinaryIO) -> None:
     """Compute the tensors in lists and dicts and write all of it to a file that PyTorch loads; under a name that ends
-    with `.safetensors`, a dict of tensors as such a file.
+    with `.safetensors`, a dict of tensors as such a file. An open file is written to at its place.
 
     Numbers, texts and bytes may stand beside tensors. TypeError for anything else: of models and optimisers, save
     what `state_dict` returns.
     """
-    if Path(path).suffix == ".safetensors":
+    if not isinstance(file, (str, PathLike)):
+        torch_writer.write_to(obj, file)
+    elif Path(file).suffix == ".safetensors":
         if not isinstance(obj, Mapping) or not all(isinstance(one, Tensor) for one in obj.values()):
-            raise TypeError(f"{path}: a safetensors file holds a dict of tensors; other names make a file of PyTorch's")
-        save_safetensors(obj, path)
-        return
-    torch_writer.write(obj, Path(path))
+            raise TypeError(f"{file}: a safetensors file holds a dict of tensors; other names make a file of PyTorch's")
+        save_safetensors(obj, file)
+    else:
+        torch_writer.write(obj, Path(file))
 
 
 def save_safetensors(
@@ -209,14 +250,18 @@ def _described(tensor: Tensor) -> tuple[str, tuple[int, ...], int]:
     return SAFETENSORS_NAMES[tensor.dtype], shape, prod(shape) * tensor.dtype.size_bytes
 
 
-def load_gguf(path: str | PathLike[str]) -> tuple[Weights, dict[str, Any]]:
+def load_gguf(path: Source) -> tuple[Weights, dict[str, Any]]:
     """Return the tensors of a file by name and its other fields. Blocks are f32 tensors, which are computed from the
     file's bytes where they are used: what lies on the card is as small as the file.
 
     A damaged or cut-short file is a CompileError that names it.
     """
-    file = MappedFile(path)
-    extents, fields = gguf_layout.parse(file.view(), path)
+    made = _gguf(opened(path))
+    return made, made.fields
+
+
+def _gguf(file: MappedFile) -> Weights:
+    extents, fields = gguf_layout.parse(file.view(), file.path)
     made = {}
     for one in extents:
         part = file.part(one.start, one.end)
@@ -228,29 +273,32 @@ def load_gguf(path: str | PathLike[str]) -> tuple[Weights, dict[str, Any]]:
             made[one.name] = dequantised(raw, one.kind).reshape(one.shape)
         else:
             raise CompileError(
-                f"{path}: {one.name} is in {one.kind} blocks; there are {', '.join([*GGUF_PLAIN, *BLOCKS])}"
+                f"{file.path}: {one.name} is in {one.kind} blocks; there are {', '.join([*GGUF_PLAIN, *BLOCKS])}"
             )
-    return Weights(made, fields, (file,)), fields
+    return Weights(made, fields, (file,))
 
 
-def load_npy(path: str | PathLike[str]) -> Tensor:
+def load_npy(path: Source) -> Tensor:
     """Return the array of a NumPy file. Arrays of Python objects, and damaged files, are a CompileError."""
-    return numpy_file.read_array(MappedFile(path))
+    return numpy_file.read_array(opened(path))
 
 
-def load_npz(path: str | PathLike[str]) -> Weights:
+def load_npz(path: Source) -> Weights:
     """Return the arrays of a NumPy archive by name. Arrays of Python objects, and damaged files, are a CompileError."""
-    file = MappedFile(path)
-    return Weights(numpy_file.read_archive(Archive(file, ".npz file"), path), {}, (file,))
+    return _npz(opened(path))
 
 
-def load_torch(path: str | PathLike[str]) -> Any:
+def _npz(file: MappedFile) -> Weights:
+    return Weights(numpy_file.read_archive(Archive(file, ".npz file"), file.path), {}, (file,))
+
+
+def load_torch(path: Source) -> Any:
     """Return what PyTorch saved to a file: tensors, numbers, texts, lists and dicts, such as a state_dict.
 
     Nothing of it is executed: a file that needs more than that is a CompileError that names what it needs, and so is a
     damaged one. Tensors of the same memory are loaded once; `requires_grad` is not taken over.
     """
-    file = MappedFile(path)
+    file = opened(path)
     if file.view(0, len(torch_file.LEGACY_MAGIC)) == torch_file.LEGACY_MAGIC:
         return torch_file.read_legacy(file)
-    return torch_file.read(Archive(file, "PyTorch file"), path)
+    return torch_file.read(Archive(file, "PyTorch file"), file.path)

@@ -4,6 +4,7 @@ archive. Source: PyTorch's torch/serialization.py, _save; caffe2/serialize/inlin
 
 from __future__ import annotations
 
+import io
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -73,16 +74,43 @@ def write(value: object, path: Path) -> None:
     """Compute the tensors in a value and write all of it; a file that was there stays until the new one is whole.
     TypeError for what is neither a tensor nor plain data, ValueError for sizes that are not known.
     """
+    pickle, tensors = _computed(value)
+    with opened_whole(path) as file:
+        _put(file, pickle, tensors)
+
+
+def write_to(value: object, file: BinaryIO) -> None:
+    """Write the same to an open file, at its place. TypeError too for what takes no bytes."""
+    if not hasattr(file, "write"):
+        raise TypeError(f"a path or an open file, not {file!r:.80}")
+    if isinstance(file, io.TextIOBase):
+        raise TypeError(f"{file!r:.80} takes text, not bytes: open it with mode 'wb'")
+    _put(file, *_computed(value))
+
+
+def _computed(value: object) -> tuple[bytes, list[Tensor]]:
+    """Return the pickle of a value and its tensors, computed."""
     found = _Describer()
     pickle = pickled(value, found.described)
     if found.tensors:
         realize.realize(found.tensors, {})
-    with opened_whole(path) as file, ZipFile(file, "w", ZIP_STORED) as archive:
-        _add(archive, file, PICKLE, pickle)
-        _add(archive, file, "/byteorder", b"little")
-        for i, one in enumerate(found.tensors):
-            _add(archive, file, f"/data/{i}", realize.bytes_of(one.node.arg.data))
-        _add(archive, file, "/version", b"3\n")
+    return pickle, found.tensors
+
+
+def _put(file: BinaryIO, pickle: bytes, tensors: list[Tensor]) -> None:
+    """Write the archive. Its members' places count from its beginning, so only an empty file takes them one by one; a
+    pipe, or a file that holds something, takes the archive at once.
+    """
+    is_first = hasattr(file, "seekable") and file.seekable() and file.tell() == 0
+    place = file if is_first else io.BytesIO()
+    with ZipFile(place, "w", ZIP_STORED) as archive:
+        _add(archive, place, PICKLE, pickle)
+        _add(archive, place, "/byteorder", b"little")
+        for i, one in enumerate(tensors):
+            _add(archive, place, f"/data/{i}", realize.bytes_of(one.node.arg.data))
+        _add(archive, place, "/version", b"3\n")
+    if isinstance(place, io.BytesIO) and place is not file:
+        file.write(place.getbuffer())
 
 
 def _add(archive: ZipFile, file: BinaryIO, name: str, data: bytes | memoryview) -> None:
