@@ -150,9 +150,11 @@ def _moved(value: Any, place: Any) -> Any:
 
     def moved(one: Any) -> Any:
         if isinstance(one, Tensor):
-            if one.node not in done:
-                done[one.node] = one.to(place)
-            return done[one.node]
+            # of the graph that was loaded, which computing replaces
+            node = one.node
+            if node not in done:
+                done[node] = one.to(place)
+            return done[node]
         if isinstance(one, dict):
             for name in one:
                 one[name] = moved(one[name])

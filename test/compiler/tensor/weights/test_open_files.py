@@ -108,7 +108,7 @@ def test_the_words_of_pytorch_s_load(tmp_path):
     assert found["weight"] is found["tied"][0]
     with pytest.raises(ValueError, match="runs no code of a file"):
         load(path, weights_only=False)
-    with pytest.raises(ValueError, match="mmap=True: .* is no path"):
+    with pytest.raises(ValueError, match=r"mmap=True: .* is no path"):
         load(io.BytesIO(path.read_bytes()), mmap=True)
-    with pytest.raises(ValueError, match="with ringup.device"):
+    with pytest.raises(ValueError, match=r"with ringup\.device"):
         load(path, map_location="cuda")
