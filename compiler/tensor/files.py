@@ -16,8 +16,8 @@ from ringup.compiler.files import gguf_layout, safetensors_layout
 from ringup.compiler.files.archive import SIGNATURE, Archive
 from ringup.compiler.files.mapped import MappedFile, Source, opened
 from ringup.compiler.files.whole_file import write_whole
-from ringup.compiler.graph import dtypes
-from ringup.compiler.graph.nodes import Node
+from ringup.compiler.graph import dtypes, nodes
+from ringup.compiler.graph.nodes import Node, Op
 from ringup.compiler.tensor import realize
 from ringup.compiler.tensor.tensor import Tensor
 from ringup.compiler.tensor.weights import numpy_file, torch_file, torch_writer
@@ -96,9 +96,7 @@ class Weights(_Tensors):
         self.close()
 
 
-def load(
-    file: Source, map_location: Any = None, *, weights_only: bool | None = True, mmap: bool | None = None
-) -> Any:
+def load(file: Source, map_location: Any = None, *, weights_only: bool | None = True, mmap: bool | None = None) -> Any:
     """Return what a file of weights holds, whatever its format; its content says which, its name does not.
 
     safetensors (a file, an index of several, a folder with either), GGUF and `.npz` give `Weights`; `.npy` gives a
@@ -145,16 +143,17 @@ def _load(source: Source) -> Any:
 
 
 def _moved(value: Any, place: Any) -> Any:
-    """Return what was loaded with its tensors moved to a card or an evaluator; those of one memory stay one."""
-    done: dict[Node, Tensor] = {}
+    """Return what was loaded with the memory of its tensors on a card or an evaluator. Blocks stay packed, and tensors
+    of one memory share it there too.
+    """
+    done: dict[Node, Node] = {}
 
     def moved(one: Any) -> Any:
         if isinstance(one, Tensor):
-            # of the graph that was loaded, which computing replaces
-            node = one.node
-            if node not in done:
-                done[node] = one.to(place)
-            return done[node]
+            for node in nodes.ordered([one.node]):
+                if node.op is Op.BUFFER and node not in done:
+                    done[node] = one._of(node).to(place).node
+            return one._of(realize.substituted(one.node, dict(done)))
         if isinstance(one, dict):
             for name in one:
                 one[name] = moved(one[name])
