@@ -54,7 +54,8 @@ RELEASE_GFX11: Mapping[str, Mapping[str, int]] = {
     "l2_writeback": ACQUIRE_GFX11["l2_writeback"],
     "l2_invalidate": ACQUIRE_GFX11["l2_invalidate"],
 }
-# GFX12 has no GLM: radv_cs.c and gfx_v12_0_ring_emit_fence do not set its bits (but gfx_v12_0_emit_mem_sync does).
+# GFX12 has no GLM: radv_cs.c and gfx_v12_0_ring_emit_fence do not set its bits (but gfx_v12_0_emit_mem_sync does). By
+# Mesa's ac_cmdbuf_cp.c it has no GL1 either; gfx_v12_0_emit_mem_sync sets that bit too, so it does no harm here.
 NO_GLM_L2: Mapping[str, Mapping[str, int]] = {
     "l2_writeback": {"gl2_wb": 1},
     "l2_invalidate": {"gl2_wb": 1, "gl2_inv": 1},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringup.drivers.amd.bus.discovery import Ips, discover
 from ringup.drivers.amd.bus.hdp import Hdp
+from ringup.drivers.amd.bus.ids import DRIVEN
 from ringup.drivers.amd.bus.nbio import Nbio
 from ringup.drivers.amd.bus.registers import Registers
 from ringup.drivers.amd.bus.vram import VramWindow
@@ -22,6 +23,7 @@ from ringup.drivers.amd.smu.controller import Smu
 from ringup.drivers.cleanup import undone_on_error
 from ringup.drivers.transport.bus_memory import BusMemory
 from ringup.drivers.transport.seam import Device, DmaMemory
+from ringup.errors import NotSupported
 from ringup.firmware.store import Store
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ PAGE_BYTES = 4096
 VMIDS = (SYSTEM_VMID, USER_VMID)  # those that shaders run in
 
 
-def mec_start(image: Image) -> int:
-    """Return the byte address at which the compute micro engine's program begins. Source: gfx_v11_0_config_gfx_rs64."""
+def program_start(image: Image) -> int:
+    """Return the byte address at which a micro engine's program begins. Source: gfx_v11_0_config_gfx_rs64."""
     return image.number("ucode_start_addr_lo") | image.number("ucode_start_addr_hi") << 32
 
 
@@ -69,6 +71,10 @@ def wire(device: Device, store: Store) -> Blocks:
     registers = Registers(device)
     ips, window = discover(device, registers)
     chip, gc = ips.chip, ips.block("gc")
+    if not chip.driven:
+        raise NotSupported(
+            f"{device.name} is a {chip.name} ({chip.target}), which ringup does not start yet; it drives {DRIVEN}"
+        )
     nbio = Nbio(ips.block("nbio"), ips.version("nbio"))
     if not nbio.posted:
         # UNKNOWN: amdgpu would run the VBIOS's code. Its table in VRAM was read, so its memory works; cards behind USB
@@ -79,7 +85,10 @@ def wire(device: Device, store: Store) -> Blocks:
     hdp = Hdp(ips.block("nbio"))
     shape = ips.shape
     design = Design(shape.shader_engines, shape.arrays_per_engine, shape.wgps_per_array * CUS_PER_WGP)
-    gfx = Gfx(gc, ips.block("smuio"), design, mec_start(firmware.image("mec")), VMIDS)
+    pfp, me, mec = (program_start(firmware.image(kind)) for kind in ("pfp", "me", "mec"))
+    gfx = Gfx(
+        gc, ips.block("smuio"), design, mec, VMIDS, front_starts=(pfp, me), first_silicon=lambda: not nbio.revision
+    )
     engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
     remote = device.remote
     stray = device.alloc_host(PAGE_BYTES) if remote is None else BusMemory(remote.stray_bus_addr, PAGE_BYTES)

@@ -2,8 +2,8 @@
 
 Firmware is loaded by the security processor and started by the run-list controller (RLC); this module waits for that,
 sets what every VMID needs, starts the compute micro engine (MEC) and lets it interrupt. The graphics ring's engines
-stay halted. Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and what it calls), gfx_v12_0.c; amdgpu_amdkfd_gfx_v11.c
-(init_interrupts_v11).
+stay halted. What differs between generations is a row of `rows`. Source: amdgpu gfx_v11_0.c (gfx_v11_0_hw_init and
+what it calls), gfx_v12_0.c; amdgpu_amdkfd_gfx_v11.c (init_interrupts_v11), amdgpu_amdkfd_gfx_v12.c.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ringup.autogen.amd import gc as words
-from ringup.autogen.amd import gc_cp, gc_hqd, gc_pipe, gc_rlc, gc_ucode, smuio
+from ringup.autogen.amd import gc_cp, gc_hqd, gc_rlc, gc_ucode, smuio
 from ringup.autogen.layout import Word
 from ringup.drivers.amd.bus import doorbells
 from ringup.drivers.amd.bus.access import Access
 from ringup.drivers.amd.bus.registers import Block
 from ringup.drivers.amd.gfx.hqd import COMPUTE_ME, QUEUES, Hqd, Place, drop, selected
 from ringup.drivers.amd.gfx.mqd import QueueSpec
+from ringup.drivers.amd.gfx.rows import core_row
 from ringup.drivers.amd.gfx.shape import Design, Shape, read_shape
-from ringup.errors import DeviceHung, NotSupported
+from ringup.errors import DeviceHung
 
 TIMEOUT_US = 100_000  # TIMEOUT: amdgpu's own bound, AMDGPU_MAX_USEC_TIMEOUT in amdgpu.h
 # TIMEOUT: amdgpu polls as often as that, with two reads and 1 us between: up to 0.3 s in truth
@@ -31,13 +32,20 @@ VMIDS = 16
 SHARED_BASE, PRIVATE_BASE = 1, 2  # bits 63:48 of the apertures of LDS and scratch. Source: gfx_v11_0_init_compute_vmid
 ADDRESS_MODE_64, ALIGNMENT_UNALIGNED, PREFETCH = 0, 3, 3  # Source: DEFAULT_SH_MEM_CONFIG in gfx_v11_0.c; soc21_enum.h
 READ_TIMEOUT = 0xFF  # Source: gfx_v11_0_constants_init
-TCP_GOLDEN = 0x2000_0000  # of TCP_CNTL; no header names the bit. Source: gfx_v11_0.c, golden_settings_gc_11_0
-DB_GOLDEN = 0x8000  # of DB_MEM_CONFIG. Source: gfx_v12_0.c, golden_settings_gc_12_0
-_GOLDEN: dict[int, tuple[type[Word], int]] = {
-    11: (gc_pipe.TCP_CNTL, TCP_GOLDEN),
-    12: (gc_pipe.DB_MEM_CONFIG, DB_GOLDEN),
-}
-_PIPES: dict[int, int] = {11: 4, 12: 2}  # of the compute micro engine. Source: gfx_v11_0_sw_init, gfx_v12_0_sw_init
+GRAPHICS_ME, FRONT_PIPES = 0, 2  # the micro engine of the graphics ring, and its pipes
+# of the graphics ring's engines: where the program of the selected pipe begins, and the resets of all pipes
+_FRONT_ENDS = (
+    (
+        gc_ucode.CP_PFP_PRGRM_CNTR_START,
+        gc_ucode.CP_PFP_PRGRM_CNTR_START_HI,
+        ("pfp_pipe0_reset", "pfp_pipe1_reset"),
+    ),
+    (
+        gc_ucode.CP_ME_PRGRM_CNTR_START,
+        gc_ucode.CP_ME_PRGRM_CNTR_START_HI,
+        ("me_pipe0_reset", "me_pipe1_reset"),
+    ),
+)
 _PIPE_INTERRUPTS = (
     gc_cp.CP_ME1_PIPE0_INT_CNTL,
     gc_cp.CP_ME1_PIPE1_INT_CNTL,
@@ -79,20 +87,26 @@ class Gfx:
     """The graphics core of one card: `boot`, then its memory hub, then `start`.
 
     `mec_start` is where the compute micro engine's firmware begins, a byte address from the image's header (RS64
-    images, version 2). `vmids` are those that queues will run in.
+    images, version 2); `front_starts` are the same of the graphics ring's engines, PFP and ME. `vmids` are those that
+    queues will run in. `first_silicon` tells whether the chip is of revision 0.
     """
 
     def __init__(
-        self, gc: Block, smuio_block: Block, design: Design, mec_start: int, vmids: Sequence[int] = range(VMIDS)
+        self,
+        gc: Block,
+        smuio_block: Block,
+        design: Design,
+        mec_start: int,
+        vmids: Sequence[int] = range(VMIDS),
+        *,
+        front_starts: tuple[int, int] = (0, 0),
+        first_silicon: Callable[[], bool] = lambda: False,
     ) -> None:
-        if gc.version[0] not in _PIPES:
-            raise NotSupported(
-                f"the graphics core is version {'.'.join(map(str, gc.version))}; {', '.join(map(str, _PIPES))} are known"
-            )
-        self.block, self.design = gc, design
-        self.pipes = _PIPES[gc.version[0]]
+        self.block, self.design, self.row = gc, design, core_row(gc.version)
+        self.pipes = self.row.pipes
         self.shape: Shape | None = None
         self._smuio, self._mec_start, self._vmids = smuio_block, mec_start, tuple(vmids)
+        self._front_starts, self._first_silicon = front_starts, first_silicon
 
     def boot(self) -> None:
         """Wait until the core's firmware is loaded and started. Raises `DeviceTimeout` after 500 ms."""
@@ -108,13 +122,12 @@ class Gfx:
     def start(self) -> None:
         """Set what all queues need and let the micro engine run. `boot` must be done and the core's memory hub up."""
         gc = self.block
-        golden, bits = _GOLDEN[gc.version[0]]
-        gc.write(golden.at(gc.version)(int(gc.read(golden)) | bits))
+        self._set_golden()
         gc.update(words.GRBM_CNTL, read_timeout=READ_TIMEOUT)
         self.shape = read_shape(gc, self.design)
         self._start_vmids()
         gc.update(gc_rlc.RLC_SRM_CNTL, srm_enable=1, auto_incr_addr=1)
-        self._place_mec()
+        self._place_programs()
         self._set_doorbells()
         self._halt_mec(False)
         gc.registers.clock.sleep_us(MEC_SETTLE_US)
@@ -125,6 +138,13 @@ class Gfx:
         self.drop_queues()
         self._set_interrupts(False)
         self._halt_mec(True)
+
+    def _set_golden(self) -> None:
+        """Make the settings of the kernel's tables."""
+        gc, row = self.block, self.row
+        first = row.golden_first if row.golden_first and self._first_silicon() else ()
+        for word, mask, bits in (*row.golden, *first):
+            gc.write(word.at(gc.version)(int(gc.read(word)) & ~mask | bits))
 
     # --- what VMIDs need ----------------------------------------------------------------------------------------
     def _start_vmids(self) -> None:
@@ -143,7 +163,7 @@ class Gfx:
             with gc.selected(gc.make(words.GRBM_GFX_CNTL, vmid=vmid), gc.make(words.GRBM_GFX_CNTL)):
                 gc.write(config)
                 gc.write(bases)
-        if gc.version[0] > 11:  # without a global data share
+        if not self.row.data_share:
             return
         for vmid in self._vmids:
             gc.write(gc.make(words.GDS_VMID0_BASE), 2 * vmid)
@@ -152,22 +172,29 @@ class Gfx:
             gc.write(gc.make(words.GDS_OA_VMID0), vmid)
 
     # --- the compute micro engine -------------------------------------------------------------------------------
-    def _each_pipe(self) -> Iterator[int]:
+    def _each_pipe(self, engine: int, pipes: int) -> Iterator[int]:
         gc = self.block
-        for pipe in range(self.pipes):
-            select = gc.make(words.GRBM_GFX_CNTL, meid=COMPUTE_ME, pipeid=pipe)
+        for pipe in range(pipes):
+            select = gc.make(words.GRBM_GFX_CNTL, meid=engine, pipeid=pipe)
             with gc.selected(select, gc.make(words.GRBM_GFX_CNTL)):
                 yield pipe
 
-    def _place_mec(self) -> None:
+    def _place_programs(self) -> None:
         """Set where each pipe's program begins and restart the pipe there. Source: gfx_v11_0_config_gfx_rs64."""
         gc = self.block
-        for _ in self._each_pipe():
+        front_ends = zip(_FRONT_ENDS, self._front_starts, strict=True) if self.row.front_ends else ()
+        for (start, start_high, resets), at in front_ends:
+            for _ in self._each_pipe(GRAPHICS_ME, FRONT_PIPES):
+                gc.write_pair(start, start_high, at >> 2)
+            for asserted in (1, 0):
+                gc.update(gc_cp.CP_ME_CNTL, **dict.fromkeys(resets, asserted))
+        started = self.row.started_pipes
+        for _ in self._each_pipe(COMPUTE_ME, started):
             gc.write_pair(
                 gc_ucode.CP_MEC_RS64_PRGRM_CNTR_START, gc_ucode.CP_MEC_RS64_PRGRM_CNTR_START_HI, self._mec_start >> 2
             )
         for asserted in (1, 0):
-            gc.update(gc_cp.CP_MEC_RS64_CNTL, **{f"mec_pipe{pipe}_reset": asserted for pipe in range(self.pipes)})
+            gc.update(gc_cp.CP_MEC_RS64_CNTL, **{f"mec_pipe{pipe}_reset": asserted for pipe in range(started)})
 
     @property
     def halted(self) -> bool:
@@ -176,7 +203,7 @@ class Gfx:
 
     def _halt_mec(self, halt: bool) -> None:
         """Halt the micro engine or let it run. Source: gfx_v11_0_cp_compute_enable."""
-        pipes = range(self.pipes)
+        pipes = range(self.row.started_pipes)
         self.block.update(
             gc_cp.CP_MEC_RS64_CNTL,
             mec_invalidate_icache=halt,
@@ -204,7 +231,7 @@ class Gfx:
         fields = dict.fromkeys(_INTERRUPTS, int(on))
         for word in _PIPE_INTERRUPTS[: self.pipes]:
             gc.update(word, **fields)
-        for _ in self._each_pipe():
+        for _ in self._each_pipe(COMPUTE_ME, self.pipes):
             gc.write(gc.make(gc_cp.CPC_INT_CNTL, time_stamp_int_enable=on, opcode_error_int_enable=on))
 
     @contextmanager

@@ -1,6 +1,7 @@
 """Soft reset of the graphics core's command processor and shaders: the rung between one queue and the whole card.
 
 It kills every queue and wave; memory, its hub and the firmware stay. Source: amdgpu gfx_v11_0.c, gfx_v11_0_soft_reset.
+GUESS: gfx12 takes the same steps. Its registers have the same fields, but gfx_v12_0.c has no soft reset of its own.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def reset_command_processor(gfx: Gfx) -> None:
     """Reset the command processor, which must have no queue mapped, so that its micro engine starts as after the
     firmware's load.
 
-    The firmware that the run-list controller loaded stays in place. A core of version 12 does not need this: the reset
-    of its pipes is enough. UNKNOWN: amdgpu loads firmware again before it starts a halted micro engine; user-space
-    drivers of these cards start it without.
+    The firmware that the run-list controller loaded stays in place. A generation that does not need it
+    (`CoreRow.restarts_by_reset`) is left alone. UNKNOWN: amdgpu loads firmware again before it starts a halted micro
+    engine; user-space drivers of these cards start it without.
     """
     gc = gfx.block
-    if gc.version[0] > 11:
+    if not gfx.row.restarts_by_reset:
         return
     # the clocks of a predecessor that died may still be gated
     with gfx.safe_mode():

@@ -6,21 +6,15 @@ Source: amdgpu gfx_v11_0.c (gfx_v11_0_get_cu_info, gfx_v11_0_select_se_sh), gfx_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from ringup.autogen.amd import gc
 from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.amd.gfx.rows import core_row
 from ringup.errors import DeviceFault
 
 CUS_OF_WGP = 2
-SaDisable = type[gc.CC_GC_SA_UNIT_DISABLE | gc.GRBM_CC_GC_SA_UNIT_DISABLE]
-SaUserDisable = type[gc.GC_USER_SA_UNIT_DISABLE | gc.GRBM_GC_USER_SA_UNIT_DISABLE]
-_SA_DISABLE: Mapping[int, tuple[SaDisable, SaUserDisable]] = {
-    11: (gc.CC_GC_SA_UNIT_DISABLE, gc.GC_USER_SA_UNIT_DISABLE),
-    12: (gc.GRBM_CC_GC_SA_UNIT_DISABLE, gc.GRBM_GC_USER_SA_UNIT_DISABLE),
-}
 
 
 class Design(NamedTuple):
@@ -62,7 +56,7 @@ def instance(block: Block, engine: int, array: int, unit: int | None = None) -> 
 
 def read_shape(block: Block, design: Design) -> Shape:
     """Read from every shader array which of its parts are on."""
-    off, user_off = _SA_DISABLE[block.version[0]]
+    off, user_off = core_row(block.version).sa_disable
     arrays_off = int(block.read(off).sa_disable) | int(block.read(user_off).sa_disable)
     masks = [[0] * design.arrays_per_engine for _ in range(design.shader_engines)]
     for engine in range(design.shader_engines):

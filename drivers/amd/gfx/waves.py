@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ringup.autogen.amd import gc_sq
 from ringup.autogen.layout import Field, Word
 from ringup.drivers.amd.bus.registers import Block
+from ringup.drivers.amd.gfx.rows import core_row
 from ringup.drivers.amd.gfx.shape import CUS_OF_WGP, Shape, instance
 
 SIMDS = 4  # of a work group processor
@@ -30,7 +31,10 @@ class Unit(Word):
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """A wave: its place, the queue and VMID it belongs to, the address of its next instruction and its status words."""
+    """A wave: its place, the queue and VMID it belongs to, the address of its next instruction and its status.
+
+    `more`: the words that its generation has beside the status, exceptions among them.
+    """
 
     engine: int
     array: int
@@ -43,19 +47,19 @@ class Wave:
     pc: int
     exec_mask: int
     status: Word
-    trap_status: Word | None
+    more: tuple[Word, ...]
 
     def __str__(self) -> str:
         """Say it in one line."""
-        trap = f", {self.trap_status!r}" if self.trap_status is not None and int(self.trap_status) else ""
+        more = "".join(f", {word!r}" for word in self.more if int(word))
         return (
             f"wave {self.engine}.{self.array}.{self.wgp}.{self.simd}.{self.slot} vmid {self.vmid} queue 1.{self.pipe}.{self.queue} "
-            f"at {self.pc:#x}, exec {self.exec_mask:#x}, {self.status!r}{trap}"
+            f"at {self.pc:#x}, exec {self.exec_mask:#x}, {self.status!r}{more}"
         )
 
 
 def waves(gc: Block, shape: Shape, limit: int) -> list[Wave]:
-    """Return at most `limit` waves; the core must be awake. One read for each SIMD, twelve for each wave."""
+    """Return at most `limit` waves; the core must be awake. One read for each SIMD and some for each wave."""
     found: list[Wave] = []
     for engine, array in shape.arrays:
         for wgp in range(shape.design.cus_per_array // CUS_OF_WGP):
@@ -77,8 +81,6 @@ def _of_simd(gc: Block, engine: int, array: int, wgp: int, simd: int) -> Iterato
 
 def _one(gc: Block, engine: int, array: int, wgp: int, simd: int, slot: int) -> Wave:
     owner = gc_sq.SQ_WAVE_HW_ID2.at(gc.version)(int(_read(gc, slot, gc_sq.SQ_WAVE_HW_ID2)))
-    # exceptions are in other words since
-    traps = gc.version[0] < 12
     return Wave(
         engine=engine,
         array=array,
@@ -91,7 +93,7 @@ def _one(gc: Block, engine: int, array: int, wgp: int, simd: int, slot: int) -> 
         pc=int(_read(gc, slot, gc_sq.SQ_WAVE_PC_LO)) | int(_read(gc, slot, gc_sq.SQ_WAVE_PC_HI)) << 32,
         exec_mask=int(_read(gc, slot, gc_sq.SQ_WAVE_EXEC_LO)) | int(_read(gc, slot, gc_sq.SQ_WAVE_EXEC_HI)) << 32,
         status=_read(gc, slot, gc_sq.SQ_WAVE_STATUS),
-        trap_status=_read(gc, slot, gc_sq.SQ_WAVE_TRAPSTS) if traps else None,
+        more=tuple(_read(gc, slot, word) for word in core_row(gc.version).wave_words),
     )
 
 

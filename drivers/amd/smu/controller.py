@@ -288,7 +288,23 @@ class Smu:
         if profile == "compute" and since and (self.firmware_version in since or self.firmware_version >= since[-1]):
             # smu_v13_0_0_ppt.c, smu_v13_0_0_set_power_profile_mode
             mask |= 1 << self._workload_bit("power saving")
+        # ORDER: the features first, as amdgpu does (smu_v14_0_2_set_power_profile_mode)
+        self._let_sleep(profile != "compute")
         self._optional("SetWorkloadMask", mask)
+
+    def _let_sleep(self, sleep: bool) -> None:
+        """Let idle clocks sleep, or keep them awake, where the workload decides that. It is a hint as the workload is:
+        a refusal stops nothing.
+        """
+        mask = self.row.sleeps & self.row.features(self.firmware_version)
+        if not mask:
+            return
+        verb = "Enable" if sleep else "Disable"
+        try:
+            self.send(f"{verb}SmuFeaturesLow", mask & LOW)
+            self.send(f"{verb}SmuFeaturesHigh", mask >> 32)
+        except (DeviceFault, NotSupported) as error:
+            LOG.info("%s", error)
 
     def tell_mode1_reset(self) -> int:
         """Request a reset of the whole card except its bus interface; return the microseconds during which the card

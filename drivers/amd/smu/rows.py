@@ -2,11 +2,13 @@
 resets the card.
 
 Source: amdgpu smu_v13_0_0_ppt.c (13.0.0, 13.0.10), smu_v13_0_7_ppt.c, smu_v14_0_2_ppt.c, their
-get_allowed_feature_mask, mode1_reset and check_fw_status; smu_v13_0.c; soc21.c (which chips gate ATHUB and MMHUB).
+get_allowed_feature_mask, set_power_profile_mode, mode1_reset and check_fw_status; smu_v13_0.c; soc21.c (which chips
+gate ATHUB and MMHUB).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -18,6 +20,8 @@ ALL_FEATURES = (1 << 64) - 1
 # the firmware would change the link's speed by load; hosts of some makers do not bear it, and amdgpu forbids it there,
 # whatever the card: amdgpu_device_pcie_dynamic_switching_supported, PP_PCIE_DPM_MASK. The link stays as it was trained
 LINK_FEATURES = ("DPM_LINK", "DS_LCLK")
+# of smu_v14_0.c, smu_v14_0_deep_sleep_control, those that 14.0.2 has; the link's is never allowed here
+DEEP_SLEEP_14 = "DS_GFXCLK DS_UCLK DS_FCLK DS_SOCCLK DS_VCN"
 # smnMP1_FIRMWARE_FLAGS of mp_13_0_0_offset.h; smnMP1_FIRMWARE_FLAGS_SMU_13_0_7
 FLAGS, FLAGS_SHIFTED = (
     0x3B10024,
@@ -40,7 +44,8 @@ class SmuRow:
     reset goes through the second mailbox; `mode1_since`: the firmware that knows it; `mode1_us`: how long the card
     stays away. `no_display`: the firmware is told that nobody drives displays. `told_of_mains`: it is told what the
     card is fed by. `power_saving_since`: firmware that computes better with both workload hints, a single version or
-    all from the last one on.
+    all from the last one on. `awake_to_compute`: features that are off while the workload hint is `compute`: clocks do
+    not sleep between two pieces of work.
     """
 
     facts: str
@@ -56,6 +61,7 @@ class SmuRow:
     no_display: bool = False
     told_of_mains: bool = True
     power_saving_since: tuple[int, ...] = ()
+    awake_to_compute: str = ""
 
     @property
     def module(self) -> ModuleType:
@@ -64,20 +70,31 @@ class SmuRow:
 
     def features(self, firmware: int) -> int:
         """Return the mask of features that the firmware of version `firmware` may run."""
-        module = self.module
-        bits = {
-            name[8:-4]: 1 << value
-            for name, value in vars(module).items()
-            if name[:8] == "FEATURE_" and name[-4:] == "_BIT"
-        }
-        mask = sum(bits[name] for name in self.allowed.split()) if self.allowed else ALL_FEATURES
+        mask = self._bits(self.allowed.split()) if self.allowed else ALL_FEATURES
         forbidden = [*LINK_FEATURES, *self.forbidden.split(), *(["GFXOFF"] if firmware < self.gfxoff_since else [])]
-        return int(mask & ~sum(bits[name] for name in forbidden))
+        return mask & ~self._bits(forbidden)
+
+    @property
+    def sleeps(self) -> int:
+        """The mask of the features that are off while the workload hint is `compute`."""
+        return self._bits(self.awake_to_compute.split())
+
+    def _bits(self, names: Sequence[str]) -> int:
+        module = self.module
+        return sum(1 << int(getattr(module, f"FEATURE_{name}_BIT")) for name in names)
 
 
 # QUIRK: 14.0.2 and 14.0.3 are not told of mains. Source: Linux commit 76c7f0809476, "skip setting the power source on
 # smu v14.0.2/3"
-V14 = SmuRow("smu_v14_0_2", 0x2E, writes_power_table=False, mode1_debug=True, mode1_us=1_000_000, told_of_mains=False)
+V14 = SmuRow(
+    "smu_v14_0_2",
+    0x2E,
+    writes_power_table=False,
+    mode1_debug=True,
+    mode1_us=1_000_000,
+    told_of_mains=False,
+    awake_to_compute=DEEP_SLEEP_14,
+)
 ROWS: dict[Version, SmuRow] = {
     (13, 0, 0): SmuRow(
         "smu_v13_0_0",

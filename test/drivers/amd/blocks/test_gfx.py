@@ -341,7 +341,7 @@ def test_waves_are_found_where_they_are(navi31):
     first, second = waves(navi31.gc, navi31.gfx.shape, 10)
     assert (first.engine, first.array, first.wgp, first.simd, first.slot) == (2, 1, 3, 1, 5)
     assert (first.vmid, first.pipe, first.queue) == (8, 2, 1)
-    assert (first.pc, first.exec_mask, first.trap_status.illegal_inst) == (0x2_0000_8000, 0xFF, 1)
+    assert (first.pc, first.exec_mask, first.more[0].illegal_inst) == (0x2_0000_8000, 0xFF, 1)
     assert "wave 2.1.3.1.5 vmid 8 queue 1.2.1 at 0x200008000, exec 0xff" in str(first)
     assert (second.engine, second.vmid, second.pc) == (5, 9, 0x9000)
     assert len(waves(navi31.gc, navi31.gfx.shape, 1)) == 1

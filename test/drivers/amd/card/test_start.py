@@ -6,7 +6,8 @@ import pytest
 import ringup
 from ringup.autogen.amd.gc import SCRATCH_REG5, SCRATCH_REG7
 from ringup.autogen.amd.smu_v13_0_0 import PPCLK_GFXCLK, PPCLK_UCLK  # 13.0.7 has the same numbers
-from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, RingupError
+from ringup.drivers.amd.bus.chips import CHIPS as CHIP_ROWS
+from ringup.errors import DeviceHung, DeviceLost, DeviceTimeout, FirmwareError, NotSupported, RingupError
 from ringup.silicon import card as virtual
 
 CHIPS = ("navi31", "navi32", "navi33")
@@ -56,6 +57,18 @@ def test_a_cold_card_comes_up_and_works(virtual_card, chip, bar0_bytes):
         assert [stage.name for stage in card.stages] == COLD_STAGES
         assert mapped(radeon)
         assert works(card)
+
+
+def test_a_chip_that_is_not_driven_yet_is_refused_before_anything_of_it_is_set(virtual_card, monkeypatch):
+    radeon = virtual_card("navi31", vram_bytes=VRAM)
+    radeon.log.accesses = True
+    monkeypatch.setitem(CHIP_ROWS, (11, 0, 0), CHIP_ROWS[11, 0, 0]._replace(driven=False))
+    text = r"is a navi31 \(gfx1100\), which ringup does not start yet; it drives Radeon RX 7000"
+    with pytest.raises(NotSupported, match=text):
+        connect(radeon)
+    # the table of blocks lies beyond the window and is read through index registers
+    written = {event.text.split(" = ")[0] for event in radeon.log.find("write")}
+    assert written == {"nbio.BIF_BX_PF0_MM_INDEX", "nbio.BIF_BX_PF0_MM_INDEX_HI"}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
