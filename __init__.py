@@ -65,6 +65,13 @@ if TYPE_CHECKING:
     from ringup.drivers.amd.card import Radeon as Radeon
     from ringup.drivers.card import Card as Card
     from ringup.errors import RingupError as RingupError
+    from ringup.fft.short_time import istft as istft
+    from ringup.fft.short_time import stft as stft
+    from ringup.fft.windows import bartlett_window as bartlett_window
+    from ringup.fft.windows import blackman_window as blackman_window
+    from ringup.fft.windows import hamming_window as hamming_window
+    from ringup.fft.windows import hann_window as hann_window
+    from ringup.fft.windows import kaiser_window as kaiser_window
     from ringup.optim import SGD as SGD
     from ringup.optim import Adam as Adam
     from ringup.optim import AdamW as AdamW
@@ -136,6 +143,10 @@ _HOME = {
     "load_safetensors": _TENSORS,
     "save": _TENSORS,
     "save_safetensors": _TENSORS,
+    **dict.fromkeys(("stft", "istft"), "ringup.fft.short_time"),
+    **dict.fromkeys(
+        ("bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"), "ringup.fft.windows"
+    ),
     "finfo": _TENSORS,
     "iinfo": _TENSORS,
     **dict.fromkeys(_FUNCTIONS.split(), "ringup.compiler.tensor.composed.functions"),
