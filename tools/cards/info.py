@@ -85,7 +85,7 @@ def describe(bare: Bare, holder: str, store: Store) -> dict[str, Any]:
                 "wave_size": shape.wave_size,
                 "lds_bytes": shape.lds_bytes_per_cu,
                 "l2_bytes": shape.l2_bytes,
-                "copy_engines": chip.sdma_engines,
+                "copy_engines": len(bare.ips.sdma_versions),
             },
         }
         check_named(store, _wanted(bare))

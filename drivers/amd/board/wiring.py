@@ -89,7 +89,7 @@ def wire(device: Device, store: Store) -> Blocks:
     gfx = Gfx(
         gc, ips.block("smuio"), design, mec, VMIDS, front_starts=(pfp, me), first_silicon=lambda: not nbio.revision
     )
-    engines = tuple(SdmaEngine(gc, ips.version(f"sdma{n}"), n) for n in range(chip.sdma_engines))
+    engines = tuple(SdmaEngine(gc, version, index) for index, version in enumerate(ips.sdma_versions))
     remote = device.remote
     stray = device.alloc_host(PAGE_BYTES) if remote is None else BusMemory(remote.stray_bus_addr, PAGE_BYTES)
     with undone_on_error(stray.free):

@@ -13,13 +13,10 @@ from ringup.errors import NotSupported
 
 
 class Chip(NamedTuple):
-    """What a graphics core's version tells: AMD's name, the compiler's target, engines that copy, and whether the
-    driver starts such a card.
-    """
+    """What a graphics core's version tells: AMD's name, the compiler's target, whether the driver starts such cards."""
 
     name: str
     target: str
-    sdma_engines: int = 2
     driven: bool = True
 
 

@@ -58,6 +58,7 @@ MAX_ARRAYS, MAX_WGPS = (
 )
 WAVE_SIZES = (32, 64)
 MAX_LDS_KIB, MAX_SCRATCH_SLOTS, MAX_L2_KIB = 1 << 10, 1 << 10, 1 << 20
+SDMA_ENGINES = 2  # that the registers of any known card have
 # MiB of memory. QUIRK: amdgpu's gmc_v8_0.c tells of boards with garbage in the upper half of the register
 MIN_MEMORY_MIB, MAX_MEMORY_MIB = 16, 0xFFFF
 
@@ -139,6 +140,15 @@ class Ips:
     def chip(self) -> chips.Chip:
         """The chip. Raises `NotSupported` for one without a row."""
         return chips.chip(self.version("gc"))
+
+    @cached_property
+    def sdma_versions(self) -> tuple[Version, ...]:
+        """The versions of the engines that copy, engine 0 first. Raises `NotSupported` when there is none.
+
+        A table lists each by its own id or all as instances of the first.
+        """
+        found = [ip for hw_id in (facts.SDMA0_HWID, facts.SDMA1_HWID) for ip in self.table.find(hw_id)]
+        return tuple(ip.version for ip in found[:SDMA_ENGINES]) or (self.version("sdma0"),)
 
     @cached_property
     def shape(self) -> GcShape:

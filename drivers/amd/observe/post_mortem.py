@@ -159,8 +159,8 @@ class _Parts:
         gfx = Gfx(gc, ips.block("smuio"), design, mec_start=0)  # only looked at
         shown = self._left.registers
         shown["graphics core"] = {name: repr(word) for name, word in gfx.status().items() if int(word)}
-        for index in range(ips.chip.sdma_engines):
-            engine = SdmaEngine(gc, ips.version(f"sdma{index}"), index)
+        for index, version in enumerate(ips.sdma_versions):
+            engine = SdmaEngine(gc, version, index)
             shown[f"SDMA{index}"] = {name: repr(word) for name, word in engine.status.items() if int(word)}
         if not bare.own:
             self._left.unknown.append("queues and waves: they lie behind selectors that belong to the card's holder")

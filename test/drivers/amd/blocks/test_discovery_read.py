@@ -2,6 +2,8 @@
 gone.
 """
 
+import dataclasses
+
 import pytest
 
 from ringup.autogen.amd import discovery as facts
@@ -61,6 +63,33 @@ def test_blocks_lie_where_the_table_says(read):
     assert ips.block("nbio").bases == NBIF
     assert ips.block("sdma1").bases == GC
     assert ips.block("gc") is ips.block("gc")
+
+
+@pytest.mark.parametrize(
+    ("listed", "versions"),
+    [
+        ([(42, 0), (43, 0)], 2),  # SDMA0_HWID and SDMA1_HWID of soc15_hw_ip.h
+        ([(42, 0), (42, 1)], 2),
+        ([(42, 0)], 1),
+        ([(42, n) for n in range(7)], 2),
+    ],
+)
+def test_copy_engines_are_counted_from_the_table(read, listed, versions):
+    """amdgpu_discovery.c, amdgpu_discovery_reg_base_init, counts entries of any of the engines' ids."""
+    ips, _ = read()[2]()
+    sdma, rest = ips.table.find(facts.SDMA0_HWID)[0], [ip for ip in ips.table.ips if ip.hw_id not in (42, 43)]
+    ips.table = dataclasses.replace(
+        ips.table, ips=(*rest, *(dataclasses.replace(sdma, hw_id=hw_id, instance=n) for hw_id, n in listed))
+    )
+    assert ips.sdma_versions == ((6, 0, 0),) * versions
+
+
+def test_a_table_without_a_copy_engine_is_refused(read):
+    ips, _ = read()[2]()
+    rest = tuple(ip for ip in ips.table.ips if ip.hw_id not in (42, 43))
+    ips.table = dataclasses.replace(ips.table, ips=rest)
+    with pytest.raises(NotSupported, match="the card lists no SDMA0 0"):
+        assert ips.sdma_versions
 
 
 def test_video_cores_are_reported_as_fused_off(read):
